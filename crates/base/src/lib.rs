@@ -1,0 +1,15 @@
+//! The vocabulary of the system: ids, time and its seam, byte sizes, name hashing and fail points.
+//!
+//! Everything here is pure apart from [`time::SystemClock`]. Nothing here knows of files, stores or
+//! sockets; every other crate may depend on it.
+
+pub mod failpoint;
+pub mod hash;
+pub mod id;
+pub mod size;
+pub mod time;
+
+pub use failpoint::{FailPoints, PowerCut};
+pub use id::{DiskId, Epoch, FilesetId, Ino, ObjectId};
+pub use size::ByteSize;
+pub use time::{Clock, Timestamp};

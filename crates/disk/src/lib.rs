@@ -1,0 +1,251 @@
+//! The disk: the seam behind which the bytes of files lie, as numbered objects.
+//!
+//! An object is born *fresh*: empty, open, and volatile. [`Disk::publish`] gives it its durable name,
+//! its number. A fresh object that is never published leaves nothing behind when its last handle goes
+//! away, or in a crash; so temporary files that die young never touch a directory of the disk.
+//! Objects are never recycled: an object handed out by [`Disk::create`] has never held a byte.
+//!
+//! **Crash contract.** Two crashes are told apart. When the *process* dies, published objects keep
+//! every byte written, and fresh ones vanish. When the *machine* dies, what survives for certain is
+//! what a returned [`Object::sync`] covered (bytes, size, and the name if it was published before the
+//! sync began) and what [`Disk::sync`] covered; anything else written, published or removed since may
+//! be kept, torn, reordered or lost.
+//!
+//! Disks: [`directory::DirectoryDisk`] (a directory of any local file system), [`memory::MemoryDisk`]
+//! (tests; can be crashed) and [`faulty::FaultyDisk`] (wraps another one and fails on purpose).
+//! All pass the same suite (`tests/conformance.rs`).
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use forebay_base::{ObjectId, Timestamp};
+
+pub mod directory;
+pub mod faulty;
+pub mod memory;
+
+/// Why a disk refused. A kind exists only where the caller would act differently.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiskError {
+    /// No space (or no inodes) left on the disk.
+    #[error("no space left on the disk")]
+    Full,
+    /// No object of that number.
+    #[error("object {0} does not exist")]
+    NotFound(ObjectId),
+    /// The number is taken: publishing would replace an object.
+    #[error("object {0} exists already")]
+    Exists(ObjectId),
+    /// The offset or length is beyond what the disk can hold.
+    #[error("file too large for the disk")]
+    TooLarge,
+    /// The disk cannot do this (for example punch holes).
+    #[error("the disk does not support this operation")]
+    Unsupported,
+    /// A seek found no data (or hole) at or after the offset.
+    #[error("no such offset")]
+    NoSuchOffset,
+    /// The arguments do not fit the operation (for example an unaligned direct read).
+    #[error("invalid argument")]
+    Invalid,
+    /// The directory is in use by another process, or belongs to another file system.
+    #[error("{0}")]
+    Refused(String),
+    /// The device failed.
+    #[error("disk input/output error: {0}")]
+    Io(String),
+}
+
+/// Outcome of a disk call.
+pub type Result<T> = std::result::Result<T, DiskError>;
+
+/// Size and times of an object as the disk sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectAttributes {
+    /// Length in bytes.
+    pub size: u64,
+    /// Bytes allocated on the disk.
+    pub allocated_bytes: u64,
+    /// Last change of the content.
+    pub modified: Timestamp,
+}
+
+/// What [`Object::allocate`] does with a range, in the terms of fallocate(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Reserves the range; grows the object if the range ends beyond it.
+    Extend,
+    /// Reserves the range; the size stays.
+    KeepSize,
+    /// Makes the range a hole; the size stays.
+    PunchHole,
+    /// Makes the range read as zeros; grows the object if the range ends beyond it.
+    ZeroRange,
+    /// Makes the range read as zeros; the size stays.
+    ZeroRangeKeepSize,
+}
+
+/// What [`Object::seek`] looks for, in the terms of lseek(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that may hold data.
+    Data,
+    /// The next hole; the end of the object counts as one.
+    Hole,
+}
+
+/// What [`Object::sync`] makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// The bytes, and the size if it grew: fdatasync(2).
+    Data,
+    /// The bytes, size, times and, if published, the name: fsync(2).
+    All,
+}
+
+/// Space on a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Size of the disk in bytes.
+    pub total_bytes: u64,
+    /// Unused bytes.
+    pub free_bytes: u64,
+    /// Unused bytes that ordinary users may use.
+    pub available_bytes: u64,
+    /// Objects that the disk can hold.
+    pub total_objects: u64,
+    /// Objects that can still be made.
+    pub free_objects: u64,
+}
+
+/// What a person wants to know of a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// Where it is (a path for a directory disk).
+    pub location: String,
+    /// What it is made of: `xfs`, `ext4`, `tmpfs`, `memory`...
+    pub kind: String,
+    /// What makes it slower or weaker than it could be, in words, with the remedy.
+    pub advice: Vec<String>,
+}
+
+/// An open object. All methods may be called from many threads.
+pub trait Object: Send + std::marker::Sync {
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the object.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`].
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` at `offset`, growing the object. On an error a part may have been written.
+    ///
+    /// # Errors
+    /// [`DiskError::Full`], [`DiskError::TooLarge`], [`DiskError::Io`].
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Cuts or extends (with a hole) the object to `size` bytes.
+    ///
+    /// # Errors
+    /// [`DiskError::TooLarge`], [`DiskError::Full`], [`DiskError::Io`].
+    fn set_size(&self, size: u64) -> Result<()>;
+
+    /// Reserves, punches or zeroes `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`DiskError::Full`], [`DiskError::TooLarge`], [`DiskError::Unsupported`], [`DiskError::Io`].
+    fn allocate(&self, what: Allocate, offset: u64, length: u64) -> Result<()>;
+
+    /// The first offset at or after `offset` that holds what `target` says.
+    ///
+    /// # Errors
+    /// [`DiskError::NoSuchOffset`] if there is none, or `offset` is not within the object.
+    fn seek(&self, target: Seek, offset: u64) -> Result<u64>;
+
+    /// Copies up to `length` bytes from `source` at `source_offset` to `offset` of this object,
+    /// sharing blocks where the disk can. Returns the bytes copied: 0 at the end of `source`.
+    ///
+    /// # Errors
+    /// [`DiskError::Unsupported`] if `source` lies on another kind of disk: copy through memory then.
+    fn copy_from(
+        &self,
+        source: &dyn Object,
+        source_offset: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<u64>;
+
+    /// Makes the object durable (see the crash contract above).
+    ///
+    /// # Errors
+    /// [`DiskError::Io`]: what was written since the last successful sync may be lost.
+    fn sync(&self, what: Sync) -> Result<()>;
+
+    /// Size and times.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`].
+    fn attributes(&self) -> Result<ObjectAttributes>;
+
+    /// The file that holds the object's bytes as they are, if there is one: the kernel can then read
+    /// and write it without us.
+    fn file(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether somebody else, such as a shared writable mapping that outlived its file descriptor,
+    /// can still write the object's file. `true` if it cannot be told.
+    fn has_other_writers(&self) -> bool;
+}
+
+/// A container of objects. All methods may be called from many threads.
+pub trait Disk: Send + std::marker::Sync {
+    /// Makes a fresh object that will be published as `id`, if ever.
+    ///
+    /// # Errors
+    /// [`DiskError::Full`], [`DiskError::Io`].
+    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>>;
+
+    /// Names the fresh `object`, made by this disk for `id`, so that [`Disk::open`] finds it.
+    ///
+    /// # Errors
+    /// [`DiskError::Exists`] if the number is taken, [`DiskError::Full`], [`DiskError::Io`].
+    fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()>;
+
+    /// Opens a published object for reading and writing.
+    ///
+    /// # Errors
+    /// [`DiskError::NotFound`], [`DiskError::Io`].
+    fn open(&self, id: ObjectId) -> Result<Arc<dyn Object>>;
+
+    /// Removes a published object; open handles keep working. An absent one is not an error.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`].
+    fn remove(&self, id: ObjectId) -> Result<()>;
+
+    /// Attributes of a published object without opening it; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`].
+    fn attributes(&self, id: ObjectId) -> Result<Option<ObjectAttributes>>;
+
+    /// Calls `visit` with the number of every published object, in no order, until it returns `false`.
+    /// Objects published or removed meanwhile may be missed. Foreign files are passed over.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`].
+    fn list(&self, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()>;
+
+    /// Makes everything published, written and removed so far durable.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`].
+    fn sync(&self) -> Result<()>;
+
+    /// Space in all and left.
+    ///
+    /// # Errors
+    /// [`DiskError::Io`].
+    fn capacity(&self) -> Result<Capacity>;
+
+    /// What the disk is, for people.
+    fn describe(&self) -> Description;
+}

@@ -1,0 +1,1 @@
+//! Placeholder module documentation; replaced as the crate is written.

@@ -1,0 +1,98 @@
+//! The store: a transactional key-value seam for what must survive.
+//!
+//! **Crash contract.** When [`Store::commit`] returns `Ok`, the whole batch is durable; after a
+//! crash at any other moment either the whole batch is there or nothing of it. Reads see every
+//! batch whose commit returned, and never a part of one.
+//!
+//! Engines: [`memory::MemoryStore`] for tests, [`redb::RedbStore`] on one machine, and
+//! [`faulty::FaultyStore`], which makes any of them fail on purpose. All pass the same suite
+//! (`tests/conformance.rs`).
+
+use std::collections::BTreeMap;
+
+pub mod faulty;
+pub mod memory;
+pub mod redb;
+
+/// A key or a value.
+pub type Bytes = Vec<u8>;
+
+/// Changes that take effect together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// What must hold for the batch to be applied, checked within the same transaction: the value
+    /// of each key, `None` for "absent". This is how an owner is fenced by its epoch.
+    pub requires: Vec<(Bytes, Option<Bytes>)>,
+    /// New values by key; `None` deletes. Deleting an absent key is allowed.
+    pub changes: BTreeMap<Bytes, Option<Bytes>>,
+}
+
+/// Why a store refused. A kind exists only where the caller would act differently.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A requirement of the batch does not hold: another owner has taken over.
+    #[error("the store was changed by another owner")]
+    Conflict,
+    /// No space left where the store lies; nothing was applied. Retry after space was made.
+    #[error("no space left for the store: {0}")]
+    Full(String),
+    /// The store is open in another process.
+    #[error("the store is in use by another process: {0}")]
+    InUse(String),
+    /// The store's content cannot be read.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+    /// The device or file failed; nothing was applied. The next call tries afresh.
+    #[error("store input/output error: {0}")]
+    Io(String),
+}
+
+/// Outcome of a store call.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// An ordered, transactional key-value store. All methods may be called from many threads.
+pub trait Store: Send + Sync {
+    /// The value of `key`, if present.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] or [`StoreError::Damaged`].
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+
+    /// Pairs with `from <= key < to` in key order, at most `limit` of them. An empty or inverted
+    /// range gives nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] or [`StoreError::Damaged`].
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>>;
+
+    /// Applies `batch` atomically and durably (see the crash contract above).
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`], [`StoreError::Full`], [`StoreError::Io`]; nothing was applied then,
+    /// and the store stays usable.
+    fn commit(&self, batch: &Batch) -> Result<()>;
+
+    /// Bytes that the store occupies (0 for an engine that has no file).
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn size_bytes(&self) -> Result<u64>;
+}
+
+impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        (**self).get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        (**self).scan(from, to, limit)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        (**self).commit(batch)
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        (**self).size_bytes()
+    }
+}
