@@ -1,0 +1,36 @@
+# `make demo` and `make test` bring what they need themselves; see scripts/setup.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+
+.PHONY: help setup build test demo bench soak clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: ## Install what the tests need (Debian packages as root, cargo tools into .cache)
+	scripts/setup test
+
+build: ## Build the release binary target/release/forebay
+	$(CARGO) build --locked --release --package forebay-cli
+
+test: setup ## Run every check and test, the ones on real mounts included
+	scripts/test
+
+demo: ## Run the analytics demonstration on the real 2013 New York flights
+	scripts/setup demo
+	scripts/flights
+	$(MAKE) --no-print-directory build
+	target/release/forebay demo
+
+bench: ## Measure the mount against plain directories (as root, several minutes)
+	scripts/setup test
+	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
+	target/release/forebay-bench
+
+soak: setup build ## Crash and exerciser tests for about an hour
+	scripts/soak
+
+clean: ## Remove everything built and downloaded
+	$(CARGO) clean
+	rm -rf .cache
