@@ -1,1 +1,65 @@
-//! Placeholder module documentation; replaced as the crate is written.
+//! Fixtures for the tests on real mounts: they drive the real `forebay` binary and nothing of the
+//! other crates, as a user would.
+//!
+//! [`Grid`] is one file system with its mount. Everything a fixture makes lies in one folder below
+//! `FOREBAY_E2E_DIR` (default `/var/tmp`) and is gone when the fixture is dropped, also when the test
+//! panics; then its file system must be clean for `forebay fsck`, and its log must hold no WARN or
+//! ERROR line that the test has not listed. What a test needs and does not find (root, a device, a
+//! program) makes it fail with a line that says what to install; nothing is skipped silently.
+//!
+//! The fixtures panic instead of returning errors: a step that fails is a test that fails.
+#![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
+
+pub mod actor;
+pub mod command;
+pub mod content;
+pub mod grid;
+pub mod loop_disk;
+pub mod need;
+
+pub use actor::{Peer, as_user};
+pub use command::{Ended, run};
+pub use grid::{Grid, Placement};
+pub use loop_disk::LoopDisk;
+
+use std::time::{Duration, Instant};
+
+/// Makes two tests of one function that takes a `&Grid` and its [`Placement`]: one on the direct path
+/// and one on the served path.
+#[macro_export]
+macro_rules! on_both_paths {
+    ($($rule:ident),+ $(,)?) => {
+        mod direct {
+            $(#[test]
+            fn $rule() {
+                super::$rule(&$crate::Grid::start($crate::Placement::Direct));
+            })+
+        }
+        mod served {
+            $(#[test]
+            fn $rule() {
+                super::$rule(&$crate::Grid::start($crate::Placement::Served));
+            })+
+        }
+    };
+}
+
+/// Waits until `condition` holds, and panics with `what` when it does not within `limit`.
+pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A number from the environment, for runs longer than the usual ones.
+///
+/// # Panics
+/// If the variable holds anything but a number.
+#[must_use]
+pub fn setting(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{variable}={text}: expected a number"))
+    })
+}

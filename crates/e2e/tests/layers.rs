@@ -1,0 +1,76 @@
+//! The order of the workspace members is the order of the layers.
+
+use std::fs;
+use std::path::Path;
+
+use forebay_e2e::need::workspace;
+use toml::Table;
+
+fn manifest(path: &Path) -> Table {
+    fs::read_to_string(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .parse()
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names of the workspace's crates in layer order, each with its manifest.
+fn layers() -> Vec<(String, Table)> {
+    let root = manifest(&workspace().join("Cargo.toml"));
+    let members = root["workspace"]["members"].as_array().expect("members are a list");
+    members
+        .iter()
+        .map(|member| {
+            let folder = member.as_str().expect("a member is a folder");
+            let manifest = manifest(&workspace().join(folder).join("Cargo.toml"));
+            (manifest["package"]["name"].as_str().expect("a crate has a name").to_owned(), manifest)
+        })
+        .collect()
+}
+
+/// Names of the crates in every table of dependencies, those for one platform included.
+fn dependencies(manifest: &Table) -> Vec<&String> {
+    let per_platform =
+        manifest.get("target").and_then(|value| value.as_table()).into_iter().flatten();
+    std::iter::once(manifest)
+        .chain(per_platform.filter_map(|(_, table)| table.as_table()))
+        .flat_map(|table| {
+            ["dependencies", "dev-dependencies", "build-dependencies"]
+                .into_iter()
+                .filter_map(|kind| table.get(kind)?.as_table())
+        })
+        .flat_map(Table::keys)
+        .collect()
+}
+
+#[test]
+fn a_crate_depends_only_on_crates_above_it() {
+    let layers = layers();
+    let rank = |name: &str| layers.iter().position(|(layer, _)| layer == name);
+    let mut upward = Vec::new();
+    for (place, (name, manifest)) in layers.iter().enumerate() {
+        for dependency in dependencies(manifest) {
+            match rank(dependency) {
+                Some(below) if below >= place => {
+                    upward.push(format!("{name} depends on {dependency}, which is not above it"));
+                }
+                None if dependency.starts_with("forebay") => {
+                    upward.push(format!("{name} depends on {dependency}, which is no member"));
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+    assert!(upward.is_empty(), "{upward:#?}");
+}
+
+#[test]
+fn a_crate_is_named_after_its_folder() {
+    let root = manifest(&workspace().join("Cargo.toml"));
+    let members = root["workspace"]["members"].as_array().expect("members are a list");
+    for (member, (name, _)) in members.iter().zip(layers()) {
+        assert_eq!(
+            member.as_str().expect("a member is a folder"),
+            format!("crates/{}", name.trim_start_matches("forebay-"))
+        );
+    }
+}

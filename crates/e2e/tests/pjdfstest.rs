@@ -1,0 +1,91 @@
+//! The POSIX suite `pjdfstest` on a real mount, as root.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use forebay_e2e::{Grid, need, on_both_paths, run};
+
+/// Cases that do not run, each with the reason. docs/semantics.md shows the same list.
+const EXPECTED_SKIPS: [(&str, &str); 0] = [];
+
+/// Fewer cases than this mean that the suite did not do its work; version 0.2.2 has 398 on Linux.
+const CASES_MIN: usize = 398;
+
+/// `naptime` is longer than the tick of the kernel's coarse clock. The users are those that every
+/// Debian machine has.
+const CONFIGURATION: &str = r#"
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utime_now = {}
+utimensat = {}
+
+[settings]
+naptime = 0.02
+allow_remount = true
+
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"#;
+
+/// The suite remounts with mount(8). For a FUSE file system that would look for a program to mount
+/// with; `-i` asks the kernel alone.
+const MOUNT_BY_THE_KERNEL: &str = "#!/bin/sh\nexec /bin/mount -i \"$@\"\n";
+
+on_both_paths!(every_pjdfstest_case_passes);
+
+fn every_pjdfstest_case_passes(grid: &Grid) {
+    let configuration = grid.outside().join("pjdfstest.toml");
+    fs::write(&configuration, CONFIGURATION).expect("writes the configuration");
+    let programs = grid.outside().join("bin");
+    let mount = programs.join("mount");
+    fs::create_dir(&programs).expect("makes a folder");
+    fs::write(&mount, MOUNT_BY_THE_KERNEL).expect("writes a program");
+    fs::set_permissions(&mount, fs::Permissions::from_mode(0o755)).expect("makes it runnable");
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+
+    let ended = run(
+        need::program("pjdfstest")
+            .env("PATH", path)
+            .env("NO_COLOR", "1")
+            .arg("--configuration-file")
+            .arg(&configuration)
+            .arg("--path")
+            .arg(grid.work())
+            .arg("--secondary-fs")
+            .arg(grid.outside()),
+        Duration::from_secs(300),
+    );
+
+    let verdicts = verdicts(&ended.stdout);
+    let with = |verdict: &str| -> BTreeSet<&str> {
+        verdicts.iter().filter(|(_, found)| **found == verdict).map(|(name, _)| *name).collect()
+    };
+    assert!(with("FAILED").is_empty(), "failed: {:#?}\n{}", with("FAILED"), ended.stdout);
+    assert_eq!(ended.code(), 0, "{ended:#?}");
+    for (name, reason) in EXPECTED_SKIPS {
+        println!("pjdfstest expected skip: {name}: {reason}");
+    }
+    assert_eq!(
+        with("skipped"),
+        EXPECTED_SKIPS.iter().map(|(name, _)| *name).collect(),
+        "other cases are skipped than those listed\n{}",
+        ended.stdout
+    );
+    assert!(verdicts.len() >= CASES_MIN, "only {} cases: {}", verdicts.len(), ended.stdout);
+}
+
+/// Name and verdict of every case in the output of the suite.
+fn verdicts(output: &str) -> BTreeMap<&str, &str> {
+    output
+        .lines()
+        .filter(|line| !line.starts_with(char::is_whitespace))
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (name, verdict) = (words.next()?, words.next()?);
+            ["ok", "FAILED", "skipped"].contains(&verdict).then_some((name, verdict))
+        })
+        .collect()
+}
