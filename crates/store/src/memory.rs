@@ -1,1 +1,119 @@
-//! Written next.
+//! A store in memory, for tests.
+//!
+//! Handles are cheap clones over one content. A test "crashes" by dropping everything else and
+//! continuing with [`MemoryStore::reopen`]: a commit that returned is there, one that did not is not.
+//! With fail points armed, a commit passes `store.commit.before` and `store.commit.after`, so the
+//! power can be cut on either side of it; a batch cut at `after` is there although its caller was
+//! told of an error, as happens to a machine that loses power before it could answer. Once the power
+//! is off nothing changes any more; reads go on. Nothing survives the process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_base::{FailPoints, PowerCut};
+use parking_lot::RwLock;
+
+use crate::{Batch, Bytes, Result, Store, StoreError};
+
+/// A handle to a store in memory; clones share the content and the fail points.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    pairs: Arc<RwLock<BTreeMap<Bytes, Bytes>>>,
+    fail_points: FailPoints,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    /// An empty store whose power hangs on the switch of `fail_points`.
+    #[must_use]
+    pub fn with_fail_points(fail_points: FailPoints) -> MemoryStore {
+        MemoryStore { pairs: Arc::default(), fail_points }
+    }
+
+    /// The same content with the power on again, and no fail point armed.
+    #[must_use]
+    pub fn reopen(&self) -> MemoryStore {
+        self.reopen_with_fail_points(FailPoints::none())
+    }
+
+    /// The same content, with its power on another switch: what a machine finds after its crash.
+    #[must_use]
+    pub fn reopen_with_fail_points(&self, fail_points: FailPoints) -> MemoryStore {
+        MemoryStore { pairs: Arc::clone(&self.pairs), fail_points }
+    }
+}
+
+impl From<PowerCut> for StoreError {
+    fn from(cut: PowerCut) -> StoreError {
+        StoreError::Io(cut.to_string())
+    }
+}
+
+impl Store for MemoryStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.pairs.read().get(key).cloned())
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let pairs = self.pairs.read();
+        let found = pairs
+            .range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Excluded(to)));
+        Ok(found.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        let mut pairs = self.pairs.write();
+        self.fail_points.reach("store.commit.before")?;
+        if !batch.requires.iter().all(|(key, value)| pairs.get(key) == value.as_ref()) {
+            return Err(StoreError::Conflict);
+        }
+        for (key, change) in &batch.changes {
+            match change {
+                Some(value) => pairs.insert(key.clone(), value.clone()),
+                None => pairs.remove(key),
+            };
+        }
+        Ok(self.fail_points.reach("store.commit.after")?)
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(value: &[u8]) -> Batch {
+        Batch { requires: vec![], changes: [(b"key".to_vec(), Some(value.to_vec()))].into() }
+    }
+
+    #[test]
+    fn without_power_commits_fail_and_change_nothing() {
+        let store = MemoryStore::with_fail_points(FailPoints::cut_at("store.commit.before", 1));
+        store.commit(&put(b"1")).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(store.commit(&put(b"2")), Err(StoreError::Io(_))));
+        }
+        let reopened = store.reopen();
+        assert_eq!(reopened.get(b"key").unwrap(), Some(b"1".to_vec()));
+        reopened.commit(&put(b"3")).unwrap();
+        assert_eq!(reopened.get(b"key").unwrap(), Some(b"3".to_vec()));
+    }
+
+    #[test]
+    fn a_commit_cut_before_its_answer_is_kept_whole() {
+        let store = MemoryStore::with_fail_points(FailPoints::cut_at("store.commit.after", 0));
+        assert!(matches!(store.commit(&put(b"1")), Err(StoreError::Io(_))));
+        assert_eq!(store.reopen().get(b"key").unwrap(), Some(b"1".to_vec()));
+    }
+}
