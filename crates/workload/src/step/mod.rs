@@ -1,0 +1,25 @@
+//! Analytics steps: each reads data sets and writes data sets or tables.
+//!
+//! A step is a plain struct of settings with a `run` method, so that a workload mix can be read from a
+//! file. Steps stream page by page; each states its bound on memory. A step that fails leaves no
+//! half-written data set and no utility files.
+
+pub mod export;
+pub mod import;
+pub mod regression;
+pub mod repeat;
+pub mod sort;
+pub mod summary;
+
+mod least_squares;
+
+pub use export::Export;
+pub use import::Import;
+pub use regression::{Regression, RegressionFit};
+pub use repeat::Repeat;
+pub use sort::Sort;
+pub use summary::{Summary, SummaryTable};
+
+/// Told now and then, about once per page, how many rows a step has done so far. A step that makes
+/// several passes (sort) counts the rows of each.
+pub type Progress<'a> = dyn FnMut(u64) + 'a;
