@@ -1,7 +1,7 @@
 //! Points in time, and the clock seam through which every crate reads them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,22 +41,16 @@ pub trait Clock: Send + Sync {
     fn instant(&self) -> Instant;
 }
 
-/// The machine's clock.
+/// The machine's clock. Wall-clock readings have the granularity of the kernel's own file times
+/// (clock_gettime(2), CLOCK_REALTIME_COARSE), so that times set here and times set by the kernel on
+/// objects are in the order in which things happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place that asks the machine")]
     fn now(&self) -> Timestamp {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => Timestamp::new(
-                i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-                since.subsec_nanos(),
-            ),
-            Err(before) => {
-                Timestamp::new(-i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX), 0)
-            }
-        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Timestamp::new(now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0))
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one place that asks the machine")]

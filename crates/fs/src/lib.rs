@@ -1,1 +1,50 @@
-//! Placeholder module documentation; replaced as the crate is written.
+//! The file system: a namespace in memory over a transactional store, and objects on disks.
+//!
+//! Reading order: [`record`] and [`key`] (what survives), `inode` and `directory` (what is in memory),
+//! [`writeset`] and `commit` (how memory becomes durable), [`object`] (where bytes are), `ops/` (one
+//! file per operation), [`recovery`] (opening after a crash), [`fsck`].
+//!
+//! Invariants:
+//! - Every change reaches the write set in the same critical section that changed memory, all records of
+//!   one operation together: any batch is a consistent cut.
+//! - An inode's lock is taken in inode order, before the lock of the write set; the store is never
+//!   written with an inode's lock held.
+//! - A record that is committed refers only to published objects.
+//! - Nothing here knows of FUSE, sockets or errno.
+
+pub mod acl;
+mod attributes;
+mod cache;
+mod commit;
+mod directory;
+pub mod error;
+mod fileset;
+mod filesystem;
+mod idle;
+mod inode;
+pub mod key;
+pub mod mkfs;
+pub mod number;
+pub mod object;
+mod ops;
+pub mod record;
+pub mod recovery;
+pub mod reserve;
+pub mod settings;
+pub mod stats;
+pub mod writeset;
+
+pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use cache::INODE_COST;
+pub use commit::CommitHealth;
+pub use directory::NAME_MAX;
+pub use error::{FsError, Result};
+pub use fileset::Fileset;
+pub use filesystem::{Caller, FileSystem, Parts};
+pub use object::DirectAccess;
+pub use ops::{
+    Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,
+    Statistics,
+};
+pub use recovery::Background;
+pub use settings::Settings;

@@ -1,0 +1,89 @@
+//! Attributes as they are shown to callers, and changes that callers ask for.
+
+use forebay_base::{Ino, Timestamp};
+
+use crate::inode::State;
+use crate::record::Kind;
+
+/// Attributes of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Inode number.
+    pub ino: Ino,
+    /// Kind.
+    pub kind: Kind,
+    /// Permission, set-id and sticky bits.
+    pub mode: u16,
+    /// Number of links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device.
+    pub rdev: u32,
+    /// Size in bytes; of a directory, its number of entries.
+    pub size: u64,
+    /// Bytes allocated on disk.
+    pub allocated_bytes: u64,
+    /// Last access.
+    pub accessed: Timestamp,
+    /// Last change of the content.
+    pub modified: Timestamp,
+    /// Last change of the inode.
+    pub changed: Timestamp,
+    /// Creation.
+    pub created: Timestamp,
+    /// The kernel may keep these attributes: it sees every change to them.
+    pub cacheable: bool,
+}
+
+impl Attributes {
+    pub(crate) fn of(ino: Ino, state: &State) -> Attributes {
+        Attributes {
+            ino,
+            kind: state.kind,
+            mode: state.mode,
+            nlink: state.nlink,
+            uid: state.uid,
+            gid: state.gid,
+            rdev: state.rdev,
+            size: state.size,
+            allocated_bytes: state.allocated_bytes,
+            accessed: state.accessed,
+            modified: state.modified,
+            changed: state.changed,
+            created: state.created,
+            // A shared mapping of a direct file changes it without a word to the kernel's FUSE inode.
+            cacheable: state.file().is_none_or(|file| file.opens.mappers == 0),
+        }
+    }
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present.
+    Now,
+    /// That time.
+    To(Timestamp),
+}
+
+/// Changes of attributes; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission, set-id and sticky bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub accessed: Option<SetTime>,
+    /// Last change of the content.
+    pub modified: Option<SetTime>,
+    /// Whether to take the set-id bits away with this change.
+    pub kill_set_id: bool,
+}

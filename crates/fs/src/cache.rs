@@ -1,0 +1,174 @@
+//! The inode cache: inodes in memory, bounded by a setting.
+//!
+//! Sharded by inode number. When the cache costs more than `inode_cache_max`, inodes that are not in
+//! use are dropped in clock order (used ones get a second round), and large directories lose their
+//! cached entries.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_base::Ino;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::error::Result;
+use crate::inode::{Body, Inode, State};
+
+const SHARDS: usize = 64;
+
+/// Memory of one cached inode without its directory entries, in bytes (measured; see
+/// docs/benchmarks.md).
+pub const INODE_COST: usize = size_of::<Inode>() + 64;
+
+#[derive(Default)]
+struct Shard {
+    inodes: FxHashMap<Ino, Arc<Inode>>,
+    clock: VecDeque<Ino>,
+}
+
+pub(crate) struct InodeCache {
+    shards: Vec<Mutex<Shard>>,
+    cost: AtomicUsize,
+    cost_max: usize,
+    next_shard: AtomicUsize,
+}
+
+impl InodeCache {
+    pub fn new(cost_max: usize) -> InodeCache {
+        InodeCache {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            cost: AtomicUsize::new(0),
+            cost_max,
+            next_shard: AtomicUsize::new(0),
+        }
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        &self.shards[usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)]
+    }
+
+    /// The cached inode, or the one that `load` makes. `load` runs under the shard's lock, so that an
+    /// inode exists once.
+    pub fn get_or_load(
+        &self,
+        ino: Ino,
+        load: impl FnOnce() -> Result<State>,
+    ) -> Result<Arc<Inode>> {
+        let mut shard = self.shard(ino).lock();
+        if let Some(inode) = shard.inodes.get(&ino) {
+            inode.used.store(true, Ordering::Relaxed);
+            return Ok(Arc::clone(inode));
+        }
+        let inode = Arc::new(Inode::new(ino, load()?));
+        self.insert_into(&mut shard, &inode);
+        drop(shard);
+        self.shrink();
+        Ok(inode)
+    }
+
+    /// The inode if it is cached; does not count as a use.
+    pub fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.shard(ino).lock().inodes.get(&ino).map(Arc::clone)
+    }
+
+    /// Adds an inode that was just made.
+    pub fn insert(&self, inode: &Arc<Inode>) {
+        self.insert_into(&mut self.shard(inode.ino).lock(), inode);
+        self.shrink();
+    }
+
+    fn insert_into(&self, shard: &mut Shard, inode: &Arc<Inode>) {
+        shard.inodes.insert(inode.ino, Arc::clone(inode));
+        shard.clock.push_back(inode.ino);
+        self.cost.fetch_add(INODE_COST, Ordering::Relaxed);
+    }
+
+    /// Forgets an inode that is gone.
+    pub fn remove(&self, ino: Ino) {
+        let mut shard = self.shard(ino).lock();
+        if shard.inodes.remove(&ino).is_some() {
+            self.cost.fetch_sub(INODE_COST, Ordering::Relaxed);
+        }
+        // Numbers of removed inodes leave the clock as it turns; turn it if nothing else does.
+        if shard.clock.len() > 2 * shard.inodes.len() + 64 {
+            let Shard { inodes, clock } = &mut *shard;
+            clock.retain(|ino| inodes.contains_key(ino));
+        }
+    }
+
+    /// Notes that a directory's cached entries now cost `after` instead of `before` bytes.
+    pub fn directory_changed(&self, before: usize, after: usize) {
+        if after >= before {
+            self.cost.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.cost.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Cached inodes, and what the cache costs in bytes.
+    pub fn usage(&self) -> (usize, usize) {
+        let inodes = self.shards.iter().map(|shard| shard.lock().inodes.len()).sum();
+        (inodes, self.cost.load(Ordering::Relaxed))
+    }
+
+    /// Drops inodes until the cache is within its bound, or a whole round found nothing to drop.
+    pub fn shrink(&self) {
+        let mut shards_left = 2 * SHARDS;
+        while self.cost.load(Ordering::Relaxed) > self.cost_max && shards_left > 0 {
+            shards_left -= 1;
+            let turn = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let mut shard = self.shards[turn].lock();
+            // An eighth of a shard at a time keeps the work of one request small.
+            for _ in 0..shard.clock.len().div_ceil(8) {
+                self.pass_by(&mut shard);
+            }
+        }
+    }
+
+    fn pass_by(&self, shard: &mut Shard) {
+        let Some(ino) = shard.clock.pop_front() else { return };
+        let Some(inode) = shard.inodes.get(&ino) else { return };
+        let recently_used = inode.used.swap(false, Ordering::Relaxed);
+        let alone = Arc::strong_count(inode) == 1;
+        let Some(mut state) = inode.try_lock() else {
+            shard.clock.push_back(ino);
+            return;
+        };
+        let entries_cost = match &state.body {
+            Body::Directory(directory) => directory.cost(),
+            Body::File(_) | Body::Symlink(_) | Body::Special => 0,
+        };
+        let drop_entries = entries_cost > 0 && (!recently_used || entries_cost > self.cost_max / 4);
+        if drop_entries && let Body::Directory(directory) = &mut state.body {
+            directory.forget();
+            self.cost.fetch_sub(entries_cost, Ordering::Relaxed);
+        }
+        let droppable = alone && !recently_used && is_droppable(&state);
+        drop(state);
+        if droppable {
+            shard.inodes.remove(&ino);
+            self.cost.fetch_sub(INODE_COST, Ordering::Relaxed);
+        } else {
+            shard.clock.push_back(ino);
+        }
+    }
+
+    /// Drops everything that can be dropped, for tests and for `drop caches`.
+    pub fn drop_all(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            for _ in 0..2 * shard.clock.len() {
+                self.pass_by(&mut shard);
+            }
+        }
+    }
+}
+
+/// Everything that the inode knows is also in the write set or the store.
+fn is_droppable(state: &State) -> bool {
+    let in_use = state.file().is_some_and(|file| {
+        file.opens.handles > 0 || file.live.as_ref().is_some_and(|live| !live.is_published())
+    });
+    state.nlink > 0 && !in_use
+}

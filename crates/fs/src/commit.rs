@@ -1,0 +1,221 @@
+//! Commits: moving the write set into the store, one batch at a time.
+//!
+//! A batch is a consistent cut of everything done so far. Before it is committed, the fresh objects
+//! that its records refer to are published; after it is committed, the objects that no record refers to
+//! any more are removed. So after a crash at any moment every committed record finds its object, and
+//! what is left over is objects that no record refers to, which the sweep removes.
+//!
+//! fsync is a group commit: callers that find a commit under way wait for it, and the first of them
+//! then commits for all.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use forebay_store::{Batch, StoreError};
+use parking_lot::Mutex;
+
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::key;
+use crate::record::encode;
+use crate::stats::Operation;
+use crate::writeset::Changes;
+
+/// Whose turn it is to commit, and how far commits have come.
+pub(crate) struct CommitTurn {
+    turn: Mutex<()>,
+    /// Number of the latest committed batch.
+    done: AtomicU64,
+    outcome: Mutex<Outcome>,
+}
+
+struct Outcome {
+    last_success: Instant,
+    last_error: Option<String>,
+}
+
+/// How commits are doing, for `status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitHealth {
+    /// Time since everything done until then was committed.
+    pub age: std::time::Duration,
+    /// Records that are not committed yet.
+    pub pending: usize,
+    /// Why the latest commit failed, if it did.
+    pub last_error: Option<String>,
+}
+
+impl CommitTurn {
+    pub fn new(now: Instant) -> CommitTurn {
+        CommitTurn {
+            turn: Mutex::new(()),
+            done: AtomicU64::new(0),
+            outcome: Mutex::new(Outcome { last_success: now, last_error: None }),
+        }
+    }
+}
+
+impl FileSystem {
+    /// Makes everything done so far durable, apart from the contents of files.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::Io`], [`FsError::Fenced`]; the changes stay pending and are
+    /// committed later if that becomes possible.
+    pub fn commit(&self) -> Result<()> {
+        self.refresh_writers();
+        let newest = self.writes.lock().newest_batch();
+        match newest {
+            Some(number) => self.commit_through(number),
+            None => {
+                self.turn.outcome.lock().last_success = self.clock.instant();
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until batch `number` is committed, committing it if it is this caller's turn.
+    pub(crate) fn commit_through(&self, number: u64) -> Result<()> {
+        loop {
+            let _turn = self.turn.turn.lock();
+            if self.turn.done.load(Ordering::Acquire) >= number {
+                return Ok(());
+            }
+            self.commit_batch()?;
+        }
+    }
+
+    fn commit_batch(&self) -> Result<()> {
+        self.fail_points.reach("commit.start")?;
+        let started = self.clock.instant();
+        let Some(batch) = self.writes.lock().take_batch() else { return Ok(()) };
+        let result = self.write_batch(&batch);
+        let mut outcome = self.turn.outcome.lock();
+        if let Err(error) = result {
+            self.writes.lock().batch_failed();
+            if outcome.last_error.is_none() {
+                tracing::error!(%error, "commits fail: changes stay in memory until they succeed");
+            }
+            outcome.last_error = Some(error.to_string());
+            return Err(error);
+        }
+        self.writes.lock().batch_committed();
+        self.turn.done.store(batch.number, Ordering::Release);
+        if outcome.last_error.take().is_some() {
+            tracing::info!("commits succeed again");
+        }
+        outcome.last_success = started;
+        drop(outcome);
+        self.system_counters.count(Operation::Commit);
+        for removal in &batch.removals {
+            self.objects.remove(*removal);
+        }
+        self.fail_points.reach("commit.done")?;
+        Ok(())
+    }
+
+    fn write_batch(&self, batch: &Changes) -> Result<()> {
+        for live in batch.to_publish() {
+            self.objects.publish(live)?;
+        }
+        self.fail_points.reach("commit.published")?;
+        let mut changes = batch.to_store();
+        let new_limits = self.limits_to_store();
+        if let Some((ino_limit, object_limit)) = new_limits {
+            let mut superblock = self.superblock.lock();
+            superblock.ino_limit = ino_limit;
+            superblock.object_limit = object_limit;
+            changes.insert(key::SUPERBLOCK.to_vec(), Some(encode(&*superblock)));
+        }
+        self.store_batch(&Batch { requires: vec![self.term()], changes })?;
+        if let Some((ino_limit, object_limit)) = new_limits {
+            self.ino_numbers.limit_stored(ino_limit);
+            self.objects.numbers.limit_stored(object_limit);
+        }
+        self.fail_points.reach("commit.stored")?;
+        Ok(())
+    }
+
+    /// The requirement of every commit: that this owner has not been replaced.
+    pub(crate) fn term(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        (key::TERM.to_vec(), Some(self.epoch.0.to_be_bytes().to_vec()))
+    }
+
+    /// Commits to the store; gives the reserve away if that is what it takes.
+    pub(crate) fn store_batch(&self, batch: &Batch) -> Result<()> {
+        match self.store.commit(batch) {
+            Ok(()) => Ok(()),
+            Err(StoreError::Full(_)) if self.reserve.release() => {
+                tracing::warn!("the store's disk is full: the reserve was given away");
+                Ok(self.store.commit(batch)?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn limits_to_store(&self) -> Option<(u64, u64)> {
+        let inos = self.ino_numbers.wanted_limit();
+        let objects = self.objects.numbers.wanted_limit();
+        if inos.is_none() && objects.is_none() {
+            return None;
+        }
+        let ino_limit = inos.unwrap_or_else(|| self.ino_numbers.limit());
+        Some((ino_limit, objects.unwrap_or_else(|| self.objects.numbers.limit())))
+    }
+
+    /// Takes size and times of files that the kernel is writing into the write set.
+    pub(crate) fn refresh_writers(&self) {
+        let writers: Vec<_> = self.writers.lock().iter().copied().collect();
+        for ino in writers {
+            let Some(inode) = self.inodes.peek(ino) else { continue };
+            let mut state = inode.lock();
+            match self.refresh(&mut state) {
+                Ok(true) => self.put_inode(&mut self.writes.lock(), ino, &mut state),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%ino, %error, "an open file's size is not known"),
+            }
+        }
+    }
+
+    /// How commits are doing.
+    #[must_use]
+    pub fn commit_health(&self) -> CommitHealth {
+        let pending = self.writes.lock().pending_len();
+        let outcome = self.turn.outcome.lock();
+        let age = self.clock.instant().saturating_duration_since(outcome.last_success);
+        CommitHealth { age, pending, last_error: outcome.last_error.clone() }
+    }
+
+    /// What the front end calls after each request, with no locks held: keeps uncommitted changes and
+    /// open objects within their bounds.
+    pub fn after_request(&self) {
+        if self.objects.open_count() > self.settings.open_objects_max {
+            self.close_idle_objects();
+        }
+        if self.writes.lock().pending_len() > self.settings.uncommitted_max {
+            // A failure is kept for `status`, and the next interval tries again.
+            let _ = self.commit();
+        }
+    }
+
+    /// Body of the commit thread, until [`FileSystem::stop_background`].
+    pub(crate) fn run_commits(&self) {
+        let mut guard = self.stop_wanted.0.lock();
+        while !self.is_stopping() {
+            self.stop_wanted.1.wait_for(&mut guard, self.settings.commit_interval);
+            if self.is_stopping() {
+                return;
+            }
+            parking_lot::MutexGuard::unlocked(&mut guard, || {
+                let _ = self.commit();
+                self.reserve.hold();
+                self.close_idle_objects();
+            });
+        }
+    }
+}
+
+impl From<FsError> for std::io::Error {
+    fn from(error: FsError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}

@@ -1,0 +1,113 @@
+//! What a file-system call can be refused with.
+
+use forebay_base::PowerCut;
+use forebay_disk::DiskError;
+use forebay_store::StoreError;
+
+/// Why an operation was refused. Each kind is one the caller acts on differently; the kernel front
+/// end maps each to one errno.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// No entry of that name (ENOENT).
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken (EEXIST).
+    #[error("file exists")]
+    Exists,
+    /// A directory is needed (ENOTDIR).
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory does not do here (EISDIR).
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries (ENOTEMPTY).
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The name is longer than 255 bytes (ENAMETOOLONG).
+    #[error("file name too long")]
+    NameTooLong,
+    /// Source and target lie in different filesets (EXDEV).
+    #[error("files cannot be renamed or linked across filesets")]
+    CrossFileset,
+    /// The arguments make no sense together (EINVAL).
+    #[error("invalid argument")]
+    Invalid,
+    /// The operation is not allowed on this kind of file (EPERM).
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The thing is in use, such as the root of a fileset (EBUSY).
+    #[error("resource busy")]
+    Busy,
+    /// No space left (ENOSPC).
+    #[error("no space left")]
+    NoSpace,
+    /// The file would grow beyond what can be held (EFBIG).
+    #[error("file too large")]
+    TooLarge,
+    /// No extended attribute of that name (ENODATA).
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The attribute's value is longer than 64 KiB (E2BIG).
+    #[error("attribute too large")]
+    AttributeTooLarge,
+    /// The inode has as many links as it can have (EMLINK).
+    #[error("too many links")]
+    TooManyLinks,
+    /// Nothing to find at or after that offset (ENXIO).
+    #[error("no such offset")]
+    NoSuchOffset,
+    /// The disk or the file system cannot do this (EOPNOTSUPP).
+    #[error("operation not supported")]
+    Unsupported,
+    /// The inode is gone (ESTALE).
+    #[error("stale file handle")]
+    Stale,
+    /// A device failed (EIO).
+    #[error("input/output error: {0}")]
+    Io(String),
+    /// A record of the store cannot be understood (EUCLEAN); run fsck.
+    #[error("damaged metadata: {0}")]
+    Damaged(String),
+    /// Another owner took the file system over; this one must stop (EIO).
+    #[error("another owner has taken over this file system")]
+    Fenced,
+    /// The request cannot be carried out as asked; the text says why and what to do.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Outcome of a file-system call.
+pub type Result<T> = std::result::Result<T, FsError>;
+
+impl From<StoreError> for FsError {
+    fn from(error: StoreError) -> FsError {
+        match error {
+            StoreError::Conflict => FsError::Fenced,
+            StoreError::Full(_) => FsError::NoSpace,
+            StoreError::Damaged(why) => FsError::Damaged(why),
+            StoreError::InUse(why) | StoreError::Io(why) => FsError::Io(why),
+        }
+    }
+}
+
+impl From<DiskError> for FsError {
+    fn from(error: DiskError) -> FsError {
+        match error {
+            DiskError::Full => FsError::NoSpace,
+            DiskError::TooLarge => FsError::TooLarge,
+            DiskError::Unsupported => FsError::Unsupported,
+            DiskError::NoSuchOffset => FsError::NoSuchOffset,
+            DiskError::Invalid => FsError::Invalid,
+            DiskError::NotFound(_) | DiskError::Exists(_) | DiskError::Refused(_) => {
+                FsError::Io(error.to_string())
+            }
+            DiskError::Io(why) => FsError::Io(why),
+        }
+    }
+}
+
+impl From<PowerCut> for FsError {
+    fn from(cut: PowerCut) -> FsError {
+        FsError::Io(cut.to_string())
+    }
+}

@@ -1,0 +1,412 @@
+//! The file system: its parts, how it opens, and how the parts reach cached and stored state.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use forebay_base::hash::HashKey;
+use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino, Timestamp};
+use forebay_disk::Disk;
+use forebay_store::Store;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+
+use crate::cache::InodeCache;
+use crate::commit::CommitTurn;
+use crate::directory::{Bucket, Child};
+use crate::error::{FsError, Result};
+use crate::fileset::Filesets;
+use crate::idle::IdleObjects;
+use crate::inode::{Body, Inode, State};
+use crate::key;
+use crate::number::NumberRange;
+use crate::object::Objects;
+use crate::record::{EntryRecord, InodeRecord, Superblock, decode, encode};
+use crate::reserve::Reserve;
+use crate::settings::Settings;
+use crate::stats::{Counters, Latency, OPERATIONS};
+use crate::writeset::{Known, Overlay, Uncommitted, WriteSet};
+
+/// A pair of the store: key and value.
+pub(crate) type Row = (Vec<u8>, Vec<u8>);
+
+/// What a file system stands on.
+pub struct Parts {
+    /// Names and attributes.
+    pub store: Arc<dyn Store>,
+    /// Bytes: every disk of the file system with its identity, in any order.
+    pub disks: Vec<(String, Arc<dyn Disk>)>,
+    /// Settings.
+    pub settings: Settings,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Where a test may cut the power.
+    pub fail_points: FailPoints,
+    /// Space kept aside for commits on a full disk.
+    pub reserve: Reserve,
+}
+
+/// A mounted file system, without a kernel: every operation is a method (see `ops/`).
+pub struct FileSystem {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) fail_points: FailPoints,
+    pub(crate) reserve: Reserve,
+    pub(crate) epoch: Epoch,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) hash_key: HashKey,
+    /// Records of this epoch or before may not agree with their objects: a crash came after them.
+    pub(crate) suspect_epoch: Epoch,
+    pub(crate) inodes: InodeCache,
+    pub(crate) writes: Mutex<WriteSet>,
+    pub(crate) turn: CommitTurn,
+    pub(crate) objects: Objects,
+    pub(crate) idle: IdleObjects,
+    pub(crate) ino_numbers: NumberRange,
+    pub(crate) filesets: Filesets,
+    /// How often the kernel was told of an inode and did not forget it yet.
+    pub(crate) kernel_refs: [Mutex<FxHashMap<Ino, u64>>; 16],
+    /// Files that are open for writing on the direct path.
+    pub(crate) writers: Mutex<HashSet<Ino>>,
+    /// Serialises renames between directories, so that the tree above them stands still.
+    pub(crate) tree_changes: Mutex<()>,
+    /// What the kernel must forget: attributes of files changed behind its back.
+    pub(crate) stale_attributes: Mutex<Vec<Ino>>,
+    pub(crate) latencies: Vec<Latency>,
+    pub(crate) system_counters: Counters,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) stop_wanted: (Mutex<()>, Condvar),
+    pub(crate) sweep_done: AtomicBool,
+    pub(crate) first_object: AtomicU64,
+}
+
+/// Who asks: owner of what is made, and subject of the set-id rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+}
+
+impl FileSystem {
+    /// Settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The objects and disks, for status and for opening the direct path.
+    #[must_use]
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Latency histograms, in the order of [`OPERATIONS`]. The front end records into them.
+    #[must_use]
+    pub fn latencies(&self) -> &[Latency] {
+        &self.latencies
+    }
+
+    /// The epoch of this owner.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn latency_table() -> Vec<Latency> {
+        OPERATIONS.iter().map(|_| Latency::default()).collect()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn count(&self, fileset: FilesetId, operation: crate::stats::Operation) {
+        self.filesets.get(fileset).counters.count(operation);
+    }
+
+    // --- reading what is not cached ---
+
+    /// The newest value of a key, committed or not.
+    pub(crate) fn read_key(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Uncommitted::Changed(value) = self.writes.lock().get(key) {
+            return Ok(value);
+        }
+        Ok(self.store.get(key)?)
+    }
+
+    /// Newest values of `from <= key < to` in order, about `limit` of them. The second value is where
+    /// to go on, `None` at the end.
+    pub(crate) fn read_range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<(Vec<Row>, Option<Vec<u8>>)> {
+        let (overlay, overlay_through) = self.writes.lock().range(from, to, limit);
+        let stored = self.store.scan(from, to, limit)?;
+        let stored_through =
+            (stored.len() == limit).then(|| stored.last().map(|(key, _)| key.clone())).flatten();
+        let through = overlay_through.into_iter().chain(stored_through).min();
+        let rows = merge(overlay, stored, through.as_deref());
+        let next = through.map(|mut key| {
+            key.push(0);
+            key
+        });
+        Ok((rows, next))
+    }
+
+    // --- inodes ---
+
+    /// The inode of a number.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
+        self.inodes.get_or_load(ino, || self.load(ino))
+    }
+
+    fn load(&self, ino: Ino) -> Result<State> {
+        let bytes = self.read_key(&key::inode(ino))?.ok_or(FsError::Stale)?;
+        let record: InodeRecord = decode("inode", &bytes)?;
+        let suspect = record.epoch <= self.suspect_epoch && record.object.is_some();
+        let mut state = State::from_record(record);
+        if suspect {
+            self.reconcile(ino, &mut state)?;
+        }
+        Ok(state)
+    }
+
+    /// Hands the inode's record, and whatever goes with it, to the write set.
+    pub(crate) fn put_inode(&self, writes: &mut WriteSet, ino: Ino, state: &mut State) {
+        if state.nlink == 0 {
+            return;
+        }
+        let known = if state.recorded { Known::MayExist } else { Known::Absent };
+        state.recorded = true;
+        writes.put(key::inode(ino), encode(&state.record(self.epoch)), known);
+        let bytes = state.counted_bytes();
+        match state.counted_size.replace(bytes) {
+            None => writes.count(state.fileset, 1, signed(bytes)),
+            Some(before) => writes.count(state.fileset, 0, signed(bytes) - signed(before)),
+        }
+        if let Some(live) = state.file().and_then(|file| file.live.as_ref())
+            && !live.is_published()
+        {
+            writes.publish(live);
+        }
+    }
+
+    /// Takes the record of an inode that lost its last name out of the write set and the store.
+    pub(crate) fn delete_inode(
+        &self,
+        writes: &mut WriteSet,
+        ino: Ino,
+        state: &mut State,
+        xattrs: &[Vec<u8>],
+    ) {
+        writes.delete(key::inode(ino));
+        for key in xattrs {
+            writes.delete(key.clone());
+        }
+        if let Some(counted) = state.counted_size.take() {
+            writes.count(state.fileset, -1, -signed(counted));
+        }
+        if let Some(live) = state.file().and_then(|file| file.live.as_ref())
+            && !live.is_published()
+        {
+            writes.withhold(live.at.id);
+        }
+    }
+
+    // --- directory entries ---
+
+    /// The entry of `name` in a locked directory.
+    pub(crate) fn find_entry(
+        &self,
+        ino: Ino,
+        state: &mut State,
+        name: &[u8],
+    ) -> Result<Option<(u64, Child)>> {
+        let bucket = Bucket::of(&self.hash_key, name);
+        let directory = state.directory_mut()?;
+        if let Some((cookie, child)) = directory.find(bucket, name) {
+            return Ok(Some((cookie, child.clone())));
+        }
+        if directory.is_complete() {
+            return Ok(None);
+        }
+        let (from, to) = key::entries(ino, bucket.first(), bucket.last());
+        let (rows, _) = self.read_range(&from, &to, 256)?;
+        self.cache_entries(state, &rows)?;
+        let directory = state.directory_mut()?;
+        Ok(directory.find(bucket, name).map(|(cookie, child)| (cookie, child.clone())))
+    }
+
+    /// Adds stored entries to a directory's cached ones.
+    pub(crate) fn cache_entries(&self, state: &mut State, rows: &[Row]) -> Result<()> {
+        let directory = state.directory_mut()?;
+        let before = directory.cost();
+        for (key, value) in rows {
+            let Some(key::Key::Entry(_, cookie)) = key::parse(key) else { continue };
+            let record: EntryRecord = decode("directory entry", value)?;
+            directory.insert(cookie, Child::from_record(record));
+        }
+        self.inodes.directory_changed(before, directory.cost());
+        Ok(())
+    }
+
+    /// Adds an entry to a locked directory in which `name` was looked for and not found.
+    pub(crate) fn add_entry(
+        &self,
+        writes: &mut WriteSet,
+        ino: Ino,
+        state: &mut State,
+        child: Child,
+    ) -> Result<()> {
+        let directory = state.directory_mut()?;
+        let before = directory.cost();
+        let cookie = directory.free_cookie(Bucket::of(&self.hash_key, &child.name))?;
+        writes.put(key::entry(ino, cookie), encode(&child.record()), Known::Absent);
+        directory.insert(cookie, child);
+        self.inodes.directory_changed(before, directory.cost());
+        state.size += 1;
+        Ok(())
+    }
+
+    /// Has the entry at `cookie` name another inode.
+    pub(crate) fn replace_entry(
+        &self,
+        writes: &mut WriteSet,
+        ino: Ino,
+        state: &mut State,
+        cookie: u64,
+        child: Child,
+    ) -> Result<()> {
+        let directory = state.directory_mut()?;
+        writes.put(key::entry(ino, cookie), encode(&child.record()), Known::MayExist);
+        directory.insert(cookie, child);
+        Ok(())
+    }
+
+    /// Takes the entry at `cookie` out of a locked directory.
+    pub(crate) fn remove_entry(
+        &self,
+        writes: &mut WriteSet,
+        ino: Ino,
+        state: &mut State,
+        cookie: u64,
+    ) -> Result<()> {
+        let directory = state.directory_mut()?;
+        let before = directory.cost();
+        directory.remove(cookie);
+        self.inodes.directory_changed(before, directory.cost());
+        writes.delete(key::entry(ino, cookie));
+        state.size = state.size.saturating_sub(1);
+        Ok(())
+    }
+
+    // --- references of the kernel ---
+
+    fn kernel_refs_of(&self, ino: Ino) -> MutexGuard<'_, FxHashMap<Ino, u64>> {
+        self.kernel_refs[usize::try_from(ino.0 % 16).unwrap_or(0)].lock()
+    }
+
+    /// Notes that the kernel was told of an inode once more.
+    pub(crate) fn remember(&self, ino: Ino) {
+        *self.kernel_refs_of(ino).entry(ino).or_insert(0) += 1;
+    }
+
+    pub(crate) fn is_remembered(&self, ino: Ino) -> bool {
+        self.kernel_refs_of(ino).contains_key(&ino)
+    }
+
+    /// The kernel forgets `count` of the times it was told of an inode.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        let gone = {
+            let mut refs = self.kernel_refs_of(ino);
+            let Some(left) = refs.get_mut(&ino) else { return };
+            *left = left.saturating_sub(count);
+            let gone = *left == 0;
+            if gone {
+                refs.remove(&ino);
+            }
+            gone
+        };
+        // An inode without a name is always cached: there is nothing to do for one that is not.
+        if gone && let Some(inode) = self.inodes.peek(ino) {
+            let mut state = inode.lock();
+            self.dispose_if_dead(ino, &mut state);
+        }
+    }
+
+    /// Drops an inode that has no name, no handle and no reference of the kernel.
+    pub(crate) fn dispose_if_dead(&self, ino: Ino, state: &mut State) {
+        if state.nlink > 0 || state.handles() > 0 || self.is_remembered(ino) {
+            return;
+        }
+        if let Some(file) = state.file_mut() {
+            self.drop_object(file);
+        }
+        self.inodes.remove(ino);
+    }
+
+    /// Drops a file's object: the file is empty and has none afterwards.
+    pub(crate) fn drop_object(&self, file: &mut crate::inode::FileBody) {
+        let Some(at) = file.object.take() else { return };
+        let live = file.live.take();
+        let published = live.as_ref().is_none_or(|live| live.is_published());
+        self.writes.lock().drop_object(at, published);
+        if let Some(live) = live {
+            self.objects.drop_handle(live);
+        }
+    }
+
+    /// Inodes whose attributes the kernel may hold although they changed; the front end tells it.
+    #[must_use]
+    pub fn take_stale_attributes(&self) -> Vec<Ino> {
+        std::mem::take(&mut *self.stale_attributes.lock())
+    }
+
+    /// Cached inodes, and bytes of memory they are reckoned at.
+    #[must_use]
+    pub fn cache_usage(&self) -> (usize, usize) {
+        self.inodes.usage()
+    }
+
+    /// Drops all cached state that can be read again.
+    pub fn drop_caches(&self) {
+        self.inodes.drop_all();
+    }
+
+    /// Whether the daemon is asked to end.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn usage_table(
+        rows: impl IntoIterator<Item = (FilesetId, crate::record::Usage)>,
+    ) -> HashMap<FilesetId, crate::record::Usage> {
+        rows.into_iter().collect()
+    }
+}
+
+impl Body {
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Body::File(_))
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn merge(overlay: Overlay, stored: Vec<Row>, through: Option<&[u8]>) -> Vec<Row> {
+    let mut rows: std::collections::BTreeMap<Vec<u8>, Option<Vec<u8>>> =
+        stored.into_iter().map(|(key, value)| (key, Some(value))).collect();
+    rows.extend(overlay);
+    rows.into_iter()
+        .filter(|(key, _)| through.is_none_or(|through| key.as_slice() <= through))
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect()
+}

@@ -1,0 +1,254 @@
+//! Inodes in memory: a cache of what the write set and the store hold, plus what only a running file
+//! system knows (open handles, live objects).
+//!
+//! An inode that is not in use can be dropped from memory at any time: everything it knew is in the
+//! write set or the store.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use forebay_base::{Epoch, FilesetId, Ino, Timestamp};
+use forebay_disk::ObjectAttributes;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::directory::Directory;
+use crate::object::LiveObject;
+use crate::record::{InodeRecord, Kind, ObjectRef};
+
+/// Set-user-id bit.
+pub const SET_UID: u16 = 0o4000;
+/// Set-group-id bit.
+pub const SET_GID: u16 = 0o2000;
+/// All bits that chmod can set.
+pub const MODE_BITS: u16 = 0o7777;
+
+/// Which way an open file's bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The kernel reads and writes the object itself.
+    Direct,
+    /// The daemon reads and writes the object.
+    Served,
+}
+
+/// An inode in memory.
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// Used since the cache last passed by.
+    pub(crate) used: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Inode {
+    pub(crate) fn new(ino: Ino, state: State) -> Inode {
+        Inode { ino, used: AtomicBool::new(true), state: Mutex::new(state) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock()
+    }
+}
+
+/// What is guarded by an inode's lock.
+pub(crate) struct State {
+    pub kind: Kind,
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub size: u64,
+    pub allocated_bytes: u64,
+    pub accessed: Timestamp,
+    pub modified: Timestamp,
+    pub changed: Timestamp,
+    pub created: Timestamp,
+    pub rdev: u32,
+    pub fileset: FilesetId,
+    pub parent: Ino,
+    pub xattrs: u32,
+    pub body: Body,
+    /// Size that the fileset's usage holds for this inode; `None` if it is not counted.
+    pub counted_size: Option<u64>,
+    /// A record of it was handed to the write set at some time.
+    pub recorded: bool,
+}
+
+/// What only one kind of inode has.
+pub(crate) enum Body {
+    File(FileBody),
+    Directory(Directory),
+    Symlink(Box<[u8]>),
+    Special,
+}
+
+/// Data of a regular file.
+#[derive(Default)]
+pub(crate) struct FileBody {
+    pub object: Option<ObjectRef>,
+    /// The open object: while the file is open, and for a while after.
+    pub live: Option<Arc<LiveObject>>,
+    pub opens: Opens,
+    /// Object attributes that the inode already reflects.
+    pub seen: ObjectAttributes,
+    /// The kernel's cached pages are those of the object (served path).
+    pub pages_valid: bool,
+    /// It waits in the queue of closed objects.
+    pub idle_queued: bool,
+}
+
+/// Open handles of a file. All go the same way at any one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Opens {
+    pub way: Option<Way>,
+    pub handles: u32,
+    /// Handles that can write.
+    pub writers: u32,
+    /// Handles that can map shared and writable (opened for reading and writing).
+    pub mappers: u32,
+}
+
+impl State {
+    /// The record that stands for this inode in the store.
+    pub fn record(&self, epoch: Epoch) -> InodeRecord {
+        InodeRecord {
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: self.nlink,
+            size: self.size,
+            allocated_bytes: self.allocated_bytes,
+            accessed: self.accessed,
+            modified: self.modified,
+            changed: self.changed,
+            created: self.created,
+            rdev: self.rdev,
+            fileset: self.fileset,
+            parent: self.parent,
+            xattrs: self.xattrs,
+            epoch,
+            object: self.file().and_then(|file| file.object),
+            target: match &self.body {
+                Body::Symlink(target) => target.to_vec(),
+                Body::File(_) | Body::Directory(_) | Body::Special => Vec::new(),
+            },
+        }
+    }
+
+    /// The inode that a record of the store stands for.
+    pub fn from_record(record: InodeRecord) -> State {
+        let body = match record.kind {
+            Kind::File => Body::File(FileBody { object: record.object, ..FileBody::default() }),
+            Kind::Directory => Body::Directory(Directory::stored()),
+            Kind::Symlink => Body::Symlink(record.target.into_boxed_slice()),
+            Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
+        };
+        State {
+            kind: record.kind,
+            mode: record.mode & MODE_BITS,
+            uid: record.uid,
+            gid: record.gid,
+            nlink: record.nlink,
+            size: record.size,
+            allocated_bytes: record.allocated_bytes,
+            accessed: record.accessed,
+            modified: record.modified,
+            changed: record.changed,
+            created: record.created,
+            rdev: record.rdev,
+            fileset: record.fileset,
+            parent: record.parent,
+            xattrs: record.xattrs,
+            body,
+            counted_size: Some(if record.kind == Kind::File { record.size } else { 0 }),
+            recorded: true,
+        }
+    }
+
+    pub fn file(&self) -> Option<&FileBody> {
+        match &self.body {
+            Body::File(file) => Some(file),
+            Body::Directory(_) | Body::Symlink(_) | Body::Special => None,
+        }
+    }
+
+    pub fn file_mut(&mut self) -> Option<&mut FileBody> {
+        match &mut self.body {
+            Body::File(file) => Some(file),
+            Body::Directory(_) | Body::Symlink(_) | Body::Special => None,
+        }
+    }
+
+    pub fn directory_mut(&mut self) -> crate::error::Result<&mut Directory> {
+        match &mut self.body {
+            Body::Directory(directory) => Ok(directory),
+            Body::File(_) | Body::Symlink(_) | Body::Special => {
+                Err(crate::error::FsError::NotDirectory)
+            }
+        }
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    /// Open handles; 0 for kinds that the kernel opens by itself.
+    pub fn handles(&self) -> u32 {
+        self.file().map_or(0, |file| file.opens.handles)
+    }
+
+    /// Content and inode changed now.
+    pub fn touch(&mut self, now: Timestamp) {
+        self.modified = now;
+        self.changed = now;
+    }
+
+    /// Bytes that count against the fileset.
+    pub fn counted_bytes(&self) -> u64 {
+        if self.kind == Kind::File { self.size } else { 0 }
+    }
+
+    /// Takes the set-id bits away, as a write or chown does: set-group-id only where it means
+    /// execution under the group. Returns whether anything changed.
+    pub fn kill_set_id(&mut self) -> bool {
+        let mut killed = SET_UID;
+        if self.mode & 0o010 != 0 {
+            killed |= SET_GID;
+        }
+        let had = self.mode & killed != 0;
+        self.mode &= !killed;
+        had
+    }
+
+    /// Whether a write must take privileges away.
+    pub fn has_set_id(&self) -> bool {
+        self.mode & SET_UID != 0 || self.mode & (SET_GID | 0o010) == SET_GID | 0o010
+    }
+}
+
+/// Several inodes locked at once, in inode order, so that no two operations wait for each other.
+pub(crate) struct Locked<'a>(Vec<(Ino, MutexGuard<'a, State>)>);
+
+impl<'a> Locked<'a> {
+    /// Locks each of `inodes` once.
+    pub fn all(inodes: &[&'a Arc<Inode>]) -> Locked<'a> {
+        let mut sorted: Vec<&'a Arc<Inode>> = inodes.to_vec();
+        sorted.sort_by_key(|inode| inode.ino);
+        sorted.dedup_by_key(|inode| inode.ino);
+        Locked(sorted.into_iter().map(|inode| (inode.ino, inode.lock())).collect())
+    }
+
+    /// The state of one of the locked inodes.
+    ///
+    /// # Panics
+    /// If `ino` is not among them.
+    pub fn state(&mut self, ino: Ino) -> &mut State {
+        let found = self.0.iter_mut().find(|(locked, _)| *locked == ino);
+        &mut found.expect("the inode was locked").1
+    }
+}

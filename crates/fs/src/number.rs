@@ -1,0 +1,73 @@
+//! Ranges of numbers that are handed out once, also across crashes.
+//!
+//! The store holds a limit: numbers at or above it have never been handed out. Numbers are taken below
+//! the limit only, and each commit moves the limit ahead, so that a number taken and then lost in a
+//! crash is never given to something else.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{FsError, Result};
+
+/// Numbers by which a limit moves ahead: more than can be taken between two commits.
+pub const RESERVE: u64 = 1 << 20;
+
+/// Hands out numbers below a limit that is safe in the store.
+#[derive(Debug)]
+pub struct NumberRange {
+    next: AtomicU64,
+    limit: AtomicU64,
+}
+
+impl NumberRange {
+    /// Numbers from `first` up to `limit`, which the store already holds.
+    #[must_use]
+    pub fn new(first: u64, limit: u64) -> NumberRange {
+        NumberRange { next: AtomicU64::new(first), limit: AtomicU64::new(limit) }
+    }
+
+    /// Takes the next number.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if the limit is reached, because commits have failed for long.
+    pub fn take(&self) -> Result<u64> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if number < self.limit.load(Ordering::Acquire) {
+            return Ok(number);
+        }
+        self.next.fetch_sub(1, Ordering::Relaxed);
+        Err(FsError::NoSpace)
+    }
+
+    /// The limit that the store holds.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Acquire)
+    }
+
+    /// The limit to store with the next commit, if it is time to move it ahead.
+    pub fn wanted_limit(&self) -> Option<u64> {
+        let limit = self.limit.load(Ordering::Acquire);
+        let left = limit.saturating_sub(self.next.load(Ordering::Relaxed));
+        (left < RESERVE / 2).then(|| limit + RESERVE)
+    }
+
+    /// The store holds `limit` now.
+    pub fn limit_stored(&self, limit: u64) {
+        self.limit.fetch_max(limit, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_given_at_or_above_the_stored_limit() {
+        let numbers = NumberRange::new(5, 7);
+        assert_eq!((numbers.take().unwrap(), numbers.take().unwrap()), (5, 6));
+        assert!(numbers.take().is_err());
+        let wanted = numbers.wanted_limit().unwrap();
+        numbers.limit_stored(wanted);
+        assert_eq!(numbers.take().unwrap(), 7);
+        assert_eq!(numbers.wanted_limit(), None);
+    }
+}

@@ -1,0 +1,372 @@
+//! Objects in use: live handles, the supply of fresh ones, and the reclaim of dropped ones.
+//!
+//! Creating and deleting backing files is kept off the request path: the supply thread makes fresh
+//! objects ahead of need, open and registered with the kernel; the reclaim thread closes and removes
+//! dropped ones. Objects are never recycled: an object that was handed out has never held a byte.
+//!
+//! What survives a crash: published objects. Fresh ones vanish with the process.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use forebay_base::{DiskId, FailPoints, ObjectId, Timestamp};
+use forebay_disk::{Disk, DiskError, Object, ObjectAttributes};
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{FsError, Result};
+use crate::number::NumberRange;
+use crate::record::ObjectRef;
+
+/// The kernel's side of the direct path: it reads and writes registered files without us.
+pub trait DirectAccess: Send + Sync {
+    /// Registers an open file; the number stands for it in answers to opens.
+    ///
+    /// # Errors
+    /// Why the kernel refused.
+    fn register(&self, file: BorrowedFd<'_>) -> std::io::Result<u32>;
+
+    /// Takes a registration back; opens that use it keep working.
+    fn unregister(&self, registration: u32);
+}
+
+/// Errors that a disk has shown, for `status`.
+#[derive(Debug, Default)]
+pub struct DiskHealth {
+    /// Number of failed operations.
+    pub errors: AtomicU64,
+    /// The latest failure and its time.
+    pub last_error: Mutex<Option<(Timestamp, String)>>,
+}
+
+/// A disk of the file system.
+pub struct FsDisk {
+    /// Its identity.
+    pub uuid: String,
+    /// The disk itself.
+    pub disk: Arc<dyn Disk>,
+    /// What went wrong on it.
+    pub health: DiskHealth,
+}
+
+/// An object with an open handle. Dropping the last reference closes it.
+pub struct LiveObject {
+    /// Where it is.
+    pub at: ObjectRef,
+    /// The open object.
+    pub object: Arc<dyn Object>,
+    /// Its attributes when it was opened.
+    pub opened_attributes: ObjectAttributes,
+    published: AtomicBool,
+    publishing: Mutex<()>,
+    registration: OnceLock<Option<u32>>,
+    direct: Option<Arc<dyn DirectAccess>>,
+    open_count: Arc<AtomicUsize>,
+}
+
+impl LiveObject {
+    /// The kernel's registration of the object, made at the first call; `None` if there is no direct
+    /// path to it.
+    pub fn registration(&self) -> Option<u32> {
+        *self.registration.get_or_init(|| {
+            let file = self.object.file()?;
+            match self.direct.as_ref()?.register(file) {
+                Ok(registration) => Some(registration),
+                Err(error) => {
+                    tracing::warn!(object = %self.at.id, %error, "the kernel refused a direct object");
+                    None
+                }
+            }
+        })
+    }
+
+    /// Whether the object has its durable name.
+    pub fn is_published(&self) -> bool {
+        self.published.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for LiveObject {
+    fn drop(&mut self) {
+        if let (Some(Some(registration)), Some(direct)) = (self.registration.get(), &self.direct) {
+            direct.unregister(*registration);
+        }
+        self.open_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes, opens, publishes and removes objects on the disks of one file system.
+pub struct Objects {
+    /// The disks, by [`DiskId`].
+    pub disks: Vec<FsDisk>,
+    /// Numbers for new objects.
+    pub numbers: NumberRange,
+    direct: OnceLock<Arc<dyn DirectAccess>>,
+    spares: Mutex<Vec<Arc<LiveObject>>>,
+    supply_wanted: Condvar,
+    spare_target: AtomicUsize,
+    next_disk: AtomicUsize,
+    open_count: Arc<AtomicUsize>,
+    reclaim: Mutex<VecDeque<Dropped>>,
+    reclaim_wanted: Condvar,
+    background: AtomicBool,
+    clock: Arc<dyn forebay_base::Clock>,
+    fail_points: FailPoints,
+}
+
+enum Dropped {
+    Handle(Arc<LiveObject>),
+    Name(ObjectRef),
+}
+
+/// Dropped objects that may wait for the reclaim thread; beyond this the dropper does the work.
+const RECLAIM_BACKLOG_MAX: usize = 16_384;
+
+impl Objects {
+    /// Objects on `disks`, numbered from `numbers`.
+    #[must_use]
+    pub fn new(
+        disks: Vec<FsDisk>,
+        numbers: NumberRange,
+        clock: Arc<dyn forebay_base::Clock>,
+        fail_points: FailPoints,
+    ) -> Objects {
+        Objects {
+            disks,
+            numbers,
+            direct: OnceLock::new(),
+            spares: Mutex::new(Vec::new()),
+            supply_wanted: Condvar::new(),
+            spare_target: AtomicUsize::new(0),
+            next_disk: AtomicUsize::new(0),
+            open_count: Arc::default(),
+            reclaim: Mutex::new(VecDeque::new()),
+            reclaim_wanted: Condvar::new(),
+            background: AtomicBool::new(false),
+            clock,
+            fail_points,
+        }
+    }
+
+    /// Opens the direct path: from now on objects are registered with `direct`.
+    pub fn set_direct_access(&self, direct: Arc<dyn DirectAccess>) {
+        let _ = self.direct.set(direct);
+    }
+
+    /// Whether there is a direct path.
+    pub fn has_direct_access(&self) -> bool {
+        self.direct.get().is_some()
+    }
+
+    /// Objects that are open now, spares included.
+    pub fn open_count(&self) -> usize {
+        self.open_count.load(Ordering::Relaxed)
+    }
+
+    /// Fresh objects in stock.
+    pub fn spare_count(&self) -> usize {
+        self.spares.lock().len()
+    }
+
+    fn disk(&self, id: DiskId) -> Result<&FsDisk> {
+        self.disks.get(usize::from(id.0)).ok_or_else(|| {
+            FsError::Damaged(format!("a record names disk {id}, which is not there"))
+        })
+    }
+
+    /// Notes a device failure for `status`, and passes the result on.
+    pub fn observe<T>(&self, disk: DiskId, result: forebay_disk::Result<T>) -> Result<T> {
+        if let Err(error @ DiskError::Io(_)) = &result
+            && let Ok(disk) = self.disk(disk)
+        {
+            disk.health.errors.fetch_add(1, Ordering::Relaxed);
+            *disk.health.last_error.lock() = Some((self.clock.now(), error.to_string()));
+            tracing::error!(disk = %disk.uuid, %error, "a disk failed");
+        }
+        Ok(result?)
+    }
+
+    /// Takes a fresh object from stock, or makes one if there is none.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if no disk can hold one more object; [`FsError::Io`].
+    pub fn take_fresh(&self) -> Result<Arc<LiveObject>> {
+        let spare = {
+            let mut spares = self.spares.lock();
+            let spare = spares.pop();
+            if spares.len() < self.spare_target.load(Ordering::Relaxed) / 2 {
+                self.supply_wanted.notify_one();
+            }
+            spare
+        };
+        spare.map_or_else(|| self.make_fresh(), Ok)
+    }
+
+    fn make_fresh(&self) -> Result<Arc<LiveObject>> {
+        let mut refusal = FsError::NoSpace;
+        for _ in 0..self.disks.len() {
+            let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % self.disks.len();
+            let disk = DiskId(u16::try_from(turn).unwrap_or(0));
+            let id = ObjectId(self.numbers.take()?);
+            match self.observe(disk, self.disks[turn].disk.create(id)) {
+                Ok(object) => {
+                    self.fail_points.reach("supply.created")?;
+                    return self.adopt(ObjectRef { disk, id }, object, false);
+                }
+                Err(error) => refusal = error,
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Opens a published object.
+    ///
+    /// # Errors
+    /// [`FsError::Io`], also if the object is missing.
+    pub fn open(&self, at: ObjectRef) -> Result<Arc<LiveObject>> {
+        let object = self.observe(at.disk, self.disk(at.disk)?.disk.open(at.id))?;
+        self.adopt(at, object, true)
+    }
+
+    fn adopt(
+        &self,
+        at: ObjectRef,
+        object: Arc<dyn Object>,
+        published: bool,
+    ) -> Result<Arc<LiveObject>> {
+        let opened_attributes = self.observe(at.disk, object.attributes())?;
+        self.open_count.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(LiveObject {
+            at,
+            object,
+            opened_attributes,
+            published: AtomicBool::new(published),
+            publishing: Mutex::new(()),
+            registration: OnceLock::new(),
+            direct: self.direct.get().cloned(),
+            open_count: Arc::clone(&self.open_count),
+        }))
+    }
+
+    /// Gives a fresh object its durable name, once.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::Io`].
+    pub fn publish(&self, live: &LiveObject) -> Result<()> {
+        let _one_at_a_time = live.publishing.lock();
+        if live.is_published() {
+            return Ok(());
+        }
+        let disk = &self.disk(live.at.disk)?.disk;
+        self.observe(live.at.disk, disk.publish(live.at.id, &*live.object))?;
+        live.published.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Attributes of a published object that is not open; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn attributes(&self, at: ObjectRef) -> Result<Option<ObjectAttributes>> {
+        self.observe(at.disk, self.disk(at.disk)?.disk.attributes(at.id))
+    }
+
+    /// Has a handle closed off the request path.
+    pub fn drop_handle(&self, live: Arc<LiveObject>) {
+        self.reclaim_later(Dropped::Handle(live));
+    }
+
+    /// Has a published object removed off the request path. No committed record may refer to it.
+    pub fn remove(&self, at: ObjectRef) {
+        self.reclaim_later(Dropped::Name(at));
+    }
+
+    fn reclaim_later(&self, dropped: Dropped) {
+        if self.background.load(Ordering::Acquire) {
+            let mut queue = self.reclaim.lock();
+            if queue.len() < RECLAIM_BACKLOG_MAX {
+                queue.push_back(dropped);
+                drop(queue);
+                self.reclaim_wanted.notify_one();
+                return;
+            }
+        }
+        self.reclaim_now(dropped);
+    }
+
+    fn reclaim_now(&self, dropped: Dropped) {
+        match dropped {
+            Dropped::Handle(live) => drop(live),
+            Dropped::Name(at) => {
+                let removed = self.disk(at.disk).and_then(|disk| {
+                    self.fail_points.reach("reclaim.removed")?;
+                    self.observe(at.disk, disk.disk.remove(at.id))
+                });
+                if let Err(error) = removed {
+                    // Nothing refers to the object any more: the next sweep removes it.
+                    tracing::warn!(object = %at.id, %error, "an object was not removed");
+                }
+            }
+        }
+    }
+
+    /// Body of the supply thread: keeps `target` fresh objects in stock until [`Objects::stop`].
+    pub fn run_supply(&self, target: usize) {
+        self.spare_target.store(target, Ordering::Relaxed);
+        self.background.store(true, Ordering::Release);
+        while self.background.load(Ordering::Acquire) {
+            let missing = target.saturating_sub(self.spares.lock().len());
+            for _ in 0..missing {
+                let Ok(live) = self.make_fresh() else { break };
+                live.registration();
+                self.spares.lock().push(live);
+            }
+            let mut spares = self.spares.lock();
+            if spares.len() >= target.div_ceil(2) && self.background.load(Ordering::Acquire) {
+                self.supply_wanted.wait(&mut spares);
+            } else if missing > 0 && spares.is_empty() {
+                // The disk refuses new objects: try again later, not all the time.
+                self.supply_wanted.wait_for(&mut spares, Duration::from_millis(200));
+            }
+        }
+    }
+
+    /// Body of the reclaim thread, until [`Objects::stop`]; finishes what is queued.
+    pub fn run_reclaim(&self) {
+        loop {
+            let mut queue = self.reclaim.lock();
+            if queue.is_empty() {
+                if !self.background.load(Ordering::Acquire) {
+                    return;
+                }
+                self.reclaim_wanted.wait_for(&mut queue, Duration::from_millis(500));
+            }
+            let batch: Vec<Dropped> = queue.drain(..).collect();
+            drop(queue);
+            for dropped in batch {
+                self.reclaim_now(dropped);
+            }
+        }
+    }
+
+    /// Dropped objects that wait for the reclaim thread.
+    pub fn reclaim_backlog(&self) -> usize {
+        self.reclaim.lock().len()
+    }
+
+    /// Allows the background threads to start queueing work.
+    pub fn start(&self) {
+        self.background.store(true, Ordering::Release);
+    }
+
+    /// Ends the background threads and drops the stock.
+    pub fn stop(&self) {
+        self.background.store(false, Ordering::Release);
+        let spares = std::mem::take(&mut *self.spares.lock());
+        self.supply_wanted.notify_all();
+        self.reclaim_wanted.notify_all();
+        drop(spares);
+    }
+}

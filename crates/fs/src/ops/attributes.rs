@@ -1,0 +1,90 @@
+//! Changing attributes.
+
+use forebay_base::Ino;
+
+use crate::acl::{self, Acl};
+use crate::attributes::{Attributes, SetAttributes, SetTime};
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::{MODE_BITS, State};
+use crate::key;
+use crate::ops::read_write::FILE_SIZE_MAX;
+use crate::record::Kind;
+use crate::stats::Operation;
+use crate::writeset::Known;
+
+impl FileSystem {
+    /// Changes attributes; returns them as they are then.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`] or [`FsError::Invalid`] for the size of something that is no file,
+    /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
+    pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        self.count(state.fileset, Operation::InodeUpdate);
+        self.refresh(&mut state)?;
+        let now = self.now();
+        if let Some(size) = set.size {
+            self.resize(&mut state, size)?;
+            state.touch(now);
+        }
+        let access_list = match set.mode {
+            Some(mode) => self.list_for_mode(ino, &state, mode)?,
+            None => None,
+        };
+        if let Some(mode) = set.mode {
+            state.mode = mode & MODE_BITS;
+        }
+        if set.kill_set_id && state.kind != Kind::Directory {
+            state.kill_set_id();
+        }
+        state.uid = set.uid.unwrap_or(state.uid);
+        state.gid = set.gid.unwrap_or(state.gid);
+        let time = |asked: SetTime| match asked {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        if let Some(accessed) = set.accessed {
+            state.accessed = time(accessed);
+        }
+        if let Some(modified) = set.modified {
+            state.modified = time(modified);
+        }
+        state.changed = now;
+        let mut writes = self.writes.lock();
+        if let Some(list) = access_list {
+            writes.put(key::xattr(ino, acl::ACCESS), list.encode(), Known::MayExist);
+        }
+        self.put_inode(&mut writes, ino, &mut state);
+        Ok(Attributes::of(ino, &state))
+    }
+
+    /// The access control list of an inode after a chmod, if it has one.
+    fn list_for_mode(&self, ino: Ino, state: &State, mode: u16) -> Result<Option<Acl>> {
+        if state.xattrs == 0 {
+            return Ok(None);
+        }
+        let Some(value) = self.read_key(&key::xattr(ino, acl::ACCESS))? else { return Ok(None) };
+        let mut list = Acl::parse(&value)?;
+        list.apply_mode(mode);
+        Ok(Some(list))
+    }
+
+    /// Cuts or extends a file.
+    fn resize(&self, state: &mut State, size: u64) -> Result<()> {
+        if state.is_directory() {
+            return Err(FsError::IsDirectory);
+        }
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
+        if size > FILE_SIZE_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if size == 0 && file.object.is_none() {
+            return Ok(());
+        }
+        let live = self.make_live(file)?;
+        self.objects.observe(live.at.disk, live.object.set_size(size))?;
+        self.adopt_size(&live, state)
+    }
+}

@@ -1,0 +1,188 @@
+//! Making inodes: files, directories, symlinks, devices, and files without a name.
+
+use std::sync::Arc;
+
+use forebay_base::Ino;
+
+use crate::acl::{self, Acl};
+use crate::attributes::Attributes;
+use crate::directory::{Child, Directory, check_name};
+use crate::error::{FsError, Result};
+use crate::filesystem::{Caller, FileSystem};
+use crate::inode::{Body, FileBody, Inode, MODE_BITS, SET_GID, State};
+use crate::key;
+use crate::record::Kind;
+use crate::stats::Operation;
+use crate::writeset::{Known, WriteSet};
+
+/// Longest target of a symlink in bytes.
+const TARGET_MAX: usize = 4095;
+/// Most subdirectories of a directory and most links of a file.
+pub(crate) const LINK_MAX: u32 = 1 << 30;
+
+/// What is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct New<'a> {
+    /// Kind.
+    pub kind: Kind,
+    /// Mode bits asked for.
+    pub mode: u16,
+    /// Bits that the caller's umask takes away where the parent has no default access control list.
+    pub umask: u16,
+    /// Device number, for devices.
+    pub rdev: u32,
+    /// Target, for symlinks.
+    pub target: &'a [u8],
+}
+
+/// Extended attributes that a new inode inherits: name and value.
+type Inherited = Vec<(&'static [u8], Vec<u8>)>;
+
+impl FileSystem {
+    /// Makes an inode and names it `name` in `parent`. The kernel is told of it.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NotDirectory`], [`FsError::NameTooLong`], [`FsError::Invalid`],
+    /// [`FsError::NotFound`] if `parent` was removed.
+    pub fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: New<'_>,
+        caller: Caller,
+    ) -> Result<Attributes> {
+        check_name(name)?;
+        if new.kind == Kind::Symlink && (new.target.is_empty() || new.target.len() > TARGET_MAX) {
+            return Err(if new.target.is_empty() {
+                FsError::NotFound
+            } else {
+                FsError::NameTooLong
+            });
+        }
+        let directory = self.inode(parent)?;
+        let mut above = directory.lock();
+        if above.nlink == 0 {
+            return Err(FsError::NotFound);
+        }
+        if self.find_entry(parent, &mut above, name)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        if new.kind == Kind::Directory && above.nlink >= LINK_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let ino = Ino(self.ino_numbers.take()?);
+        let (mut state, inherited) = self.new_state(parent, &above, new, caller)?;
+        {
+            let mut writes = self.writes.lock();
+            let child = Child { ino, kind: new.kind, name: name.into() };
+            self.add_entry(&mut writes, parent, &mut above, child)?;
+            if new.kind == Kind::Directory {
+                above.nlink += 1;
+            }
+            above.touch(state.created);
+            put_inherited(&mut writes, ino, &inherited);
+            self.put_inode(&mut writes, parent, &mut above);
+            self.put_inode(&mut writes, ino, &mut state);
+        }
+        self.count(above.fileset, Operation::Create);
+        let attributes = Attributes::of(ino, &state);
+        self.remember(ino);
+        self.inodes.insert(&Arc::new(Inode::new(ino, state)));
+        Ok(attributes)
+    }
+
+    /// Makes a regular file without a name; [`FileSystem::link`] can give it one. The kernel is told
+    /// of it.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`], [`FsError::NotFound`] if `parent` was removed.
+    pub fn create_unnamed(&self, parent: Ino, new: New<'_>, caller: Caller) -> Result<Attributes> {
+        let directory = self.inode(parent)?;
+        let mut above = directory.lock();
+        above.directory_mut()?;
+        if above.nlink == 0 {
+            return Err(FsError::NotFound);
+        }
+        let ino = Ino(self.ino_numbers.take()?);
+        let (mut state, inherited) = self.new_state(parent, &above, new, caller)?;
+        state.nlink = 0;
+        put_inherited(&mut self.writes.lock(), ino, &inherited);
+        self.count(above.fileset, Operation::Create);
+        let attributes = Attributes::of(ino, &state);
+        self.remember(ino);
+        self.inodes.insert(&Arc::new(Inode::new(ino, state)));
+        Ok(attributes)
+    }
+
+    fn new_state(
+        &self,
+        parent: Ino,
+        above: &State,
+        new: New<'_>,
+        caller: Caller,
+    ) -> Result<(State, Inherited)> {
+        let (mode, inherited) = self.inherit(parent, above, new)?;
+        let set_gid = above.mode & SET_GID != 0;
+        let mode = match new.kind {
+            Kind::Symlink => 0o777,
+            Kind::Directory if set_gid => mode | SET_GID,
+            _ => mode,
+        };
+        let now = self.now();
+        let is_directory = new.kind == Kind::Directory;
+        let state = State {
+            kind: new.kind,
+            mode,
+            uid: caller.uid,
+            gid: if set_gid { above.gid } else { caller.gid },
+            nlink: if is_directory { 2 } else { 1 },
+            size: if new.kind == Kind::Symlink { new.target.len() as u64 } else { 0 },
+            allocated_bytes: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: now,
+            rdev: new.rdev,
+            fileset: above.fileset,
+            parent: if is_directory { parent } else { Ino(0) },
+            xattrs: u32::try_from(inherited.len()).unwrap_or(0),
+            body: match new.kind {
+                Kind::File => Body::File(FileBody::default()),
+                Kind::Directory => Body::Directory(Directory::empty()),
+                Kind::Symlink => Body::Symlink(new.target.into()),
+                Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
+            },
+            counted_size: None,
+            recorded: false,
+        };
+        Ok((state, inherited))
+    }
+
+    /// Mode bits and access control lists of a new inode.
+    fn inherit(&self, parent: Ino, above: &State, new: New<'_>) -> Result<(u16, Inherited)> {
+        let asked = new.mode & MODE_BITS;
+        let default = if above.xattrs > 0 && new.kind != Kind::Symlink {
+            self.read_key(&key::xattr(parent, acl::DEFAULT))?
+        } else {
+            None
+        };
+        let Some(default) = default else {
+            return Ok((asked & !(new.umask & 0o777), Inherited::new()));
+        };
+        let inherited = Acl::parse(&default)?.inherit(asked);
+        let mut attributes = Inherited::new();
+        if let Some(access) = inherited.access {
+            attributes.push((acl::ACCESS, access.encode()));
+        }
+        if new.kind == Kind::Directory {
+            attributes.push((acl::DEFAULT, default));
+        }
+        Ok((inherited.mode, attributes))
+    }
+}
+
+fn put_inherited(writes: &mut WriteSet, ino: Ino, inherited: &Inherited) {
+    for (name, value) in inherited {
+        writes.put(key::xattr(ino, name), value.clone(), Known::Absent);
+    }
+}

@@ -1,0 +1,165 @@
+//! Listing directories.
+
+use std::ops::ControlFlow;
+
+use forebay_base::Ino;
+
+use crate::attributes::Attributes;
+use crate::directory::FIRST_COOKIE;
+use crate::error::{FsError, Result};
+use crate::filesystem::{FileSystem, Row};
+use crate::inode::State;
+use crate::key::{self, Key};
+use crate::record::{EntryRecord, Kind, decode};
+use crate::stats::Operation;
+
+/// Entries that are gathered under one lock.
+const CHUNK: usize = 512;
+/// Offset after `.`.
+const AFTER_DOT: u64 = 1;
+/// Offset after `..`.
+const AFTER_DOT_DOT: u64 = 2;
+
+/// An entry as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryItem {
+    /// Inode it names.
+    pub ino: Ino,
+    /// Kind of that inode.
+    pub kind: Kind,
+    /// Name.
+    pub name: Vec<u8>,
+    /// Where a listing goes on after this entry.
+    pub next_offset: u64,
+}
+
+impl FileSystem {
+    /// Lists a directory from `offset` (0, or the `next_offset` of an entry) until `visit` breaks.
+    /// Entries that are there from the first call to the last are seen exactly once, whatever is added
+    /// or removed meanwhile.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`], [`FsError::Stale`], [`FsError::Io`].
+    pub fn read_directory(
+        &self,
+        ino: Ino,
+        offset: u64,
+        visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut offset = offset;
+        loop {
+            let items = self.directory_chunk(ino, offset)?;
+            let Some(last) = items.last() else { return Ok(()) };
+            offset = last.next_offset;
+            for item in &items {
+                if visit(item).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Attributes of a listed entry; `None` if it is gone. The kernel is told of it.
+    ///
+    /// # Errors
+    /// [`FsError::Io`], [`FsError::Damaged`].
+    pub fn listed_attributes(&self, item: &DirectoryItem) -> Result<Option<Attributes>> {
+        self.remember(item.ino);
+        match self.attributes(item.ino) {
+            Ok(attributes) => Ok(Some(attributes)),
+            Err(FsError::Stale) => {
+                self.forget(item.ino, 1);
+                Ok(None)
+            }
+            Err(error) => {
+                self.forget(item.ino, 1);
+                Err(error)
+            }
+        }
+    }
+
+    fn directory_chunk(&self, ino: Ino, offset: u64) -> Result<Vec<DirectoryItem>> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        state.directory_mut()?;
+        if offset == 0 {
+            self.count(state.fileset, Operation::Readdir);
+        }
+        let mut items = Vec::new();
+        let dots = [(ino, &b"."[..], AFTER_DOT), (state.parent, b"..", AFTER_DOT_DOT)];
+        for (target, name, next_offset) in dots {
+            if offset < next_offset {
+                let name = name.to_vec();
+                items.push(DirectoryItem { ino: target, kind: Kind::Directory, name, next_offset });
+            }
+        }
+        let after = offset.max(FIRST_COOKIE - 1);
+        if !state.directory_mut()?.is_complete() {
+            if state.size > self.settings.directory_load_max {
+                self.stored_chunk(ino, after, &mut items)?;
+                return Ok(items);
+            }
+            self.load_directory(ino, &mut state)?;
+        }
+        let directory = state.directory_mut()?;
+        items.extend(directory.after(after).take(CHUNK).map(|(cookie, child)| DirectoryItem {
+            ino: child.ino,
+            kind: child.kind,
+            name: child.name.to_vec(),
+            next_offset: cookie,
+        }));
+        Ok(items)
+    }
+
+    /// Caches every entry of a directory.
+    fn load_directory(&self, ino: Ino, state: &mut State) -> Result<()> {
+        let (mut from, to) = key::entries(ino, FIRST_COOKIE, u64::MAX);
+        loop {
+            let (rows, next) = self.read_range(&from, &to, 4096)?;
+            self.cache_entries(state, &rows)?;
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        state.directory_mut()?.mark_complete();
+        Ok(())
+    }
+
+    /// Reads entries past the cache, for directories that are too large to be cached whole.
+    fn stored_chunk(&self, ino: Ino, after: u64, items: &mut Vec<DirectoryItem>) -> Result<()> {
+        let (mut from, to) = key::entries(ino, after.saturating_add(1), u64::MAX);
+        let had = items.len();
+        loop {
+            let (rows, next) = self.read_range(&from, &to, CHUNK)?;
+            for row in &rows {
+                items.extend(listed(row)?);
+            }
+            match next {
+                Some(next) if items.len() == had => from = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn listed((key, value): &Row) -> Result<Option<DirectoryItem>> {
+    let Some(Key::Entry(_, cookie)) = key::parse(key) else { return Ok(None) };
+    let record: EntryRecord = decode("directory entry", value)?;
+    Ok(Some(DirectoryItem {
+        ino: record.ino,
+        kind: record.kind,
+        name: record.name,
+        next_offset: cookie,
+    }))
+}
+
+impl FileSystem {
+    /// Checks that an inode is a directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`], [`FsError::Stale`].
+    pub fn open_directory(&self, ino: Ino) -> Result<()> {
+        self.inode(ino)?.lock().directory_mut().map(|_| ())
+    }
+}

@@ -1,0 +1,251 @@
+//! Making, changing and removing filesets, and what status shows of them and of the disks.
+
+use std::sync::atomic::Ordering;
+
+use forebay_base::{FilesetId, Ino, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::directory::{Child, Directory, NAME_MAX};
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::{Body, Inode, Locked, State};
+use crate::key;
+use crate::record::{Durability, FilesetRecord, Kind, Placement, encode};
+use crate::writeset::Known;
+
+/// A fileset with what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesetStatus {
+    /// Name; `/` for the root fileset.
+    pub name: String,
+    /// Durability class.
+    pub durability: Durability,
+    /// Data path of new opens.
+    pub placement: Placement,
+    /// Inodes of any kind.
+    pub files: u64,
+    /// Sum of the sizes of its files.
+    pub bytes: u64,
+}
+
+/// A disk with what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Identity.
+    pub uuid: String,
+    /// Where it is.
+    pub location: String,
+    /// What it is made of.
+    pub kind: String,
+    /// Size in bytes.
+    pub total_bytes: u64,
+    /// Bytes left for ordinary users.
+    pub available_bytes: u64,
+    /// Errors since the mount.
+    pub errors: u64,
+    /// The latest error.
+    pub last_error: Option<String>,
+    /// What would make it better.
+    pub advice: Vec<String>,
+}
+
+fn check_fileset_name(name: &str) -> Result<()> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > NAME_MAX || name.starts_with('.') || !name.chars().all(fine)
+    {
+        return Err(FsError::Refused(format!(
+            "\"{name}\" is no name for a fileset: use letters, digits, '-', '_' and '.', not first"
+        )));
+    }
+    Ok(())
+}
+
+impl FileSystem {
+    fn fileset_named(&self, name: &str) -> Result<std::sync::Arc<crate::fileset::Fileset>> {
+        let wanted = if name == "/" { "" } else { name };
+        self.filesets.by_name(wanted).ok_or_else(|| {
+            let names: Vec<String> =
+                self.fileset_status().into_iter().map(|status| status.name).collect();
+            FsError::Refused(format!(
+                "there is no fileset \"{name}\"; there are: {}",
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// All filesets with what they hold.
+    #[must_use]
+    pub fn fileset_status(&self) -> Vec<FilesetStatus> {
+        let writes = self.writes.lock();
+        let status = |fileset: &std::sync::Arc<crate::fileset::Fileset>| {
+            let usage = writes.usage(fileset.id);
+            let name = &fileset.record.name;
+            FilesetStatus {
+                name: if name.is_empty() { "/".to_owned() } else { name.clone() },
+                durability: fileset.record.durability,
+                placement: fileset.record.placement,
+                files: usage.inodes,
+                bytes: usage.bytes,
+            }
+        };
+        self.filesets.list().iter().map(status).collect()
+    }
+
+    /// Counters of each fileset since the mount, in the order of
+    /// [`OPERATIONS`](crate::stats::OPERATIONS); the last row, without a name, is the system's own.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(String, Vec<u64>)> {
+        let name = |name: &str| if name.is_empty() { "/".to_owned() } else { name.to_owned() };
+        let mut all: Vec<_> = self
+            .filesets
+            .list()
+            .iter()
+            .map(|fileset| (name(&fileset.record.name), fileset.counters.read()))
+            .collect();
+        all.push((String::new(), self.system_counters.read()));
+        all
+    }
+
+    /// Makes a fileset with a top-level directory of the same name.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] for a bad name or one that is taken.
+    pub fn create_fileset(
+        &self,
+        name: &str,
+        durability: Durability,
+        placement: Placement,
+        mode: u16,
+    ) -> Result<()> {
+        check_fileset_name(name)?;
+        let root = self.inode(Ino::ROOT)?;
+        let mut above = root.lock();
+        let taken = self.find_entry(Ino::ROOT, &mut above, name.as_bytes())?.is_some();
+        if taken || self.filesets.by_name(name).is_some() {
+            return Err(FsError::Refused(format!("\"{name}\" exists already at the top level")));
+        }
+        let id = self.filesets.free_id();
+        let ino = Ino(self.ino_numbers.take()?);
+        let record = FilesetRecord { name: name.to_owned(), root: ino, durability, placement };
+        let mut state = fileset_root(id, mode, self.now());
+        {
+            let mut writes = self.writes.lock();
+            let child = Child { ino, kind: Kind::Directory, name: name.as_bytes().into() };
+            self.add_entry(&mut writes, Ino::ROOT, &mut above, child)?;
+            above.nlink += 1;
+            above.touch(state.created);
+            self.put_inode(&mut writes, Ino::ROOT, &mut above);
+            writes.put(key::fileset(id), encode(&record), Known::MayExist);
+            self.put_inode(&mut writes, ino, &mut state);
+        }
+        self.filesets.set(id, record);
+        self.inodes.insert(&std::sync::Arc::new(Inode::new(ino, state)));
+        self.stale_attributes.lock().push(Ino::ROOT);
+        drop(above);
+        self.commit()
+    }
+
+    /// Changes a fileset's settings; they count for files opened from now on.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if there is no such fileset.
+    pub fn set_fileset(
+        &self,
+        name: &str,
+        durability: Option<Durability>,
+        placement: Option<Placement>,
+    ) -> Result<()> {
+        let fileset = self.fileset_named(name)?;
+        let mut record = fileset.record.clone();
+        record.durability = durability.unwrap_or(record.durability);
+        record.placement = placement.unwrap_or(record.placement);
+        self.writes.lock().put(key::fileset(fileset.id), encode(&record), Known::MayExist);
+        self.filesets.set(fileset.id, record);
+        self.commit()
+    }
+
+    /// Removes an empty fileset and its directory.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if there is none, it is the root fileset, or not empty.
+    pub fn remove_fileset(&self, name: &str) -> Result<()> {
+        let fileset = self.fileset_named(name)?;
+        if fileset.id == FilesetId::ROOT {
+            return Err(FsError::Refused("the root fileset cannot be removed".to_owned()));
+        }
+        let top = self.inode(Ino::ROOT)?;
+        let root = self.inode(fileset.record.root)?;
+        let mut locked = Locked::all(&[&top, &root]);
+        let usage = self.writes.lock().usage(fileset.id);
+        if locked.state(root.ino).size > 0 || usage.inodes > 1 {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" holds {} files: remove them first",
+                usage.inodes.saturating_sub(1)
+            )));
+        }
+        let found = self.find_entry(Ino::ROOT, locked.state(Ino::ROOT), name.as_bytes())?;
+        let (cookie, _) = found.ok_or(FsError::NotFound)?;
+        let xattrs = self.xattr_keys(root.ino, locked.state(root.ino))?;
+        let now = self.now();
+        {
+            let mut writes = self.writes.lock();
+            self.remove_entry(&mut writes, Ino::ROOT, locked.state(Ino::ROOT), cookie)?;
+            locked.state(Ino::ROOT).nlink -= 1;
+            locked.state(Ino::ROOT).touch(now);
+            self.put_inode(&mut writes, Ino::ROOT, locked.state(Ino::ROOT));
+            self.drop_link(&mut writes, root.ino, locked.state(root.ino), &xattrs);
+            writes.delete(key::fileset(fileset.id));
+            writes.forget_usage(fileset.id);
+        }
+        self.filesets.remove(fileset.id);
+        self.dispose_if_dead(root.ino, locked.state(root.ino));
+        self.stale_attributes.lock().push(Ino::ROOT);
+        drop(locked);
+        self.commit()
+    }
+
+    /// The disks with what they hold.
+    #[must_use]
+    pub fn disk_status(&self) -> Vec<DiskStatus> {
+        let status = |disk: &crate::object::FsDisk| {
+            let description = disk.disk.describe();
+            let capacity = disk.disk.capacity().unwrap_or_default();
+            let last_error = disk.health.last_error.lock().clone();
+            DiskStatus {
+                uuid: disk.uuid.clone(),
+                location: description.location,
+                kind: description.kind,
+                total_bytes: capacity.total_bytes,
+                available_bytes: capacity.available_bytes,
+                errors: disk.health.errors.load(Ordering::Relaxed),
+                last_error: last_error.map(|(_, text)| text),
+                advice: description.advice,
+            }
+        };
+        self.objects.disks.iter().map(status).collect()
+    }
+}
+
+/// The top directory of a fileset, owned by root.
+pub(crate) fn fileset_root(fileset: FilesetId, mode: u16, now: Timestamp) -> State {
+    State {
+        kind: Kind::Directory,
+        mode,
+        uid: 0,
+        gid: 0,
+        nlink: 2,
+        size: 0,
+        allocated_bytes: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        created: now,
+        rdev: 0,
+        fileset,
+        parent: Ino::ROOT,
+        xattrs: 0,
+        body: Body::Directory(Directory::empty()),
+        counted_size: None,
+        recorded: false,
+    }
+}

@@ -1,0 +1,64 @@
+//! Giving an inode one more name.
+
+use forebay_base::Ino;
+
+use crate::attributes::Attributes;
+use crate::directory::{Child, check_name};
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::Locked;
+use crate::ops::create::LINK_MAX;
+use crate::stats::Operation;
+
+impl FileSystem {
+    /// Names `ino` also `name` in `parent`. A file without a name (made by
+    /// [`FileSystem::create_unnamed`]) gets its first one. The kernel is told of it.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NotPermitted`] for a directory, [`FsError::CrossFileset`],
+    /// [`FsError::TooManyLinks`], [`FsError::NotFound`] if either was removed.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
+        check_name(name)?;
+        let inode = self.inode(ino)?;
+        let directory = self.inode(parent)?;
+        if ino == parent {
+            return Err(FsError::NotPermitted);
+        }
+        let mut locked = Locked::all(&[&inode, &directory]);
+        let above = locked.state(parent);
+        let (above_fileset, above_links) = (above.fileset, above.nlink);
+        if self.find_entry(parent, above, name)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let state = locked.state(ino);
+        if state.is_directory() {
+            return Err(FsError::NotPermitted);
+        }
+        // An inode that lost its last name stays nameless: only a file made without a name, of which no
+        // record was ever written, can get one.
+        if above_links == 0 || (state.nlink == 0 && state.recorded) {
+            return Err(FsError::NotFound);
+        }
+        if state.fileset != above_fileset {
+            return Err(FsError::CrossFileset);
+        }
+        if state.nlink >= LINK_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        self.refresh(state)?;
+        let now = self.now();
+        let child = Child { ino, kind: state.kind, name: name.into() };
+        let mut writes = self.writes.lock();
+        self.add_entry(&mut writes, parent, locked.state(parent), child)?;
+        locked.state(parent).touch(now);
+        self.put_inode(&mut writes, parent, locked.state(parent));
+        let state = locked.state(ino);
+        state.nlink += 1;
+        state.changed = now;
+        self.put_inode(&mut writes, ino, state);
+        drop(writes);
+        self.count(above_fileset, Operation::Link);
+        self.remember(ino);
+        Ok(Attributes::of(ino, locked.state(ino)))
+    }
+}

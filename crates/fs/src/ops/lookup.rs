@@ -1,0 +1,108 @@
+//! Finding inodes by name and by number.
+
+use forebay_base::Ino;
+
+use crate::attributes::Attributes;
+use crate::directory::NAME_MAX;
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::{Body, State, Way};
+use crate::record::Kind;
+use crate::stats::Operation;
+
+impl FileSystem {
+    /// The inode that `name` names in `parent`. The kernel is told of it: it must be forgotten once.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`].
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attributes> {
+        if name.len() > NAME_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let ino = {
+            let directory = self.inode(parent)?;
+            let mut state = directory.lock();
+            self.count(state.fileset, Operation::Lookup);
+            match name {
+                b"." => parent,
+                b".." => state.parent,
+                _ => {
+                    let found = self.find_entry(parent, &mut state, name)?;
+                    found.ok_or(FsError::NotFound)?.1.ino
+                }
+            }
+        };
+        self.remember(ino);
+        let found = self.attributes(ino);
+        if found.is_err() {
+            self.forget(ino, 1);
+        }
+        match found {
+            // The name was removed a moment ago.
+            Err(FsError::Stale) => Err(FsError::NotFound),
+            other => other,
+        }
+    }
+
+    /// Attributes of an inode.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if it is gone; [`FsError::Io`] if an open file's object cannot be asked.
+    pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        if self.refresh(&mut state)? {
+            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        }
+        Ok(Attributes::of(ino, &state))
+    }
+
+    /// Counts a request for attributes alone.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attributes`].
+    pub fn getattr(&self, ino: Ino) -> Result<Attributes> {
+        let fileset = self.inode(ino)?.lock().fileset;
+        self.count(fileset, Operation::Getattr);
+        self.attributes(ino)
+    }
+
+    /// Target of a symlink.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if the inode is no symlink.
+    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock();
+        match &state.body {
+            Body::Symlink(target) => Ok(target.to_vec()),
+            Body::File(_) | Body::Directory(_) | Body::Special => Err(FsError::Invalid),
+        }
+    }
+
+    /// Takes size and times from the object of a file that the kernel may have written. Returns whether
+    /// the inode changed.
+    pub(crate) fn refresh(&self, state: &mut State) -> Result<bool> {
+        debug_assert!(state.kind != Kind::File || state.body.is_file());
+        let Some(file) = state.file() else { return Ok(false) };
+        let Some(live) = &file.live else { return Ok(false) };
+        if file.opens.way != Some(Way::Direct) || file.opens.writers == 0 {
+            return Ok(false);
+        }
+        let found = self.objects.observe(live.at.disk, live.object.attributes())?;
+        if found == file.seen {
+            return Ok(false);
+        }
+        let written = found.modified != file.seen.modified || found.size != file.seen.size;
+        if let Some(file) = state.file_mut() {
+            file.seen = found;
+        }
+        state.size = found.size;
+        state.allocated_bytes = found.allocated_bytes;
+        if written {
+            state.modified = found.modified;
+            state.changed = state.changed.max(found.modified);
+        }
+        Ok(true)
+    }
+}

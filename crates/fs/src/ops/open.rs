@@ -1,0 +1,209 @@
+//! Opening and closing regular files: which way their bytes go, and which object holds them.
+//!
+//! All handles of a file go the same way at any one time (the kernel allows no mixture): the way is
+//! chosen at the first open, and can change when the last handle is closed. `O_TRUNC` of a file that
+//! nobody else has open takes a fresh object: truncating and rewriting one would make ext4 and XFS
+//! write it back at close (auto_da_alloc, XFS_ITRUNCATED).
+
+use std::sync::Arc;
+
+use forebay_base::Ino;
+use forebay_disk::ObjectAttributes;
+
+use crate::error::{FsError, Result};
+use crate::filesystem::{Caller, FileSystem};
+use crate::inode::{FileBody, State, Way};
+use crate::object::LiveObject;
+use crate::stats::Operation;
+
+/// What an open asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Reading.
+    pub read: bool,
+    /// Writing.
+    pub write: bool,
+    /// Cutting the file to nothing.
+    pub truncate: bool,
+    /// Every write is to be on stable storage when it returns (O_SYNC, O_DSYNC).
+    pub synchronous: bool,
+}
+
+/// How an open file's bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The kernel's registration of the object on the direct path; `None` on the served path.
+    pub registration: Option<u32>,
+    /// Pages that the kernel cached of this file are still right (served path).
+    pub keep_pages: bool,
+}
+
+impl FileSystem {
+    /// Opens a regular file. Every open must be closed once, with the same access.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`], [`FsError::Invalid`] for other kinds, [`FsError::NoSpace`] if the file needs
+    /// an object and there is no room for one, [`FsError::Io`].
+    pub fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
+        let truncate = access.truncate && access.write;
+        if truncate {
+            self.truncate_for_open(ino, &mut state)?;
+        } else if file.live.is_none() {
+            self.make_live(file)?;
+        }
+        self.count(state.fileset, Operation::Open);
+        let way = self.choose_way(&state, access);
+        if (truncate || way == Way::Direct)
+            && access.write
+            && caller.uid != 0
+            && state.kill_set_id()
+        {
+            // On the direct path no later write would tell us.
+            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        }
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
+        Ok(self.add_handle(ino, file, way, access))
+    }
+
+    /// Makes sure that the file has an open object.
+    pub(crate) fn make_live(&self, file: &mut FileBody) -> Result<Arc<LiveObject>> {
+        if let Some(live) = &file.live {
+            return Ok(Arc::clone(live));
+        }
+        let live = match file.object {
+            Some(at) => self.objects.open(at)?,
+            None => self.objects.take_fresh()?,
+        };
+        file.object = Some(live.at);
+        file.live = Some(Arc::clone(&live));
+        Ok(live)
+    }
+
+    fn choose_way(&self, state: &State, access: Access) -> Way {
+        let Some(file) = state.file() else { return Way::Served };
+        if let Some(way) = file.opens.way {
+            return way;
+        }
+        let fileset = self.filesets.get(state.fileset);
+        // The served path sees each write: it takes privileges away and syncs where that is promised.
+        let must_see_writes =
+            access.write && (state.has_set_id() || (access.synchronous && fileset.is_strict()));
+        let direct = self.settings.direct
+            && fileset.prefers_direct()
+            && !must_see_writes
+            && file.live.as_ref().is_some_and(|live| live.registration().is_some());
+        if direct { Way::Direct } else { Way::Served }
+    }
+
+    fn add_handle(&self, ino: Ino, file: &mut FileBody, way: Way, access: Access) -> Opened {
+        let first_writer = access.write && file.opens.writers == 0;
+        file.opens.way = Some(way);
+        file.opens.handles += 1;
+        file.opens.writers += u32::from(access.write);
+        file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
+        if way == Way::Served {
+            let keep_pages = std::mem::replace(&mut file.pages_valid, true);
+            return Opened { registration: None, keep_pages };
+        }
+        file.pages_valid = false;
+        if first_writer {
+            self.writers.lock().insert(ino);
+        }
+        let registration = file.live.as_ref().and_then(|live| live.registration());
+        Opened { registration, keep_pages: false }
+    }
+
+    /// Cuts a file to nothing at its open.
+    fn truncate_for_open(&self, ino: Ino, state: &mut State) -> Result<()> {
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
+        if file.opens.handles == 0 {
+            self.replace_object(file)?;
+        } else {
+            let live = self.make_live(file)?;
+            self.objects.observe(live.at.disk, live.object.set_size(0))?;
+            file.seen = self.objects.observe(live.at.disk, live.object.attributes())?;
+        }
+        file.pages_valid = false;
+        state.size = 0;
+        state.allocated_bytes = 0;
+        state.touch(self.now());
+        self.put_inode(&mut self.writes.lock(), ino, state);
+        Ok(())
+    }
+
+    /// Gives a file that nobody has open a fresh object. A shared mapping may have outlived its file
+    /// descriptor: then the object is emptied instead, so that the mapping stays part of the file.
+    fn replace_object(&self, file: &mut FileBody) -> Result<()> {
+        if file.object.is_some() {
+            let live = self.make_live(file)?;
+            if live.object.file().is_some() && live.object.has_other_writers() {
+                self.objects.observe(live.at.disk, live.object.set_size(0))?;
+                file.seen = self.objects.observe(live.at.disk, live.object.attributes())?;
+                return Ok(());
+            }
+        }
+        let fresh = self.objects.take_fresh()?;
+        self.drop_object(file);
+        file.seen = fresh.opened_attributes;
+        file.object = Some(fresh.at);
+        file.live = Some(fresh);
+        Ok(())
+    }
+
+    /// Closes one handle of a file.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if the object cannot be asked for its size; the handle is closed all the same.
+    pub fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        self.count(state.fileset, Operation::Close);
+        let was_modified = state.modified;
+        let refreshed = self.refresh(&mut state);
+        let changed = state.modified != was_modified;
+        let Some(file) = state.file_mut() else { return Ok(()) };
+        let opens = &mut file.opens;
+        opens.handles = opens.handles.saturating_sub(1);
+        opens.writers = opens.writers.saturating_sub(u32::from(access.write));
+        if opens.way == Some(Way::Direct) && access.write {
+            if opens.writers == 0 {
+                self.writers.lock().remove(&ino);
+            }
+            if access.read {
+                opens.mappers = opens.mappers.saturating_sub(1);
+                if changed {
+                    self.stale_attributes.lock().push(ino);
+                }
+            }
+        }
+        if file.opens.handles == 0 {
+            file.opens.way = None;
+            self.last_close(ino, &mut state);
+        }
+        if refreshed? {
+            let state = &mut *state;
+            self.put_inode(&mut self.writes.lock(), ino, state);
+        }
+        self.dispose_if_dead(ino, &mut state);
+        Ok(())
+    }
+
+    fn last_close(&self, ino: Ino, state: &mut State) {
+        let (size, linked) = (state.size, state.nlink > 0);
+        let Some(file) = state.file_mut() else { return };
+        let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
+        let fresh = file.live.as_ref().is_some_and(|live| {
+            !live.is_published() && untouched(live.opened_attributes) && untouched(file.seen)
+        });
+        if size == 0 && fresh {
+            // A file that stays empty needs no object.
+            self.drop_object(file);
+            self.put_inode(&mut self.writes.lock(), ino, state);
+        } else if linked {
+            self.idle.closed(ino, file);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Reading and writing on the served path.
+
+use std::sync::Arc;
+
+use forebay_base::Ino;
+
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::State;
+use crate::object::LiveObject;
+use crate::stats::Operation;
+
+/// Most bytes of a file: what a signed 64-bit offset can say.
+pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+
+/// Whether a write must take the set-id bits away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetId {
+    Keep,
+    Kill,
+}
+
+impl FileSystem {
+    /// Reads up to `buffer.len()` bytes at `offset` of an open file; fewer only at its end.
+    ///
+    /// # Errors
+    /// [`FsError::Io`], [`FsError::Stale`].
+    pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let inode = self.inode(ino)?;
+        let (live, fileset) = {
+            let mut state = inode.lock();
+            (self.live_object(&mut state)?, state.fileset)
+        };
+        let read = self.objects.observe(live.at.disk, live.object.read_at(offset, buffer))?;
+        let counters = &self.filesets.get(fileset).counters;
+        counters.count(Operation::Read);
+        counters.add(Operation::BytesRead, read as u64);
+        Ok(read)
+    }
+
+    /// Writes `data` at `offset` of an open file, or at its end.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`]; a part may have been written then.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_with(ino, offset, data, SetId::Keep)
+    }
+
+    /// As [`FileSystem::write`], by somebody who may not keep set-id bits alive.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_with(ino, offset, data, SetId::Kill)
+    }
+
+    fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        let end = end.ok_or(FsError::TooLarge)?;
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        let live = self.live_object(&mut state)?;
+        let written = self.objects.observe(live.at.disk, live.object.write_at(offset, data));
+        if written.is_err() {
+            // A part may have been written: the object knows.
+            self.adopt_size(&live, &mut state)?;
+        } else {
+            state.size = state.size.max(end);
+            state.allocated_bytes = state.allocated_bytes.max(state.size.next_multiple_of(4096));
+        }
+        if set_id == SetId::Kill {
+            state.kill_set_id();
+        }
+        state.touch(self.now());
+        self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        let counters = &self.filesets.get(state.fileset).counters;
+        counters.count(Operation::Write);
+        counters.add(Operation::BytesWritten, data.len() as u64);
+        written
+    }
+
+    /// The open object of a file.
+    pub(crate) fn live_object(&self, state: &mut State) -> Result<Arc<LiveObject>> {
+        self.make_live(state.file_mut().ok_or(FsError::Invalid)?)
+    }
+
+    /// Takes the object's size as the file's, after a change that went through the daemon.
+    pub(crate) fn adopt_size(&self, live: &LiveObject, state: &mut State) -> Result<()> {
+        let found = self.objects.observe(live.at.disk, live.object.attributes())?;
+        state.size = found.size;
+        state.allocated_bytes = found.allocated_bytes;
+        if let Some(file) = state.file_mut() {
+            file.seen = found;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Moving names.
+
+use std::sync::Arc;
+
+use forebay_base::Ino;
+
+use crate::directory::{Child, check_name};
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::{Inode, Locked};
+use crate::stats::Operation;
+
+/// What happens to an entry that already has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// It goes, as rename(2) says.
+    Allowed,
+    /// The rename is refused.
+    Refused,
+    /// It gets the old name.
+    Exchange,
+}
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    parent: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// An end of a rename that exists.
+struct Found {
+    child: Child,
+    inode: Arc<Inode>,
+}
+
+impl FileSystem {
+    /// Moves the entry `name` of `parent` to `new_name` of `new_parent`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`], [`FsError::NotEmpty`], [`FsError::IsDirectory`],
+    /// [`FsError::NotDirectory`], [`FsError::CrossFileset`], [`FsError::Busy`] for the root of a
+    /// fileset, [`FsError::Invalid`] for a directory that would move below itself.
+    pub fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        replace: Replace,
+    ) -> Result<()> {
+        for dots in [name, new_name] {
+            if dots == b"." || dots == b".." {
+                return Err(FsError::Busy);
+            }
+        }
+        check_name(new_name)?;
+        let _tree_stands_still = (parent != new_parent).then(|| self.tree_changes.lock());
+        let (from, to) = (self.inode(parent)?, self.inode(new_parent)?);
+        let from = Place { parent: &from, name };
+        let to = Place { parent: &to, name: new_name };
+        loop {
+            let source = self.find_place(from)?.ok_or(FsError::NotFound)?;
+            let target = self.find_place(to)?;
+            if parent != new_parent {
+                self.check_not_below(&source, new_parent)?;
+                if let (Replace::Exchange, Some(target)) = (replace, &target) {
+                    self.check_not_below(target, parent)?;
+                }
+            }
+            let mut inodes = vec![from.parent, to.parent, &source.inode];
+            inodes.extend(target.as_ref().map(|target| &target.inode));
+            let mut locked = Locked::all(&inodes);
+            if !self.unchanged(&mut locked, from, Some(&source))?
+                || !self.unchanged(&mut locked, to, target.as_ref())?
+            {
+                continue;
+            }
+            check(&mut locked, from, &source, to, target.as_ref(), replace)?;
+            self.count(locked.state(parent).fileset, Operation::Rename);
+            return match (&target, replace) {
+                (Some(target), _) if target.child.ino == source.child.ino => Ok(()),
+                (Some(target), Replace::Exchange) => {
+                    self.exchange(&mut locked, from, &source, to, target)
+                }
+                (target, _) => self.move_entry(&mut locked, from, &source, to, target.as_ref()),
+            };
+        }
+    }
+
+    fn find_place(&self, place: Place<'_>) -> Result<Option<Found>> {
+        Ok(self.find_named(place.parent, place.name)?.map(|(child, inode)| Found { child, inode }))
+    }
+
+    fn unchanged(
+        &self,
+        locked: &mut Locked<'_>,
+        place: Place<'_>,
+        found: Option<&Found>,
+    ) -> Result<bool> {
+        let ino = place.parent.ino;
+        let now = self.find_entry(ino, locked.state(ino), place.name)?;
+        Ok(now.map(|(_, child)| child.ino) == found.map(|found| found.child.ino))
+    }
+
+    /// Refuses to move a directory into its own subtree. The tree above stands still meanwhile.
+    fn check_not_below(&self, moved: &Found, new_parent: Ino) -> Result<()> {
+        if moved.child.kind != crate::record::Kind::Directory {
+            return Ok(());
+        }
+        let mut above = new_parent;
+        while above != Ino::ROOT {
+            if above == moved.child.ino {
+                return Err(FsError::Invalid);
+            }
+            above = self.inode(above)?.lock().parent;
+        }
+        Ok(())
+    }
+
+    fn cookie(&self, locked: &mut Locked<'_>, place: Place<'_>) -> Result<u64> {
+        let ino = place.parent.ino;
+        let found = self.find_entry(ino, locked.state(ino), place.name)?;
+        Ok(found.ok_or(FsError::NotFound)?.0)
+    }
+
+    fn move_entry(
+        &self,
+        locked: &mut Locked<'_>,
+        from: Place<'_>,
+        source: &Found,
+        to: Place<'_>,
+        target: Option<&Found>,
+    ) -> Result<()> {
+        let now = self.now();
+        let (old, new) = (from.parent.ino, to.parent.ino);
+        let moved = source.child.ino;
+        let is_directory = locked.state(moved).is_directory();
+        let xattrs = match target {
+            Some(target) => self.xattr_keys(target.child.ino, locked.state(target.child.ino))?,
+            None => Vec::new(),
+        };
+        let child = Child { name: to.name.into(), ..source.child.clone() };
+        let old_cookie = self.cookie(locked, from)?;
+        let new_cookie = target.map(|_| self.cookie(locked, to)).transpose()?;
+        {
+            let mut writes = self.writes.lock();
+            match new_cookie {
+                Some(at) => self.replace_entry(&mut writes, new, locked.state(new), at, child)?,
+                None => self.add_entry(&mut writes, new, locked.state(new), child)?,
+            }
+            self.remove_entry(&mut writes, old, locked.state(old), old_cookie)?;
+            if is_directory {
+                locked.state(old).nlink -= 1;
+                locked.state(moved).parent = new;
+                // The link of a directory that is replaced becomes that of the moved one.
+                if target.is_none() {
+                    locked.state(new).nlink += 1;
+                }
+            }
+            for ino in [old, new] {
+                locked.state(ino).touch(now);
+                self.put_inode(&mut writes, ino, locked.state(ino));
+            }
+            locked.state(moved).changed = now;
+            self.put_inode(&mut writes, moved, locked.state(moved));
+            if let Some(target) = target {
+                let ino = target.child.ino;
+                self.drop_link(&mut writes, ino, locked.state(ino), &xattrs);
+            }
+        }
+        self.fail_points.reach("rename.changed")?;
+        if let Some(target) = target {
+            self.dispose_if_dead(target.child.ino, locked.state(target.child.ino));
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &self,
+        locked: &mut Locked<'_>,
+        from: Place<'_>,
+        source: &Found,
+        to: Place<'_>,
+        target: &Found,
+    ) -> Result<()> {
+        let now = self.now();
+        let (one, other) = (from.parent.ino, to.parent.ino);
+        let cookies = [self.cookie(locked, from)?, self.cookie(locked, to)?];
+        let mut writes = self.writes.lock();
+        for ((place, found), cookie) in [(from, target), (to, source)].into_iter().zip(cookies) {
+            let child = Child { name: place.name.into(), ..found.child.clone() };
+            let ino = place.parent.ino;
+            self.replace_entry(&mut writes, ino, locked.state(ino), cookie, child)?;
+            if locked.state(found.child.ino).is_directory() {
+                locked.state(found.child.ino).parent = ino;
+                locked.state(ino).nlink += 1;
+            }
+        }
+        for (ino, left) in [(one, source), (other, target)] {
+            if locked.state(left.child.ino).is_directory() {
+                locked.state(ino).nlink -= 1;
+            }
+        }
+        for ino in [one, other] {
+            locked.state(ino).touch(now);
+            self.put_inode(&mut writes, ino, locked.state(ino));
+        }
+        for ino in [source.child.ino, target.child.ino] {
+            locked.state(ino).changed = now;
+            self.put_inode(&mut writes, ino, locked.state(ino));
+        }
+        drop(writes);
+        self.fail_points.reach("rename.changed")?;
+        Ok(())
+    }
+}
+
+/// What rename(2) refuses.
+fn check(
+    locked: &mut Locked<'_>,
+    from: Place<'_>,
+    source: &Found,
+    to: Place<'_>,
+    target: Option<&Found>,
+    replace: Replace,
+) -> Result<()> {
+    if locked.state(to.parent.ino).nlink == 0 {
+        return Err(FsError::NotFound);
+    }
+    let home = locked.state(from.parent.ino).fileset;
+    let away = locked.state(to.parent.ino).fileset;
+    let source_state = locked.state(source.child.ino);
+    let (source_is_directory, source_fileset) = (source_state.is_directory(), source_state.fileset);
+    if source_fileset != home {
+        return Err(FsError::Busy);
+    }
+    let Some(target) = target else {
+        if replace == Replace::Exchange {
+            return Err(FsError::NotFound);
+        }
+        return if home == away { Ok(()) } else { Err(FsError::CrossFileset) };
+    };
+    if replace == Replace::Refused {
+        return Err(FsError::Exists);
+    }
+    let state = locked.state(target.child.ino);
+    if state.fileset != away {
+        return Err(FsError::Busy);
+    }
+    if home != away {
+        return Err(FsError::CrossFileset);
+    }
+    if replace == Replace::Exchange || target.child.ino == source.child.ino {
+        return Ok(());
+    }
+    match (source_is_directory, state.is_directory()) {
+        (true, false) => Err(FsError::NotDirectory),
+        (false, true) => Err(FsError::IsDirectory),
+        (true, true) if state.size > 0 => Err(FsError::NotEmpty),
+        (true, true) | (false, false) => Ok(()),
+    }
+}

@@ -1,0 +1,152 @@
+//! Space: reserving and freeing ranges, finding holes, copying between files, and what is left.
+
+use forebay_base::Ino;
+use forebay_disk::{Allocate, Capacity, DiskError, Seek};
+
+use crate::error::{FsError, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::{Locked, State};
+use crate::ops::read_write::FILE_SIZE_MAX;
+use crate::stats::Operation;
+
+/// Bytes that a copy between files moves through memory at a time.
+const COPY_CHUNK: usize = 1 << 20;
+
+/// Space of the whole file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Sum over all disks.
+    pub capacity: Capacity,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+impl FileSystem {
+    /// Reserves, punches or zeroes a range of a file.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`], [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
+    pub fn allocate(&self, ino: Ino, what: Allocate, offset: u64, length: u64) -> Result<()> {
+        let end = offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
+        end.ok_or(FsError::TooLarge)?;
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        self.refresh(&mut state)?;
+        let live = self.live_object(&mut state)?;
+        let done = self.objects.observe(live.at.disk, live.object.allocate(what, offset, length));
+        self.adopt_size(&live, &mut state)?;
+        state.touch(self.now());
+        self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        done
+    }
+
+    /// The first offset at or after `offset` with data or a hole.
+    ///
+    /// # Errors
+    /// [`FsError::NoSuchOffset`].
+    pub fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        self.refresh(&mut state)?;
+        if offset >= state.size {
+            return Err(FsError::NoSuchOffset);
+        }
+        let live = self.live_object(&mut state)?;
+        drop(state);
+        self.objects.observe(live.at.disk, live.object.seek(target, offset))
+    }
+
+    /// Copies up to `length` bytes between two files, or within one if the ranges do not overlap,
+    /// sharing blocks where the disk can. Returns the bytes copied.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for ranges that overlap, [`FsError::NoSpace`], [`FsError::TooLarge`].
+    pub fn copy_range(
+        &self,
+        (source, source_offset): (Ino, u64),
+        (target, target_offset): (Ino, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (from, to) = (self.inode(source)?, self.inode(target)?);
+        let mut locked = Locked::all(&[&from, &to]);
+        self.refresh(locked.state(source))?;
+        let left = locked.state(source).size.saturating_sub(source_offset);
+        let length = length.min(left);
+        let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
+        end.ok_or(FsError::TooLarge)?;
+        if source == target && source_offset.abs_diff(target_offset) < length {
+            return Err(FsError::Invalid);
+        }
+        self.refresh(locked.state(target))?;
+        let old = self.live_object(locked.state(source))?;
+        let new = self.live_object(locked.state(target))?;
+        let shared = if old.at.disk == new.at.disk {
+            new.object.copy_from(&*old.object, source_offset, target_offset, length)
+        } else {
+            Err(DiskError::Unsupported)
+        };
+        let copied = match shared {
+            Err(DiskError::Unsupported | DiskError::Invalid) => {
+                self.copy_through_memory(&old, source_offset, &new, target_offset, length)
+            }
+            other => self.objects.observe(new.at.disk, other),
+        };
+        let state: &mut State = locked.state(target);
+        self.adopt_size(&new, state)?;
+        if let Some(file) = state.file_mut() {
+            // The kernel drops the pages of the range itself.
+            file.pages_valid &= copied.is_ok();
+        }
+        state.touch(self.now());
+        self.put_inode(&mut self.writes.lock(), target, state);
+        let counters = &self.filesets.get(state.fileset).counters;
+        counters.add(Operation::BytesWritten, *copied.as_ref().unwrap_or(&0));
+        copied
+    }
+
+    fn copy_through_memory(
+        &self,
+        old: &crate::object::LiveObject,
+        source_offset: u64,
+        new: &crate::object::LiveObject,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let mut buffer = vec![0; COPY_CHUNK.min(usize::try_from(length).unwrap_or(COPY_CHUNK))];
+        let mut copied = 0;
+        while copied < length {
+            let wanted = buffer.len().min(usize::try_from(length - copied).unwrap_or(COPY_CHUNK));
+            let read = old.object.read_at(source_offset + copied, &mut buffer[..wanted]);
+            let read = self.objects.observe(old.at.disk, read)?;
+            if read == 0 {
+                break;
+            }
+            let written = new.object.write_at(target_offset + copied, &buffer[..read]);
+            self.objects.observe(new.at.disk, written)?;
+            copied += read as u64;
+        }
+        Ok(copied)
+    }
+
+    /// Space of all disks together, and inodes in use.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let mut all = Statistics::default();
+        for (index, disk) in self.objects.disks.iter().enumerate() {
+            let id = forebay_base::DiskId(u16::try_from(index).unwrap_or(u16::MAX));
+            let one = self.objects.observe(id, disk.disk.capacity())?;
+            let sum = &mut all.capacity;
+            sum.total_bytes = sum.total_bytes.saturating_add(one.total_bytes);
+            sum.free_bytes = sum.free_bytes.saturating_add(one.free_bytes);
+            sum.available_bytes = sum.available_bytes.saturating_add(one.available_bytes);
+            sum.total_objects = sum.total_objects.saturating_add(one.total_objects);
+            sum.free_objects = sum.free_objects.saturating_add(one.free_objects);
+        }
+        let writes = self.writes.lock();
+        all.inodes =
+            self.filesets.list().iter().map(|fileset| writes.usage(fileset.id).inodes).sum();
+        Ok(all)
+    }
+}

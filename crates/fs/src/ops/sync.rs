@@ -1,0 +1,72 @@
+//! Making files and names durable.
+
+use forebay_base::Ino;
+use forebay_disk::Sync;
+
+use crate::error::Result;
+use crate::filesystem::FileSystem;
+use crate::stats::Operation;
+
+impl FileSystem {
+    /// Makes a file's bytes, attributes and name durable, if its fileset is strict. In a scratch fileset
+    /// it returns at once: later commits keep the order.
+    ///
+    /// # Errors
+    /// [`FsError::Io`](crate::FsError::Io), [`FsError::NoSpace`](crate::FsError::NoSpace): nothing is
+    /// promised then.
+    pub fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let live = {
+            let mut state = inode.lock();
+            let fileset = self.filesets.get(state.fileset);
+            fileset.counters.count(Operation::Sync);
+            if !fileset.is_strict() {
+                return Ok(());
+            }
+            if self.refresh(&mut state)? {
+                self.put_inode(&mut self.writes.lock(), ino, &mut state);
+            }
+            let linked = state.nlink > 0;
+            state.file().and_then(|file| file.live.clone()).map(|live| (live, linked))
+        };
+        if let Some((live, linked)) = live {
+            // The name first: the sync that follows makes it durable together with the bytes.
+            let what = if linked && !live.is_published() {
+                self.objects.publish(&live)?;
+                Sync::All
+            } else {
+                what
+            };
+            self.objects.observe(live.at.disk, live.object.sync(what))?;
+        }
+        self.commit_newest()
+    }
+
+    /// Makes a directory's entries durable, if its fileset is strict.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_file`].
+    pub fn sync_directory(&self, ino: Ino) -> Result<()> {
+        let fileset = self.filesets.get(self.inode(ino)?.lock().fileset);
+        fileset.counters.count(Operation::Sync);
+        if fileset.is_strict() { self.commit_newest() } else { Ok(()) }
+    }
+
+    /// Commits everything done so far.
+    ///
+    /// # Errors
+    /// As [`FileSystem::commit`].
+    pub fn sync_all(&self) -> Result<()> {
+        self.commit()?;
+        for (index, disk) in self.objects.disks.iter().enumerate() {
+            let id = forebay_base::DiskId(u16::try_from(index).unwrap_or(u16::MAX));
+            self.objects.observe(id, disk.disk.sync())?;
+        }
+        Ok(())
+    }
+
+    fn commit_newest(&self) -> Result<()> {
+        let newest = self.writes.lock().newest_batch();
+        newest.map_or(Ok(()), |number| self.commit_through(number))
+    }
+}

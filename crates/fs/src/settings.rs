@@ -1,0 +1,344 @@
+//! Settings of a file system: `forebay.toml` in its home folder.
+//!
+//! One table, [`SETTINGS`], holds every setting with its default, what is allowed and what it means;
+//! reading, checking, printing and the commented file that mkfs writes all come from it. A bad file is
+//! refused with the key, the value, what is allowed and the line.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use forebay_base::ByteSize;
+use toml::Value;
+
+/// All settings, validated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Longest time between a change and its commit.
+    pub commit_interval: Duration,
+    /// Uncommitted changes (store keys) that trigger a commit before its time.
+    pub uncommitted_max: usize,
+    /// Memory for cached inodes and directory entries.
+    pub inode_cache_max: ByteSize,
+    /// Directories with at most this many entries are cached whole when they are listed.
+    pub directory_load_max: u64,
+    /// Objects kept open: files in use and recently used.
+    pub open_objects_max: usize,
+    /// Fresh objects made ahead of need.
+    pub spare_objects: usize,
+    /// Whether the kernel may read and write objects itself.
+    pub direct: bool,
+    /// Whether extended attributes and access control lists are offered.
+    pub extended_attributes: bool,
+    /// Threads that answer the kernel; slow requests (sync, served reads and writes) run side by side.
+    pub fuse_threads: usize,
+    /// Threads that wait for requests at once.
+    pub fuse_readers: usize,
+    /// Largest read or write request of the served path.
+    pub request_max: ByteSize,
+    /// How long the kernel may keep names and attributes without asking.
+    pub kernel_ttl: Duration,
+    /// Read-ahead of the mount (served path); needs root.
+    pub read_ahead: ByteSize,
+    /// Read-ahead of the devices under directory disks while mounted (direct path); needs root. 0
+    /// leaves them as they are.
+    pub disk_read_ahead: ByteSize,
+    /// Cache of the store.
+    pub store_cache: ByteSize,
+    /// Space kept aside in the home folder so that deletes can be committed on a full disk.
+    pub store_reserve: ByteSize,
+}
+
+/// One setting.
+pub struct Setting {
+    /// Key in `forebay.toml`.
+    pub name: &'static str,
+    /// Default, as it would be written.
+    pub default: &'static str,
+    /// What is allowed, in words.
+    pub allowed: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+    set: fn(&mut Settings, &Value) -> Option<()>,
+}
+
+fn number(value: &Value, low: u64, high: u64) -> Option<u64> {
+    let number = u64::try_from(value.as_integer()?).ok()?;
+    (low..=high).contains(&number).then_some(number)
+}
+
+fn count(value: &Value, low: usize, high: usize) -> Option<usize> {
+    usize::try_from(number(value, low as u64, high as u64)?).ok()
+}
+
+fn size(value: &Value, low: ByteSize, high: ByteSize) -> Option<ByteSize> {
+    let size = match value {
+        Value::String(text) => text.parse().ok()?,
+        other => ByteSize(u64::try_from(other.as_integer()?).ok()?),
+    };
+    (low..=high).contains(&size).then_some(size)
+}
+
+fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
+    let text = value.as_str()?.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..digits].parse().ok()?;
+    let duration = match text[digits..].trim() {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "min" => Duration::from_secs(number.checked_mul(60)?),
+        "h" => Duration::from_secs(number.checked_mul(3600)?),
+        _ => return None,
+    };
+    (low..=high).contains(&duration).then_some(duration)
+}
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// Every setting there is.
+pub const SETTINGS: [Setting; 16] = [
+    Setting {
+        name: "commit_interval",
+        default: "\"5 s\"",
+        allowed: "a time from \"10 ms\" to \"60 s\"",
+        meaning: "Longest time between a change and its commit.",
+        set: |s, v| duration(v, MS(10), MS(60_000)).map(|x| s.commit_interval = x),
+    },
+    Setting {
+        name: "uncommitted_max",
+        default: "200000",
+        allowed: "a number from 1000 to 10000000",
+        meaning: "Uncommitted changes (records) that trigger a commit before its time.",
+        set: |s, v| count(v, 1000, 10_000_000).map(|x| s.uncommitted_max = x),
+    },
+    Setting {
+        name: "inode_cache_max",
+        default: "\"1 GiB\"",
+        allowed: "a size from \"1 MiB\" to \"1 TiB\"",
+        meaning: "Memory for cached inodes and directory entries.",
+        set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(1024)).map(|x| s.inode_cache_max = x),
+    },
+    Setting {
+        name: "directory_load_max",
+        default: "65536",
+        allowed: "a number from 0 to 10000000",
+        meaning: "Directories with at most this many entries are cached whole when listed.",
+        set: |s, v| number(v, 0, 10_000_000).map(|x| s.directory_load_max = x),
+    },
+    Setting {
+        name: "open_objects_max",
+        default: "8192",
+        allowed: "a number from 64 to 1000000, below the process's file descriptor limit",
+        meaning: "Objects kept open: files in use, and recently used ones.",
+        set: |s, v| count(v, 64, 1_000_000).map(|x| s.open_objects_max = x),
+    },
+    Setting {
+        name: "spare_objects",
+        default: "128",
+        allowed: "a number from 0 to 4096",
+        meaning: "Fresh objects made ahead of need, per file system.",
+        set: |s, v| count(v, 0, 4096).map(|x| s.spare_objects = x),
+    },
+    Setting {
+        name: "direct",
+        default: "true",
+        allowed: "true or false",
+        meaning: "Whether the kernel may read and write objects itself (FUSE passthrough, needs root).",
+        set: |s, v| v.as_bool().map(|x| s.direct = x),
+    },
+    Setting {
+        name: "extended_attributes",
+        default: "true",
+        allowed: "true or false",
+        meaning: "Whether extended attributes and access control lists are offered. Without them the \
+                  kernel asks one question less for each file that is written.",
+        set: |s, v| v.as_bool().map(|x| s.extended_attributes = x),
+    },
+    Setting {
+        name: "fuse_threads",
+        default: "8",
+        allowed: "a number from 2 to 256",
+        meaning: "Threads that answer the kernel; slow requests run side by side on them.",
+        set: |s, v| count(v, 2, 256).map(|x| s.fuse_threads = x),
+    },
+    Setting {
+        name: "fuse_readers",
+        default: "1",
+        allowed: "a number from 1 to 64",
+        meaning: "Threads that wait for requests at once; quick requests run on these.",
+        set: |s, v| count(v, 1, 64).map(|x| s.fuse_readers = x),
+    },
+    Setting {
+        name: "request_max",
+        default: "\"1 MiB\"",
+        allowed: "a size from \"4 KiB\" to \"1 MiB\"",
+        meaning: "Largest read or write request of the served path.",
+        set: |s, v| size(v, ByteSize::kib(4), ByteSize::mib(1)).map(|x| s.request_max = x),
+    },
+    Setting {
+        name: "kernel_ttl",
+        default: "\"1 h\"",
+        allowed: "a time from \"0 s\" to \"24 h\"",
+        meaning: "How long the kernel may keep names and attributes without asking.",
+        set: |s, v| duration(v, MS(0), MS(86_400_000)).map(|x| s.kernel_ttl = x),
+    },
+    Setting {
+        name: "read_ahead",
+        default: "\"4 MiB\"",
+        allowed: "a size from \"0 B\" to \"64 MiB\"",
+        meaning: "Read-ahead of the mount (served path); needs root.",
+        set: |s, v| size(v, ByteSize(0), ByteSize::mib(64)).map(|x| s.read_ahead = x),
+    },
+    Setting {
+        name: "disk_read_ahead",
+        default: "\"4 MiB\"",
+        allowed: "a size from \"0 B\" (leave as it is) to \"64 MiB\"",
+        meaning: "Least read-ahead of the devices under the disks while mounted (direct path); needs \
+                  root.",
+        set: |s, v| size(v, ByteSize(0), ByteSize::mib(64)).map(|x| s.disk_read_ahead = x),
+    },
+    Setting {
+        name: "store_cache",
+        default: "\"128 MiB\"",
+        allowed: "a size from \"1 MiB\" to \"64 GiB\"",
+        meaning: "Memory in which the store caches its pages.",
+        set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(64)).map(|x| s.store_cache = x),
+    },
+    Setting {
+        name: "store_reserve",
+        default: "\"64 MiB\"",
+        allowed: "a size from \"0 B\" to \"16 GiB\"",
+        meaning: "Space kept aside in the home folder so that deletes can be committed on a full disk.",
+        set: |s, v| size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.store_reserve = x),
+    },
+];
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let mut settings = Settings {
+            commit_interval: Duration::ZERO,
+            uncommitted_max: 0,
+            inode_cache_max: ByteSize(0),
+            directory_load_max: 0,
+            open_objects_max: 0,
+            spare_objects: 0,
+            direct: false,
+            extended_attributes: false,
+            fuse_threads: 0,
+            fuse_readers: 0,
+            request_max: ByteSize(0),
+            kernel_ttl: Duration::ZERO,
+            read_ahead: ByteSize(0),
+            disk_read_ahead: ByteSize(0),
+            store_cache: ByteSize(0),
+            store_reserve: ByteSize(0),
+        };
+        for setting in &SETTINGS {
+            let value: Value = format!("x = {}", setting.default)
+                .parse::<toml::Table>()
+                .ok()
+                .and_then(|mut table| table.remove("x"))
+                .expect("defaults are valid TOML");
+            (setting.set)(&mut settings, &value).expect("defaults are allowed");
+        }
+        settings
+    }
+}
+
+impl Settings {
+    /// Reads the text of a settings file; `file` is its name for messages.
+    ///
+    /// # Errors
+    /// A text that names the file and line, the key, the value and what is allowed.
+    pub fn parse(file: &str, text: &str) -> Result<Settings, String> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| line_of_offset(text, span.start));
+            format!("{file}, line {line}: {}", error.message())
+        })?;
+        let mut settings = Settings::default();
+        for (key, value) in &table {
+            let line = line_of_key(text, key);
+            let Some(setting) = SETTINGS.iter().find(|setting| setting.name == key) else {
+                let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+                return Err(format!(
+                    "{file}, line {line}: unknown key \"{key}\" (value {value}); allowed keys are: {}",
+                    names.join(", ")
+                ));
+            };
+            (setting.set)(&mut settings, value).ok_or_else(|| {
+                format!(
+                    "{file}, line {line}: {key} = {value} is not allowed: give {}",
+                    setting.allowed
+                )
+            })?;
+        }
+        Ok(settings)
+    }
+
+    /// The settings file that mkfs writes: every setting, commented out, with its meaning.
+    #[must_use]
+    pub fn template() -> String {
+        let mut text = String::from(
+            "# Settings of this Forebay file system. They take effect at the next mount.\n\
+             # Each line shows the default: remove the # in front to change it.\n",
+        );
+        for setting in &SETTINGS {
+            let _ = write!(
+                text,
+                "\n# {}\n# Allowed: {}.\n#{} = {}\n",
+                setting.meaning, setting.allowed, setting.name, setting.default
+            );
+        }
+        text
+    }
+}
+
+fn line_of_offset(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+}
+
+fn line_of_key(text: &str, key: &str) -> usize {
+    let is_key_line = |line: &str| {
+        let name = line.split(['=', '.']).next().unwrap_or("").trim();
+        name.trim_matches(['"', '\'', '[', ']']) == key
+    };
+    text.lines().position(is_key_line).map_or(1, |index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_the_defaults() {
+        let template = Settings::template();
+        assert_eq!(Settings::parse("f", &template), Ok(Settings::default()));
+        let uncommented: String = template
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        assert_eq!(Settings::parse("f", &uncommented), Ok(Settings::default()));
+        assert!(uncommented.contains("\ncommit_interval = "));
+    }
+
+    #[test]
+    fn bad_settings_name_line_key_value_and_what_is_allowed() {
+        let cases = [
+            ("# a\nspeed = 3\n", ["line 2", "\"speed\"", "3", "commit_interval"]),
+            ("commit_interval = \"9 days\"", ["line 1", "commit_interval", "9 days", "\"60 s\""]),
+            ("\n\nfuse_threads = 0", ["line 3", "fuse_threads", "0", "from 2 to 256"]),
+            ("direct = \"yes\"", ["line 1", "direct", "yes", "true or false"]),
+            ("inode_cache_max = -1", ["line 1", "inode_cache_max", "-1", "1 MiB"]),
+        ];
+        for (text, wanted) in cases {
+            let message = Settings::parse("forebay.toml", text).unwrap_err();
+            for part in wanted {
+                assert!(message.contains(part), "{message:?} lacks {part:?}");
+            }
+        }
+        let message = Settings::parse("forebay.toml", "a = 1\nb = = 2\n").unwrap_err();
+        assert!(message.contains("line 2"), "{message}");
+    }
+}
