@@ -14,7 +14,7 @@ pub mod dataset;
 pub mod error;
 pub mod flights;
 pub mod key;
-//pub mod load;
+pub mod load;
 pub mod resource;
 pub mod scratch;
 pub mod source;

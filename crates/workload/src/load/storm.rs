@@ -1,0 +1,109 @@
+//! Storm: many small temporary files that die young.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use forebay_base::{ByteSize, Clock};
+use serde::{Deserialize, Serialize};
+
+use super::pattern::Pattern;
+use super::{Operations, check_bytes, check_count, in_threads, timed};
+use crate::error::{Error, Result};
+use crate::scratch::ScratchDir;
+
+/// Each worker, in a directory of its own and one file after another: create, write in one call,
+/// close, open, read, close, unlink. Workers are threads. Uses the memory of two files per worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Storm {
+    /// Threads.
+    pub workers: u32,
+    /// Files of each worker.
+    pub files_per_worker: u64,
+    /// Bytes of a file, up to 64 MiB.
+    pub file_bytes: ByteSize,
+}
+
+impl Default for Storm {
+    /// 4 workers, 5,000 files of 64 KiB each.
+    fn default() -> Storm {
+        Storm { workers: 4, files_per_worker: 5000, file_bytes: ByteSize::kib(64) }
+    }
+}
+
+/// What a storm measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StormResult {
+    /// Files of all workers, and files per second.
+    pub files: Operations,
+    /// Bytes written, and read as often.
+    pub bytes: u64,
+}
+
+impl Storm {
+    /// Runs the load in `target`.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if a setting is out of bounds; [`Error::Damaged`] if a file is shorter than
+    /// it was written; [`Error::Io`].
+    pub fn run(&self, target: &Path, clock: &dyn Clock) -> Result<StormResult> {
+        check_count("workers", self.workers.into())?;
+        check_bytes("file_bytes", self.file_bytes, 0, 64 << 20)?;
+        let scratch = ScratchDir::create(target, "storm")?;
+        for worker in 0..self.workers {
+            let directory = scratch.path().join(worker.to_string());
+            fs::create_dir(&directory).map_err(Error::io("create directory", &directory))?;
+        }
+        let (_, seconds) = timed(clock, || {
+            in_threads(self.workers, |worker| {
+                self.work(&scratch.path().join(worker.to_string()), worker)
+            })
+        })?;
+        scratch.remove()?;
+        let files = u64::from(self.workers) * self.files_per_worker;
+        Ok(StormResult { files: Operations::new(files, seconds), bytes: files * self.file_bytes.0 })
+    }
+
+    fn work(&self, directory: &Path, worker: u32) -> Result<()> {
+        let length = self.file_bytes.as_usize();
+        let mut pattern = Pattern::new(length, worker.into());
+        let content = pattern.at(0, length);
+        let mut buffer = Vec::with_capacity(length + 1);
+        for number in 0..self.files_per_worker {
+            let path = directory.join(format!("temp-{number}"));
+            File::create(&path)
+                .map_err(Error::io("create", &path))?
+                .write_all(content)
+                .map_err(Error::io("write", &path))?;
+            buffer.clear();
+            File::open(&path)
+                .map_err(Error::io("open", &path))?
+                .read_to_end(&mut buffer)
+                .map_err(Error::io("read", &path))?;
+            if buffer.len() != length {
+                let reason = format!("{} bytes where {length} were written", buffer.len());
+                return Err(Error::Damaged { path, page: 0, reason });
+            }
+            fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_base::time::SystemClock;
+
+    #[test]
+    fn the_storm_counts_its_files_and_leaves_nothing() {
+        let target = tempfile::tempdir().unwrap();
+        let load = Storm { workers: 2, files_per_worker: 20, ..Storm::default() };
+        let result = load.run(target.path(), &SystemClock).unwrap();
+        assert_eq!(result.files.count, 40);
+        assert_eq!(result.bytes, 40 * 65_536);
+        assert!(result.files.per_second > 0.0);
+        assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
+    }
+}
