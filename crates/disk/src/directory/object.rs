@@ -1,0 +1,255 @@
+//! An open object in a directory: one file.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use forebay_base::{ObjectId, Timestamp};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+
+use super::names;
+use crate::{Allocate, DiskError, Object, ObjectAttributes, Result, Seek, Sync};
+
+/// fcntl(2) command that chooses the signal for a broken lease; the same on all architectures, but
+/// not exported for all of them by `libc`.
+const F_SETSIG: libc::c_int = 10;
+
+/// The largest offset that the kernel takes.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Fresh objects that have a name in `fresh`, on a file system without nameless files.
+pub(super) struct NamedFresh {
+    /// The directory `fresh`.
+    pub(super) directory: OwnedFd,
+    /// Objects in it that are neither published nor gone.
+    pub(super) ids: Mutex<BTreeSet<u64>>,
+}
+
+/// A file that holds one object.
+pub(super) struct FileObject {
+    pub(super) id: ObjectId,
+    pub(super) file: OwnedFd,
+    /// The directory `objects`, if a sync of the file does not cover its name.
+    pub(super) names_to_sync: Option<Arc<OwnedFd>>,
+    /// Set for an object made by this handle where fresh objects have names.
+    pub(super) named_fresh: Option<Arc<NamedFresh>>,
+}
+
+/// The error for `errno` met while doing `operation` on an object.
+pub(super) fn failed(operation: &str, id: ObjectId, errno: Errno) -> DiskError {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => DiskError::Full,
+        Errno::FBIG => DiskError::TooLarge,
+        Errno::OPNOTSUPP | Errno::NOSYS => DiskError::Unsupported,
+        Errno::INVAL => DiskError::Invalid,
+        other => DiskError::Io(format!("cannot {operation} object {id}: {other}")),
+    }
+}
+
+/// Repeats `call` while signals interrupt it.
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Size and times out of what stat(2) tells.
+pub(super) fn attributes_of(stat: &Stat) -> ObjectAttributes {
+    ObjectAttributes {
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        // Blocks are of 512 bytes, whatever the file system's own are.
+        allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
+        modified: Timestamp::new(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+    }
+}
+
+impl FileObject {
+    fn failed(&self, operation: &str, errno: Errno) -> DiskError {
+        failed(operation, self.id, errno)
+    }
+
+    /// Makes the object's name durable where a sync of the file does not.
+    fn sync_name(&self, objects: &OwnedFd) -> rustix::io::Result<()> {
+        if rustix::fs::fstat(&self.file)?.st_nlink == 0 {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = names::folder_name(names::folder_of(self.id));
+        match rustix::fs::openat(objects, folder, flags, Mode::empty()) {
+            Ok(folder) => {
+                rustix::fs::fsync(folder)?;
+                rustix::fs::fsync(objects)
+            }
+            // Not published yet: only its name in `fresh` counts as a link.
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Object for FileObject {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset.saturating_add(done as u64);
+            if at > OFFSET_MAX {
+                break;
+            }
+            let read = retry(|| rustix::io::pread(&self.file, &mut buffer[done..], at))
+                .map_err(|errno| self.failed("read", errno))?;
+            if read == 0 {
+                break;
+            }
+            done += read;
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
+            return Err(DiskError::TooLarge);
+        }
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            match retry(|| rustix::io::pwrite(&self.file, &data[done..], at)) {
+                Ok(0) => return Err(self.failed("write", Errno::IO)),
+                Ok(written) => done += written,
+                Err(errno) => return Err(self.failed("write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        if size > OFFSET_MAX {
+            return Err(DiskError::TooLarge);
+        }
+        retry(|| rustix::fs::ftruncate(&self.file, size))
+            .map_err(|errno| self.failed("resize", errno))
+    }
+
+    fn allocate(&self, what: Allocate, offset: u64, length: u64) -> Result<()> {
+        if offset.checked_add(length).is_none_or(|end| end > OFFSET_MAX) {
+            return Err(DiskError::TooLarge);
+        }
+        let flags = match what {
+            Allocate::Extend => FallocateFlags::empty(),
+            Allocate::KeepSize => FallocateFlags::KEEP_SIZE,
+            Allocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Allocate::ZeroRange => FallocateFlags::ZERO_RANGE,
+            Allocate::ZeroRangeKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        };
+        retry(|| rustix::fs::fallocate(&self.file, flags, offset, length))
+            .map_err(|errno| self.failed("allocate space for", errno))
+    }
+
+    fn seek(&self, target: Seek, offset: u64) -> Result<u64> {
+        if offset > OFFSET_MAX {
+            return Err(DiskError::NoSuchOffset);
+        }
+        let from = match target {
+            Seek::Data => SeekFrom::Data(offset),
+            Seek::Hole => SeekFrom::Hole(offset),
+        };
+        rustix::fs::seek(&self.file, from).map_err(|errno| match errno {
+            Errno::NXIO => DiskError::NoSuchOffset,
+            other => self.failed("seek in", other),
+        })
+    }
+
+    fn copy_from(
+        &self,
+        source: &dyn Object,
+        source_offset: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let Some(from) = source.file() else { return Err(DiskError::Unsupported) };
+        if offset.checked_add(length).is_none_or(|end| end > OFFSET_MAX) {
+            return Err(DiskError::TooLarge);
+        }
+        if source_offset > OFFSET_MAX {
+            return Ok(0);
+        }
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let copied = retry(|| {
+            let (mut from_offset, mut to_offset) = (source_offset, offset);
+            rustix::fs::copy_file_range(
+                from,
+                Some(&mut from_offset),
+                &self.file,
+                Some(&mut to_offset),
+                length,
+            )
+        });
+        match copied {
+            Ok(bytes) => Ok(bytes as u64),
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP) => Err(DiskError::Unsupported),
+            Err(errno) => Err(self.failed("copy to", errno)),
+        }
+    }
+
+    fn sync(&self, what: Sync) -> Result<()> {
+        let synced = match what {
+            Sync::Data => rustix::fs::fdatasync(&self.file),
+            Sync::All => rustix::fs::fsync(&self.file),
+        };
+        synced
+            .and_then(|()| match (what, &self.names_to_sync) {
+                (Sync::All, Some(objects)) => self.sync_name(objects),
+                (Sync::All, None) | (Sync::Data, _) => Ok(()),
+            })
+            .map_err(|errno| DiskError::Io(format!("cannot sync object {}: {errno}", self.id)))
+    }
+
+    fn attributes(&self) -> Result<ObjectAttributes> {
+        rustix::fs::fstat(&self.file)
+            .map(|stat| attributes_of(&stat))
+            .map_err(|errno| self.failed("look at", errno))
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    /// Asks for a write lease, which the kernel grants only if nobody else has the file open: a
+    /// mapping keeps it open too. Another handle of this disk on the same object counts as well.
+    fn has_other_writers(&self) -> bool {
+        let file = self.file.as_raw_fd();
+        // Whoever opens the file while the lease is held makes the kernel send a signal, which by
+        // default ends the process; this one is ignored by default.
+        // SAFETY: fcntl with an integer argument on a descriptor that lives as long as `self`.
+        let set_signal = unsafe { libc::fcntl(file, F_SETSIG, libc::SIGURG) };
+        if set_signal != 0 {
+            return true;
+        }
+        // SAFETY: as above.
+        let leased = unsafe { libc::fcntl(file, libc::F_SETLEASE, libc::F_WRLCK) } == 0;
+        if leased {
+            // SAFETY: as above.
+            unsafe { libc::fcntl(file, libc::F_SETLEASE, libc::F_UNLCK) };
+        }
+        !leased
+    }
+}
+
+impl Drop for FileObject {
+    fn drop(&mut self) {
+        if let Some(fresh) = &self.named_fresh
+            && fresh.ids.lock().remove(&self.id.0)
+        {
+            // If this fails, the next opening of the disk cleans up.
+            let _ = rustix::fs::unlinkat(
+                &fresh.directory,
+                names::fresh_name(self.id),
+                AtFlags::empty(),
+            );
+        }
+    }
+}
