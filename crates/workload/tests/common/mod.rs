@@ -1,0 +1,66 @@
+//! Data sets from literal rows, and back.
+#![allow(dead_code, reason = "every test file uses its part")]
+
+use std::fs;
+use std::path::Path;
+
+use forebay_workload::Cell;
+use forebay_workload::dataset::{Column, Field, Reader, RowBuffer, Schema, Writer};
+
+/// Writes a data set in pages of 4 KiB.
+pub fn write(path: &Path, columns: Vec<Column>, rows: &[Vec<Cell>]) {
+    let schema = Schema::new(columns).unwrap();
+    let mut row = RowBuffer::new(&schema);
+    let mut writer = Writer::create(path, schema.clone(), 4096).unwrap();
+    for cells in rows {
+        row.clear();
+        for (position, cell) in cells.iter().enumerate() {
+            match (schema.field(position), cell) {
+                (_, Cell::Missing) => {}
+                (Field::Number(field), Cell::Number(number)) => {
+                    field.set(row.bytes_mut(), *number);
+                }
+                (Field::Text(field), Cell::Text(text)) => {
+                    assert!(field.set(row.bytes_mut(), text.as_bytes()));
+                }
+                (Field::Number(_), Cell::Text(_)) | (Field::Text(_), Cell::Number(_)) => {
+                    panic!("{cell:?} in a column of another type")
+                }
+            }
+        }
+        writer.push(row.bytes()).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap(), rows.len() as u64);
+}
+
+/// Reads a whole data set.
+pub fn read(path: &Path) -> Vec<Vec<Cell>> {
+    let mut reader = Reader::open(path).unwrap();
+    let columns = reader.schema().columns().len();
+    let fields: Vec<Field> = (0..columns).map(|i| reader.schema().field(i)).collect();
+    let mut all = Vec::new();
+    while let Some(rows) = reader.next_rows().unwrap() {
+        for row in rows.iter() {
+            let cell = |field: &Field| match field {
+                Field::Number(field) => Cell::from(field.get(row)),
+                Field::Text(field) => match field.get(row) {
+                    b"" => Cell::Missing,
+                    text => Cell::Text(String::from_utf8(text.to_vec()).unwrap()),
+                },
+            };
+            all.push(fields.iter().map(cell).collect());
+        }
+    }
+    assert_eq!(all.len() as u64, reader.rows());
+    all
+}
+
+/// Names in a directory.
+pub fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
