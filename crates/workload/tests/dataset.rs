@@ -234,3 +234,29 @@ fn schemas_are_read_from_settings() {
     assert_eq!(serde_json::to_string(&schema).unwrap(), text);
     assert!(serde_json::from_str::<Schema>("[]").is_err());
 }
+
+/// The example of docs/formats/dataset.md.
+#[test]
+fn the_bytes_are_as_documented() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.fds");
+    let columns = vec![Column::text("city", 4), Column::number("t")];
+    common::write(
+        &path,
+        columns,
+        &[vec!["Oslo".into(), 1.5.into()], vec!["Rio".into(), Cell::Missing]],
+    );
+    let bytes = fs::read(&path).unwrap();
+    let shown = |bytes: &[u8]| {
+        let lines = bytes.chunks(16).enumerate().map(|(line, bytes)| {
+            let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{:04x}  {}\n", line * 16, hex.join(" "))
+        });
+        lines.collect::<String>()
+    };
+    let document = include_str!("../../../docs/formats/dataset.md");
+    for part in [&bytes[..64], &bytes[4096..]] {
+        assert!(document.contains(&shown(part)), "{}", shown(part));
+    }
+    assert!(bytes[61..4096].iter().all(|byte| *byte == 0));
+}

@@ -71,7 +71,7 @@ fn awkward_csv_is_read() {
             ],
             vec![missing(), "two\nlines".into(), missing(), missing(), missing()],
             vec!["short".into(), "y".into(), missing(), missing(), missing()],
-            vec!["last".into(), "padded".into(), (-2000.0).into(), (-1.0).into(), 1.0.into()],
+            vec!["last".into(), " padded".into(), (-2000.0).into(), (-1.0).into(), 1.0.into()],
         ]
     );
 }

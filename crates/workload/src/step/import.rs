@@ -1,7 +1,7 @@
 //! Import: reads a CSV file into a data set.
 //!
 //! The first line names the columns. Quoted fields, CRLF line ends, blank lines and a byte order mark
-//! are understood. Types are given by a schema or inferred from the rows: a column is a number, a
+//! are understood; blanks around a number or date and after a text do not count. Types are given by a schema or inferred from the rows: a column is a number, a
 //! date or a date with time if every value in it is one, else a text as wide as its widest value.
 
 use std::io::Read;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Progress;
 use crate::dataset::{
     Column, ColumnType, Field, PAGE_BYTES_DEFAULT, RowBuffer, Schema, TEXT_WIDTH_MAX, Writer,
-    parse_date, parse_datetime,
+    parse_date, parse_datetime, trim_blanks,
 };
 use crate::error::{Error, Result};
 use crate::source;
@@ -113,7 +113,6 @@ impl Import {
             let mut guesses = vec![Guess::default(); records.header.len()];
             while records.rows < rows_max && records.next()? {
                 for (guess, value) in guesses.iter_mut().zip(&records.record) {
-                    let value = value.trim_ascii();
                     if !self.is_missing(value) {
                         guess.see(value);
                     }
@@ -169,7 +168,7 @@ impl Import {
             row.clear();
             for (field, position) in &fields {
                 // A short row has no such field: missing.
-                let value = records.record.get(*position).unwrap_or_default().trim_ascii();
+                let value = records.record.get(*position).unwrap_or_default();
                 if !self.is_missing(value) {
                     set(field, row.bytes_mut(), value)
                         .map_err(|reason| records.error(Some(*position), reason))?;
@@ -188,6 +187,7 @@ impl Import {
 
     #[inline]
     fn is_missing(&self, value: &[u8]) -> bool {
+        let value = value.trim_ascii();
         value.is_empty() || self.missing.iter().any(|missing| missing.as_bytes() == value)
     }
 }
@@ -196,15 +196,19 @@ impl Import {
 #[inline]
 fn set(field: &Field, row: &mut [u8], value: &[u8]) -> std::result::Result<(), String> {
     match field {
-        Field::Text(text) if text.set(row, value) => Ok(()),
         Field::Text(text) => {
-            Err(format!("a text of {} bytes where {} are allowed", value.len(), text.width()))
+            let value = trim_blanks(value);
+            if text.set(row, value) {
+                return Ok(());
+            }
+            let (length, width) = (value.len(), text.width());
+            Err(format!("a text of {length} bytes where {width} are allowed"))
         }
         Field::Number(number) => {
             let parsed = match number.kind {
-                ColumnType::Date => parse_date(value),
-                ColumnType::Datetime => parse_datetime(value),
-                ColumnType::Number | ColumnType::Text { .. } => parse_number(value),
+                ColumnType::Date => parse_date(value.trim_ascii()),
+                ColumnType::Datetime => parse_datetime(value.trim_ascii()),
+                ColumnType::Number | ColumnType::Text { .. } => parse_number(value.trim_ascii()),
             };
             let parsed = parsed.ok_or_else(|| {
                 let shown: String = String::from_utf8_lossy(value).chars().take(40).collect();
@@ -246,7 +250,8 @@ impl Default for Guess {
 impl Guess {
     fn see(&mut self, value: &[u8]) {
         self.seen = true;
-        self.width = self.width.max(value.len());
+        self.width = self.width.max(trim_blanks(value).len());
+        let value = value.trim_ascii();
         self.number = self.number && parse_number(value).is_some();
         self.date = self.date && parse_date(value).is_some();
         self.datetime = self.datetime && parse_datetime(value).is_some();

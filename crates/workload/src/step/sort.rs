@@ -100,11 +100,11 @@ impl Sort {
         }
         let mut reader = Reader::open(&self.input)?;
         let codec = KeyCodec::new(&reader, &self.by)?;
+        // Made first, so that an output that cannot be written costs no sort.
+        let mut output = Writer::create(&self.output, reader.schema().clone(), self.page_bytes.0)?;
         let mut buffer = RunBuffer::new(&reader, &codec, self.sort_memory);
         let mut done = 0;
         if !buffer.fill(&mut reader, &codec)? {
-            let mut output =
-                Writer::create(&self.output, reader.schema().clone(), self.page_bytes.0)?;
             buffer.sort();
             buffer.write(&mut output, &mut done, progress)?;
             return Ok(Sorted { rows: output.finish()?, runs: 0, merge_passes: 0 });
@@ -129,7 +129,6 @@ impl Sort {
             runs.merge_once(&reader, &codec, &mut done, progress)?;
             merge_passes += 1;
         }
-        let mut output = Writer::create(&self.output, reader.schema().clone(), self.page_bytes.0)?;
         Merge::open(&runs.paths, &codec)?.write(&mut output, &mut done, progress)?;
         let rows = output.finish()?;
         runs.directory.remove()?;
