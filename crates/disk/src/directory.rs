@@ -19,8 +19,10 @@
 //! the name as well; elsewhere the folder is synced too. fdatasync(2) need not cover the name.
 //! [`Disk::sync`] is syncfs(2).
 //!
-//! No descriptors of folders are kept: finding `folder/name` from `objects` was measured to cost as
-//! much as looking up a kept descriptor, and a kept one can outlive its folder.
+//! Nameless files are made in `objects`, not in the folder that will name them: measured with two
+//! threads, creates take half the time so on ext4, and the same on XFS. No descriptors of folders are
+//! kept: finding `folder/name` from `objects` takes at most 0.3 of the 2 microseconds of an open more,
+//! and a kept descriptor can outlive its folder.
 //!
 //! [`Sync::All`]: crate::Sync::All
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::ObjectId;
 use forebay_disk::directory::{DirectoryDisk, Label};
@@ -299,14 +300,21 @@ fn a_mapping_that_outlived_its_descriptor_is_another_writer() {
     assert!(!object.has_other_writers());
 }
 
+/// Opening a file breaks the lease that the question takes, of which the kernel tells by a signal.
 #[test]
 fn asking_for_other_writers_harms_nobody() {
     let (_folder, disk) = formatted();
     let object = published(&disk, 1);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..2000).for_each(|_| drop(disk.open(ObjectId(1)).unwrap())));
-        (0..2000).for_each(|_| {
-            object.has_other_writers();
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                disk.open(ObjectId(1)).unwrap();
+            }
         });
+        for _ in 0..20_000 {
+            object.has_other_writers();
+        }
+        done.store(true, Ordering::Relaxed);
     });
 }
