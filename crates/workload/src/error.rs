@@ -20,7 +20,7 @@ pub enum Error {
         /// The operating system's answer.
         source: io::Error,
     },
-    /// A file does not hold what it should: it is no data set, or was cut off or changed.
+    /// A file is no data set, or was cut off or changed.
     #[error("{}, page {page}: {reason}", path.display())]
     Damaged {
         /// The file.
@@ -28,6 +28,14 @@ pub enum Error {
         /// The page, counted from 0 (the header).
         page: u64,
         /// What is wrong.
+        reason: String,
+    },
+    /// A load read back something else than it wrote: the storage lost or changed data.
+    #[error("{} is not as it was written: {reason}", path.display())]
+    WrongContent {
+        /// The file or directory.
+        path: PathBuf,
+        /// What differs.
         reason: String,
     },
     /// The writer of a data set was interrupted before it finished.

@@ -46,7 +46,7 @@ use crate::resource::{Meter, ResourceRecord};
 use crate::scratch::ScratchDir;
 use crate::step::sort::SORT_MEMORY_DEFAULT;
 use crate::step::{
-    Import, Regression, RegressionFit, Repeat, Sort, Summary, SummaryTable, summary,
+    self, Import, Regression, RegressionFit, Repeat, Sort, Summary, SummaryTable, summary,
 };
 
 /// Names the flights CSV.
@@ -73,8 +73,10 @@ pub struct Config {
     /// How many times the rows are repeated; `None`: so that the data set is about 1 GiB.
     pub rows_times: Option<u32>,
     /// Page size of all data sets.
+    #[serde(default = "step::page_bytes_default")]
     pub page_bytes: ByteSize,
     /// Memory of the sort.
+    #[serde(default = "step::sort::sort_memory_default")]
     pub sort_memory: ByteSize,
 }
 
@@ -88,7 +90,7 @@ impl Config {
             work,
             util,
             rows_times: None,
-            page_bytes: ByteSize(PAGE_BYTES_DEFAULT),
+            page_bytes: PAGE_BYTES_DEFAULT,
             sort_memory: SORT_MEMORY_DEFAULT,
         }
     }

@@ -1,12 +1,13 @@
 //! The bytes of headers and pages; drawn in the documentation of the parent module.
 
 use crc32fast::Hasher;
+use forebay_base::ByteSize;
 
 use super::schema::{COLUMNS_MAX, Column, ColumnType, Schema};
 use crate::error::{Error, Result};
 
 /// The page size unless told otherwise: 256 KiB.
-pub const PAGE_BYTES_DEFAULT: u64 = 256 << 10;
+pub const PAGE_BYTES_DEFAULT: ByteSize = ByteSize::kib(256);
 /// The smallest page: 4 KiB.
 pub const PAGE_BYTES_MIN: u64 = 4 << 10;
 /// The largest page: 16 MiB.

@@ -112,7 +112,7 @@ impl Calibration {
     /// is made.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a setting is out of bounds; [`Error::Damaged`] if a temporary file is
+    /// [`Error::Setting`] if a setting is out of bounds; [`Error::WrongContent`] if a temporary file is
     /// not as long as it was written; [`Error::Io`].
     pub fn run(
         &self,
@@ -250,7 +250,7 @@ impl Work {
         }
         if read != length {
             let reason = format!("{read} bytes where {length} were written");
-            return Err(Error::Damaged { path: path.to_owned(), page: 0, reason });
+            return Err(Error::WrongContent { path: path.to_owned(), reason });
         }
         self.result.temp_read_bytes += read;
         Ok(())

@@ -45,7 +45,7 @@ impl Metadata {
     /// Runs the load in `target`.
     ///
     /// # Errors
-    /// [`Error::Setting`] if there are no files; [`Error::Damaged`] if the listing has another number
+    /// [`Error::Setting`] if there are no files; [`Error::WrongContent`] if the listing has another number
     /// of entries than there are files; [`Error::Io`].
     pub fn run(
         &self,
@@ -78,7 +78,7 @@ impl Metadata {
         let (entries, seconds) = timed(clock, || list(scratch.path()))?;
         if entries != self.files {
             let reason = format!("{entries} entries listed of {} files", self.files);
-            return Err(Error::Damaged { path: scratch.path().to_owned(), page: 0, reason });
+            return Err(Error::WrongContent { path: scratch.path().to_owned(), reason });
         }
         let readdir = Operations::new(entries, seconds);
         let unlink = measure("remove", |path| fs::remove_file(path))?;

@@ -81,8 +81,8 @@ impl Sequential {
     /// Runs the load in `target`.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a setting is out of bounds; [`Error::Damaged`] if something else is read
-    /// than was written; [`Error::Io`].
+    /// [`Error::Setting`] if a setting is out of bounds; [`Error::WrongContent`] if something else is
+    /// read than was written; [`Error::Io`].
     pub fn run(
         &self,
         target: &Path,
@@ -136,16 +136,13 @@ impl Sequential {
     fn read(&self, path: &Path, pattern: &mut Pattern) -> Result<()> {
         let mut file = File::open(path).map_err(Error::io("open", path))?;
         let mut buffer = vec![0; self.call_bytes.as_usize()];
-        for (call, (offset, length)) in self.calls().enumerate() {
+        for (offset, length) in self.calls() {
             let buffer = &mut buffer[..length];
             file.read_exact(buffer).map_err(Error::io("read", path))?;
             match self.verification {
                 Verification::Content if pattern.at(offset, length) != buffer => {
-                    return Err(Error::Damaged {
-                        path: path.to_owned(),
-                        page: call as u64,
-                        reason: format!("other content at offset {offset} than was written"),
-                    });
+                    let reason = format!("other bytes in the {length} from offset {offset}");
+                    return Err(Error::WrongContent { path: path.to_owned(), reason });
                 }
                 Verification::Content | Verification::Length => {}
             }
@@ -202,7 +199,8 @@ mod tests {
             std::fs::write(scratch.join("file"), content)
         };
         let result = load.run(target.path(), &SystemClock, Some(&mut damage));
-        assert!(matches!(result, Err(Error::Damaged { page: 2, .. })), "{result:?}");
+        let text = result.unwrap_err().to_string();
+        assert!(text.ends_with("other bytes in the 65536 from offset 131072"), "{text}");
         assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
     }
 }

@@ -45,8 +45,8 @@ impl Storm {
     /// Runs the load in `target`.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a setting is out of bounds; [`Error::Damaged`] if a file is shorter than
-    /// it was written; [`Error::Io`].
+    /// [`Error::Setting`] if a setting is out of bounds; [`Error::WrongContent`] if a file is not as
+    /// long as it was written; [`Error::Io`].
     pub fn run(&self, target: &Path, clock: &dyn Clock) -> Result<StormResult> {
         check_count("workers", self.workers.into())?;
         check_bytes("file_bytes", self.file_bytes, 0, 64 << 20)?;
@@ -83,7 +83,7 @@ impl Storm {
                 .map_err(Error::io("read", &path))?;
             if buffer.len() != length {
                 let reason = format!("{} bytes where {length} were written", buffer.len());
-                return Err(Error::Damaged { path, page: 0, reason });
+                return Err(Error::WrongContent { path, reason });
             }
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }

@@ -23,10 +23,11 @@ use crate::source;
 const PROGRESS_ROWS: u64 = 4096;
 
 /// Where the types of the columns come from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Types {
     /// From all rows, in a pass of their own.
+    #[default]
     Infer,
     /// From the first rows, at least 1; a later value that does not fit is an error.
     InferFrom {
@@ -58,13 +59,16 @@ pub struct Import {
     /// The data set to write.
     pub output: PathBuf,
     /// Where the types come from.
+    #[serde(default)]
     pub types: Types,
     /// Fields that stand for a missing value, besides the empty one.
+    #[serde(default = "missing_default")]
     pub missing: Vec<String>,
     /// What to do with rows of too few fields. Too many are always an error.
     #[serde(default)]
     pub short_rows: ShortRows,
     /// Page size of the output.
+    #[serde(default = "super::page_bytes_default")]
     pub page_bytes: ByteSize,
 }
 
@@ -79,6 +83,10 @@ pub struct Imported {
     pub schema: Schema,
 }
 
+fn missing_default() -> Vec<String> {
+    vec!["NA".to_owned()]
+}
+
 impl Import {
     /// Reads `csv` into `output` with types inferred from all rows and `NA` as missing.
     #[must_use]
@@ -87,9 +95,9 @@ impl Import {
             csv,
             output,
             types: Types::Infer,
-            missing: vec!["NA".to_owned()],
+            missing: missing_default(),
             short_rows: ShortRows::Missing,
-            page_bytes: ByteSize(PAGE_BYTES_DEFAULT),
+            page_bytes: PAGE_BYTES_DEFAULT,
         }
     }
 

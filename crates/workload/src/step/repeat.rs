@@ -21,9 +21,15 @@ pub struct Repeat {
     /// How many copies, at least 1.
     pub times: u32,
     /// Name of the column with the copy's number.
+    #[serde(default = "replicate_column_default")]
     pub replicate_column: String,
     /// Page size of the output.
+    #[serde(default = "super::page_bytes_default")]
     pub page_bytes: ByteSize,
+}
+
+fn replicate_column_default() -> String {
+    "replicate".to_owned()
 }
 
 impl Repeat {
@@ -34,8 +40,8 @@ impl Repeat {
             input,
             output,
             times,
-            replicate_column: "replicate".to_owned(),
-            page_bytes: ByteSize(PAGE_BYTES_DEFAULT),
+            replicate_column: replicate_column_default(),
+            page_bytes: PAGE_BYTES_DEFAULT,
         }
     }
 

@@ -48,9 +48,16 @@ pub struct Sort {
     /// The directory for utility files.
     pub util: PathBuf,
     /// Memory for rows and keys, at least [`SORT_MEMORY_MIN`].
+    #[serde(default = "sort_memory_default")]
     pub sort_memory: ByteSize,
     /// Page size of the output and, unless the sort memory is small, of utility files.
+    #[serde(default = "super::page_bytes_default")]
     pub page_bytes: ByteSize,
+}
+
+/// The sort memory of a step whose settings do not say.
+pub(crate) fn sort_memory_default() -> ByteSize {
+    SORT_MEMORY_DEFAULT
 }
 
 /// What a sort did.
@@ -74,7 +81,7 @@ impl Sort {
             by,
             util,
             sort_memory: SORT_MEMORY_DEFAULT,
-            page_bytes: ByteSize(PAGE_BYTES_DEFAULT),
+            page_bytes: PAGE_BYTES_DEFAULT,
         }
     }
 

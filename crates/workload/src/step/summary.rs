@@ -33,6 +33,7 @@ pub struct Summary {
     /// The data set.
     pub input: PathBuf,
     /// The columns that make the classes; none for one class of all rows.
+    #[serde(default)]
     pub class: Vec<String>,
     /// The number columns to summarise.
     pub analysis: Vec<String>,
@@ -40,7 +41,12 @@ pub struct Summary {
     #[serde(default)]
     pub order: Order,
     /// The most classes kept in memory, and in the table that [`Summary::run`] returns.
+    #[serde(default = "classes_max_default")]
     pub classes_max: usize,
+}
+
+fn classes_max_default() -> usize {
+    CLASSES_MAX_DEFAULT
 }
 
 /// The statistics of one column in one class. Those that a few values do not have are `None`.
