@@ -1,6 +1,6 @@
 //! The file system: its parts, how it opens, and how the parts reach cached and stored state.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use crate::directory::{Bucket, Child};
 use crate::error::{FsError, Result};
 use crate::fileset::Filesets;
 use crate::idle::IdleObjects;
-use crate::inode::{Body, Inode, State};
+use crate::inode::{Body, Counted, Inode, State};
 use crate::key;
 use crate::number::NumberRange;
 use crate::object::Objects;
@@ -71,14 +71,23 @@ pub struct FileSystem {
     pub(crate) writers: Mutex<HashSet<Ino>>,
     /// Serialises renames between directories, so that the tree above them stands still.
     pub(crate) tree_changes: Mutex<()>,
-    /// What the kernel must forget: attributes of files changed behind its back.
-    pub(crate) stale_attributes: Mutex<Vec<Ino>>,
+    /// What the kernel must forget: things that changed behind its back.
+    pub(crate) stale: Mutex<Vec<Stale>>,
     pub(crate) latencies: Vec<Latency>,
     pub(crate) system_counters: Counters,
     pub(crate) stopping: AtomicBool,
     pub(crate) stop_wanted: (Mutex<()>, Condvar),
     pub(crate) sweep_done: AtomicBool,
     pub(crate) first_object: AtomicU64,
+}
+
+/// Something that changed without the kernel's knowledge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stale {
+    /// Attributes of an inode.
+    Attributes(Ino),
+    /// A name in a directory.
+    Entry(Ino, Vec<u8>),
 }
 
 /// Who asks: owner of what is made, and subject of the set-id rules.
@@ -184,11 +193,7 @@ impl FileSystem {
         let known = if state.recorded { Known::MayExist } else { Known::Absent };
         state.recorded = true;
         writes.put(key::inode(ino), encode(&state.record(self.epoch)), known);
-        let bytes = state.counted_bytes();
-        match state.counted_size.replace(bytes) {
-            None => writes.count(state.fileset, 1, signed(bytes)),
-            Some(before) => writes.count(state.fileset, 0, signed(bytes) - signed(before)),
-        }
+        recount(writes, state, Some(state.counts()));
         if let Some(live) = state.file().and_then(|file| file.live.as_ref())
             && !live.is_published()
         {
@@ -208,9 +213,7 @@ impl FileSystem {
         for key in xattrs {
             writes.delete(key.clone());
         }
-        if let Some(counted) = state.counted_size.take() {
-            writes.count(state.fileset, -1, -signed(counted));
-        }
+        recount(writes, state, None);
         if let Some(live) = state.file().and_then(|file| file.live.as_ref())
             && !live.is_published()
         {
@@ -361,10 +364,10 @@ impl FileSystem {
         }
     }
 
-    /// Inodes whose attributes the kernel may hold although they changed; the front end tells it.
+    /// What the kernel may hold although it changed; the front end tells it.
     #[must_use]
-    pub fn take_stale_attributes(&self) -> Vec<Ino> {
-        std::mem::take(&mut *self.stale_attributes.lock())
+    pub fn take_stale(&self) -> Vec<Stale> {
+        std::mem::take(&mut *self.stale.lock())
     }
 
     /// Cached inodes, and bytes of memory they are reckoned at.
@@ -383,17 +386,24 @@ impl FileSystem {
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
-
-    pub(crate) fn usage_table(
-        rows: impl IntoIterator<Item = (FilesetId, crate::record::Usage)>,
-    ) -> HashMap<FilesetId, crate::record::Usage> {
-        rows.into_iter().collect()
-    }
 }
 
 impl Body {
     pub(crate) fn is_file(&self) -> bool {
         matches!(self, Body::File(_))
+    }
+}
+
+/// Has the usage of fileset and disk hold `now` for an inode instead of what they held.
+fn recount(writes: &mut WriteSet, state: &mut State, now: Option<Counted>) {
+    let before = std::mem::replace(&mut state.counted, now);
+    let inodes = i64::from(now.is_some()) - i64::from(before.is_some());
+    let bytes = |counted: Option<Counted>| counted.map_or(0, |counted| signed(counted.bytes));
+    writes.count(state.fileset, inodes, bytes(now) - bytes(before));
+    let (old, new) = (before.and_then(|b| b.disk), now.and_then(|n| n.disk));
+    if old != new {
+        old.into_iter().for_each(|disk| writes.count_objects(disk, -1));
+        new.into_iter().for_each(|disk| writes.count_objects(disk, 1));
     }
 }
 

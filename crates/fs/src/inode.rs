@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use forebay_base::{Epoch, FilesetId, Ino, Timestamp};
+use forebay_base::{DiskId, Epoch, FilesetId, Ino, Timestamp};
 use forebay_disk::ObjectAttributes;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -72,10 +72,17 @@ pub(crate) struct State {
     pub parent: Ino,
     pub xattrs: u32,
     pub body: Body,
-    /// Size that the fileset's usage holds for this inode; `None` if it is not counted.
-    pub counted_size: Option<u64>,
+    /// What the usage of its fileset and disk holds for this inode; `None` if it is not counted.
+    pub counted: Option<Counted>,
     /// A record of it was handed to the write set at some time.
     pub recorded: bool,
+}
+
+/// What counts of an inode: bytes against its fileset, an object against a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub bytes: u64,
+    pub disk: Option<DiskId>,
 }
 
 /// What only one kind of inode has.
@@ -165,7 +172,10 @@ impl State {
             parent: record.parent,
             xattrs: record.xattrs,
             body,
-            counted_size: Some(if record.kind == Kind::File { record.size } else { 0 }),
+            counted: Some(Counted {
+                bytes: if record.kind == Kind::File { record.size } else { 0 },
+                disk: record.object.map(|at| at.disk),
+            }),
             recorded: true,
         }
     }
@@ -208,9 +218,12 @@ impl State {
         self.changed = now;
     }
 
-    /// Bytes that count against the fileset.
-    pub fn counted_bytes(&self) -> u64 {
-        if self.kind == Kind::File { self.size } else { 0 }
+    /// What counts of it now.
+    pub fn counts(&self) -> Counted {
+        Counted {
+            bytes: if self.kind == Kind::File { self.size } else { 0 },
+            disk: self.file().and_then(|file| file.object).map(|at| at.disk),
+        }
     }
 
     /// Takes the set-id bits away, as a write or chown does: set-group-id only where it means

@@ -6,14 +6,15 @@
 //! | `S` | [`Superblock`](crate::record::Superblock) | identity, state, allocation limits, disks |
 //! | `F` fileset | [`FilesetRecord`](crate::record::FilesetRecord) | a fileset's name and settings |
 //! | `U` fileset | [`Usage`](crate::record::Usage) | files and bytes of a fileset |
+//! | `O` disk | [`DiskUsage`](crate::record::DiskUsage) | objects that records refer to on a disk |
 //! | `I` ino | [`InodeRecord`](crate::record::InodeRecord) | an inode |
 //! | `E` parent cookie | [`EntryRecord`](crate::record::EntryRecord) | a directory entry |
 //! | `X` ino name | bytes | an extended attribute |
 //!
-//! Numbers are big endian and of fixed width (fileset: 4 bytes; ino, parent, cookie: 8), so that keys
+//! Numbers are big endian and of fixed width (disk: 2 bytes; fileset: 4; ino, parent, cookie: 8), so that keys
 //! of one directory or inode lie together and in order.
 
-use forebay_base::{FilesetId, Ino};
+use forebay_base::{DiskId, FilesetId, Ino};
 
 /// Key of the term: the epoch that every commit requires.
 pub const TERM: &[u8] = b"T";
@@ -24,6 +25,8 @@ pub const SUPERBLOCK: &[u8] = b"S";
 pub const FILESET: u8 = b'F';
 /// First byte of usage keys.
 pub const USAGE: u8 = b'U';
+/// First byte of disk usage keys.
+pub const DISK_USAGE: u8 = b'O';
 /// First byte of inode keys.
 pub const INODE: u8 = b'I';
 /// First byte of directory entry keys.
@@ -67,6 +70,14 @@ pub fn fileset(id: FilesetId) -> Vec<u8> {
 pub fn usage(id: FilesetId) -> Vec<u8> {
     let mut key = vec![USAGE];
     key.extend_from_slice(&id.0.to_be_bytes());
+    key
+}
+
+/// Key of a disk's usage.
+#[must_use]
+pub fn disk_usage(disk: DiskId) -> Vec<u8> {
+    let mut key = vec![DISK_USAGE];
+    key.extend_from_slice(&disk.0.to_be_bytes());
     key
 }
 
@@ -121,6 +132,8 @@ pub enum Key {
     Fileset(FilesetId),
     /// [`usage`].
     Usage(FilesetId),
+    /// [`disk_usage`].
+    DiskUsage(DiskId),
     /// [`inode`].
     Inode(Ino),
     /// [`entry`]: parent and cookie.
@@ -138,6 +151,9 @@ pub fn parse(key: &[u8]) -> Option<Key> {
         b'S' if key.len() == 1 => Some(Key::Superblock),
         FILESET => Some(Key::Fileset(fileset_id()?)),
         USAGE => Some(Key::Usage(fileset_id()?)),
+        DISK_USAGE => {
+            Some(Key::DiskUsage(DiskId(u16::from_be_bytes(key.get(1..)?.try_into().ok()?))))
+        }
         INODE if key.len() == 9 => Some(Key::Inode(Ino(number_at(key, 1)?))),
         ENTRY if key.len() == 17 => Some(Key::Entry(Ino(number_at(key, 1)?), number_at(key, 9)?)),
         XATTR if key.len() > 9 => Some(Key::Xattr(Ino(number_at(key, 1)?), key[9..].to_vec())),
@@ -156,6 +172,7 @@ mod tests {
             (SUPERBLOCK.to_vec(), Key::Superblock),
             (fileset(FilesetId(7)), Key::Fileset(FilesetId(7))),
             (usage(FilesetId(7)), Key::Usage(FilesetId(7))),
+            (disk_usage(DiskId(3)), Key::DiskUsage(DiskId(3))),
             (inode(Ino(9)), Key::Inode(Ino(9))),
             (entry(Ino(9), 1 << 62), Key::Entry(Ino(9), 1 << 62)),
             (xattr(Ino(9), b"user.a"), Key::Xattr(Ino(9), b"user.a".to_vec())),

@@ -170,6 +170,16 @@ impl Objects {
         self.spares.lock().len()
     }
 
+    /// Fresh objects in stock on one disk.
+    pub fn spares_on(&self, disk: DiskId) -> usize {
+        self.spares.lock().iter().filter(|spare| spare.at.disk == disk).count()
+    }
+
+    /// The disks with their numbers.
+    pub fn numbered_disks(&self) -> impl Iterator<Item = (DiskId, &FsDisk)> {
+        (0..=u16::MAX).map(DiskId).zip(&self.disks)
+    }
+
     fn disk(&self, id: DiskId) -> Result<&FsDisk> {
         self.disks.get(usize::from(id.0)).ok_or_else(|| {
             FsError::Damaged(format!("a record names disk {id}, which is not there"))

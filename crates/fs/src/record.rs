@@ -95,6 +95,13 @@ pub struct Usage {
     pub bytes: u64,
 }
 
+/// What a disk holds for the file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskUsage {
+    /// Objects that records refer to.
+    pub objects: u64,
+}
+
 /// Kind of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {

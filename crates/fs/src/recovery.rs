@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use forebay_base::hash::HashKey;
-use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId};
+use forebay_base::{Epoch, FilesetId, Ino, ObjectId};
 use forebay_store::{Batch, Store};
 use parking_lot::{Condvar, Mutex};
 
@@ -26,7 +26,7 @@ use crate::key::{self, Key};
 use crate::number::{NumberRange, RESERVE};
 use crate::object::{DiskHealth, FsDisk, Objects};
 use crate::record::{
-    FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
+    DiskUsage, FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
 };
 use crate::stats::Counters;
 use crate::writeset::WriteSet;
@@ -81,15 +81,21 @@ fn read_filesets(store: &dyn Store) -> Result<Filesets> {
     Ok(filesets)
 }
 
-fn read_usage(store: &dyn Store) -> Result<HashMap<FilesetId, Usage>> {
-    let mut table = HashMap::new();
+fn read_write_set(store: &dyn Store) -> Result<WriteSet> {
+    let (mut usage, mut objects) = (HashMap::new(), HashMap::new());
     scan_prefix(store, &[key::USAGE], &mut |key, value| {
         if let Some(Key::Usage(id)) = key::parse(key) {
-            table.insert(id, decode::<Usage>("usage", value)?);
+            usage.insert(id, decode::<Usage>("usage", value)?);
         }
         Ok(())
     })?;
-    Ok(table)
+    scan_prefix(store, &[key::DISK_USAGE], &mut |key, value| {
+        if let Some(Key::DiskUsage(id)) = key::parse(key) {
+            objects.insert(id, decode::<DiskUsage>("disk usage", value)?.objects);
+        }
+        Ok(())
+    })?;
+    Ok(WriteSet::new(usage, objects))
 }
 
 /// Puts the given disks into the order of the superblock.
@@ -139,7 +145,7 @@ impl FileSystem {
             .into(),
         })?;
         let filesets = read_filesets(&*parts.store)?;
-        let usage = FileSystem::usage_table(read_usage(&*parts.store)?);
+        let writes = read_write_set(&*parts.store)?;
         let numbers = NumberRange::new(before.object_limit, superblock.object_limit);
         let objects =
             Objects::new(disks, numbers, Arc::clone(&parts.clock), parts.fail_points.clone());
@@ -148,7 +154,7 @@ impl FileSystem {
             hash_key: HashKey(superblock.hash_key),
             suspect_epoch: superblock.crashed_epoch,
             inodes: InodeCache::new(parts.settings.inode_cache_max.as_usize()),
-            writes: Mutex::new(WriteSet::new(usage)),
+            writes: Mutex::new(writes),
             turn: CommitTurn::new(parts.clock.instant()),
             objects,
             idle: IdleObjects::default(),
@@ -157,7 +163,7 @@ impl FileSystem {
             kernel_refs: Default::default(),
             writers: Mutex::default(),
             tree_changes: Mutex::default(),
-            stale_attributes: Mutex::default(),
+            stale: Mutex::default(),
             latencies: FileSystem::latency_table(),
             system_counters: Counters::default(),
             stopping: AtomicBool::new(false),
@@ -234,8 +240,7 @@ impl FileSystem {
         let referenced = self.referenced_objects()?;
         let first_new = ObjectId(self.first_object.load(Ordering::Relaxed));
         let mut removed = 0_u64;
-        for (index, disk) in self.objects.disks.iter().enumerate() {
-            let disk_id = DiskId(u16::try_from(index).unwrap_or(u16::MAX));
+        for (disk_id, disk) in self.objects.numbered_disks() {
             let mut orphans = Vec::new();
             disk.disk.list(&mut |id| {
                 let at = ObjectRef { disk: disk_id, id };
@@ -274,8 +279,7 @@ impl FileSystem {
     pub fn close(&self) -> Result<()> {
         self.sweep()?;
         self.commit()?;
-        for (index, disk) in self.objects.disks.iter().enumerate() {
-            let id = DiskId(u16::try_from(index).unwrap_or(u16::MAX));
+        for (id, disk) in self.objects.numbered_disks() {
             self.objects.observe(id, disk.disk.sync())?;
         }
         let mut superblock = self.superblock.lock();

@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use forebay_base::{FilesetId, ObjectId};
+use forebay_base::{DiskId, FilesetId, ObjectId};
 
 use crate::object::LiveObject;
-use crate::record::{ObjectRef, Usage, encode};
+use crate::record::{DiskUsage, ObjectRef, Usage, encode};
 
 /// A new value of a key.
 #[derive(Clone, Debug)]
@@ -79,17 +79,21 @@ pub struct WriteSet {
     in_flight: Option<Arc<Changes>>,
     usage: HashMap<FilesetId, Usage>,
     usage_changed: HashSet<FilesetId>,
+    objects: HashMap<DiskId, u64>,
+    objects_changed: HashSet<DiskId>,
 }
 
 impl WriteSet {
-    /// Nothing is uncommitted; the filesets hold what `usage` says.
+    /// Nothing is uncommitted; filesets and disks hold what `usage` and `objects` say.
     #[must_use]
-    pub fn new(usage: HashMap<FilesetId, Usage>) -> WriteSet {
+    pub fn new(usage: HashMap<FilesetId, Usage>, objects: HashMap<DiskId, u64>) -> WriteSet {
         WriteSet {
             pending: Changes { number: 1, ..Changes::default() },
             in_flight: None,
             usage,
             usage_changed: HashSet::new(),
+            objects,
+            objects_changed: HashSet::new(),
         }
     }
 
@@ -148,6 +152,19 @@ impl WriteSet {
         usage.inodes = usage.inodes.saturating_add_signed(inodes);
         usage.bytes = usage.bytes.saturating_add_signed(bytes);
         self.usage_changed.insert(fileset);
+    }
+
+    /// Adds to the objects that records refer to on a disk.
+    pub fn count_objects(&mut self, disk: DiskId, objects: i64) {
+        let count = self.objects.entry(disk).or_default();
+        *count = count.saturating_add_signed(objects);
+        self.objects_changed.insert(disk);
+    }
+
+    /// Objects that records refer to on a disk.
+    #[must_use]
+    pub fn objects(&self, disk: DiskId) -> u64 {
+        self.objects.get(&disk).copied().unwrap_or_default()
     }
 
     /// What a fileset holds now.
@@ -228,6 +245,10 @@ impl WriteSet {
             let usage = self.usage(fileset);
             self.put(crate::key::usage(fileset), encode(&usage), Known::MayExist);
         }
+        for disk in std::mem::take(&mut self.objects_changed) {
+            let objects = self.objects(disk);
+            self.put(crate::key::disk_usage(disk), encode(&DiskUsage { objects }), Known::MayExist);
+        }
         if self.pending.is_empty() {
             return None;
         }
@@ -271,7 +292,7 @@ mod tests {
     use super::*;
 
     fn set() -> WriteSet {
-        WriteSet::new(HashMap::new())
+        WriteSet::new(HashMap::new(), HashMap::new())
     }
 
     fn stored(batch: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {

@@ -152,7 +152,7 @@ impl FileSystem {
                 Kind::Symlink => Body::Symlink(new.target.into()),
                 Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             },
-            counted_size: None,
+            counted: None,
             recorded: false,
         };
         Ok((state, inherited))

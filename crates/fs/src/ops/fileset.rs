@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use forebay_base::{FilesetId, Ino, Timestamp};
+use forebay_base::{DiskId, FilesetId, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
+use crate::filesystem::{FileSystem, Stale};
 use crate::inode::{Body, Inode, Locked, State};
 use crate::key;
 use crate::record::{Durability, FilesetRecord, Kind, Placement, encode};
@@ -41,6 +41,10 @@ pub struct DiskStatus {
     pub total_bytes: u64,
     /// Bytes left for ordinary users.
     pub available_bytes: u64,
+    /// Objects that files refer to.
+    pub objects_in_use: u64,
+    /// Fresh objects in stock.
+    pub spare_objects: u64,
     /// Errors since the mount.
     pub errors: u64,
     /// The latest error.
@@ -140,9 +144,14 @@ impl FileSystem {
         }
         self.filesets.set(id, record);
         self.inodes.insert(&std::sync::Arc::new(Inode::new(ino, state)));
-        self.stale_attributes.lock().push(Ino::ROOT);
+        self.tell_of_top_level_change(name);
         drop(above);
         self.commit()
+    }
+
+    fn tell_of_top_level_change(&self, name: &str) {
+        let entry = Stale::Entry(Ino::ROOT, name.as_bytes().to_vec());
+        self.stale.lock().extend([Stale::Attributes(Ino::ROOT), entry]);
     }
 
     /// Changes a fileset's settings; they count for files opened from now on.
@@ -199,7 +208,7 @@ impl FileSystem {
         }
         self.filesets.remove(fileset.id);
         self.dispose_if_dead(root.ino, locked.state(root.ino));
-        self.stale_attributes.lock().push(Ino::ROOT);
+        self.tell_of_top_level_change(name);
         drop(locked);
         self.commit()
     }
@@ -207,7 +216,7 @@ impl FileSystem {
     /// The disks with what they hold.
     #[must_use]
     pub fn disk_status(&self) -> Vec<DiskStatus> {
-        let status = |disk: &crate::object::FsDisk| {
+        let status = |(id, disk): (DiskId, &crate::object::FsDisk)| {
             let description = disk.disk.describe();
             let capacity = disk.disk.capacity().unwrap_or_default();
             let last_error = disk.health.last_error.lock().clone();
@@ -217,12 +226,14 @@ impl FileSystem {
                 kind: description.kind,
                 total_bytes: capacity.total_bytes,
                 available_bytes: capacity.available_bytes,
+                objects_in_use: self.writes.lock().objects(id),
+                spare_objects: self.objects.spares_on(id) as u64,
                 errors: disk.health.errors.load(Ordering::Relaxed),
                 last_error: last_error.map(|(_, text)| text),
                 advice: description.advice,
             }
         };
-        self.objects.disks.iter().map(status).collect()
+        self.objects.numbered_disks().map(status).collect()
     }
 }
 
@@ -245,7 +256,7 @@ pub(crate) fn fileset_root(fileset: FilesetId, mode: u16, now: Timestamp) -> Sta
         parent: Ino::ROOT,
         xattrs: 0,
         body: Body::Directory(Directory::empty()),
-        counted_size: None,
+        counted: None,
         recorded: false,
     }
 }

@@ -97,6 +97,9 @@ impl FileSystem {
         if let Some(file) = state.file_mut() {
             file.seen = found;
         }
+        // The kernel does not tell how much it wrote: what shows is the growth.
+        let grown = found.size.saturating_sub(state.size);
+        self.filesets.get(state.fileset).counters.add(Operation::BytesWritten, grown);
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;
         if written {

@@ -11,7 +11,7 @@ use forebay_base::Ino;
 use forebay_disk::ObjectAttributes;
 
 use crate::error::{FsError, Result};
-use crate::filesystem::{Caller, FileSystem};
+use crate::filesystem::{Caller, FileSystem, Stale};
 use crate::inode::{FileBody, State, Way};
 use crate::object::LiveObject;
 use crate::stats::Operation;
@@ -51,7 +51,7 @@ impl FileSystem {
         let truncate = access.truncate && access.write;
         if truncate {
             self.truncate_for_open(ino, &mut state)?;
-        } else if file.live.is_none() {
+        } else {
             self.make_live(file)?;
         }
         self.count(state.fileset, Operation::Open);
@@ -65,7 +65,7 @@ impl FileSystem {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
         }
         let file = state.file_mut().ok_or(FsError::Invalid)?;
-        Ok(self.add_handle(ino, file, way, access))
+        self.add_handle(ino, file, way, access)
     }
 
     /// Makes sure that the file has an open object.
@@ -78,6 +78,7 @@ impl FileSystem {
             None => self.objects.take_fresh()?,
         };
         file.object = Some(live.at);
+        file.seen = live.opened_attributes;
         file.live = Some(Arc::clone(&live));
         Ok(live)
     }
@@ -98,22 +99,32 @@ impl FileSystem {
         if direct { Way::Direct } else { Way::Served }
     }
 
-    fn add_handle(&self, ino: Ino, file: &mut FileBody, way: Way, access: Access) -> Opened {
+    fn add_handle(
+        &self,
+        ino: Ino,
+        file: &mut FileBody,
+        way: Way,
+        access: Access,
+    ) -> Result<Opened> {
+        let live = self.make_live(file)?;
         let first_writer = access.write && file.opens.writers == 0;
+        if first_writer && way == Way::Direct && file.seen != live.opened_attributes {
+            // What happened on the served path is in the inode already.
+            file.seen = self.objects.observe(live.at.disk, live.object.attributes())?;
+        }
         file.opens.way = Some(way);
         file.opens.handles += 1;
         file.opens.writers += u32::from(access.write);
         file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
         if way == Way::Served {
             let keep_pages = std::mem::replace(&mut file.pages_valid, true);
-            return Opened { registration: None, keep_pages };
+            return Ok(Opened { registration: None, keep_pages });
         }
         file.pages_valid = false;
         if first_writer {
             self.writers.lock().insert(ino);
         }
-        let registration = file.live.as_ref().and_then(|live| live.registration());
-        Opened { registration, keep_pages: false }
+        Ok(Opened { registration: live.registration(), keep_pages: false })
     }
 
     /// Cuts a file to nothing at its open.
@@ -175,7 +186,7 @@ impl FileSystem {
             if access.read {
                 opens.mappers = opens.mappers.saturating_sub(1);
                 if changed {
-                    self.stale_attributes.lock().push(ino);
+                    self.stale.lock().push(Stale::Attributes(ino));
                 }
             }
         }

@@ -134,8 +134,7 @@ impl FileSystem {
     /// [`FsError::Io`].
     pub fn statistics(&self) -> Result<Statistics> {
         let mut all = Statistics::default();
-        for (index, disk) in self.objects.disks.iter().enumerate() {
-            let id = forebay_base::DiskId(u16::try_from(index).unwrap_or(u16::MAX));
+        for (id, disk) in self.objects.numbered_disks() {
             let one = self.objects.observe(id, disk.disk.capacity())?;
             let sum = &mut all.capacity;
             sum.total_bytes = sum.total_bytes.saturating_add(one.total_bytes);

@@ -58,8 +58,7 @@ impl FileSystem {
     /// As [`FileSystem::commit`].
     pub fn sync_all(&self) -> Result<()> {
         self.commit()?;
-        for (index, disk) in self.objects.disks.iter().enumerate() {
-            let id = forebay_base::DiskId(u16::try_from(index).unwrap_or(u16::MAX));
+        for (id, disk) in self.objects.numbered_disks() {
             self.objects.observe(id, disk.disk.sync())?;
         }
         Ok(())

@@ -1,0 +1,289 @@
+//! From requests to operations: decodes a request, calls the file system, encodes the answer.
+//!
+//! It knows nothing of how requests arrive: any transport hands it bytes and a reply buffer.
+
+mod files;
+mod init;
+mod names;
+mod xattrs;
+
+use std::sync::Arc;
+
+use forebay_base::{Clock, Ino, Timestamp};
+use forebay_fs::stats::Operation;
+use forebay_fs::{Access, Caller, FileSystem, FsError, SetAttributes, SetTime};
+
+use crate::abi::{
+    self, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
+};
+use crate::reply::{Reply, Ttl};
+use crate::request::{Answer, Body, Errno};
+
+/// What the transport does with a handled request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Send the reply with this errno (0: none).
+    Reply(i32),
+    /// The request has no answer.
+    NoReply,
+}
+
+/// The file system as the kernel sees it.
+pub struct Adapter {
+    pub(crate) fs: Arc<FileSystem>,
+    clock: Arc<dyn Clock>,
+    ttl: Ttl,
+    session: init::Session,
+}
+
+/// Everything of a request but its body.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub ino: Ino,
+    pub caller: Caller,
+}
+
+impl Adapter {
+    /// An adapter of `fs`.
+    pub fn new(fs: Arc<FileSystem>, clock: Arc<dyn Clock>) -> Adapter {
+        let ttl = Ttl(fs.settings().kernel_ttl);
+        Adapter { fs, clock, ttl, session: init::Session::default() }
+    }
+
+    /// Whether requests of this kind may take long, so that others should not wait behind them.
+    pub(crate) fn is_slow(code: u32) -> bool {
+        matches!(
+            code,
+            opcode::FSYNC
+                | opcode::FSYNCDIR
+                | opcode::READ
+                | opcode::WRITE
+                | opcode::FALLOCATE
+                | opcode::COPY_FILE_RANGE
+                | opcode::COPY_FILE_RANGE_64
+                | opcode::SETATTR
+                | opcode::SYNCFS
+        )
+    }
+
+    /// Carries out one request; the answer's body is in `reply` then.
+    pub(crate) fn handle(&self, header: &InHeader, body: Body<'_>, reply: &mut Reply) -> Outcome {
+        let started = self.clock.instant();
+        let request = Request {
+            ino: Ino(header.nodeid),
+            caller: Caller { uid: header.uid, gid: header.gid },
+        };
+        let outcome = match self.dispatch(header.opcode, request, body, reply) {
+            Ok(outcome) => outcome,
+            Err(Errno(errno)) => Outcome::Reply(errno),
+        };
+        if let Some(operation) = operation_of(header.opcode) {
+            let took = self.clock.instant().saturating_duration_since(started);
+            self.fs.latencies()[operation as usize].record(took);
+        }
+        outcome
+    }
+
+    fn dispatch(
+        &self,
+        code: u32,
+        request: Request,
+        body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<Outcome> {
+        let done = match code {
+            opcode::FORGET | opcode::BATCH_FORGET => {
+                self.forget(code, request, body)?;
+                return Ok(Outcome::NoReply);
+            }
+            // Requests are short: by the time an interrupt is read, its request is done.
+            opcode::INTERRUPT => return Ok(Outcome::NoReply),
+            opcode::INIT => self.init(body, reply),
+            opcode::DESTROY | opcode::RELEASEDIR => Ok(()),
+            opcode::LOOKUP => self.lookup(request, body, reply),
+            opcode::GETATTR => self.getattr(request, body, reply),
+            opcode::STATX => self.statx(request, body, reply),
+            opcode::SETATTR => self.setattr(request, body, reply),
+            opcode::STATFS => self.statfs(reply),
+            opcode::READLINK => self.readlink(request, reply),
+            opcode::SYMLINK => self.symlink(request, body, reply),
+            opcode::MKNOD => self.mknod(request, body, reply),
+            opcode::MKDIR => self.mkdir(request, body, reply),
+            opcode::UNLINK => self.unlink(request, body),
+            opcode::RMDIR => self.rmdir(request, body),
+            opcode::RENAME | opcode::RENAME2 => self.rename(code, request, body),
+            opcode::LINK => self.link(request, body, reply),
+            opcode::OPENDIR => self.opendir(request, reply),
+            opcode::READDIR => self.readdir(request, body, reply),
+            opcode::READDIRPLUS => self.readdirplus(request, body, reply),
+            opcode::OPEN => self.open(request, body, reply),
+            opcode::CREATE => self.create(request, body, reply),
+            opcode::TMPFILE => self.tmpfile(request, body, reply),
+            opcode::RELEASE => self.release(request, body),
+            opcode::READ => self.read(request, body, reply),
+            opcode::WRITE => self.write(request, body, reply),
+            opcode::FSYNC => self.fsync(request, body),
+            opcode::FSYNCDIR => Ok(self.fs.sync_directory(request.ino)?),
+            opcode::SYNCFS => Ok(self.fs.sync_all()?),
+            opcode::FALLOCATE => self.fallocate(request, body),
+            opcode::LSEEK => self.lseek(request, body, reply),
+            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
+                self.copy_file_range(code, request, body, reply)
+            }
+            opcode::GETXATTR => self.getxattr(request, body, reply),
+            opcode::LISTXATTR => self.listxattr(request, body, reply),
+            opcode::SETXATTR => self.setxattr(request, body),
+            opcode::REMOVEXATTR => self.removexattr(request, body),
+            // FLUSH: nothing is buffered here, so there is nothing to report at close. ACCESS: the
+            // kernel checks permissions. The rest is not offered. The kernel asks each but once.
+            _ => Err(Errno(libc::ENOSYS)),
+        };
+        done.map(|()| Outcome::Reply(0))
+    }
+
+    fn forget(&self, code: u32, request: Request, mut body: Body<'_>) -> Answer<()> {
+        if code == opcode::FORGET {
+            self.fs.forget(request.ino, body.take::<abi::ForgetIn>()?.nlookup);
+            return Ok(());
+        }
+        for _ in 0..body.take::<abi::BatchForgetIn>()?.count {
+            let one: abi::ForgetOne = body.take()?;
+            self.fs.forget(Ino(one.nodeid), one.nlookup);
+        }
+        Ok(())
+    }
+
+    fn getattr(&self, request: Request, mut body: Body<'_>, reply: &mut Reply) -> Answer<()> {
+        let _: GetattrIn = body.take()?;
+        let attributes = self.fs.getattr(request.ino)?;
+        reply.push(&self.ttl.attributes(&attributes));
+        Ok(())
+    }
+
+    fn statx(&self, request: Request, mut body: Body<'_>, reply: &mut Reply) -> Answer<()> {
+        let _: StatxIn = body.take()?;
+        let of = self.fs.getattr(request.ino)?;
+        let time = |time: Timestamp| StatxTime {
+            tv_sec: time.seconds,
+            tv_nsec: time.nanoseconds,
+            reserved: 0,
+        };
+        let plain = crate::reply::attr(&of);
+        let (attr_valid, attr_valid_nsec) = self.ttl.parts(&of);
+        reply.push(&StatxOut {
+            attr_valid,
+            attr_valid_nsec,
+            mask: abi::STATX_BASIC_AND_BTIME,
+            blksize: plain.blksize,
+            nlink: plain.nlink,
+            uid: plain.uid,
+            gid: plain.gid,
+            mode: u16::try_from(plain.mode).unwrap_or(0),
+            ino: plain.ino,
+            size: plain.size,
+            blocks: plain.blocks,
+            atime: time(of.accessed),
+            btime: time(of.created),
+            ctime: time(of.changed),
+            mtime: time(of.modified),
+            rdev_major: libc::major(of.rdev.into()),
+            rdev_minor: libc::minor(of.rdev.into()),
+            ..StatxOut::default()
+        });
+        Ok(())
+    }
+
+    fn setattr(&self, request: Request, mut body: Body<'_>, reply: &mut Reply) -> Answer<()> {
+        use crate::abi::setattr as bit;
+        let asked: SetattrIn = body.take()?;
+        let has = |bits: u32| asked.valid & bits != 0;
+        let time = |set: u32, now: u32, seconds: u64, nanoseconds: u32| {
+            let to = Timestamp::new(seconds.cast_signed(), nanoseconds);
+            has(set).then_some(if has(now) { SetTime::Now } else { SetTime::To(to) })
+        };
+        let set = SetAttributes {
+            mode: has(bit::MODE).then_some(u16::try_from(asked.mode & 0o7777).unwrap_or(0)),
+            uid: has(bit::UID).then_some(asked.uid),
+            gid: has(bit::GID).then_some(asked.gid),
+            size: has(bit::SIZE).then_some(asked.size),
+            accessed: time(bit::ATIME, bit::ATIME_NOW, asked.atime, asked.atimensec),
+            modified: time(bit::MTIME, bit::MTIME_NOW, asked.mtime, asked.mtimensec),
+            kill_set_id: has(bit::KILL_SUIDGID),
+        };
+        let attributes = self.fs.set_attributes(request.ino, set)?;
+        reply.push(&self.ttl.attributes(&attributes));
+        Ok(())
+    }
+
+    fn statfs(&self, reply: &mut Reply) -> Answer<()> {
+        const BLOCK: u64 = 4096;
+        let found = self.fs.statistics()?;
+        let space = found.capacity;
+        reply.push(&StatfsOut {
+            blocks: space.total_bytes / BLOCK,
+            bfree: space.free_bytes / BLOCK,
+            bavail: space.available_bytes / BLOCK,
+            files: found.inodes.saturating_add(space.free_objects),
+            ffree: space.free_objects,
+            bsize: 4096,
+            namelen: u32::try_from(forebay_fs::NAME_MAX).unwrap_or(0),
+            frsize: 4096,
+            ..StatfsOut::default()
+        });
+        Ok(())
+    }
+}
+
+/// What an open asks for, out of its flags.
+pub(crate) fn access_of(flags: u32) -> Access {
+    let flags = flags.cast_signed();
+    let mode = flags & libc::O_ACCMODE;
+    Access {
+        read: mode != libc::O_WRONLY,
+        write: mode != libc::O_RDONLY,
+        truncate: flags & libc::O_TRUNC != 0,
+        synchronous: flags & libc::O_DSYNC != 0,
+    }
+}
+
+/// The file handle that stands for an access: all that a release needs to know.
+pub(crate) fn handle_of(access: Access) -> u64 {
+    u64::from(access.read) | u64::from(access.write) << 1
+}
+
+/// The access that a file handle stands for.
+pub(crate) fn access_of_handle(handle: u64) -> Access {
+    Access { read: handle & 1 != 0, write: handle & 2 != 0, ..Access::default() }
+}
+
+fn operation_of(code: u32) -> Option<Operation> {
+    Some(match code {
+        opcode::LOOKUP => Operation::Lookup,
+        opcode::GETATTR | opcode::STATX => Operation::Getattr,
+        opcode::OPEN => Operation::Open,
+        opcode::RELEASE => Operation::Close,
+        opcode::CREATE | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::TMPFILE => {
+            Operation::Create
+        }
+        opcode::UNLINK | opcode::RMDIR => Operation::Unlink,
+        opcode::RENAME | opcode::RENAME2 => Operation::Rename,
+        opcode::LINK => Operation::Link,
+        opcode::READDIR | opcode::READDIRPLUS => Operation::Readdir,
+        opcode::READ => Operation::Read,
+        opcode::WRITE => Operation::Write,
+        opcode::SETATTR => Operation::InodeUpdate,
+        opcode::GETXATTR | opcode::SETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => {
+            Operation::Xattr
+        }
+        opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS => Operation::Sync,
+        _ => return None,
+    })
+}
+
+/// `NotFound` as a cached "there is nothing"; other errors as they are.
+pub(crate) fn absent_or(error: FsError) -> Answer<()> {
+    match error {
+        FsError::NotFound => Ok(()),
+        other => Err(other.into()),
+    }
+}

@@ -1,0 +1,188 @@
+//! Requests about open files.
+
+use forebay_base::Ino;
+use forebay_disk::{Allocate, Seek, Sync};
+use forebay_fs::{Access, Opened};
+
+use crate::abi::{
+    self, CopyFileRangeIn, CopyFileRangeOut, CreateIn, FallocateIn, FsyncIn, LseekIn, LseekOut,
+    OpenIn, OpenOut, ReadIn, ReleaseIn, WriteIn, WriteOut, opcode, open_flag,
+};
+use crate::adapter::names::new_file;
+use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of};
+use crate::reply::Reply;
+use crate::request::{Answer, Body, Errno};
+
+/// Most bytes that COPY_FILE_RANGE can say it copied: its answer holds 32 bits.
+const COPY_MAX: u64 = 1 << 31;
+
+impl Adapter {
+    pub(crate) fn open(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: OpenIn = body.take()?;
+        let access = access_of(asked.flags);
+        let opened = self.fs.open_file(request.ino, access, request.caller)?;
+        reply.push(&open_out(access, opened));
+        Ok(())
+    }
+
+    pub(crate) fn create(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: CreateIn = body.take()?;
+        let name = body.name()?;
+        let new = new_file(asked.mode, asked.umask);
+        let attributes = self.fs.create(request.ino, name, new, request.caller)?;
+        let access = Access { truncate: false, ..access_of(asked.flags) };
+        match self.fs.open_file(attributes.ino, access, request.caller) {
+            Ok(opened) => {
+                reply.push(&self.ttl.entry(&attributes));
+                reply.push(&open_out(access, opened));
+                Ok(())
+            }
+            Err(error) => {
+                // The kernel takes a failed CREATE for one that made nothing.
+                let _ = self.fs.unlink(request.ino, name);
+                self.fs.forget(attributes.ino, 1);
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(crate) fn tmpfile(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: CreateIn = body.take()?;
+        let new = new_file(asked.mode, asked.umask);
+        let attributes = self.fs.create_unnamed(request.ino, new, request.caller)?;
+        let access = Access { truncate: false, ..access_of(asked.flags) };
+        match self.fs.open_file(attributes.ino, access, request.caller) {
+            Ok(opened) => {
+                reply.push(&self.ttl.entry(&attributes));
+                reply.push(&open_out(access, opened));
+                Ok(())
+            }
+            Err(error) => {
+                self.fs.forget(attributes.ino, 1);
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(crate) fn release(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        let asked: ReleaseIn = body.take()?;
+        Ok(self.fs.close_file(request.ino, access_of_handle(asked.fh))?)
+    }
+
+    pub(crate) fn read(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: ReadIn = body.take()?;
+        let limit = self.fs.settings().request_max.as_usize().max(1 << 20);
+        let length = usize::try_from(asked.size).unwrap_or(0).min(limit);
+        Ok(reply.fill(length, |buffer| self.fs.read(request.ino, asked.offset, buffer))?)
+    }
+
+    pub(crate) fn write(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: WriteIn = body.take()?;
+        let data = body.bytes(asked.size)?;
+        if asked.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
+            self.fs.write_unprivileged(request.ino, asked.offset, data)?;
+        } else {
+            self.fs.write(request.ino, asked.offset, data)?;
+        }
+        reply.push(&WriteOut { size: asked.size, padding: 0 });
+        Ok(())
+    }
+
+    pub(crate) fn fsync(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        let asked: FsyncIn = body.take()?;
+        let data_only = asked.fsync_flags & abi::FSYNC_FDATASYNC != 0;
+        Ok(self.fs.sync_file(request.ino, if data_only { Sync::Data } else { Sync::All })?)
+    }
+
+    pub(crate) fn fallocate(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        let asked: FallocateIn = body.take()?;
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+        const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+        const ZERO_KEEP: i32 = ZERO | KEEP;
+        let what = match asked.mode.cast_signed() {
+            0 => Allocate::Extend,
+            KEEP => Allocate::KeepSize,
+            PUNCH => Allocate::PunchHole,
+            ZERO => Allocate::ZeroRange,
+            ZERO_KEEP => Allocate::ZeroRangeKeepSize,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        Ok(self.fs.allocate(request.ino, what, asked.offset, asked.length)?)
+    }
+
+    pub(crate) fn lseek(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: LseekIn = body.take()?;
+        let target = match asked.whence.cast_signed() {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        reply.push(&LseekOut { offset: self.fs.seek(request.ino, target, asked.offset)? });
+        Ok(())
+    }
+
+    pub(crate) fn copy_file_range(
+        &self,
+        code: u32,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: CopyFileRangeIn = body.take()?;
+        let copied = self.fs.copy_range(
+            (request.ino, asked.off_in),
+            (Ino(asked.nodeid_out), asked.off_out),
+            asked.len.min(COPY_MAX),
+        )?;
+        if code == opcode::COPY_FILE_RANGE {
+            reply.push(&WriteOut { size: u32::try_from(copied).unwrap_or(u32::MAX), padding: 0 });
+        } else {
+            reply.push(&CopyFileRangeOut { bytes_copied: copied });
+        }
+        Ok(())
+    }
+}
+
+fn open_out(access: Access, opened: Opened) -> OpenOut {
+    let way = match (opened.registration, opened.keep_pages) {
+        (Some(_), _) => open_flag::PASSTHROUGH,
+        (None, true) => open_flag::KEEP_CACHE,
+        (None, false) => 0,
+    };
+    OpenOut {
+        fh: handle_of(access),
+        open_flags: open_flag::NOFLUSH | way,
+        backing_id: opened.registration.unwrap_or(0),
+    }
+}

@@ -1,0 +1,210 @@
+//! Requests about names and directories.
+
+use std::ops::ControlFlow;
+
+use forebay_base::Ino;
+use forebay_fs::record::Kind;
+use forebay_fs::{DirectoryItem, New, Replace};
+
+use crate::abi::{
+    self, Dirent, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn, Rename2In, RenameIn, opcode,
+};
+use crate::adapter::{Adapter, Request, absent_or};
+use crate::reply::{Reply, type_bits};
+use crate::request::{Answer, Body, Errno};
+
+impl Adapter {
+    pub(crate) fn lookup(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        match self.fs.lookup(request.ino, body.name()?) {
+            Ok(attributes) => reply.push(&self.ttl.entry(&attributes)),
+            Err(error) => {
+                absent_or(error)?;
+                reply.push(&self.ttl.absent());
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&self, request: Request, name: &[u8], new: New<'_>, reply: &mut Reply) -> Answer<()> {
+        let attributes = self.fs.create(request.ino, name, new, request.caller)?;
+        reply.push(&self.ttl.entry(&attributes));
+        Ok(())
+    }
+
+    pub(crate) fn mknod(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: MknodIn = body.take()?;
+        let kind = kind_of(asked.mode).ok_or(Errno(libc::EINVAL))?;
+        let new = new(kind, asked.mode, asked.umask);
+        self.make(request, body.name()?, New { rdev: asked.rdev, ..new }, reply)
+    }
+
+    pub(crate) fn mkdir(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: MkdirIn = body.take()?;
+        self.make(request, body.name()?, new(Kind::Directory, asked.mode, asked.umask), reply)
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let (name, target) = (body.name()?, body.name()?);
+        self.make(request, name, New { target, ..new(Kind::Symlink, 0o777, 0) }, reply)
+    }
+
+    pub(crate) fn readlink(&self, request: Request, reply: &mut Reply) -> Answer<()> {
+        reply.push_bytes(&self.fs.read_link(request.ino)?);
+        Ok(())
+    }
+
+    pub(crate) fn unlink(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        Ok(self.fs.unlink(request.ino, body.name()?)?)
+    }
+
+    pub(crate) fn rmdir(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        Ok(self.fs.remove_directory(request.ino, body.name()?)?)
+    }
+
+    pub(crate) fn rename(&self, code: u32, request: Request, mut body: Body<'_>) -> Answer<()> {
+        let (new_parent, flags) = if code == opcode::RENAME {
+            (body.take::<RenameIn>()?.newdir, 0)
+        } else {
+            let asked: Rename2In = body.take()?;
+            (asked.newdir, asked.flags)
+        };
+        let replace = match flags {
+            0 => Replace::Allowed,
+            libc::RENAME_NOREPLACE => Replace::Refused,
+            libc::RENAME_EXCHANGE => Replace::Exchange,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        let (name, new_name) = (body.name()?, body.name()?);
+        Ok(self.fs.rename(request.ino, name, Ino(new_parent), new_name, replace)?)
+    }
+
+    pub(crate) fn link(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: LinkIn = body.take()?;
+        let attributes = self.fs.link(Ino(asked.oldnodeid), request.ino, body.name()?)?;
+        reply.push(&self.ttl.entry(&attributes));
+        Ok(())
+    }
+
+    pub(crate) fn opendir(&self, request: Request, reply: &mut Reply) -> Answer<()> {
+        self.fs.open_directory(request.ino)?;
+        reply.push(&OpenOut::default());
+        Ok(())
+    }
+
+    pub(crate) fn readdir(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: ReadIn = body.take()?;
+        let room = usize::try_from(asked.size).unwrap_or(0);
+        self.fs.read_directory(request.ino, asked.offset, &mut |item| {
+            push_dirent(reply, room, item)
+        })?;
+        Ok(())
+    }
+
+    pub(crate) fn readdirplus(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: ReadIn = body.take()?;
+        let room = usize::try_from(asked.size).unwrap_or(0);
+        let mut failed = None;
+        self.fs.read_directory(request.ino, asked.offset, &mut |item| {
+            if reply.len() + size_of::<abi::EntryOut>() + dirent_bytes(item) > room {
+                return ControlFlow::Break(());
+            }
+            // The kernel is not told of `.` and `..` (fuse_readdirplus): an entry without an inode.
+            let is_dots = matches!(item.name.as_slice(), b"." | b"..");
+            let found = if is_dots { Ok(None) } else { self.fs.listed_attributes(item) };
+            match found {
+                Ok(Some(attributes)) => reply.push(&self.ttl.entry(&attributes)),
+                Ok(None) => reply.push(&abi::EntryOut::default()),
+                Err(error) => {
+                    failed = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            push_dirent(reply, room, item)
+        })?;
+        match failed {
+            // What was gathered so far is an answer; the error comes with the next request.
+            Some(error) if reply.len() == 0 => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn new(kind: Kind, mode: u32, umask: u32) -> New<'static> {
+    New {
+        kind,
+        mode: u16::try_from(mode & 0o7777).unwrap_or(0),
+        umask: u16::try_from(umask & 0o777).unwrap_or(0),
+        rdev: 0,
+        target: b"",
+    }
+}
+
+/// A regular file with these mode bits.
+pub(crate) fn new_file(mode: u32, umask: u32) -> New<'static> {
+    new(Kind::File, mode, umask)
+}
+
+fn kind_of(mode: u32) -> Option<Kind> {
+    Some(match mode & libc::S_IFMT {
+        libc::S_IFREG | 0 => Kind::File,
+        libc::S_IFIFO => Kind::Fifo,
+        libc::S_IFSOCK => Kind::Socket,
+        libc::S_IFCHR => Kind::CharDevice,
+        libc::S_IFBLK => Kind::BlockDevice,
+        _ => return None,
+    })
+}
+
+fn dirent_bytes(item: &DirectoryItem) -> usize {
+    (size_of::<Dirent>() + item.name.len()).next_multiple_of(8)
+}
+
+fn push_dirent(reply: &mut Reply, room: usize, item: &DirectoryItem) -> ControlFlow<()> {
+    if reply.len() + dirent_bytes(item) > room {
+        return ControlFlow::Break(());
+    }
+    reply.push(&Dirent {
+        ino: item.ino.0,
+        off: item.next_offset,
+        namelen: u32::try_from(item.name.len()).unwrap_or(0),
+        r#type: type_bits(item.kind) >> 12,
+    });
+    reply.push_bytes(&item.name);
+    reply.pad();
+    ControlFlow::Continue(())
+}

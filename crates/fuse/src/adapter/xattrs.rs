@@ -1,0 +1,76 @@
+//! Requests about extended attributes.
+
+use forebay_fs::{SetMode, SetXattr};
+
+use crate::abi::{self, GetxattrIn, GetxattrOut, SetxattrIn};
+use crate::adapter::{Adapter, Request};
+use crate::reply::Reply;
+use crate::request::{Answer, Body, Errno};
+
+impl Adapter {
+    fn check_offered(&self) -> Answer<()> {
+        // The kernel takes ENOSYS as an answer for the whole session and asks no more.
+        if self.fs.settings().extended_attributes { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+    }
+
+    pub(crate) fn getxattr(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        self.check_offered()?;
+        let asked: GetxattrIn = body.take()?;
+        let value = self.fs.xattr(request.ino, body.name()?)?;
+        answer(reply, asked.size, &value)
+    }
+
+    pub(crate) fn listxattr(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        self.check_offered()?;
+        let asked: GetxattrIn = body.take()?;
+        let names = self.fs.list_xattrs(request.ino)?;
+        answer(reply, asked.size, &names)
+    }
+
+    pub(crate) fn setxattr(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        self.check_offered()?;
+        let asked = if self.has_long_setxattr() {
+            body.take::<SetxattrIn>()?
+        } else {
+            let [size, flags] = body.take::<[u32; 2]>()?;
+            SetxattrIn { size, flags, ..SetxattrIn::default() }
+        };
+        let name = body.name()?;
+        let value = body.bytes(asked.size)?;
+        let mode = match asked.flags.cast_signed() {
+            libc::XATTR_CREATE => SetMode::Create,
+            libc::XATTR_REPLACE => SetMode::Replace,
+            _ => SetMode::Any,
+        };
+        let kill_set_gid = asked.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
+        Ok(self.fs.set_xattr(request.ino, SetXattr { name, value, mode, kill_set_gid })?)
+    }
+
+    pub(crate) fn removexattr(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        self.check_offered()?;
+        Ok(self.fs.remove_xattr(request.ino, body.name()?)?)
+    }
+}
+
+/// The value, or its length if `room` is 0.
+fn answer(reply: &mut Reply, room: u32, value: &[u8]) -> Answer<()> {
+    let size = u32::try_from(value.len()).map_err(|_| Errno(libc::E2BIG))?;
+    if room == 0 {
+        reply.push(&GetxattrOut { size, padding: 0 });
+    } else if size > room {
+        return Err(Errno(libc::ERANGE));
+    } else {
+        reply.push_bytes(value);
+    }
+    Ok(())
+}

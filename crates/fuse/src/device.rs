@@ -1,0 +1,107 @@
+//! The FUSE device: reading requests, writing answers, notifications, and registering files.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use forebay_base::Ino;
+use forebay_fs::object::DirectAccess;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::abi::{
+    BackingMap, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
+    OutHeader,
+};
+
+/// `FUSE_DEV_IOC_BACKING_OPEN`: _IOW(229, 1, struct fuse_backing_map).
+const BACKING_OPEN: libc::Ioctl = 0x4010_e501;
+/// `FUSE_DEV_IOC_BACKING_CLOSE`: _IOW(229, 2, uint32_t).
+const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
+
+/// An open /dev/fuse that belongs to a mount.
+pub struct Device(OwnedFd);
+
+/// What reading a request gave.
+pub(crate) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// The file system was unmounted.
+    Unmounted,
+}
+
+impl Device {
+    /// The device behind an open file descriptor.
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> Device {
+        Device(fd)
+    }
+
+    /// Waits for a request.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(length) => return Ok(Received::Request(length)),
+                // ENOENT: the request was interrupted before it was read.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::NODEV) => return Ok(Received::Unmounted),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends an answer or a notification.
+    pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
+        match rustix::io::write(&self.0, message) {
+            // The asker is gone, or nobody had the thing that the notification is about.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn notify(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
+        let length = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let len = u32::try_from(length).unwrap_or(u32::MAX);
+        let mut message = OutHeader { len, error: code, unique: 0 }.as_bytes().to_vec();
+        parts.iter().for_each(|part| message.extend_from_slice(part));
+        self.send(&message)
+    }
+
+    /// Has the kernel forget an inode's attributes; its pages stay.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn forget_attributes(&self, ino: Ino) -> io::Result<()> {
+        let what = NotifyInvalInode { ino: ino.0, off: -1, len: 0 };
+        self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
+    }
+
+    /// Has the kernel forget what it knows of a name.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn forget_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
+        let namelen = u32::try_from(name.len()).unwrap_or(0);
+        let what = NotifyInvalEntry { parent: parent.0, namelen, flags: 0 };
+        self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
+    }
+}
+
+impl DirectAccess for Device {
+    fn register(&self, file: BorrowedFd<'_>) -> io::Result<u32> {
+        let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
+        // SAFETY: the device is open and `map` is the structure that this ioctl reads.
+        let number =
+            unsafe { libc::ioctl(self.0.as_fd().as_raw_fd(), BACKING_OPEN, &raw const map) };
+        u32::try_from(number).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn unregister(&self, registration: u32) {
+        // SAFETY: the device is open and the ioctl reads one u32.
+        let done = unsafe {
+            libc::ioctl(self.0.as_fd().as_raw_fd(), BACKING_CLOSE, &raw const registration)
+        };
+        if done < 0 {
+            tracing::debug!(error = %io::Error::last_os_error(), "a registration was gone already");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! From the file system's errors to errno: the one place that knows both.
+
+use forebay_fs::FsError;
+
+/// The errno that stands for an error.
+pub(crate) fn of(error: &FsError) -> i32 {
+    match error {
+        FsError::NotFound => libc::ENOENT,
+        FsError::Exists => libc::EEXIST,
+        FsError::NotDirectory => libc::ENOTDIR,
+        FsError::IsDirectory => libc::EISDIR,
+        FsError::NotEmpty => libc::ENOTEMPTY,
+        FsError::NameTooLong => libc::ENAMETOOLONG,
+        FsError::CrossFileset => libc::EXDEV,
+        FsError::Invalid | FsError::Refused(_) => libc::EINVAL,
+        FsError::NotPermitted => libc::EPERM,
+        FsError::Busy => libc::EBUSY,
+        FsError::NoSpace => libc::ENOSPC,
+        FsError::TooLarge => libc::EFBIG,
+        FsError::NoAttribute => libc::ENODATA,
+        FsError::AttributeTooLarge => libc::E2BIG,
+        FsError::TooManyLinks => libc::EMLINK,
+        FsError::NoSuchOffset => libc::ENXIO,
+        FsError::Unsupported => libc::EOPNOTSUPP,
+        FsError::Stale => libc::ESTALE,
+        FsError::Damaged(_) => libc::EUCLEAN,
+        FsError::Io(_) | FsError::Fenced => libc::EIO,
+    }
+}
