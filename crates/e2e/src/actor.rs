@@ -1,9 +1,10 @@
 //! Others that use a mount beside the test itself: other users and other processes.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -102,8 +103,18 @@ impl Peer {
     #[track_caller]
     #[must_use]
     pub fn hear(&mut self) -> String {
+        self.hear_within(STEP_LIMIT)
+    }
+
+    /// The next line that the other process prints within `limit`.
+    ///
+    /// # Panics
+    /// If it prints none in time.
+    #[track_caller]
+    #[must_use]
+    pub fn hear_within(&mut self, limit: Duration) -> String {
         self.lines
-            .recv_timeout(STEP_LIMIT)
+            .recv_timeout(limit)
             .unwrap_or_else(|error| panic!("the other process says nothing: {error}"))
     }
 
@@ -114,6 +125,39 @@ impl Peer {
     #[track_caller]
     pub fn expect(&mut self, line: &str) {
         assert_eq!(self.hear(), line);
+    }
+
+    /// All lines that are still to come from a process that ends by itself.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    #[track_caller]
+    #[must_use]
+    pub fn rest_of_lines(&mut self) -> Vec<String> {
+        let start = Instant::now();
+        let mut lines = Vec::new();
+        loop {
+            match self.lines.recv_timeout(STEP_LIMIT.saturating_sub(start.elapsed())) {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => return lines,
+                Err(RecvTimeoutError::Timeout) => panic!("the other process does not end"),
+            }
+            assert!(start.elapsed() < STEP_LIMIT, "the other process goes on and on");
+        }
+    }
+
+    /// The signal that ends the other process, if one does in time.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    #[track_caller]
+    pub fn end_signal(&mut self) -> Option<i32> {
+        let mut status = None;
+        crate::wait_until("the other process ends", STEP_LIMIT, || {
+            status = self.child.try_wait().expect("waits for a child");
+            status.is_some()
+        });
+        status.and_then(|status| status.signal())
     }
 
     /// Whether the other process has printed nothing for `time`.

@@ -1,0 +1,187 @@
+//! The daemon dies at any moment: what was acknowledged is there, and the file system is clean.
+#![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
+
+mod load;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use forebay_e2e::{Grid, Placement, setting};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+
+use load::Writer;
+
+const WRITERS: u64 = 3;
+/// Rounds on both paths together, unless `FOREBAY_E2E_CRASH_ROUNDS` says otherwise.
+const ROUNDS: u64 = 50;
+
+/// Points of the daemon at which it can be made to abort while it works.
+const FAIL_POINTS: [&str; 8] = [
+    "commit.start",
+    "commit.published",
+    "commit.stored",
+    "commit.done",
+    "supply.created",
+    "reclaim.removed",
+    "rename.changed",
+    "unlink.changed",
+];
+/// Points that it passes while it puts things right after a crash.
+const RECOVERY_FAIL_POINTS: [&str; 2] = ["recovery.start", "recovery.swept"];
+
+fn seed() -> u64 {
+    let seed = setting("FOREBAY_E2E_SEED", 7_243);
+    println!("seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} and this test");
+    seed
+}
+
+fn writers(grid: &Grid, seed: u64) -> Vec<Writer> {
+    (0..WRITERS).map(|number| Writer::new(&grid.data(), number, seed)).collect()
+}
+
+/// Lets the writers and a user of `work` run while `end` runs; `end` makes the daemon die.
+fn under_load(grid: &Grid, writers: &mut [Writer], end: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Stops the load also when `end` panics, or the scope would wait for it for ever.
+        let _stop = StopOnDrop(&stop);
+        for writer in writers {
+            scope.spawn(|| writer.work(&stop));
+        }
+        scope.spawn(|| storm(&grid.work(), &stop));
+        end();
+    });
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Temporary files as analytics programs make them, in the scratch fileset.
+fn storm(work: &Path, stop: &AtomicBool) {
+    let mut number = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        let path = work.join(format!("temporary-{}", number % 64));
+        let written = File::create(&path).and_then(|mut file| file.write_all(&[7; 20_000]));
+        if written.and_then(|()| fs::remove_file(&path)).is_err() {
+            return;
+        }
+        number += 1;
+    }
+}
+
+fn rounds(placement: Placement, rounds: u64) {
+    let seed = seed();
+    let mut random = StdRng::seed_from_u64(seed);
+    let grid = Grid::start(placement);
+    let mut writers = writers(&grid, seed);
+    for round in 0..rounds {
+        let pause = Duration::from_millis(random.random_range(20..700));
+        under_load(&grid, &mut writers, || {
+            std::thread::sleep(pause);
+            grid.kill();
+        });
+        grid.mount();
+        for writer in &mut writers {
+            writer.check();
+        }
+        if round % 5 == 4 {
+            grid.umount();
+            grid.is_clean();
+            grid.mount();
+        }
+    }
+    let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
+    println!("{rounds} rounds on the {placement:?} path, {acknowledged} acknowledged fsyncs");
+    assert!(acknowledged >= rounds, "the load hardly ran: {acknowledged} fsyncs");
+}
+
+#[test]
+fn acknowledged_fsyncs_survive_kill_9_on_the_direct_path() {
+    rounds(Placement::Direct, setting("FOREBAY_E2E_CRASH_ROUNDS", ROUNDS) / 2);
+}
+
+#[test]
+fn acknowledged_fsyncs_survive_kill_9_on_the_served_path() {
+    rounds(Placement::Served, setting("FOREBAY_E2E_CRASH_ROUNDS", ROUNDS).div_ceil(2));
+}
+
+#[test]
+fn a_crash_leaves_a_clean_file_system_before_the_next_mount() {
+    let seed = seed();
+    for placement in [Placement::Direct, Placement::Served] {
+        let grid = Grid::start(placement);
+        let mut writers = writers(&grid, seed);
+        under_load(&grid, &mut writers, || {
+            std::thread::sleep(Duration::from_millis(500));
+            grid.kill();
+        });
+        // A mount recovers; fsck must not be needed, and must not be in its way either.
+        let found = grid.run_on_root(&["fsck"], &["--repair"]);
+        assert!([0, 1].contains(&found.code()), "{found:#?}");
+        grid.is_clean();
+        grid.mount();
+        writers.iter_mut().for_each(Writer::check);
+    }
+}
+
+/// Runs into one fail point, and checks what is left.
+fn abort_at(placement: Placement, point: &str, passes: u64) {
+    let seed = seed();
+    let grid = Grid::start(placement);
+    let mut writers = writers(&grid, seed);
+    grid.umount();
+    // A daemon that dies before it serves makes the mount command fail, which is as good.
+    if grid.mount_to_fail(point, passes).code() == 0 {
+        under_load(&grid, &mut writers, || {
+            if let Some(daemon) = grid.daemon() {
+                assert!(daemon.ends_within(Duration::from_secs(30)), "{point} is never reached");
+            }
+        });
+    }
+    grid.detach();
+    grid.mount();
+    writers.iter_mut().for_each(Writer::check);
+    grid.umount();
+    grid.is_clean();
+}
+
+#[test]
+fn an_abort_at_any_fail_point_loses_nothing_acknowledged() {
+    for (index, point) in FAIL_POINTS.into_iter().enumerate() {
+        for passes in [0, 5] {
+            let placement = if (index as u64 + passes).is_multiple_of(2) {
+                Placement::Direct
+            } else {
+                Placement::Served
+            };
+            println!("abort at {point} after {passes} passes, {placement:?} path");
+            abort_at(placement, point, passes);
+        }
+    }
+}
+
+#[test]
+fn an_abort_during_recovery_is_recovered_from() {
+    let seed = seed();
+    for point in RECOVERY_FAIL_POINTS {
+        let grid = Grid::start(Placement::Direct);
+        let mut writers = writers(&grid, seed);
+        under_load(&grid, &mut writers, || {
+            std::thread::sleep(Duration::from_millis(400));
+            grid.kill();
+        });
+        let ended = grid.mount_to_fail(point, 0);
+        assert_ne!(ended.code(), 0, "{point} is never reached: {ended:#?}");
+        grid.detach();
+        grid.mount();
+        writers.iter_mut().for_each(Writer::check);
+    }
+}
