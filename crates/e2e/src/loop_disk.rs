@@ -25,13 +25,23 @@ impl LoopDisk {
     #[track_caller]
     #[must_use]
     pub fn make(kind: &str, size_mib: u64) -> LoopDisk {
+        LoopDisk::make_with(kind, size_mib, &[])
+    }
+
+    /// As [`LoopDisk::make`], with further options of mkfs(8).
+    ///
+    /// # Panics
+    /// If the test does not run as root, or a program for it is missing.
+    #[track_caller]
+    #[must_use]
+    pub fn make_with(kind: &str, size_mib: u64, options: &[&str]) -> LoopDisk {
         need::root();
         let folder = grid::scratch_folder();
         let image = folder.path().join("disk");
         std::fs::File::create(&image)
             .and_then(|file| file.set_len(size_mib << 20))
             .expect("makes the file of the loop device");
-        run(need::program(&format!("mkfs.{kind}")).arg(&image), LIMIT).succeeds();
+        run(need::program(&format!("mkfs.{kind}")).args(options).arg(&image), LIMIT).succeeds();
         let disk = LoopDisk { folder };
         std::fs::create_dir(disk.path()).expect("makes the mount point");
         run(need::program("mount").args(["-o", "loop"]).arg(&image).arg(disk.path()), LIMIT)
