@@ -154,6 +154,14 @@ impl InodeCache {
         }
     }
 
+    /// Every cached inode.
+    pub fn all(&self) -> Vec<Arc<Inode>> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().inodes.values().cloned().collect::<Vec<_>>())
+            .collect()
+    }
+
     /// Drops everything that can be dropped, for tests and for `drop caches`.
     pub fn drop_all(&self) {
         for shard in &self.shards {

@@ -75,13 +75,13 @@ impl FileSystem {
 
     /// Waits until batch `number` is committed, committing it if it is this caller's turn.
     pub(crate) fn commit_through(&self, number: u64) -> Result<()> {
-        loop {
-            let _turn = self.turn.turn.lock();
-            if self.turn.done.load(Ordering::Acquire) >= number {
-                return Ok(());
-            }
-            self.commit_batch()?;
+        let _turn = self.turn.turn.lock();
+        if self.turn.done.load(Ordering::Acquire) >= number {
+            return Ok(());
         }
+        // What is pending now is that batch, or a later one if others have committed it; or nothing, if
+        // what was pending has been undone since.
+        self.commit_batch()
     }
 
     fn commit_batch(&self) -> Result<()> {
@@ -168,10 +168,8 @@ impl FileSystem {
         for ino in writers {
             let Some(inode) = self.inodes.peek(ino) else { continue };
             let mut state = inode.lock();
-            match self.refresh(&mut state) {
-                Ok(true) => self.put_inode(&mut self.writes.lock(), ino, &mut state),
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%ino, %error, "an open file's size is not known"),
+            if let Err(error) = self.refresh(ino, &mut state) {
+                tracing::warn!(%ino, %error, "an open file's size is not known");
             }
         }
     }

@@ -118,6 +118,24 @@ impl FileSystem {
         &self.latencies
     }
 
+    /// Identity of the file system.
+    #[must_use]
+    pub fn uuid(&self) -> String {
+        self.superblock.lock().uuid.clone()
+    }
+
+    /// Bytes that the store occupies; 0 if it cannot say.
+    #[must_use]
+    pub fn store_bytes(&self) -> u64 {
+        self.store.size_bytes().unwrap_or(0)
+    }
+
+    /// Whether space is kept aside for commits on a full disk.
+    #[must_use]
+    pub fn reserve_is_held(&self) -> bool {
+        self.reserve.is_held()
+    }
+
     /// The epoch of this owner.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
@@ -348,20 +366,25 @@ impl FileSystem {
             return;
         }
         if let Some(file) = state.file_mut() {
-            self.drop_object(file);
+            let dropped = self.drop_object(&mut self.writes.lock(), file);
+            dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
         }
         self.inodes.remove(ino);
     }
 
-    /// Drops a file's object: the file is empty and has none afterwards.
-    pub(crate) fn drop_object(&self, file: &mut crate::inode::FileBody) {
-        let Some(at) = file.object.take() else { return };
+    /// Drops a file's object: the file is empty and has none afterwards. If a record may refer to the
+    /// object, the new record must reach `writes` under the same lock. The caller drops the handle.
+    #[must_use]
+    pub(crate) fn drop_object(
+        &self,
+        writes: &mut WriteSet,
+        file: &mut crate::inode::FileBody,
+    ) -> Option<Arc<crate::object::LiveObject>> {
+        let at = file.object.take()?;
         let live = file.live.take();
         let published = live.as_ref().is_none_or(|live| live.is_published());
-        self.writes.lock().drop_object(at, published);
-        if let Some(live) = live {
-            self.objects.drop_handle(live);
-        }
+        writes.drop_object(at, published);
+        live
     }
 
     /// What the kernel may hold although it changed; the front end tells it.

@@ -63,6 +63,7 @@ impl FileSystem {
                 file.live = Some(live);
                 return Err(error);
             }
+            self.writes.lock().published(live.at.id);
             self.objects.drop_handle(live);
         }
         Ok(())

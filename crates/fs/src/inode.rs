@@ -102,6 +102,8 @@ pub(crate) struct FileBody {
     pub opens: Opens,
     /// Object attributes that the inode already reflects.
     pub seen: ObjectAttributes,
+    /// Served writes went on after `seen`: the inode reflects them.
+    pub seen_outdated: bool,
     /// The kernel's cached pages are those of the object (served path).
     pub pages_valid: bool,
     /// It waits in the queue of closed objects.
@@ -117,6 +119,14 @@ pub(crate) struct Opens {
     pub writers: u32,
     /// Handles that can map shared and writable (opened for reading and writing).
     pub mappers: u32,
+}
+
+impl FileBody {
+    /// Notes object attributes that the inode reflects from now on.
+    pub fn see(&mut self, found: ObjectAttributes) {
+        self.seen = found;
+        self.seen_outdated = false;
+    }
 }
 
 impl State {

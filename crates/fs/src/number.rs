@@ -30,12 +30,11 @@ impl NumberRange {
     /// # Errors
     /// [`FsError::NoSpace`] if the limit is reached, because commits have failed for long.
     pub fn take(&self) -> Result<u64> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if number < self.limit.load(Ordering::Acquire) {
-            return Ok(number);
-        }
-        self.next.fetch_sub(1, Ordering::Relaxed);
-        Err(FsError::NoSpace)
+        let below_limit =
+            |next: u64| (next < self.limit.load(Ordering::Acquire)).then_some(next.wrapping_add(1));
+        self.next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below_limit)
+            .map_err(|_| FsError::NoSpace)
     }
 
     /// The limit that the store holds.

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_base::{DiskId, FailPoints, ObjectId, Timestamp};
-use forebay_disk::{Disk, DiskError, Object, ObjectAttributes};
+use forebay_disk::{Disk, DiskError, Object, ObjectAttributes, Sync};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{FsError, Result};
@@ -21,7 +21,7 @@ use crate::number::NumberRange;
 use crate::record::ObjectRef;
 
 /// The kernel's side of the direct path: it reads and writes registered files without us.
-pub trait DirectAccess: Send + Sync {
+pub trait DirectAccess: Send + std::marker::Sync {
     /// Registers an open file; the number stands for it in answers to opens.
     ///
     /// # Errors
@@ -61,6 +61,8 @@ pub struct LiveObject {
     pub opened_attributes: ObjectAttributes,
     published: AtomicBool,
     publishing: Mutex<()>,
+    /// The next sync must cover more than the bytes: the name may not be durable, or the size shrank.
+    needs_full_sync: AtomicBool,
     registration: OnceLock<Option<u32>>,
     direct: Option<Arc<dyn DirectAccess>>,
     open_count: Arc<AtomicUsize>,
@@ -254,6 +256,7 @@ impl Objects {
             opened_attributes,
             published: AtomicBool::new(published),
             publishing: Mutex::new(()),
+            needs_full_sync: AtomicBool::new(published),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
             open_count: Arc::clone(&self.open_count),
@@ -271,8 +274,33 @@ impl Objects {
         }
         let disk = &self.disk(live.at.disk)?.disk;
         self.observe(live.at.disk, disk.publish(live.at.id, &*live.object))?;
+        live.needs_full_sync.store(true, Ordering::Release);
         live.published.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Cuts or extends an object.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
+    pub fn set_size(&self, live: &LiveObject, size: u64) -> Result<()> {
+        let done = self.observe(live.at.disk, live.object.set_size(size));
+        live.needs_full_sync.store(true, Ordering::Release);
+        done
+    }
+
+    /// Makes an object durable: what `what` says, and its name and size in any case.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn sync(&self, live: &LiveObject, what: Sync) -> Result<()> {
+        let full = live.needs_full_sync.swap(false, Ordering::AcqRel);
+        let what = if full { Sync::All } else { what };
+        let synced = self.observe(live.at.disk, live.object.sync(what));
+        if synced.is_err() && full {
+            live.needs_full_sync.store(true, Ordering::Release);
+        }
+        synced
     }
 
     /// Attributes of a published object that is not open; `None` if it does not exist.

@@ -216,6 +216,8 @@ impl FileSystem {
                 file.object = None;
             }
             state.size = 0;
+            state.allocated_bytes = 0;
+            self.put_inode(&mut self.writes.lock(), ino, state);
             return Ok(());
         };
         if found.size != state.size {
@@ -271,6 +273,20 @@ impl FileSystem {
         Ok(referenced)
     }
 
+    /// Drops the objects of inodes without a name: the kernel forgets in silence what it knows of a file
+    /// system that is unmounted.
+    fn drop_nameless(&self) {
+        for inode in self.inodes.all() {
+            let mut state = inode.lock();
+            if state.nlink == 0
+                && let Some(file) = state.file_mut()
+            {
+                let dropped = self.drop_object(&mut self.writes.lock(), file);
+                dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
+            }
+        }
+    }
+
     /// Commits everything, syncs the disks and marks the file system clean. No request may be under
     /// way, and the background threads must have ended.
     ///
@@ -278,6 +294,7 @@ impl FileSystem {
     /// What the store or a disk says: the file system then counts as crashed.
     pub fn close(&self) -> Result<()> {
         self.sweep()?;
+        self.drop_nameless();
         self.commit()?;
         for (id, disk) in self.objects.numbered_disks() {
             self.objects.observe(id, disk.disk.sync())?;

@@ -124,6 +124,11 @@ impl WriteSet {
         self.pending.publish.entry(live.at.id).or_insert_with(|| Arc::clone(live));
     }
 
+    /// Takes note that an object was published before its batch, so that it need not stay open for it.
+    pub fn published(&mut self, id: ObjectId) {
+        self.pending.publish.remove(&id);
+    }
+
     /// Has a fresh object that lost its last name left unpublished.
     pub fn withhold(&mut self, id: ObjectId) {
         self.pending.publish.remove(&id);

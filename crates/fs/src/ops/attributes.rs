@@ -23,10 +23,10 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(state.fileset, Operation::InodeUpdate);
-        self.refresh(&mut state)?;
+        self.refresh(ino, &mut state)?;
         let now = self.now();
         if let Some(size) = set.size {
-            self.resize(&mut state, size)?;
+            self.resize(ino, &mut state, size)?;
             state.touch(now);
         }
         let access_list = match set.mode {
@@ -72,7 +72,7 @@ impl FileSystem {
     }
 
     /// Cuts or extends a file.
-    fn resize(&self, state: &mut State, size: u64) -> Result<()> {
+    fn resize(&self, ino: Ino, state: &mut State, size: u64) -> Result<()> {
         if state.is_directory() {
             return Err(FsError::IsDirectory);
         }
@@ -84,7 +84,12 @@ impl FileSystem {
             return Ok(());
         }
         let live = self.make_live(file)?;
-        self.objects.observe(live.at.disk, live.object.set_size(size))?;
-        self.adopt_size(&live, state)
+        self.objects.set_size(&live, size)?;
+        self.adopt_size(&live, state)?;
+        let linked = state.nlink > 0;
+        if let Some(file) = state.file_mut().filter(|file| linked && file.opens.handles == 0) {
+            self.idle.closed(ino, file);
+        }
+        Ok(())
     }
 }

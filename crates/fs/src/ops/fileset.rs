@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use forebay_base::{DiskId, FilesetId, Ino, Timestamp};
+use forebay_disk::Disk;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
@@ -10,7 +11,7 @@ use crate::error::{FsError, Result};
 use crate::filesystem::{FileSystem, Stale};
 use crate::inode::{Body, Inode, Locked, State};
 use crate::key;
-use crate::record::{Durability, FilesetRecord, Kind, Placement, encode};
+use crate::record::{Durability, FilesetRecord, Kind, Placement, Usage, encode};
 use crate::writeset::Known;
 
 /// A fileset with what it holds.
@@ -81,30 +82,22 @@ impl FileSystem {
     #[must_use]
     pub fn fileset_status(&self) -> Vec<FilesetStatus> {
         let writes = self.writes.lock();
-        let status = |fileset: &std::sync::Arc<crate::fileset::Fileset>| {
-            let usage = writes.usage(fileset.id);
-            let name = &fileset.record.name;
-            FilesetStatus {
-                name: if name.is_empty() { "/".to_owned() } else { name.clone() },
-                durability: fileset.record.durability,
-                placement: fileset.record.placement,
-                files: usage.inodes,
-                bytes: usage.bytes,
-            }
-        };
-        self.filesets.list().iter().map(status).collect()
+        self.filesets
+            .list()
+            .iter()
+            .map(|fileset| FilesetStatus::of(&fileset.record, writes.usage(fileset.id)))
+            .collect()
     }
 
     /// Counters of each fileset since the mount, in the order of
     /// [`OPERATIONS`](crate::stats::OPERATIONS); the last row, without a name, is the system's own.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, Vec<u64>)> {
-        let name = |name: &str| if name.is_empty() { "/".to_owned() } else { name.to_owned() };
         let mut all: Vec<_> = self
             .filesets
             .list()
             .iter()
-            .map(|fileset| (name(&fileset.record.name), fileset.counters.read()))
+            .map(|fileset| (shown_name(&fileset.record.name), fileset.counters.read()))
             .collect();
         all.push((String::new(), self.system_counters.read()));
         all
@@ -217,24 +210,53 @@ impl FileSystem {
     #[must_use]
     pub fn disk_status(&self) -> Vec<DiskStatus> {
         let status = |(id, disk): (DiskId, &crate::object::FsDisk)| {
-            let description = disk.disk.describe();
-            let capacity = disk.disk.capacity().unwrap_or_default();
+            let objects = self.writes.lock().objects(id);
             let last_error = disk.health.last_error.lock().clone();
             DiskStatus {
-                uuid: disk.uuid.clone(),
-                location: description.location,
-                kind: description.kind,
-                total_bytes: capacity.total_bytes,
-                available_bytes: capacity.available_bytes,
-                objects_in_use: self.writes.lock().objects(id),
                 spare_objects: self.objects.spares_on(id) as u64,
                 errors: disk.health.errors.load(Ordering::Relaxed),
                 last_error: last_error.map(|(_, text)| text),
-                advice: description.advice,
+                ..DiskStatus::of(&disk.uuid, &*disk.disk, objects)
             }
         };
         self.objects.numbered_disks().map(status).collect()
     }
+}
+
+impl FilesetStatus {
+    pub(crate) fn of(record: &FilesetRecord, usage: Usage) -> FilesetStatus {
+        FilesetStatus {
+            name: shown_name(&record.name),
+            durability: record.durability,
+            placement: record.placement,
+            files: usage.inodes,
+            bytes: usage.bytes,
+        }
+    }
+}
+
+impl DiskStatus {
+    pub(crate) fn of(uuid: &str, disk: &dyn Disk, objects_in_use: u64) -> DiskStatus {
+        let description = disk.describe();
+        let capacity = disk.capacity().unwrap_or_default();
+        DiskStatus {
+            uuid: uuid.to_owned(),
+            location: description.location,
+            kind: description.kind,
+            total_bytes: capacity.total_bytes,
+            available_bytes: capacity.available_bytes,
+            objects_in_use,
+            spare_objects: 0,
+            errors: 0,
+            last_error: None,
+            advice: description.advice,
+        }
+    }
+}
+
+/// A fileset's name as people see it: the root fileset is `/`.
+fn shown_name(name: &str) -> String {
+    if name.is_empty() { "/".to_owned() } else { name.to_owned() }
 }
 
 /// The top directory of a fileset, owned by root.

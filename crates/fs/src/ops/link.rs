@@ -45,7 +45,7 @@ impl FileSystem {
         if state.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
         }
-        self.refresh(state)?;
+        self.refresh(ino, state)?;
         let now = self.now();
         let child = Child { ino, kind: state.kind, name: name.into() };
         let mut writes = self.writes.lock();

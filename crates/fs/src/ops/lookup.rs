@@ -51,9 +51,7 @@ impl FileSystem {
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        if self.refresh(&mut state)? {
-            self.put_inode(&mut self.writes.lock(), ino, &mut state);
-        }
+        self.refresh(ino, &mut state)?;
         Ok(Attributes::of(ino, &state))
     }
 
@@ -80,22 +78,22 @@ impl FileSystem {
         }
     }
 
-    /// Takes size and times from the object of a file that the kernel may have written. Returns whether
-    /// the inode changed.
-    pub(crate) fn refresh(&self, state: &mut State) -> Result<bool> {
+    /// Takes size and times from the object of a file that the kernel may have written, into memory and
+    /// the write set.
+    pub(crate) fn refresh(&self, ino: Ino, state: &mut State) -> Result<()> {
         debug_assert!(state.kind != Kind::File || state.body.is_file());
-        let Some(file) = state.file() else { return Ok(false) };
-        let Some(live) = &file.live else { return Ok(false) };
+        let Some(file) = state.file() else { return Ok(()) };
+        let Some(live) = &file.live else { return Ok(()) };
         if file.opens.way != Some(Way::Direct) || file.opens.writers == 0 {
-            return Ok(false);
+            return Ok(());
         }
         let found = self.objects.observe(live.at.disk, live.object.attributes())?;
         if found == file.seen {
-            return Ok(false);
+            return Ok(());
         }
         let written = found.modified != file.seen.modified || found.size != file.seen.size;
         if let Some(file) = state.file_mut() {
-            file.seen = found;
+            file.see(found);
         }
         // The kernel does not tell how much it wrote: what shows is the growth.
         let grown = found.size.saturating_sub(state.size);
@@ -106,6 +104,7 @@ impl FileSystem {
             state.modified = found.modified;
             state.changed = state.changed.max(found.modified);
         }
-        Ok(true)
+        self.put_inode(&mut self.writes.lock(), ino, state);
+        Ok(())
     }
 }

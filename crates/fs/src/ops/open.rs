@@ -78,7 +78,7 @@ impl FileSystem {
             None => self.objects.take_fresh()?,
         };
         file.object = Some(live.at);
-        file.seen = live.opened_attributes;
+        file.see(live.opened_attributes);
         file.live = Some(Arc::clone(&live));
         Ok(live)
     }
@@ -108,9 +108,9 @@ impl FileSystem {
     ) -> Result<Opened> {
         let live = self.make_live(file)?;
         let first_writer = access.write && file.opens.writers == 0;
-        if first_writer && way == Way::Direct && file.seen != live.opened_attributes {
+        if first_writer && way == Way::Direct && file.seen_outdated {
             // What happened on the served path is in the inode already.
-            file.seen = self.objects.observe(live.at.disk, live.object.attributes())?;
+            file.see(self.objects.observe(live.at.disk, live.object.attributes())?);
         }
         file.opens.way = Some(way);
         file.opens.handles += 1;
@@ -130,38 +130,44 @@ impl FileSystem {
     /// Cuts a file to nothing at its open.
     fn truncate_for_open(&self, ino: Ino, state: &mut State) -> Result<()> {
         let file = state.file_mut().ok_or(FsError::Invalid)?;
-        if file.opens.handles == 0 {
-            self.replace_object(file)?;
-        } else {
+        let fresh = if self.needs_its_object(file)? {
             let live = self.make_live(file)?;
-            self.objects.observe(live.at.disk, live.object.set_size(0))?;
-            file.seen = self.objects.observe(live.at.disk, live.object.attributes())?;
-        }
+            self.objects.set_size(&live, 0)?;
+            file.see(self.objects.observe(live.at.disk, live.object.attributes())?);
+            None
+        } else {
+            Some(self.objects.take_fresh()?)
+        };
         file.pages_valid = false;
+        // The old object goes in the batch in which the record turns to the new one.
+        let mut writes = self.writes.lock();
+        let mut dropped = None;
+        if let Some(fresh) = fresh {
+            dropped = self.drop_object(&mut writes, file);
+            file.see(fresh.opened_attributes);
+            file.object = Some(fresh.at);
+            file.live = Some(fresh);
+        }
         state.size = 0;
         state.allocated_bytes = 0;
         state.touch(self.now());
-        self.put_inode(&mut self.writes.lock(), ino, state);
+        self.put_inode(&mut writes, ino, state);
+        drop(writes);
+        dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
         Ok(())
     }
 
-    /// Gives a file that nobody has open a fresh object. A shared mapping may have outlived its file
-    /// descriptor: then the object is emptied instead, so that the mapping stays part of the file.
-    fn replace_object(&self, file: &mut FileBody) -> Result<()> {
-        if file.object.is_some() {
-            let live = self.make_live(file)?;
-            if live.object.file().is_some() && live.object.has_other_writers() {
-                self.objects.observe(live.at.disk, live.object.set_size(0))?;
-                file.seen = self.objects.observe(live.at.disk, live.object.attributes())?;
-                return Ok(());
-            }
+    /// Whether a file that is cut to nothing has to keep its object: somebody has it open, or a shared
+    /// mapping outlived its file descriptor and must stay part of the file.
+    fn needs_its_object(&self, file: &mut FileBody) -> Result<bool> {
+        if file.opens.handles > 0 {
+            return Ok(true);
         }
-        let fresh = self.objects.take_fresh()?;
-        self.drop_object(file);
-        file.seen = fresh.opened_attributes;
-        file.object = Some(fresh.at);
-        file.live = Some(fresh);
-        Ok(())
+        if file.object.is_none() {
+            return Ok(false);
+        }
+        let live = self.make_live(file)?;
+        Ok(live.object.file().is_some() && live.object.has_other_writers())
     }
 
     /// Closes one handle of a file.
@@ -173,7 +179,7 @@ impl FileSystem {
         let mut state = inode.lock();
         self.count(state.fileset, Operation::Close);
         let was_modified = state.modified;
-        let refreshed = self.refresh(&mut state);
+        let refreshed = self.refresh(ino, &mut state);
         let changed = state.modified != was_modified;
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
@@ -194,12 +200,8 @@ impl FileSystem {
             file.opens.way = None;
             self.last_close(ino, &mut state);
         }
-        if refreshed? {
-            let state = &mut *state;
-            self.put_inode(&mut self.writes.lock(), ino, state);
-        }
         self.dispose_if_dead(ino, &mut state);
-        Ok(())
+        refreshed
     }
 
     fn last_close(&self, ino: Ino, state: &mut State) {
@@ -211,8 +213,11 @@ impl FileSystem {
         });
         if size == 0 && fresh {
             // A file that stays empty needs no object.
-            self.drop_object(file);
-            self.put_inode(&mut self.writes.lock(), ino, state);
+            let mut writes = self.writes.lock();
+            let dropped = self.drop_object(&mut writes, file);
+            self.put_inode(&mut writes, ino, state);
+            drop(writes);
+            dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
         } else if linked {
             self.idle.closed(ino, file);
         }

@@ -57,6 +57,9 @@ impl FileSystem {
     fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(FsError::TooLarge)?;
+        if data.is_empty() {
+            return Ok(());
+        }
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         let live = self.live_object(&mut state)?;
@@ -67,6 +70,9 @@ impl FileSystem {
         } else {
             state.size = state.size.max(end);
             state.allocated_bytes = state.allocated_bytes.max(state.size.next_multiple_of(4096));
+            if let Some(file) = state.file_mut() {
+                file.seen_outdated = true;
+            }
         }
         if set_id == SetId::Kill {
             state.kill_set_id();
@@ -90,7 +96,7 @@ impl FileSystem {
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;
         if let Some(file) = state.file_mut() {
-            file.seen = found;
+            file.see(found);
         }
         Ok(())
     }

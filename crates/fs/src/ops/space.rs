@@ -31,7 +31,7 @@ impl FileSystem {
         end.ok_or(FsError::TooLarge)?;
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.refresh(&mut state)?;
+        self.refresh(ino, &mut state)?;
         let live = self.live_object(&mut state)?;
         let done = self.objects.observe(live.at.disk, live.object.allocate(what, offset, length));
         self.adopt_size(&live, &mut state)?;
@@ -47,7 +47,7 @@ impl FileSystem {
     pub fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.refresh(&mut state)?;
+        self.refresh(ino, &mut state)?;
         if offset >= state.size {
             return Err(FsError::NoSuchOffset);
         }
@@ -69,7 +69,7 @@ impl FileSystem {
     ) -> Result<u64> {
         let (from, to) = (self.inode(source)?, self.inode(target)?);
         let mut locked = Locked::all(&[&from, &to]);
-        self.refresh(locked.state(source))?;
+        self.refresh(source, locked.state(source))?;
         let left = locked.state(source).size.saturating_sub(source_offset);
         let length = length.min(left);
         let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
@@ -77,7 +77,7 @@ impl FileSystem {
         if source == target && source_offset.abs_diff(target_offset) < length {
             return Err(FsError::Invalid);
         }
-        self.refresh(locked.state(target))?;
+        self.refresh(target, locked.state(target))?;
         let old = self.live_object(locked.state(source))?;
         let new = self.live_object(locked.state(target))?;
         let shared = if old.at.disk == new.at.disk {

@@ -23,21 +23,21 @@ impl FileSystem {
             if !fileset.is_strict() {
                 return Ok(());
             }
-            if self.refresh(&mut state)? {
+            self.refresh(ino, &mut state)?;
+            let linked = state.nlink > 0;
+            let live = state.file().and_then(|file| file.live.clone());
+            if linked && live.as_ref().is_some_and(|live| !live.is_published()) {
+                // Only objects that a record refers to are published.
                 self.put_inode(&mut self.writes.lock(), ino, &mut state);
             }
-            let linked = state.nlink > 0;
-            state.file().and_then(|file| file.live.clone()).map(|live| (live, linked))
+            live.map(|live| (live, linked))
         };
         if let Some((live, linked)) = live {
             // The name first: the sync that follows makes it durable together with the bytes.
-            let what = if linked && !live.is_published() {
+            if linked {
                 self.objects.publish(&live)?;
-                Sync::All
-            } else {
-                what
-            };
-            self.objects.observe(live.at.disk, live.object.sync(what))?;
+            }
+            self.objects.sync(&live, what)?;
         }
         self.commit_newest()
     }

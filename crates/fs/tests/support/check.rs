@@ -1,0 +1,213 @@
+//! A check of the store and the disk that shares no code with the file system but the records.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use forebay_base::hash::HashKey;
+use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId};
+use forebay_disk::Disk;
+use forebay_fs::key::{self, Key};
+use forebay_fs::record::{
+    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, Superblock, Usage, decode,
+};
+use forebay_store::Store;
+
+/// Everything in a store.
+#[derive(Default)]
+struct Image {
+    superblock: Option<Superblock>,
+    filesets: BTreeMap<FilesetId, FilesetRecord>,
+    usage: BTreeMap<FilesetId, Usage>,
+    inodes: BTreeMap<Ino, InodeRecord>,
+    entries: BTreeMap<(Ino, u64), EntryRecord>,
+    xattrs: HashMap<Ino, u32>,
+    objects_in_use: BTreeMap<DiskId, u64>,
+}
+
+fn read(store: &dyn Store) -> Image {
+    let mut image = Image::default();
+    for (bytes, value) in store.scan(b"", &[0xff; 8], usize::MAX).unwrap() {
+        match key::parse(&bytes).expect("every key has a meaning") {
+            Key::Term => {}
+            Key::Superblock => image.superblock = Some(decode("superblock", &value).unwrap()),
+            Key::Fileset(id) => {
+                image.filesets.insert(id, decode("fileset", &value).unwrap());
+            }
+            Key::Usage(id) => {
+                image.usage.insert(id, decode("usage", &value).unwrap());
+            }
+            Key::Inode(ino) => {
+                image.inodes.insert(ino, decode("inode", &value).unwrap());
+            }
+            Key::Entry(parent, cookie) => {
+                image.entries.insert((parent, cookie), decode("entry", &value).unwrap());
+            }
+            Key::DiskUsage(disk) => {
+                let usage: DiskUsage = decode("disk usage", &value).unwrap();
+                image.objects_in_use.insert(disk, usage.objects);
+            }
+            Key::Xattr(ino, _) => *image.xattrs.entry(ino).or_default() += 1,
+        }
+    }
+    image
+}
+
+/// What is wrong with a file system that is closed, or was just swept and committed. Records of a
+/// crashed epoch may disagree with their objects.
+pub fn problems(store: &dyn Store, disk: &dyn Disk) -> Vec<String> {
+    let image = read(store);
+    let mut problems = Vec::new();
+    check_entries(&image, &mut problems);
+    check_inodes(&image, &mut problems);
+    check_usage(&image, &mut problems);
+    check_objects(&image, disk, &mut problems);
+    problems
+}
+
+fn check_entries(image: &Image, problems: &mut Vec<String>) {
+    let hash_key = HashKey(image.superblock.as_ref().unwrap().hash_key);
+    let mut names = BTreeSet::new();
+    for ((parent, cookie), entry) in &image.entries {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if !names.insert((parent, &entry.name)) {
+            problems.push(format!("directory {parent} holds {name} twice"));
+        }
+        let bucket = (hash_key.hash(&entry.name) >> 8).max(1);
+        if cookie >> 7 != bucket {
+            problems.push(format!("entry {name} of {parent} is at a wrong cookie"));
+        }
+        match image.inodes.get(&entry.ino) {
+            None => problems.push(format!("entry {name} of {parent} names no inode")),
+            Some(inode) if inode.kind != entry.kind => {
+                problems.push(format!("entry {name} of {parent} is of another kind"));
+            }
+            Some(inode) if inode.kind == Kind::Directory && inode.parent != *parent => {
+                problems.push(format!("directory {} has a wrong parent", entry.ino));
+            }
+            Some(_) => {}
+        }
+        if image.inodes.get(parent).is_none_or(|inode| inode.kind != Kind::Directory) {
+            problems.push(format!("entry {name} lies in {parent}, which is no directory"));
+        }
+    }
+}
+
+fn check_inodes(image: &Image, problems: &mut Vec<String>) {
+    let mut links: HashMap<Ino, u32> = HashMap::new();
+    let mut sizes: HashMap<Ino, u64> = HashMap::new();
+    for ((parent, _), entry) in &image.entries {
+        *sizes.entry(*parent).or_default() += 1;
+        *links.entry(entry.ino).or_default() += 1;
+        if entry.kind == Kind::Directory {
+            *links.entry(*parent).or_default() += 1;
+            *links.entry(entry.ino).or_default() += 1;
+        }
+    }
+    *links.entry(Ino::ROOT).or_default() += 2;
+    let limit = image.superblock.as_ref().unwrap().ino_limit;
+    for (ino, inode) in &image.inodes {
+        // A directory: its name, its own dot, and the dot-dots of its subdirectories.
+        let expected = links.get(ino).copied().unwrap_or(0);
+        if inode.nlink != expected {
+            problems.push(format!("inode {ino} has {} links, not {expected}", inode.nlink));
+        }
+        if inode.kind == Kind::Directory {
+            let entries = sizes.get(ino).copied().unwrap_or(0);
+            if inode.size != entries {
+                problems.push(format!("directory {ino} has {entries} entries, not {}", inode.size));
+            }
+            if !reaches_root(image, *ino) {
+                problems.push(format!("directory {ino} hangs in the air"));
+            }
+        }
+        let xattrs = image.xattrs.get(ino).copied().unwrap_or(0);
+        if inode.xattrs != xattrs {
+            problems.push(format!("inode {ino} has {xattrs} attributes, not {}", inode.xattrs));
+        }
+        if ino.0 >= limit {
+            problems.push(format!("inode {ino} is beyond the limit {limit}"));
+        }
+    }
+    for ino in image.xattrs.keys().filter(|ino| !image.inodes.contains_key(ino)) {
+        problems.push(format!("attributes of inode {ino}, which does not exist"));
+    }
+}
+
+fn reaches_root(image: &Image, ino: Ino) -> bool {
+    let mut at = ino;
+    for _ in 0..=image.inodes.len() {
+        if at == Ino::ROOT {
+            return true;
+        }
+        let Some(inode) = image.inodes.get(&at) else { return false };
+        at = inode.parent;
+    }
+    false
+}
+
+fn check_usage(image: &Image, problems: &mut Vec<String>) {
+    let mut usage: BTreeMap<FilesetId, Usage> = BTreeMap::new();
+    for (ino, inode) in &image.inodes {
+        let sum = usage.entry(inode.fileset).or_default();
+        sum.inodes += 1;
+        if inode.kind == Kind::File {
+            sum.bytes = sum.bytes.wrapping_add(inode.size);
+        }
+        if !image.filesets.contains_key(&inode.fileset) {
+            problems.push(format!("inode {ino} is of fileset {}, which is gone", inode.fileset));
+        }
+    }
+    for (id, fileset) in &image.filesets {
+        if image.inodes.get(&fileset.root).is_none_or(|root| root.fileset != *id) {
+            problems.push(format!("fileset {id} has no root"));
+        }
+    }
+    let text = |usage: &Usage| format!("{} inodes, {} bytes", usage.inodes, usage.bytes);
+    for (id, counted) in &usage {
+        let noted = image.usage.get(id);
+        if noted != Some(counted) {
+            let noted = noted.map(text);
+            problems.push(format!("fileset {id} holds {}, not {noted:?}", text(counted)));
+        }
+    }
+    for id in image.usage.keys().filter(|id| !usage.contains_key(id)) {
+        problems.push(format!("usage of fileset {id}, which holds nothing"));
+    }
+}
+
+fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
+    let superblock = image.superblock.as_ref().unwrap();
+    let mut referenced: BTreeMap<ObjectId, Ino> = BTreeMap::new();
+    for (ino, inode) in &image.inodes {
+        let agrees = inode.epoch > superblock.crashed_epoch || superblock.crashed_epoch == Epoch(0);
+        let Some(at) = inode.object else {
+            if inode.kind == Kind::File && inode.size > 0 && agrees {
+                problems.push(format!("file {ino} has {} bytes but no object", inode.size));
+            }
+            continue;
+        };
+        if let Some(other) = referenced.insert(at.id, *ino) {
+            problems.push(format!("files {other} and {ino} share object {}", at.id));
+        }
+        if at.id.0 >= superblock.object_limit {
+            problems.push(format!("object {} is beyond the limit", at.id));
+        }
+        match disk.attributes(at.id).unwrap() {
+            None if agrees => problems.push(format!("object {} of file {ino} is missing", at.id)),
+            Some(found) if found.size != inode.size && agrees => {
+                problems.push(format!("file {ino} has {} bytes, not {}", found.size, inode.size));
+            }
+            _ => {}
+        }
+    }
+    let in_use = image.objects_in_use.get(&DiskId(0)).copied().unwrap_or(0);
+    if in_use != referenced.len() as u64 {
+        problems.push(format!("{} objects are in use, not {in_use}", referenced.len()));
+    }
+    disk.list(&mut |id| {
+        if !referenced.contains_key(&id) {
+            problems.push(format!("object {id} belongs to no file"));
+        }
+        true
+    })
+    .unwrap();
+}

@@ -1,0 +1,150 @@
+//! A stand-in for the kernel: on the direct way it reads and writes objects itself.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use forebay_base::Ino;
+use forebay_fs::{Access, Caller, DirectAccess, FileSystem, Result};
+use parking_lot::Mutex;
+
+use super::ROOT;
+
+/// Access of an open for reading.
+pub const READ: Access = Access { read: true, write: false, truncate: false, synchronous: false };
+/// Access of an open for writing.
+pub const WRITE: Access = Access { read: false, write: true, ..READ };
+/// Access of an open for both.
+pub const READ_WRITE: Access = Access { read: true, ..WRITE };
+/// Access of an open for writing that empties the file.
+pub const TRUNCATE: Access = Access { truncate: true, ..WRITE };
+
+/// Files that were registered for direct access, by their registration.
+#[derive(Default)]
+pub struct Kernel {
+    next: AtomicU32,
+    registered: Mutex<HashMap<u32, Arc<OwnedFd>>>,
+}
+
+impl Kernel {
+    /// Registrations that are held now.
+    pub fn registrations(&self) -> usize {
+        self.registered.lock().len()
+    }
+}
+
+impl DirectAccess for Kernel {
+    fn register(&self, file: BorrowedFd<'_>) -> std::io::Result<u32> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        self.registered.lock().insert(number, Arc::new(file.try_clone_to_owned()?));
+        Ok(number)
+    }
+
+    fn unregister(&self, registration: u32) {
+        let known = self.registered.lock().remove(&registration);
+        assert!(known.is_some(), "registration {registration} is not held");
+    }
+}
+
+/// A file system with the kernel that uses it.
+#[derive(Clone)]
+pub struct User {
+    pub fs: Arc<FileSystem>,
+    pub kernel: Arc<Kernel>,
+}
+
+impl Deref for User {
+    type Target = FileSystem;
+
+    fn deref(&self) -> &FileSystem {
+        &self.fs
+    }
+}
+
+/// An open file. Must be closed.
+pub struct Handle {
+    fs: Arc<FileSystem>,
+    pub ino: Ino,
+    pub access: Access,
+    /// The object's file, on the direct way.
+    direct: Option<Arc<OwnedFd>>,
+}
+
+impl User {
+    pub fn open(&self, ino: Ino, access: Access) -> Handle {
+        self.open_as(ino, access, ROOT).unwrap()
+    }
+
+    pub fn open_as(&self, ino: Ino, access: Access, caller: Caller) -> Result<Handle> {
+        let opened = self.fs.open_file(ino, access, caller)?;
+        let direct = opened.registration.map(|registration| {
+            let registered = self.kernel.registered.lock();
+            Arc::clone(registered.get(&registration).expect("the registration is held"))
+        });
+        Ok(Handle { fs: Arc::clone(&self.fs), ino, access, direct })
+    }
+
+    /// Writes `data` at `offset` through a handle of its own.
+    pub fn write_file(&self, ino: Ino, offset: u64, data: &[u8]) {
+        let handle = self.open(ino, WRITE);
+        handle.write(offset, data);
+        handle.close();
+    }
+
+    /// Replaces the content of a file, as `>` of a shell does.
+    pub fn overwrite(&self, ino: Ino, data: &[u8]) {
+        let handle = self.open(ino, TRUNCATE);
+        handle.write(0, data);
+        handle.close();
+    }
+
+    /// Everything that a file holds, read through a handle of its own.
+    pub fn contents(&self, ino: Ino) -> Vec<u8> {
+        let handle = self.open(ino, READ);
+        let contents = handle.contents();
+        handle.close();
+        contents
+    }
+}
+
+impl Handle {
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        self.try_write(offset, data).unwrap();
+    }
+
+    pub fn try_write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let Some(file) = &self.direct else { return self.fs.write(self.ino, offset, data) };
+        let mut done = 0;
+        while done < data.len() {
+            done += rustix::io::pwrite(file, &data[done..], offset + done as u64).unwrap();
+        }
+        Ok(())
+    }
+
+    pub fn read(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut buffer = vec![0; length];
+        let read = match &self.direct {
+            Some(file) => rustix::io::pread(file, &mut buffer, offset).unwrap(),
+            None => self.fs.read(self.ino, offset, &mut buffer).unwrap(),
+        };
+        buffer.truncate(read);
+        buffer
+    }
+
+    pub fn contents(&self) -> Vec<u8> {
+        let size = self.fs.attributes(self.ino).unwrap().size;
+        let contents = self.read(0, usize::try_from(size).unwrap() + 1);
+        assert_eq!(contents.len() as u64, size, "the size agrees with the bytes");
+        contents
+    }
+
+    pub fn close(self) {
+        self.fs.close_file(self.ino, self.access).unwrap();
+    }
+}

@@ -1,0 +1,284 @@
+//! What the tests of the core share: a file system without a kernel, over a store and a disk that
+//! outlive it, so that it can be closed, crashed and opened again.
+
+#![allow(dead_code, missing_docs, reason = "each test file uses a part of it")]
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use forebay_base::time::StepClock;
+use forebay_base::{FailPoints, Ino, ObjectId};
+use forebay_disk::Disk;
+use forebay_disk::directory::{DirectoryDisk, Label};
+use forebay_disk::memory::MemoryDisk;
+use forebay_fs::key;
+use forebay_fs::mkfs::{self, Identity};
+use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
+use forebay_fs::reserve::Reserve;
+use forebay_fs::{Caller, DirectoryItem, FileSystem, New, Parts, Settings};
+use forebay_store::Store;
+use forebay_store::memory::MemoryStore;
+use parking_lot::Mutex;
+
+pub mod check;
+pub mod kernel;
+pub mod watched;
+
+pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
+
+/// The superuser.
+pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
+/// Anybody else.
+pub const USER: Caller = Caller { uid: 1000, gid: 1000 };
+
+const DISK: &str = "disk-one";
+const FILE_SYSTEM: &str = "file-system-one";
+const CAPACITY_BYTES: u64 = 1 << 40;
+
+/// A disk that outlives the file system.
+pub enum TestDisk {
+    Memory(MemoryDisk),
+    Directory(Arc<DirectoryDisk>, tempfile::TempDir),
+}
+
+impl TestDisk {
+    pub fn as_disk(&self) -> Arc<dyn Disk> {
+        match self {
+            TestDisk::Memory(disk) => Arc::new(disk.clone()),
+            TestDisk::Directory(disk, _) => Arc::clone(disk) as Arc<dyn Disk>,
+        }
+    }
+}
+
+/// All that a file system stands on.
+pub struct Rig {
+    pub store: MemoryStore,
+    pub disk: TestDisk,
+    pub clock: Arc<StepClock>,
+    settings: Mutex<Settings>,
+    pub kernel: Arc<Kernel>,
+}
+
+impl Rig {
+    /// An empty file system on a disk in memory: every byte goes the served way.
+    pub fn in_memory() -> Rig {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let disk = MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&clock) as _);
+        Rig::on(TestDisk::Memory(disk), clock, [7; 16])
+    }
+
+    /// An empty file system on a disk in a directory: its files can go the direct way.
+    pub fn in_directory() -> Rig {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let directory = tempfile::tempdir().unwrap();
+        let label = Label { file_system: FILE_SYSTEM.to_owned(), disk: DISK.to_owned() };
+        DirectoryDisk::format(directory.path(), &label).unwrap();
+        let disk = DirectoryDisk::open(directory.path(), &label).unwrap();
+        Rig::on(TestDisk::Directory(Arc::new(disk), directory), clock, [7; 16])
+    }
+
+    /// An empty file system in memory whose names are hashed with `hash_key`.
+    pub fn with_hash_key(hash_key: [u8; 16]) -> Rig {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let disk = MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&clock) as _);
+        Rig::on(TestDisk::Memory(disk), clock, hash_key)
+    }
+
+    /// An empty file system on a disk of `capacity_bytes` in memory.
+    pub fn of_capacity(capacity_bytes: u64) -> Rig {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let disk = MemoryDisk::new(capacity_bytes, Arc::clone(&clock) as _);
+        Rig::on(TestDisk::Memory(disk), clock, [7; 16])
+    }
+
+    fn on(disk: TestDisk, clock: Arc<StepClock>, hash_key: [u8; 16]) -> Rig {
+        let store = MemoryStore::new();
+        let disks = vec![DiskRecord { uuid: DISK.to_owned(), location: "here".to_owned() }];
+        let identity = Identity { uuid: FILE_SYSTEM.to_owned(), hash_key, disks, owner: (0, 0) };
+        mkfs::make(&store, identity, &*clock).unwrap();
+        Rig { store, disk, clock, settings: Mutex::default(), kernel: Arc::default() }
+    }
+
+    /// Changes the settings of the next opening.
+    pub fn settings_mut(&self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.settings.lock());
+    }
+
+    pub fn parts(&self) -> Parts {
+        self.parts_with(Arc::new(self.store.clone()), self.disk.as_disk(), FailPoints::none())
+    }
+
+    pub fn parts_with(
+        &self,
+        store: Arc<dyn Store>,
+        disk: Arc<dyn Disk>,
+        fail_points: FailPoints,
+    ) -> Parts {
+        Parts {
+            store,
+            disks: vec![(DISK.to_owned(), disk)],
+            settings: self.settings.lock().clone(),
+            clock: Arc::clone(&self.clock) as _,
+            fail_points,
+            reserve: Reserve::none(),
+        }
+    }
+
+    pub fn open(&self) -> User {
+        self.open_parts(self.parts())
+    }
+
+    pub fn open_parts(&self, parts: Parts) -> User {
+        self.try_open_parts(parts).unwrap()
+    }
+
+    pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
+        let fs = FileSystem::open(parts)?;
+        fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
+        Ok(User { fs, kernel: Arc::clone(&self.kernel) })
+    }
+
+    /// Opens with the store wrapped in one that remembers every commit.
+    pub fn open_watched(&self) -> (User, Arc<watched::WatchedStore>) {
+        let store = Arc::new(watched::WatchedStore::new(self.store.clone()));
+        let parts =
+            self.parts_with(Arc::clone(&store) as _, self.disk.as_disk(), FailPoints::none());
+        (self.open_parts(parts), store)
+    }
+
+    /// Ends the process in an orderly way: the store must then be clean.
+    pub fn close(&self, user: User) {
+        user.fs.close().unwrap();
+        drop(user);
+        self.assert_clean();
+    }
+
+    /// Ends the process without a word.
+    pub fn crash_process(&self, user: User) {
+        drop(user);
+        if let TestDisk::Memory(disk) = &self.disk {
+            disk.crash_process();
+        }
+    }
+
+    /// Cuts the power of the machine.
+    pub fn crash_machine(&self, user: User, seed: u64) {
+        drop(user);
+        match &self.disk {
+            TestDisk::Memory(disk) => disk.crash_machine(seed),
+            TestDisk::Directory(..) => panic!("the machine of a directory disk is this one"),
+        }
+    }
+
+    /// The record of an inode as it was last committed.
+    pub fn record(&self, ino: Ino) -> Option<InodeRecord> {
+        let bytes = self.store.get(&key::inode(ino)).unwrap()?;
+        Some(decode("inode", &bytes).unwrap())
+    }
+
+    /// The object of a file as it was last committed.
+    pub fn object_of(&self, ino: Ino) -> Option<ObjectId> {
+        self.record(ino)?.object.map(|at| at.id)
+    }
+
+    /// The published objects, in order.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        let mut ids = Vec::new();
+        let mut visit = |id| {
+            ids.push(id);
+            true
+        };
+        self.disk.as_disk().list(&mut visit).unwrap();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Cuts the power of the machine while a file is open.
+    pub fn crash_machine_under(&self, user: User, seed: u64, handle: Handle) {
+        drop(handle);
+        self.crash_machine(user, seed);
+    }
+
+    /// Checks the store and the disk of a file system that is closed, or was just swept.
+    pub fn assert_clean(&self) {
+        let problems = check::problems(&self.store, &*self.disk.as_disk());
+        assert!(problems.is_empty(), "not clean:\n{}", problems.join("\n"));
+    }
+}
+
+/// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory).
+pub fn on_both_ways(test: impl Fn(&Rig)) {
+    for (way, rig) in [("served", Rig::in_memory()), ("direct", Rig::in_directory())] {
+        println!("the {way} way");
+        test(&rig);
+    }
+}
+
+/// A regular file that is to be made.
+pub fn file(mode: u16) -> New<'static> {
+    New { kind: Kind::File, mode, umask: 0o022, rdev: 0, target: b"" }
+}
+
+/// A directory that is to be made.
+pub fn directory(mode: u16) -> New<'static> {
+    New { kind: Kind::Directory, ..file(mode) }
+}
+
+/// Shorthands for operations after which the kernel keeps nothing.
+pub trait Shorthand {
+    fn make_file(&self, parent: Ino, name: &str) -> Ino;
+    fn make_directory(&self, parent: Ino, name: &str) -> Ino;
+    fn find(&self, parent: Ino, name: &str) -> Option<Ino>;
+    fn items(&self, ino: Ino) -> Vec<DirectoryItem>;
+    fn names(&self, ino: Ino) -> Vec<String>;
+    fn fileset(&self, name: &str) -> Ino {
+        self.find(Ino::ROOT, name).expect("the fileset is there")
+    }
+}
+
+impl Shorthand for FileSystem {
+    fn make_file(&self, parent: Ino, name: &str) -> Ino {
+        let ino = self.create(parent, name.as_bytes(), file(0o644), ROOT).unwrap().ino;
+        self.forget(ino, 1);
+        ino
+    }
+
+    fn make_directory(&self, parent: Ino, name: &str) -> Ino {
+        let ino = self.create(parent, name.as_bytes(), directory(0o755), ROOT).unwrap().ino;
+        self.forget(ino, 1);
+        ino
+    }
+
+    fn find(&self, parent: Ino, name: &str) -> Option<Ino> {
+        match self.lookup(parent, name.as_bytes()) {
+            Ok(found) => {
+                self.forget(found.ino, 1);
+                Some(found.ino)
+            }
+            Err(forebay_fs::FsError::NotFound) => None,
+            Err(error) => panic!("lookup of {name}: {error}"),
+        }
+    }
+
+    fn items(&self, ino: Ino) -> Vec<DirectoryItem> {
+        let mut items = Vec::new();
+        self.read_directory(ino, 0, &mut |item| {
+            items.push(item.clone());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        items
+    }
+
+    /// Names of the entries, without `.` and `..`, sorted.
+    fn names(&self, ino: Ino) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .items(ino)
+            .into_iter()
+            .map(|item| String::from_utf8(item.name).unwrap())
+            .filter(|name| name != "." && name != "..")
+            .collect();
+        names.sort();
+        names
+    }
+}

@@ -1,0 +1,52 @@
+//! A store that remembers what was committed.
+
+use forebay_fs::key::{self, Key};
+use forebay_store::memory::MemoryStore;
+use forebay_store::{Batch, Bytes, Result, Store};
+use parking_lot::Mutex;
+
+pub struct WatchedStore {
+    inner: MemoryStore,
+    batches: Mutex<Vec<Batch>>,
+}
+
+impl WatchedStore {
+    pub fn new(inner: MemoryStore) -> WatchedStore {
+        WatchedStore { inner, batches: Mutex::default() }
+    }
+
+    /// The batches committed since the last call.
+    pub fn take(&self) -> Vec<Batch> {
+        std::mem::take(&mut *self.batches.lock())
+    }
+
+    /// The keys changed since the last call.
+    pub fn take_keys(&self) -> Vec<Key> {
+        let batches = self.take();
+        batches
+            .iter()
+            .flat_map(|batch| batch.changes.keys())
+            .map(|key| key::parse(key).expect("every key has a meaning"))
+            .collect()
+    }
+}
+
+impl Store for WatchedStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.inner.get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.inner.scan(from, to, limit)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        self.inner.commit(batch)?;
+        self.batches.lock().push(batch.clone());
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        self.inner.size_bytes()
+    }
+}
