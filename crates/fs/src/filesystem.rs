@@ -219,17 +219,21 @@ impl FileSystem {
         }
     }
 
-    /// Takes the record of an inode that lost its last name out of the write set and the store.
+    /// Takes the record of an inode that lost its last name, and its attributes, out of the write set
+    /// and the store.
     pub(crate) fn delete_inode(
         &self,
         writes: &mut WriteSet,
         ino: Ino,
         state: &mut State,
-        xattrs: &[Vec<u8>],
+        xattrs: Vec<Row>,
     ) {
         writes.delete(key::inode(ino));
-        for key in xattrs {
-            writes.delete(key.clone());
+        for (key, value) in xattrs {
+            if let Some(key::Key::Xattr(_, name)) = key::parse(&key) {
+                state.nameless_xattrs.get_or_insert_default().insert(name, value);
+            }
+            writes.delete(key);
         }
         recount(writes, state, None);
         if let Some(live) = state.file().and_then(|file| file.live.as_ref())

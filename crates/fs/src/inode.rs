@@ -4,6 +4,7 @@
 //! An inode that is not in use can be dropped from memory at any time: everything it knew is in the
 //! write set or the store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -71,12 +72,17 @@ pub(crate) struct State {
     pub fileset: FilesetId,
     pub parent: Ino,
     pub xattrs: u32,
+    /// The extended attributes while it has no name: the store knows nothing of such an inode.
+    pub nameless_xattrs: NamelessXattrs,
     pub body: Body,
     /// What the usage of its fileset and disk holds for this inode; `None` if it is not counted.
     pub counted: Option<Counted>,
     /// A record of it was handed to the write set at some time.
     pub recorded: bool,
 }
+
+/// Values of extended attributes by name.
+pub(crate) type NamelessXattrs = Option<Box<BTreeMap<Vec<u8>, Vec<u8>>>>;
 
 /// What counts of an inode: bytes against its fileset, an object against a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,6 +187,7 @@ impl State {
             fileset: record.fileset,
             parent: record.parent,
             xattrs: record.xattrs,
+            nameless_xattrs: None,
             body,
             counted: Some(Counted {
                 bytes: if record.kind == Kind::File { record.size } else { 0 },

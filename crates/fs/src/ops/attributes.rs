@@ -7,7 +7,6 @@ use crate::attributes::{Attributes, SetAttributes, SetTime};
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::{MODE_BITS, State};
-use crate::key;
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::record::Kind;
 use crate::stats::Operation;
@@ -54,7 +53,8 @@ impl FileSystem {
         state.changed = now;
         let mut writes = self.writes.lock();
         if let Some(list) = access_list {
-            writes.put(key::xattr(ino, acl::ACCESS), list.encode(), Known::MayExist);
+            let value = (acl::ACCESS, list.encode());
+            self.put_xattr(&mut writes, ino, &mut state, value, Known::MayExist);
         }
         self.put_inode(&mut writes, ino, &mut state);
         Ok(Attributes::of(ino, &state))
@@ -62,10 +62,7 @@ impl FileSystem {
 
     /// The access control list of an inode after a chmod, if it has one.
     fn list_for_mode(&self, ino: Ino, state: &State, mode: u16) -> Result<Option<Acl>> {
-        if state.xattrs == 0 {
-            return Ok(None);
-        }
-        let Some(value) = self.read_key(&key::xattr(ino, acl::ACCESS))? else { return Ok(None) };
+        let Some(value) = self.xattr_of(ino, state, acl::ACCESS)? else { return Ok(None) };
         let mut list = Acl::parse(&value)?;
         list.apply_mode(mode);
         Ok(Some(list))

@@ -106,7 +106,10 @@ impl FileSystem {
         let ino = Ino(self.ino_numbers.take()?);
         let (mut state, inherited) = self.new_state(parent, &above, new, caller)?;
         state.nlink = 0;
-        put_inherited(&mut self.writes.lock(), ino, &inherited);
+        if !inherited.is_empty() {
+            let named = inherited.into_iter().map(|(name, value)| (name.to_vec(), value));
+            state.nameless_xattrs = Some(Box::new(named.collect()));
+        }
         self.count(above.fileset, Operation::Create);
         let attributes = Attributes::of(ino, &state);
         self.remember(ino);
@@ -146,6 +149,7 @@ impl FileSystem {
             fileset: above.fileset,
             parent: if is_directory { parent } else { Ino(0) },
             xattrs: u32::try_from(inherited.len()).unwrap_or(0),
+            nameless_xattrs: None,
             body: match new.kind {
                 Kind::File => Body::File(FileBody::default()),
                 Kind::Directory => Body::Directory(Directory::empty()),

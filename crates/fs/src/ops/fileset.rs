@@ -187,7 +187,7 @@ impl FileSystem {
         }
         let found = self.find_entry(Ino::ROOT, locked.state(Ino::ROOT), name.as_bytes())?;
         let (cookie, _) = found.ok_or(FsError::NotFound)?;
-        let xattrs = self.xattr_keys(root.ino, locked.state(root.ino))?;
+        let xattrs = self.last_xattrs(root.ino, locked.state(root.ino))?;
         let now = self.now();
         {
             let mut writes = self.writes.lock();
@@ -195,7 +195,7 @@ impl FileSystem {
             locked.state(Ino::ROOT).nlink -= 1;
             locked.state(Ino::ROOT).touch(now);
             self.put_inode(&mut writes, Ino::ROOT, locked.state(Ino::ROOT));
-            self.drop_link(&mut writes, root.ino, locked.state(root.ino), &xattrs);
+            self.drop_link(&mut writes, root.ino, locked.state(root.ino), xattrs);
             writes.delete(key::fileset(fileset.id));
             writes.forget_usage(fileset.id);
         }
@@ -277,6 +277,7 @@ pub(crate) fn fileset_root(fileset: FilesetId, mode: u16, now: Timestamp) -> Sta
         fileset,
         parent: Ino::ROOT,
         xattrs: 0,
+        nameless_xattrs: None,
         body: Body::Directory(Directory::empty()),
         counted: None,
         recorded: false,

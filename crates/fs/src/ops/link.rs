@@ -7,8 +7,10 @@ use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::Locked;
+use crate::key;
 use crate::ops::create::LINK_MAX;
 use crate::stats::Operation;
+use crate::writeset::Known;
 
 impl FileSystem {
     /// Names `ino` also `name` in `parent`. A file without a name (made by
@@ -53,6 +55,9 @@ impl FileSystem {
         locked.state(parent).touch(now);
         self.put_inode(&mut writes, parent, locked.state(parent));
         let state = locked.state(ino);
+        for (name, value) in state.nameless_xattrs.take().into_iter().flat_map(|all| *all) {
+            writes.put(key::xattr(ino, &name), value, Known::Absent);
+        }
         state.nlink += 1;
         state.changed = now;
         self.put_inode(&mut writes, ino, state);

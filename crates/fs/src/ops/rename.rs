@@ -137,7 +137,7 @@ impl FileSystem {
         let moved = source.child.ino;
         let is_directory = locked.state(moved).is_directory();
         let xattrs = match target {
-            Some(target) => self.xattr_keys(target.child.ino, locked.state(target.child.ino))?,
+            Some(target) => self.last_xattrs(target.child.ino, locked.state(target.child.ino))?,
             None => Vec::new(),
         };
         let child = Child { name: to.name.into(), ..source.child.clone() };
@@ -166,7 +166,7 @@ impl FileSystem {
             self.put_inode(&mut writes, moved, locked.state(moved));
             if let Some(target) = target {
                 let ino = target.child.ino;
-                self.drop_link(&mut writes, ino, locked.state(ino), &xattrs);
+                self.drop_link(&mut writes, ino, locked.state(ino), xattrs);
             }
         }
         self.fail_points.reach("rename.changed")?;

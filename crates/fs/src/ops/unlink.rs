@@ -6,7 +6,7 @@ use forebay_base::Ino;
 
 use crate::directory::Child;
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
+use crate::filesystem::{FileSystem, Row};
 use crate::inode::{Inode, Locked, State};
 use crate::key;
 use crate::stats::Operation;
@@ -97,7 +97,7 @@ impl FileSystem {
         cookie: u64,
     ) -> Result<()> {
         let now = self.now();
-        let xattrs = self.xattr_keys(victim.ino, locked.state(victim.ino))?;
+        let xattrs = self.last_xattrs(victim.ino, locked.state(victim.ino))?;
         {
             let mut writes = self.writes.lock();
             let above = locked.state(parent);
@@ -108,7 +108,7 @@ impl FileSystem {
                 locked.state(parent).nlink -= 1;
             }
             self.put_inode(&mut writes, parent, locked.state(parent));
-            self.drop_link(&mut writes, victim.ino, locked.state(victim.ino), &xattrs);
+            self.drop_link(&mut writes, victim.ino, locked.state(victim.ino), xattrs);
         }
         self.fail_points.reach("unlink.changed")?;
         self.dispose_if_dead(victim.ino, locked.state(victim.ino));
@@ -121,7 +121,7 @@ impl FileSystem {
         writes: &mut WriteSet,
         ino: Ino,
         state: &mut State,
-        xattrs: &[Vec<u8>],
+        xattrs: Vec<Row>,
     ) {
         state.nlink = if state.is_directory() { 0 } else { state.nlink.saturating_sub(1) };
         state.changed = self.now();
@@ -132,19 +132,19 @@ impl FileSystem {
         }
     }
 
-    /// Keys of all extended attributes of an inode, if it is about to lose its last link.
-    pub(crate) fn xattr_keys(&self, ino: Ino, state: &State) -> Result<Vec<Vec<u8>>> {
+    /// All extended attributes of an inode, if it is about to lose its last link.
+    pub(crate) fn last_xattrs(&self, ino: Ino, state: &State) -> Result<Vec<Row>> {
         if state.xattrs == 0 || (state.nlink > 1 && !state.is_directory()) {
             return Ok(Vec::new());
         }
         let (mut from, to) = key::xattrs(ino);
-        let mut keys = Vec::new();
+        let mut all = Vec::new();
         loop {
             let (rows, next) = self.read_range(&from, &to, 256)?;
-            keys.extend(rows.into_iter().map(|(key, _)| key));
+            all.extend(rows);
             match next {
                 Some(next) => from = next,
-                None => return Ok(keys),
+                None => return Ok(all),
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::filesystem::FileSystem;
 use crate::inode::{SET_GID, State};
 use crate::key::{self, Key};
 use crate::stats::Operation;
-use crate::writeset::Known;
+use crate::writeset::{Known, WriteSet};
 
 /// Longest value of an attribute in bytes (XATTR_SIZE_MAX).
 const VALUE_MAX: usize = 65_536;
@@ -47,10 +47,32 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let state = inode.lock();
         self.count(state.fileset, Operation::Xattr);
-        if state.xattrs == 0 {
-            return Err(FsError::NoAttribute);
+        self.xattr_of(ino, &state, name)?.ok_or(FsError::NoAttribute)
+    }
+
+    /// Value of an extended attribute of a locked inode, if it has it.
+    pub(crate) fn xattr_of(&self, ino: Ino, state: &State, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match &state.nameless_xattrs {
+            _ if state.xattrs == 0 => Ok(None),
+            Some(all) => Ok(all.get(name).cloned()),
+            None => self.read_key(&key::xattr(ino, name)),
         }
-        self.read_key(&key::xattr(ino, name))?.ok_or(FsError::NoAttribute)
+    }
+
+    /// Gives an extended attribute of a locked inode its value; the caller records the inode.
+    pub(crate) fn put_xattr(
+        &self,
+        writes: &mut WriteSet,
+        ino: Ino,
+        state: &mut State,
+        (name, value): (&[u8], Vec<u8>),
+        known: Known,
+    ) {
+        if state.nlink == 0 {
+            state.nameless_xattrs.get_or_insert_default().insert(name.to_vec(), value);
+        } else {
+            writes.put(key::xattr(ino, name), value, known);
+        }
     }
 
     /// Names of all extended attributes, each followed by a NUL.
@@ -63,6 +85,10 @@ impl FileSystem {
         self.count(state.fileset, Operation::Xattr);
         let mut names = Vec::new();
         if state.xattrs == 0 {
+            return Ok(names);
+        }
+        if let Some(all) = &state.nameless_xattrs {
+            all.keys().for_each(|name| names.extend(name.iter().chain(&[0])));
             return Ok(names);
         }
         let (mut from, to) = key::xattrs(ino);
@@ -96,6 +122,18 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(state.fileset, Operation::Xattr);
+        let exists = self.xattr_of(ino, &state, set.name)?.is_some();
+        match (set.mode, exists) {
+            (SetMode::Create, true) => return Err(FsError::Exists),
+            (SetMode::Replace, false) => return Err(FsError::NoAttribute),
+            (SetMode::Any | SetMode::Create | SetMode::Replace, _) => {}
+        }
+        if set.name == acl::DEFAULT {
+            if !state.is_directory() {
+                return Err(FsError::NotPermitted);
+            }
+            Acl::parse(set.value)?;
+        }
         if set.name == acl::ACCESS {
             let list = Acl::parse(set.value)?;
             state.mode = state.mode & !0o777 | list.mode_bits();
@@ -106,24 +144,11 @@ impl FileSystem {
                 return self.remove_locked_xattr(ino, &mut state, set.name).map(|_| ());
             }
         }
-        if set.name == acl::DEFAULT {
-            if !state.is_directory() {
-                return Err(FsError::NotPermitted);
-            }
-            Acl::parse(set.value)?;
-        }
-        let attribute = key::xattr(ino, set.name);
-        let exists = state.xattrs > 0 && self.read_key(&attribute)?.is_some();
-        match (set.mode, exists) {
-            (SetMode::Create, true) => return Err(FsError::Exists),
-            (SetMode::Replace, false) => return Err(FsError::NoAttribute),
-            (SetMode::Any | SetMode::Create | SetMode::Replace, _) => {}
-        }
         state.xattrs += u32::from(!exists);
         state.changed = self.now();
-        let known = if exists { Known::MayExist } else { Known::Absent };
         let mut writes = self.writes.lock();
-        writes.put(attribute, set.value.to_vec(), known);
+        let known = if exists { Known::MayExist } else { Known::Absent };
+        self.put_xattr(&mut writes, ino, &mut state, (set.name, set.value.to_vec()), known);
         self.put_inode(&mut writes, ino, &mut state);
         Ok(())
     }
@@ -145,13 +170,15 @@ impl FileSystem {
 
     /// Removes an attribute if it exists, and records the inode either way.
     fn remove_locked_xattr(&self, ino: Ino, state: &mut State, name: &[u8]) -> Result<bool> {
-        let attribute = key::xattr(ino, name);
-        let exists = state.xattrs > 0 && self.read_key(&attribute)?.is_some();
+        let exists = self.xattr_of(ino, state, name)?.is_some();
         state.changed = self.now();
         let mut writes = self.writes.lock();
         if exists {
             state.xattrs -= 1;
-            writes.delete(attribute);
+            match &mut state.nameless_xattrs {
+                Some(all) => drop(all.remove(name)),
+                None => writes.delete(key::xattr(ino, name)),
+            }
         }
         self.put_inode(&mut writes, ino, state);
         Ok(exists)

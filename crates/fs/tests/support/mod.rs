@@ -1,7 +1,7 @@
 //! What the tests of the core share: a file system without a kernel, over a store and a disk that
 //! outlive it, so that it can be closed, crashed and opened again.
 
-#![allow(dead_code, missing_docs, reason = "each test file uses a part of it")]
+#![allow(dead_code, unused_imports, missing_docs, reason = "each test file uses a part of it")]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -191,6 +191,12 @@ impl Rig {
         self.disk.as_disk().list(&mut visit).unwrap();
         ids.sort_unstable();
         ids
+    }
+
+    /// Ends the process without a word while a file is open.
+    pub fn crash_process_under(&self, user: User, handle: Handle) {
+        drop(handle);
+        self.crash_process(user);
     }
 
     /// Cuts the power of the machine while a file is open.
