@@ -1,0 +1,172 @@
+//! `forebay mount` and `forebay umount`.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use forebay_e2e::{Grid, Placement, need, on_both_paths, run, wait_until};
+use rustix::process::Signal;
+
+use crate::assert_says;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+on_both_paths!(
+    a_second_mount_is_refused_and_harms_nothing,
+    umount_refuses_while_files_are_open,
+    a_signal_unmounts_in_order,
+    the_mount_comes_back_with_everything,
+);
+
+fn text(path: &std::path::Path) -> &str {
+    path.to_str().expect("plain path")
+}
+
+fn a_second_mount_is_refused_and_harms_nothing(grid: &Grid) {
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    let second = grid.outside().join("second");
+    fs::create_dir(&second).expect("makes a directory");
+    for place in [second, grid.mountpoint()] {
+        let message = grid.run_on_root(&["mount"], &[text(&place)]).refused();
+        assert_says(&message, &[text(grid.root()), text(&grid.mountpoint())]);
+    }
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+    assert!(grid.daemon().is_some(), "the first daemon lives");
+}
+
+fn umount_refuses_while_files_are_open(grid: &Grid) {
+    let mut file = File::create(grid.data().join("file")).expect("creates");
+    let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
+    assert_says(&message, &[text(&grid.mountpoint())]);
+    file.write_all(b"still works").expect("writes");
+    drop(file);
+    grid.umount();
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"still works");
+}
+
+fn a_signal_unmounts_in_order(grid: &Grid) {
+    for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
+        let path = grid.work().join(format!("file-{round}"));
+        fs::write(&path, "not synced").expect("writes");
+        let daemon = grid.daemon().expect("the daemon runs");
+        daemon.signal(signal);
+        assert!(daemon.ends_within(LIMIT), "the daemon ignores {signal:?}");
+        assert!(!forebay_e2e::grid::is_mounted(&grid.mountpoint()), "still mounted");
+        grid.is_clean();
+        grid.mount();
+        assert_eq!(fs::read(&path).expect("reads"), b"not synced");
+    }
+}
+
+fn the_mount_comes_back_with_everything(grid: &Grid) {
+    for round in 0..5 {
+        for (name, folder) in [("data", grid.data()), ("work", grid.work())] {
+            fs::write(folder.join(format!("{name}-{round}")), name).expect("writes");
+        }
+        grid.remount();
+        for earlier in 0..=round {
+            for (name, folder) in [("data", grid.data()), ("work", grid.work())] {
+                let content = fs::read_to_string(folder.join(format!("{name}-{earlier}")));
+                assert_eq!(content.expect("reads"), name);
+            }
+        }
+    }
+}
+
+#[test]
+fn mount_refuses_places_that_cannot_be() {
+    let grid = Grid::make(Placement::Direct);
+    let file = grid.outside().join("file");
+    let missing = grid.outside().join("missing");
+    fs::write(&file, "content").expect("writes");
+    for place in [&missing, &file] {
+        let message = grid.run_on_root(&["mount"], &[text(place)]).refused();
+        assert_says(&message, &[text(place)]);
+    }
+    assert!(grid.daemon().is_none(), "no daemon is left behind");
+    let message = grid.run(&["mount", text(&missing), text(&grid.mountpoint())]).refused();
+    assert_says(&message, &[text(&missing)]);
+    let message = grid.run(&["mount", text(grid.outside()), text(&grid.mountpoint())]).refused();
+    assert_says(&message, &[text(grid.outside())]);
+    grid.mount();
+}
+
+#[test]
+fn mount_refuses_without_its_disk() {
+    let grid = Grid::plan(Placement::Direct, None, None);
+    let disk = grid.outside().join("disk");
+    let away = grid.outside().join("away");
+    fs::create_dir(&disk).expect("makes a directory");
+    grid.run_on_root(&["mkfs"], &["--disk", text(&disk)]).succeeds();
+    fs::rename(&disk, &away).expect("takes the disk away");
+    let mount = || run(&mut grid.mount_command(), LIMIT);
+    assert_says(&mount().refused(), &[text(&disk)]);
+
+    // An empty folder in its place, or the disk of another file system, is not the disk.
+    fs::create_dir(&disk).expect("makes a directory");
+    assert_says(&mount().refused(), &[text(&disk)]);
+    fs::remove_dir(&disk).expect("removes");
+    let other = Grid::make(Placement::Direct);
+    let foreign =
+        run(need::program("cp").arg("-a").arg(other.root().join("disk")).arg(&disk), LIMIT);
+    foreign.succeeds();
+    assert_says(&mount().refused(), &[text(&disk)]);
+    fs::remove_dir_all(&disk).expect("removes");
+    fs::rename(&away, &disk).expect("brings the disk back");
+    grid.mount();
+}
+
+#[test]
+fn umount_refuses_what_is_not_mounted() {
+    let grid = Grid::make(Placement::Direct);
+    for place in [grid.mountpoint(), grid.outside().join("missing")] {
+        assert_says(&grid.run(&["umount", text(&place)]).refused(), &[text(&place)]);
+    }
+}
+
+#[test]
+fn umount_does_not_touch_other_file_systems() {
+    let grid = Grid::make(Placement::Direct);
+    let place = grid.mountpoint();
+    run(need::program("mount").args(["-t", "tmpfs", "none"]).arg(&place), LIMIT).succeeds();
+    let refused = grid.run(&["umount", text(&place)]);
+    let still_mounted = forebay_e2e::grid::is_mounted(&place);
+    let _ = run(need::program("umount").arg(&place), LIMIT);
+    assert_says(&refused.refused(), &[text(&place)]);
+    assert!(still_mounted, "umount took away another file system");
+}
+
+#[test]
+fn a_mount_in_the_foreground_ends_with_its_signal() {
+    let grid = Grid::make(Placement::Direct);
+    let mut command = grid.mount_command();
+    command.arg("--foreground").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("starts");
+    wait_until("the mount is there", LIMIT, || grid.data().is_dir());
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("has a pid"), Signal::INT).expect("sends a signal");
+    let mut status = None;
+    wait_until("the command ends", LIMIT, || {
+        status = child.try_wait().expect("waits");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
+fn the_next_mount_takes_the_place_of_a_dead_one() {
+    let grid = Grid::start(Placement::Direct);
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    File::open(grid.data().join("file")).and_then(|file| file.sync_all()).expect("syncs");
+    grid.daemon().expect("the daemon runs").kill();
+    assert!(fs::read(grid.data().join("file")).is_err(), "a dead mount serves nothing");
+    // `forebay umount` clears what the dead daemon has left.
+    grid.umount();
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}

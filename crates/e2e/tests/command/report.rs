@@ -1,0 +1,68 @@
+//! `forebay status` and `forebay stat`.
+
+use std::fs;
+
+use forebay_e2e::content::pattern;
+use forebay_e2e::{Grid, Placement, on_both_paths};
+
+use crate::{assert_says, json};
+
+on_both_paths!(status_tells_what_is_mounted_and_how, stat_counts_what_is_done);
+
+fn status_tells_what_is_mounted_and_how(grid: &Grid) {
+    for number in 0..10 {
+        fs::write(grid.data().join(format!("file-{number}")), pattern(number, 10_000))
+            .expect("writes");
+    }
+    let status = json(&grid.run_on_root(&["status"], &["--json"]).output());
+    let mount = &status["mount"];
+    assert_eq!(mount["mountpoint"].as_str(), grid.mountpoint().to_str());
+    assert_eq!(mount["passthrough"], grid.placement() == Placement::Direct);
+    assert!(mount["commit_age_seconds"].as_f64().is_some_and(|age| age < 60.0), "{mount:#}");
+    let transport = mount["transport"].as_str();
+    assert!(transport.is_some_and(|transport| !transport.is_empty()));
+    let disk = &status["disks"][0];
+    assert!(disk["location"].as_str().is_some_and(|place| place.contains("root")), "{disk:#}");
+    assert!(disk["available_bytes"].as_u64().is_some_and(|free| free > 0), "{disk:#}");
+    assert!(disk["objects_in_use"].as_u64().is_some_and(|objects| objects >= 10), "{disk:#}");
+    assert!(disk["spare_objects"].is_u64(), "{disk:#}");
+    assert_eq!(disk["errors"], 0);
+
+    let data = |status: &serde_json::Value| {
+        let filesets = status["filesets"].as_array().expect("is a list").clone();
+        filesets.into_iter().find(|fileset| fileset["name"] == "data").expect("data is listed")
+    };
+    let fileset = data(&status);
+    assert_eq!((&fileset["durability"], &fileset["bytes"]), (&"strict".into(), &100_000.into()));
+    assert!(fileset["files"].as_u64().is_some_and(|files| files >= 10), "{fileset:#}");
+    assert_says(&grid.run_on_root(&["status"], &[]).output(), &["data", "strict", "mounted"]);
+
+    grid.umount();
+    let status = json(&grid.run_on_root(&["status"], &["--json"]).output());
+    assert!(status["mount"].is_null(), "{status:#}");
+    assert_eq!(status["clean"], true);
+    assert_eq!(data(&status), fileset, "the same without a mount");
+    assert_says(&grid.run_on_root(&["status"], &[]).output(), &["no", "data"]);
+}
+
+fn stat_counts_what_is_done(grid: &Grid) {
+    for number in 0..10_u64 {
+        let path = grid.work().join(format!("file-{number}"));
+        fs::write(&path, pattern(number, 100_000)).expect("writes");
+        fs::read(&path).expect("reads");
+        fs::rename(&path, path.with_extension("renamed")).expect("renames");
+        fs::remove_file(path.with_extension("renamed")).expect("removes");
+    }
+    let mountpoint = grid.mountpoint();
+    let mountpoint = mountpoint.to_str().expect("plain path");
+    // Without an interval: everything since the mount.
+    let found = json(&grid.run(&["stat", mountpoint, "--json"]).output());
+    let text = found.to_string();
+    assert_says(&text, &["work", "creates", "unlinks", "renames", "p99"]);
+    let lines = grid.run(&["stat", mountpoint, "--interval", "1", "--count", "2", "--json"]);
+    let intervals: Vec<_> = lines.output().lines().map(json).collect();
+    assert_eq!(intervals.len(), 2, "one line of JSON for each interval");
+    grid.run(&["stat", mountpoint]).succeeds();
+    grid.umount();
+    assert_says(&grid.run(&["stat", mountpoint]).refused(), &[mountpoint]);
+}
