@@ -27,7 +27,7 @@ const REQUEST_OVERHEAD: usize = 64 << 10;
 pub struct Session {
     device: Arc<Device>,
     adapter: Arc<Adapter>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// How the bytes of files can go in this session.
@@ -108,7 +108,7 @@ impl Opening {
             let body = move || answer_requests(&device, &adapter, &readers[index % readers.len()]);
             threads.push(std::thread::Builder::new().name(format!("fuse-{index}")).spawn(body)?);
         }
-        Ok(Session { device: self.device, adapter: self.adapter, threads })
+        Ok(Session { device: self.device, adapter: self.adapter, threads: Mutex::new(threads) })
     }
 }
 
@@ -125,8 +125,9 @@ impl Session {
     }
 
     /// Waits until the file system is unmounted.
-    pub fn wait(&mut self) {
-        for thread in self.threads.drain(..) {
+    pub fn wait(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a request thread panicked");
             }

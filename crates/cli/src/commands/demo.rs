@@ -1,0 +1,174 @@
+//! `forebay demo`: the whole way of a file system, with an analytics program on real data.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_workload::flights;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Make a file system, run an analytics program on it, and check it.
+///
+/// Makes a file system in a temporary folder, mounts it, brings in the 2013 New York flights, and runs
+/// import, repeat, sort, summary, regression and export on it, with inputs and results in data,
+/// temporary data sets in work and sort files in util. Prints the time and input/output of each step
+/// and the results; unmounts and checks the file system.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay demo                      about 1 GiB of rows
+  forebay demo --rows-times 2       a quick one
+  forebay demo --keep               leaves the file system mounted, to look around")]
+pub struct Demo {
+    /// How many times to repeat the 336,776 rows; by default so that they take about 1 GiB.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rows_times: Option<u32>,
+    /// Leave the file system mounted at the end.
+    #[arg(long)]
+    keep: bool,
+    /// Folder in which to make the file system (a temporary one by default).
+    #[arg(long, value_name = "PATH")]
+    folder: Option<PathBuf>,
+    /// The flights CSV (found through FOREBAY_FLIGHTS_CSV or .cache by default; `make demo` brings it).
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+impl Demo {
+    pub fn run(self) -> Result<ExitCode> {
+        let csv = match &self.csv {
+            Some(csv) => csv.clone(),
+            None => flights::find_csv()?,
+        };
+        let stage = Stage::make(self.folder.as_deref())?;
+        stage.end_at_signal()?;
+        let ran = self.play(&stage, &csv);
+        if self.keep && ran.is_ok() {
+            println!(
+                "\nkept: mounted at {}; look at it with\n  forebay status {}\nand end it with\n  \
+                 forebay umount {} && rm -r {}",
+                stage.mountpoint().display(),
+                stage.root().display(),
+                stage.mountpoint().display(),
+                stage.folder.display()
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        let cleared = stage.clear();
+        ran?;
+        cleared?;
+        println!("done: unmounted, checked and removed");
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn play(&self, stage: &Stage, csv: &Path) -> Result<()> {
+        say("make a file system", &stage.root());
+        stage.forebay(&["mkfs".as_ref(), stage.root().as_os_str()])?;
+        say("mount it", &stage.mountpoint());
+        stage.forebay(&[
+            "mount".as_ref(),
+            stage.root().as_os_str(),
+            stage.mountpoint().as_os_str(),
+        ])?;
+        let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
+        let name = csv.file_name().context("the flights file has no name")?;
+        let input = data.join(name);
+        say("bring the flights in", &input);
+        std::fs::copy(csv, &input).with_context(|| format!("cannot copy {}", csv.display()))?;
+        say("run the program", &data);
+        let mut config = flights::Config::new(input, data, work, util);
+        config.rows_times = self.rows_times;
+        let clock = SystemClock;
+        let started = clock.instant();
+        let report = flights::run(&config, &clock, &mut |line| println!("   {line}"))?;
+        let took = clock.instant() - started;
+        println!();
+        let mut out = std::io::stdout().lock();
+        report.print(&mut out)?;
+        writeln!(out, "\nthe program took {:.1} s; results in data:", took.as_secs_f64())?;
+        for path in &report.outputs {
+            writeln!(out, "   {}", path.display())?;
+        }
+        drop(out);
+        println!();
+        stage.forebay(&["status".as_ref(), stage.root().as_os_str()])
+    }
+}
+
+fn say(what: &str, place: &Path) {
+    println!("== {what}: {}", place.display());
+}
+
+/// The folder in which the demo plays.
+struct Stage {
+    folder: PathBuf,
+}
+
+impl Stage {
+    fn make(folder: Option<&Path>) -> Result<Stage> {
+        let folder = match folder {
+            Some(folder) => folder.to_owned(),
+            None => std::env::temp_dir().join(format!("forebay-demo-{}", std::process::id())),
+        };
+        std::fs::create_dir(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let stage = Stage { folder: folder.canonicalize()? };
+        std::fs::create_dir(stage.root())?;
+        std::fs::create_dir(stage.mountpoint())?;
+        Ok(stage)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    fn mountpoint(&self) -> PathBuf {
+        self.folder.join("grid")
+    }
+
+    /// Runs this very command with other arguments, as the user would.
+    fn forebay(&self, arguments: &[&std::ffi::OsStr]) -> Result<()> {
+        let status = Command::new(std::env::current_exe()?).args(arguments).status()?;
+        if !status.success() {
+            bail!("forebay {} failed", arguments[0].to_string_lossy());
+        }
+        Ok(())
+    }
+
+    /// Clears the stage when the demo is interrupted.
+    fn end_at_signal(&self) -> Result<()> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let stage = Stage { folder: self.folder.clone() };
+        std::thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                eprintln!("\nforebay: interrupted, clearing up");
+                // The program still has files open: they go with this process.
+                let _ = stage.unmount(&["--lazy".as_ref()]);
+                let _ = std::fs::remove_dir_all(&stage.folder);
+                std::process::exit(130);
+            }
+        });
+        Ok(())
+    }
+
+    fn unmount(&self, options: &[&std::ffi::OsStr]) -> Result<()> {
+        let mountpoint = self.mountpoint();
+        let mut arguments = vec!["umount".as_ref(), mountpoint.as_os_str()];
+        arguments.extend_from_slice(options);
+        self.forebay(&arguments)
+    }
+
+    /// Unmounts, checks and removes everything.
+    fn clear(&self) -> Result<()> {
+        if crate::mounts::at(&self.mountpoint()).is_ok() {
+            say("unmount", &self.mountpoint());
+            self.unmount(&[])?;
+            say("check", &self.root());
+            self.forebay(&["fsck".as_ref(), self.root().as_os_str()])?;
+        }
+        std::fs::remove_dir_all(&self.folder)
+            .with_context(|| format!("cannot remove {}", self.folder.display()))
+    }
+}

@@ -1,0 +1,10 @@
+//! The subcommands. Exit codes: 0 done, 2 refused or failed; fsck has codes of its own.
+
+pub mod demo;
+pub mod fileset;
+pub mod fsck;
+pub mod mkfs;
+pub mod mount;
+pub mod stat;
+pub mod status;
+pub mod umount;

@@ -1,0 +1,172 @@
+//! `forebay stat`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_fs::stats::{OPERATIONS, Operation, Percentiles};
+use serde::Serialize;
+
+use crate::control::{self, Answer, Ask, Counters};
+use crate::mounts;
+use crate::output::{Table, bytes};
+
+/// Show what a mounted file system does: operations and bytes per fileset, latencies per operation.
+///
+/// Without --interval, the counts since the mount. With it, one report per interval, with the counts
+/// within it. Reads and writes are those that the daemon carries out. On the direct path the kernel
+/// carries them out itself: bytes_written then counts by how much files have grown, and reads do not
+/// show.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay stat /grid
+  forebay stat /grid --interval 1 --count 10
+  forebay stat /grid --interval 5 --json        one JSON object per line")]
+pub struct Stat {
+    /// Where the file system is mounted.
+    mountpoint: PathBuf,
+    /// Seconds between reports.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    interval: Option<Duration>,
+    /// Number of reports; without it they go on until Ctrl-C.
+    #[arg(long, requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Print JSON, one object per report.
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.01..=86_400.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "give a number of seconds from 0.01 to 86400".to_owned())
+}
+
+/// What happened in an interval.
+#[derive(Serialize)]
+struct Report {
+    seconds: f64,
+    filesets: Vec<FilesetReport>,
+    total: Counts,
+    latency: std::collections::BTreeMap<&'static str, Percentiles>,
+}
+
+#[derive(Serialize)]
+struct FilesetReport {
+    name: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// Counts by name.
+type Counts = std::collections::BTreeMap<&'static str, u64>;
+
+impl Stat {
+    pub fn run(self) -> Result<ExitCode> {
+        let home = mounts::at(&self.mountpoint)?.home;
+        let Some(interval) = self.interval else {
+            let now = read(&home)?;
+            self.print(&report(None, &now, None))?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let clock = SystemClock;
+        let (mut before, mut since) = (read(&home)?, clock.instant());
+        let mut left = self.count;
+        while left != Some(0) {
+            std::thread::sleep((since + interval).saturating_duration_since(clock.instant()));
+            let (now, at): (Counters, Instant) = (read(&home)?, clock.instant());
+            self.print(&report(Some(&before), &now, Some(at - since)))?;
+            (before, since) = (now, at);
+            left = left.map(|left| left - 1);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(&self, report: &Report) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            writeln!(out, "{}", serde_json::to_string(report)?)?;
+        } else {
+            write!(out, "{}", render(report))?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn read(home: &Path) -> Result<Counters> {
+    match control::ask(home, &Ask::Counters)? {
+        Answer::Counters(counters) => Ok(counters),
+        _ => bail!("the daemon gave no counters"),
+    }
+}
+
+fn difference(now: &[u64], before: Option<&Vec<u64>>) -> Vec<u64> {
+    let before = |index: usize| before.and_then(|b| b.get(index)).copied().unwrap_or(0);
+    now.iter().enumerate().map(|(index, now)| now.saturating_sub(before(index))).collect()
+}
+
+fn report(before: Option<&Counters>, now: &Counters, took: Option<Duration>) -> Report {
+    let mut total = Counts::new();
+    let mut filesets = Vec::new();
+    for (name, counts) in &now.filesets {
+        let earlier = before.and_then(|before| {
+            before.filesets.iter().find(|(other, _)| other == name).map(|(_, counts)| counts)
+        });
+        let counts: Counts =
+            OPERATIONS.iter().map(|(_, name)| *name).zip(difference(counts, earlier)).collect();
+        for (operation, count) in &counts {
+            *total.entry(operation).or_default() += count;
+        }
+        if !name.is_empty() {
+            filesets.push(FilesetReport { name: name.clone(), counts });
+        }
+    }
+    let latency = OPERATIONS
+        .iter()
+        .enumerate()
+        .filter_map(|(index, (_, name))| {
+            let earlier = before.and_then(|before| before.latencies.get(index));
+            let found = Percentiles::of(&difference(now.latencies.get(index)?, earlier));
+            (found.count > 0).then_some((*name, found))
+        })
+        .collect();
+    Report { seconds: took.map_or(0.0, |took| took.as_secs_f64()), filesets, total, latency }
+}
+
+fn render(report: &Report) -> String {
+    let mut heading = vec!["FILESET"];
+    heading.extend(OPERATIONS.iter().map(|(_, name)| *name));
+    let mut table = Table::new(&heading);
+    let row = |name: &str, counts: &Counts| {
+        let mut cells = vec![name.to_owned()];
+        for (operation, text) in OPERATIONS {
+            let count = counts.get(text).copied().unwrap_or(0);
+            let is_bytes = matches!(operation, Operation::BytesRead | Operation::BytesWritten);
+            cells.push(if is_bytes { bytes(count) } else { count.to_string() });
+        }
+        cells
+    };
+    for fileset in &report.filesets {
+        table.row(row(&fileset.name, &fileset.counts));
+    }
+    table.row(row("total", &report.total));
+    let span = if report.seconds > 0.0 {
+        format!("in {:.2} s", report.seconds)
+    } else {
+        "since the mount".to_owned()
+    };
+    let mut latency = Table::new(&["OPERATION", "COUNT", "P50 us", "P90 us", "P99 us", "MAX us"]);
+    for (name, found) in &report.latency {
+        let mut cells = vec![(*name).to_owned(), found.count.to_string()];
+        let values = [found.p50_us, found.p90_us, found.p99_us, found.max_us];
+        cells.extend(values.iter().map(|value| format!("{value:.1}")));
+        latency.row(cells);
+    }
+    format!("{span}\n{}\n{}\n", table.render(), latency.render())
+}

@@ -1,0 +1,122 @@
+//! `forebay status`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use forebay_fs::record::MountState;
+use forebay_fs::recovery::read_superblock;
+use forebay_store::Store as _;
+
+use crate::control::{self, Answer, Ask, MountStatus, Status as Found};
+use crate::home::Home;
+use crate::output::{Table, bytes};
+
+/// Show how a file system is doing: disks, filesets, commits, kernel features in use.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay status /srv/grid
+  forebay status /srv/grid --json | jq .filesets")]
+pub struct Status {
+    /// Home folder of the file system.
+    root: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub fn run(self) -> Result<ExitCode> {
+        let found = find(&Home::at(&self.root)?)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&found)?);
+        } else {
+            print(&found);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Asks the daemon, or looks into the unmounted file system.
+fn find(home: &Home) -> Result<Found> {
+    if home.try_lock()?.is_none() {
+        if let Answer::Status(found) = control::ask(home.root(), &Ask::Status)? {
+            return Ok(*found);
+        }
+        anyhow::bail!("the daemon gave no status");
+    }
+    let open = home.open()?;
+    let superblock = read_superblock(&*open.store)?;
+    let (filesets, disks) = forebay_fs::offline::status(&*open.store, &superblock, &open.disks)?;
+    Ok(Found {
+        root: home.root().to_owned(),
+        uuid: superblock.uuid.clone(),
+        mount: None,
+        clean: superblock.state == MountState::Clean,
+        disks,
+        filesets,
+        store_bytes: open.store.size_bytes()?,
+    })
+}
+
+fn print(found: &Found) {
+    println!("file system  {} ({})", found.root.display(), found.uuid);
+    match &found.mount {
+        Some(mount) => print_mount(mount),
+        None if found.clean => println!("mounted      no (clean)"),
+        None => println!("mounted      no (the last daemon died: the next mount recovers)"),
+    }
+    println!("store        {}", bytes(found.store_bytes));
+    let mut disks =
+        Table::new(&["DISK", "KIND", "SIZE", "AVAILABLE", "OBJECTS", "SPARE", "ERRORS"]);
+    for disk in &found.disks {
+        disks.row(vec![
+            disk.location.clone(),
+            disk.kind.clone(),
+            bytes(disk.total_bytes),
+            bytes(disk.available_bytes),
+            disk.objects_in_use.to_string(),
+            disk.spare_objects.to_string(),
+            disk.errors.to_string(),
+        ]);
+    }
+    print!("\n{}", disks.render());
+    for disk in &found.disks {
+        if let Some(error) = &disk.last_error {
+            println!("  {} failed last with: {error}", disk.location);
+        }
+        for advice in &disk.advice {
+            println!("  note on {}: {advice}", disk.location);
+        }
+    }
+    let mut filesets = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "FILES", "BYTES"]);
+    for fileset in &found.filesets {
+        filesets.row(super::fileset::cells(fileset));
+    }
+    print!("\n{}", filesets.render());
+}
+
+fn print_mount(mount: &MountStatus) {
+    println!("mounted      at {}, process {}", mount.mountpoint.display(), mount.pid);
+    let error =
+        mount.commit_error.as_ref().map_or(String::new(), |why| format!("; FAILING: {why}"));
+    println!(
+        "commit       {:.1} s old, {} records uncommitted{error}",
+        mount.commit_age_seconds, mount.uncommitted
+    );
+    let path = match &mount.passthrough_closed {
+        None => "passthrough".to_owned(),
+        Some(why) => format!("served only ({why})"),
+    };
+    println!("data path    {path}; requests over {} ({})", mount.transport, mount.protocol);
+    println!(
+        "memory       {} inodes cached, {}; {} objects open, {} of them spare",
+        mount.cached_inodes,
+        bytes(mount.cache_bytes as u64),
+        mount.open_objects,
+        mount.spare_objects
+    );
+    if !mount.reserve_held {
+        println!("reserve      given away: the disk of the home folder is full or nearly so");
+    }
+}

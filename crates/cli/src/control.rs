@@ -1,0 +1,198 @@
+//! The control socket of a daemon: one line of JSON asks, one line answers.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_fs::record::{Durability, Placement};
+use forebay_fs::{DiskStatus, FilesetStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::home::Home;
+
+/// What can be asked of a daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Ask {
+    /// How it is doing.
+    Status,
+    /// Counters since the mount.
+    Counters,
+    /// Make a fileset.
+    CreateFileset {
+        /// Name.
+        name: String,
+        /// Durability class.
+        durability: Durability,
+        /// Data path.
+        placement: Placement,
+        /// Mode of its directory.
+        mode: u16,
+    },
+    /// Change a fileset.
+    SetFileset {
+        /// Name.
+        name: String,
+        /// Durability class, if it is to change.
+        durability: Option<Durability>,
+        /// Data path, if it is to change.
+        placement: Option<Placement>,
+    },
+    /// Remove a fileset.
+    RemoveFileset {
+        /// Name.
+        name: String,
+    },
+    /// Commit everything and sync the disks.
+    Sync,
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// Refused or failed.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// To [`Ask::Status`].
+    Status(Box<Status>),
+    /// To [`Ask::Counters`].
+    Counters(Counters),
+}
+
+/// How a file system is doing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Home folder.
+    pub root: PathBuf,
+    /// Identity.
+    pub uuid: String,
+    /// What only a mounted one has.
+    pub mount: Option<MountStatus>,
+    /// Whether the last owner left in an orderly way (of an unmounted one).
+    pub clean: bool,
+    /// Disks.
+    pub disks: Vec<DiskStatus>,
+    /// Filesets.
+    pub filesets: Vec<FilesetStatus>,
+    /// Bytes that the store occupies.
+    pub store_bytes: u64,
+}
+
+/// How a mounted file system is doing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MountStatus {
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Seconds since the last commit that holds everything done before it.
+    pub commit_age_seconds: f64,
+    /// Records that are not committed.
+    pub uncommitted: usize,
+    /// Why the last commit failed, if it did.
+    pub commit_error: Option<String>,
+    /// Whether the kernel reads and writes objects itself.
+    pub passthrough: bool,
+    /// Why not, if it does not.
+    pub passthrough_closed: Option<String>,
+    /// How requests arrive.
+    pub transport: String,
+    /// FUSE protocol version of the kernel.
+    pub protocol: String,
+    /// Fresh objects in stock.
+    pub spare_objects: usize,
+    /// Objects that are open.
+    pub open_objects: usize,
+    /// Cached inodes.
+    pub cached_inodes: usize,
+    /// Memory reckoned for the inode cache.
+    pub cache_bytes: usize,
+    /// Whether space is kept aside for commits on a full disk.
+    pub reserve_held: bool,
+}
+
+/// Counters since the mount.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counters {
+    /// Counts per fileset; the entry without a name counts for the whole system.
+    pub filesets: Vec<(String, Vec<u64>)>,
+    /// Latency histograms per operation.
+    pub latencies: Vec<Vec<u64>>,
+}
+
+/// A path to the socket that is short enough for a socket address, whatever the folder is called.
+struct ShortPath {
+    _folder: std::fs::File,
+    path: PathBuf,
+}
+
+fn short_path(root: &Path) -> Result<ShortPath> {
+    let folder = std::fs::File::open(root).with_context(|| root.display().to_string())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{}", folder.as_raw_fd(), Home::CONTROL));
+    Ok(ShortPath { _folder: folder, path })
+}
+
+/// Asks the daemon of `root`.
+///
+/// # Errors
+/// If there is no daemon, or it refused: with its reason.
+pub fn ask(root: &Path, ask: &Ask) -> Result<Answer> {
+    let short = short_path(root)?;
+    let mut stream = UnixStream::connect(&short.path).with_context(|| {
+        format!(
+            "the daemon of {} does not answer; see {}/forebay.log",
+            root.display(),
+            root.display()
+        )
+    })?;
+    stream.set_read_timeout(Some(Duration::from_mins(2)))?;
+    stream.write_all(format!("{}\n", serde_json::to_string(ask)?).as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).context("the daemon did not answer in time")?;
+    match serde_json::from_str(&line).context("the daemon's answer makes no sense")? {
+        Answer::Refused { reason } => bail!("{reason}"),
+        answer => Ok(answer),
+    }
+}
+
+/// Listens on the control socket of `root`, which only its owner can use.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn listen(root: &Path) -> Result<UnixListener> {
+    let short = short_path(root)?;
+    let _ = std::fs::remove_file(&short.path);
+    let listener = UnixListener::bind(&short.path).context("cannot make the control socket")?;
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&short.path, only_owner)?;
+    Ok(listener)
+}
+
+/// Longest question in bytes.
+const ASK_MAX: u64 = 64 << 10;
+
+/// Serves one connection.
+///
+/// # Errors
+/// If the other side went away or sent nonsense.
+pub fn serve(stream: &UnixStream, answer: impl FnOnce(Ask) -> Answer) -> Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+    let mut line = String::new();
+    BufReader::new(std::io::Read::take(stream, ASK_MAX)).read_line(&mut line)?;
+    let reply = match serde_json::from_str(&line) {
+        Ok(ask) => answer(ask),
+        Err(error) => Answer::Refused { reason: format!("not understood: {error}") },
+    };
+    let mut stream = stream;
+    stream.write_all(format!("{}\n", serde_json::to_string(&reply)?).as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! The process behind a mount.
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::time::SystemClock;
+use forebay_fs::{Background, FileSystem};
+use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
+use forebay_fuse::{Adapter, DirectPath, Opening, Session};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::control::{self, Answer, Ask, Counters, MountStatus, Status};
+use crate::home::{Home, Lock};
+use crate::tuning::{Tuning, raise_file_limit};
+
+/// File descriptors that are needed for other things than objects.
+const OTHER_FILES: usize = 256;
+
+/// What the daemon is to do.
+pub struct Order {
+    /// Home folder.
+    pub home: Home,
+    /// Where to mount.
+    pub mountpoint: PathBuf,
+    /// Whether the kernel may read and write objects itself.
+    pub direct: bool,
+}
+
+/// A mounted file system that answers requests.
+struct Running {
+    home: Home,
+    mountpoint: PathBuf,
+    fs: Arc<FileSystem>,
+    session: Arc<Session>,
+    direct: DirectPath,
+    ended: AtomicBool,
+}
+
+/// Mounts, calls `ready` with a line for people if there is something to say, and serves until the file
+/// system is unmounted.
+///
+/// # Errors
+/// If it cannot be mounted, or could not be closed in order.
+pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Result<()> {
+    let mountpoint = check_mountpoint(order)?;
+    let mut open = order.home.open()?;
+    open.settings.direct &= order.direct;
+    let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
+    let room = file_limit.saturating_sub(OTHER_FILES + open.settings.spare_objects);
+    if open.settings.open_objects_max > room {
+        tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
+        open.settings.open_objects_max = room.max(16);
+    }
+    let (fs, lock) = open.into_file_system(&order.home)?;
+    match start(&order.home, mountpoint, &fs) {
+        Ok((running, background)) => serve(running, background, lock, ready),
+        Err(error) => {
+            // Nothing was changed: the file system stays clean.
+            fs.close()?;
+            Err(error)
+        }
+    }
+}
+
+fn check_mountpoint(order: &Order) -> Result<PathBuf> {
+    let shown = order.mountpoint.display();
+    let mountpoint =
+        order.mountpoint.canonicalize().with_context(|| format!("cannot mount at {shown}"))?;
+    if !mountpoint.is_dir() {
+        bail!("cannot mount at {shown}: it is no directory");
+    }
+    if mountpoint.starts_with(order.home.root()) || order.home.root().starts_with(&mountpoint) {
+        bail!(
+            "cannot mount at {shown}: it and the home folder {} lie within each other",
+            order.home.root().display()
+        );
+    }
+    if crate::mounts::all().iter().any(|mount| mount.mountpoint == mountpoint) {
+        bail!("cannot mount at {shown}: a Forebay file system is mounted there already");
+    }
+    Ok(mountpoint)
+}
+
+fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Running, Background)> {
+    let source = home.root().to_str().context("the home folder's path is no text")?;
+    let device = mount(source, &mountpoint, By::this_process()).map_err(anyhow::Error::msg)?;
+    let adapter = Adapter::new(Arc::clone(fs), Arc::new(SystemClock));
+    let begun = Opening::begin(device, adapter).context("the FUSE session did not begin");
+    let started = begun.and_then(|(opening, direct)| {
+        let background = fs.start_background()?;
+        match opening.start() {
+            Ok(session) => Ok((session, direct, background)),
+            Err(error) => {
+                background.stop();
+                Err(error.into())
+            }
+        }
+    });
+    match started {
+        Ok((session, direct, background)) => Ok((
+            Running {
+                home: home.clone(),
+                mountpoint,
+                fs: Arc::clone(fs),
+                session: Arc::new(session),
+                direct,
+                ended: AtomicBool::new(false),
+            },
+            background,
+        )),
+        Err(error) => {
+            let _ = unmount(&mountpoint, WhenBusy::Detach, By::this_process());
+            Err(error)
+        }
+    }
+}
+
+fn serve(
+    running: Running,
+    background: Background,
+    lock: Lock,
+    ready: impl FnOnce(Option<&str>) -> Result<()>,
+) -> Result<()> {
+    let running = Arc::new(running);
+    let mut tuning = Tuning::default();
+    let settings = running.fs.settings();
+    tuning.raise_read_ahead(&running.mountpoint, settings.read_ahead);
+    for disk in running.fs.disk_status() {
+        tuning.raise_read_ahead(Path::new(&disk.location), settings.disk_read_ahead);
+    }
+    std::fs::write(running.home.pid_path(), format!("{}\n", std::process::id()))?;
+    let listener = control::listen(running.home.root())?;
+    let for_control = Arc::clone(&running);
+    std::thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || for_control.answer_control(&listener))?;
+    let for_signals = Arc::clone(&running);
+    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || for_signals.obey_signals(signals))?;
+    tracing::info!(
+        home = %running.home.root().display(),
+        mountpoint = %running.mountpoint.display(),
+        epoch = running.fs.epoch().0,
+        direct = ?running.direct,
+        "mounted"
+    );
+    ready(running.loss().as_deref())?;
+    running.session.wait();
+    running.ended.store(true, Ordering::SeqCst);
+    background.stop();
+    let closed = running.fs.close();
+    drop(tuning);
+    for path in [running.home.pid_path(), running.home.root().join(Home::CONTROL)] {
+        let _ = std::fs::remove_file(path);
+    }
+    match &closed {
+        Ok(()) => tracing::info!("unmounted, everything is committed"),
+        Err(error) => tracing::error!(%error, "unmounted, but not everything could be committed"),
+    }
+    drop(lock);
+    Ok(closed?)
+}
+
+impl Running {
+    /// What this mount lacks, in a line for people.
+    fn loss(&self) -> Option<String> {
+        match &self.direct {
+            DirectPath::Open => None,
+            DirectPath::Closed(why) => Some(format!(
+                "every file takes the served path: the daemon moves its bytes, which costs speed ({why})"
+            )),
+        }
+    }
+
+    /// Unmounts at the first SIGTERM or SIGINT, also if the file system is in use: it ends then when
+    /// its last user is gone. A second signal commits and ends at once.
+    fn obey_signals(&self, mut signals: signal_hook::iterator::Signals) {
+        let mut seen = 0;
+        for signal in signals.forever() {
+            seen += 1;
+            tracing::info!(signal, "asked to end");
+            if seen > 1 {
+                let committed = self.fs.commit();
+                tracing::warn!(?committed, "ended with the file system in use");
+                std::process::exit(1);
+            }
+            let by = By::this_process();
+            if let Err(error) = unmount(&self.mountpoint, WhenBusy::Refuse, by) {
+                tracing::info!(%error, "in use: detached, ends when the last user is gone");
+                if let Err(error) = unmount(&self.mountpoint, WhenBusy::Detach, by) {
+                    tracing::error!(%error, "cannot unmount");
+                }
+            }
+        }
+    }
+
+    fn answer_control(&self, listener: &UnixListener) {
+        for stream in listener.incoming() {
+            if self.ended.load(Ordering::SeqCst) {
+                return;
+            }
+            let served = stream
+                .map_err(anyhow::Error::from)
+                .and_then(|stream| control::serve(&stream, |ask| self.answer(ask)));
+            if let Err(error) = served {
+                tracing::debug!(%error, "a command went away");
+            }
+        }
+    }
+
+    fn answer(&self, ask: Ask) -> Answer {
+        let done = match ask {
+            Ask::Status => return Answer::Status(Box::new(self.status())),
+            Ask::Counters => {
+                return Answer::Counters(Counters {
+                    filesets: self.fs.counters(),
+                    latencies: self.fs.latencies().iter().map(|latency| latency.read()).collect(),
+                });
+            }
+            Ask::CreateFileset { name, durability, placement, mode } => {
+                self.fs.create_fileset(&name, durability, placement, mode)
+            }
+            Ask::SetFileset { name, durability, placement } => {
+                self.fs.set_fileset(&name, durability, placement)
+            }
+            Ask::RemoveFileset { name } => self.fs.remove_fileset(&name),
+            Ask::Sync => self.fs.sync_all(),
+        };
+        self.session.tell_kernel();
+        match done {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Refused { reason: error.to_string() },
+        }
+    }
+
+    fn status(&self) -> Status {
+        let health = self.fs.commit_health();
+        let (cached_inodes, cache_bytes) = self.fs.cache_usage();
+        let closed = match &self.direct {
+            DirectPath::Open => None,
+            DirectPath::Closed(why) => Some(why.clone()),
+        };
+        Status {
+            root: self.home.root().to_owned(),
+            uuid: self.fs.uuid(),
+            mount: Some(MountStatus {
+                mountpoint: self.mountpoint.clone(),
+                pid: std::process::id(),
+                commit_age_seconds: health.age.as_secs_f64(),
+                uncommitted: health.pending,
+                commit_error: health.last_error,
+                passthrough: closed.is_none(),
+                passthrough_closed: closed,
+                transport: "/dev/fuse".to_owned(),
+                protocol: format!("7.{}", self.session.protocol_minor()),
+                spare_objects: self.fs.objects().spare_count(),
+                open_objects: self.fs.objects().open_count(),
+                cached_inodes,
+                cache_bytes,
+                reserve_held: self.fs.reserve_is_held(),
+            }),
+            clean: false,
+            disks: self.fs.disk_status(),
+            filesets: self.fs.fileset_status(),
+            store_bytes: self.fs.store_bytes(),
+        }
+    }
+}

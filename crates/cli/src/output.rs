@@ -1,0 +1,91 @@
+//! Tables and numbers for people.
+
+use std::fmt::Write as _;
+
+/// Rows of cells, printed in aligned columns.
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+/// A column's alignment: numbers to the right.
+fn looks_like_a_number(cell: &str) -> bool {
+    cell.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+}
+
+impl Table {
+    /// A table with this heading.
+    pub fn new(heading: &[&str]) -> Table {
+        Table { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as text.
+    pub fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max()
+        };
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let numeric: Vec<bool> = (0..columns)
+            .map(|column| {
+                let mut cells = self.rows.iter().skip(1).filter_map(|row| row.get(column));
+                self.rows.len() > 1 && cells.all(|cell| looks_like_a_number(cell))
+            })
+            .collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                let _ = if numeric[column] {
+                    write!(line, "{cell:>width$}  ")
+                } else {
+                    write!(line, "{cell:<width$}  ")
+                };
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Bytes with a binary unit and three digits that count.
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_keep_the_digits_that_count() {
+        for (value, text) in
+            [(0, "0 B"), (999, "999 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 40, "1.0 TiB")]
+        {
+            assert_eq!(bytes(value), text);
+        }
+    }
+
+    #[test]
+    fn numbers_stand_to_the_right_and_text_to_the_left() {
+        let mut table = Table::new(&["name", "files"]);
+        table.row(vec!["a".into(), "5".into()]);
+        table.row(vec!["long".into(), "12".into()]);
+        assert_eq!(table.render(), "name  files\na         5\nlong     12\n");
+    }
+}

@@ -1,0 +1,61 @@
+//! Kernel settings that a mount raises, as far as it may, and puts back when it ends.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use forebay_base::ByteSize;
+
+/// Raised settings: dropped, they are as they were.
+#[derive(Default)]
+pub struct Tuning {
+    raised: Vec<(PathBuf, String)>,
+}
+
+impl Tuning {
+    /// Raises the read-ahead of the device under `path` to at least `wanted`.
+    pub fn raise_read_ahead(&mut self, path: &Path, wanted: ByteSize) {
+        let Ok(metadata) = std::fs::metadata(path) else { return };
+        let device = metadata.dev();
+        let knob =
+            format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(device), libc::minor(device));
+        self.raise(Path::new(&knob), wanted.0 / 1024);
+    }
+
+    fn raise(&mut self, knob: &Path, wanted: u64) {
+        let Ok(text) = std::fs::read_to_string(knob) else { return };
+        let before = text.trim().to_owned();
+        if before.parse::<u64>().is_ok_and(|now| now >= wanted) {
+            return;
+        }
+        match std::fs::write(knob, wanted.to_string()) {
+            Ok(()) => {
+                tracing::info!(knob = %knob.display(), before, wanted, "read-ahead raised");
+                self.raised.push((knob.to_owned(), before));
+            }
+            Err(error) => {
+                tracing::info!(knob = %knob.display(), %error, "read-ahead stays as it is");
+            }
+        }
+    }
+}
+
+impl Drop for Tuning {
+    fn drop(&mut self) {
+        for (knob, before) in self.raised.drain(..).rev() {
+            // The knob of an unmounted file system is gone with it.
+            let _ = std::fs::write(knob, before);
+        }
+    }
+}
+
+/// Lets this process open as many files as it may.
+///
+/// Returns the limit.
+pub fn raise_file_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let now =
+        if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    now.unwrap_or(u64::MAX)
+}
