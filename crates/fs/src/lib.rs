@@ -20,12 +20,14 @@ mod directory;
 pub mod error;
 mod fileset;
 mod filesystem;
+pub mod fsck;
 mod idle;
 mod inode;
 pub mod key;
 pub mod mkfs;
 pub mod number;
 pub mod object;
+pub mod offline;
 mod ops;
 pub mod record;
 pub mod recovery;
@@ -40,7 +42,7 @@ pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
 pub use fileset::Fileset;
-pub use filesystem::{Caller, FileSystem, Parts};
+pub use filesystem::{Caller, FileSystem, Parts, Stale};
 pub use object::DirectAccess;
 pub use ops::{
     Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,

@@ -1,0 +1,226 @@
+//! Objects: that every file has its own, of its size, and that the disks hold no others.
+//!
+//! After a crash the next mount reconciles sizes, forgets objects that were never synced, and removes
+//! those that no record refers to. All that is noted, and left to it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use forebay_base::{DiskId, Epoch, Ino, ObjectId};
+use forebay_disk::Disk;
+
+use super::NamedDisk;
+use super::image::{Claim, Image, NUMBER_MAX};
+use super::plan::{Edit, Fix, Ledger, Tier};
+use super::report::Damage;
+use crate::error::Result;
+use crate::key;
+use crate::record::{DiskUsage, MountState, ObjectRef, encode};
+
+/// The disks in the order of the superblock; `None` for those that were not given.
+pub(super) fn in_order<'a>(
+    superblock: &crate::record::Superblock,
+    disks: &'a [NamedDisk],
+) -> Vec<Option<&'a Arc<dyn Disk>>> {
+    let given: HashMap<&str, &Arc<dyn Disk>> =
+        disks.iter().map(|(uuid, disk)| (uuid.as_str(), disk)).collect();
+    superblock.disks.iter().map(|record| given.get(record.uuid.as_str()).copied()).collect()
+}
+
+/// What the disks hold, against what the inodes claim.
+struct Contents<'a> {
+    disks: Vec<Option<&'a Arc<dyn Disk>>>,
+    /// Objects of each disk, sorted.
+    listed: Vec<Vec<ObjectId>>,
+    /// Records of this epoch or before are reconciled by the next mount.
+    suspect: Epoch,
+    mounted: bool,
+    object_limit: u64,
+}
+
+/// Checks all objects.
+pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger) -> Result<()> {
+    let superblock = &image.superblock;
+    let mounted = superblock.state == MountState::Mounted;
+    let mut contents = Contents {
+        disks: in_order(superblock, disks),
+        listed: Vec::new(),
+        suspect: if mounted { superblock.epoch } else { superblock.crashed_epoch },
+        mounted,
+        object_limit: superblock.object_limit,
+    };
+    for disk in &contents.disks {
+        let mut ids = Vec::new();
+        if let Some(disk) = disk {
+            disk.list(&mut |id| {
+                ids.push(id);
+                true
+            })?;
+        }
+        ids.sort_unstable();
+        ledger.report.counts.objects += ids.len() as u64;
+        contents.listed.push(ids);
+    }
+    image.claims.sort_unstable_by_key(|claim| (claim.at, claim.ino));
+    for claims in image.claims.chunk_by(|a, b| a.at == b.at) {
+        contents.check_claims(claims, image, ledger)?;
+    }
+    contents.check_unclaimed(image, ledger)?;
+    contents.check_usage(image, ledger);
+    Ok(())
+}
+
+impl Contents<'_> {
+    fn holds(&self, at: ObjectRef) -> bool {
+        let listed = self.listed.get(usize::from(at.disk.0));
+        listed.is_some_and(|ids| ids.binary_search(&at.id).is_ok())
+    }
+
+    fn size(&self, at: ObjectRef) -> Result<Option<u64>> {
+        let disk = self.disks.get(usize::from(at.disk.0)).copied().flatten();
+        match disk {
+            Some(disk) if self.holds(at) => Ok(disk.attributes(at.id)?.map(|found| found.size)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks the claims on one object: there should be one.
+    fn check_claims(&self, claims: &[Claim], image: &Image, ledger: &mut Ledger) -> Result<()> {
+        let at = claims[0].at;
+        if matches!(self.disks.get(usize::from(at.disk.0)), Some(None)) {
+            return Ok(());
+        }
+        let size = self.size(at)?;
+        let fits = |claim: &&Claim| (size == Some(claim.size), Reverse(claim.ino));
+        let Some(owner) = claims.iter().max_by_key(fits) else { return Ok(()) };
+        for claim in claims.iter().filter(|claim| claim.ino != owner.ino) {
+            ledger.lossy = true;
+            let text =
+                format!("inode {} claims object {} of inode {}", claim.ino, at.id, owner.ino);
+            let fix = Fix::Inode(claim.ino, Edit::NoObject);
+            ledger.found_with(Damage::ObjectShared, text, Tier::Contents, fix);
+        }
+        match size {
+            Some(size) if size == owner.size => {}
+            Some(size) => self.other_size(owner, size, ledger),
+            None => self.missing(owner, image, ledger),
+        }
+        Ok(())
+    }
+
+    fn other_size(&self, claim: &Claim, size: u64, ledger: &mut Ledger) {
+        let Claim { at, ino, .. } = claim;
+        let text =
+            format!("inode {ino}: its size is {}, that of its object {} {size}", claim.size, at.id);
+        if claim.epoch <= self.suspect {
+            ledger.report.note(format!("{text}; it is taken from there when the inode is loaded"));
+            return;
+        }
+        let fix = Fix::Inode(*ino, Edit::Size(size));
+        ledger.found_with(Damage::ObjectSize, text, Tier::Contents, fix);
+    }
+
+    fn missing(&self, claim: &Claim, image: &Image, ledger: &mut Ledger) {
+        let Claim { at, ino, .. } = *claim;
+        let text = format!("inode {ino}: object {} on disk {} does not exist", at.id, at.disk);
+        if let Some(found) = self.elsewhere(at, image) {
+            let text = format!("{text}, but on disk {}", found.disk);
+            let fix = Fix::Inode(ino, Edit::Object(found));
+            ledger.found_with(Damage::ObjectMissing, text, Tier::Contents, fix);
+            return;
+        }
+        let can_be = usize::from(at.disk.0) < self.disks.len() && at.id.0 < NUMBER_MAX;
+        if can_be && claim.epoch <= self.suspect {
+            ledger.report.note(format!("{text}: it was not synced before a crash"));
+            return;
+        }
+        ledger.lossy = true;
+        let fix = Fix::Inode(ino, Edit::NoObject);
+        ledger.found_with(Damage::ObjectMissing, text, Tier::Contents, fix);
+    }
+
+    /// The object of that number that nobody claims on another disk: numbers are used only once.
+    fn elsewhere(&self, at: ObjectRef, image: &Image) -> Option<ObjectRef> {
+        let all = (0..self.disks.len()).filter_map(|disk| u16::try_from(disk).ok());
+        all.map(|disk| ObjectRef { disk: DiskId(disk), id: at.id })
+            .find(|other| self.holds(*other) && !is_claimed(image, *other))
+    }
+
+    /// Compares the usage records of the disks with the claims.
+    fn check_usage(&self, image: &Image, ledger: &mut Ledger) {
+        let mut counted: BTreeMap<DiskId, u64> = BTreeMap::new();
+        for claim in &image.claims {
+            *counted.entry(claim.at.disk).or_default() += 1;
+        }
+        for disk in (0..self.disks.len()).filter_map(|disk| u16::try_from(disk).ok()).map(DiskId) {
+            let objects = counted.get(&disk).copied().unwrap_or(0);
+            let stored = image.disk_usage.get(&disk).copied().unwrap_or(Some(0));
+            if stored == Some(objects) {
+                continue;
+            }
+            let text = match stored {
+                Some(stored) => {
+                    format!("the usage of disk {disk} is {stored} objects, counted are {objects}")
+                }
+                None => format!("the usage of disk {disk} cannot be read"),
+            };
+            let value = Some(encode(&DiskUsage { objects }));
+            let fix = Fix::Set(key::disk_usage(disk), value);
+            ledger.found_with(Damage::DiskUsage, text, Tier::Counts, fix);
+        }
+        for disk in image.disk_usage.keys().filter(|disk| usize::from(disk.0) >= self.disks.len()) {
+            let text = format!("a usage of disk {disk}, which does not exist");
+            let fix = Fix::Set(key::disk_usage(*disk), None);
+            ledger.found_with(Damage::DiskUsage, text, Tier::Counts, fix);
+        }
+    }
+
+    fn check_unclaimed(&self, image: &Image, ledger: &mut Ledger) -> Result<()> {
+        let foreign: HashMap<ObjectRef, Ino> =
+            image.foreign.iter().map(|(ino, at)| (*at, *ino)).collect();
+        for (disk, ids) in self.listed.iter().enumerate() {
+            let disk = DiskId(u16::try_from(disk).unwrap_or(u16::MAX));
+            for id in ids {
+                let at = ObjectRef { disk, id: *id };
+                if is_claimed(image, at) {
+                    continue;
+                }
+                match foreign.get(&at).and_then(|ino| image.nodes.get(ino)) {
+                    // An inode that may turn out to be a file.
+                    Some(node) if node.doubted => {}
+                    Some(_) => self.rescue(at, ledger)?,
+                    None => self.unclaimed(at, ledger)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unclaimed(&self, at: ObjectRef, ledger: &mut Ledger) -> Result<()> {
+        let text = format!("no file claims object {} on disk {}", at.id, at.disk);
+        if self.mounted && at.id.0 < self.object_limit {
+            ledger.report.note(format!("{text}: the next mount removes it"));
+        } else {
+            ledger.found_with(Damage::ObjectUnclaimed, text, Tier::Contents, Fix::Remove(at));
+        }
+        if ledger.lossy {
+            self.rescue(at, ledger)?;
+        }
+        Ok(())
+    }
+
+    /// Has an object kept as a file, if it holds anything.
+    fn rescue(&self, at: ObjectRef, ledger: &mut Ledger) -> Result<()> {
+        if let Some(size) = self.size(at)?.filter(|size| *size > 0)
+            && at.id.0 < NUMBER_MAX
+        {
+            ledger.fix(Tier::Rescue, Fix::Rescue { at, size });
+        }
+        Ok(())
+    }
+}
+
+fn is_claimed(image: &Image, at: ObjectRef) -> bool {
+    image.claims.binary_search_by_key(&at, |claim| claim.at).is_ok()
+}

@@ -1,0 +1,186 @@
+//! What a pass keeps in memory of the file system: compact, and without names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_base::hash::HashKey;
+use forebay_base::{DiskId, Epoch, FilesetId, Ino, Timestamp};
+use rustc_hash::FxHashMap;
+
+use crate::inode::MODE_BITS;
+use crate::record::{FilesetRecord, InodeRecord, Kind, ObjectRef, Superblock, Usage};
+
+/// Inode and object numbers stay below this: no file system ever hands out so many.
+pub(super) const NUMBER_MAX: u64 = 1 << 61;
+/// Limits of numbers stay below this, so that each mount can move them ahead.
+pub(super) const LIMIT_MAX: u64 = 1 << 62;
+
+/// Longest target of a symlink in bytes.
+const TARGET_MAX: usize = 4095;
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub parent: Ino,
+    pub cookie: u64,
+}
+
+/// What is kept of an inode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub kind: Kind,
+    pub has_object: bool,
+    pub has_target: bool,
+    /// An entry names it as something else.
+    pub doubted: bool,
+    pub nlink: u32,
+    pub fileset: FilesetId,
+    pub size: u64,
+    /// Parent as its record says.
+    pub parent: Ino,
+    pub xattrs: u32,
+    pub xattrs_found: u32,
+    /// Entries that name it.
+    pub names: u32,
+    /// The first of them; for a directory the one that counts.
+    pub name: Place,
+}
+
+impl Node {
+    pub fn of(record: &InodeRecord) -> Node {
+        Node {
+            kind: record.kind,
+            has_object: record.object.is_some(),
+            has_target: !record.target.is_empty(),
+            doubted: false,
+            nlink: record.nlink,
+            fileset: record.fileset,
+            size: record.size,
+            parent: record.parent,
+            xattrs: record.xattrs,
+            xattrs_found: 0,
+            names: 0,
+            name: Place::default(),
+        }
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    /// The kind to believe in where an entry says `named`: the one that other fields speak for.
+    pub fn believed_kind(&self, named: Kind) -> Kind {
+        let speaks_for = |kind: Kind| match kind {
+            Kind::File => self.has_object,
+            Kind::Directory => self.parent.0 != 0,
+            Kind::Symlink => self.has_target,
+            Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => false,
+        };
+        let needs_proof = matches!(self.kind, Kind::Directory | Kind::Symlink);
+        let named_wins = speaks_for(named) || (needs_proof && !speaks_for(self.kind));
+        if named_wins { named } else { self.kind }
+    }
+}
+
+/// What is counted of a directory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Directory {
+    pub entries: u64,
+    pub subdirectories: u32,
+}
+
+/// A file's claim on an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    pub at: ObjectRef,
+    pub ino: Ino,
+    pub size: u64,
+    pub epoch: Epoch,
+}
+
+/// All of it.
+pub(super) struct Image {
+    pub superblock: Superblock,
+    pub hash_key: HashKey,
+    pub filesets: BTreeMap<FilesetId, FilesetRecord>,
+    /// Filesets that exist although their record is gone.
+    pub lost_filesets: BTreeSet<FilesetId>,
+    /// Usage records; `None` for those that cannot be read.
+    pub usage: BTreeMap<FilesetId, Option<Usage>>,
+    /// Objects in use on each disk, as the records have it; `None` for those that cannot be read.
+    pub disk_usage: BTreeMap<DiskId, Option<u64>>,
+    pub nodes: FxHashMap<Ino, Node>,
+    pub directories: FxHashMap<Ino, Directory>,
+    /// Directories in which entries lie although they have no inode.
+    pub missing: BTreeSet<Ino>,
+    /// Names of inodes beyond the first.
+    pub more_names: Vec<(Ino, Place)>,
+    /// Directories at the top level, by name.
+    pub top: BTreeMap<Vec<u8>, (Ino, Place)>,
+    /// Directories, each after its parent.
+    pub order: Vec<Ino>,
+    pub claims: Vec<Claim>,
+    /// Objects that inodes of another kind than file refer to.
+    pub foreign: Vec<(Ino, ObjectRef)>,
+}
+
+impl Image {
+    pub fn new(superblock: Superblock) -> Image {
+        Image {
+            hash_key: HashKey(superblock.hash_key),
+            superblock,
+            filesets: BTreeMap::new(),
+            lost_filesets: BTreeSet::new(),
+            usage: BTreeMap::new(),
+            disk_usage: BTreeMap::new(),
+            nodes: FxHashMap::default(),
+            directories: FxHashMap::default(),
+            missing: BTreeSet::new(),
+            more_names: Vec::new(),
+            top: BTreeMap::new(),
+            order: Vec::new(),
+            claims: Vec::new(),
+            foreign: Vec::new(),
+        }
+    }
+
+    /// The fileset whose top directory this is, as the records have it.
+    pub fn fileset_rooted_at(&self, ino: Ino) -> Option<FilesetId> {
+        self.filesets.iter().find(|(_, record)| record.root == ino).map(|(id, _)| *id)
+    }
+
+    /// The directory with that inode number, if it is one.
+    pub fn directory(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino).filter(|node| node.is_directory())
+    }
+}
+
+/// Makes the fields of a record go together: what its kind does not have is cleared.
+pub(super) fn make_normal(record: &mut InodeRecord, epoch: Epoch) {
+    if record.kind != Kind::Directory {
+        record.parent = Ino(0);
+    }
+    if record.kind != Kind::File {
+        record.object = None;
+    }
+    if record.kind != Kind::Symlink {
+        record.target.clear();
+    }
+    match record.kind {
+        Kind::File if record.object.is_none() => record.size = 0,
+        Kind::File | Kind::Directory => {}
+        Kind::Symlink => record.size = record.target.len() as u64,
+        Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => record.size = 0,
+    }
+    record.mode &= MODE_BITS;
+    record.epoch = record.epoch.min(epoch);
+    for time in
+        [&mut record.accessed, &mut record.modified, &mut record.changed, &mut record.created]
+    {
+        *time = Timestamp::new(time.seconds, time.nanoseconds);
+    }
+}
+
+/// Whether a symlink's target can be one.
+pub(super) fn is_target(target: &[u8]) -> bool {
+    !target.is_empty() && target.len() <= TARGET_MAX && !target.contains(&0)
+}

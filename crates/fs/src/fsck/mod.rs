@@ -1,0 +1,110 @@
+//! The offline checker: proves that what the store and the disks hold is a file system, and repairs
+//! what is not.
+//!
+//! A pass reads everything once: filesets and inodes, then entries, attributes and objects, keeping
+//! about 200 bytes of memory per inode and no names. What it finds becomes findings (damage) or notes
+//! (what the next mount puts right after a crash), and a plan of fixes ([`plan`]). Repair applies the
+//! fixes of the lowest tier in batches that require the term, and looks again, until a pass finds
+//! nothing. An interrupted repair is taken up by the next one.
+//!
+//! Repair loses no contents that can be kept: inodes without a name get one in `/lost+found` (`#ino`),
+//! and where an inode record was lost, the objects that no file claims become files there
+//! (`#object-number`), for root only. What is never repaired: a file system whose term is not its
+//! superblock's epoch (an owner is at work, or the store is a mixture), an unreadable superblock, or
+//! one of whose disks is missing.
+//!
+//! Not checked: the bytes of files, for which there are no checksums, and fields of inodes that may
+//! hold anything (owner, times).
+//!
+//! Reading order: [`report`], `plan`, `scan` (reading), `tree`, `filesets`, `contents` (judging),
+//! `repair`, `lost_found`.
+
+mod contents;
+mod entries;
+mod filesets;
+mod image;
+mod lost_found;
+mod plan;
+mod repair;
+pub mod report;
+mod scan;
+mod tree;
+
+use std::sync::Arc;
+
+use forebay_disk::Disk;
+use forebay_store::Store;
+
+use self::plan::Ledger;
+pub use self::report::{Counts, Damage, Finding, Outcome, Report};
+use crate::error::Result;
+
+/// Steps of repair before it is given up. A tier seldom takes more than one or two.
+const STEPS_MAX: u32 = 64;
+
+/// Whether damage is repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Nothing is changed.
+    Never,
+    /// What is found is repaired.
+    Found,
+}
+
+/// How to check.
+pub struct Options<'a> {
+    /// Whether damage is repaired.
+    pub repair: Repair,
+    /// Called with what is being done, for people.
+    pub progress: &'a mut dyn FnMut(&str),
+}
+
+/// A disk that belongs to the check, with its identity.
+pub type NamedDisk = (String, Arc<dyn Disk>);
+
+/// Checks a file system that nobody has mounted, and repairs it if asked to. `disks` are all its
+/// disks with their identities, in any order.
+///
+/// # Errors
+/// What the store or a disk says; [`FsError::Fenced`](crate::FsError::Fenced) if an owner came in
+/// between. Damage is no error.
+pub fn check(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -> Result<Report> {
+    let mut pass = run_pass(store, disks, options.progress)?;
+    let mut report = std::mem::take(&mut pass.report);
+    report.passes = 1;
+    report.left_total = report.findings_total;
+    if options.repair == Repair::Never || report.findings_total == 0 {
+        return Ok(report);
+    }
+    for _ in 0..STEPS_MAX {
+        let fixes = pass.take_fixes();
+        if fixes.is_empty() {
+            break;
+        }
+        (options.progress)(&format!("repairing: {} changes", fixes.len()));
+        repair::apply(store, disks, fixes)?;
+        pass = run_pass(store, disks, options.progress)?;
+        report.follow(&pass.report);
+        report.mark_repaired(&pass.report);
+    }
+    Ok(report)
+}
+
+fn run_pass(
+    store: &dyn Store,
+    disks: &[NamedDisk],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Ledger> {
+    let mut ledger = Ledger::default();
+    let Some(superblock) = scan::superblock(store, disks, &mut ledger)? else {
+        return Ok(ledger);
+    };
+    let mut image = scan::records(store, superblock, &mut ledger, progress)?;
+    progress("checking the tree");
+    tree::check(&mut image, &mut ledger);
+    filesets::check(&image, &mut ledger);
+    progress("checking objects");
+    contents::check(&mut image, disks, &mut ledger)?;
+    filesets::check_usage(&image, &mut ledger);
+    Ok(ledger)
+}

@@ -1,0 +1,124 @@
+//! Fixes: what repair will do, as data. A pass plans; the repair applies.
+//!
+//! Fixes come in tiers. Only the fixes of the lowest tier that a pass planned are applied, then a new
+//! pass looks at what has become of the file system: so each tier may rely on the ones before it, and
+//! every fix is small. An interrupted repair leaves a file system that the next check repairs.
+
+use forebay_base::{Epoch, FilesetId, Ino};
+
+use crate::record::{Kind, ObjectRef, Superblock};
+
+use super::report::{Damage, Report};
+
+/// Fixes that one pass plans; what is beyond waits for the next pass.
+const FIXES_MAX: usize = 1 << 20;
+
+/// Order of repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tier {
+    /// Limits and epochs of the superblock.
+    Superblock,
+    /// Objects whose file is about to be lost get a name.
+    Rescue,
+    /// Records that cannot be read go.
+    Records,
+    /// Entries: names, places, targets, kinds.
+    Entries,
+    /// The tree of directories, filesets, and inodes without a name.
+    Tree,
+    /// Fields of inodes, and their objects.
+    Contents,
+    /// Everything that is counted.
+    Counts,
+}
+
+/// A change of one inode's record.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Edit {
+    Kind(Kind),
+    Parent(Ino),
+    Fileset(FilesetId),
+    Links(u32),
+    Size(u64),
+    Xattrs(u32),
+    /// The object is on another disk.
+    Object(ObjectRef),
+    /// The file is empty and has no object.
+    NoObject,
+    /// The group's permissions go.
+    NoGroupAccess,
+    /// Fields that do not go with the kind are cleared; epochs are at most this one.
+    Normal(Epoch),
+}
+
+/// One fix.
+#[derive(Debug)]
+pub(super) enum Fix {
+    /// Writes the superblock.
+    Superblock(Superblock),
+    /// Sets or deletes one key.
+    Set(Vec<u8>, Option<Vec<u8>>),
+    /// Changes an inode's record.
+    Inode(Ino, Edit),
+    /// Moves an entry to where its name is looked for.
+    Place { parent: Ino, cookie: u64 },
+    /// Corrects the kind in an entry.
+    EntryKind { parent: Ino, cookie: u64, kind: Kind },
+    /// Makes a directory inode.
+    Directory { ino: Ino, parent: Ino, fileset: FilesetId },
+    /// Adds an entry of a directory to the root directory.
+    Top { ino: Ino, name: String },
+    /// Names an inode in the lost+found directory.
+    Attach(Ino),
+    /// Makes a file of an object that no file claims.
+    Rescue { at: ObjectRef, size: u64 },
+    /// Removes an object.
+    Remove(ObjectRef),
+}
+
+/// What a pass found, and the fixes of the lowest tier.
+#[derive(Default)]
+pub(super) struct Ledger {
+    pub report: Report,
+    tier: Option<Tier>,
+    fixes: Vec<Fix>,
+    /// Nothing may be changed.
+    refused: bool,
+    /// A file loses its object, or an object its file: objects without a file may be all that is left.
+    pub lossy: bool,
+}
+
+impl Ledger {
+    /// Notes a damage.
+    pub fn found(&mut self, damage: Damage, detail: String) {
+        self.report.found(damage, detail);
+    }
+
+    /// Notes a damage with its fix.
+    pub fn found_with(&mut self, damage: Damage, detail: String, tier: Tier, fix: Fix) {
+        self.found(damage, detail);
+        self.fix(tier, fix);
+    }
+
+    /// Notes a damage that forbids any repair.
+    pub fn refuse(&mut self, damage: Damage, detail: String) {
+        self.found(damage, detail);
+        self.refused = true;
+    }
+
+    /// Plans a fix.
+    pub fn fix(&mut self, tier: Tier, fix: Fix) {
+        if self.tier.is_none_or(|lowest| tier < lowest) {
+            self.tier = Some(tier);
+            self.fixes.clear();
+        }
+        if self.tier == Some(tier) && self.fixes.len() < FIXES_MAX {
+            self.fixes.push(fix);
+        }
+    }
+
+    /// The fixes to apply now.
+    pub fn take_fixes(&mut self) -> Vec<Fix> {
+        if self.refused { Vec::new() } else { std::mem::take(&mut self.fixes) }
+    }
+}

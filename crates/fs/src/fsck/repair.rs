@@ -1,0 +1,191 @@
+//! Applying fixes: in batches that require the term, each fix whole within one batch.
+
+use std::collections::BTreeMap;
+
+use forebay_base::Ino;
+use forebay_base::hash::HashKey;
+use forebay_store::{Batch, Store};
+
+use super::NamedDisk;
+use super::contents::in_order;
+use super::image::make_normal;
+use super::lost_found::LostFound;
+use super::plan::{Edit, Fix};
+use crate::directory::Bucket;
+use crate::error::{FsError, Result};
+use crate::key::{self, Key};
+use crate::ops::fileset_root;
+use crate::record::{EntryRecord, InodeRecord, Kind, ObjectRef, Superblock, decode, encode};
+use crate::recovery::read_superblock;
+
+/// Changes that are committed together.
+const BATCH_MAX: usize = 1000;
+
+/// Changes that are not committed yet, over the store.
+pub(super) struct Patch<'a> {
+    store: &'a dyn Store,
+    pub superblock: Superblock,
+    pub hash_key: HashKey,
+    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl Patch<'_> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.changes.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => Ok(self.store.get(key)?),
+        }
+    }
+
+    pub fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.changes.insert(key, value);
+    }
+
+    /// The record of an inode, if it can be read.
+    pub fn inode(&self, ino: Ino) -> Result<Option<InodeRecord>> {
+        Ok(self.get(&key::inode(ino))?.and_then(|bytes| decode("inode", &bytes).ok()))
+    }
+
+    /// Entries of the bucket of `name` with their cookies. Those that cannot be read are `None`.
+    fn bucket(&self, parent: Ino, name: &[u8]) -> Result<BTreeMap<u64, Option<EntryRecord>>> {
+        let bucket = Bucket::of(&self.hash_key, name);
+        let (from, to) = key::entries(parent, bucket.first(), bucket.last());
+        let mut rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = self
+            .store
+            .scan(&from, &to, 1024)?
+            .into_iter()
+            .map(|(key, value)| (key, Some(value)))
+            .collect();
+        rows.extend(self.changes.range(from..to).map(|(key, value)| (key.clone(), value.clone())));
+        let entry = |(key, value): (Vec<u8>, Option<Vec<u8>>)| {
+            let Some(Key::Entry(_, cookie)) = key::parse(&key) else { return None };
+            Some((cookie, decode("entry", &value?).ok()))
+        };
+        Ok(rows.into_iter().filter_map(entry).collect())
+    }
+
+    /// The entry of `name`, if there is one.
+    pub fn find(&self, parent: Ino, name: &[u8]) -> Result<Option<EntryRecord>> {
+        let entries = self.bucket(parent, name)?.into_values().flatten();
+        Ok(entries.into_iter().find(|entry| entry.name == name))
+    }
+
+    /// Adds an entry where its name is looked for. `false` if the name is taken, or there is no room.
+    pub fn add_entry(&mut self, parent: Ino, entry: &EntryRecord) -> Result<bool> {
+        let taken = self.bucket(parent, &entry.name)?;
+        let bucket = Bucket::of(&self.hash_key, &entry.name);
+        if taken.values().flatten().any(|other| other.name == entry.name) {
+            return Ok(false);
+        }
+        let free = (bucket.first()..=bucket.last()).find(|cookie| !taken.contains_key(cookie));
+        let Some(cookie) = free else { return Ok(false) };
+        self.set(key::entry(parent, cookie), Some(encode(entry)));
+        Ok(true)
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let term = self.superblock.epoch.0.to_be_bytes().to_vec();
+        let changes = std::mem::take(&mut self.changes);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let batch = Batch { requires: vec![(key::TERM.to_vec(), Some(term))], changes };
+        Ok(self.store.commit(&batch)?)
+    }
+
+    fn edit(&mut self, ino: Ino, edit: Edit) -> Result<()> {
+        let Some(mut record) = self.inode(ino)? else { return Ok(()) };
+        match edit {
+            Edit::Kind(kind) => record.kind = kind,
+            Edit::Parent(parent) => record.parent = parent,
+            Edit::Fileset(fileset) => record.fileset = fileset,
+            Edit::Links(links) => record.nlink = links,
+            Edit::Size(size) => record.size = size,
+            Edit::Xattrs(count) => record.xattrs = count,
+            Edit::Object(at) => record.object = Some(at),
+            Edit::NoObject => {
+                record.object = None;
+                record.size = 0;
+            }
+            Edit::NoGroupAccess => record.mode &= !0o070,
+            Edit::Normal(epoch) => make_normal(&mut record, epoch),
+        }
+        self.set(key::inode(ino), Some(encode(&record)));
+        Ok(())
+    }
+
+    /// Moves an entry to where its name is looked for. If the name is there already, it goes.
+    fn place(&mut self, parent: Ino, cookie: u64) -> Result<()> {
+        let from = key::entry(parent, cookie);
+        let Some(bytes) = self.get(&from)? else { return Ok(()) };
+        self.set(from, None);
+        if let Ok(entry) = decode::<EntryRecord>("entry", &bytes) {
+            self.add_entry(parent, &entry)?;
+        }
+        Ok(())
+    }
+
+    fn entry_kind(&mut self, parent: Ino, cookie: u64, kind: Kind) -> Result<()> {
+        let at = key::entry(parent, cookie);
+        let Some(bytes) = self.get(&at)? else { return Ok(()) };
+        if let Ok(entry) = decode::<EntryRecord>("entry", &bytes) {
+            self.set(at, Some(encode(&EntryRecord { kind, ..entry })));
+        }
+        Ok(())
+    }
+}
+
+/// Applies fixes in order.
+///
+/// # Errors
+/// [`FsError::Fenced`] if another owner came in; what the store or a disk says.
+pub(super) fn apply(store: &dyn Store, disks: &[NamedDisk], fixes: Vec<Fix>) -> Result<()> {
+    let superblock = read_superblock(store)?;
+    let disks = in_order(&superblock, disks);
+    let hash_key = HashKey(superblock.hash_key);
+    let mut patch = Patch { store, superblock, hash_key, changes: BTreeMap::new() };
+    let mut lost_found = LostFound::default();
+    let mut removals: Vec<ObjectRef> = Vec::new();
+    for fix in fixes {
+        match fix {
+            Fix::Superblock(superblock) => {
+                patch.set(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)));
+                patch.superblock = superblock;
+            }
+            Fix::Set(key, value) => patch.set(key, value),
+            Fix::Inode(ino, edit) => patch.edit(ino, edit)?,
+            Fix::Place { parent, cookie } => patch.place(parent, cookie)?,
+            Fix::EntryKind { parent, cookie, kind } => patch.entry_kind(parent, cookie, kind)?,
+            Fix::Directory { ino, parent, fileset } => {
+                let time = lost_found.time(&patch)?;
+                let mode = if ino == Ino::ROOT { 0o755 } else { 0o700 };
+                let mut state = fileset_root(fileset, mode, time);
+                state.parent = parent;
+                let record = state.record(patch.superblock.epoch);
+                patch.set(key::inode(ino), Some(encode(&record)));
+            }
+            Fix::Top { ino, name } => {
+                let entry = EntryRecord { ino, kind: Kind::Directory, name: name.into_bytes() };
+                patch.add_entry(Ino::ROOT, &entry)?;
+            }
+            Fix::Attach(ino) => lost_found.attach(&mut patch, ino)?,
+            Fix::Rescue { at, size } => lost_found.rescue(&mut patch, at, size)?,
+            Fix::Remove(at) => removals.push(at),
+        }
+        if patch.changes.len() >= BATCH_MAX {
+            patch.commit()?;
+        }
+    }
+    patch.commit()?;
+    // An owner that came in meanwhile must not lose objects to this repair.
+    let term = patch.superblock.epoch.0.to_be_bytes();
+    if store.get(key::TERM)?.as_deref() != Some(&term) {
+        return Err(FsError::Fenced);
+    }
+    for at in removals {
+        if let Some(Some(disk)) = disks.get(usize::from(at.disk.0)) {
+            disk.remove(at.id)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,365 @@
+//! Reading the store, all of it but the entries.
+
+use std::collections::HashSet;
+
+use forebay_base::{FilesetId, Ino};
+use forebay_store::Store;
+use serde::de::DeserializeOwned;
+
+use super::NamedDisk;
+use super::entries;
+use super::image::{Claim, Directory, Image, LIMIT_MAX, NUMBER_MAX, Node, is_target, make_normal};
+use super::plan::{Edit, Fix, Ledger, Tier};
+use super::report::{Damage, shown};
+use crate::acl::{self, Acl};
+use crate::error::{FsError, Result};
+use crate::key::{self, Key};
+use crate::number::RESERVE;
+use crate::record::{
+    DiskUsage, FilesetRecord, InodeRecord, Kind, MountState, Superblock, Usage, VERSION, decode,
+    encode,
+};
+use crate::recovery::scan_prefix;
+
+/// Keys read at a time where none are expected.
+const GAP_CHUNK: usize = 1024;
+
+/// A record as it was read.
+pub(super) enum Read<T> {
+    Fine(T),
+    /// Fine but for its version byte.
+    Version(T),
+    Bad(String),
+}
+
+/// Reads a record; one whose version byte alone is wrong still tells what it holds.
+pub(super) fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Read<T> {
+    let error = match decode(what, bytes) {
+        Ok(record) => return Read::Fine(record),
+        Err(FsError::Damaged(why)) => why,
+        Err(error) => error.to_string(),
+    };
+    let mut bytes = bytes.to_vec();
+    match bytes.first_mut() {
+        Some(version) if *version != VERSION => *version = VERSION,
+        _ => return Read::Bad(error),
+    }
+    decode(what, &bytes).map_or(Read::Bad(error), Read::Version)
+}
+
+/// Reads term and superblock. `None` if there is no superblock to go by.
+pub(super) fn superblock(
+    store: &dyn Store,
+    disks: &[NamedDisk],
+    ledger: &mut Ledger,
+) -> Result<Option<Superblock>> {
+    let found = match store.get(key::SUPERBLOCK)? {
+        None => Err("the superblock is missing".to_owned()),
+        Some(bytes) => match read::<Superblock>("superblock", &bytes) {
+            Read::Fine(superblock) => Ok(superblock),
+            Read::Version(_) => {
+                Err("the superblock is of another version of the program".to_owned())
+            }
+            Read::Bad(why) => Err(why),
+        },
+    };
+    let superblock = match found {
+        Ok(superblock) => superblock,
+        Err(why) => {
+            let remedy = "it cannot be rebuilt: restore the store from a copy";
+            ledger.refuse(Damage::Superblock, format!("{why}; {remedy}"));
+            return Ok(None);
+        }
+    };
+    let epoch = superblock.epoch;
+    match store.get(key::TERM)? {
+        Some(term) if term == epoch.0.to_be_bytes() => {}
+        None => ledger.refuse(Damage::Term, "the term is missing".to_owned()),
+        Some(term) => ledger.refuse(
+            Damage::Term,
+            format!("the term is {term:02x?}, the superblock's epoch {epoch}"),
+        ),
+    }
+    if epoch.0 >= NUMBER_MAX {
+        ledger.refuse(Damage::Superblock, format!("epoch {epoch} cannot be one"));
+    }
+    check_disks(&superblock, disks, ledger);
+    if superblock.state == MountState::Mounted {
+        ledger.report.note(format!(
+            "the last owner (epoch {epoch}) did not end in order: the next mount recovers"
+        ));
+    }
+    Ok(Some(superblock))
+}
+
+fn check_disks(superblock: &Superblock, disks: &[NamedDisk], ledger: &mut Ledger) {
+    if superblock.disks.is_empty() {
+        ledger.refuse(Damage::Superblock, "the superblock has no disks".to_owned());
+    }
+    let mut seen = HashSet::new();
+    for record in &superblock.disks {
+        if !seen.insert(&record.uuid) {
+            ledger.refuse(Damage::Superblock, format!("disk {} is there twice", record.uuid));
+        }
+        if !disks.iter().any(|(uuid, _)| *uuid == record.uuid) {
+            let text = format!("disk {} ({}) is not there", record.uuid, record.location);
+            ledger.refuse(Damage::DiskMissing, text);
+        }
+    }
+    for (uuid, _) in disks.iter().filter(|(uuid, _)| !seen.contains(uuid)) {
+        ledger.report.note(format!("disk {uuid} does not belong to the file system"));
+    }
+}
+
+/// Reads all records.
+pub(super) fn records(
+    store: &dyn Store,
+    superblock: Superblock,
+    ledger: &mut Ledger,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Image> {
+    let mut image = Image::new(superblock);
+    progress("reading filesets");
+    filesets(store, &mut image, ledger)?;
+    disk_usage(store, &mut image, ledger)?;
+    progress("reading inodes");
+    inodes(store, &mut image, ledger)?;
+    progress("reading directories");
+    entries::read_all(store, &mut image, ledger)?;
+    progress("reading attributes");
+    xattrs(store, &mut image, ledger)?;
+    unknown_keys(store, ledger)?;
+    check_limits(&image, ledger);
+    Ok(image)
+}
+
+/// Notes a key that is of no known kind; it goes.
+pub(super) fn unknown_key(key: &[u8], ledger: &mut Ledger) {
+    let text = format!("the key {} is of no known kind", shown(key));
+    ledger.found_with(Damage::UnknownKey, text, Tier::Records, Fix::Set(key.to_vec(), None));
+}
+
+/// Notes a record of which nothing but the version is wrong.
+pub(super) fn other_version(what: &str, key: &[u8], value: Vec<u8>, ledger: &mut Ledger) {
+    let text = format!("{what}: its version byte is wrong");
+    ledger.found_with(Damage::Record, text, Tier::Records, Fix::Set(key.to_vec(), Some(value)));
+}
+
+fn filesets(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<()> {
+    scan_prefix(store, &[key::FILESET], &mut |key, value| {
+        let Some(Key::Fileset(id)) = key::parse(key) else {
+            unknown_key(key, ledger);
+            return Ok(());
+        };
+        let what = format!("the record of fileset {id}");
+        match read::<FilesetRecord>(&what, value) {
+            Read::Fine(record) => {
+                image.filesets.insert(id, record);
+            }
+            Read::Version(record) => {
+                other_version(&what, key, encode(&record), ledger);
+                image.filesets.insert(id, record);
+            }
+            Read::Bad(why) => {
+                // It is rebuilt from its top directory, or goes with the rest of the fileset.
+                ledger.found(Damage::Record, why);
+                image.lost_filesets.insert(id);
+            }
+        }
+        Ok(())
+    })?;
+    scan_prefix(store, &[key::USAGE], &mut |key, value| {
+        let Some(Key::Usage(id)) = key::parse(key) else {
+            unknown_key(key, ledger);
+            return Ok(());
+        };
+        if !image.filesets.contains_key(&id) && image.lost_filesets.insert(id) {
+            let text = format!("fileset {id} has a usage but no record");
+            ledger.found(Damage::FilesetRecord, text);
+        }
+        let usage = match read::<Usage>(&format!("the usage of fileset {id}"), value) {
+            Read::Fine(usage) => Some(usage),
+            Read::Version(_) | Read::Bad(_) => None,
+        };
+        image.usage.insert(id, usage);
+        Ok(())
+    })?;
+    if !image.filesets.contains_key(&FilesetId::ROOT) && image.lost_filesets.insert(FilesetId::ROOT)
+    {
+        ledger.found(Damage::FilesetRecord, "the root fileset has no record".to_owned());
+    }
+    Ok(())
+}
+
+fn disk_usage(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<()> {
+    scan_prefix(store, &[key::DISK_USAGE], &mut |key, value| {
+        let Some(Key::DiskUsage(id)) = key::parse(key) else {
+            unknown_key(key, ledger);
+            return Ok(());
+        };
+        let usage = match read::<DiskUsage>(&format!("the usage of disk {id}"), value) {
+            Read::Fine(usage) => Some(usage.objects),
+            Read::Version(_) | Read::Bad(_) => None,
+        };
+        image.disk_usage.insert(id, usage);
+        Ok(())
+    })
+}
+
+fn inodes(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<()> {
+    scan_prefix(store, &[key::INODE], &mut |key, value| {
+        let Some(Key::Inode(ino)) = key::parse(key) else {
+            unknown_key(key, ledger);
+            return Ok(());
+        };
+        if ino.0 == 0 || ino.0 >= NUMBER_MAX {
+            ledger.lossy = true;
+            let text = format!("{ino} cannot be an inode's number");
+            let fix = Fix::Set(key.to_vec(), None);
+            ledger.found_with(Damage::InodeNumber, text, Tier::Records, fix);
+            return Ok(());
+        }
+        let what = format!("inode {ino}");
+        match read::<InodeRecord>(&what, value) {
+            Read::Fine(record) => inode(ino, record, image, ledger),
+            Read::Version(record) => {
+                other_version(&what, key, encode(&record), ledger);
+                inode(ino, record, image, ledger);
+            }
+            Read::Bad(why) => {
+                ledger.lossy = true;
+                let fix = Fix::Set(key.to_vec(), None);
+                ledger.found_with(Damage::Record, why, Tier::Records, fix);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn inode(ino: Ino, record: InodeRecord, image: &mut Image, ledger: &mut Ledger) {
+    ledger.report.counts.inodes += 1;
+    image.nodes.insert(ino, Node::of(&record));
+    match (record.kind, record.object) {
+        (Kind::Directory, _) => {
+            ledger.report.counts.directories += 1;
+            image.directories.insert(ino, Directory::default());
+        }
+        (Kind::File, Some(at)) => {
+            image.claims.push(Claim { at, ino, size: record.size, epoch: record.epoch });
+        }
+        _ => {}
+    }
+    if record.kind == Kind::File {
+        ledger.report.counts.bytes = ledger.report.counts.bytes.saturating_add(record.size);
+    } else if let Some(at) = record.object {
+        image.foreign.push((ino, at));
+    }
+    if record.kind == Kind::Symlink && !is_target(&record.target) {
+        let text = format!("inode {ino} is a symbolic link without a target");
+        let fix = Fix::Set(key::inode(ino), None);
+        ledger.found_with(Damage::InodeFields, text, Tier::Contents, fix);
+        return;
+    }
+    let epoch = image.superblock.epoch;
+    let mut normal = record.clone();
+    make_normal(&mut normal, epoch);
+    if normal != record {
+        let text = format!("inode {ino}: fields do not go with a {:?}", record.kind);
+        let fix = Fix::Inode(ino, Edit::Normal(epoch));
+        ledger.found_with(Damage::InodeFields, text, Tier::Contents, fix);
+    }
+}
+
+fn xattrs(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<()> {
+    scan_prefix(store, &[key::XATTR], &mut |key, value| {
+        let Some(Key::Xattr(ino, name)) = key::parse(key) else {
+            unknown_key(key, ledger);
+            return Ok(());
+        };
+        ledger.report.counts.xattrs += 1;
+        let Some(node) = image.nodes.get_mut(&ino) else {
+            let text = format!("attribute {} of inode {ino}, which does not exist", shown(&name));
+            let fix = Fix::Set(key.to_vec(), None);
+            ledger.found_with(Damage::XattrOwner, text, Tier::Counts, fix);
+            return Ok(());
+        };
+        node.xattrs_found = node.xattrs_found.saturating_add(1);
+        let is_list = name == acl::ACCESS || name == acl::DEFAULT;
+        if is_list && Acl::parse(value).is_err() {
+            let text = format!("the access control list {} of inode {ino}", shown(&name));
+            let fix = Fix::Set(key.to_vec(), None);
+            ledger.found_with(Damage::AccessList, text, Tier::Contents, fix);
+            if name == acl::ACCESS {
+                // Without the list the group bits would grant what its mask only allowed.
+                ledger.fix(Tier::Contents, Fix::Inode(ino, Edit::NoGroupAccess));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Finds keys that lie outside the ranges of all kinds.
+fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
+    let last = vec![u8::MAX; 64];
+    let known = [
+        vec![key::ENTRY],
+        vec![key::FILESET],
+        vec![key::INODE],
+        vec![key::DISK_USAGE],
+        key::SUPERBLOCK.to_vec(),
+        key::TERM.to_vec(),
+        vec![key::USAGE],
+        vec![key::XATTR],
+    ];
+    let mut from = Vec::new();
+    for prefix in known {
+        gap(store, &from, &prefix, ledger)?;
+        from = key::prefix_range(&prefix).1;
+        if prefix == key::SUPERBLOCK || prefix == key::TERM {
+            let mut after = prefix.clone();
+            after.push(0);
+            gap(store, &after, &from, ledger)?;
+        }
+    }
+    gap(store, &from, &last, ledger)
+}
+
+fn gap(store: &dyn Store, from: &[u8], to: &[u8], ledger: &mut Ledger) -> Result<()> {
+    let mut from = from.to_vec();
+    loop {
+        let rows = store.scan(&from, to, GAP_CHUNK)?;
+        for (key, _) in &rows {
+            unknown_key(key, ledger);
+        }
+        let Some((last, _)) = rows.last() else { return Ok(()) };
+        from.clone_from(last);
+        from.push(0);
+    }
+}
+
+/// Checks the limits of the superblock against the highest numbers in use.
+fn check_limits(image: &Image, ledger: &mut Ledger) {
+    let superblock = &image.superblock;
+    let inos = image.nodes.keys().chain(&image.missing).map(|ino| ino.0).max().unwrap_or(0);
+    let claimed = image.claims.iter().map(|claim| claim.at.id.0);
+    let objects = claimed.filter(|id| *id < NUMBER_MAX).max().unwrap_or(0);
+    let mut fixed = superblock.clone();
+    let mut check = |what: &str, limit: &mut u64, highest: u64| {
+        if (highest + 1..LIMIT_MAX).contains(limit) {
+            return;
+        }
+        let text = format!("the limit of {what} numbers is {limit}, the highest is {highest}");
+        *limit = highest + 1 + RESERVE;
+        ledger.found(Damage::Limit, text);
+    };
+    check("inode", &mut fixed.ino_limit, inos);
+    check("object", &mut fixed.object_limit, objects);
+    if superblock.crashed_epoch > superblock.epoch {
+        let text = format!("a crash in epoch {}, which is to come", superblock.crashed_epoch);
+        ledger.found(Damage::Superblock, text);
+        fixed.crashed_epoch = superblock.epoch;
+    }
+    if fixed != *superblock {
+        ledger.fix(Tier::Superblock, Fix::Superblock(fixed));
+    }
+}
