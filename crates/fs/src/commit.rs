@@ -34,6 +34,13 @@ struct Outcome {
     last_error: Option<String>,
 }
 
+/// Whether there was anything to commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    Batch,
+    Nothing,
+}
+
 /// How commits are doing, for `status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitHealth {
@@ -84,10 +91,10 @@ impl FileSystem {
         self.commit_batch()
     }
 
-    fn commit_batch(&self) -> Result<()> {
+    fn commit_batch(&self) -> Result<Taken> {
         self.fail_points.reach("commit.start")?;
         let started = self.clock.instant();
-        let Some(batch) = self.writes.lock().take_batch() else { return Ok(()) };
+        let Some(batch) = self.writes.lock().take_batch() else { return Ok(Taken::Nothing) };
         let result = self.write_batch(&batch);
         let mut outcome = self.turn.outcome.lock();
         if let Err(error) = result {
@@ -110,7 +117,7 @@ impl FileSystem {
             self.objects.remove(*removal);
         }
         self.fail_points.reach("commit.done")?;
-        Ok(())
+        Ok(Taken::Batch)
     }
 
     fn write_batch(&self, batch: &Changes) -> Result<()> {
