@@ -34,13 +34,6 @@ struct Outcome {
     last_error: Option<String>,
 }
 
-/// Whether there was anything to commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    Batch,
-    Nothing,
-}
-
 /// How commits are doing, for `status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitHealth {
@@ -91,10 +84,10 @@ impl FileSystem {
         self.commit_batch()
     }
 
-    fn commit_batch(&self) -> Result<Taken> {
+    fn commit_batch(&self) -> Result<()> {
         self.fail_points.reach("commit.start")?;
         let started = self.clock.instant();
-        let Some(batch) = self.writes.lock().take_batch() else { return Ok(Taken::Nothing) };
+        let Some(batch) = self.writes.lock().take_batch() else { return Ok(()) };
         let result = self.write_batch(&batch);
         let mut outcome = self.turn.outcome.lock();
         if let Err(error) = result {
@@ -117,7 +110,7 @@ impl FileSystem {
             self.objects.remove(*removal);
         }
         self.fail_points.reach("commit.done")?;
-        Ok(Taken::Batch)
+        Ok(())
     }
 
     fn write_batch(&self, batch: &Changes) -> Result<()> {
