@@ -4,7 +4,7 @@
 //! those that no record refers to. All that is noted, and left to it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use forebay_base::{DiskId, Epoch, Ino, ObjectId};
@@ -37,6 +37,10 @@ struct Contents<'a> {
     suspect: Epoch,
     mounted: bool,
     object_limit: u64,
+    /// Objects that a file claims on the wrong disk.
+    adopted: HashSet<ObjectRef>,
+    /// Objects that nobody claims may be all that is left of a file.
+    keep_unclaimed: bool,
 }
 
 /// Checks all objects.
@@ -49,6 +53,8 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
         suspect: if mounted { superblock.epoch } else { superblock.crashed_epoch },
         mounted,
         object_limit: superblock.object_limit,
+        adopted: HashSet::new(),
+        keep_unclaimed: false,
     };
     for disk in &contents.disks {
         let mut ids = Vec::new();
@@ -66,9 +72,11 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
     for claims in image.claims.chunk_by(|a, b| a.at == b.at) {
         contents.check_claims(claims, image, ledger)?;
     }
-    contents.check_unclaimed(image, ledger)?;
     contents.check_usage(image, ledger);
-    Ok(())
+    // The record that claimed an object may be what is damaged. After a crash, objects that nobody
+    // claims are to be expected, so there it takes a sign of a lost record.
+    contents.keep_unclaimed = if mounted { ledger.lossy } else { ledger.report.findings_total > 0 };
+    contents.check_unclaimed(image, ledger)
 }
 
 impl Contents<'_> {
@@ -86,7 +94,7 @@ impl Contents<'_> {
     }
 
     /// Checks the claims on one object: there should be one.
-    fn check_claims(&self, claims: &[Claim], image: &Image, ledger: &mut Ledger) -> Result<()> {
+    fn check_claims(&mut self, claims: &[Claim], image: &Image, ledger: &mut Ledger) -> Result<()> {
         let at = claims[0].at;
         if matches!(self.disks.get(usize::from(at.disk.0)), Some(None)) {
             return Ok(());
@@ -121,11 +129,12 @@ impl Contents<'_> {
         ledger.found_with(Damage::ObjectSize, text, Tier::Contents, fix);
     }
 
-    fn missing(&self, claim: &Claim, image: &Image, ledger: &mut Ledger) {
+    fn missing(&mut self, claim: &Claim, image: &Image, ledger: &mut Ledger) {
         let Claim { at, ino, .. } = *claim;
         let text = format!("inode {ino}: object {} on disk {} does not exist", at.id, at.disk);
         if let Some(found) = self.elsewhere(at, image) {
             let text = format!("{text}, but on disk {}", found.disk);
+            self.adopted.insert(found);
             let fix = Fix::Inode(ino, Edit::Object(found));
             ledger.found_with(Damage::ObjectMissing, text, Tier::Contents, fix);
             return;
@@ -144,7 +153,8 @@ impl Contents<'_> {
     fn elsewhere(&self, at: ObjectRef, image: &Image) -> Option<ObjectRef> {
         let all = (0..self.disks.len()).filter_map(|disk| u16::try_from(disk).ok());
         all.map(|disk| ObjectRef { disk: DiskId(disk), id: at.id })
-            .find(|other| self.holds(*other) && !is_claimed(image, *other))
+            .filter(|other| self.holds(*other) && !is_claimed(image, *other))
+            .find(|other| !self.adopted.contains(other))
     }
 
     /// Compares the usage records of the disks with the claims.
@@ -159,6 +169,7 @@ impl Contents<'_> {
             if stored == Some(objects) {
                 continue;
             }
+            ledger.lossy |= stored.is_none_or(|stored| stored > objects);
             let text = match stored {
                 Some(stored) => {
                     format!("the usage of disk {disk} is {stored} objects, counted are {objects}")
@@ -183,7 +194,7 @@ impl Contents<'_> {
             let disk = DiskId(u16::try_from(disk).unwrap_or(u16::MAX));
             for id in ids {
                 let at = ObjectRef { disk, id: *id };
-                if is_claimed(image, at) {
+                if is_claimed(image, at) || self.adopted.contains(&at) {
                     continue;
                 }
                 match foreign.get(&at).and_then(|ino| image.nodes.get(ino)) {
@@ -204,7 +215,7 @@ impl Contents<'_> {
         } else {
             ledger.found_with(Damage::ObjectUnclaimed, text, Tier::Contents, Fix::Remove(at));
         }
-        if ledger.lossy {
+        if self.keep_unclaimed {
             self.rescue(at, ledger)?;
         }
         Ok(())

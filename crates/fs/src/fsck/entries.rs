@@ -170,6 +170,8 @@ impl Reader<'_> {
                 node.kind
             );
             let believed = node.believed_kind(entry.kind);
+            // The record may be that of another inode.
+            self.ledger.lossy |= entry.kind == Kind::File && believed != Kind::File;
             let fix = if node.names > 0 {
                 removal(place)
             } else if believed == node.kind {
@@ -210,6 +212,8 @@ impl Reader<'_> {
                 described(place, &entry),
                 entry.ino
             );
+            // Its inode may have been lost.
+            self.ledger.lossy = true;
             self.ledger.found_with(Damage::EntryTarget, text, Tier::Entries, removal(place));
         }
         for ino in &rebuilt {

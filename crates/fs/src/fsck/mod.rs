@@ -8,8 +8,8 @@
 //! nothing. An interrupted repair is taken up by the next one.
 //!
 //! Repair loses no contents that can be kept: inodes without a name get one in `/lost+found` (`#ino`),
-//! and where an inode record was lost, the objects that no file claims become files there
-//! (`#object-number`), for root only. What is never repaired: a file system whose term is not its
+//! and objects that no file claims become files there (`#object-number`), for root only, unless nothing
+//! else is damaged: then they are left over from an object that could not be removed. What is never repaired: a file system whose term is not its
 //! superblock's epoch (an owner is at work, or the store is a mixture), an unreadable superblock, or
 //! one of whose disks is missing.
 //!
@@ -78,11 +78,9 @@ pub fn check(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) 
     }
     for _ in 0..STEPS_MAX {
         let fixes = pass.take_fixes();
-        if fixes.is_empty() {
-            break;
-        }
+        let Some(superblock) = pass.superblock.take().filter(|_| !fixes.is_empty()) else { break };
         (options.progress)(&format!("repairing: {} changes", fixes.len()));
-        repair::apply(store, disks, fixes)?;
+        repair::apply(store, disks, superblock, fixes)?;
         pass = run_pass(store, disks, options.progress)?;
         report.follow(&pass.report);
         report.mark_repaired(&pass.report);
@@ -99,12 +97,13 @@ fn run_pass(
     let Some(superblock) = scan::superblock(store, disks, &mut ledger)? else {
         return Ok(ledger);
     };
+    ledger.superblock = Some(superblock.clone());
     let mut image = scan::records(store, superblock, &mut ledger, progress)?;
     progress("checking the tree");
     tree::check(&mut image, &mut ledger);
     filesets::check(&image, &mut ledger);
+    filesets::check_usage(&image, &mut ledger);
     progress("checking objects");
     contents::check(&mut image, disks, &mut ledger)?;
-    filesets::check_usage(&image, &mut ledger);
     Ok(ledger)
 }

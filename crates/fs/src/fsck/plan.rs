@@ -80,11 +80,13 @@ pub(super) enum Fix {
 #[derive(Default)]
 pub(super) struct Ledger {
     pub report: Report,
+    /// The superblock that the pass went by.
+    pub superblock: Option<Superblock>,
     tier: Option<Tier>,
     fixes: Vec<Fix>,
     /// Nothing may be changed.
     refused: bool,
-    /// A file loses its object, or an object its file: objects without a file may be all that is left.
+    /// There are signs that a record was lost, or a reference to an object.
     pub lossy: bool,
 }
 

@@ -16,7 +16,6 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Key};
 use crate::ops::fileset_root;
 use crate::record::{EntryRecord, InodeRecord, Kind, ObjectRef, Superblock, decode, encode};
-use crate::recovery::read_superblock;
 
 /// Changes that are committed together.
 const BATCH_MAX: usize = 1000;
@@ -135,12 +134,16 @@ impl Patch<'_> {
     }
 }
 
-/// Applies fixes in order.
+/// Applies fixes in order. `superblock` is the one that the pass went by which planned them.
 ///
 /// # Errors
 /// [`FsError::Fenced`] if another owner came in; what the store or a disk says.
-pub(super) fn apply(store: &dyn Store, disks: &[NamedDisk], fixes: Vec<Fix>) -> Result<()> {
-    let superblock = read_superblock(store)?;
+pub(super) fn apply(
+    store: &dyn Store,
+    disks: &[NamedDisk],
+    superblock: Superblock,
+    fixes: Vec<Fix>,
+) -> Result<()> {
     let disks = in_order(&superblock, disks);
     let hash_key = HashKey(superblock.hash_key);
     let mut patch = Patch { store, superblock, hash_key, changes: BTreeMap::new() };

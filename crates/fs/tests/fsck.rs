@@ -1,0 +1,810 @@
+//! The offline checker: every kind of damage is found and named, repaired, and gone afterwards.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use forebay_base::{DiskId, Epoch, FailPoints, FilesetId, Ino, ObjectId};
+use forebay_fs::fsck::{self, Damage, Options, Outcome, Repair, Report};
+use forebay_fs::key::{self, Key};
+use forebay_fs::record::{
+    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, ObjectRef, Superblock, Usage, decode,
+    encode,
+};
+use forebay_fs::{FsError, New, SetMode, SetXattr};
+use forebay_store::{Batch, Store};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use support::{ROOT, Rig, Shorthand as _, User};
+
+/// Numbers of what [`Tree::make`] makes.
+struct Tree {
+    rig: Rig,
+    data: Ino,
+    work: Ino,
+    a: Ino,
+    b: Ino,
+    file: Ino,
+    twin: Ino,
+    linked: Ino,
+    symlink: Ino,
+    listed: Ino,
+}
+
+fn contents(name: &str) -> Vec<u8> {
+    name.bytes().cycle().take(3000 + name.len()).collect()
+}
+
+fn add_file(fs: &User, parent: Ino, name: &str) -> Ino {
+    let ino = fs.make_file(parent, name);
+    fs.write_file(ino, 0, &contents(name));
+    ino
+}
+
+fn access_list() -> Vec<u8> {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permission, id) in [
+        (1_u16, 6_u16, u32::MAX),
+        (2, 4, 1000),
+        (4, 4, u32::MAX),
+        (16, 6, u32::MAX),
+        (32, 4, u32::MAX),
+    ] {
+        value.extend(tag.to_le_bytes());
+        value.extend(permission.to_le_bytes());
+        value.extend(id.to_le_bytes());
+    }
+    value
+}
+
+impl Tree {
+    /// A closed file system with some of everything.
+    fn make() -> Tree {
+        let rig = Rig::in_memory();
+        let fs = rig.open();
+        let (data, work) = (fs.fileset("data"), fs.fileset("work"));
+        let a = fs.make_directory(data, "a");
+        let b = fs.make_directory(a, "b");
+        let file = add_file(&fs, b, "file");
+        let twin = add_file(&fs, b, "twin");
+        let linked = add_file(&fs, a, "linked");
+        fs.link(linked, b, b"link").unwrap();
+        let new = New { kind: Kind::Symlink, target: b"a/b/file", ..support::file(0o777) };
+        let symlink = fs.create(data, b"symlink", new, ROOT).unwrap().ino;
+        fs.create(data, b"pipe", New { kind: Kind::Fifo, ..support::file(0o600) }, ROOT).unwrap();
+        let listed = add_file(&fs, work, "listed");
+        let list = access_list();
+        for (name, value) in [
+            (&b"user.one"[..], &b"1"[..]),
+            (b"user.two", b"2"),
+            (b"system.posix_acl_access", &list),
+        ] {
+            let set = SetXattr { name, value, mode: SetMode::Any, kill_set_gid: false };
+            fs.set_xattr(listed, set).unwrap();
+        }
+        for number in 0..20 {
+            add_file(&fs, work, &format!("many-{number}"));
+        }
+        rig.close(fs);
+        Tree { rig, data, work, a, b, file, twin, linked, symlink, listed }
+    }
+
+    fn check(&self, repair: Repair) -> Report {
+        let disks = self.rig.parts().disks;
+        let mut options = Options { repair, progress: &mut |_| {} };
+        fsck::check(&self.rig.store, &disks, &mut options).unwrap()
+    }
+
+    fn set(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let batch = Batch { requires: vec![], changes: [(key, value)].into() };
+        self.rig.store.commit(&batch).unwrap();
+    }
+
+    fn get(&self, key: &[u8]) -> Vec<u8> {
+        self.rig.store.get(key).unwrap().expect("the key is there")
+    }
+
+    fn change<T: Serialize + DeserializeOwned>(&self, key: Vec<u8>, change: impl FnOnce(&mut T)) {
+        let mut record = decode::<T>("record", &self.get(&key)).unwrap();
+        change(&mut record);
+        self.set(key, Some(encode(&record)));
+    }
+
+    fn change_inode(&self, ino: Ino, change: impl FnOnce(&mut InodeRecord)) {
+        self.change(key::inode(ino), change);
+    }
+
+    fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
+        self.change(key::SUPERBLOCK.to_vec(), change);
+    }
+
+    /// Key and record of an entry.
+    fn entry(&self, parent: Ino, name: &str) -> (Vec<u8>, EntryRecord) {
+        let (from, to) = key::entries(parent, 0, u64::MAX);
+        let rows = self.rig.store.scan(&from, &to, usize::MAX).unwrap();
+        rows.into_iter()
+            .map(|(key, value)| (key, decode::<EntryRecord>("entry", &value).unwrap()))
+            .find(|(_, entry)| entry.name == name.as_bytes())
+            .expect("the entry is there")
+    }
+
+    fn change_entry(&self, parent: Ino, name: &str, change: impl FnOnce(&mut EntryRecord)) {
+        self.change(self.entry(parent, name).0, change);
+    }
+
+    fn remove_entry(&self, parent: Ino, name: &str) {
+        self.set(self.entry(parent, name).0, None);
+    }
+
+    fn rows(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        self.rig.store.scan(b"", &[0xff; 64], usize::MAX).unwrap().into_iter().collect()
+    }
+
+    /// Puts an object on the disk that no record knows of.
+    fn add_object(&self, id: ObjectId, data: &[u8]) {
+        let disk = self.rig.disk.as_disk();
+        let object = disk.create(id).unwrap();
+        object.write_at(0, data).unwrap();
+        disk.publish(id, &*object).unwrap();
+    }
+
+    /// Every path with what it holds, as the file system has it.
+    fn listing(&self) -> BTreeMap<String, Vec<u8>> {
+        let fs = self.rig.open();
+        let mut found = BTreeMap::new();
+        list(&fs, Ino::ROOT, "", &mut found);
+        fs.fs.close().unwrap();
+        found
+    }
+}
+
+fn list(fs: &User, ino: Ino, path: &str, found: &mut BTreeMap<String, Vec<u8>>) {
+    for item in fs.items(ino).iter().filter(|item| item.name != b"." && item.name != b"..") {
+        let child = fs.lookup(ino, &item.name).expect("what is listed is there").ino;
+        let path = format!("{path}/{}", String::from_utf8_lossy(&item.name));
+        let contents = match fs.attributes(child).unwrap().kind {
+            Kind::Directory => {
+                list(fs, child, &path, found);
+                Vec::new()
+            }
+            Kind::File => fs.contents(child),
+            Kind::Symlink => fs.read_link(child).unwrap(),
+            _ => Vec::new(),
+        };
+        found.insert(path, contents);
+    }
+}
+
+fn damages_of(report: &Report) -> Vec<Damage> {
+    report.findings.iter().map(|finding| finding.damage).collect()
+}
+
+/// Damages a file system in one way and follows it through check and repair. Paths in `lost` may be
+/// gone afterwards, all others must be as they were.
+fn follow(damage: impl FnOnce(&Tree), expected: Damage, names: &str, lost: &[&str]) -> Tree {
+    let tree = Tree::make();
+    let before = tree.listing();
+    assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean);
+    damage(&tree);
+    let rows = tree.rows();
+    let found = tree.check(Repair::Never);
+    assert_eq!(found.outcome(), Outcome::Left, "{expected:?} is found");
+    assert_eq!(tree.rows(), rows, "a check changes nothing");
+    assert!(
+        found.findings.iter().any(|finding| finding.damage == expected
+            && finding.detail.contains(names)
+            && !finding.repaired),
+        "{expected:?} naming {names}: {found:#?}"
+    );
+    let repaired = tree.check(Repair::Found);
+    assert_eq!(repaired.outcome(), Outcome::Repaired, "{repaired:#?}");
+    assert!(repaired.findings.iter().all(|finding| finding.repaired));
+    let again = tree.check(Repair::Never);
+    assert_eq!(again.outcome(), Outcome::Clean, "{expected:?}: {again:#?}");
+    tree.rig.assert_clean();
+    let after = tree.listing();
+    for (path, contents) in &before {
+        let is_lost = lost.iter().any(|lost| path.starts_with(lost));
+        assert!(is_lost || after.get(path) == Some(contents), "{expected:?}: {path} is intact");
+    }
+    assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean, "after another mount");
+    tree
+}
+
+#[test]
+fn a_closed_file_system_is_clean_and_counted() {
+    let tree = Tree::make();
+    let report = tree.check(Repair::Found);
+    assert_eq!(report.findings, []);
+    assert_eq!(report.notes, [""; 0]);
+    assert_eq!((report.counts.filesets, report.counts.directories), (4, 6));
+    assert_eq!((report.counts.inodes, report.counts.objects), (32, 24));
+    assert_eq!((report.counts.entries, report.counts.xattrs), (32, 3));
+    assert_eq!(report.passes, 1);
+}
+
+#[test]
+fn records_that_cannot_be_read_go_and_what_hung_on_them_is_kept() {
+    let garbage = || Some(vec![1, 0xff, 0xff]);
+    let damage = |tree: &Tree| tree.set(key::inode(tree.file), garbage());
+    let tree = follow(damage, Damage::Record, "inode", &["/data/a/b/file"]);
+    let kept = tree.listing();
+    let rescued = kept.iter().find(|(path, _)| path.starts_with("/lost+found/#object-")).unwrap();
+    assert_eq!(*rescued.1, contents("file"), "the bytes are still there");
+
+    let damage = |tree: &Tree| tree.set(key::inode(tree.b), garbage());
+    follow(damage, Damage::Record, "inode", &[]);
+    let damage = |tree: &Tree| tree.set(key::inode(Ino::ROOT), garbage());
+    follow(damage, Damage::Record, "inode 1", &[]);
+    let damage = |tree: &Tree| tree.set(key::inode(tree.work), garbage());
+    follow(damage, Damage::Record, "inode", &[]);
+    let damage = |tree: &Tree| tree.set(tree.entry(tree.b, "file").0, garbage());
+    let tree = follow(damage, Damage::Record, "entry", &["/data/a/b/file"]);
+    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.file)], contents("file"));
+    let damage = |tree: &Tree| tree.set(tree.entry(Ino::ROOT, "work").0, garbage());
+    follow(damage, Damage::Record, "entry", &[]);
+    let damage = |tree: &Tree| tree.set(key::fileset(FilesetId(1)), garbage());
+    follow(damage, Damage::Record, "fileset 1", &[]);
+    let damage = |tree: &Tree| tree.set(key::fileset(FilesetId::ROOT), garbage());
+    follow(damage, Damage::Record, "fileset 0", &[]);
+    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(1)), garbage());
+    follow(damage, Damage::Usage, "fileset 1", &[]);
+    let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), garbage());
+    follow(damage, Damage::DiskUsage, "disk 0", &[]);
+}
+
+#[test]
+fn a_wrong_version_byte_loses_nothing() {
+    for pick in [0_u8, 2, 200] {
+        let damage = |tree: &Tree| {
+            for key in
+                [key::inode(tree.file), tree.entry(tree.b, "twin").0, key::fileset(FilesetId(2))]
+            {
+                let mut value = tree.get(&key);
+                value[0] = pick;
+                tree.set(key, Some(value));
+            }
+        };
+        follow(damage, Damage::Record, "version", &[]);
+    }
+}
+
+#[test]
+fn keys_of_no_kind_go() {
+    for unknown in
+        [&b"?"[..], b"A", b"Tt", b"S\0", b"I123", b"X12345678", b"Z", b"Oabc", b"U", b"\xff"]
+    {
+        let damage = |tree: &Tree| tree.set(unknown.to_vec(), Some(vec![1]));
+        follow(damage, Damage::UnknownKey, "key", &[]);
+    }
+}
+
+#[test]
+fn entries_are_found_where_they_are_looked_for() {
+    let damage = |tree: &Tree| {
+        let (key, entry) = tree.entry(tree.b, "file");
+        tree.set(key, None);
+        tree.set(key::entry(tree.b, 1 << 20), Some(encode(&entry)));
+    };
+    follow(damage, Damage::EntryPlace, "\"file\"", &[]);
+    let damage = |tree: &Tree| {
+        let (key, entry) = tree.entry(tree.b, "file");
+        let Some(Key::Entry(_, cookie)) = key::parse(&key) else { panic!("an entry") };
+        tree.set(key::entry(tree.b, cookie + 1), Some(encode(&entry)));
+    };
+    follow(damage, Damage::EntryTwice, "\"file\"", &[]);
+    // A damaged name: it is found where it lies, and goes where it is looked for.
+    let damage = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.name[0] = b'p');
+    let tree = follow(damage, Damage::EntryPlace, "\"pile\"", &["/data/a/b/file"]);
+    assert_eq!(tree.listing()["/data/a/b/pile"], contents("file"));
+    // Another secret: all names move.
+    let damage = |tree: &Tree| tree.change_superblock(|superblock| superblock.hash_key[3] ^= 1);
+    follow(damage, Damage::EntryPlace, "\"file\"", &[]);
+    let bad = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.name[0] = b'/');
+    let tree = follow(bad, Damage::EntryName, "\"/ile\"", &["/data/a/b/file"]);
+    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.file)], contents("file"));
+}
+
+#[test]
+fn entries_name_what_exists() {
+    let lost = &["/data/a/b/file"];
+    let to = |ino: Ino| move |tree: &Tree| tree.change_entry(tree.b, "file", |e| e.ino = ino);
+    let tree = follow(to(Ino(9_999_999)), Damage::EntryTarget, "9999999", lost);
+    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.file)], contents("file"));
+    follow(to(Ino::ROOT), Damage::EntryTarget, "root", lost);
+    let damage = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.ino = tree.twin);
+    follow(damage, Damage::Orphan, "inode", lost);
+    let damage = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.ino = tree.symlink);
+    follow(damage, Damage::EntryKind, "Symlink", lost);
+    let damage = |tree: &Tree| tree.change_entry(tree.b, "file", |e| e.kind = Kind::Directory);
+    follow(damage, Damage::EntryKind, "Directory", &[]);
+    let damage = |tree: &Tree| tree.change_entry(tree.data, "a", |entry| entry.kind = Kind::File);
+    follow(damage, Damage::EntryKind, "File", &[]);
+    let damage = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.ino = Ino(u64::MAX));
+    follow(damage, Damage::EntryTarget, "file", lost);
+}
+
+#[test]
+fn entries_lie_in_directories() {
+    let moved = |parent: fn(&Tree) -> Ino| {
+        move |tree: &Tree| {
+            let (key, entry) = tree.entry(tree.b, "file");
+            let Some(Key::Entry(_, cookie)) = key::parse(&key) else { panic!("an entry") };
+            tree.set(key, None);
+            tree.set(key::entry(parent(tree), cookie), Some(encode(&entry)));
+        }
+    };
+    let lost = &["/data/a/b/file"];
+    follow(moved(|tree| tree.twin), Damage::EntryParent, "\"file\"", lost);
+    follow(moved(|_| Ino(0)), Damage::EntryParent, "\"file\"", lost);
+    follow(moved(|_| Ino(u64::MAX)), Damage::EntryParent, "\"file\"", lost);
+    let tree = follow(moved(|_| Ino(777_777)), Damage::DirectoryMissing, "777777", lost);
+    assert_eq!(tree.listing()["/lost+found/#777777/file"], contents("file"));
+}
+
+#[test]
+fn kinds_follow_the_other_fields() {
+    for kind in [Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::BlockDevice] {
+        let damage = |tree: &Tree| tree.change_inode(tree.file, |inode| inode.kind = kind);
+        follow(damage, Damage::EntryKind, "\"file\"", &[]);
+    }
+    for kind in [Kind::File, Kind::Symlink, Kind::Socket] {
+        let damage = |tree: &Tree| tree.change_inode(tree.b, |inode| inode.kind = kind);
+        follow(damage, Damage::EntryKind, "\"b\"", &[]);
+        let damage = |tree: &Tree| tree.change_inode(Ino::ROOT, |inode| inode.kind = kind);
+        follow(damage, Damage::InodeFields, "root", &[]);
+        let damage = |tree: &Tree| tree.change_inode(tree.data, |inode| inode.kind = kind);
+        follow(damage, Damage::EntryKind, "\"data\"", &[]);
+    }
+    let damage = |tree: &Tree| tree.change_inode(tree.symlink, |inode| inode.kind = Kind::File);
+    follow(damage, Damage::EntryKind, "\"symlink\"", &[]);
+}
+
+#[test]
+fn fields_go_together() {
+    let damages: [fn(&mut InodeRecord); 6] = [
+        |inode| inode.mode |= 0o100_000,
+        |inode| inode.parent = Ino(5),
+        |inode| inode.target = b"x".to_vec(),
+        |inode| inode.epoch = Epoch(99),
+        |inode| inode.modified.nanoseconds = u32::MAX,
+        |inode| inode.created.nanoseconds = 1_000_000_000,
+    ];
+    for change in damages {
+        let damage = |tree: &Tree| tree.change_inode(tree.file, change);
+        follow(damage, Damage::InodeFields, "inode", &[]);
+    }
+    let object = ObjectRef { disk: DiskId(0), id: ObjectId(2) };
+    let damage = |tree: &Tree| tree.change_inode(tree.b, |inode| inode.object = Some(object));
+    follow(damage, Damage::InodeFields, "Directory", &[]);
+    let damage = |tree: &Tree| tree.change_inode(tree.symlink, |inode| inode.target.clear());
+    follow(damage, Damage::InodeFields, "symbolic link", &["/data/symlink"]);
+    let damage = |tree: &Tree| tree.change_inode(tree.symlink, |inode| inode.size = 2);
+    follow(damage, Damage::InodeFields, "Symlink", &[]);
+}
+
+#[test]
+fn inodes_without_a_name_are_attached() {
+    let damage = |tree: &Tree| tree.remove_entry(tree.data, "a");
+    let tree = follow(damage, Damage::Orphan, "Directory", &["/data/a"]);
+    let listing = tree.listing();
+    assert_eq!(listing[&format!("/lost+found/#{}/b/file", tree.a)], contents("file"));
+    assert_eq!(listing[&format!("/lost+found/#{}/linked", tree.a)], contents("linked"));
+    assert_eq!(tree.rig.record(tree.file).unwrap().fileset, FilesetId::ROOT);
+
+    let damage = |tree: &Tree| {
+        tree.remove_entry(tree.data, "symlink");
+        tree.remove_entry(tree.b, "file");
+    };
+    let tree = follow(damage, Damage::Orphan, "Symlink", &["/data/symlink", "/data/a/b/file"]);
+    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.symlink)], b"a/b/file");
+    // The directory is used again, and a name that is taken is not replaced.
+    tree.remove_entry(tree.b, "twin");
+    let fs = tree.rig.open();
+    let found = fs.find(Ino::ROOT, "lost+found").unwrap();
+    fs.make_file(found, &format!("#{}", tree.twin));
+    fs.fs.close().unwrap();
+    assert_eq!(tree.check(Repair::Found).outcome(), Outcome::Repaired);
+    assert_eq!(tree.listing()[&format!("/lost+found/#{}.1", tree.twin)], contents("twin"));
+}
+
+#[test]
+fn a_circle_of_directories_is_opened() {
+    let damage = |tree: &Tree| {
+        let (key, entry) = tree.entry(tree.data, "a");
+        let Some(Key::Entry(_, cookie)) = key::parse(&key) else { panic!("an entry") };
+        tree.set(key, None);
+        tree.set(key::entry(tree.b, cookie), Some(encode(&entry)));
+    };
+    let tree = follow(damage, Damage::Orphan, "circle", &["/data/a"]);
+    assert_eq!(tree.listing()[&format!("/lost+found/#{}/b/file", tree.a)], contents("file"));
+}
+
+#[test]
+fn a_directory_has_one_name_and_the_parent_that_holds_it() {
+    let damage = |tree: &Tree| {
+        let (key, entry) = tree.entry(tree.a, "b");
+        let Some(Key::Entry(_, cookie)) = key::parse(&key) else { panic!("an entry") };
+        tree.set(key::entry(tree.data, cookie), Some(encode(&entry)));
+    };
+    follow(damage, Damage::DirectoryNames, "directory", &[]);
+    let damage = |tree: &Tree| tree.change_inode(tree.b, |inode| inode.parent = Ino(2));
+    follow(damage, Damage::DirectoryParent, "parent is 2", &[]);
+    let damage = |tree: &Tree| tree.change_inode(Ino::ROOT, |inode| inode.parent = Ino(2));
+    follow(damage, Damage::DirectoryParent, "directory 1", &[]);
+}
+
+#[test]
+fn counts_are_exact() {
+    let damage = |tree: &Tree| tree.change_inode(tree.linked, |inode| inode.nlink = 7);
+    follow(damage, Damage::LinkCount, "is 7, not 2", &[]);
+    let damage = |tree: &Tree| tree.change_inode(tree.a, |inode| inode.nlink = 2);
+    follow(damage, Damage::LinkCount, "is 2, not 3", &[]);
+    let damage = |tree: &Tree| tree.change_inode(tree.b, |inode| inode.size = 0);
+    follow(damage, Damage::EntryCount, "is 0, it has 3", &[]);
+    let damage = |tree: &Tree| tree.change_inode(tree.listed, |inode| inode.xattrs = 9);
+    follow(damage, Damage::XattrCount, "counts 9 attributes, it has 3", &[]);
+    let usage = Usage { inodes: 3, bytes: u64::MAX };
+    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(1)), Some(encode(&usage)));
+    follow(damage, Damage::Usage, "fileset 1", &[]);
+    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(2)), None);
+    follow(damage, Damage::Usage, "fileset 2", &[]);
+    let in_use = DiskUsage { objects: 3 };
+    let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), Some(encode(&in_use)));
+    follow(damage, Damage::DiskUsage, "is 3 objects, counted are 24", &[]);
+    let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), None);
+    follow(damage, Damage::DiskUsage, "disk 0", &[]);
+    let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(8)), Some(encode(&in_use)));
+    follow(damage, Damage::DiskUsage, "disk 8", &[]);
+}
+
+#[test]
+fn attributes_have_an_owner_and_lists_can_be_read() {
+    let stray = key::xattr(Ino(123_456), b"user.x");
+    let damage = |tree: &Tree| tree.set(stray, Some(b"value".to_vec()));
+    follow(damage, Damage::XattrOwner, "\"user.x\" of inode 123456", &[]);
+    let list = |tree: &Tree| key::xattr(tree.listed, b"system.posix_acl_access");
+    let damage = |tree: &Tree| tree.set(list(tree), Some(b"no list".to_vec()));
+    let tree = follow(damage, Damage::AccessList, "posix_acl_access", &[]);
+    let mode = tree.rig.record(tree.listed).unwrap().mode;
+    assert_eq!(mode & 0o070, 0, "nobody gains access");
+}
+
+#[test]
+fn filesets_and_their_directories_agree() {
+    let change = |change: fn(&mut FilesetRecord)| {
+        move |tree: &Tree| tree.change(key::fileset(FilesetId(1)), change)
+    };
+    let durability = |tree: &Tree| {
+        decode::<FilesetRecord>("fileset", &tree.get(&key::fileset(FilesetId(1)))).unwrap()
+    };
+    for damage in [
+        change(|record| record.name = "other".to_owned()),
+        change(|record| record.root = Ino(424_242)),
+        change(|record| record.root = Ino(3)),
+        change(|record| record.name = "a/b".to_owned()),
+    ] {
+        let tree = follow(damage, Damage::FilesetRecord, "fileset 1", &[]);
+        let record = durability(&tree);
+        assert_eq!((record.name.as_str(), record.root), ("data", tree.data));
+    }
+    let damage = |tree: &Tree| tree.set(key::fileset(FilesetId(1)), None);
+    let tree = follow(damage, Damage::FilesetRecord, "fileset 1", &[]);
+    assert_eq!(durability(&tree).root, tree.data);
+    let damage = |tree: &Tree| tree.remove_entry(Ino::ROOT, "data");
+    follow(damage, Damage::Orphan, "Directory", &[]);
+    let root = |record: &mut FilesetRecord| record.root = Ino(2);
+    let damage = |tree: &Tree| tree.change(key::fileset(FilesetId::ROOT), root);
+    follow(damage, Damage::FilesetRecord, "root fileset", &[]);
+    let damage = |tree: &Tree| tree.set(key::fileset(FilesetId::ROOT), None);
+    follow(damage, Damage::FilesetRecord, "fileset 0", &[]);
+    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(9)), Some(encode(&Usage::default())));
+    follow(damage, Damage::FilesetRecord, "fileset 9", &[]);
+    let damage = |tree: &Tree| {
+        let record = tree.get(&key::fileset(FilesetId(1)));
+        tree.set(key::fileset(FilesetId(u32::MAX)), Some(record));
+    };
+    follow(damage, Damage::FilesetRecord, "fileset 4294967295", &[]);
+}
+
+#[test]
+fn inodes_belong_to_the_fileset_that_they_lie_in() {
+    for pick in [|tree: &Tree| tree.file, |tree: &Tree| tree.a, |tree: &Tree| tree.data] {
+        let damage = |tree: &Tree| tree.change_inode(pick(tree), |i| i.fileset = FilesetId(2));
+        follow(damage, Damage::Fileset, "says fileset 2, it lies in fileset 1", &[]);
+    }
+    let damage = |tree: &Tree| tree.change_inode(Ino::ROOT, |i| i.fileset = FilesetId(77));
+    follow(damage, Damage::Fileset, "inode 1 ", &[]);
+    let damage = |tree: &Tree| {
+        let (key, entry) = tree.entry(tree.b, "file");
+        let Some(Key::Entry(_, cookie)) = key::parse(&key) else { panic!("an entry") };
+        tree.set(key::entry(tree.work, cookie), Some(encode(&entry)));
+    };
+    follow(damage, Damage::CrossFileset, "fileset 2", &[]);
+}
+
+#[test]
+fn numbers_are_below_their_limits() {
+    let damage = |tree: &Tree| tree.change_superblock(|superblock| superblock.ino_limit = 3);
+    follow(damage, Damage::Limit, "inode", &[]);
+    let damage = |tree: &Tree| tree.change_superblock(|superblock| superblock.object_limit = 3);
+    follow(damage, Damage::Limit, "object", &[]);
+    let damage = |tree: &Tree| tree.change_superblock(|block| block.ino_limit = u64::MAX);
+    follow(damage, Damage::Limit, "inode", &[]);
+    let damage = |tree: &Tree| tree.change_superblock(|block| block.crashed_epoch = Epoch(50));
+    follow(damage, Damage::Superblock, "epoch 50", &[]);
+    for ino in [0, u64::MAX] {
+        let damage = |tree: &Tree| {
+            let record = tree.get(&key::inode(tree.symlink));
+            tree.set(key::inode(Ino(ino)), Some(record));
+        };
+        follow(damage, Damage::InodeNumber, "number", &[]);
+    }
+}
+
+#[test]
+fn every_file_has_its_own_object_of_its_size() {
+    let object = |tree: &Tree, ino| tree.rig.object_of(ino).unwrap();
+    let lost = &["/data/a/b/file"];
+    let damage = |tree: &Tree| tree.rig.disk.as_disk().remove(object(tree, tree.file)).unwrap();
+    let tree = follow(damage, Damage::ObjectMissing, "object", lost);
+    assert_eq!(tree.listing()["/data/a/b/file"], b"");
+    let damage = |tree: &Tree| {
+        let id = object(tree, tree.file);
+        tree.rig.disk.as_disk().open(id).unwrap().set_size(10).unwrap();
+    };
+    let tree = follow(damage, Damage::ObjectSize, "object", lost);
+    assert_eq!(tree.listing()["/data/a/b/file"], contents("file")[..10]);
+    let damage = |tree: &Tree| tree.change_inode(tree.file, |inode| inode.size = u64::MAX);
+    follow(damage, Damage::ObjectSize, "object", &[]);
+    // A wrong number: whose object it is stays, and the lost one becomes a file of its own.
+    let damage = |tree: &Tree| {
+        let twin = tree.rig.record(tree.twin).unwrap().object;
+        tree.change_inode(tree.file, |inode| inode.object = twin);
+        tree.change_inode(tree.file, |inode| inode.size = 1);
+    };
+    let tree = follow(damage, Damage::ObjectShared, "claims object", lost);
+    let listing = tree.listing();
+    let rescued = listing.iter().find(|(path, _)| path.starts_with("/lost+found/#object-"));
+    assert_eq!(*rescued.unwrap().1, contents("file"));
+    let far = ObjectRef { disk: DiskId(9), id: ObjectId(1) };
+    let damage = |tree: &Tree| tree.change_inode(tree.file, |inode| inode.object = Some(far));
+    follow(damage, Damage::ObjectMissing, "on disk 9", lost);
+    // The disk alone is wrong: the number tells where the object is.
+    let disk = |inode: &mut InodeRecord| inode.object.as_mut().unwrap().disk = DiskId(9);
+    let damage = |tree: &Tree| tree.change_inode(tree.file, disk);
+    follow(damage, Damage::ObjectMissing, "but on disk 0", &[]);
+}
+
+#[test]
+fn objects_that_nobody_claims_are_removed() {
+    let damage = |tree: &Tree| tree.add_object(ObjectId(500), b"left over");
+    let tree = follow(damage, Damage::ObjectUnclaimed, "object 500", &[]);
+    assert!(!tree.rig.objects().contains(&ObjectId(500)));
+    assert!(!tree.listing().contains_key("/lost+found"));
+    let damage = |tree: &Tree| tree.add_object(ObjectId(1 << 50), b"left over");
+    follow(damage, Damage::ObjectUnclaimed, "object 1125899906842624", &[]);
+}
+
+#[test]
+fn what_recovery_does_after_a_crash_is_no_damage() {
+    let tree = Tree::make();
+    let fs = tree.rig.open();
+    let ino = add_file(&fs, tree.b, "new");
+    fs.commit().unwrap();
+    fs.write_file(ino, 0, &[1; 9000]);
+    tree.rig.crash_process(fs);
+    tree.add_object(ObjectId(600), b"left over");
+    tree.rig.disk.as_disk().remove(tree.rig.object_of(tree.twin).unwrap()).unwrap();
+    let report = tree.check(Repair::Found);
+    assert_eq!(report.findings, []);
+    assert_eq!(report.notes.len(), 4, "{:?}", report.notes);
+    for text in ["epoch 3", "its size is 3003, that of its object", "not synced", "object 600"] {
+        assert!(report.notes.iter().any(|note| note.contains(text)), "{text}: {:?}", report.notes);
+    }
+    let fs = tree.rig.open();
+    fs.fs.close().unwrap();
+    let report = tree.check(Repair::Found);
+    assert_eq!(report.findings, []);
+    assert_eq!(report.notes.len(), 2, "not loaded yet: {:?}", report.notes);
+    let fs = tree.rig.open();
+    assert_eq!(fs.contents(ino), [1; 9000]);
+    assert_eq!(fs.contents(tree.twin), b"");
+    fs.fs.close().unwrap();
+    let report = tree.check(Repair::Found);
+    assert_eq!((report.outcome(), report.notes.len()), (Outcome::Clean, 0), "{report:?}");
+}
+
+#[test]
+fn damage_after_a_crash_is_repaired_and_recovery_still_works() {
+    let tree = Tree::make();
+    let before = tree.listing();
+    tree.rig.crash_process(tree.rig.open());
+    tree.change_inode(tree.b, |inode| inode.nlink = 9);
+    tree.set(key::inode(tree.file), Some(vec![7, 7]));
+    tree.add_object(ObjectId(600), b"left over");
+    let report = tree.check(Repair::Found);
+    assert_eq!(report.outcome(), Outcome::Repaired, "{report:#?}");
+    let after = tree.listing();
+    let intact = before.iter().filter(|(path, _)| *path != "/data/a/b/file");
+    intact.for_each(|(path, bytes)| assert_eq!(after.get(path), Some(bytes), "{path}"));
+    assert!(after.values().any(|bytes| *bytes == contents("file")), "the sweep leaves it");
+    assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean);
+}
+
+#[test]
+fn a_file_system_of_another_term_is_not_touched() {
+    let terms = [None, Some(vec![1]), Some(u64::MAX.to_be_bytes().to_vec())];
+    for term in terms {
+        let tree = Tree::make();
+        tree.set(key::TERM.to_vec(), term);
+        tree.change_inode(tree.b, |inode| inode.nlink = 9);
+        let rows = tree.rows();
+        let report = tree.check(Repair::Found);
+        assert_eq!(report.outcome(), Outcome::Left);
+        assert!(damages_of(&report).contains(&Damage::Term));
+        assert!(damages_of(&report).contains(&Damage::LinkCount), "it is still checked");
+        assert_eq!(tree.rows(), rows);
+    }
+}
+
+#[test]
+fn without_superblock_or_disk_nothing_is_changed() {
+    let unreadable = [None, Some(vec![]), Some(vec![1, 2, 3]), Some(vec![9; 80])];
+    for value in unreadable {
+        let tree = Tree::make();
+        tree.set(key::SUPERBLOCK.to_vec(), value);
+        let rows = tree.rows();
+        let report = tree.check(Repair::Found);
+        assert_eq!(report.outcome(), Outcome::Left);
+        assert_eq!(damages_of(&report), [Damage::Superblock]);
+        assert_eq!(tree.rows(), rows);
+    }
+    let tree = Tree::make();
+    tree.change_superblock(|superblock| superblock.disks[0].uuid = "another".to_owned());
+    tree.change_inode(tree.b, |inode| inode.nlink = 9);
+    let rows = tree.rows();
+    let report = tree.check(Repair::Found);
+    assert_eq!(report.outcome(), Outcome::Left);
+    assert_eq!(damages_of(&report), [Damage::DiskMissing, Damage::LinkCount]);
+    assert_eq!(tree.rows(), rows);
+}
+
+#[test]
+fn an_owner_that_comes_in_stops_the_repair() {
+    let tree = Tree::make();
+    tree.change_inode(tree.b, |inode| inode.nlink = 9);
+    let disks = tree.rig.parts().disks;
+    let mut passes = 0;
+    let mut progress = |text: &str| {
+        if text.starts_with("repairing") {
+            passes += 1;
+            tree.rig.open();
+        }
+    };
+    let mut options = Options { repair: Repair::Found, progress: &mut progress };
+    let result = fsck::check(&tree.rig.store, &disks, &mut options);
+    assert!(matches!(result, Err(FsError::Fenced)), "{result:?}");
+    assert_eq!(passes, 1);
+    assert_eq!(tree.rig.record(tree.b).unwrap().nlink, 9);
+}
+
+/// A generator of numbers that look random (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 20).unwrap() % limit
+    }
+}
+
+/// Damages one row in one of several ways.
+fn damage_row(tree: &Tree, dice: &mut Dice, spare_the_head: bool) {
+    let is_head = |key: &[u8]| key == key::TERM || key == key::SUPERBLOCK;
+    let rows: Vec<_> =
+        tree.rows().into_iter().filter(|(key, _)| !(spare_the_head && is_head(key))).collect();
+    let (mut key, mut value) = rows[dice.below(rows.len())].clone();
+    match dice.below(10) {
+        0 => {
+            tree.set(key.clone(), None);
+            let at = dice.below(key.len());
+            key[at] ^= 1 << dice.below(8);
+        }
+        1 => return tree.set(key, None),
+        2 => value = rows[dice.below(rows.len())].1.clone(),
+        3 => value.truncate(dice.below(value.len() + 1)),
+        _ if value.is_empty() => {}
+        _ => {
+            let at = dice.below(value.len());
+            value[at] ^= 1 << dice.below(8);
+        }
+    }
+    let head_would_be_hit = spare_the_head && is_head(&key);
+    if !head_would_be_hit {
+        tree.set(key, Some(value));
+    }
+}
+
+/// The seeds of a random test; `FSCK_SEED=n` picks one.
+fn seeds(count: u64) -> impl Iterator<Item = (u64, Dice)> {
+    let only: Option<u64> = std::env::var("FSCK_SEED").ok().map(|seed| seed.parse().unwrap());
+    only.map_or(1..=count, |seed| seed..=seed).map(|seed| {
+        println!("seed {seed}: FSCK_SEED={seed} cargo test -p forebay-fs --test fsck random");
+        (seed, Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+    })
+}
+
+#[test]
+fn random_damage_of_records_loses_no_contents() {
+    for (seed, mut dice) in seeds(400) {
+        let tree = Tree::make();
+        let before = tree.listing();
+        for _ in 0..=dice.below(12) {
+            damage_row(&tree, &mut dice, true);
+        }
+        let found = tree.check(Repair::Never);
+        let report = tree.check(Repair::Found);
+        assert_ne!(report.outcome(), Outcome::Left, "seed {seed}: {report:#?}");
+        assert_eq!(report.outcome() == Outcome::Clean, found.outcome() == Outcome::Clean);
+        assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean);
+        tree.rig.assert_clean();
+        let after: Vec<Vec<u8>> = tree.listing().into_values().collect();
+        for (path, contents) in before.iter().filter(|(_, contents)| contents.len() > 100) {
+            assert!(after.contains(contents), "seed {seed}: {path} is lost: {report:#?}");
+        }
+        assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean);
+    }
+}
+
+#[test]
+fn random_damage_of_everything_never_panics_and_repair_converges() {
+    for (seed, mut dice) in seeds(400) {
+        let tree = Tree::make();
+        for _ in 0..=dice.below(40) {
+            damage_row(&tree, &mut dice, false);
+        }
+        for id in tree.rig.objects() {
+            if dice.below(8) == 0 {
+                tree.rig.disk.as_disk().remove(id).unwrap();
+            }
+        }
+        let rows = tree.rows();
+        let report = tree.check(Repair::Found);
+        if report.outcome() == Outcome::Left {
+            let hopeless = [Damage::Term, Damage::Superblock, Damage::DiskMissing];
+            let damages = damages_of(&report);
+            assert!(damages.iter().any(|damage| hopeless.contains(damage)), "{report:#?}");
+            assert_eq!(tree.rows(), rows, "seed {seed}: what is hopeless is not touched");
+            continue;
+        }
+        let again = tree.check(Repair::Never);
+        assert_eq!(again.outcome(), Outcome::Clean, "seed {seed}: {again:#?}");
+        tree.listing();
+        assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean, "seed {seed}");
+    }
+}
+
+#[test]
+fn random_damage_is_repaired_after_a_repair_that_was_cut_off() {
+    for (seed, mut dice) in seeds(100) {
+        let tree = Tree::make();
+        let before = tree.listing();
+        for _ in 0..=dice.below(12) {
+            damage_row(&tree, &mut dice, true);
+        }
+        for commits in 0..dice.below(6) {
+            let points = FailPoints::cut_at("store.commit.before", commits as u64);
+            let store = tree.rig.store.reopen_with_fail_points(points);
+            let mut options = Options { repair: Repair::Found, progress: &mut |_| {} };
+            let _ = fsck::check(&store, &tree.rig.parts().disks, &mut options);
+        }
+        assert_ne!(tree.check(Repair::Found).outcome(), Outcome::Left, "seed {seed}");
+        let after: Vec<Vec<u8>> = tree.listing().into_values().collect();
+        for (path, contents) in before.iter().filter(|(_, contents)| contents.len() > 100) {
+            assert!(after.contains(contents), "seed {seed}: {path} is lost");
+        }
+    }
+}
