@@ -63,6 +63,16 @@ pub fn problems(store: &dyn Store, disk: &dyn Disk) -> Vec<String> {
     problems
 }
 
+/// What is wrong with names, links and counts: nothing, at any time.
+pub fn name_problems(store: &dyn Store) -> Vec<String> {
+    let image = read(store);
+    let mut problems = Vec::new();
+    check_entries(&image, &mut problems);
+    check_inodes(&image, &mut problems);
+    check_usage(&image, &mut problems);
+    problems
+}
+
 fn check_entries(image: &Image, problems: &mut Vec<String>) {
     let hash_key = HashKey(image.superblock.as_ref().unwrap().hash_key);
     let mut names = BTreeSet::new();

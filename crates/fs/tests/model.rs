@@ -1,0 +1,97 @@
+//! Random operation sequences against a reference tree in memory, with remounts and crashes in between.
+//!
+//! `FOREBAY_SEED` (a number) and `PROPTEST_CASES` choose other and more sequences than the usual ones; a
+//! failure prints both, and the shortest sequence that fails.
+
+mod support;
+
+#[path = "model/apply.rs"]
+mod apply;
+#[path = "model/op.rs"]
+mod op;
+#[path = "model/tree.rs"]
+mod tree;
+#[path = "model/world.rs"]
+mod world;
+
+use forebay_base::ByteSize;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use support::Rig;
+
+/// Sequences per test, unless `PROPTEST_CASES` says otherwise.
+const CASES: u32 = 60;
+
+fn number_from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn run(test: &str, rig: impl Fn() -> Rig) {
+    let cases = number_from_environment("PROPTEST_CASES", u64::from(CASES));
+    let seed = number_from_environment("FOREBAY_SEED", 1);
+    let config = Config {
+        cases: u32::try_from(cases).expect("a number of cases"),
+        max_shrink_iters: 4000,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let outcome = TestRunner::new_with_rng(config, rng).run(&op::sequences(), |ops| {
+        let rig = rig();
+        world::World::new(&rig).run(&ops);
+        Ok::<(), TestCaseError>(())
+    });
+    if let Err(failure) = outcome {
+        panic!(
+            "{failure}\nTo repeat: FOREBAY_SEED={seed} PROPTEST_CASES={cases} \
+             cargo test -p forebay-fs --test model {test}"
+        );
+    }
+}
+
+/// Settings under which nothing stays in memory for long.
+fn tight(rig: &Rig) {
+    rig.settings_mut(|settings| {
+        settings.inode_cache_max = ByteSize::kib(4);
+        settings.directory_load_max = 3;
+        settings.open_objects_max = 2;
+    });
+}
+
+#[test]
+fn served_files_in_memory_behave_like_the_reference() {
+    run("served_files_in_memory", Rig::in_memory);
+}
+
+#[test]
+fn served_files_with_little_memory_behave_like_the_reference() {
+    run("served_files_with_little_memory", || {
+        let rig = Rig::in_memory();
+        tight(&rig);
+        rig
+    });
+}
+
+#[test]
+fn direct_files_behave_like_the_reference() {
+    run("direct_files_behave", Rig::in_directory);
+}
+
+#[test]
+fn direct_files_with_little_memory_behave_like_the_reference() {
+    run("direct_files_with_little_memory", || {
+        let rig = Rig::in_directory();
+        tight(&rig);
+        rig
+    });
+}
+
+#[test]
+fn served_files_in_a_directory_behave_like_the_reference() {
+    run("served_files_in_a_directory", || {
+        let rig = Rig::in_directory();
+        rig.settings_mut(|settings| settings.direct = false);
+        rig
+    });
+}
