@@ -14,6 +14,7 @@ use forebay_fs::record::{DiskRecord, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{FileSystem, Parts, Settings};
+use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -152,10 +153,22 @@ impl Home {
         let lock = self.lock()?;
         let settings = self.settings()?;
         let options = RedbOptions { cache_bytes: settings.store_cache.as_usize() };
-        let store = RedbStore::open_with(self.store_path(), &options)?;
+        let store = self.open_store(&options)?;
         let superblock = read_superblock(&store)?;
         let disks = open_disks(&superblock)?;
         Ok(OpenHome { lock, settings, store: Arc::new(store), disks })
+    }
+
+    /// Opens the store. Whoever held the lock may be about to end and close it.
+    fn open_store(&self, options: &RedbOptions) -> Result<RedbStore> {
+        let mut patience = 100;
+        loop {
+            match RedbStore::open_with(self.store_path(), options) {
+                Err(StoreError::InUse(_)) if patience > 0 => patience -= 1,
+                other => return Ok(other?),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     /// Makes a file system with this identity in an empty folder.

@@ -108,8 +108,6 @@ pub(crate) struct FileBody {
     pub opens: Opens,
     /// Object attributes that the inode already reflects.
     pub seen: ObjectAttributes,
-    /// Served writes went on after `seen`: the inode reflects them.
-    pub seen_outdated: bool,
     /// The kernel's cached pages are those of the object (served path).
     pub pages_valid: bool,
     /// It waits in the queue of closed objects.
@@ -131,7 +129,6 @@ impl FileBody {
     /// Notes object attributes that the inode reflects from now on.
     pub fn see(&mut self, found: ObjectAttributes) {
         self.seen = found;
-        self.seen_outdated = false;
     }
 }
 

@@ -239,7 +239,7 @@ fn export(
 }
 
 impl Report {
-    /// Prints the resources of the steps, the regression and the summary as aligned tables.
+    /// Prints the resources of the steps, the regression and the mean delays as aligned tables.
     ///
     /// # Errors
     /// Those of `out`.
@@ -257,8 +257,15 @@ impl Report {
         self.regression.table().print(out)?;
         writeln!(out)?;
         self.regression.fit_table().print(out)?;
-        writeln!(out, "\nsummary by {}", self.summary.class.join(" and "))?;
-        self.summary.table().print(out)
+        let by = self.summary.class.join(" and ");
+        writeln!(
+            out,
+            "\nmean arr_delay by {by} (minutes; all statistics are in flights_summary.csv)"
+        )?;
+        match self.summary.means_across("arr_delay") {
+            Some(means) => means.print(out),
+            None => self.summary.table().print(out),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `forebay umount`.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +9,10 @@ use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_fuse::mount::{By, WhenBusy, unmount};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::home::Home;
 use crate::mounts;
@@ -34,9 +39,8 @@ impl Umount {
     pub fn run(self) -> Result<ExitCode> {
         let mount = mounts::at(&self.mountpoint)?;
         let when_busy = if self.lazy { WhenBusy::Detach } else { WhenBusy::Refuse };
-        let daemon_lives = Home::at(&mount.home)
-            .is_ok_and(|home| home.try_lock().is_ok_and(|lock| lock.is_none()));
-        let when_busy = if daemon_lives { when_busy } else { WhenBusy::Detach };
+        let daemon = Daemon::of(&mount.home);
+        let when_busy = if daemon.is_some() { when_busy } else { WhenBusy::Detach };
         if let Err(error) = unmount(&mount.mountpoint, when_busy, By::this_process()) {
             if error.kind() == std::io::ErrorKind::ResourceBusy {
                 bail!(
@@ -48,40 +52,71 @@ impl Umount {
             return Err(error)
                 .with_context(|| format!("cannot unmount {}", mount.mountpoint.display()));
         }
-        if !daemon_lives {
-            eprintln!(
+        match daemon {
+            None => eprintln!(
                 "forebay: the daemon had died; the next mount recovers {}",
                 mount.home.display()
-            );
-            return Ok(ExitCode::SUCCESS);
-        }
-        if !self.lazy {
-            self.wait(&Home::at(&mount.home)?)?;
+            ),
+            Some(_) if self.lazy => {}
+            Some(daemon) => self.wait(&daemon)?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Waits until the daemon has let go of the file system.
-    fn wait(&self, home: &Home) -> Result<()> {
+    /// Waits until the daemon has ended: only then has it let go of everything.
+    fn wait(&self, daemon: &Daemon) -> Result<()> {
         let clock = SystemClock;
         let started = clock.instant();
         let mut told = false;
-        while home.try_lock()?.is_none() {
+        while !daemon.has_ended()? {
             let waited = clock.instant() - started;
             if waited > Duration::from_secs(self.timeout) {
                 bail!(
                     "unmounted, but the daemon is still at work after {} s; see {}",
                     self.timeout,
-                    home.log_path().display()
+                    daemon.home.log_path().display()
                 );
             }
             if waited > Duration::from_secs(3) && !told {
                 eprintln!("forebay: waiting for the daemon to write everything out");
                 told = true;
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+}
+
+/// The process behind a mount.
+struct Daemon {
+    home: Home,
+    /// Stands for the very process, whatever becomes of its number.
+    process: Option<OwnedFd>,
+}
+
+impl Daemon {
+    /// The daemon of a home folder, if it lives.
+    fn of(home: &Path) -> Option<Daemon> {
+        let home = Home::at(home).ok()?;
+        let pid = home.daemon_pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // It holds the lock as long as it lives; a number without the lock belongs to somebody else.
+        let lives = home.try_lock().is_ok_and(|lock| lock.is_none());
+        lives.then_some(Daemon { home, process })
+    }
+
+    /// Whether it has ended; waits a little.
+    fn has_ended(&self) -> Result<bool> {
+        let Some(process) = &self.process else {
+            std::thread::sleep(Duration::from_millis(5));
+            return Ok(self.home.try_lock()?.is_some());
+        };
+        let mut events = [PollFd::new(process, PollFlags::IN)];
+        let wait = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        match poll(&mut events, Some(&wait)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

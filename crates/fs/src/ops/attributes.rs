@@ -60,6 +60,20 @@ impl FileSystem {
         Ok(Attributes::of(ino, &state))
     }
 
+    /// Takes the set-id bits of a file away, as a change of its content by an ordinary user does.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`].
+    pub fn kill_set_id(&self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        if state.kind == Kind::File && state.kill_set_id() {
+            state.changed = self.now();
+            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        }
+        Ok(())
+    }
+
     /// The access control list of an inode after a chmod, if it has one.
     fn list_for_mode(&self, ino: Ino, state: &State, mode: u16) -> Result<Option<Acl>> {
         let Some(value) = self.xattr_of(ino, state, acl::ACCESS)? else { return Ok(None) };

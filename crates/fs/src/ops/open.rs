@@ -108,10 +108,6 @@ impl FileSystem {
     ) -> Result<Opened> {
         let live = self.make_live(file)?;
         let first_writer = access.write && file.opens.writers == 0;
-        if first_writer && way == Way::Direct && file.seen_outdated {
-            // What happened on the served path is in the inode already.
-            file.see(self.objects.observe(live.at.disk, live.object.attributes())?);
-        }
         file.opens.way = Some(way);
         file.opens.handles += 1;
         file.opens.writers += u32::from(access.write);

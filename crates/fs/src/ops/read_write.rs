@@ -56,7 +56,7 @@ impl FileSystem {
 
     fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
-        let end = end.ok_or(FsError::TooLarge)?;
+        end.ok_or(FsError::TooLarge)?;
         if data.is_empty() {
             return Ok(());
         }
@@ -64,16 +64,8 @@ impl FileSystem {
         let mut state = inode.lock();
         let live = self.live_object(&mut state)?;
         let written = self.objects.observe(live.at.disk, live.object.write_at(offset, data));
-        if written.is_err() {
-            // A part may have been written: the object knows.
-            self.adopt_size(&live, &mut state)?;
-        } else {
-            state.size = state.size.max(end);
-            state.allocated_bytes = state.allocated_bytes.max(state.size.next_multiple_of(4096));
-            if let Some(file) = state.file_mut() {
-                file.seen_outdated = true;
-            }
-        }
+        // Also after an error: a part may have been written, and the object knows.
+        self.adopt_size(&live, &mut state)?;
         if set_id == SetId::Kill {
             state.kill_set_id();
         }

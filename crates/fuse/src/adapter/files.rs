@@ -119,6 +119,13 @@ impl Adapter {
         Ok(self.fs.sync_file(request.ino, if data_only { Sync::Data } else { Sync::All })?)
     }
 
+    /// Takes the set-id bits of a file whose content an ordinary user is about to change. With
+    /// `HANDLE_KILLPRIV_V2` the kernel leaves that to the file system, and says who may keep the bits only
+    /// for writes and truncations.
+    fn take_privileges(&self, request: Request, target: Ino) -> Answer<()> {
+        if request.caller.uid == 0 { Ok(()) } else { Ok(self.fs.kill_set_id(target)?) }
+    }
+
     pub(crate) fn fallocate(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
         let asked: FallocateIn = body.take()?;
         const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
@@ -133,6 +140,7 @@ impl Adapter {
             ZERO_KEEP => Allocate::ZeroRangeKeepSize,
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
+        self.take_privileges(request, request.ino)?;
         Ok(self.fs.allocate(request.ino, what, asked.offset, asked.length)?)
     }
 
@@ -160,6 +168,7 @@ impl Adapter {
         reply: &mut Reply,
     ) -> Answer<()> {
         let asked: CopyFileRangeIn = body.take()?;
+        self.take_privileges(request, Ino(asked.nodeid_out))?;
         let copied = self.fs.copy_range(
             (request.ino, asked.off_in),
             (Ino(asked.nodeid_out), asked.off_out),

@@ -34,7 +34,10 @@ impl Adapter {
         self.check_offered()?;
         let asked: GetxattrIn = body.take()?;
         let names = self.fs.list_xattrs(request.ino)?;
-        answer(reply, asked.size, &names)
+        if request.caller.uid == 0 {
+            return answer(reply, asked.size, &names);
+        }
+        answer(reply, asked.size, &without_trusted(&names))
     }
 
     pub(crate) fn setxattr(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
@@ -60,6 +63,13 @@ impl Adapter {
         self.check_offered()?;
         Ok(self.fs.remove_xattr(request.ino, body.name()?)?)
     }
+}
+
+/// The names that an ordinary user may see: the kernel leaves hiding the `trusted` class to the file
+/// system (xattr(7)).
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    let visible = |name: &&[u8]| !name.starts_with(b"trusted.");
+    names.split_inclusive(|byte| *byte == 0).filter(visible).flatten().copied().collect()
 }
 
 /// The value, or its length if `room` is 0.

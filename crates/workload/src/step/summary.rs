@@ -382,4 +382,91 @@ impl SummaryTable {
         }
         table
     }
+
+    /// The means of one analysis column over two class columns, as a table with the first down the side
+    /// and the second along the top, to one decimal. `None` if there are not two class columns or no such
+    /// analysis column.
+    #[must_use]
+    pub fn means_across(&self, analysis: &str) -> Option<Table> {
+        let [side, top] = self.class.as_slice() else { return None };
+        let column = self.analysis.iter().position(|name| name == analysis)?;
+        let mut along: Vec<(String, &Cell)> = Vec::new();
+        for class in &self.classes {
+            if !along.iter().any(|(_, seen)| **seen == class.values[1]) {
+                along.push((cell_text(&class.values[1]), &class.values[1]));
+            }
+        }
+        along.sort_by(|(_, a), (_, b)| order(a, b));
+        let mut names = vec![format!("{side} / {top}")];
+        names.extend(along.iter().map(|(name, _)| name.clone()));
+        let mut table = Table { columns: names, rows: Vec::new() };
+        for class in &self.classes {
+            if table.rows.last().is_none_or(|row| row[0] != class.values[0]) {
+                let mut row = vec![class.values[0].clone()];
+                row.resize(along.len() + 1, Cell::Missing);
+                table.push(row);
+            }
+            let at = along.iter().position(|(_, value)| **value == class.values[1])?;
+            let mean = class.statistics[column].mean.map(|mean| (mean * 10.0).round() / 10.0);
+            table.rows.last_mut()?[at + 1] = mean.into();
+        }
+        Some(table)
+    }
+}
+
+fn cell_text(cell: &Cell) -> String {
+    match cell {
+        Cell::Missing => ".".to_owned(),
+        Cell::Number(number) => number.to_string(),
+        Cell::Text(text) => text.clone(),
+    }
+}
+
+/// Missing before numbers before texts, each ascending.
+fn order(a: &Cell, b: &Cell) -> std::cmp::Ordering {
+    match (a, b) {
+        (Cell::Number(a), Cell::Number(b)) => a.total_cmp(b),
+        (Cell::Text(a), Cell::Text(b)) => a.cmp(b),
+        _ => rank(a).cmp(&rank(b)),
+    }
+}
+
+fn rank(cell: &Cell) -> u8 {
+    match cell {
+        Cell::Missing => 0,
+        Cell::Number(_) => 1,
+        Cell::Text(_) => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_across_two_classes_leave_empty_what_never_meets() {
+        let class = |carrier: &str, month: f64, mean: f64| Class {
+            values: vec![carrier.into(), month.into()],
+            rows: 1,
+            statistics: vec![Statistics {
+                n: 1,
+                missing: 0,
+                mean: Some(mean),
+                std_dev: None,
+                min: None,
+                max: None,
+                sum: mean,
+            }],
+        };
+        let summary = SummaryTable {
+            class: vec!["carrier".into(), "month".into()],
+            analysis: vec!["delay".into()],
+            classes: vec![class("AA", 2.0, 1.26), class("AA", 10.0, 3.0), class("UA", 1.0, -2.0)],
+        };
+        let table = summary.means_across("delay").unwrap();
+        assert_eq!(table.columns, ["carrier / month", "1", "2", "10"]);
+        assert_eq!(table.rows[0], [Cell::from("AA"), Cell::Missing, 1.3.into(), 3.0.into()]);
+        assert_eq!(table.rows[1][1], Cell::from(-2.0));
+        assert!(summary.means_across("other").is_none());
+    }
 }
