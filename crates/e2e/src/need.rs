@@ -1,5 +1,6 @@
 //! What the tests need of the machine. What is missing fails the test with the cure.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,6 +29,23 @@ pub fn fuse() {
         Path::new("/dev/fuse").exists(),
         "/dev/fuse is missing: load the kernel module (modprobe fuse), or pass the device to the \
          container"
+    );
+}
+
+/// Checks that ordinary users can mount.
+///
+/// # Panics
+/// If fusermount3 is missing or `/dev/fuse` is closed to them.
+#[track_caller]
+pub fn fuse_for_users() {
+    fuse();
+    path_of("fusermount3");
+    let mode = std::fs::metadata("/dev/fuse").expect("stats /dev/fuse").permissions().mode();
+    assert!(
+        mode & 0o006 == 0o006,
+        "/dev/fuse is closed to ordinary users (mode {:o}): `make setup` opens it as the udev rule \
+         of the package fuse3 does",
+        mode & 0o777
     );
 }
 

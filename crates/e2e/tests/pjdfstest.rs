@@ -8,7 +8,10 @@ use std::time::Duration;
 use forebay_e2e::{Grid, need, on_both_paths, run};
 
 /// Cases that do not run, each with the reason. docs/semantics.md shows the same list.
-const EXPECTED_SKIPS: [(&str, &str); 0] = [];
+const EXPECTED_SKIPS: [(&str, &str); 1] = [(
+    "link::link_count_max",
+    "the C library knows no limit of links for FUSE file systems (nor for XFS), so the suite skips it",
+)];
 
 /// Fewer cases than this mean that the suite did not do its work; version 0.2.2 has 398 on Linux.
 const CASES_MIN: usize = 398;
@@ -24,7 +27,7 @@ utimensat = {}
 
 [settings]
 naptime = 0.02
-allow_remount = true
+allow_remount = ALLOW_REMOUNT
 
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
@@ -37,15 +40,37 @@ const MOUNT_BY_THE_KERNEL: &str = "#!/bin/sh\nexec /bin/mount -i \"$@\"\n";
 on_both_paths!(every_pjdfstest_case_passes);
 
 fn every_pjdfstest_case_passes(grid: &Grid) {
+    // Version 0.2.2 leaves files open for writing, which makes later remounts fail on any file system:
+    // the cases that remount have a process of their own.
+    let without_remounts = run_suite(grid, false, &[]);
+    let with_remounts = run_suite(grid, true, &["erofs"]);
+    let mut verdicts = verdicts(&without_remounts);
+    verdicts.extend(self::verdicts(&with_remounts));
+
+    let with = |verdict: &str| -> BTreeSet<&str> {
+        verdicts.iter().filter(|(_, found)| **found == verdict).map(|(name, _)| *name).collect()
+    };
+    let failures = failures(&without_remounts) + &failures(&with_remounts);
+    assert!(with("FAILED").is_empty(), "{failures}");
+    for (name, reason) in EXPECTED_SKIPS {
+        println!("pjdfstest expected skip: {name}: {reason}");
+    }
+    let expected = EXPECTED_SKIPS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(with("skipped"), expected, "other cases are skipped than those listed");
+    assert!(verdicts.len() >= CASES_MIN, "only {} cases", verdicts.len());
+}
+
+/// Runs the cases whose names contain one of the patterns, or all; returns what the suite prints.
+fn run_suite(grid: &Grid, allow_remount: bool, patterns: &[&str]) -> String {
     let configuration = grid.outside().join("pjdfstest.toml");
-    fs::write(&configuration, CONFIGURATION).expect("writes the configuration");
+    let text = CONFIGURATION.replace("ALLOW_REMOUNT", &allow_remount.to_string());
+    fs::write(&configuration, text).expect("writes the configuration");
     let programs = grid.outside().join("bin");
     let mount = programs.join("mount");
-    fs::create_dir(&programs).expect("makes a folder");
+    fs::create_dir_all(&programs).expect("makes a folder");
     fs::write(&mount, MOUNT_BY_THE_KERNEL).expect("writes a program");
     fs::set_permissions(&mount, fs::Permissions::from_mode(0o755)).expect("makes it runnable");
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-
     let ended = run(
         need::program("pjdfstest")
             .env("PATH", path)
@@ -56,26 +81,12 @@ fn every_pjdfstest_case_passes(grid: &Grid) {
             .arg("--path")
             .arg(grid.work())
             .arg("--secondary-fs")
-            .arg(grid.outside()),
+            .arg(grid.outside())
+            .args(patterns),
         Duration::from_secs(300),
     );
-
-    let verdicts = verdicts(&ended.stdout);
-    let with = |verdict: &str| -> BTreeSet<&str> {
-        verdicts.iter().filter(|(_, found)| **found == verdict).map(|(name, _)| *name).collect()
-    };
-    assert!(with("FAILED").is_empty(), "{}", failures(&ended.stdout));
-    assert_eq!(ended.code(), 0, "{ended:#?}");
-    for (name, reason) in EXPECTED_SKIPS {
-        println!("pjdfstest expected skip: {name}: {reason}");
-    }
-    assert_eq!(
-        with("skipped"),
-        EXPECTED_SKIPS.iter().map(|(name, _)| *name).collect(),
-        "other cases are skipped than those listed\n{}",
-        ended.stdout
-    );
-    assert!(verdicts.len() >= CASES_MIN, "only {} cases: {}", verdicts.len(), ended.stdout);
+    assert!(ended.stdout.contains("Summary"), "the suite did not come to its end: {ended:#?}");
+    ended.stdout
 }
 
 /// Name and verdict of every case in the output of the suite.
@@ -94,14 +105,14 @@ fn verdicts(output: &str) -> BTreeMap<&str, &str> {
 /// The lines of the failed cases, each with the reason that follows it.
 fn failures(output: &str) -> String {
     let mut failed = false;
-    let mut lines = Vec::new();
+    let mut lines = String::new();
     for line in output.lines() {
         if !line.starts_with(char::is_whitespace) {
             failed = line.ends_with("FAILED");
         }
         if failed {
-            lines.push(line);
+            lines = lines + line + "\n";
         }
     }
-    lines.join("\n")
+    lines
 }

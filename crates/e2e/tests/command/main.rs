@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Everything below a folder: names, sizes and times, to see that nothing has changed.
-fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (u64, std::time::SystemTime)> {
+/// Everything below a folder: names, and sizes and times of files, to see that nothing has changed.
+/// The time of a directory may change where something was made in it and taken back.
+fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (u64, Option<std::time::SystemTime>)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -25,8 +26,10 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (u64, std::time::SystemTime)> {
             let stat = fs::symlink_metadata(&path).expect("stats");
             if stat.is_dir() {
                 folders.push(path.clone());
+                found.insert(path, (0, None));
+            } else {
+                found.insert(path, (stat.len(), stat.modified().ok()));
             }
-            found.insert(path, (stat.len(), stat.modified().expect("has a time")));
         }
     }
     found

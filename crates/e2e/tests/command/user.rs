@@ -13,7 +13,7 @@ const NOBODY: u32 = 65534;
 
 #[test]
 fn an_ordinary_user_mounts_an_own_file_system_on_the_served_path() {
-    drop(need::program("fusermount3"));
+    need::fuse_for_users();
     let user = User::new(NOBODY, &[NOBODY]);
     let grid = Grid::plan_for(&user);
     grid.mkfs();
