@@ -1,0 +1,121 @@
+//! What is measured, and on what.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// One figure of a table; larger is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Writing a large file.
+    SequentialWrite,
+    /// Reading it right after.
+    ReadHot,
+    /// Reading it after caches were dropped.
+    ReadCold,
+    /// Temporary files of one worker.
+    StormOne,
+    /// Temporary files of four workers.
+    StormFour,
+    /// Temporary files of the calibration mix.
+    Calibration,
+    /// Creating empty files.
+    Create,
+    /// Stat right after.
+    StatCached,
+    /// Stat after caches were dropped.
+    StatCold,
+    /// Listing, per entry.
+    Readdir,
+    /// Unlinking.
+    Unlink,
+}
+
+/// Figures by kind.
+pub type Figures = BTreeMap<Figure, f64>;
+
+impl Figure {
+    /// Name and unit for people.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Figure::SequentialWrite => "sequential write, MB/s",
+            Figure::ReadHot => "hot read, MB/s",
+            Figure::ReadCold => "cold read, MB/s",
+            Figure::StormOne => "storm, 1 worker, files/s",
+            Figure::StormFour => "storm, 4 workers, files/s",
+            Figure::Calibration => "calibration, 4 processes, temp files/s",
+            Figure::Create => "create, /s",
+            Figure::StatCached => "stat cached, /s",
+            Figure::StatCold => "stat cold, /s",
+            Figure::Readdir => "readdir, entries/s",
+            Figure::Unlink => "unlink, /s",
+        }
+    }
+}
+
+/// Where a figure was measured.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// A plain directory.
+    Plain,
+    /// A plain directory while the read-ahead of its disk is as a mount raises it (cold read only).
+    PlainReadAhead,
+    /// The mount, the kernel reading and writing objects itself.
+    Direct,
+    /// The mount, the daemon moving all bytes.
+    Served,
+}
+
+impl Subject {
+    /// Name for people.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Subject::Plain => "plain",
+            Subject::PlainReadAhead => "plain, raised read-ahead",
+            Subject::Direct => "direct",
+            Subject::Served => "served",
+        }
+    }
+}
+
+/// A group of figures that is measured together.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Write and re-read a large file in calls of 256 KiB, hot and cold.
+    Sequential,
+    /// Temporary files of 64 KiB by one worker.
+    StormOne,
+    /// Temporary files of 64 KiB by four workers.
+    StormFour,
+    /// The calibration-like mix by four processes.
+    Calibration,
+    /// Create, stat, list and unlink empty files in one directory.
+    Metadata,
+    /// Memory of the daemon per million cached inodes (once, on the direct mount).
+    Memory,
+}
+
+impl Group {
+    /// Name for people.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Group::Sequential => "sequential",
+            Group::StormOne => "storm, 1 worker",
+            Group::StormFour => "storm, 4 workers",
+            Group::Calibration => "calibration",
+            Group::Metadata => "metadata",
+            Group::Memory => "memory",
+        }
+    }
+}

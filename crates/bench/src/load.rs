@@ -1,0 +1,303 @@
+//! Loads as processes of their own.
+//!
+//! A worker is this program again (`forebay-bench worker`). It reads its job from standard input as one
+//! line of JSON, says `ready`, waits for another line, works, and answers with one line of JSON. Only
+//! workers touch what is measured, so that an interrupted benchmark has nothing open there.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::time::SystemClock;
+use forebay_base::{ByteSize, Clock as _};
+use forebay_workload::load::{Calibration, Metadata, Sequential, Storm};
+use serde::{Deserialize, Serialize};
+
+use crate::figure::{Figure, Figures};
+use crate::interrupt::Interrupt;
+use crate::machine::drop_caches;
+
+/// What a worker is to do in a directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// Make a directory.
+    Make,
+    /// Write a file and read it back, hot and cold.
+    Sequential(Sequential),
+    /// Temporary files; the figure says of how many workers.
+    Storm(Figure, Storm),
+    /// Many empty files.
+    Metadata(Metadata),
+    /// Make the shared table.
+    Table(Calibration),
+    /// Be worker `.1` of a calibration load.
+    Calibration(Calibration, u32),
+    /// Make `directories` directories with `files` empty files each, and leave them.
+    Fill {
+        /// How many directories.
+        directories: u64,
+        /// How many files in each.
+        files: u64,
+    },
+    /// Remove the directory and everything in it.
+    Remove,
+}
+
+/// A job and its place.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    directory: PathBuf,
+    job: Job,
+}
+
+/// What a worker answers.
+#[derive(Serialize, Deserialize)]
+enum Report {
+    Done(Figures),
+    Failed(String),
+}
+
+/// The body of `forebay-bench worker`.
+///
+/// # Errors
+/// If nobody is listening; a job that fails is reported.
+pub fn work() -> Result<()> {
+    let mut input = std::io::stdin().lock();
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let order: Order = serde_json::from_str(&line).context("give a job as a line of JSON")?;
+    println!("ready");
+    line.clear();
+    if input.read_line(&mut line)? == 0 {
+        return Ok(());
+    }
+    let report = match carry_out(&order) {
+        Ok(figures) => Report::Done(figures),
+        Err(error) => Report::Failed(format!("{error:#}")),
+    };
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
+
+fn carry_out(order: &Order) -> Result<Figures> {
+    let (directory, clock) = (order.directory.as_path(), SystemClock);
+    let mut figures = Figures::new();
+    match &order.job {
+        Job::Make => fs::create_dir(directory).with_context(|| directory.display().to_string())?,
+        Job::Remove => fs::remove_dir_all(directory)?,
+        Job::Sequential(load) => {
+            let result = load.run(directory, &clock, Some(&mut drop_caches))?;
+            figures.insert(Figure::SequentialWrite, result.write.mb_per_second);
+            figures.insert(Figure::ReadHot, result.read_hot.mb_per_second);
+            if let Some(cold) = result.read_cold {
+                figures.insert(Figure::ReadCold, cold.mb_per_second);
+            }
+        }
+        Job::Storm(figure, load) => {
+            figures.insert(*figure, load.run(directory, &clock)?.files.per_second);
+        }
+        Job::Metadata(load) => {
+            let result = load.run(directory, &clock, Some(&mut drop_caches))?;
+            figures.insert(Figure::Create, result.create.per_second);
+            figures.insert(Figure::StatCached, result.stat_cached.per_second);
+            if let Some(cold) = result.stat_cold {
+                figures.insert(Figure::StatCold, cold.per_second);
+            }
+            figures.insert(Figure::Readdir, result.readdir.per_second);
+            figures.insert(Figure::Unlink, result.unlink.per_second);
+        }
+        Job::Table(load) => {
+            load.prepare(directory)?;
+        }
+        Job::Calibration(load, number) => {
+            load.work(&directory.join("table"), directory, *number)?;
+        }
+        Job::Fill { directories, files } => {
+            let start = clock.instant();
+            fill(directory, *directories, *files)?;
+            let seconds = (clock.instant() - start).as_secs_f64();
+            figures.insert(Figure::Create, (directories * files) as f64 / seconds);
+        }
+    }
+    Ok(figures)
+}
+
+fn fill(directory: &Path, directories: u64, files: u64) -> Result<()> {
+    for number in 0..directories {
+        let inner = directory.join(format!("directory-{number:05}"));
+        fs::create_dir(&inner).with_context(|| inner.display().to_string())?;
+        for file in 0..files {
+            let path = inner.join(format!("file-{file:08}"));
+            File::create_new(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// A process that has a job. Dropped, it is killed.
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _cover: Arc<OwnedFd>,
+}
+
+impl Worker {
+    /// Starts one and waits until it is ready.
+    fn start(interrupt: &Interrupt, directory: &Path, job: &Job) -> Result<Worker> {
+        interrupt.check()?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("cannot start a worker")?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.context("a worker has no pipes")?;
+        let cover = interrupt.cover(&child)?;
+        let mut worker = Worker { child, input, output: BufReader::new(output), _cover: cover };
+        let order = Order { directory: directory.to_owned(), job: job.clone() };
+        worker.say(&serde_json::to_string(&order)?)?;
+        if worker.hear()? != "ready" {
+            bail!("a worker does not get ready");
+        }
+        Ok(worker)
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        writeln!(self.input, "{line}").context("a worker is gone")
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            bail!("a worker ended early ({})", self.child.wait()?);
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    fn result(&mut self) -> Result<Figures> {
+        match serde_json::from_str(&self.hear()?)? {
+            Report::Done(figures) => Ok(figures),
+            Report::Failed(why) => bail!("{why}"),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs jobs, each in a process of its own.
+#[derive(Clone, Copy)]
+pub struct Jobs<'a> {
+    /// Ends them.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Jobs<'_> {
+    /// Runs one job in `directory`.
+    ///
+    /// # Errors
+    /// If it fails; after a signal.
+    pub fn run(self, directory: &Path, job: &Job) -> Result<Figures> {
+        let done = self.run_uncovered(directory, job);
+        // A worker that was killed says less than why it was.
+        self.interrupt.check()?;
+        done
+    }
+
+    fn run_uncovered(self, directory: &Path, job: &Job) -> Result<Figures> {
+        let mut worker = Worker::start(self.interrupt, directory, job)?;
+        worker.say("go")?;
+        worker.result()
+    }
+
+    /// Runs a calibration load in `directory` with a process per worker.
+    ///
+    /// # Errors
+    /// If one fails; after a signal.
+    pub fn calibrate(self, directory: &Path, load: &Calibration) -> Result<Figures> {
+        self.run(directory, &Job::Table(load.clone()))?;
+        let done = self.calibrate_uncovered(directory, load);
+        self.interrupt.check()?;
+        done
+    }
+
+    fn calibrate_uncovered(self, directory: &Path, load: &Calibration) -> Result<Figures> {
+        let mut workers = (0..load.workers)
+            .map(|number| {
+                let job = Job::Calibration(load.clone(), number);
+                Worker::start(self.interrupt, directory, &job)
+            })
+            .collect::<Result<Vec<Worker>>>()?;
+        let start = SystemClock.instant();
+        for worker in &mut workers {
+            worker.say("go")?;
+        }
+        for worker in &mut workers {
+            worker.result()?;
+        }
+        let seconds = (SystemClock.instant() - start).as_secs_f64();
+        let files = load.temp_files_per_worker * u64::from(load.workers);
+        Ok(Figures::from([(Figure::Calibration, files as f64 / seconds)]))
+    }
+}
+
+/// The size of every load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sizes {
+    /// Writing and reading.
+    pub sequential: Sequential,
+    /// Temporary files, one worker.
+    pub storm_one: Storm,
+    /// Temporary files, four workers.
+    pub storm_four: Storm,
+    /// Calibration mix.
+    pub calibration: Calibration,
+    /// Empty files in one directory.
+    pub metadata: Metadata,
+    /// Directories of 1,000 empty files in which the memory is measured.
+    pub memory_directories: u64,
+}
+
+impl Sizes {
+    /// The standard sizes times `scale`.
+    #[must_use]
+    pub fn scaled(scale: f64) -> Sizes {
+        let of = |number: u64| ((number as f64 * scale) as u64).max(1);
+        let mib = |number: u64| ByteSize::mib(of(number));
+        Sizes {
+            sequential: Sequential { total_bytes: mib(2048), ..Sequential::default() },
+            storm_one: Storm { workers: 1, files_per_worker: of(10_000), ..Storm::default() },
+            storm_four: Storm { workers: 4, files_per_worker: of(5_000), ..Storm::default() },
+            calibration: Calibration {
+                temp_files_per_worker: of(2500),
+                table_bytes: mib(256),
+                extract_bytes: mib(64),
+                ..Calibration::default()
+            },
+            metadata: Metadata { files: of(100_000) },
+            memory_directories: of(1000),
+        }
+    }
+
+    /// Space that a disk needs for these loads, one at a time: what is there at once, and what may
+    /// be under way to the disk of files that are deleted.
+    #[must_use]
+    pub fn space(&self) -> ByteSize {
+        let temp_files =
+            self.calibration.temp_files_per_worker * u64::from(self.calibration.workers);
+        let calibration = self.calibration.table_bytes.0 + (temp_files << 19);
+        ByteSize(self.sequential.total_bytes.0.max(calibration) + (2 << 30))
+    }
+}

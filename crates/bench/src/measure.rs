@@ -1,0 +1,273 @@
+//! Rounds: every figure on every subject, again and again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use serde::Serialize;
+
+use crate::disk::Disk;
+use crate::figure::{Figure, Figures, Group, Subject};
+use crate::interrupt::Interrupt;
+use crate::load::{Job, Jobs, Sizes};
+use crate::machine::{ProcessorTime, ReadAhead, kib_field, settle};
+use crate::mount::{Home, Mount, Way};
+
+/// The read-ahead of [`Subject::PlainReadAhead`], in KiB: the default of `disk_read_ahead`.
+const READ_AHEAD_KIB: u64 = 4096;
+/// Empty files per directory when memory is measured.
+const FILES_PER_DIRECTORY: u64 = 1000;
+/// Fileset in which the loads run.
+const FILESET: &str = "work";
+
+/// What to measure.
+#[derive(Debug)]
+pub struct Plan {
+    /// How often.
+    pub rounds: usize,
+    /// What.
+    pub groups: Vec<Group>,
+    /// On what.
+    pub subjects: Vec<Subject>,
+    /// How much.
+    pub sizes: Sizes,
+    /// Calm between two measurements, once the disk is idle.
+    pub pause: Duration,
+    /// Lines for `forebay.toml`.
+    pub settings: Vec<String>,
+}
+
+/// Processor use during a measurement.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Usage {
+    /// Cores that were busy, on average, with whatever.
+    pub busy_cores: f64,
+    /// Of these, the daemon's threads.
+    pub daemon_cores: f64,
+}
+
+/// All samples of a disk.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// One figure per round.
+    pub figures: BTreeMap<(Figure, Subject), Vec<f64>>,
+    /// Processor use per round.
+    pub usage: BTreeMap<(Group, Subject), Vec<Usage>>,
+    /// Memory of a daemon.
+    pub memory: Option<Memory>,
+}
+
+/// Memory of the daemon with many inodes cached.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    /// Inodes cached beyond those at the start.
+    pub inodes: u64,
+    /// Growth of its proportional set size, in bytes.
+    pub pss_bytes: u64,
+    /// Growth of its resident set size, in bytes.
+    pub rss_bytes: u64,
+    /// Greatest resident set size while the files were made, in bytes, beyond that at the start.
+    pub rss_peak_bytes: u64,
+    /// What it reckons its inode cache takes, in bytes.
+    pub cache_bytes: u64,
+    /// Files made per second on the way.
+    pub creates_per_second: f64,
+}
+
+impl Memory {
+    /// `bytes` per million inodes, in million bytes.
+    #[must_use]
+    pub fn mb_per_million(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.inodes.max(1) as f64
+    }
+}
+
+/// A disk under measurement.
+pub struct Bench<'a> {
+    /// What to do.
+    pub plan: &'a Plan,
+    /// Where.
+    pub disk: &'a Disk,
+    /// The `forebay` command.
+    pub program: &'a Path,
+    /// Stops it.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Bench<'_> {
+    /// Runs all rounds.
+    ///
+    /// # Errors
+    /// If a load fails; after a signal.
+    pub fn run(&self) -> Result<Samples> {
+        let folder = &self.disk.folder;
+        let home = Home::make(self.program, folder.join("home"), &self.plan.settings)?;
+        let mut samples = Samples::default();
+        if self.plan.groups.contains(&Group::Memory) {
+            samples.memory = Some(self.measure_memory(&home).context("memory")?);
+        }
+        for round in 0..self.plan.rounds {
+            for (place, group) in self.plan.groups.iter().enumerate() {
+                // The order turns from group to group and from round to round.
+                for turn in 0..self.plan.subjects.len() {
+                    let at = (round + place + turn) % self.plan.subjects.len();
+                    let subject = self.plan.subjects[at];
+                    self.measure(&home, *group, subject, round, &mut samples).with_context(
+                        || format!("{} on {}, {}", group.label(), self.disk.name, subject.label()),
+                    )?;
+                }
+            }
+        }
+        Ok(samples)
+    }
+
+    fn measure(
+        &self,
+        home: &Home,
+        group: Group,
+        subject: Subject,
+        round: usize,
+        samples: &mut Samples,
+    ) -> Result<()> {
+        if group == Group::Memory
+            || (subject == Subject::PlainReadAhead && group != Group::Sequential)
+        {
+            return Ok(());
+        }
+        let name = format!("round-{round}");
+        let (figures, usage) = match subject {
+            Subject::Plain => {
+                self.measure_in(&self.disk.folder.join("plain").join(name), group, None)?
+            }
+            Subject::PlainReadAhead => {
+                let _raised = ReadAhead::set(&self.disk.folder, READ_AHEAD_KIB)?;
+                self.measure_in(&self.disk.folder.join("plain").join(name), group, None)?
+            }
+            Subject::Direct | Subject::Served => {
+                let way = if subject == Subject::Direct { Way::Direct } else { Way::Served };
+                // A mount of its own: nothing else runs, and the disk's read-ahead is raised only now.
+                let mount = home.mount(&self.disk.folder.join("mount"), way)?;
+                let directory = mount.fileset(FILESET).join(name);
+                let measured = self.measure_in(&directory, group, Some(&mount))?;
+                mount.unmount()?;
+                measured
+            }
+        };
+        self.note(round, group, subject, &figures, usage);
+        for (figure, value) in figures {
+            if subject != Subject::PlainReadAhead || figure == Figure::ReadCold {
+                samples.figures.entry((figure, subject)).or_default().push(value);
+            }
+        }
+        samples.usage.entry((group, subject)).or_default().push(usage);
+        Ok(())
+    }
+
+    /// Measures in a fresh directory.
+    fn measure_in(
+        &self,
+        directory: &Path,
+        group: Group,
+        mount: Option<&Mount>,
+    ) -> Result<(Figures, Usage)> {
+        let jobs = Jobs { interrupt: self.interrupt };
+        let sizes = &self.plan.sizes;
+        if mount.is_none() {
+            std::fs::create_dir_all(directory.parent().unwrap_or(directory))?;
+        }
+        jobs.run(directory, &Job::Make)?;
+        settle(self.interrupt, self.plan.pause)?;
+        let (clock, pid) = (SystemClock, mount.map(|mount| mount.pid));
+        let (start, before) = (clock.instant(), ProcessorTime::read(pid)?);
+        let figures = match group {
+            Group::Sequential => jobs.run(directory, &Job::Sequential(sizes.sequential.clone()))?,
+            Group::StormOne => {
+                jobs.run(directory, &Job::Storm(Figure::StormOne, sizes.storm_one.clone()))?
+            }
+            Group::StormFour => {
+                jobs.run(directory, &Job::Storm(Figure::StormFour, sizes.storm_four.clone()))?
+            }
+            Group::Calibration => jobs.calibrate(directory, &sizes.calibration)?,
+            Group::Metadata => jobs.run(directory, &Job::Metadata(sizes.metadata.clone()))?,
+            Group::Memory => Figures::new(),
+        };
+        let after = ProcessorTime::read(pid)?;
+        let seconds = (clock.instant() - start).as_secs_f64().max(1e-3);
+        jobs.run(directory, &Job::Remove)?;
+        let usage = Usage {
+            busy_cores: (after.machine - before.machine) / seconds,
+            daemon_cores: (after.process - before.process) / seconds,
+        };
+        Ok((figures, usage))
+    }
+
+    fn measure_memory(&self, home: &Home) -> Result<Memory> {
+        let mount = home.mount(&self.disk.folder.join("mount"), Way::Direct)?;
+        let directory = mount.fileset(FILESET).join("memory");
+        let jobs = Jobs { interrupt: self.interrupt };
+        jobs.run(&directory, &Job::Make)?;
+        settle(self.interrupt, self.plan.pause)?;
+        let (before, inodes_before) = (resident(mount.pid)?, mount.status()?.cached_inodes);
+        let directories = self.plan.sizes.memory_directories;
+        eprintln!("{}: memory of {} inodes", self.disk.name, directories * FILES_PER_DIRECTORY);
+        let fill = Job::Fill { directories, files: FILES_PER_DIRECTORY };
+        let figures = jobs.run(&directory, &fill)?;
+        let peak = resident(mount.pid)?.peak;
+        let mut status = mount.status()?;
+        while status.uncommitted > 0 {
+            self.interrupt.sleep(Duration::from_millis(500))?;
+            status = mount.status()?;
+        }
+        let after = resident(mount.pid)?;
+        let memory = Memory {
+            inodes: status.cached_inodes.saturating_sub(inodes_before),
+            pss_bytes: after.pss.saturating_sub(before.pss),
+            rss_bytes: after.rss.saturating_sub(before.rss),
+            rss_peak_bytes: peak.saturating_sub(before.rss),
+            cache_bytes: status.cache_bytes,
+            creates_per_second: figures.get(&Figure::Create).copied().unwrap_or(0.0),
+        };
+        jobs.run(&directory, &Job::Remove)?;
+        mount.unmount()?;
+        Ok(memory)
+    }
+
+    fn note(&self, round: usize, group: Group, subject: Subject, figures: &Figures, used: Usage) {
+        let figures: Vec<String> = figures
+            .iter()
+            .map(|(figure, value)| format!("{} {value:.0}", figure.label()))
+            .collect();
+        eprintln!(
+            "{} round {}/{} {}, {}: {} ({:.2} cores busy, {:.2} by the daemon)",
+            self.disk.name,
+            round + 1,
+            self.plan.rounds,
+            group.label(),
+            subject.label(),
+            figures.join("; "),
+            used.busy_cores,
+            used.daemon_cores,
+        );
+    }
+}
+
+/// Resident memory of a process, in bytes.
+struct Resident {
+    rss: u64,
+    pss: u64,
+    peak: u64,
+}
+
+fn resident(pid: u32) -> Result<Resident> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |text: &str, name| kib_field(text, name).with_context(|| format!("no {name}"));
+    Ok(Resident {
+        rss: field(&rollup, "Rss")?,
+        pss: field(&rollup, "Pss")?,
+        peak: field(&status, "VmHWM")?,
+    })
+}
