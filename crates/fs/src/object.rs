@@ -63,6 +63,8 @@ pub struct LiveObject {
     publishing: Mutex<()>,
     /// The next sync must cover more than the bytes: the name may not be durable, or the size shrank.
     needs_full_sync: AtomicBool,
+    /// It was synced before it was published: the name must become as durable as the bytes.
+    synced_nameless: AtomicBool,
     registration: OnceLock<Option<u32>>,
     direct: Option<Arc<dyn DirectAccess>>,
     open_count: Arc<AtomicUsize>,
@@ -257,6 +259,7 @@ impl Objects {
             published: AtomicBool::new(published),
             publishing: Mutex::new(()),
             needs_full_sync: AtomicBool::new(published),
+            synced_nameless: AtomicBool::new(false),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
             open_count: Arc::clone(&self.open_count),
@@ -276,6 +279,9 @@ impl Objects {
         self.observe(live.at.disk, disk.publish(live.at.id, &*live.object))?;
         live.needs_full_sync.store(true, Ordering::Release);
         live.published.store(true, Ordering::Release);
+        if live.synced_nameless.swap(false, Ordering::AcqRel) {
+            return self.sync(live, Sync::All);
+        }
         Ok(())
     }
 
@@ -294,6 +300,9 @@ impl Objects {
     /// # Errors
     /// [`FsError::Io`].
     pub fn sync(&self, live: &LiveObject, what: Sync) -> Result<()> {
+        if !live.is_published() {
+            live.synced_nameless.store(true, Ordering::Release);
+        }
         let full = live.needs_full_sync.swap(false, Ordering::AcqRel);
         let what = if full { Sync::All } else { what };
         let synced = self.observe(live.at.disk, live.object.sync(what));

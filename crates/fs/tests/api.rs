@@ -360,6 +360,25 @@ fn an_acknowledged_data_sync_covers_a_size_that_shrank() {
 }
 
 #[test]
+fn bytes_synced_before_a_file_got_its_name_are_durable_once_the_name_is() {
+    for seed in 0..20 {
+        let rig = Rig::in_memory();
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let ino = fs.create_unnamed(data, file(0o600), ROOT).unwrap().ino;
+        let handle = fs.open(ino, WRITE);
+        handle.write(0, b"written and synced, then named");
+        fs.sync_file(ino, Sync::All).unwrap();
+        fs.link(ino, data, b"named").unwrap();
+        fs.sync_directory(data).unwrap();
+        rig.crash_machine_under(fs, seed, handle);
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"written and synced, then named", "seed {seed}");
+        rig.close(fs);
+    }
+}
+
+#[test]
 fn objects_of_files_without_a_name_go_at_an_orderly_end() {
     on_both_ways(|rig| {
         let fs = rig.open();

@@ -3,13 +3,15 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use forebay_base::{DiskId, Epoch, FailPoints, FilesetId, Ino, ObjectId};
+use forebay_disk::memory::MemoryDisk;
 use forebay_fs::fsck::{self, Damage, Options, Outcome, Repair, Report};
 use forebay_fs::key::{self, Key};
 use forebay_fs::record::{
-    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, ObjectRef, Superblock, Usage, decode,
-    encode,
+    DiskRecord, DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, ObjectRef, Superblock,
+    Usage, decode, encode,
 };
 use forebay_fs::{FsError, New, SetMode, SetXattr};
 use forebay_store::{Batch, Store};
@@ -161,7 +163,7 @@ impl Tree {
 fn list(fs: &User, ino: Ino, path: &str, found: &mut BTreeMap<String, Vec<u8>>) {
     for item in fs.items(ino).iter().filter(|item| item.name != b"." && item.name != b"..") {
         let child = fs.lookup(ino, &item.name).expect("what is listed is there").ino;
-        let path = format!("{path}/{}", String::from_utf8_lossy(&item.name));
+        let path = format!("{path}/{}", item.name.escape_ascii());
         let contents = match fs.attributes(child).unwrap().kind {
             Kind::Directory => {
                 list(fs, child, &path, found);
@@ -689,6 +691,29 @@ fn an_owner_that_comes_in_stops_the_repair() {
     assert_eq!(tree.rig.record(tree.b).unwrap().nlink, 9);
 }
 
+#[test]
+fn an_object_on_another_disk_is_found_by_its_number() {
+    let tree = Tree::make();
+    let before = tree.listing();
+    let second = DiskRecord { uuid: "disk-two".to_owned(), location: "there".to_owned() };
+    tree.change_superblock(|superblock| superblock.disks.push(second));
+    let other = MemoryDisk::new(1 << 30, Arc::clone(&tree.rig.clock) as _);
+    let mut disks = tree.rig.parts().disks;
+    let mut options = Options { repair: Repair::Found, progress: &mut |_| {} };
+    let report = fsck::check(&tree.rig.store, &disks, &mut options).unwrap();
+    assert_eq!(damages_of(&report), [Damage::DiskMissing]);
+
+    disks.insert(0, ("disk-two".to_owned(), Arc::new(other)));
+    assert!(fsck::check(&tree.rig.store, &disks, &mut options).unwrap().findings.is_empty());
+    let disk = |inode: &mut InodeRecord| inode.object.as_mut().unwrap().disk = DiskId(1);
+    tree.change_inode(tree.file, disk);
+    let report = fsck::check(&tree.rig.store, &disks, &mut options).unwrap();
+    assert_eq!(report.outcome(), Outcome::Repaired, "{report:#?}");
+    assert!(damages_of(&report).contains(&Damage::ObjectMissing));
+    tree.change_superblock(|superblock| superblock.disks.truncate(1));
+    assert_eq!(tree.listing(), before);
+}
+
 /// A generator of numbers that look random (xorshift).
 struct Dice(u64);
 
@@ -739,7 +764,7 @@ fn seeds(count: u64) -> impl Iterator<Item = (u64, Dice)> {
 
 #[test]
 fn random_damage_of_records_loses_no_contents() {
-    for (seed, mut dice) in seeds(400) {
+    for (seed, mut dice) in seeds(6000) {
         let tree = Tree::make();
         let before = tree.listing();
         for _ in 0..=dice.below(12) {
@@ -761,7 +786,7 @@ fn random_damage_of_records_loses_no_contents() {
 
 #[test]
 fn random_damage_of_everything_never_panics_and_repair_converges() {
-    for (seed, mut dice) in seeds(400) {
+    for (seed, mut dice) in seeds(6000) {
         let tree = Tree::make();
         for _ in 0..=dice.below(40) {
             damage_row(&tree, &mut dice, false);
@@ -789,7 +814,7 @@ fn random_damage_of_everything_never_panics_and_repair_converges() {
 
 #[test]
 fn random_damage_is_repaired_after_a_repair_that_was_cut_off() {
-    for (seed, mut dice) in seeds(100) {
+    for (seed, mut dice) in seeds(3000) {
         let tree = Tree::make();
         let before = tree.listing();
         for _ in 0..=dice.below(12) {

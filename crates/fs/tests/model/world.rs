@@ -189,7 +189,7 @@ impl<'a> World<'a> {
     }
 
     fn note_all_synced(&mut self) {
-        for node in self.tree.nodes.values() {
+        for node in self.tree.nodes.values().filter(|node| node.nlink > 0) {
             if let Some(content) = node.content() {
                 content.borrow_mut().synced = true;
             }
