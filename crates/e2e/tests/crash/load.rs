@@ -3,7 +3,8 @@
 //! Each writer works in a directory of its own in `data`, one operation after the other. The promise
 //! is that a crash leaves a prefix of what happened, and that the prefix holds everything before the
 //! last acknowledged fsync. So the directory must look as it did at that fsync, or after one of the
-//! operations since; and every byte that an fsync covered must be there.
+//! operations since, and every byte that an fsync covered must be there. Bytes are not part of the
+//! prefix: a file may hold what was written to it later. But all bytes of a file must be its own.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -177,31 +178,25 @@ impl Writer {
     /// Checks the directory after a crash, and goes on from what is there.
     pub fn check(&mut self) {
         let found = self.found();
+        let since = std::mem::take(&mut self.since);
+        let longest = longest(&self.settled, &since);
         let mut candidate = self.settled.clone();
-        let mut faults = vec![fault(&found, &candidate)];
-        for operation in std::mem::take(&mut self.since) {
+        let mut faults = vec![fault(&found, &candidate, &longest)];
+        for operation in since {
             if faults.last().is_some_and(Option::is_none) {
                 break;
             }
             operation.apply(&mut candidate);
-            faults.push(fault(&found, &candidate));
+            faults.push(fault(&found, &candidate, &longest));
         }
         assert!(
             faults.last().is_some_and(Option::is_none),
             "{} looks like no state since the last acknowledged fsync: {faults:#?}",
             self.folder.display()
         );
-        // What is there after recovery is durable; bytes that no fsync covered may still be wrong.
+        // What is there after recovery is durable.
         for (name, content) in &mut candidate {
             content.length = found[name].len();
-            let expected = pattern(content.seed, content.length);
-            let right = found[name].iter().zip(&expected).take_while(|(a, b)| a == b).count();
-            if right < content.length {
-                // Goes on with a file that is known to be right.
-                let file = File::create(self.folder.join(name)).expect("rewrites a file");
-                (&file).write_all(&expected).expect("rewrites a file");
-                file.sync_all().expect("syncs a file");
-            }
             content.synced = content.length;
         }
         self.settled = candidate.clone();
@@ -220,25 +215,46 @@ impl Writer {
     }
 }
 
+/// The greatest length that each content had, by its seed.
+fn longest(settled: &Names, since: &[Operation]) -> BTreeMap<u64, usize> {
+    let mut names = settled.clone();
+    let mut longest = BTreeMap::new();
+    let mut note = |names: &Names| {
+        for content in names.values() {
+            let length = longest.entry(content.seed).or_insert(0);
+            *length = content.length.max(*length);
+        }
+    };
+    note(&names);
+    for operation in since {
+        operation.apply(&mut names);
+        note(&names);
+    }
+    longest
+}
+
 /// Why `found` is not the directory `expected`, if it is not.
-fn fault(found: &BTreeMap<String, Vec<u8>>, expected: &Names) -> Option<String> {
+fn fault(
+    found: &BTreeMap<String, Vec<u8>>,
+    expected: &Names,
+    longest: &BTreeMap<u64, usize>,
+) -> Option<String> {
     if !found.keys().eq(expected.keys()) {
-        let names = |keys: Vec<&String>| format!("{keys:?}");
-        return Some(format!(
-            "names {} instead of {}",
-            names(found.keys().collect()),
-            names(expected.keys().collect())
-        ));
+        let (found, expected): (Vec<_>, Vec<_>) =
+            (found.keys().collect(), expected.keys().collect());
+        return Some(format!("names {found:?} instead of {expected:?}"));
     }
     found.iter().zip(expected.values()).find_map(|((name, bytes), content)| {
-        let synced = pattern(content.seed, content.synced);
+        let own = pattern(content.seed, bytes.len());
         if bytes.len() < content.synced {
             Some(format!("{name} has {} bytes, {} were synced", bytes.len(), content.synced))
-        } else if bytes[..content.synced] != synced[..] {
-            let at = bytes.iter().zip(&synced).position(|(a, b)| a != b);
-            Some(format!("{name} differs at {at:?} of {} synced bytes", content.synced))
-        } else if bytes.len() > content.length {
-            Some(format!("{name} has {} bytes, {} were written", bytes.len(), content.length))
+        } else if bytes.len() > longest[&content.seed] {
+            let written = longest[&content.seed];
+            Some(format!("{name} has {} bytes, {written} were written", bytes.len()))
+        } else if *bytes != own {
+            let at = bytes.iter().zip(&own).position(|(a, b)| a != b);
+            let length = bytes.len();
+            Some(format!("{name} differs at {at:?} of {length} ({} synced)", content.synced))
         } else {
             None
         }

@@ -178,8 +178,12 @@ fn an_abort_during_recovery_is_recovered_from() {
             std::thread::sleep(Duration::from_millis(400));
             grid.kill();
         });
-        let ended = grid.mount_to_fail(point, 0);
-        assert_ne!(ended.code(), 0, "{point} is never reached: {ended:#?}");
+        // Recovery goes on behind the mount: the daemon may die before it is usable, or after.
+        if grid.mount_to_fail(point, 0).code() == 0
+            && let Some(daemon) = grid.daemon()
+        {
+            assert!(daemon.ends_within(Duration::from_secs(30)), "{point} is never reached");
+        }
         grid.detach();
         grid.mount();
         writers.iter_mut().for_each(Writer::check);
