@@ -764,7 +764,7 @@ fn seeds(count: u64) -> impl Iterator<Item = (u64, Dice)> {
 
 #[test]
 fn random_damage_of_records_loses_no_contents() {
-    for (seed, mut dice) in seeds(6000) {
+    for (seed, mut dice) in seeds(400) {
         let tree = Tree::make();
         let before = tree.listing();
         for _ in 0..=dice.below(12) {
@@ -786,7 +786,7 @@ fn random_damage_of_records_loses_no_contents() {
 
 #[test]
 fn random_damage_of_everything_never_panics_and_repair_converges() {
-    for (seed, mut dice) in seeds(6000) {
+    for (seed, mut dice) in seeds(400) {
         let tree = Tree::make();
         for _ in 0..=dice.below(40) {
             damage_row(&tree, &mut dice, false);
@@ -814,7 +814,7 @@ fn random_damage_of_everything_never_panics_and_repair_converges() {
 
 #[test]
 fn random_damage_is_repaired_after_a_repair_that_was_cut_off() {
-    for (seed, mut dice) in seeds(3000) {
+    for (seed, mut dice) in seeds(100) {
         let tree = Tree::make();
         let before = tree.listing();
         for _ in 0..=dice.below(12) {

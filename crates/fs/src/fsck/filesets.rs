@@ -44,7 +44,7 @@ fn check_records(image: &Image, ledger: &mut Ledger) -> HashMap<Ino, FilesetId> 
         } else if *id == FilesetId::ROOT {
             if *record != root_record(record) {
                 let text = "the root fileset's record names another directory".to_owned();
-                set_record(*id, root_record(record), Some(text), ledger);
+                set_record(*id, &root_record(record), Some(text), ledger);
             }
         } else {
             unsettled.push(*id);
@@ -60,7 +60,7 @@ fn check_records(image: &Image, ledger: &mut Ledger) -> HashMap<Ino, FilesetId> 
         match found_again(image, id, Some(record), &roots) {
             Some(record) => {
                 roots.insert(record.root, id);
-                set_record(id, record, Some(text), ledger);
+                set_record(id, &record, Some(text), ledger);
             }
             None => remove_record(id, Some(text), ledger),
         }
@@ -68,13 +68,13 @@ fn check_records(image: &Image, ledger: &mut Ledger) -> HashMap<Ino, FilesetId> 
     for id in &image.lost_filesets {
         // The finding is there already.
         if *id == FilesetId::ROOT {
-            set_record(*id, root_record(&default_record(String::new(), Ino::ROOT)), None, ledger);
+            set_record(*id, &root_record(&default_record(String::new(), Ino::ROOT)), None, ledger);
             continue;
         }
         match found_again(image, *id, None, &roots) {
             Some(record) => {
                 roots.insert(record.root, *id);
-                set_record(*id, record, None, ledger);
+                set_record(*id, &record, None, ledger);
             }
             None => remove_record(*id, None, ledger),
         }
@@ -142,11 +142,11 @@ fn root_record(record: &FilesetRecord) -> FilesetRecord {
     FilesetRecord { name: String::new(), root: Ino::ROOT, ..record.clone() }
 }
 
-fn set_record(id: FilesetId, record: FilesetRecord, text: Option<String>, ledger: &mut Ledger) {
+fn set_record(id: FilesetId, record: &FilesetRecord, text: Option<String>, ledger: &mut Ledger) {
     if let Some(text) = text {
         ledger.found(Damage::FilesetRecord, text);
     }
-    ledger.fix(Tier::Tree, Fix::Set(key::fileset(id), Some(encode(&record))));
+    ledger.fix(Tier::Tree, Fix::Set(key::fileset(id), Some(encode(record))));
 }
 
 /// Takes a fileset away: what it holds will belong to the fileset around it.

@@ -169,7 +169,9 @@ pub(super) fn apply(
             }
             Fix::Top { ino, name } => {
                 let entry = EntryRecord { ino, kind: Kind::Directory, name: name.into_bytes() };
-                patch.add_entry(Ino::ROOT, &entry)?;
+                if !patch.add_entry(Ino::ROOT, &entry)? {
+                    lost_found.attach(&mut patch, ino)?;
+                }
             }
             Fix::Attach(ino) => lost_found.attach(&mut patch, ino)?,
             Fix::Rescue { at, size } => lost_found.rescue(&mut patch, at, size)?,

@@ -1,5 +1,7 @@
 //! What a check found: findings, notes and counts.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 /// Findings that a report keeps; the rest are only counted.
@@ -189,16 +191,18 @@ impl Report {
         self.notes.clone_from(&later.notes);
         self.notes_total = later.notes_total;
         self.left_total = later.findings_total;
-        for finding in &later.findings {
-            if !finding.damage.follows_repair() && !self.findings.contains(finding) {
-                self.found(finding.damage, finding.detail.clone());
+        let known: HashSet<(Damage, String)> =
+            self.findings.iter().map(|known| (known.damage, known.detail.clone())).collect();
+        for Finding { damage, detail, .. } in &later.findings {
+            if !damage.follows_repair() && !known.contains(&(*damage, detail.clone())) {
+                self.found(*damage, detail.clone());
             }
         }
     }
 
     /// Marks what the last pass did not find again.
     pub(super) fn mark_repaired(&mut self, last: &Report) {
-        let left: std::collections::HashSet<(Damage, &str)> =
+        let left: HashSet<(Damage, &str)> =
             last.findings.iter().map(|left| (left.damage, left.detail.as_str())).collect();
         for finding in &mut self.findings {
             finding.repaired = !left.contains(&(finding.damage, finding.detail.as_str()));
@@ -212,5 +216,8 @@ impl Report {
 
 /// A name as it is shown to people.
 pub(super) fn shown(name: &[u8]) -> String {
-    format!("\"{}\"", String::from_utf8_lossy(name).escape_debug())
+    match std::str::from_utf8(name) {
+        Ok(name) => format!("\"{}\"", name.escape_debug()),
+        Err(_) => format!("\"{}\"", name.escape_ascii()),
+    }
 }

@@ -221,10 +221,10 @@ fn inodes(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<(
         }
         let what = format!("inode {ino}");
         match read::<InodeRecord>(&what, value) {
-            Read::Fine(record) => inode(ino, record, image, ledger),
+            Read::Fine(record) => inode(ino, &record, image, ledger),
             Read::Version(record) => {
                 other_version(&what, key, encode(&record), ledger);
-                inode(ino, record, image, ledger);
+                inode(ino, &record, image, ledger);
             }
             Read::Bad(why) => {
                 ledger.lossy = true;
@@ -236,9 +236,9 @@ fn inodes(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<(
     })
 }
 
-fn inode(ino: Ino, record: InodeRecord, image: &mut Image, ledger: &mut Ledger) {
+fn inode(ino: Ino, record: &InodeRecord, image: &mut Image, ledger: &mut Ledger) {
     ledger.report.counts.inodes += 1;
-    image.nodes.insert(ino, Node::of(&record));
+    image.nodes.insert(ino, Node::of(record));
     match (record.kind, record.object) {
         (Kind::Directory, _) => {
             ledger.report.counts.directories += 1;
@@ -263,7 +263,7 @@ fn inode(ino: Ino, record: InodeRecord, image: &mut Image, ledger: &mut Ledger) 
     let epoch = image.superblock.epoch;
     let mut normal = record.clone();
     make_normal(&mut normal, epoch);
-    if normal != record {
+    if normal != *record {
         let text = format!("inode {ino}: fields do not go with a {:?}", record.kind);
         let fix = Fix::Inode(ino, Edit::Normal(epoch));
         ledger.found_with(Damage::InodeFields, text, Tier::Contents, fix);
