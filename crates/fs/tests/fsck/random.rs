@@ -1,0 +1,127 @@
+//! Random damage, from seeds: no panic, no contents lost, and repair ends with a clean file system.
+
+use forebay_base::FailPoints;
+use forebay_fs::fsck::{self, Damage, Options, Outcome, Repair};
+use forebay_fs::key;
+
+use crate::tree::{Tree, damages_of};
+
+/// A generator of numbers that look random (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 20).unwrap() % limit
+    }
+}
+
+/// Damages one row in one of several ways.
+fn damage_row(tree: &Tree, dice: &mut Dice, spare_the_head: bool) {
+    let is_head = |key: &[u8]| key == key::TERM || key == key::SUPERBLOCK;
+    let rows: Vec<_> =
+        tree.rows().into_iter().filter(|(key, _)| !(spare_the_head && is_head(key))).collect();
+    let (mut key, mut value) = rows[dice.below(rows.len())].clone();
+    match dice.below(10) {
+        0 => {
+            tree.set(key.clone(), None);
+            let at = dice.below(key.len());
+            key[at] ^= 1 << dice.below(8);
+        }
+        1 => return tree.set(key, None),
+        2 => value = rows[dice.below(rows.len())].1.clone(),
+        3 => value.truncate(dice.below(value.len() + 1)),
+        _ if value.is_empty() => {}
+        _ => {
+            let at = dice.below(value.len());
+            value[at] ^= 1 << dice.below(8);
+        }
+    }
+    let head_would_be_hit = spare_the_head && is_head(&key);
+    if !head_would_be_hit {
+        tree.set(key, Some(value));
+    }
+}
+
+/// The seeds of a random test; `FSCK_SEED=n` picks one.
+fn seeds(count: u64) -> impl Iterator<Item = (u64, Dice)> {
+    let only: Option<u64> = std::env::var("FSCK_SEED").ok().map(|seed| seed.parse().unwrap());
+    only.map_or(1..=count, |seed| seed..=seed).map(|seed| {
+        println!("seed {seed}: FSCK_SEED={seed} cargo test -p forebay-fs --test fsck random");
+        (seed, Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+    })
+}
+
+#[test]
+fn random_damage_of_records_loses_no_contents() {
+    for (seed, mut dice) in seeds(400) {
+        let tree = Tree::make();
+        let before = tree.listing();
+        for _ in 0..=dice.below(12) {
+            damage_row(&tree, &mut dice, true);
+        }
+        let found = tree.check(Repair::Never);
+        let report = tree.check(Repair::Found);
+        assert_ne!(report.outcome(), Outcome::Left, "seed {seed}: {report:#?}");
+        assert_eq!(report.outcome() == Outcome::Clean, found.outcome() == Outcome::Clean);
+        assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean);
+        tree.rig.assert_clean();
+        let after: Vec<Vec<u8>> = tree.listing().into_values().collect();
+        for (path, contents) in before.iter().filter(|(_, contents)| contents.len() > 100) {
+            assert!(after.contains(contents), "seed {seed}: {path} is lost: {report:#?}");
+        }
+        assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean);
+    }
+}
+
+#[test]
+fn flipped_bits_never_panic_and_repair_converges() {
+    for (seed, mut dice) in seeds(400) {
+        let tree = Tree::make();
+        for _ in 0..=dice.below(40) {
+            damage_row(&tree, &mut dice, false);
+        }
+        for id in tree.rig.objects() {
+            if dice.below(8) == 0 {
+                tree.rig.disk.as_disk().remove(id).unwrap();
+            }
+        }
+        let rows = tree.rows();
+        let report = tree.check(Repair::Found);
+        if report.outcome() == Outcome::Left {
+            let hopeless = [Damage::Term, Damage::Superblock, Damage::DiskMissing];
+            let damages = damages_of(&report);
+            assert!(damages.iter().any(|damage| hopeless.contains(damage)), "{report:#?}");
+            assert_eq!(tree.rows(), rows, "seed {seed}: what is hopeless is not touched");
+            continue;
+        }
+        let again = tree.check(Repair::Never);
+        assert_eq!(again.outcome(), Outcome::Clean, "seed {seed}: {again:#?}");
+        tree.listing();
+        assert_eq!(tree.check(Repair::Never).outcome(), Outcome::Clean, "seed {seed}");
+    }
+}
+
+#[test]
+fn random_damage_is_repaired_after_a_repair_that_was_cut_off() {
+    for (seed, mut dice) in seeds(100) {
+        let tree = Tree::make();
+        let before = tree.listing();
+        for _ in 0..=dice.below(12) {
+            damage_row(&tree, &mut dice, true);
+        }
+        for commits in 0..dice.below(6) {
+            let points = FailPoints::cut_at("store.commit.before", commits as u64);
+            let store = tree.rig.store.reopen_with_fail_points(points);
+            let mut options = Options { repair: Repair::Found, progress: &mut |_| {} };
+            let _ = fsck::check(&store, &tree.rig.parts().disks, &mut options);
+        }
+        assert_ne!(tree.check(Repair::Found).outcome(), Outcome::Left, "seed {seed}");
+        let after: Vec<Vec<u8>> = tree.listing().into_values().collect();
+        for (path, contents) in before.iter().filter(|(_, contents)| contents.len() > 100) {
+            assert!(after.contains(contents), "seed {seed}: {path} is lost");
+        }
+    }
+}
