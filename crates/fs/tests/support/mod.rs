@@ -11,6 +11,7 @@ use forebay_base::{FailPoints, Ino, ObjectId};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::memory::MemoryDisk;
+use forebay_fs::fsck;
 use forebay_fs::key;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
@@ -138,6 +139,16 @@ impl Rig {
         Ok(User { fs, kernel: Arc::clone(&self.kernel) })
     }
 
+    /// Opens with the store, and the disk if it is one in memory, on the power switch of `points`.
+    pub fn open_armed(&self, points: &FailPoints) -> forebay_fs::Result<User> {
+        let store = self.store.reopen_with_fail_points(points.clone());
+        let disk = match &self.disk {
+            TestDisk::Memory(disk) => Arc::new(disk.reopen_with_fail_points(points.clone())),
+            TestDisk::Directory(..) => self.disk.as_disk(),
+        };
+        self.try_open_parts(self.parts_with(Arc::new(store), disk, points.clone()))
+    }
+
     /// Opens with the store wrapped in one that remembers every commit.
     pub fn open_watched(&self) -> (User, Arc<watched::WatchedStore>) {
         let store = Arc::new(watched::WatchedStore::new(self.store.clone()));
@@ -209,6 +220,10 @@ impl Rig {
     pub fn assert_clean(&self) {
         let problems = check::problems(&self.store, &*self.disk.as_disk());
         assert!(problems.is_empty(), "not clean:\n{}", problems.join("\n"));
+        let disks = [(DISK.to_owned(), self.disk.as_disk())];
+        let mut options = fsck::Options { repair: fsck::Repair::Never, progress: &mut |_| {} };
+        let report = fsck::check(&self.store, &disks, &mut options).unwrap();
+        assert_eq!(report.outcome(), fsck::Outcome::Clean, "fsck found {:#?}", report.findings);
     }
 }
 
