@@ -38,6 +38,9 @@ pub enum FsError {
     /// The thing is in use, such as the root of a fileset (EBUSY).
     #[error("resource busy")]
     Busy,
+    /// The file is a program that runs (ETXTBSY).
+    #[error("text file busy")]
+    ExecutableBusy,
     /// No space left (ENOSPC).
     #[error("no space left")]
     NoSpace,

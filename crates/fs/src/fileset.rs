@@ -1,5 +1,6 @@
 //! Filesets in memory: settings by number, and their counters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_base::FilesetId;
@@ -20,35 +21,28 @@ pub struct Fileset {
 
 /// All filesets, by number.
 #[derive(Default)]
-pub(crate) struct Filesets(RwLock<Vec<Option<Arc<Fileset>>>>);
+pub(crate) struct Filesets(RwLock<BTreeMap<FilesetId, Arc<Fileset>>>);
 
 impl Filesets {
     pub fn set(&self, id: FilesetId, record: FilesetRecord) {
         let mut all = self.0.write();
-        let index = id.0 as usize;
-        if all.len() <= index {
-            all.resize(index + 1, None);
-        }
-        let counters = all[index].as_ref().map(|old| Arc::clone(&old.counters)).unwrap_or_default();
-        all[index] = Some(Arc::new(Fileset { id, record, counters }));
+        let counters = all.get(&id).map(|old| Arc::clone(&old.counters)).unwrap_or_default();
+        all.insert(id, Arc::new(Fileset { id, record, counters }));
     }
 
     pub fn remove(&self, id: FilesetId) {
-        if let Some(slot) = self.0.write().get_mut(id.0 as usize) {
-            *slot = None;
-        }
+        self.0.write().remove(&id);
     }
 
     /// The fileset, or the root fileset where a record names one that is gone.
     pub fn get(&self, id: FilesetId) -> Arc<Fileset> {
         let all = self.0.read();
-        let found = all.get(id.0 as usize).and_then(Option::as_ref);
-        let root = || all.first().and_then(Option::as_ref);
-        Arc::clone(found.or_else(root).expect("the root fileset is always there"))
+        let found = all.get(&id).or_else(|| all.get(&FilesetId::ROOT));
+        Arc::clone(found.expect("the root fileset is always there"))
     }
 
     pub fn list(&self) -> Vec<Arc<Fileset>> {
-        self.0.read().iter().flatten().cloned().collect()
+        self.0.read().values().cloned().collect()
     }
 
     pub fn by_name(&self, name: &str) -> Option<Arc<Fileset>> {
@@ -58,8 +52,7 @@ impl Filesets {
     /// The least number that no fileset has.
     pub fn free_id(&self) -> FilesetId {
         let all = self.0.read();
-        let free = all.iter().position(Option::is_none).unwrap_or(all.len());
-        FilesetId(u32::try_from(free).unwrap_or(u32::MAX))
+        (0..=u32::MAX).map(FilesetId).find(|id| !all.contains_key(id)).unwrap_or_default()
     }
 }
 

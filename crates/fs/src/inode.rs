@@ -121,6 +121,8 @@ pub(crate) struct Opens {
     pub handles: u32,
     /// Handles that can write.
     pub writers: u32,
+    /// Handles of running programs.
+    pub executors: u32,
     /// Handles that can map shared and writable (opened for reading and writing).
     pub mappers: u32,
 }

@@ -11,6 +11,9 @@ use crate::error::{FsError, Result};
 /// Numbers by which a limit moves ahead: more than can be taken between two commits.
 pub const RESERVE: u64 = 1 << 20;
 
+/// No number reaches this: it leaves room for every limit to be moved ahead.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
 /// Hands out numbers below a limit that is safe in the store.
 #[derive(Debug)]
 pub struct NumberRange {
@@ -46,7 +49,7 @@ impl NumberRange {
     pub fn wanted_limit(&self) -> Option<u64> {
         let limit = self.limit.load(Ordering::Acquire);
         let left = limit.saturating_sub(self.next.load(Ordering::Relaxed));
-        (left < RESERVE / 2).then(|| limit + RESERVE)
+        (left < RESERVE / 2 && limit < NUMBER_MAX).then(|| limit + RESERVE)
     }
 
     /// The store holds `limit` now.

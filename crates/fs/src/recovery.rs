@@ -23,7 +23,7 @@ use crate::filesystem::{FileSystem, Parts};
 use crate::idle::IdleObjects;
 use crate::inode::State;
 use crate::key::{self, Key};
-use crate::number::{NumberRange, RESERVE};
+use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
 use crate::object::{DiskHealth, FsDisk, Objects};
 use crate::record::{
     DiskUsage, FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
@@ -98,6 +98,14 @@ fn read_write_set(store: &dyn Store) -> Result<WriteSet> {
     Ok(WriteSet::new(usage, objects))
 }
 
+/// A limit of numbers moved ahead.
+fn raise(limit: u64) -> Result<u64> {
+    limit
+        .checked_add(RESERVE)
+        .filter(|raised| *raised <= NUMBER_MAX)
+        .ok_or_else(|| FsError::Damaged(format!("superblock: a limit of numbers is {limit}")))
+}
+
 /// Puts the given disks into the order of the superblock.
 fn order_disks(
     superblock: &Superblock,
@@ -131,10 +139,13 @@ impl FileSystem {
             epoch: before.epoch.next(),
             state: MountState::Mounted,
             crashed_epoch: if crashed { before.epoch } else { before.crashed_epoch },
-            ino_limit: before.ino_limit + RESERVE,
-            object_limit: before.object_limit + RESERVE,
+            ino_limit: raise(before.ino_limit)?,
+            object_limit: raise(before.object_limit)?,
             ..before.clone()
         };
+        // Whatever cannot be read is found before anything is changed.
+        let filesets = read_filesets(&*parts.store)?;
+        let writes = read_write_set(&*parts.store)?;
         let term = |epoch: Epoch| Some(epoch.0.to_be_bytes().to_vec());
         parts.store.commit(&Batch {
             requires: vec![(key::TERM.to_vec(), term(before.epoch))],
@@ -144,8 +155,6 @@ impl FileSystem {
             ]
             .into(),
         })?;
-        let filesets = read_filesets(&*parts.store)?;
-        let writes = read_write_set(&*parts.store)?;
         let numbers = NumberRange::new(before.object_limit, superblock.object_limit);
         let objects =
             Objects::new(disks, numbers, Arc::clone(&parts.clock), parts.fail_points.clone());

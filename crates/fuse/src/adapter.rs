@@ -234,6 +234,9 @@ impl Adapter {
     }
 }
 
+/// Flag of an open for execution (__FMODE_EXEC of `include/linux/fs.h`); it reaches OPEN.
+const FMODE_EXEC: i32 = 0x20;
+
 /// What an open asks for, out of its flags.
 pub(crate) fn access_of(flags: u32) -> Access {
     let flags = flags.cast_signed();
@@ -242,18 +245,20 @@ pub(crate) fn access_of(flags: u32) -> Access {
         read: mode != libc::O_WRONLY,
         write: mode != libc::O_RDONLY,
         truncate: flags & libc::O_TRUNC != 0,
+        execute: flags & FMODE_EXEC != 0,
         synchronous: flags & libc::O_DSYNC != 0,
     }
 }
 
 /// The file handle that stands for an access: all that a release needs to know.
 pub(crate) fn handle_of(access: Access) -> u64 {
-    u64::from(access.read) | u64::from(access.write) << 1
+    u64::from(access.read) | u64::from(access.write) << 1 | u64::from(access.execute) << 2
 }
 
 /// The access that a file handle stands for.
 pub(crate) fn access_of_handle(handle: u64) -> Access {
-    Access { read: handle & 1 != 0, write: handle & 2 != 0, ..Access::default() }
+    let has = |bit: u64| handle & bit != 0;
+    Access { read: has(1), write: has(2), execute: has(4), ..Access::default() }
 }
 
 fn operation_of(code: u32) -> Option<Operation> {

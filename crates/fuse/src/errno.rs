@@ -15,6 +15,7 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Invalid | FsError::Refused(_) => libc::EINVAL,
         FsError::NotPermitted => libc::EPERM,
         FsError::Busy => libc::EBUSY,
+        FsError::ExecutableBusy => libc::ETXTBSY,
         FsError::NoSpace => libc::ENOSPC,
         FsError::TooLarge => libc::EFBIG,
         FsError::NoAttribute => libc::ENODATA,

@@ -23,8 +23,10 @@ pub struct Access {
     pub read: bool,
     /// Writing.
     pub write: bool,
-    /// Cutting the file to nothing.
+    /// Cutting the file to nothing; also without writing, as open(2) allows.
     pub truncate: bool,
+    /// Running the file as a program.
+    pub execute: bool,
     /// Every write is to be on stable storage when it returns (O_SYNC, O_DSYNC).
     pub synchronous: bool,
 }
@@ -42,22 +44,26 @@ impl FileSystem {
     /// Opens a regular file. Every open must be closed once, with the same access.
     ///
     /// # Errors
-    /// [`FsError::Stale`], [`FsError::Invalid`] for other kinds, [`FsError::NoSpace`] if the file needs
-    /// an object and there is no room for one, [`FsError::Io`].
+    /// [`FsError::Stale`], [`FsError::Invalid`] for other kinds, [`FsError::ExecutableBusy`] for cutting a
+    /// program that runs, [`FsError::NoSpace`] if the file needs an object and there is no room for one,
+    /// [`FsError::Io`].
     pub fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         let file = state.file_mut().ok_or(FsError::Invalid)?;
-        let truncate = access.truncate && access.write;
-        if truncate {
+        if access.truncate {
+            // The kernel looks for itself only before opens for writing; it asks us before it looks at
+            // an open for reading that also cuts.
+            if file.opens.executors > 0 {
+                return Err(FsError::ExecutableBusy);
+            }
             self.truncate_for_open(ino, &mut state)?;
         } else {
             self.make_live(file)?;
         }
         self.count(state.fileset, Operation::Open);
         let way = self.choose_way(&state, access);
-        if (truncate || way == Way::Direct)
-            && access.write
+        if (access.truncate || (way == Way::Direct && access.write))
             && caller.uid != 0
             && state.kill_set_id()
         {
@@ -111,6 +117,7 @@ impl FileSystem {
         file.opens.way = Some(way);
         file.opens.handles += 1;
         file.opens.writers += u32::from(access.write);
+        file.opens.executors += u32::from(access.execute);
         file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
         if way == Way::Served {
             let keep_pages = std::mem::replace(&mut file.pages_valid, true);
@@ -181,6 +188,7 @@ impl FileSystem {
         let opens = &mut file.opens;
         opens.handles = opens.handles.saturating_sub(1);
         opens.writers = opens.writers.saturating_sub(u32::from(access.write));
+        opens.executors = opens.executors.saturating_sub(u32::from(access.execute));
         if opens.way == Some(Way::Direct) && access.write {
             if opens.writers == 0 {
                 self.writers.lock().remove(&ino);

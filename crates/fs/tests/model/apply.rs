@@ -79,7 +79,7 @@ impl World<'_> {
             Op::Open { node, read, write, truncate } => {
                 self.open(
                     node,
-                    Access { read: read || !write, write, truncate, synchronous: false },
+                    Access { read: read || !write, write, truncate, ..Access::default() },
                 );
             }
             Op::Close { handle } => self.close(handle),

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use super::ROOT;
 
 /// Access of an open for reading.
-pub const READ: Access = Access { read: true, write: false, truncate: false, synchronous: false };
+pub const READ: Access =
+    Access { read: true, write: false, truncate: false, execute: false, synchronous: false };
 /// Access of an open for writing.
 pub const WRITE: Access = Access { read: false, write: true, ..READ };
 /// Access of an open for both.

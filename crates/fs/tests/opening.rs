@@ -1,0 +1,69 @@
+//! What a file system refuses to open, and that refusing changes nothing.
+
+mod support;
+
+use forebay_base::FilesetId;
+use forebay_fs::record::{MountState, Superblock, decode, encode};
+use forebay_fs::recovery::read_superblock;
+use forebay_fs::{Access, FileSystem, FsError, key};
+use forebay_store::{Batch, Store as _};
+use support::{READ, ROOT, Rig, Shorthand as _, on_both_ways};
+
+fn put(rig: &Rig, key: Vec<u8>, value: Vec<u8>) {
+    let changes = [(key, Some(value))].into();
+    rig.store.commit(&Batch { requires: Vec::new(), changes }).unwrap();
+}
+
+fn superblock(rig: &Rig) -> Superblock {
+    read_superblock(&rig.store).unwrap()
+}
+
+#[test]
+fn a_refused_open_leaves_a_clean_file_system_clean() {
+    for damaged in [key::fileset(FilesetId(1)), key::usage(FilesetId(1))] {
+        let rig = Rig::in_memory();
+        put(&rig, damaged, vec![1, 0xff, 0xff]);
+        let before = superblock(&rig);
+        assert!(matches!(FileSystem::open(rig.parts()), Err(FsError::Damaged(_))));
+        assert_eq!(superblock(&rig), before);
+        assert_eq!(before.state, MountState::Clean);
+    }
+}
+
+#[test]
+fn limits_at_the_end_of_all_numbers_are_damage() {
+    for limit in [u64::MAX, (1 << 62) - 1] {
+        let rig = Rig::in_memory();
+        let broken = Superblock { ino_limit: limit, ..superblock(&rig) };
+        put(&rig, key::SUPERBLOCK.to_vec(), encode(&broken));
+        assert!(matches!(FileSystem::open(rig.parts()), Err(FsError::Damaged(_))), "{limit}");
+    }
+}
+
+#[test]
+fn a_fileset_of_any_number_takes_no_room_for_the_others() {
+    let rig = Rig::in_memory();
+    let record = rig.store.get(&key::fileset(FilesetId(1))).unwrap().unwrap();
+    decode::<forebay_fs::record::FilesetRecord>("fileset", &record).unwrap();
+    put(&rig, key::fileset(FilesetId(u32::MAX)), record);
+    assert_eq!(FileSystem::open(rig.parts()).unwrap().fileset_status().len(), 5);
+}
+
+#[test]
+fn cutting_a_program_that_runs_is_refused() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "program");
+        fs.write_file(ino, 0, b"code");
+        let running = Access { execute: true, ..READ };
+        fs.open_file(ino, running, ROOT).unwrap();
+        let cut = Access { truncate: true, ..READ };
+        assert!(matches!(fs.open_file(ino, cut, ROOT), Err(FsError::ExecutableBusy)));
+        fs.close_file(ino, running).unwrap();
+        assert_eq!(fs.contents(ino), b"code");
+        fs.open_file(ino, cut, ROOT).unwrap();
+        fs.close_file(ino, cut).unwrap();
+        assert_eq!(fs.contents(ino), b"", "reading may cut, as open(2) says");
+        rig.close(fs);
+    });
+}
