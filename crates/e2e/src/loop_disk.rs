@@ -15,6 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct LoopDisk {
     folder: TempDir,
+    image: PathBuf,
 }
 
 impl LoopDisk {
@@ -37,16 +38,42 @@ impl LoopDisk {
     pub fn make_with(kind: &str, size_mib: u64, options: &[&str]) -> LoopDisk {
         need::root();
         let folder = grid::scratch_folder();
-        let image = folder.path().join("disk");
+        let image = folder.path().join("image");
         std::fs::File::create(&image)
             .and_then(|file| file.set_len(size_mib << 20))
             .expect("makes the file of the loop device");
         run(need::program(&format!("mkfs.{kind}")).args(options).arg(&image), LIMIT).succeeds();
-        let disk = LoopDisk { folder };
+        let disk = LoopDisk { folder, image };
         std::fs::create_dir(disk.path()).expect("makes the mount point");
-        run(need::program("mount").args(["-o", "loop"]).arg(&image).arg(disk.path()), LIMIT)
-            .succeeds();
+        disk.mount();
         disk
+    }
+
+    #[track_caller]
+    fn mount(&self) {
+        run(need::program("mount").args(["-o", "loop"]).arg(&self.image).arg(self.path()), LIMIT)
+            .succeeds();
+    }
+
+    /// Unmounts and mounts again: nothing of the files stays in memory.
+    ///
+    /// # Panics
+    /// If something uses the disk.
+    #[track_caller]
+    pub fn remount(&self) {
+        run(need::program("umount").arg(self.path()), LIMIT).succeeds();
+        // The pages of the file under the device are another cache.
+        let image = std::fs::File::open(&self.image).expect("opens the file of the loop device");
+        image.sync_all().expect("syncs the file of the loop device");
+        rustix::fs::fadvise(&image, 0, None, rustix::fs::Advice::DontNeed)
+            .expect("drops its pages");
+        self.mount();
+    }
+
+    /// The file of the loop device.
+    #[must_use]
+    pub fn image(&self) -> &Path {
+        &self.image
     }
 
     /// The folder at which the file system is mounted.
@@ -55,24 +82,15 @@ impl LoopDisk {
         self.folder.path().join("disk-mount")
     }
 
-    /// Space that is free for an ordinary user, in bytes.
+    /// Space that is free for root, in bytes: the tests fill ext4 to the last block.
     ///
     /// # Panics
     /// If the file system does not answer.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        free_bytes(&self.path())
+        let space = rustix::fs::statvfs(self.path()).expect("asks for the free space");
+        space.f_bfree * space.f_frsize
     }
-}
-
-/// Space that is free for an ordinary user on the file system of `path`, in bytes.
-///
-/// # Panics
-/// If the file system does not answer.
-#[must_use]
-pub fn free_bytes(path: &Path) -> u64 {
-    let space = rustix::fs::statvfs(path).expect("asks for the free space");
-    space.f_bavail * space.f_frsize
 }
 
 impl Drop for LoopDisk {
