@@ -45,8 +45,9 @@ struct Running {
 /// # Errors
 /// If it cannot be mounted, or could not be closed in order.
 pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Result<()> {
-    let mountpoint = check_mountpoint(order)?;
     let mut open = order.home.open()?;
+    clear_dead_mount(order)?;
+    let mountpoint = check_mountpoint(order)?;
     open.settings.direct &= order.direct;
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
     let room = file_limit.saturating_sub(OTHER_FILES + open.settings.spare_objects);
@@ -63,6 +64,19 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
             Err(error)
         }
     }
+}
+
+/// Unmounts what a daemon of this file system left behind when it died. That it died is certain: its lock
+/// is ours.
+fn clear_dead_mount(order: &Order) -> Result<()> {
+    let place = std::path::absolute(&order.mountpoint)?;
+    let dead = crate::mounts::all()
+        .into_iter()
+        .find(|mount| mount.mountpoint == place && mount.home == order.home.root());
+    let Some(dead) = dead else { return Ok(()) };
+    tracing::info!(mountpoint = %place.display(), "clearing the mount of a daemon that died");
+    unmount(&dead.mountpoint, WhenBusy::Detach, By::this_process())
+        .with_context(|| format!("cannot clear the dead mount at {}", place.display()))
 }
 
 fn check_mountpoint(order: &Order) -> Result<PathBuf> {

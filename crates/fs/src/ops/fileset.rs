@@ -59,7 +59,7 @@ fn check_fileset_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX || name.starts_with('.') || !name.chars().all(fine)
     {
         return Err(FsError::Refused(format!(
-            "\"{name}\" is no name for a fileset: use letters, digits, '-', '_' and '.', not first"
+            "\"{name}\" is no name for a fileset: use letters, digits, '-', '_' and '.', not beginning with '.'"
         )));
     }
     Ok(())

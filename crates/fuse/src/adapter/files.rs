@@ -2,7 +2,7 @@
 
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
-use forebay_fs::{Access, Opened};
+use forebay_fs::{Access, Attributes, Opened};
 
 use crate::abi::{
     self, CopyFileRangeIn, CopyFileRangeOut, CreateIn, FallocateIn, FsyncIn, LseekIn, LseekOut,
@@ -40,20 +40,13 @@ impl Adapter {
         let name = body.name()?;
         let new = new_file(asked.mode, asked.umask);
         let attributes = self.fs.create(request.ino, name, new, request.caller)?;
-        let access = Access { truncate: false, ..access_of(asked.flags) };
-        match self.fs.open_file(attributes.ino, access, request.caller) {
-            Ok(opened) => {
-                reply.push(&self.ttl.entry(&attributes));
-                reply.push(&open_out(access, opened));
-                Ok(())
-            }
-            Err(error) => {
-                // The kernel takes a failed CREATE for one that made nothing.
-                let _ = self.fs.unlink(request.ino, name);
-                self.fs.forget(attributes.ino, 1);
-                Err(error.into())
-            }
+        let opened = self.open_new(request, &attributes, asked.flags, reply);
+        if opened.is_err() {
+            // The kernel takes a failed CREATE for one that made nothing.
+            let _ = self.fs.unlink(request.ino, name);
+            self.fs.forget(attributes.ino, 1);
         }
+        opened
     }
 
     pub(crate) fn tmpfile(
@@ -65,18 +58,28 @@ impl Adapter {
         let asked: CreateIn = body.take()?;
         let new = new_file(asked.mode, asked.umask);
         let attributes = self.fs.create_unnamed(request.ino, new, request.caller)?;
-        let access = Access { truncate: false, ..access_of(asked.flags) };
-        match self.fs.open_file(attributes.ino, access, request.caller) {
-            Ok(opened) => {
-                reply.push(&self.ttl.entry(&attributes));
-                reply.push(&open_out(access, opened));
-                Ok(())
-            }
-            Err(error) => {
-                self.fs.forget(attributes.ino, 1);
-                Err(error.into())
-            }
+        let opened = self.open_new(request, &attributes, asked.flags, reply);
+        if opened.is_err() {
+            self.fs.forget(attributes.ino, 1);
         }
+        opened
+    }
+
+    /// Opens a file that was just made, and answers with both.
+    fn open_new(
+        &self,
+        request: Request,
+        attributes: &Attributes,
+        flags: u32,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let access = Access { truncate: false, ..access_of(flags) };
+        let opened = self.fs.open_file(attributes.ino, access, request.caller)?;
+        let mappable = access.read && access.write && opened.registration.is_some();
+        let cacheable = attributes.cacheable && !mappable;
+        reply.push(&self.ttl.entry(&Attributes { cacheable, ..*attributes }));
+        reply.push(&open_out(access, opened));
+        Ok(())
     }
 
     pub(crate) fn release(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
