@@ -116,6 +116,8 @@ pub struct Objects {
     reclaim: Mutex<VecDeque<Dropped>>,
     reclaim_wanted: Condvar,
     background: AtomicBool,
+    /// A removal failed: some published object belongs to nothing.
+    left_behind: AtomicBool,
     clock: Arc<dyn forebay_base::Clock>,
     fail_points: FailPoints,
 }
@@ -149,6 +151,7 @@ impl Objects {
             reclaim: Mutex::new(VecDeque::new()),
             reclaim_wanted: Condvar::new(),
             background: AtomicBool::new(false),
+            left_behind: AtomicBool::new(false),
             clock,
             fail_points,
         }
@@ -352,7 +355,8 @@ impl Objects {
                     self.observe(at.disk, disk.disk.remove(at.id))
                 });
                 if let Err(error) = removed {
-                    // Nothing refers to the object any more: the next sweep removes it.
+                    // Nothing refers to the object any more: a sweep removes it.
+                    self.left_behind.store(true, Ordering::Release);
                     tracing::warn!(object = %at.id, %error, "an object was not removed");
                 }
             }
@@ -396,6 +400,11 @@ impl Objects {
                 self.reclaim_now(dropped);
             }
         }
+    }
+
+    /// Whether an object could not be removed.
+    pub fn has_left_behind(&self) -> bool {
+        self.left_behind.load(Ordering::Acquire)
     }
 
     /// Dropped objects that wait for the reclaim thread.

@@ -169,7 +169,6 @@ impl FileSystem {
             idle: IdleObjects::default(),
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
             filesets,
-            kernel_refs: Default::default(),
             writers: Mutex::default(),
             tree_changes: Mutex::default(),
             stale: Mutex::default(),
@@ -305,6 +304,12 @@ impl FileSystem {
         self.sweep()?;
         self.drop_nameless();
         self.commit()?;
+        if self.objects.has_left_behind() {
+            // Nothing is pending any more: what no record refers to now, belongs to nothing.
+            self.first_object.store(u64::MAX, Ordering::Relaxed);
+            self.sweep_done.store(false, Ordering::Release);
+            self.sweep()?;
+        }
         for (id, disk) in self.objects.numbered_disks() {
             self.objects.observe(id, disk.disk.sync())?;
         }

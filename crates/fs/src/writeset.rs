@@ -155,7 +155,8 @@ impl WriteSet {
         }
         let usage = self.usage.entry(fileset).or_default();
         usage.inodes = usage.inodes.saturating_add_signed(inodes);
-        usage.bytes = usage.bytes.saturating_add_signed(bytes);
+        // Sparse files can say more than the counter holds: it must come back to what it was.
+        usage.bytes = usage.bytes.wrapping_add_signed(bytes);
         self.usage_changed.insert(fileset);
     }
 

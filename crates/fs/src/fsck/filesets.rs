@@ -232,7 +232,7 @@ pub(super) fn check_usage(image: &Image, ledger: &mut Ledger) {
         let usage = counted.entry(node.fileset).or_default();
         usage.inodes += 1;
         if node.kind == crate::record::Kind::File {
-            usage.bytes = usage.bytes.saturating_add(node.size);
+            usage.bytes = usage.bytes.wrapping_add(node.size);
         }
     }
     for id in image.filesets.keys() {

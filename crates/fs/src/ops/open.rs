@@ -58,8 +58,12 @@ impl FileSystem {
                 return Err(FsError::ExecutableBusy);
             }
             self.truncate_for_open(ino, &mut state)?;
-        } else {
-            self.make_live(file)?;
+        } else if let Err(error) = self.make_live(file) {
+            // Nothing is needed to read an empty file: a full disk must not refuse that.
+            let is_empty = file.object.is_none() && matches!(error, FsError::NoSpace);
+            if access.write || !is_empty {
+                return Err(error);
+            }
         }
         self.count(state.fileset, Operation::Open);
         let way = self.choose_way(&state, access);
@@ -71,7 +75,7 @@ impl FileSystem {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
         }
         let file = state.file_mut().ok_or(FsError::Invalid)?;
-        self.add_handle(ino, file, way, access)
+        Ok(self.add_handle(ino, file, way, access))
     }
 
     /// Makes sure that the file has an open object.
@@ -105,14 +109,7 @@ impl FileSystem {
         if direct { Way::Direct } else { Way::Served }
     }
 
-    fn add_handle(
-        &self,
-        ino: Ino,
-        file: &mut FileBody,
-        way: Way,
-        access: Access,
-    ) -> Result<Opened> {
-        let live = self.make_live(file)?;
+    fn add_handle(&self, ino: Ino, file: &mut FileBody, way: Way, access: Access) -> Opened {
         let first_writer = access.write && file.opens.writers == 0;
         file.opens.way = Some(way);
         file.opens.handles += 1;
@@ -121,26 +118,33 @@ impl FileSystem {
         file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
         if way == Way::Served {
             let keep_pages = std::mem::replace(&mut file.pages_valid, true);
-            return Ok(Opened { registration: None, keep_pages });
+            return Opened { registration: None, keep_pages };
         }
         file.pages_valid = false;
         if first_writer {
             self.writers.lock().insert(ino);
         }
-        Ok(Opened { registration: live.registration(), keep_pages: false })
+        let registration = file.live.as_ref().and_then(|live| live.registration());
+        Opened { registration, keep_pages: false }
     }
 
     /// Cuts a file to nothing at its open.
     fn truncate_for_open(&self, ino: Ino, state: &mut State) -> Result<()> {
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         let fresh = if self.needs_its_object(file)? {
+            None
+        } else {
+            match self.objects.take_fresh() {
+                // Cutting the old object makes room on a full disk.
+                Err(FsError::NoSpace) if file.object.is_some() => None,
+                fresh => Some(fresh?),
+            }
+        };
+        if fresh.is_none() {
             let live = self.make_live(file)?;
             self.objects.set_size(&live, 0)?;
             file.see(self.objects.observe(live.at.disk, live.object.attributes())?);
-            None
-        } else {
-            Some(self.objects.take_fresh()?)
-        };
+        }
         file.pages_valid = false;
         // The old object goes in the batch in which the record turns to the new one.
         let mut writes = self.writes.lock();
@@ -219,6 +223,7 @@ impl FileSystem {
             // A file that stays empty needs no object.
             let mut writes = self.writes.lock();
             let dropped = self.drop_object(&mut writes, file);
+            file.settle();
             self.put_inode(&mut writes, ino, state);
             drop(writes);
             dropped.into_iter().for_each(|live| self.objects.drop_handle(live));

@@ -29,6 +29,9 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let (live, fileset) = {
             let mut state = inode.lock();
+            if state.file().is_some_and(|file| file.object.is_none()) {
+                return Ok(0);
+            }
             (self.live_object(&mut state)?, state.fileset)
         };
         let read = self.objects.observe(live.at.disk, live.object.read_at(offset, buffer))?;

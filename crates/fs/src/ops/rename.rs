@@ -113,7 +113,11 @@ impl FileSystem {
             if above == moved.child.ino {
                 return Err(FsError::Invalid);
             }
-            above = self.inode(above)?.lock().parent;
+            above = match self.inode(above) {
+                // The new parent was removed, and what it lay in as well.
+                Err(FsError::Stale) => return Err(FsError::NotFound),
+                inode => inode?.lock().parent,
+            };
         }
         Ok(())
     }

@@ -316,7 +316,7 @@ impl World<'_> {
         let Some(ino) = World::choose(node, &files).filter(|_| self.can_open()) else { return };
         let is_open = self.handles.iter().any(|handle| handle.ino == ino);
         let handle = self.fs().open(ino, access);
-        if access.truncate && access.write {
+        if access.truncate {
             let node = self.tree.node_mut(ino);
             if is_open {
                 node.change(Vec::clear);

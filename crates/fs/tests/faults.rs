@@ -1,0 +1,336 @@
+//! What happens when the store or a disk fails or is full, and when another owner takes over.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_base::{ByteSize, FailPoints};
+use forebay_disk::Sync;
+use forebay_disk::faulty::{Fault as DiskFault, FaultyDisk};
+use forebay_fs::reserve::Reserve;
+use forebay_fs::{FsError, SetAttributes};
+use forebay_store::faulty::{Fault, FaultyStore};
+use forebay_store::memory::MemoryStore;
+use support::{
+    READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, file, on_both_ways,
+};
+
+fn with_faulty_store(rig: &Rig) -> (User, Arc<FaultyStore<MemoryStore>>) {
+    let store = Arc::new(FaultyStore::new(rig.store.clone()));
+    let parts = rig.parts_with(Arc::clone(&store) as _, rig.disk.as_disk(), FailPoints::none());
+    (rig.open_parts(parts), store)
+}
+
+fn with_faulty_disk(rig: &Rig) -> (User, FaultyDisk) {
+    let disk = FaultyDisk::new(rig.disk.as_disk());
+    let store = Arc::new(rig.store.clone());
+    let parts = rig.parts_with(store, Arc::new(disk.clone()), FailPoints::none());
+    (rig.open_parts(parts), disk)
+}
+
+fn disk_errors(fs: &User) -> (u64, Option<String>) {
+    let status = fs.disk_status().remove(0);
+    (status.errors, status.last_error)
+}
+
+#[test]
+fn commits_that_fail_lose_nothing_and_succeed_later() {
+    for fault in [Fault::Full, Fault::Io] {
+        on_both_ways(|rig| {
+            let (fs, store) = with_faulty_store(rig);
+            let data = fs.fileset("data");
+            let old = fs.make_file(data, "old");
+            fs.write_file(old, 0, b"old");
+            let removed = fs.make_file(data, "removed");
+            fs.write_file(removed, 0, b"removed");
+            fs.commit().unwrap();
+            store.fail_commits(u64::MAX, fault);
+            for round in 0..5_u8 {
+                let ino = fs.make_file(data, &format!("file-{round}"));
+                fs.write_file(ino, 0, &[round; 100]);
+                let short = fs.make_file(data, "short-lived");
+                fs.write_file(short, 0, b"short-lived");
+                assert!(fs.commit().is_err());
+                fs.unlink(data, b"short-lived").unwrap();
+                fs.overwrite(old, &[round; 10]);
+                fs.write_file(ino, 50, &[round; 100]);
+                assert!(matches!(
+                    (fs.sync_directory(data), fault),
+                    (Err(FsError::NoSpace), Fault::Full) | (Err(FsError::Io(_)), Fault::Io)
+                ));
+                if round == 2 {
+                    fs.unlink(data, b"removed").unwrap();
+                }
+            }
+            let health = fs.commit_health();
+            assert!(health.pending > 0 && health.last_error.is_some());
+            store.heal();
+            fs.commit().unwrap();
+            let health = fs.commit_health();
+            assert_eq!((health.pending, health.last_error), (0, None));
+            rig.close(fs);
+            let fs = rig.open();
+            assert_eq!(fs.contents(old), [4; 10]);
+            let names = ["file-0", "file-1", "file-2", "file-3", "file-4", "old"];
+            assert_eq!(fs.names(data), names);
+            for round in 0..5_u8 {
+                let ino = fs.find(data, &format!("file-{round}")).unwrap();
+                assert_eq!(fs.contents(ino), [round; 150]);
+            }
+            rig.close(fs);
+        });
+    }
+}
+
+#[test]
+fn a_crash_after_failed_commits_leaves_the_last_good_one() {
+    let rig = Rig::in_memory();
+    let (fs, store) = with_faulty_store(&rig);
+    let data = fs.fileset("data");
+    let ino = fs.make_file(data, "file");
+    fs.write_file(ino, 0, b"good");
+    fs.commit().unwrap();
+    store.fail_commits(u64::MAX, Fault::Full);
+    fs.overwrite(ino, b"never committed");
+    fs.make_file(data, "never");
+    assert!(fs.commit().is_err());
+    fs.unlink(data, b"file").unwrap();
+    assert!(fs.commit().is_err());
+    rig.crash_process(fs);
+    let fs = rig.open();
+    assert_eq!(fs.names(data), ["file"]);
+    assert_eq!(fs.contents(ino), b"good");
+    rig.close(fs);
+}
+
+#[test]
+fn a_read_that_the_store_fails_is_an_error_and_the_next_one_is_not() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let data = fs.fileset("data");
+    fs.make_file(data, "file");
+    rig.close(fs);
+    let (fs, store) = with_faulty_store(&rig);
+    store.fail_reads(u64::MAX);
+    assert!(matches!(fs.lookup(data, b"file"), Err(FsError::Io(_))));
+    assert!(matches!(fs.create(data, b"new", file(0o644), ROOT), Err(FsError::Io(_))));
+    store.heal();
+    assert!(fs.find(data, "file").is_some());
+    fs.make_file(data, "new");
+    rig.close(fs);
+}
+
+#[test]
+fn the_reserve_is_given_away_when_the_store_is_full() {
+    let rig = Rig::in_memory();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reserve");
+    let store = Arc::new(FaultyStore::new(rig.store.clone()));
+    let mut parts = rig.parts_with(Arc::clone(&store) as _, rig.disk.as_disk(), FailPoints::none());
+    parts.reserve = Reserve::at(&path, ByteSize::kib(64));
+    assert!(parts.reserve.is_held() && path.exists());
+    let fs = rig.open_parts(parts);
+    fs.make_file(fs.fileset("data"), "file");
+    store.fail_commits(1, Fault::Full);
+    fs.commit().unwrap();
+    assert!(!path.exists());
+    rig.close(fs);
+}
+
+#[test]
+fn a_second_owner_fences_the_first() {
+    on_both_ways(|rig| {
+        let first = rig.open();
+        let data = first.fileset("data");
+        let ino = first.make_file(data, "committed");
+        first.write_file(ino, 0, b"committed");
+        first.commit().unwrap();
+        let lost = first.make_file(data, "too late");
+        first.write_file(lost, 0, b"too late");
+        first.unlink(data, b"committed").unwrap();
+        let second = rig.open();
+        assert!(matches!(first.commit(), Err(FsError::Fenced)));
+        assert!(matches!(first.sync_directory(data), Err(FsError::Fenced)));
+        assert!(matches!(first.close(), Err(FsError::Fenced)));
+        assert_eq!(second.names(data), ["committed"]);
+        let new = second.make_file(data, "new");
+        assert_ne!(new, lost, "numbers of the fenced owner are not given out again");
+        second.write_file(new, 0, b"new");
+        drop(first);
+        assert_eq!(second.contents(ino), b"committed");
+        rig.close(second);
+    });
+}
+
+#[test]
+fn a_full_disk_refuses_the_writer_and_gives_space_back_after_deletes() {
+    let rig = Rig::of_capacity(1 << 20);
+    let fs = rig.open();
+    let data = fs.fileset("data");
+    let kept = fs.make_file(data, "kept");
+    fs.write_file(kept, 0, &[1; 100_000]);
+    let mut made = 0;
+    let refused = loop {
+        let ino = fs.make_file(data, &format!("filler-{made}"));
+        made += 1;
+        let handle = match fs.open_as(ino, WRITE, ROOT) {
+            Ok(handle) => handle,
+            Err(error) => break error,
+        };
+        let written = handle.try_write(0, &[2; 50_000]);
+        handle.close();
+        if let Err(error) = written {
+            break error;
+        }
+        assert!(made < 100, "the disk never fills up");
+    };
+    assert!(matches!(refused, FsError::NoSpace));
+    assert_eq!(fs.contents(kept), [1; 100_000]);
+    fs.make_directory(data, "names still go");
+    fs.commit().unwrap();
+    for number in 0..made {
+        fs.unlink(data, format!("filler-{number}").as_bytes()).unwrap();
+    }
+    fs.commit().unwrap();
+    fs.write_file(kept, 100_000, &[3; 700_000]);
+    rig.close(fs);
+    let fs = rig.open();
+    assert_eq!(fs.attributes(kept).unwrap().size, 800_000);
+    rig.close(fs);
+}
+
+#[test]
+fn files_can_be_emptied_and_empty_ones_read_when_no_object_can_be_made() {
+    on_both_ways(|rig| {
+        let (fs, disk) = with_faulty_disk(rig);
+        let data = fs.fileset("data");
+        let ino = fs.make_file(data, "file");
+        fs.write_file(ino, 0, b"content");
+        let empty = fs.make_file(data, "empty");
+        fs.commit().unwrap();
+        disk.fail(DiskFault::CreateFull);
+        assert_eq!(fs.contents(empty), b"");
+        let reader = fs.open(empty, READ);
+        assert_eq!(reader.read(0, 100), b"");
+        let refused = fs.open_as(empty, WRITE, ROOT).map(drop);
+        assert!(matches!(refused, Err(FsError::NoSpace)));
+        let longer = SetAttributes { size: Some(10), ..SetAttributes::default() };
+        assert!(matches!(fs.set_attributes(empty, longer), Err(FsError::NoSpace)));
+        reader.close();
+        fs.open(ino, TRUNCATE).close();
+        assert_eq!(fs.attributes(ino).unwrap().size, 0);
+        assert_eq!(fs.contents(ino), b"");
+        disk.heal();
+        fs.overwrite(ino, b"again");
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn errors_of_a_disk_reach_the_caller_and_show_in_the_status() {
+    let rig = Rig::in_memory();
+    let (fs, disk) = with_faulty_disk(&rig);
+    let data = fs.fileset("data");
+    let ino = fs.make_file(data, "file");
+    let handle = fs.open(ino, READ_WRITE);
+    handle.write(0, b"content");
+    assert_eq!(disk_errors(&fs), (0, None));
+    disk.fail(DiskFault::ReadIo);
+    assert!(matches!(fs.read(ino, 0, &mut [0; 10]), Err(FsError::Io(_))));
+    disk.fail(DiskFault::WriteIo);
+    assert!(matches!(fs.write(ino, 0, b"lost"), Err(FsError::Io(_))));
+    let shorter = SetAttributes { size: Some(1), ..SetAttributes::default() };
+    assert!(matches!(fs.set_attributes(ino, shorter), Err(FsError::Io(_))));
+    disk.fail(DiskFault::SyncIo);
+    assert!(matches!(fs.sync_file(ino, Sync::All), Err(FsError::Io(_))));
+    let (errors, last) = disk_errors(&fs);
+    assert_eq!(errors, 4);
+    assert!(last.unwrap().contains("SyncIo"));
+    disk.heal();
+    assert_eq!(handle.contents(), b"content");
+    fs.sync_file(ino, Sync::All).unwrap();
+    handle.close();
+    rig.close(fs);
+}
+
+#[test]
+fn a_failed_sync_is_tried_in_full_again() {
+    for seed in 0..20 {
+        let rig = Rig::in_memory();
+        let (fs, disk) = with_faulty_disk(&rig);
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        let handle = fs.open(ino, WRITE);
+        handle.write(0, b"content");
+        disk.fail(DiskFault::SyncIo);
+        assert!(fs.sync_file(ino, Sync::Data).is_err());
+        disk.heal();
+        fs.sync_file(ino, Sync::Data).unwrap();
+        rig.crash_machine_under(fs, seed, handle);
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"content", "seed {seed}");
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_published_holds_the_commit_up_and_no_more() {
+    on_both_ways(|rig| {
+        let (fs, disk) = with_faulty_disk(rig);
+        let data = fs.fileset("data");
+        let ino = fs.make_file(data, "file");
+        fs.write_file(ino, 0, b"content");
+        disk.fail(DiskFault::PublishIo);
+        assert!(matches!(fs.commit(), Err(FsError::Io(_))));
+        assert_eq!(disk_errors(&fs).0, 1);
+        assert_eq!(fs.contents(ino), b"content");
+        disk.heal();
+        fs.commit().unwrap();
+        rig.close(fs);
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"content");
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn an_object_that_could_not_be_removed_goes_at_the_end() {
+    on_both_ways(|rig| {
+        let (fs, disk) = with_faulty_disk(rig);
+        let data = fs.fileset("data");
+        let ino = fs.make_file(data, "file");
+        fs.write_file(ino, 0, b"content");
+        fs.commit().unwrap();
+        disk.fail(DiskFault::RemoveIo);
+        fs.unlink(data, b"file").unwrap();
+        fs.commit().unwrap();
+        assert_eq!(disk_errors(&fs).0, 1);
+        assert_eq!(rig.objects().len(), 1);
+        disk.heal();
+        rig.close(fs);
+        assert_eq!(rig.objects(), []);
+    });
+}
+
+#[test]
+fn the_supply_keeps_objects_in_stock_and_takes_them_back_at_the_end() {
+    on_both_ways(|rig| {
+        rig.settings_mut(|settings| settings.spare_objects = 8);
+        let fs = rig.open();
+        let background = fs.fs.start_background().unwrap();
+        let work = fs.fileset("work");
+        for number in 0..200 {
+            let ino = fs.make_file(work, &format!("file-{number}"));
+            fs.write_file(ino, 0, &number.to_string().into_bytes());
+            if number % 2 == 0 {
+                fs.unlink(work, format!("file-{number}").as_bytes()).unwrap();
+            }
+        }
+        assert!(fs.objects().spare_count() <= 8);
+        background.stop();
+        assert_eq!(fs.objects().spare_count(), 0);
+        assert_eq!(fs.names(work).len(), 100);
+        rig.close(fs);
+        assert_eq!(rig.kernel.registrations(), 0);
+        assert_eq!(rig.objects().len(), 100);
+    });
+}
