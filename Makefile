@@ -19,7 +19,6 @@ test: setup ## Run every check and test, the ones on real mounts included
 
 demo: ## Run the analytics demonstration on the real 2013 New York flights
 	scripts/setup demo
-	scripts/flights
 	$(MAKE) --no-print-directory build
 	target/release/forebay demo
 

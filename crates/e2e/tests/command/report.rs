@@ -57,8 +57,18 @@ fn stat_counts_what_is_done(grid: &Grid) {
     let mountpoint = mountpoint.to_str().expect("plain path");
     // Without an interval: everything since the mount.
     let found = json(&grid.run(&["stat", mountpoint, "--json"]).output());
-    let text = found.to_string();
-    assert_says(&text, &["work", "creates", "unlinks", "renames", "p99"]);
+    let filesets = found["filesets"].as_array().expect("is a list");
+    let work = filesets.iter().find(|fileset| fileset["name"] == "work").expect("work is listed");
+    for counted in ["creates", "unlinks", "renames"] {
+        assert_eq!(work[counted], 10, "{counted}: {work:#}");
+        assert!(found["latency"][counted]["p99_us"].as_f64().is_some_and(|time| time > 0.0));
+    }
+    assert_eq!(work["bytes_written"], 1_000_000, "{work:#}");
+    match grid.placement() {
+        // The kernel carries the bytes: the daemon sees how much the files have grown.
+        Placement::Direct => assert_eq!((&work["reads"], &work["writes"]), (&0.into(), &0.into())),
+        Placement::Served => assert!(work["writes"].as_u64() >= Some(10), "{work:#}"),
+    }
     let lines = grid.run(&["stat", mountpoint, "--interval", "1", "--count", "2", "--json"]);
     let intervals: Vec<_> = lines.output().lines().map(json).collect();
     assert_eq!(intervals.len(), 2, "one line of JSON for each interval");
