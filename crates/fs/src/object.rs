@@ -366,20 +366,30 @@ impl Objects {
     /// Body of the supply thread: keeps `target` fresh objects in stock until [`Objects::stop`].
     pub fn run_supply(&self, target: usize) {
         self.spare_target.store(target, Ordering::Relaxed);
-        self.background.store(true, Ordering::Release);
         while self.background.load(Ordering::Acquire) {
             let missing = target.saturating_sub(self.spares.lock().len());
+            let mut refused = false;
             for _ in 0..missing {
-                let Ok(live) = self.make_fresh() else { break };
+                let Ok(live) = self.make_fresh() else {
+                    refused = true;
+                    break;
+                };
                 live.registration();
-                self.spares.lock().push(live);
+                let mut spares = self.spares.lock();
+                if !self.background.load(Ordering::Acquire) {
+                    return;
+                }
+                spares.push(live);
             }
             let mut spares = self.spares.lock();
-            if spares.len() >= target.div_ceil(2) && self.background.load(Ordering::Acquire) {
-                self.supply_wanted.wait(&mut spares);
-            } else if missing > 0 && spares.is_empty() {
+            if !self.background.load(Ordering::Acquire) {
+                return;
+            }
+            if refused {
                 // The disk refuses new objects: try again later, not all the time.
                 self.supply_wanted.wait_for(&mut spares, Duration::from_millis(200));
+            } else if spares.len() >= target.div_ceil(2) {
+                self.supply_wanted.wait(&mut spares);
             }
         }
     }

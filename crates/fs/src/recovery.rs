@@ -228,7 +228,8 @@ impl FileSystem {
             self.put_inode(&mut self.writes.lock(), ino, state);
             return Ok(());
         };
-        if found.size != state.size {
+        // Nothing that is recorded sets the inode's change time before the object's.
+        if found.size != state.size || found.modified > state.changed {
             state.size = found.size;
             state.allocated_bytes = found.allocated_bytes;
             state.modified = state.modified.max(found.modified);

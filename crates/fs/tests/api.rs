@@ -379,6 +379,26 @@ fn bytes_synced_before_a_file_got_its_name_are_durable_once_the_name_is() {
 }
 
 #[test]
+fn a_write_that_only_the_object_knows_of_after_a_crash_shows_in_the_time() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let data = fs.fileset("data");
+    let (written, kept) = (fs.make_file(data, "written"), fs.make_file(data, "kept"));
+    for ino in [written, kept] {
+        fs.write_file(ino, 0, b"content");
+        fs.set_attributes(ino, set_modified(LONG_AGO)).unwrap();
+    }
+    fs.commit().unwrap();
+    fs.write_file(written, 0, b"CONTENT");
+    rig.crash_process(fs);
+    let fs = rig.open();
+    assert_eq!(fs.contents(written), b"CONTENT");
+    assert!(fs.attributes(written).unwrap().modified > LONG_AGO);
+    assert_eq!(fs.attributes(kept).unwrap().modified, LONG_AGO);
+    rig.close(fs);
+}
+
+#[test]
 fn objects_of_files_without_a_name_go_at_an_orderly_end() {
     on_both_ways(|rig| {
         let fs = rig.open();

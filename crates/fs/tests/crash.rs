@@ -196,7 +196,7 @@ fn a_process_with_files_on_the_direct_way_may_die_at_any_point() {
 fn a_machine_may_lose_its_power_at_any_point() {
     for point in POINTS.into_iter().chain(POINTS_BELOW) {
         for (number, passes) in (0..).zip(PASSES) {
-            for seed in number * 1000..number * 1000 + 5 {
+            for seed in number * 1000..number * 1000 + 3 {
                 let crash = Crash::Machine(seed);
                 cut_and_check(&Rig::in_memory(), point, passes, crash, 200 + seed);
             }

@@ -312,6 +312,36 @@ fn an_object_that_could_not_be_removed_goes_at_the_end() {
 }
 
 #[test]
+fn background_threads_end_whenever_they_are_told_and_leave_no_stock() {
+    for round in 0..300_u64 {
+        let rig = Rig::in_memory();
+        let fs = rig.open();
+        let background = fs.fs.start_background().unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(round % 30 * 10));
+        background.stop();
+        assert_eq!(fs.objects().spare_count(), 0);
+        assert_eq!(fs.objects().open_count(), 0);
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn the_supply_does_not_ask_a_full_disk_all_the_time() {
+    let rig = Rig::in_memory();
+    rig.settings_mut(|settings| settings.spare_objects = 8);
+    let (fs, disk) = with_faulty_disk(&rig);
+    disk.fail_after(DiskFault::CreateFull, 3);
+    let before = fs.objects().numbers.take().unwrap();
+    let background = fs.fs.start_background().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    background.stop();
+    let tries = fs.objects().numbers.take().unwrap() - before;
+    assert!(tries < 20, "{tries} tries in 0.3 s");
+    disk.heal();
+    rig.close(fs);
+}
+
+#[test]
 fn the_supply_keeps_objects_in_stock_and_takes_them_back_at_the_end() {
     on_both_ways(|rig| {
         rig.settings_mut(|settings| settings.spare_objects = 8);
