@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use forebay_base::Ino;
 use forebay_base::hash::HashKey;
+use smallvec::SmallVec;
 
 use crate::error::{FsError, Result};
 use crate::record::{EntryRecord, Kind};
@@ -20,31 +21,39 @@ pub const FIRST_COOKIE: u64 = 1 << SLOT_BITS;
 
 const SLOT_BITS: u32 = 7;
 
-/// Memory that one cached entry takes beyond its name, in bytes: its share of a tree node and the
-/// allocation of the name.
-const CHILD_COST: usize = 80;
+/// Memory that one cached entry takes, in bytes: its share of a tree node that is two thirds full.
+const ENTRY_COST: usize = (size_of::<Child>() + size_of::<u64>()) * 3 / 2;
+
+/// Memory that a cached entry takes, in bytes.
+fn cost_of(child: &Child) -> usize {
+    ENTRY_COST + if child.name.spilled() { child.name.len() + 16 } else { 0 }
+}
 
 /// An entry as the directory keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
     pub ino: Ino,
     pub kind: Kind,
-    pub name: Box<[u8]>,
+    pub name: Name,
 }
+
+/// A name; a short one takes no memory of its own.
+pub(crate) type Name = SmallVec<[u8; 16]>;
 
 impl Child {
     pub fn record(&self) -> EntryRecord {
         EntryRecord { ino: self.ino, kind: self.kind, name: self.name.to_vec() }
     }
 
-    pub fn from_record(record: EntryRecord) -> Child {
-        Child { ino: record.ino, kind: record.kind, name: record.name.into_boxed_slice() }
+    pub fn from_record(record: &EntryRecord) -> Child {
+        Child { ino: record.ino, kind: record.kind, name: Name::from_slice(&record.name) }
     }
 }
 
-/// Cached entries of a directory.
-#[derive(Default)]
+/// A directory: its place in the tree, and cached entries.
 pub(crate) struct Directory {
+    /// The directory that holds it; itself for the root.
+    pub parent: Ino,
     children: BTreeMap<u64, Child>,
     /// Every entry is cached.
     complete: bool,
@@ -53,13 +62,13 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// A directory that was just made: it has no entries.
-    pub fn empty() -> Directory {
-        Directory { complete: true, ..Directory::default() }
+    pub fn empty(parent: Ino) -> Directory {
+        Directory { complete: true, ..Directory::stored(parent) }
     }
 
     /// A directory of which nothing is cached.
-    pub fn stored() -> Directory {
-        Directory::default()
+    pub fn stored(parent: Ino) -> Directory {
+        Directory { parent, children: BTreeMap::new(), complete: false, cost: 0 }
     }
 
     pub fn is_complete(&self) -> bool {
@@ -77,19 +86,19 @@ impl Directory {
 
     /// Forgets all cached entries; the write set and the store have them.
     pub fn forget(&mut self) {
-        *self = Directory::stored();
+        *self = Directory::stored(self.parent);
     }
 
     pub fn insert(&mut self, cookie: u64, child: Child) {
-        self.cost += CHILD_COST + child.name.len();
+        self.cost += cost_of(&child);
         if let Some(old) = self.children.insert(cookie, child) {
-            self.cost -= CHILD_COST + old.name.len();
+            self.cost -= cost_of(&old);
         }
     }
 
     pub fn remove(&mut self, cookie: u64) {
         if let Some(old) = self.children.remove(&cookie) {
-            self.cost -= CHILD_COST + old.name.len();
+            self.cost -= cost_of(&old);
         }
     }
 
@@ -167,10 +176,10 @@ mod tests {
     #[test]
     fn names_of_one_hash_get_slots_of_their_own_until_the_bucket_is_full() {
         let bucket = Bucket(FIRST_COOKIE);
-        let mut directory = Directory::empty();
+        let mut directory = Directory::empty(Ino::ROOT);
         for number in 0..128_u64 {
             let cookie = directory.free_cookie(bucket).unwrap();
-            let name = number.to_string().into_bytes().into_boxed_slice();
+            let name = Name::from_slice(number.to_string().as_bytes());
             directory.insert(cookie, Child { ino: Ino(number), kind: Kind::File, name });
         }
         assert!(directory.free_cookie(bucket).is_err());

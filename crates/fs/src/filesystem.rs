@@ -8,8 +8,7 @@ use forebay_base::hash::HashKey;
 use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino, Timestamp};
 use forebay_disk::Disk;
 use forebay_store::Store;
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
+use parking_lot::{Condvar, Mutex};
 
 use crate::cache::InodeCache;
 use crate::commit::CommitTurn;
@@ -65,8 +64,6 @@ pub struct FileSystem {
     pub(crate) idle: IdleObjects,
     pub(crate) ino_numbers: NumberRange,
     pub(crate) filesets: Filesets,
-    /// How often the kernel was told of an inode and did not forget it yet.
-    pub(crate) kernel_refs: [Mutex<FxHashMap<Ino, u64>>; 16],
     /// Files that are open for writing on the direct path.
     pub(crate) writers: Mutex<HashSet<Ino>>,
     /// Serialises renames between directories, so that the tree above them stands still.
@@ -274,7 +271,7 @@ impl FileSystem {
         for (key, value) in rows {
             let Some(key::Key::Entry(_, cookie)) = key::parse(key) else { continue };
             let record: EntryRecord = decode("directory entry", value)?;
-            directory.insert(cookie, Child::from_record(record));
+            directory.insert(cookie, Child::from_record(&record));
         }
         self.inodes.directory_changed(before, directory.cost());
         Ok(())
@@ -332,33 +329,15 @@ impl FileSystem {
 
     // --- references of the kernel ---
 
-    fn kernel_refs_of(&self, ino: Ino) -> MutexGuard<'_, FxHashMap<Ino, u64>> {
-        self.kernel_refs[usize::try_from(ino.0 % 16).unwrap_or(0)].lock()
-    }
-
     /// Notes that the kernel was told of an inode once more.
     pub(crate) fn remember(&self, ino: Ino) {
-        *self.kernel_refs_of(ino).entry(ino).or_insert(0) += 1;
-    }
-
-    pub(crate) fn is_remembered(&self, ino: Ino) -> bool {
-        self.kernel_refs_of(ino).contains_key(&ino)
+        self.inodes.remember(ino);
     }
 
     /// The kernel forgets `count` of the times it was told of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
-        let gone = {
-            let mut refs = self.kernel_refs_of(ino);
-            let Some(left) = refs.get_mut(&ino) else { return };
-            *left = left.saturating_sub(count);
-            let gone = *left == 0;
-            if gone {
-                refs.remove(&ino);
-            }
-            gone
-        };
         // An inode without a name is always cached: there is nothing to do for one that is not.
-        if gone && let Some(inode) = self.inodes.peek(ino) {
+        if let Some(inode) = self.inodes.forget(ino, count) {
             let mut state = inode.lock();
             self.dispose_if_dead(ino, &mut state);
         }
@@ -366,7 +345,7 @@ impl FileSystem {
 
     /// Drops an inode that has no name, no handle and no reference of the kernel.
     pub(crate) fn dispose_if_dead(&self, ino: Ino, state: &mut State) {
-        if state.nlink > 0 || state.handles() > 0 || self.is_remembered(ino) {
+        if state.nlink > 0 || state.handles() > 0 || self.inodes.is_remembered(ino) {
             return;
         }
         if let Some(file) = state.file_mut() {

@@ -50,7 +50,7 @@ impl FileSystem {
     }
 
     fn close_idle_object(&self, ino: Ino) -> Result<()> {
-        let Ok(inode) = self.inode(ino) else { return Ok(()) };
+        let Some(inode) = self.inodes.peek(ino) else { return Ok(()) };
         let mut state = inode.lock();
         let unlinked = state.nlink == 0;
         let Some(file) = state.file_mut() else { return Ok(()) };
@@ -66,6 +66,7 @@ impl FileSystem {
             self.writes.lock().published(live.at.id);
             self.objects.drop_handle(live);
         }
+        file.settle();
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, Timestamp};
 use forebay_disk::ObjectAttributes;
@@ -38,12 +38,20 @@ pub struct Inode {
     pub ino: Ino,
     /// Used since the cache last passed by.
     pub(crate) used: AtomicBool,
+    /// How often the kernel was told of it and did not forget it yet. Changed by the cache alone, under
+    /// the lock of its shard.
+    pub(crate) kernel_refs: AtomicU64,
     state: Mutex<State>,
 }
 
 impl Inode {
     pub(crate) fn new(ino: Ino, state: State) -> Inode {
-        Inode { ino, used: AtomicBool::new(true), state: Mutex::new(state) }
+        Inode {
+            ino,
+            used: AtomicBool::new(true),
+            kernel_refs: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -70,7 +78,6 @@ pub(crate) struct State {
     pub created: Timestamp,
     pub rdev: u32,
     pub fileset: FilesetId,
-    pub parent: Ino,
     pub xattrs: u32,
     /// The extended attributes while it has no name: the store knows nothing of such an inode.
     pub nameless_xattrs: NamelessXattrs,
@@ -94,15 +101,22 @@ pub(crate) struct Counted {
 /// What only one kind of inode has.
 pub(crate) enum Body {
     File(FileBody),
-    Directory(Directory),
+    Directory(Box<Directory>),
     Symlink(Box<[u8]>),
     Special,
 }
 
-/// Data of a regular file.
+/// Data of a regular file. What only a file in use has lies in a box of its own, made at its first use:
+/// of a million cached files few are in use, and each byte of an inode counts a million times.
 #[derive(Default)]
 pub(crate) struct FileBody {
     pub object: Option<ObjectRef>,
+    in_use: Option<Box<FileInUse>>,
+}
+
+/// Data of a regular file that is open, or was a short while ago.
+#[derive(Default)]
+pub(crate) struct FileInUse {
     /// The open object: while the file is open, and for a while after.
     pub live: Option<Arc<LiveObject>>,
     pub opens: Opens,
@@ -127,10 +141,50 @@ pub(crate) struct Opens {
     pub mappers: u32,
 }
 
+/// What a file that is not in use has.
+static NOT_IN_USE: FileInUse = FileInUse {
+    live: None,
+    opens: Opens { way: None, handles: 0, writers: 0, executors: 0, mappers: 0 },
+    seen: ObjectAttributes {
+        size: 0,
+        allocated_bytes: 0,
+        modified: Timestamp { seconds: 0, nanoseconds: 0 },
+    },
+    pages_valid: false,
+    idle_queued: false,
+};
+
+impl std::ops::Deref for FileBody {
+    type Target = FileInUse;
+
+    fn deref(&self) -> &FileInUse {
+        self.in_use.as_deref().unwrap_or(&NOT_IN_USE)
+    }
+}
+
+impl std::ops::DerefMut for FileBody {
+    fn deref_mut(&mut self) -> &mut FileInUse {
+        self.in_use.get_or_insert_default()
+    }
+}
+
 impl FileBody {
+    /// A closed file whose bytes are in `object`.
+    pub fn stored(object: Option<ObjectRef>) -> FileBody {
+        FileBody { object, in_use: None }
+    }
+
     /// Notes object attributes that the inode reflects from now on.
     pub fn see(&mut self, found: ObjectAttributes) {
         self.seen = found;
+    }
+
+    /// Gives back the memory of a file that is no longer in use. Pages that the kernel cached count as
+    /// invalid from then on.
+    pub fn settle(&mut self) {
+        if self.opens.handles == 0 && self.live.is_none() {
+            self.in_use = None;
+        }
     }
 }
 
@@ -151,7 +205,7 @@ impl State {
             created: self.created,
             rdev: self.rdev,
             fileset: self.fileset,
-            parent: self.parent,
+            parent: self.parent(),
             xattrs: self.xattrs,
             epoch,
             object: self.file().and_then(|file| file.object),
@@ -165,8 +219,8 @@ impl State {
     /// The inode that a record of the store stands for.
     pub fn from_record(record: InodeRecord) -> State {
         let body = match record.kind {
-            Kind::File => Body::File(FileBody { object: record.object, ..FileBody::default() }),
-            Kind::Directory => Body::Directory(Directory::stored()),
+            Kind::File => Body::File(FileBody::stored(record.object)),
+            Kind::Directory => Body::Directory(Box::new(Directory::stored(record.parent))),
             Kind::Symlink => Body::Symlink(record.target.into_boxed_slice()),
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
         };
@@ -184,7 +238,6 @@ impl State {
             created: record.created,
             rdev: record.rdev,
             fileset: record.fileset,
-            parent: record.parent,
             xattrs: record.xattrs,
             nameless_xattrs: None,
             body,
@@ -216,6 +269,14 @@ impl State {
             Body::File(_) | Body::Symlink(_) | Body::Special => {
                 Err(crate::error::FsError::NotDirectory)
             }
+        }
+    }
+
+    /// The directory that holds a directory; 0 for other kinds.
+    pub fn parent(&self) -> Ino {
+        match &self.body {
+            Body::Directory(directory) => directory.parent,
+            Body::File(_) | Body::Symlink(_) | Body::Special => Ino(0),
         }
     }
 

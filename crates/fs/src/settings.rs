@@ -198,7 +198,7 @@ pub const SETTINGS: [Setting; 16] = [
     },
     Setting {
         name: "store_cache",
-        default: "\"128 MiB\"",
+        default: "\"32 MiB\"",
         allowed: "a size from \"1 MiB\" to \"64 GiB\"",
         meaning: "Memory in which the store caches its pages.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(64)).map(|x| s.store_cache = x),

@@ -162,9 +162,8 @@ pub(super) fn apply(
             Fix::Directory { ino, parent, fileset } => {
                 let time = lost_found.time(&patch)?;
                 let mode = if ino == Ino::ROOT { 0o755 } else { 0o700 };
-                let mut state = fileset_root(fileset, mode, time);
-                state.parent = parent;
-                let record = state.record(patch.superblock.epoch);
+                let record = fileset_root(fileset, mode, time).record(patch.superblock.epoch);
+                let record = InodeRecord { parent, ..record };
                 patch.set(key::inode(ino), Some(encode(&record)));
             }
             Fix::Top { ino, name } => {

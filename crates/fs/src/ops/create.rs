@@ -147,12 +147,11 @@ impl FileSystem {
             created: now,
             rdev: new.rdev,
             fileset: above.fileset,
-            parent: if is_directory { parent } else { Ino(0) },
             xattrs: u32::try_from(inherited.len()).unwrap_or(0),
             nameless_xattrs: None,
             body: match new.kind {
                 Kind::File => Body::File(FileBody::default()),
-                Kind::Directory => Body::Directory(Directory::empty()),
+                Kind::Directory => Body::Directory(Box::new(Directory::empty(parent))),
                 Kind::Symlink => Body::Symlink(new.target.into()),
                 Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             },

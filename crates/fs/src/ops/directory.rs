@@ -86,7 +86,7 @@ impl FileSystem {
             self.count(state.fileset, Operation::Readdir);
         }
         let mut items = Vec::new();
-        let dots = [(ino, &b"."[..], AFTER_DOT), (state.parent, b"..", AFTER_DOT_DOT)];
+        let dots = [(ino, &b"."[..], AFTER_DOT), (state.parent(), b"..", AFTER_DOT_DOT)];
         for (target, name, next_offset) in dots {
             if offset < next_offset {
                 let name = name.to_vec();

@@ -275,10 +275,9 @@ pub(crate) fn fileset_root(fileset: FilesetId, mode: u16, now: Timestamp) -> Sta
         created: now,
         rdev: 0,
         fileset,
-        parent: Ino::ROOT,
         xattrs: 0,
         nameless_xattrs: None,
-        body: Body::Directory(Directory::empty()),
+        body: Body::Directory(Box::new(Directory::empty(Ino::ROOT))),
         counted: None,
         recorded: false,
     }

@@ -25,7 +25,7 @@ impl FileSystem {
             self.count(state.fileset, Operation::Lookup);
             match name {
                 b"." => parent,
-                b".." => state.parent,
+                b".." => state.parent(),
                 _ => {
                     let found = self.find_entry(parent, &mut state, name)?;
                     found.ok_or(FsError::NotFound)?.1.ino

@@ -116,7 +116,7 @@ impl FileSystem {
             above = match self.inode(above) {
                 // The new parent was removed, and what it lay in as well.
                 Err(FsError::Stale) => return Err(FsError::NotFound),
-                inode => inode?.lock().parent,
+                inode => inode?.lock().parent(),
             };
         }
         Ok(())
@@ -156,7 +156,7 @@ impl FileSystem {
             self.remove_entry(&mut writes, old, locked.state(old), old_cookie)?;
             if is_directory {
                 locked.state(old).nlink -= 1;
-                locked.state(moved).parent = new;
+                locked.state(moved).directory_mut()?.parent = new;
                 // The link of a directory that is replaced becomes that of the moved one.
                 if target.is_none() {
                     locked.state(new).nlink += 1;
@@ -197,7 +197,7 @@ impl FileSystem {
             let ino = place.parent.ino;
             self.replace_entry(&mut writes, ino, locked.state(ino), cookie, child)?;
             if locked.state(found.child.ino).is_directory() {
-                locked.state(found.child.ino).parent = ino;
+                locked.state(found.child.ino).directory_mut()?.parent = ino;
                 locked.state(ino).nlink += 1;
             }
         }
