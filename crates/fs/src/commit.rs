@@ -5,12 +5,16 @@
 //! any more are removed. So after a crash at any moment every committed record finds its object, and
 //! what is left over is objects that no record refers to, which the sweep removes.
 //!
+//! A file that was renamed over another in a strict fileset has its bytes synced before the batch, so that
+//! after a crash the name holds the old bytes or the new ones, as programs that replace files expect.
+//!
 //! fsync is a group commit: callers that find a commit under way wait for it, and the first of them
 //! then commits for all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use forebay_disk::Sync;
 use forebay_store::{Batch, StoreError};
 use parking_lot::Mutex;
 
@@ -115,7 +119,17 @@ impl FileSystem {
 
     fn write_batch(&self, batch: &Changes) -> Result<()> {
         for live in batch.to_publish() {
-            self.objects.publish(live)?;
+            match self.objects.publish(live) {
+                // A name may need space in a directory of the disk, and the reserve may lie on it.
+                Err(FsError::NoSpace) if self.reserve.release() => self.objects.publish(live)?,
+                published => published?,
+            }
+        }
+        for live in &batch.sync_first {
+            if let Err(error) = self.objects.sync(live, Sync::All) {
+                // The disk has failed; holding up everybody's commits would save nothing.
+                tracing::error!(object = %live.at.id, %error, "a file that replaced another was not synced");
+            }
         }
         self.fail_points.reach("commit.published")?;
         let mut changes = batch.to_store();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use forebay_base::{DiskId, FailPoints, ObjectId, Timestamp};
 use forebay_disk::{Disk, DiskError, Object, ObjectAttributes, Sync};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{FsError, Result};
 use crate::number::NumberRange;
@@ -126,6 +126,9 @@ enum Dropped {
     Handle(Arc<LiveObject>),
     Name(ObjectRef),
 }
+
+/// How long the reclaim thread lets dropped objects gather.
+const RECLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 /// Dropped objects that may wait for the reclaim thread; beyond this the dropper does the work.
 const RECLAIM_BACKLOG_MAX: usize = 16_384;
@@ -338,8 +341,11 @@ impl Objects {
             let mut queue = self.reclaim.lock();
             if queue.len() < RECLAIM_BACKLOG_MAX {
                 queue.push_back(dropped);
+                let first = queue.len() == 1;
                 drop(queue);
-                self.reclaim_wanted.notify_one();
+                if first {
+                    self.reclaim_wanted.notify_one();
+                }
                 return;
             }
         }
@@ -403,6 +409,10 @@ impl Objects {
                     return;
                 }
                 self.reclaim_wanted.wait_for(&mut queue, Duration::from_millis(500));
+                // More will follow: to be woken for each would cost whoever drops it, and the cores.
+                if self.background.load(Ordering::Acquire) {
+                    MutexGuard::unlocked(&mut queue, || std::thread::sleep(RECLAIM_PAUSE));
+                }
             }
             let batch: Vec<Dropped> = queue.drain(..).collect();
             drop(queue);

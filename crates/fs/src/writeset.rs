@@ -39,6 +39,9 @@ pub struct Changes {
     values: BTreeMap<Vec<u8>, Change>,
     /// Fresh objects that records of this batch refer to: published before the batch is committed.
     publish: HashMap<ObjectId, Arc<LiveObject>>,
+    /// Objects of files that took the place of others: synced before the batch is committed, as the old
+    /// contents are removed after it.
+    pub sync_first: Vec<Arc<LiveObject>>,
     /// Objects that no record refers to once this batch is committed.
     pub removals: Vec<ObjectRef>,
     /// Number of the batch; grows by one with each.
@@ -127,6 +130,11 @@ impl WriteSet {
     /// Takes note that an object was published before its batch, so that it need not stay open for it.
     pub fn published(&mut self, id: ObjectId) {
         self.pending.publish.remove(&id);
+    }
+
+    /// Has `live` synced before the batch that now refers to it is committed.
+    pub fn sync_first(&mut self, live: Arc<LiveObject>) {
+        self.pending.sync_first.push(live);
     }
 
     /// Has a fresh object that lost its last name left unpublished.
@@ -287,6 +295,7 @@ impl WriteSet {
         for (id, live) in &batch.publish {
             self.pending.publish.entry(*id).or_insert_with(|| Arc::clone(live));
         }
+        self.pending.sync_first.extend(batch.sync_first.iter().cloned());
         self.pending.removals.extend_from_slice(&batch.removals);
         let dropped: HashSet<ObjectId> = self.pending.removals.iter().map(|at| at.id).collect();
         self.pending.publish.retain(|id, _| !dropped.contains(id));

@@ -79,10 +79,13 @@ fn attributes_beyond_their_limits_are_refused() {
     let rig = Rig::in_memory();
     let fs = rig.open();
     let ino = fs.make_file(fs.fileset("data"), "file");
-    let longest = [b'x'; 255];
+    let longest = [b"user.".as_slice(), &[b'x'; 250]].concat();
     fs.set_xattr(ino, set(&longest, &[7; 65_536], SetMode::Any)).unwrap();
-    let refused = fs.set_xattr(ino, set(&[b'x'; 256], b"", SetMode::Any));
+    let longer = [longest.as_slice(), b"x"].concat();
+    let refused = fs.set_xattr(ino, set(&longer, b"", SetMode::Any));
     assert!(matches!(refused, Err(FsError::NameTooLong)));
+    let refused = fs.set_xattr(ino, set(b"nonsense.x", b"", SetMode::Any));
+    assert!(matches!(refused, Err(FsError::Unsupported)));
     let refused = fs.set_xattr(ino, set(b"user.a", &[7; 65_537], SetMode::Any));
     assert!(matches!(refused, Err(FsError::AttributeTooLarge)));
     assert_eq!(fs.xattr(ino, &longest).unwrap(), [7; 65_536]);

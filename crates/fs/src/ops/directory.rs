@@ -123,6 +123,7 @@ impl FileSystem {
             }
         }
         state.directory_mut()?.mark_complete();
+        self.inodes.shrink();
         Ok(())
     }
 

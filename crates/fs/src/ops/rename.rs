@@ -7,7 +7,8 @@ use forebay_base::Ino;
 use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::inode::{Inode, Locked};
+use crate::inode::{Inode, Locked, State};
+use crate::object::LiveObject;
 use crate::stats::Operation;
 
 /// What happens to an entry that already has the new name.
@@ -144,6 +145,10 @@ impl FileSystem {
             Some(target) => self.last_xattrs(target.child.ino, locked.state(target.child.ino))?,
             None => Vec::new(),
         };
+        let sync_first = match target {
+            Some(_) => self.object_to_sync_first(moved, locked.state(moved))?,
+            None => None,
+        };
         let child = Child { name: to.name.into(), ..source.child.clone() };
         let old_cookie = self.cookie(locked, from)?;
         let new_cookie = target.map(|_| self.cookie(locked, to)).transpose()?;
@@ -172,12 +177,29 @@ impl FileSystem {
                 let ino = target.child.ino;
                 self.drop_link(&mut writes, ino, locked.state(ino), xattrs);
             }
+            sync_first.into_iter().for_each(|live| writes.sync_first(live));
         }
         self.fail_points.reach("rename.changed")?;
         if let Some(target) = target {
             self.dispose_if_dead(target.child.ino, locked.state(target.child.ino));
         }
         Ok(())
+    }
+
+    /// The object of a file that is about to replace another, if its bytes must be durable before the
+    /// replacement is.
+    fn object_to_sync_first(&self, ino: Ino, state: &mut State) -> Result<Option<Arc<LiveObject>>> {
+        if !self.filesets.get(state.fileset).is_strict() {
+            return Ok(None);
+        }
+        let Some(file) = state.file_mut().filter(|file| file.object.is_some()) else {
+            return Ok(None);
+        };
+        let live = self.make_live(file)?;
+        if file.opens.handles == 0 {
+            self.idle.closed(ino, file);
+        }
+        Ok(Some(live))
     }
 
     fn exchange(

@@ -11,6 +11,9 @@ use crate::key::{self, Key};
 use crate::stats::Operation;
 use crate::writeset::{Known, WriteSet};
 
+/// Classes of attributes (xattr(7)); of the class `system` there are access control lists alone.
+const CLASSES: [&[u8]; 5] = [b"user.", b"trusted.", b"security.", acl::ACCESS, acl::DEFAULT];
+
 /// Longest value of an attribute in bytes (XATTR_SIZE_MAX).
 const VALUE_MAX: usize = 65_536;
 
@@ -115,6 +118,9 @@ impl FileSystem {
     pub fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
         if set.name.is_empty() || set.name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
+        }
+        if !CLASSES.iter().any(|class| set.name.starts_with(class)) {
+            return Err(FsError::Unsupported);
         }
         if set.value.len() > VALUE_MAX {
             return Err(FsError::AttributeTooLarge);
