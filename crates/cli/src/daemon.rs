@@ -56,8 +56,13 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         open.settings.open_objects_max = room.max(16);
     }
     let (fs, lock) = open.into_file_system(&order.home)?;
+    let mut tuning = Tuning::default();
+    // Before the supply makes objects: an open file keeps the read-ahead that it was opened with.
+    for disk in fs.disk_status() {
+        tuning.raise_read_ahead(Path::new(&disk.location), fs.settings().disk_read_ahead);
+    }
     match start(&order.home, mountpoint, &fs) {
-        Ok((running, background)) => serve(running, background, lock, ready),
+        Ok((running, background)) => serve(running, background, tuning, lock, ready),
         Err(error) => {
             // Nothing was changed: the file system stays clean.
             fs.close()?;
@@ -135,16 +140,12 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
 fn serve(
     running: Running,
     background: Background,
+    mut tuning: Tuning,
     lock: Lock,
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
     let running = Arc::new(running);
-    let mut tuning = Tuning::default();
-    let settings = running.fs.settings();
-    tuning.raise_read_ahead(&running.mountpoint, settings.read_ahead);
-    for disk in running.fs.disk_status() {
-        tuning.raise_read_ahead(Path::new(&disk.location), settings.disk_read_ahead);
-    }
+    tuning.raise_read_ahead(&running.mountpoint, running.fs.settings().read_ahead);
     std::fs::write(running.home.pid_path(), format!("{}\n", std::process::id()))?;
     let listener = control::listen(running.home.root())?;
     let for_control = Arc::clone(&running);
