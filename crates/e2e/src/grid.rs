@@ -371,7 +371,8 @@ pub fn scratch_folder() -> TempDir {
         "{} lies in memory: set FOREBAY_E2E_DIR to a folder on a disk",
         base.display()
     );
-    let folder = tempfile::Builder::new().prefix("forebay-e2e.").tempdir_in(base);
+    // Short, because the paths of sockets that tests make below it have 107 bytes at most.
+    let folder = tempfile::Builder::new().prefix("forebay.").tempdir_in(base);
     let folder = folder.expect("makes a folder for the test");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
         .expect("opens the folder");
