@@ -50,20 +50,23 @@ impl Adapter {
         Adapter { fs, clock, ttl, session: init::Session::default() }
     }
 
-    /// Whether requests of this kind may take long, so that others should not wait behind them.
-    pub(crate) fn is_slow(code: u32) -> bool {
-        matches!(
-            code,
+    /// Whether a request may take long, so that others should not wait behind it.
+    pub(crate) fn is_slow(header: &InHeader, mut body: Body<'_>) -> bool {
+        match header.opcode {
             opcode::FSYNC
-                | opcode::FSYNCDIR
-                | opcode::READ
-                | opcode::WRITE
-                | opcode::FALLOCATE
-                | opcode::COPY_FILE_RANGE
-                | opcode::COPY_FILE_RANGE_64
-                | opcode::SETATTR
-                | opcode::SYNCFS
-        )
+            | opcode::FSYNCDIR
+            | opcode::READ
+            | opcode::WRITE
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE
+            | opcode::COPY_FILE_RANGE_64
+            | opcode::SYNCFS => true,
+            // Its first field says what is set: only a size changes the object.
+            opcode::SETATTR => {
+                body.take::<u32>().is_ok_and(|valid| valid & abi::setattr::SIZE != 0)
+            }
+            _ => false,
+        }
     }
 
     /// Carries out one request; the answer's body is in `reply` then.

@@ -14,7 +14,6 @@ use forebay_fs::object::DirectAccess;
 use forebay_fs::{FileSystem, Stale};
 use parking_lot::Mutex;
 
-use crate::abi::InHeader;
 use crate::adapter::{Adapter, Outcome};
 use crate::device::{Device, Received};
 use crate::reply::Reply;
@@ -193,7 +192,7 @@ fn answer_requests(device: &Device, adapter: &Adapter, reader: &Mutex<()>) {
 }
 
 fn is_slow(request: &[u8]) -> bool {
-    Body::parse(request).is_some_and(|(header, _): (InHeader, _)| Adapter::is_slow(header.opcode))
+    Body::parse(request).is_some_and(|(header, body)| Adapter::is_slow(&header, body))
 }
 
 fn tell_kernel(fs: &FileSystem, device: &Device) {
