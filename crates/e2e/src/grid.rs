@@ -71,6 +71,26 @@ impl Grid {
         grid
     }
 
+    /// Makes a file system with lines of settings, and mounts it.
+    #[track_caller]
+    #[must_use]
+    pub fn start_with(placement: Placement, settings: &str) -> Grid {
+        let grid = Grid::make(placement);
+        grid.add_settings(settings);
+        grid.mount();
+        grid
+    }
+
+    /// Puts lines at the end of the settings file; they take effect at the next mount. Returns the
+    /// number of the first of them.
+    #[track_caller]
+    pub fn add_settings(&self, lines: &str) -> usize {
+        let path = self.root.join("forebay.toml");
+        let before = fs::read_to_string(&path).expect("reads the settings");
+        fs::write(&path, format!("{before}{lines}\n")).expect("writes the settings");
+        before.lines().count() + 1
+    }
+
     /// Makes a file system whose ROOT is the folder `root` in `folder`.
     #[track_caller]
     #[must_use]

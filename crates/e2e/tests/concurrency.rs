@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, Peer, on_both_paths, setting, wait_until};
+use forebay_e2e::{Grid, Peer, Placement, on_both_paths, setting, wait_until};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -21,6 +21,33 @@ on_both_paths!(
     writers_of_one_file_do_not_disturb_each_other,
     a_directory_moved_back_and_forth_never_makes_a_loop,
 );
+
+/// Settings under which everything that happens in the background happens all the time: commits, the
+/// eviction of inodes, the closing of objects, questions of the kernel.
+const HURRIED: &str = "commit_interval = \"10 ms\"
+uncommitted_max = 1000
+inode_cache_max = \"1 MiB\"
+open_objects_max = 64
+spare_objects = 2
+kernel_ttl = \"0 s\"
+fuse_readers = 4";
+
+#[test]
+fn everything_at_once_survives_constant_eviction_and_commits() {
+    for placement in [Placement::Direct, Placement::Served] {
+        let grid = Grid::start_with(placement, HURRIED);
+        // More inodes than the cache holds, so that those in use are evicted and loaded again.
+        for number in 0..4000 {
+            fs::write(grid.work().join(format!("ballast-{number}")), b"ballast").expect("writes");
+        }
+        everything_at_once_in_the_same_trees_neither_hangs_nor_breaks(&grid);
+        entries_made_at_once_in_one_directory_are_all_there(&grid);
+        for number in 0..4000 {
+            let content = fs::read(grid.work().join(format!("ballast-{number}"))).expect("reads");
+            assert_eq!(content, b"ballast");
+        }
+    }
+}
 
 const RUN_TIME: Duration = Duration::from_secs(15);
 /// Longest time for one operation, on a machine that does much else.

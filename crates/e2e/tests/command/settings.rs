@@ -8,19 +8,11 @@ use crate::assert_says;
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Puts text at the end of the settings file; returns the number of its first line.
-fn append(grid: &Grid, text: &str) -> usize {
-    let path = grid.root().join("forebay.toml");
-    let before = fs::read_to_string(&path).expect("reads the settings");
-    fs::write(&path, format!("{before}{text}\n")).expect("writes the settings");
-    before.lines().count() + 1
-}
-
 fn refusal(text: &str) -> (String, usize) {
     let grid = Grid::make(Placement::Direct);
     let path = grid.root().join("forebay.toml");
     let before = fs::read_to_string(&path).expect("reads the settings");
-    let line = append(&grid, text);
+    let line = grid.add_settings(text);
     let message = run(&mut grid.mount_command(), LIMIT).refused();
     assert!(grid.daemon().is_none(), "no daemon is left behind");
     fs::write(&path, before).expect("writes the settings");
@@ -45,9 +37,8 @@ fn a_bad_setting_names_file_line_key_value_and_what_is_allowed() {
 
 #[test]
 fn settings_take_effect_at_the_next_mount() {
-    let grid = Grid::make(Placement::Direct);
-    append(&grid, "commit_interval = \"50 ms\"\ninode_cache_max = \"1 MiB\"\ndirect = false");
-    grid.mount();
+    let settings = "commit_interval = \"50 ms\"\ninode_cache_max = \"1 MiB\"\ndirect = false";
+    let grid = Grid::start_with(Placement::Direct, settings);
     let status = grid.run_on_root(&["status"], &["--json"]).output();
     assert_eq!(crate::json(&status)["mount"]["passthrough"], false);
     // Many times more than the cache holds: names are evicted and loaded again.
