@@ -9,6 +9,7 @@ use forebay_base::ByteSize;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::external::{find, run};
+use crate::machine::read_ahead;
 
 /// A directory on a disk, for everything that is measured on it. Removed when dropped, and with it
 /// the loop device and its file.
@@ -44,7 +45,9 @@ impl Disk {
         }
         let folder = scratch.join("own");
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        let description = format!("{kind}, the file system of the machine");
+        let read_ahead = read_ahead(&folder)?;
+        let description =
+            format!("{kind}, the file system of the machine; read-ahead {read_ahead} KiB");
         Ok(Disk { name: kind, description, folder, image: None })
     }
 
@@ -74,10 +77,12 @@ impl Disk {
         fs::create_dir(&image.mountpoint)?;
         run(&find("mount")?, [device.as_ref(), image.mountpoint.as_os_str()])?;
         image.mounted = true;
-        let below = kind_of(scratch)?;
+        let (below, read_ahead) = (kind_of(scratch)?, read_ahead(&image.mountpoint)?);
         Ok(Disk {
             name: "xfs".to_owned(),
-            description: format!("XFS in a loop file of {size} ({how}) on {below}"),
+            description: format!(
+                "XFS in a loop file of {size} ({how}) on {below}; read-ahead {read_ahead} KiB"
+            ),
             folder: image.mountpoint.clone(),
             image: Some(image),
         })

@@ -86,59 +86,27 @@ pub fn drop_caches() -> std::io::Result<()> {
     fs::write("/proc/sys/vm/drop_caches", "3")
 }
 
-/// Seconds of processor time that the whole machine has spent working, and that one process has.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ProcessorTime {
-    /// All processes and the kernel.
-    pub machine: f64,
-    /// The process that was asked for.
-    pub process: f64,
-}
-
-impl ProcessorTime {
-    /// Reads the clocks, of process `id` if there is one.
-    ///
-    /// # Errors
-    /// If /proc cannot be read.
-    pub fn read(id: Option<u32>) -> Result<ProcessorTime> {
-        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
-        let all = fs::read_to_string("/proc/stat")?;
-        let line = all.lines().next().unwrap_or_default();
-        let ticks: Vec<u64> =
-            line.split_whitespace().skip(1).filter_map(|text| text.parse().ok()).collect();
-        // user nice system idle iowait irq softirq steal
-        let busy: u64 = ticks
-            .iter()
-            .take(8)
-            .enumerate()
-            .filter(|(at, _)| !matches!(at, 3 | 4))
-            .map(|(_, t)| t)
-            .sum();
-        let process = match id {
-            None => 0,
-            Some(id) => process_ticks(&fs::read_to_string(format!("/proc/{id}/stat"))?)
-                .context("cannot read the times of a process")?,
-        };
-        Ok(ProcessorTime {
-            machine: busy as f64 / ticks_per_second,
-            process: process as f64 / ticks_per_second,
-        })
-    }
-}
-
-/// utime + stime of a line of /proc/PID/stat, in ticks. The name may hold anything, blanks included.
-fn process_ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
-}
-
 /// The read-ahead of the device under a directory; put back when dropped.
 #[derive(Debug)]
 pub struct ReadAhead {
     knob: PathBuf,
     before: String,
+}
+
+fn knob(directory: &Path) -> Result<PathBuf> {
+    let device = fs::metadata(directory)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    Ok(PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")))
+}
+
+/// The read-ahead of the device under a directory, in KiB, as text.
+///
+/// # Errors
+/// If the device has none.
+pub fn read_ahead(directory: &Path) -> Result<String> {
+    let knob = knob(directory)?;
+    let text = fs::read_to_string(&knob).with_context(|| knob.display().to_string())?;
+    Ok(text.trim().to_owned())
 }
 
 impl ReadAhead {
@@ -147,12 +115,10 @@ impl ReadAhead {
     /// # Errors
     /// If the device has none that can be set.
     pub fn set(directory: &Path, kib: u64) -> Result<ReadAhead> {
-        let device = fs::metadata(directory)?.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let knob = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
-        let before = fs::read_to_string(&knob).with_context(|| knob.display().to_string())?;
-        fs::write(&knob, kib.to_string()).with_context(|| knob.display().to_string())?;
-        Ok(ReadAhead { knob, before: before.trim().to_owned() })
+        let found = ReadAhead { knob: knob(directory)?, before: read_ahead(directory)? };
+        fs::write(&found.knob, kib.to_string())
+            .with_context(|| found.knob.display().to_string())?;
+        Ok(found)
     }
 }
 
@@ -174,11 +140,5 @@ mod tests {
         assert_eq!(kib_field(text, "Dirty"), Some(12 << 10));
         assert_eq!(kib_field(text, "Mem"), None);
         assert_eq!(kib_field(text, "HugePages"), None);
-    }
-
-    #[test]
-    fn processor_time_of_a_process_with_an_odd_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 9 9 20 0 1 0 5 6 7";
-        assert_eq!(process_ticks(stat), Some(300));
     }
 }

@@ -12,6 +12,7 @@ mod load;
 mod machine;
 mod measure;
 mod mount;
+mod processor;
 mod report;
 mod statistics;
 
@@ -77,6 +78,10 @@ struct Arguments {
     /// Calm between two measurements once the disk is idle, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     pause: u64,
+    /// Wait for a quiet machine before each measurement, and repeat one up to so many times if other
+    /// programs used more than 0.1 cores meanwhile.
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    retries: u16,
     /// A setting of the file systems, as in forebay.toml; can be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
     settings: Vec<String>,
@@ -143,6 +148,7 @@ impl Arguments {
             subjects,
             sizes: Sizes::scaled(self.scale * quick),
             pause: Duration::from_secs(self.pause),
+            retries: self.retries,
             settings: self.settings.clone(),
         }
     }

@@ -5,21 +5,22 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use forebay_base::Clock as _;
-use forebay_base::time::SystemClock;
 use serde::Serialize;
 
 use crate::disk::Disk;
 use crate::figure::{Figure, Figures, Group, Subject};
 use crate::interrupt::Interrupt;
 use crate::load::{Job, Jobs, Sizes};
-use crate::machine::{ProcessorTime, ReadAhead, kib_field, settle};
+use crate::machine::{ReadAhead, kib_field, settle};
 use crate::mount::{Home, Mount, Way};
+use crate::processor::{DISTURBED_CORES, Span, Usage, wait_for_quiet};
 
 /// The read-ahead of [`Subject::PlainReadAhead`], in KiB: the default of `disk_read_ahead`.
 const READ_AHEAD_KIB: u64 = 4096;
 /// Empty files per directory when memory is measured.
 const FILES_PER_DIRECTORY: u64 = 1000;
+/// What the store caches is not what inodes take: when memory is measured, it caches next to nothing.
+const SMALL_STORE_CACHE: &str = "store_cache = \"1 MiB\"";
 /// Fileset in which the loads run.
 const FILESET: &str = "work";
 
@@ -36,17 +37,10 @@ pub struct Plan {
     pub sizes: Sizes,
     /// Calm between two measurements, once the disk is idle.
     pub pause: Duration,
+    /// How often a measurement is repeated if other programs disturb it.
+    pub retries: u16,
     /// Lines for `forebay.toml`.
     pub settings: Vec<String>,
-}
-
-/// Processor use during a measurement.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Usage {
-    /// Cores that were busy, on average, with whatever.
-    pub busy_cores: f64,
-    /// Of these, the daemon's threads.
-    pub daemon_cores: f64,
 }
 
 /// All samples of a disk.
@@ -107,7 +101,7 @@ impl Bench<'_> {
         let home = Home::make(self.program, folder.join("home"), &self.plan.settings)?;
         let mut samples = Samples::default();
         if self.plan.groups.contains(&Group::Memory) {
-            samples.memory = Some(self.measure_memory(&home).context("memory")?);
+            samples.memory = Some(self.measure_memory().context("memory")?);
         }
         for round in 0..self.plan.rounds {
             for (place, group) in self.plan.groups.iter().enumerate() {
@@ -137,21 +131,19 @@ impl Bench<'_> {
         {
             return Ok(());
         }
-        let name = format!("round-{round}");
+        let plain = self.disk.folder.join("plain");
         let (figures, usage) = match subject {
-            Subject::Plain => {
-                self.measure_in(&self.disk.folder.join("plain").join(name), group, None)?
-            }
+            Subject::Plain => self.measure_undisturbed(&plain, group, None)?,
             Subject::PlainReadAhead => {
                 let _raised = ReadAhead::set(&self.disk.folder, READ_AHEAD_KIB)?;
-                self.measure_in(&self.disk.folder.join("plain").join(name), group, None)?
+                self.measure_undisturbed(&plain, group, None)?
             }
             Subject::Direct | Subject::Served => {
                 let way = if subject == Subject::Direct { Way::Direct } else { Way::Served };
                 // A mount of its own: nothing else runs, and the disk's read-ahead is raised only now.
                 let mount = home.mount(&self.disk.folder.join("mount"), way)?;
-                let directory = mount.fileset(FILESET).join(name);
-                let measured = self.measure_in(&directory, group, Some(&mount))?;
+                let parent = mount.fileset(FILESET);
+                let measured = self.measure_undisturbed(&parent, group, Some(&mount))?;
                 mount.unmount()?;
                 measured
             }
@@ -166,6 +158,30 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Measures, and again if other programs were busy meanwhile, as often as the plan says.
+    fn measure_undisturbed(
+        &self,
+        parent: &Path,
+        group: Group,
+        mount: Option<&Mount>,
+    ) -> Result<(Figures, Usage)> {
+        if mount.is_none() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let mut tries_left = self.plan.retries;
+        loop {
+            if self.plan.retries > 0 {
+                wait_for_quiet(self.interrupt)?;
+            }
+            let (figures, usage) = self.measure_in(&parent.join("load"), group, mount)?;
+            if usage.other_cores <= DISTURBED_CORES || tries_left == 0 {
+                return Ok((figures, usage));
+            }
+            tries_left -= 1;
+            eprintln!("{}: disturbed by other programs, again", group.label());
+        }
+    }
+
     /// Measures in a fresh directory.
     fn measure_in(
         &self,
@@ -175,13 +191,9 @@ impl Bench<'_> {
     ) -> Result<(Figures, Usage)> {
         let jobs = Jobs { interrupt: self.interrupt };
         let sizes = &self.plan.sizes;
-        if mount.is_none() {
-            std::fs::create_dir_all(directory.parent().unwrap_or(directory))?;
-        }
         jobs.run(directory, &Job::Make)?;
         settle(self.interrupt, self.plan.pause)?;
-        let (clock, pid) = (SystemClock, mount.map(|mount| mount.pid));
-        let (start, before) = (clock.instant(), ProcessorTime::read(pid)?);
+        let span = Span::begin(mount.map(|mount| mount.pid))?;
         let figures = match group {
             Group::Sequential => jobs.run(directory, &Job::Sequential(sizes.sequential.clone()))?,
             Group::StormOne => {
@@ -194,17 +206,16 @@ impl Bench<'_> {
             Group::Metadata => jobs.run(directory, &Job::Metadata(sizes.metadata.clone()))?,
             Group::Memory => Figures::new(),
         };
-        let after = ProcessorTime::read(pid)?;
-        let seconds = (clock.instant() - start).as_secs_f64().max(1e-3);
+        let usage = span.end()?;
         jobs.run(directory, &Job::Remove)?;
-        let usage = Usage {
-            busy_cores: (after.machine - before.machine) / seconds,
-            daemon_cores: (after.process - before.process) / seconds,
-        };
         Ok((figures, usage))
     }
 
-    fn measure_memory(&self, home: &Home) -> Result<Memory> {
+    fn measure_memory(&self) -> Result<Memory> {
+        let mut settings = self.plan.settings.clone();
+        settings.retain(|line| !line.starts_with("store_cache"));
+        settings.push(SMALL_STORE_CACHE.to_owned());
+        let home = Home::make(self.program, self.disk.folder.join("memory"), &settings)?;
         let mount = home.mount(&self.disk.folder.join("mount"), Way::Direct)?;
         let directory = mount.fileset(FILESET).join("memory");
         let jobs = Jobs { interrupt: self.interrupt };
@@ -241,7 +252,7 @@ impl Bench<'_> {
             .map(|(figure, value)| format!("{} {value:.0}", figure.label()))
             .collect();
         eprintln!(
-            "{} round {}/{} {}, {}: {} ({:.2} cores busy, {:.2} by the daemon)",
+            "{} round {}/{} {}, {}: {} (cores busy: {:.2}, by the daemon {:.2}, by others {:.2})",
             self.disk.name,
             round + 1,
             self.plan.rounds,
@@ -250,6 +261,7 @@ impl Bench<'_> {
             figures.join("; "),
             used.busy_cores,
             used.daemon_cores,
+            used.other_cores,
         );
     }
 }

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::figure::{Figure, Group, Subject};
 use crate::load::Sizes;
 use crate::machine::Machine;
-use crate::measure::{Memory, Plan, Samples, Usage};
+use crate::measure::{Memory, Plan, Samples};
+use crate::processor::{DISTURBED_CORES, Usage};
 use crate::statistics::Summary;
 
 /// Everything that was measured.
@@ -28,6 +29,9 @@ pub struct DiskReport {
     description: String,
     rows: Vec<Row>,
     usage: Vec<UsageRow>,
+    /// Measurements, and how many of them other programs disturbed.
+    measurements: usize,
+    disturbed: usize,
     memory: Option<Memory>,
 }
 
@@ -73,6 +77,13 @@ impl DiskReport {
             name: name.to_owned(),
             description: description.to_owned(),
             rows: rows.into_iter().map(|(figure, cells)| Row { figure, cells }).collect(),
+            measurements: samples.usage.values().map(Vec::len).sum(),
+            disturbed: samples
+                .usage
+                .values()
+                .flatten()
+                .filter(|usage| usage.other_cores > DISTURBED_CORES)
+                .count(),
             usage: samples.usage.iter().filter_map(usage_row).collect(),
             memory: samples.memory.clone(),
         }
@@ -83,8 +94,11 @@ fn usage_row(((group, subject), usage): (&(Group, Subject), &Vec<Usage>)) -> Opt
     let median = |part: fn(&Usage) -> f64| {
         Summary::of(&usage.iter().map(part).collect::<Vec<f64>>()).map(|summary| summary.median)
     };
-    let median =
-        Usage { busy_cores: median(|u| u.busy_cores)?, daemon_cores: median(|u| u.daemon_cores)? };
+    let median = Usage {
+        busy_cores: median(|usage| usage.busy_cores)?,
+        daemon_cores: median(|usage| usage.daemon_cores)?,
+        other_cores: median(|usage| usage.other_cores)?,
+    };
     Some(UsageRow { group: *group, subject: *subject, median })
 }
 
@@ -122,6 +136,12 @@ impl Report {
             let _ = write!(text, "\n**{}**\n\n{}", disk.description, figures_table(disk));
             if !disk.usage.is_empty() {
                 let _ = write!(text, "\n{}", usage_table(disk));
+                let _ = write!(
+                    text,
+                    "\nOther programs used more than {DISTURBED_CORES} cores during {} of {} \
+                     measurements.\n",
+                    disk.disturbed, disk.measurements
+                );
             }
             if let Some(memory) = &disk.memory {
                 let _ = write!(text, "\n{}", memory_text(memory));
@@ -180,14 +200,15 @@ fn usage_table(disk: &DiskReport) -> String {
 
 fn memory_text(memory: &Memory) -> String {
     format!(
-        "Memory of the daemon: {} inodes cached take {:.0} MB per million (PSS; RSS {:.0}, peak while \
-         they were made {:.0}; reckoned by the cache {:.0}); they were made at {:.0} per second.\n",
-        memory.inodes,
+        "Memory of the daemon without the store's cache (set to 1 MiB here): {} inodes cached take \
+         {:.0} MB per million (PSS; RSS {:.0}, peak while they were made {:.0}; reckoned by the inode \
+         cache {:.0}). They were made at {} per second.\n",
+        grouped(memory.inodes as f64),
         memory.mb_per_million(memory.pss_bytes),
         memory.mb_per_million(memory.rss_bytes),
         memory.mb_per_million(memory.rss_peak_bytes),
         memory.mb_per_million(memory.cache_bytes),
-        memory.creates_per_second
+        grouped(memory.creates_per_second)
     )
 }
 
