@@ -1,4 +1,8 @@
 //! The process behind a mount.
+//!
+//! It never asks its own mount for anything, not even by a stat of the mountpoint: if it were killed
+//! then, the thread that asked would wait for an answer that cannot come, and keep the process, and with it
+//! /dev/fuse and the lock, alive for ever.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -59,7 +63,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     let mut tuning = Tuning::default();
     // Before the supply makes objects: an open file keeps the read-ahead that it was opened with.
     for disk in fs.disk_status() {
-        tuning.raise_read_ahead(Path::new(&disk.location), fs.settings().disk_read_ahead);
+        tuning.raise_read_ahead_under(Path::new(&disk.location), fs.settings().disk_read_ahead);
     }
     match start(&order.home, mountpoint, &fs) {
         Ok((running, background)) => serve(running, background, tuning, lock, ready),
@@ -145,7 +149,9 @@ fn serve(
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
     let running = Arc::new(running);
-    tuning.raise_read_ahead(&running.mountpoint, running.fs.settings().read_ahead);
+    if let Some(mount) = crate::mounts::of_home(&running.home) {
+        tuning.raise_read_ahead(&mount.device, running.fs.settings().read_ahead);
+    }
     std::fs::write(running.home.pid_path(), format!("{}\n", std::process::id()))?;
     let listener = control::listen(running.home.root())?;
     let for_control = Arc::clone(&running);
@@ -204,14 +210,21 @@ impl Running {
                 tracing::warn!(?committed, "ended with the file system in use");
                 std::process::exit(1);
             }
-            let by = By::this_process();
-            if let Err(error) = unmount(&self.mountpoint, WhenBusy::Refuse, by) {
-                tracing::info!(%error, "in use: detached, ends when the last user is gone");
-                if let Err(error) = unmount(&self.mountpoint, WhenBusy::Detach, by) {
-                    tracing::error!(%error, "cannot unmount");
-                }
+            if let Err(error) = self.detach() {
+                tracing::error!(%error, "cannot unmount");
             }
         }
+    }
+
+    /// Takes the mount out of the tree; the session ends when its last user is gone. Another process does
+    /// it, as unmounting may wait for answers of this one.
+    fn detach(&self) -> Result<()> {
+        let mut command = std::process::Command::new(std::env::current_exe()?);
+        let status = command.args(["umount", "--lazy"]).arg(&self.mountpoint).status()?;
+        if !status.success() {
+            bail!("forebay umount --lazy ended with {status}");
+        }
+        Ok(())
     }
 
     fn answer_control(&self, listener: &UnixListener) {

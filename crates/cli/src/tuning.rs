@@ -12,12 +12,18 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Raises the read-ahead of the device under `path` to at least `wanted`.
-    pub fn raise_read_ahead(&mut self, path: &Path, wanted: ByteSize) {
+    /// Raises the read-ahead of the device under `path` to at least `wanted`. The path must not lie on a
+    /// file system that this process serves: it would wait for itself.
+    pub fn raise_read_ahead_under(&mut self, path: &Path, wanted: ByteSize) {
         let Ok(metadata) = std::fs::metadata(path) else { return };
         let device = metadata.dev();
-        let knob =
-            format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(device), libc::minor(device));
+        let device = format!("{}:{}", libc::major(device), libc::minor(device));
+        self.raise_read_ahead(&device, wanted);
+    }
+
+    /// Raises the read-ahead of a device, named `major:minor`, to at least `wanted`.
+    pub fn raise_read_ahead(&mut self, device: &str, wanted: ByteSize) {
+        let knob = format!("/sys/class/bdi/{device}/read_ahead_kb");
         self.raise(Path::new(&knob), wanted.0 / 1024);
     }
 
