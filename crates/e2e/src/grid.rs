@@ -230,7 +230,7 @@ impl Grid {
     #[track_caller]
     pub fn mount_to_fail(&self, point: &str, passes: u64) -> Ended {
         let mut command = self.mount_command();
-        run(command.env("FOREBAY_FAIL_POINT", format!("{point}:{passes}")), COMMAND_LIMIT)
+        run(command.env("FOREBAY_FAIL_POINT", format!("{point}:{passes}")), END_LIMIT)
     }
 
     /// Unmounts the file system.
@@ -308,10 +308,27 @@ impl Grid {
                 run(command.arg(self.mountpoint()), END_LIMIT)
             }));
         }
+        self.abort_connection();
         if let Some(daemon) = self.daemon() {
             daemon.kill();
         }
         self.detach();
+    }
+
+    /// Ends the kernel's connection to the daemon, if there is one. A daemon that waits for an answer
+    /// to its own request cannot be killed before.
+    fn abort_connection(&self) {
+        let Some(minor) = device_minor(&self.mountpoint()) else { return };
+        let control = self.scratch.path().join("fusectl");
+        let _ = fs::create_dir(&control);
+        let mounted = run(
+            need::program("mount").args(["-t", "fusectl", "none"]).arg(&control),
+            COMMAND_LIMIT,
+        );
+        if mounted.code() == 0 {
+            let _ = fs::write(control.join(minor).join("abort"), "1");
+            let _ = run(need::program("umount").arg(&control), COMMAND_LIMIT);
+        }
     }
 }
 
@@ -404,6 +421,17 @@ pub fn scratch_folder() -> TempDir {
 pub fn is_mounted(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("reads the table of mounts");
     table.lines().any(|line| line.split(' ').nth(4).is_some_and(|place| Path::new(place) == path))
+}
+
+/// Minor device number of the mount at `path`, by which the kernel names a FUSE connection.
+fn device_minor(path: &Path) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("reads the table of mounts");
+    let line = table.lines().find(|line| {
+        line.split(' ').nth(4).is_some_and(|place| Path::new(place) == path)
+            && line.contains(" - fuse.")
+    })?;
+    let (_, minor) = line.split(' ').nth(2)?.split_once(':')?;
+    Some(minor.to_owned())
 }
 
 /// Removes ROOT if it lies outside the fixture's own folder, which removes itself.

@@ -189,3 +189,18 @@ fn an_abort_during_recovery_is_recovered_from() {
         writers.iter_mut().for_each(Writer::check);
     }
 }
+
+#[test]
+fn a_daemon_that_dies_while_it_mounts_leaves_nothing_that_hangs() {
+    for placement in [Placement::Direct, Placement::Served] {
+        let grid = Grid::make(placement);
+        for passes in (0..128).step_by(4) {
+            // The supply of objects starts with the daemon: the passes spread its death over the time
+            // of the mount. The command returns when the daemon has gone, with or without success.
+            let _ = grid.mount_to_fail("supply.created", passes);
+            grid.detach();
+        }
+        grid.mount();
+        fs::write(grid.data().join("file"), "content").expect("writes");
+    }
+}
