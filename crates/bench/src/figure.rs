@@ -64,8 +64,6 @@ impl Figure {
 pub enum Subject {
     /// A plain directory.
     Plain,
-    /// A plain directory while the read-ahead of its disk is as a mount raises it (cold read only).
-    PlainReadAhead,
     /// The mount, the kernel reading and writing objects itself.
     Direct,
     /// The mount, the daemon moving all bytes.
@@ -78,7 +76,6 @@ impl Subject {
     pub fn label(self) -> &'static str {
         match self {
             Subject::Plain => "plain",
-            Subject::PlainReadAhead => "plain, raised read-ahead",
             Subject::Direct => "direct",
             Subject::Served => "served",
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -86,48 +86,16 @@ pub fn drop_caches() -> std::io::Result<()> {
     fs::write("/proc/sys/vm/drop_caches", "3")
 }
 
-/// The read-ahead of the device under a directory; put back when dropped.
-#[derive(Debug)]
-pub struct ReadAhead {
-    knob: PathBuf,
-    before: String,
-}
-
-fn knob(directory: &Path) -> Result<PathBuf> {
-    let device = fs::metadata(directory)?.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Ok(PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")))
-}
-
 /// The read-ahead of the device under a directory, in KiB, as text.
 ///
 /// # Errors
 /// If the device has none.
 pub fn read_ahead(directory: &Path) -> Result<String> {
-    let knob = knob(directory)?;
-    let text = fs::read_to_string(&knob).with_context(|| knob.display().to_string())?;
+    let device = fs::metadata(directory)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let knob = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let text = fs::read_to_string(&knob).with_context(|| knob.clone())?;
     Ok(text.trim().to_owned())
-}
-
-impl ReadAhead {
-    /// Sets it to `kib` KiB.
-    ///
-    /// # Errors
-    /// If the device has none that can be set.
-    pub fn set(directory: &Path, kib: u64) -> Result<ReadAhead> {
-        let found = ReadAhead { knob: knob(directory)?, before: read_ahead(directory)? };
-        fs::write(&found.knob, kib.to_string())
-            .with_context(|| found.knob.display().to_string())?;
-        Ok(found)
-    }
-}
-
-impl Drop for ReadAhead {
-    fn drop(&mut self) {
-        if let Err(error) = fs::write(&self.knob, &self.before) {
-            eprintln!("forebay-bench: {} was not put back: {error}", self.knob.display());
-        }
-    }
 }
 
 #[cfg(test)]

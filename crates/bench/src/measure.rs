@@ -11,12 +11,10 @@ use crate::disk::Disk;
 use crate::figure::{Figure, Figures, Group, Subject};
 use crate::interrupt::Interrupt;
 use crate::load::{Job, Jobs, Sizes};
-use crate::machine::{ReadAhead, kib_field, settle};
+use crate::machine::{kib_field, settle};
 use crate::mount::{Home, Mount, Way};
 use crate::processor::{DISTURBED_CORES, Span, Usage, wait_for_quiet};
 
-/// The read-ahead of [`Subject::PlainReadAhead`], in KiB: the default of `disk_read_ahead`.
-const READ_AHEAD_KIB: u64 = 4096;
 /// Empty files per directory when memory is measured.
 const FILES_PER_DIRECTORY: u64 = 1000;
 /// What the store caches is not what inodes take: when memory is measured, it caches next to nothing.
@@ -126,17 +124,12 @@ impl Bench<'_> {
         round: usize,
         samples: &mut Samples,
     ) -> Result<()> {
-        if group == Group::Memory
-            || (subject == Subject::PlainReadAhead && group != Group::Sequential)
-        {
+        if group == Group::Memory {
             return Ok(());
         }
-        let plain = self.disk.folder.join("plain");
         let (figures, usage) = match subject {
-            Subject::Plain => self.measure_undisturbed(&plain, group, None)?,
-            Subject::PlainReadAhead => {
-                let _raised = ReadAhead::set(&self.disk.folder, READ_AHEAD_KIB)?;
-                self.measure_undisturbed(&plain, group, None)?
+            Subject::Plain => {
+                self.measure_undisturbed(&self.disk.folder.join("plain"), group, None)?
             }
             Subject::Direct | Subject::Served => {
                 let way = if subject == Subject::Direct { Way::Direct } else { Way::Served };
@@ -150,9 +143,7 @@ impl Bench<'_> {
         };
         self.note(round, group, subject, &figures, usage);
         for (figure, value) in figures {
-            if subject != Subject::PlainReadAhead || figure == Figure::ReadCold {
-                samples.figures.entry((figure, subject)).or_default().push(value);
-            }
+            samples.figures.entry((figure, subject)).or_default().push(value);
         }
         samples.usage.entry((group, subject)).or_default().push(usage);
         Ok(())
