@@ -39,6 +39,19 @@ pub struct DiskHealth {
     pub errors: AtomicU64,
     /// The latest failure and its time.
     pub last_error: Mutex<Option<(Timestamp, String)>>,
+    /// Why the kernel refused to read and write objects of this disk itself, if it ever did.
+    pub direct_refusal: Mutex<Option<String>>,
+}
+
+impl DiskHealth {
+    /// Notes that the kernel refused an object; the log gets one line for each disk.
+    fn direct_refused(&self, error: &std::io::Error) {
+        let mut refusal = self.direct_refusal.lock();
+        if refusal.is_none() {
+            tracing::warn!(%error, "the kernel refuses the direct path to objects of a disk");
+            *refusal = Some(error.to_string());
+        }
+    }
 }
 
 /// A disk of the file system.
@@ -48,7 +61,7 @@ pub struct FsDisk {
     /// The disk itself.
     pub disk: Arc<dyn Disk>,
     /// What went wrong on it.
-    pub health: DiskHealth,
+    pub health: Arc<DiskHealth>,
 }
 
 /// An object with an open handle. Dropping the last reference closes it.
@@ -67,6 +80,7 @@ pub struct LiveObject {
     synced_nameless: AtomicBool,
     registration: OnceLock<Option<u32>>,
     direct: Option<Arc<dyn DirectAccess>>,
+    health: Arc<DiskHealth>,
     open_count: Arc<AtomicUsize>,
 }
 
@@ -79,7 +93,7 @@ impl LiveObject {
             match self.direct.as_ref()?.register(file) {
                 Ok(registration) => Some(registration),
                 Err(error) => {
-                    tracing::warn!(object = %self.at.id, %error, "the kernel refused a direct object");
+                    self.health.direct_refused(&error);
                     None
                 }
             }
@@ -268,6 +282,7 @@ impl Objects {
             synced_nameless: AtomicBool::new(false),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
+            health: Arc::clone(&self.disk(at.disk)?.health),
             open_count: Arc::clone(&self.open_count),
         }))
     }

@@ -24,7 +24,7 @@ use crate::idle::IdleObjects;
 use crate::inode::State;
 use crate::key::{self, Key};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
-use crate::object::{DiskHealth, FsDisk, Objects};
+use crate::object::{FsDisk, Objects};
 use crate::record::{
     DiskUsage, FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
 };
@@ -119,7 +119,7 @@ fn order_disks(
             let disk = by_uuid.remove(&record.uuid).ok_or_else(|| {
                 FsError::Refused(format!("disk {} ({}) is not there", record.uuid, record.location))
             })?;
-            Ok(FsDisk { uuid: record.uuid.clone(), disk, health: DiskHealth::default() })
+            Ok(FsDisk { uuid: record.uuid.clone(), disk, health: Arc::default() })
         })
         .collect()
 }

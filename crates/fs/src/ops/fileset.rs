@@ -211,13 +211,17 @@ impl FileSystem {
     pub fn disk_status(&self) -> Vec<DiskStatus> {
         let status = |(id, disk): (DiskId, &crate::object::FsDisk)| {
             let objects = self.writes.lock().objects(id);
-            let last_error = disk.health.last_error.lock().clone();
-            DiskStatus {
-                spare_objects: self.objects.spares_on(id) as u64,
-                errors: disk.health.errors.load(Ordering::Relaxed),
-                last_error: last_error.map(|(_, text)| text),
-                ..DiskStatus::of(&disk.uuid, &*disk.disk, objects)
+            let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, objects);
+            found.spare_objects = self.objects.spares_on(id) as u64;
+            found.errors = disk.health.errors.load(Ordering::Relaxed);
+            found.last_error = disk.health.last_error.lock().clone().map(|(_, text)| text);
+            if let Some(why) = disk.health.direct_refusal.lock().as_ref() {
+                found.advice.push(format!(
+                    "the kernel refuses the direct path to it ({why}): its files are served; a disk must \
+                     not lie on a stacked file system such as overlayfs"
+                ));
             }
+            found
         };
         self.objects.numbered_disks().map(status).collect()
     }
