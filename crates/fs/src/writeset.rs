@@ -55,6 +55,12 @@ impl Changes {
         self.values.iter().map(|(key, change)| (key.clone(), change.value.clone())).collect()
     }
 
+    /// Number of records.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
     /// Fresh objects to publish before the batch is committed.
     pub fn to_publish(&self) -> impl Iterator<Item = &Arc<LiveObject>> {
         self.publish.values()
