@@ -57,7 +57,7 @@ impl Changes {
 
     /// Number of records.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn records(&self) -> usize {
         self.values.len()
     }
 
