@@ -27,6 +27,9 @@ use crate::machine::drop_caches;
 pub enum Job {
     /// Make a directory.
     Make,
+    /// Write to so many bytes of memory and give them back: a virtual machine may have to fetch
+    /// memory from its host first, which would be measured otherwise.
+    TouchMemory(ByteSize),
     /// Write a file and read it back, hot and cold.
     Sequential(Sequential),
     /// Temporary files; the figure says of how many workers.
@@ -90,6 +93,9 @@ fn carry_out(order: &Order) -> Result<Figures> {
     match &order.job {
         Job::Make => fs::create_dir(directory).with_context(|| directory.display().to_string())?,
         Job::Remove => fs::remove_dir_all(directory)?,
+        Job::TouchMemory(bytes) => {
+            std::hint::black_box(vec![1_u8; bytes.as_usize()]);
+        }
         Job::Sequential(load) => {
             let result = load.run(directory, &clock, Some(&mut drop_caches))?;
             figures.insert(Figure::SequentialWrite, result.write.mb_per_second);
@@ -289,6 +295,12 @@ impl Sizes {
             metadata: Metadata { files: of(100_000) },
             memory_directories: of(1000),
         }
+    }
+
+    /// Memory that the caches of one load take, in bytes.
+    #[must_use]
+    pub fn cached(&self) -> ByteSize {
+        ByteSize(self.sequential.total_bytes.0 + (512 << 20))
     }
 
     /// Space that a disk needs for these loads, one at a time: what is there at once, and what may

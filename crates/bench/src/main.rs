@@ -28,7 +28,7 @@ use crate::figure::{Group, Subject};
 use crate::interrupt::Interrupt;
 use crate::load::Sizes;
 use crate::machine::Machine;
-use crate::measure::{Bench, Plan};
+use crate::measure::{Bench, Plan, Samples};
 use crate::report::{DiskReport, Report};
 
 /// Size of the loop file; sparse, but the disk may fill it.
@@ -48,7 +48,7 @@ const QUICK: f64 = 0.1;
     version,
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
-  forebay-bench                                        everything, about half an hour
+  forebay-bench                                        everything, about 20 minutes
   forebay-bench --quick                                a tenth of the sizes, 2 rounds
   forebay-bench --only storm-four calibration --on xfs
   forebay-bench --set fuse_readers=2 --only calibration
@@ -192,11 +192,13 @@ fn run(arguments: &Arguments) -> Result<()> {
         .tempdir_in(&arguments.scratch)
         .with_context(|| format!("cannot use --scratch {}", arguments.scratch.display()))?;
     let mut disks = Vec::new();
+    let mut measured = Ok(());
     for on in [On::Xfs, On::Own] {
-        if arguments.on == on || arguments.on == On::Both {
-            disks.push(measure_disk(on, &plan, &program, scratch.path(), &interrupt)?);
+        if measured.is_ok() && (arguments.on == on || arguments.on == On::Both) {
+            measured = measure_disk(on, &plan, &program, scratch.path(), &interrupt, &mut disks);
         }
     }
+    // Also after an error or Ctrl-C: what was measured until then is worth showing.
     let report = Report::new(machine, &plan, disks);
     print!("{}", report.markdown());
     if let Some(file) = &arguments.markdown {
@@ -206,6 +208,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         let text = serde_json::to_string_pretty(&report)?;
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
     }
+    measured?;
     scratch.close().context("cannot remove the scratch directory")
 }
 
@@ -215,7 +218,8 @@ fn measure_disk(
     program: &Path,
     scratch: &Path,
     interrupt: &Interrupt,
-) -> Result<DiskReport> {
+    reports: &mut Vec<DiskReport>,
+) -> Result<()> {
     let space = plan.sizes.space();
     let disk = match on {
         On::Xfs => {
@@ -226,8 +230,9 @@ fn measure_disk(
     };
     disk::check_space(&disk.folder, space)?;
     eprintln!("{}: {}", disk.name, disk.description);
-    let samples = Bench { plan, disk: &disk, program, interrupt }.run()?;
-    let report = DiskReport::new(&disk.name, &disk.description, &samples);
-    disk.remove()?;
-    Ok(report)
+    let mut samples = Samples::default();
+    let done = Bench { plan, disk: &disk, program, interrupt }.run(&mut samples);
+    reports.push(DiskReport::new(&disk.name, &disk.description, &samples));
+    done?;
+    disk.remove()
 }

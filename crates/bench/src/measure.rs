@@ -90,14 +90,13 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs all rounds.
+    /// Runs all rounds; `samples` holds what was measured also after an error.
     ///
     /// # Errors
     /// If a load fails; after a signal.
-    pub fn run(&self) -> Result<Samples> {
+    pub fn run(&self, samples: &mut Samples) -> Result<()> {
         let folder = &self.disk.folder;
         let home = Home::make(self.program, folder.join("home"), &self.plan.settings)?;
-        let mut samples = Samples::default();
         if self.plan.groups.contains(&Group::Memory) {
             samples.memory = Some(self.measure_memory().context("memory")?);
         }
@@ -107,13 +106,13 @@ impl Bench<'_> {
                 for turn in 0..self.plan.subjects.len() {
                     let at = (round + place + turn) % self.plan.subjects.len();
                     let subject = self.plan.subjects[at];
-                    self.measure(&home, *group, subject, round, &mut samples).with_context(
-                        || format!("{} on {}, {}", group.label(), self.disk.name, subject.label()),
-                    )?;
+                    self.measure(&home, *group, subject, round, samples).with_context(|| {
+                        format!("{} on {}, {}", group.label(), self.disk.name, subject.label())
+                    })?;
                 }
             }
         }
-        Ok(samples)
+        Ok(())
     }
 
     fn measure(
@@ -184,6 +183,7 @@ impl Bench<'_> {
         let sizes = &self.plan.sizes;
         jobs.run(directory, &Job::Make)?;
         settle(self.interrupt, self.plan.pause)?;
+        jobs.run(directory, &Job::TouchMemory(sizes.cached()))?;
         let span = Span::begin(mount.map(|mount| mount.pid))?;
         let figures = match group {
             Group::Sequential => jobs.run(directory, &Job::Sequential(sizes.sequential.clone()))?,

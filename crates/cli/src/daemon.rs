@@ -15,6 +15,7 @@ use forebay_fs::{Background, FileSystem};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::{Adapter, DirectPath, Opening, Session};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::control::{self, Answer, Ask, Counters, MountStatus, Status};
 use crate::home::{Home, Lock};
@@ -49,6 +50,8 @@ struct Running {
 /// # Errors
 /// If it cannot be mounted, or could not be closed in order.
 pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Result<()> {
+    // Before the mount is there: a signal from then on must unmount it.
+    let signals = Signals::new([SIGTERM, SIGINT])?;
     let mut open = order.home.open()?;
     clear_dead_mount(order)?;
     let mountpoint = check_mountpoint(order)?;
@@ -66,7 +69,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         tuning.raise_read_ahead_under(Path::new(&disk.location), fs.settings().disk_read_ahead);
     }
     match start(&order.home, mountpoint, &fs) {
-        Ok((running, background)) => serve(running, background, tuning, lock, ready),
+        Ok((running, background)) => serve(running, background, signals, tuning, lock, ready),
         Err(error) => {
             // Nothing was changed: the file system stays clean.
             fs.close()?;
@@ -144,6 +147,7 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
 fn serve(
     running: Running,
     background: Background,
+    signals: Signals,
     mut tuning: Tuning,
     lock: Lock,
     ready: impl FnOnce(Option<&str>) -> Result<()>,
@@ -159,7 +163,6 @@ fn serve(
         .name("control".to_owned())
         .spawn(move || for_control.answer_control(&listener))?;
     let for_signals = Arc::clone(&running);
-    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || for_signals.obey_signals(signals))?;
@@ -200,7 +203,7 @@ impl Running {
 
     /// Unmounts at the first SIGTERM or SIGINT, also if the file system is in use: it ends then when
     /// its last user is gone. A second signal commits and ends at once.
-    fn obey_signals(&self, mut signals: signal_hook::iterator::Signals) {
+    fn obey_signals(&self, mut signals: Signals) {
         let mut seen = 0;
         for signal in signals.forever() {
             seen += 1;

@@ -267,11 +267,18 @@ impl Grid {
         self.detach();
     }
 
-    /// Removes a mount whatever uses it.
+    /// Removes a mount whatever uses it, and waits until its daemon, if it has one, has ended.
+    ///
+    /// # Panics
+    /// If the daemon does not end in time.
     #[track_caller]
     pub fn detach(&self) {
+        let daemon = self.daemon();
         while is_mounted(&self.mountpoint()) {
             run(need::program("umount").arg("-l").arg(self.mountpoint()), COMMAND_LIMIT).succeeds();
+        }
+        if let Some(daemon) = daemon {
+            assert!(daemon.ends_within(END_LIMIT), "the daemon outlives its mount by {END_LIMIT:?}");
         }
     }
 
