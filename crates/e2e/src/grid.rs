@@ -278,7 +278,10 @@ impl Grid {
             run(need::program("umount").arg("-l").arg(self.mountpoint()), COMMAND_LIMIT).succeeds();
         }
         if let Some(daemon) = daemon {
-            assert!(daemon.ends_within(END_LIMIT), "the daemon outlives its mount by {END_LIMIT:?}");
+            assert!(
+                daemon.ends_within(END_LIMIT),
+                "the daemon outlives its mount by {END_LIMIT:?}"
+            );
         }
     }
 

@@ -104,6 +104,16 @@ pub enum Error {
         /// The row, counted from 1.
         row: u64,
     },
+    /// A step of a program failed.
+    #[error("step {number}, {name}: {source}")]
+    Step {
+        /// Its number in the program, from 1.
+        number: usize,
+        /// Its name.
+        name: String,
+        /// Why.
+        source: Box<Error>,
+    },
     /// The flights CSV was not found; the text says how to get it.
     #[error("{0}")]
     FlightsNotFound(String),

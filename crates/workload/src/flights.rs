@@ -39,14 +39,13 @@ use std::process::{Command, Stdio};
 use forebay_base::{ByteSize, Clock};
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::{PAGE_BYTES_DEFAULT, Reader};
+use crate::dataset::Reader;
 use crate::error::{Error, Result};
 use crate::key::SortKey;
 use crate::resource::{Meter, ResourceRecord};
 use crate::scratch::ScratchDir;
-use crate::step::sort::SORT_MEMORY_DEFAULT;
 use crate::step::{
-    self, Import, Regression, RegressionFit, Repeat, Sort, Summary, SummaryTable, summary,
+    Import, Regression, RegressionFit, Repeat, Sort, Summary, SummaryTable, summary,
 };
 
 /// Names the flights CSV.
@@ -73,26 +72,18 @@ pub struct Config {
     /// How many times the rows are repeated; `None`: so that the data set is about 1 GiB.
     pub rows_times: Option<u32>,
     /// Page size of all data sets.
-    #[serde(default = "step::page_bytes_default")]
-    pub page_bytes: ByteSize,
+    #[serde(default)]
+    pub page_bytes: Option<ByteSize>,
     /// Memory of the sort.
-    #[serde(default = "step::sort::sort_memory_default")]
-    pub sort_memory: ByteSize,
+    #[serde(default)]
+    pub sort_memory: Option<ByteSize>,
 }
 
 impl Config {
     /// About 1 GiB in pages of 256 KiB, with a sort memory of 256 MiB.
     #[must_use]
     pub fn new(csv: PathBuf, data: PathBuf, work: PathBuf, util: PathBuf) -> Config {
-        Config {
-            csv,
-            data,
-            work,
-            util,
-            rows_times: None,
-            page_bytes: PAGE_BYTES_DEFAULT,
-            sort_memory: SORT_MEMORY_DEFAULT,
-        }
+        Config { csv, data, work, util, rows_times: None, page_bytes: None, sort_memory: None }
     }
 }
 

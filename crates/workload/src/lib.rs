@@ -10,11 +10,14 @@
 //! in through a [`forebay_base::Clock`]. Every step reads and writes in pages and has a stated bound
 //! on its memory.
 
+pub mod amount;
 pub mod dataset;
 pub mod error;
 pub mod flights;
+pub mod histogram;
 pub mod key;
 pub mod load;
+pub mod program;
 pub mod resource;
 pub mod scratch;
 pub mod source;

@@ -60,8 +60,8 @@ fn place() -> Place {
     write_csv(&path("flights.csv"));
     let config = Config {
         rows_times: Some(12),
-        page_bytes: ByteSize::kib(16),
-        sort_memory: SORT_MEMORY_MIN,
+        page_bytes: Some(ByteSize::kib(16)),
+        sort_memory: Some(SORT_MEMORY_MIN),
         ..Config::new(path("flights.csv"), path("data"), path("work"), path("util"))
     };
     Place { directory, config }

@@ -50,8 +50,8 @@ fn what_is_said_is_taken() {
         r#"{"input":"a","output":"b","util":"c","sort_memory":"2 MiB","page_bytes":"64 KiB",
             "by":[{"column":"x","direction":"descending"}]}"#,
     );
-    assert_eq!(sort.sort_memory, ByteSize::mib(2));
-    assert_eq!(sort.page_bytes, ByteSize::kib(64));
+    assert_eq!(sort.sort_memory, Some(ByteSize::mib(2)));
+    assert_eq!(sort.page_bytes, Some(ByteSize::kib(64)));
     assert_eq!(sort.by[0].direction, Direction::Descending);
     let back: Sort = parse(&serde_json::to_string(&sort).unwrap());
     assert_eq!(back, sort);

@@ -33,7 +33,7 @@ fn place() -> Place {
 impl Place {
     fn sort(&self, by: Vec<SortKey>) -> Sort {
         Sort {
-            page_bytes: ByteSize::kib(64),
+            page_bytes: Some(ByteSize::kib(64)),
             ..Sort::new(self.input.clone(), self.output.clone(), by, self.util.clone())
         }
     }
@@ -110,7 +110,7 @@ fn check(rows: Vec<Vec<Cell>>, padding: u16, by: &[(usize, Direction)]) -> Sorte
         .map(|&(column, direction)| SortKey { column: columns[column].name.clone(), direction })
         .collect();
     common::write(&place.input, columns, &rows);
-    let sorted = place.run(&Sort { sort_memory: SORT_MEMORY_MIN, ..place.sort(keys) });
+    let sorted = place.run(&Sort { sort_memory: Some(SORT_MEMORY_MIN), ..place.sort(keys) });
     assert_eq!(sorted.rows, rows.len() as u64);
     assert!(common::read(&place.output) == sorted_in_memory(rows, by), "not in order");
     sorted
@@ -172,7 +172,8 @@ fn an_error_leaves_neither_utility_files_nor_output() {
     let near_the_end = bytes.len() - 100;
     bytes[near_the_end] ^= 1;
     fs::write(&place.input, bytes).unwrap();
-    let sort = Sort { sort_memory: SORT_MEMORY_MIN, ..place.sort(vec![SortKey::ascending("t")]) };
+    let sort =
+        Sort { sort_memory: Some(SORT_MEMORY_MIN), ..place.sort(vec![SortKey::ascending("t")]) };
     let mut seen = false;
     let result = sort.run(&mut |_| seen |= !common::names(&place.util).is_empty());
     assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
@@ -185,7 +186,8 @@ fn an_error_leaves_neither_utility_files_nor_output() {
 fn a_panic_leaves_no_utility_files() {
     let place = place();
     common::write(&place.input, columns(300), &random_rows(10_000, 9));
-    let sort = Sort { sort_memory: SORT_MEMORY_MIN, ..place.sort(vec![SortKey::ascending("t")]) };
+    let sort =
+        Sort { sort_memory: Some(SORT_MEMORY_MIN), ..place.sort(vec![SortKey::ascending("t")]) };
     let result =
         std::panic::catch_unwind(|| sort.run(&mut |done| assert!(done < 9000, "stop here")));
     assert!(result.is_err());
@@ -199,7 +201,7 @@ fn bad_settings_are_refused() {
     common::write(&place.input, columns(1), &[]);
     let good = place.sort(vec![SortKey::ascending("t")]);
     for (sort, expected) in [
-        (Sort { sort_memory: ByteSize::kib(1023), ..good.clone() }, "sort_memory = 1023 KiB"),
+        (Sort { sort_memory: Some(ByteSize::kib(1023)), ..good.clone() }, "sort_memory = 1023 KiB"),
         (Sort { by: vec![], ..good.clone() }, "by = []: must be at least one column"),
         (Sort { output: place.input.clone(), ..good.clone() }, "another file than the input"),
         (Sort { by: vec![SortKey::ascending("x")], ..good.clone() }, "does not exist"),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Progress;
 use crate::dataset::{ColumnType, Field, Reader, format_date, format_datetime};
 use crate::error::{Error, Result};
+use crate::program::{Action, Context, Outcome};
 
 /// Bytes per write call.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -86,6 +87,16 @@ impl Export {
             .map_err(|error| Error::io("write", &self.csv)(error.into_error()))?;
         inner.flush().map_err(Error::io("write", &self.csv))?;
         Ok(done)
+    }
+}
+
+impl Action for Export {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<()> {
+        context.resolve_all([&mut self.input, &mut self.csv])
+    }
+
+    fn perform(&self, _context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {
+        Ok(Outcome::rows(self.run(progress)?))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::dataset::{
     parse_date, parse_datetime, trim_blanks,
 };
 use crate::error::{Error, Result};
+use crate::program::{Action, Context, Outcome};
 use crate::source;
 
 /// Rows between two calls of the progress callback.
@@ -68,8 +69,8 @@ pub struct Import {
     #[serde(default)]
     pub short_rows: ShortRows,
     /// Page size of the output.
-    #[serde(default = "super::page_bytes_default")]
-    pub page_bytes: ByteSize,
+    #[serde(default)]
+    pub page_bytes: Option<ByteSize>,
 }
 
 /// What an import did.
@@ -97,7 +98,7 @@ impl Import {
             types: Types::Infer,
             missing: missing_default(),
             short_rows: ShortRows::Missing,
-            page_bytes: PAGE_BYTES_DEFAULT,
+            page_bytes: None,
         }
     }
 
@@ -169,7 +170,8 @@ impl Import {
             })
             .collect::<Result<Vec<_>>>()?;
 
-        let mut writer = Writer::create(&self.output, schema.clone(), self.page_bytes.0)?;
+        let page_bytes = self.page_bytes.unwrap_or(PAGE_BYTES_DEFAULT);
+        let mut writer = Writer::create(&self.output, schema.clone(), page_bytes.0)?;
         let mut row = RowBuffer::new(&schema);
         let mut short_rows = 0;
         while records.next()? {
@@ -197,6 +199,18 @@ impl Import {
     fn is_missing(&self, value: &[u8]) -> bool {
         let value = value.trim_ascii();
         value.is_empty() || self.missing.iter().any(|missing| missing.as_bytes() == value)
+    }
+}
+
+impl Action for Import {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<()> {
+        context.resolve_all([&mut self.csv, &mut self.output])?;
+        self.page_bytes.get_or_insert(context.buffers.page_bytes);
+        Ok(())
+    }
+
+    fn perform(&self, _context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {
+        Ok(Outcome::rows(self.run(progress)?.rows))
     }
 }
 

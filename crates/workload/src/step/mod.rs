@@ -13,10 +13,6 @@ pub mod summary;
 
 mod least_squares;
 
-use forebay_base::ByteSize;
-
-use crate::dataset::PAGE_BYTES_DEFAULT;
-
 pub use export::Export;
 pub use import::Import;
 pub use regression::{Regression, RegressionFit};
@@ -27,8 +23,3 @@ pub use summary::{Summary, SummaryTable};
 /// Told now and then, about once per page, how many rows a step has done so far. A step that makes
 /// several passes (sort) counts the rows of each.
 pub type Progress<'a> = dyn FnMut(u64) + 'a;
-
-/// The page size of a step whose settings do not say.
-pub(crate) fn page_bytes_default() -> ByteSize {
-    PAGE_BYTES_DEFAULT
-}

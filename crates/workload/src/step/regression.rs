@@ -9,6 +9,7 @@ use super::Progress;
 use super::least_squares::LeastSquares;
 use crate::dataset::{NumberField, Reader};
 use crate::error::{Error, Result};
+use crate::program::{Action, Context, Outcome};
 use crate::table::{Cell, Table};
 
 /// Fits `response` on an intercept and `predictors`. Rows with a missing value in any of these are
@@ -152,6 +153,17 @@ impl Regression {
                 FisherSnedecor::new(model_df, df).ok().map(|distribution| distribution.sf(f))
             }),
         })
+    }
+}
+
+impl Action for Regression {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<()> {
+        context.resolve(&mut self.input)
+    }
+
+    fn perform(&self, _context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {
+        let fit = self.run(progress)?;
+        Ok(Outcome::table(fit.n + fit.missing, fit.table()))
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Progress;
 use crate::dataset::{Column, Field, PAGE_BYTES_DEFAULT, Reader, Writer};
 use crate::error::{Error, Result};
+use crate::program::{Action, Context, Outcome};
 
 /// Copies the rows of `input` `times` times, with the number of the copy (from 1) in a new last
 /// column. Uses the memory of two pages and a row.
@@ -24,8 +25,8 @@ pub struct Repeat {
     #[serde(default = "replicate_column_default")]
     pub replicate_column: String,
     /// Page size of the output.
-    #[serde(default = "super::page_bytes_default")]
-    pub page_bytes: ByteSize,
+    #[serde(default)]
+    pub page_bytes: Option<ByteSize>,
 }
 
 fn replicate_column_default() -> String {
@@ -41,7 +42,7 @@ impl Repeat {
             output,
             times,
             replicate_column: replicate_column_default(),
-            page_bytes: PAGE_BYTES_DEFAULT,
+            page_bytes: None,
         }
     }
 
@@ -72,7 +73,8 @@ impl Repeat {
         let Field::Number(replicate) = schema.field(schema.columns().len() - 1) else {
             unreachable!("the column added last is a number");
         };
-        let mut writer = Writer::create(&self.output, schema, self.page_bytes.0)?;
+        let mut writer =
+            Writer::create(&self.output, schema, self.page_bytes.unwrap_or(PAGE_BYTES_DEFAULT).0)?;
         for copy in 1..=self.times {
             replicate.set(&mut row, f64::from(copy));
             reader.seek(0)?;
@@ -85,5 +87,17 @@ impl Repeat {
             }
         }
         writer.finish()
+    }
+}
+
+impl Action for Repeat {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<()> {
+        context.resolve_all([&mut self.input, &mut self.output])?;
+        self.page_bytes.get_or_insert(context.buffers.page_bytes);
+        Ok(())
+    }
+
+    fn perform(&self, _context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {
+        Ok(Outcome::rows(self.run(progress)?))
     }
 }

@@ -24,6 +24,7 @@ use super::Progress;
 use crate::dataset::{PAGE_BYTES_DEFAULT, PAGE_BYTES_MIN, PAGE_HEADER_BYTES, Reader, Writer};
 use crate::error::{Error, Result};
 use crate::key::{KeyCodec, SortKey};
+use crate::program::{Action, Context, Outcome};
 use crate::scratch::ScratchDir;
 
 /// The sort memory unless told otherwise: 256 MiB.
@@ -47,17 +48,13 @@ pub struct Sort {
     pub by: Vec<SortKey>,
     /// The directory for utility files.
     pub util: PathBuf,
-    /// Memory for rows and keys, at least [`SORT_MEMORY_MIN`].
-    #[serde(default = "sort_memory_default")]
-    pub sort_memory: ByteSize,
+    /// Memory for rows and keys, at least [`SORT_MEMORY_MIN`]; 256 MiB unless the program says
+    /// otherwise.
+    #[serde(default)]
+    pub sort_memory: Option<ByteSize>,
     /// Page size of the output and, unless the sort memory is small, of utility files.
-    #[serde(default = "super::page_bytes_default")]
-    pub page_bytes: ByteSize,
-}
-
-/// The sort memory of a step whose settings do not say.
-pub(crate) fn sort_memory_default() -> ByteSize {
-    SORT_MEMORY_DEFAULT
+    #[serde(default)]
+    pub page_bytes: Option<ByteSize>,
 }
 
 /// What a sort did.
@@ -75,14 +72,7 @@ impl Sort {
     /// Orders `input` by `by` into `output` with 256 MiB of sort memory.
     #[must_use]
     pub fn new(input: PathBuf, output: PathBuf, by: Vec<SortKey>, util: PathBuf) -> Sort {
-        Sort {
-            input,
-            output,
-            by,
-            util,
-            sort_memory: SORT_MEMORY_DEFAULT,
-            page_bytes: PAGE_BYTES_DEFAULT,
-        }
+        Sort { input, output, by, util, sort_memory: None, page_bytes: None }
     }
 
     /// Runs the step. Progress counts every row once per pass over it.
@@ -91,10 +81,10 @@ impl Sort {
     /// [`Error::Setting`] if a setting is out of bounds; [`Error::Column`] if a column does not
     /// exist; those of reading and writing data sets.
     pub fn run(&self, progress: &mut Progress<'_>) -> Result<Sorted> {
-        if self.sort_memory < SORT_MEMORY_MIN {
+        if self.sort_memory() < SORT_MEMORY_MIN {
             return Err(Error::Setting {
                 setting: "sort_memory",
-                value: self.sort_memory.to_string(),
+                value: self.sort_memory().to_string(),
                 allowed: format!("at least {SORT_MEMORY_MIN}"),
             });
         }
@@ -108,8 +98,9 @@ impl Sort {
         let mut reader = Reader::open(&self.input)?;
         let codec = KeyCodec::new(&reader, &self.by)?;
         // Made first, so that an output that cannot be written costs no sort.
-        let mut output = Writer::create(&self.output, reader.schema().clone(), self.page_bytes.0)?;
-        let mut buffer = RunBuffer::new(&reader, &codec, self.sort_memory);
+        let mut output =
+            Writer::create(&self.output, reader.schema().clone(), self.page_bytes().0)?;
+        let mut buffer = RunBuffer::new(&reader, &codec, self.sort_memory());
         let mut done = 0;
         if !buffer.fill(&mut reader, &codec)? {
             buffer.sort();
@@ -141,6 +132,30 @@ impl Sort {
         runs.directory.remove()?;
         Ok(Sorted { rows, runs: first_runs, merge_passes })
     }
+
+    fn sort_memory(&self) -> ByteSize {
+        self.sort_memory.unwrap_or(SORT_MEMORY_DEFAULT)
+    }
+
+    fn page_bytes(&self) -> ByteSize {
+        self.page_bytes.unwrap_or(PAGE_BYTES_DEFAULT)
+    }
+}
+
+impl Action for Sort {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<()> {
+        context.resolve_all([&mut self.input, &mut self.output, &mut self.util])?;
+        self.page_bytes.get_or_insert(context.buffers.page_bytes);
+        self.sort_memory.get_or_insert(context.buffers.sort_memory);
+        Ok(())
+    }
+
+    fn perform(&self, _context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {
+        let sorted = self.run(progress)?;
+        Ok(Outcome::rows(sorted.rows)
+            .with("runs", sorted.runs as f64)
+            .with("merge_passes", f64::from(sorted.merge_passes)))
+    }
 }
 
 /// The runs of one sort, in the order of their rows in the input.
@@ -157,11 +172,11 @@ impl Runs {
     /// Makes the directory, and chooses the page size of utility files and how many runs can be
     /// merged at a time such that a page of each fits in the sort memory.
     fn create(sort: &Sort, reader: &Reader) -> Result<Runs> {
-        let memory = sort.sort_memory.0;
+        let memory = sort.sort_memory().0;
         let row_bytes = (reader.schema().row_bytes() + PAGE_HEADER_BYTES) as u64;
         let fitting = memory / FAN_IN_WANTED / PAGE_BYTES_MIN * PAGE_BYTES_MIN;
         let page_bytes =
-            sort.page_bytes.0.min(fitting).max(row_bytes.next_multiple_of(PAGE_BYTES_MIN));
+            sort.page_bytes().0.min(fitting).max(row_bytes.next_multiple_of(PAGE_BYTES_MIN));
         let fan_in = (memory / page_bytes).clamp(2, FAN_IN_MAX as u64) as usize;
         let directory = ScratchDir::create(&sort.util, "sort")?;
         Ok(Runs { directory, paths: Vec::new(), made: 0, page_bytes, fan_in })

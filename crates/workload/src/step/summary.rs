@@ -9,6 +9,7 @@ use super::Progress;
 use crate::dataset::{ColumnType, Field, NumberField, Reader, format_date, format_datetime};
 use crate::error::{Error, Result};
 use crate::key::{KeyCodec, SortKey};
+use crate::program::{Action, Context, Outcome};
 use crate::table::{Cell, Table};
 
 /// The most classes kept in memory unless told otherwise.
@@ -277,6 +278,18 @@ impl Summary {
             progress(done);
         }
         current.map_or(Ok(()), |group| sink(group.class()))
+    }
+}
+
+impl Action for Summary {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<()> {
+        context.resolve(&mut self.input)
+    }
+
+    fn perform(&self, _context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {
+        let result = self.run(progress)?;
+        let rows = result.classes.iter().map(|class| class.rows).sum();
+        Ok(Outcome::table(rows, result.table()))
     }
 }
 

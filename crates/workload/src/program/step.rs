@@ -1,0 +1,111 @@
+//! The kinds of steps that a program may have.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Context;
+use crate::error::Result;
+use crate::histogram::Bucket;
+use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Summary};
+use crate::table::Table;
+
+/// What every step of a program can do.
+pub trait Action {
+    /// Completes the settings: replaces areas in paths by their directories, and fills in what is left
+    /// to the context, such as page sizes.
+    ///
+    /// # Errors
+    /// [`crate::Error::Setting`] if a setting is out of bounds.
+    fn prepare(&mut self, context: &Context<'_>) -> Result<()>;
+
+    /// Does the work; called after [`Action::prepare`]. A step that fails leaves no half-written
+    /// data set and no utility files.
+    ///
+    /// # Errors
+    /// Whatever stops the step.
+    fn perform(&self, context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome>;
+}
+
+/// What a step found or measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Rows (or files, or operations) that it worked on.
+    pub rows: u64,
+    /// Its results as a table, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<Table>,
+    /// Figures by name; units come last in the name (`write_mb_per_second`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
+    /// Distributions of the times of calls by name (`read`, `write`), in nanoseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub latencies: BTreeMap<String, Vec<Bucket>>,
+}
+
+impl Outcome {
+    /// An outcome of so many rows and nothing else.
+    #[must_use]
+    pub fn rows(rows: u64) -> Outcome {
+        Outcome { rows, ..Outcome::default() }
+    }
+
+    /// An outcome of so many rows with a table.
+    #[must_use]
+    pub fn table(rows: u64, table: Table) -> Outcome {
+        Outcome { rows, table: Some(table), ..Outcome::default() }
+    }
+
+    /// The same with one more figure.
+    #[must_use]
+    pub fn with(mut self, name: &str, figure: f64) -> Outcome {
+        self.figures.insert(name.to_owned(), figure);
+        self
+    }
+}
+
+macro_rules! steps {
+    ($($kind:literal $name:ident),+ $(,)?) => {
+        /// One step by its kind. In a file a kind is written as here, in snake case.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub enum Step {
+            $(#[doc = concat!("See [`crate::step::", stringify!($name), "`].")]
+            #[serde(rename = $kind)]
+            $name($name),)+
+        }
+
+        impl Step {
+            /// All kinds.
+            pub const KINDS: &[&str] = &[$($kind),+];
+
+            /// The step's kind as it is written in a file.
+            #[must_use]
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Step::$name(_) => $kind,)+
+                }
+            }
+
+            pub(super) fn action(&self) -> &dyn Action {
+                match self {
+                    $(Step::$name(step) => step,)+
+                }
+            }
+
+            pub(super) fn action_mut(&mut self) -> &mut dyn Action {
+                match self {
+                    $(Step::$name(step) => step,)+
+                }
+            }
+        }
+    };
+}
+
+steps! {
+    "import" Import,
+    "export" Export,
+    "repeat" Repeat,
+    "sort" Sort,
+    "summary" Summary,
+    "regression" Regression,
+}

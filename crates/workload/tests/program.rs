@@ -1,0 +1,100 @@
+//! Programs read from files and run.
+
+use std::path::Path;
+
+use forebay_base::ByteSize;
+use forebay_base::time::SystemClock;
+use forebay_workload::Error;
+use forebay_workload::amount::Scale;
+use forebay_workload::program::{Buffers, Context, Job, Places, Program};
+
+const SORT_AND_SUMMARISE: &str = r#"
+name = "sort and summarise"
+
+[[step]]
+name = "read"
+[step.do.import]
+csv = "data/sales.csv"
+output = "work/sales"
+
+[[step]]
+[step.do.sort]
+input = "work/sales"
+output = "work/sorted"
+util = "util"
+by = [{ column = "region" }]
+
+[[step]]
+table = "data/regions-{job}.csv"
+[step.do.summary]
+input = "work/sorted"
+class = ["region"]
+analysis = ["amount"]
+"#;
+
+fn context(root: &Path) -> Context<'static> {
+    let places =
+        Places { data: root.join("data"), work: root.join("work"), util: root.join("util") };
+    for place in [&places.data, &places.work, &places.util] {
+        std::fs::create_dir_all(place).unwrap();
+    }
+    Context {
+        places,
+        job: Job { name: "one".into(), class: "test".into(), number: 0, count: 1 },
+        seed: 1,
+        scale: Scale::FULL,
+        buffers: Buffers { page_bytes: ByteSize::kib(64), ..Buffers::default() },
+        clock: &SystemClock,
+    }
+}
+
+#[test]
+fn steps_run_in_order_and_are_recorded() {
+    let root = tempfile::tempdir().unwrap();
+    let context = context(root.path());
+    std::fs::write(root.path().join("data/sales.csv"), "region,amount\nwest,2\neast,1\nwest,4\n")
+        .unwrap();
+    let program: Program = toml::from_str(SORT_AND_SUMMARISE).unwrap();
+    let (mut names, mut records) = (Vec::new(), Vec::new());
+    program
+        .run(
+            &context,
+            &mut |number, step| names.push((number, step.name().to_owned())),
+            &mut |record| records.push(record),
+            &mut |_| {},
+        )
+        .unwrap();
+    assert_eq!(names, [(0, "read".into()), (1, "sort".into()), (2, "summary".into())]);
+    assert_eq!(records.iter().map(|r| r.outcome.rows).collect::<Vec<_>>(), [3, 3, 3]);
+    assert!(records[2].start_seconds >= records[1].start_seconds);
+    let table = std::fs::read_to_string(root.path().join("data/regions-one.csv")).unwrap();
+    assert!(table.lines().nth(2).unwrap().starts_with("west,amount,2,0,3"), "{table}");
+    let reader = forebay_workload::dataset::Reader::open(&root.path().join("work/sorted")).unwrap();
+    assert_eq!(reader.page_bytes(), 64 << 10, "the context says the page size");
+}
+
+#[test]
+fn an_error_names_its_step_and_ends_the_program() {
+    let root = tempfile::tempdir().unwrap();
+    let program: Program = toml::from_str(SORT_AND_SUMMARISE).unwrap();
+    let mut started = 0;
+    let error = program
+        .run(&context(root.path()), &mut |_, _| started += 1, &mut |_| {}, &mut |_| {})
+        .unwrap_err();
+    assert!(matches!(&error, Error::Step { number: 1, name, .. } if name == "read"), "{error}");
+    assert_eq!(started, 1);
+}
+
+#[test]
+fn a_mistake_in_a_program_is_shown_with_its_line() {
+    let text = SORT_AND_SUMMARISE.replace("util = \"util\"", "utli = \"util\"");
+    let error = toml::from_str::<Program>(&text).unwrap_err().to_string();
+    assert!(error.contains("line 14") && error.contains("utli"), "{error}");
+}
+
+#[test]
+fn a_program_reads_back_as_it_was_written() {
+    let program: Program = toml::from_str(SORT_AND_SUMMARISE).unwrap();
+    let text = toml::to_string(&program).unwrap();
+    assert_eq!(toml::from_str::<Program>(&text).unwrap(), program);
+}
