@@ -1,0 +1,40 @@
+//! Why a study failed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The crate's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a study failed. A kind exists only where the caller would act differently.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// A record cannot be read.
+    #[error("{}: {reason}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The workload's own error.
+    #[error(transparent)]
+    Workload(#[from] forebay_workload::Error),
+}
+
+impl Error {
+    /// Builds the mapping from an operating system error: `.map_err(Error::io("open", path))`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { action, path: path.to_owned(), source }
+    }
+}

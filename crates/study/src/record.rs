@@ -1,0 +1,444 @@
+//! What is written down of a study: `result.json`.
+//!
+//! Everything that a report shows is computed from this, so that reports can be made again and compared
+//! later. Seconds are counted from the start of the run that they belong to; bytes are bytes.
+//! [`Record::SCHEMA`] changes when a field changes its meaning or goes; fields may be added.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use forebay_base::ByteSize;
+use forebay_workload::program::{Buffers, StepRecord};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// A study: a workload on one or more storages, once or in several rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Version of this format: [`Record::SCHEMA`].
+    pub schema: u32,
+    /// What was run.
+    pub workload: Workload,
+    /// The command that repeats it, as its arguments.
+    pub command: Vec<String>,
+    /// Version of Forebay.
+    pub version: String,
+    /// When it began, in RFC 3339, UTC.
+    pub started: String,
+    /// Whether it ran to its end.
+    pub state: State,
+    /// The machine.
+    pub machine: Machine,
+    /// The storages that were compared; one if nothing was.
+    pub subjects: Vec<Subject>,
+    /// The runs in the order in which they were made, those of different subjects interleaved.
+    pub runs: Vec<Run>,
+}
+
+/// What was run, at which size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// The workload's name, such as `mixed`.
+    pub name: String,
+    /// Its title for people.
+    pub title: String,
+    /// The study that it comes from, and its figures, for people.
+    pub study: String,
+    /// What the reader must know: choices made, disagreements in the source.
+    pub notes: Vec<String>,
+    /// Size against the study; 1 is its size.
+    pub scale: f64,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Page sizes and memory of the programs.
+    pub buffers: Buffers,
+    /// Parameters of the workload that may be set, as they were.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// Whether a study ran to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Every job ran to its end, well.
+    Complete,
+    /// It was ended before that, by a signal or an error.
+    Partial {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The machine on which the jobs ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// The processor's name.
+    pub processor: String,
+    /// Logical processors that may be used.
+    pub cpus: u32,
+    /// Physical cores; as many as `cpus` where the system does not say.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Whether it is a virtual machine, if known ("kvm", "none", ...).
+    pub virtualization: Option<String>,
+    /// Kernel release.
+    pub kernel: String,
+    /// Name of the distribution.
+    pub system: String,
+    /// Host settings that matter to I/O, name to value (`vm.dirty_ratio`, `transparent_hugepage`, ...).
+    pub settings: BTreeMap<String, String>,
+    /// Where the time of waiting for I/O comes from, or why it is not known.
+    pub io_wait_source: String,
+}
+
+/// One storage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Subject {
+    /// What it is called in tables: `A`, `B`, or a name.
+    pub label: String,
+    /// The areas.
+    pub data: Storage,
+    /// Where temporary data sets lie.
+    pub work: Storage,
+    /// Where utility files lie.
+    pub util: Storage,
+}
+
+/// What lies below one area.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Storage {
+    /// The path given.
+    pub path: PathBuf,
+    /// Type of the file system, such as `xfs` or `fuse.forebay`.
+    pub file_system: String,
+    /// What is mounted there: a device, a server.
+    pub source: String,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Mount options.
+    pub options: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Free bytes at the start.
+    pub free_bytes: u64,
+    /// Block devices below it, as far as they are known.
+    pub devices: Vec<Device>,
+}
+
+/// A block device below a storage.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Kernel name, such as `nvme0n1`.
+    pub name: String,
+    /// Model, if the device tells one.
+    pub model: Option<String>,
+    /// Whether it has moving parts, if known.
+    pub rotational: Option<bool>,
+    /// Settings of its queue (`scheduler`, `read_ahead_kb`, `nr_requests`, `max_sectors_kb`, ...).
+    pub queue: BTreeMap<String, String>,
+}
+
+/// The workload once on one subject.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Index of the subject in [`Record::subjects`].
+    pub subject: usize,
+    /// Number of the round, from 0.
+    pub round: u32,
+    /// State of the caches at its start, and whether they could hold everything.
+    pub cache: Cache,
+    /// Seconds that making the inputs took; not part of the run.
+    pub prepare_seconds: f64,
+    /// Seconds from the start of the first stage to the end of the last.
+    pub seconds: f64,
+    /// The stages, one after another.
+    pub stages: Vec<Stage>,
+    /// What the machine did, second by second.
+    pub samples: Vec<Sample>,
+    /// Seconds between two samples, as intended.
+    pub interval_seconds: f64,
+    /// Whose I/O the device columns of the samples are.
+    pub device_scope: DeviceScope,
+}
+
+/// Whether results come from memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cache {
+    /// Whether the caches were emptied before the run.
+    pub dropped: bool,
+    /// Bytes of the inputs.
+    pub input_bytes: u64,
+    /// Bytes that the run reads and writes at the file level at most at one time in its working set:
+    /// inputs and what jobs keep, as the workload declares it.
+    pub working_set_bytes: u64,
+    /// Memory of the machine, which the page cache may use.
+    pub memory_bytes: u64,
+}
+
+/// Whose I/O was counted at the device level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceScope {
+    /// That of these devices, which lie below the storage.
+    Devices(Vec<String>),
+    /// That of all disks of the machine: which lie below the storage is not known.
+    AllDisks,
+    /// None: there are no block devices to watch.
+    None,
+}
+
+/// A part of a run whose jobs run at once; the next begins when all have ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Its name, such as `read` or `2 nodes`.
+    pub name: String,
+    /// Logical nodes.
+    pub nodes: u32,
+    /// Sessions, where the workload has them.
+    pub sessions: Option<u32>,
+    /// Jobs at once on each node, at most.
+    pub concurrent: u32,
+    /// When it began.
+    pub start_seconds: f64,
+    /// When its last job had ended.
+    pub end_seconds: f64,
+    /// Its jobs by their numbers.
+    pub jobs: Vec<JobRecord>,
+}
+
+/// What a class of jobs asks most of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// Input and output.
+    Io,
+    /// Processor time.
+    Computation,
+    /// Memory.
+    Memory,
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// Its name, unique in the stage.
+    pub name: String,
+    /// Its class, such as `large-sort`.
+    pub class: String,
+    /// What the class asks most of.
+    pub kind: JobKind,
+    /// Logical node, from 0.
+    pub node: u32,
+    /// Session, from 0, where the workload has them.
+    pub session: Option<u32>,
+    /// When it was due.
+    pub due_seconds: f64,
+    /// When its process was started; `None` if it never was.
+    pub start_seconds: Option<f64>,
+    /// When its process had ended.
+    pub end_seconds: Option<f64>,
+    /// How it ended.
+    pub exit: Exit,
+    /// What its process used as a whole.
+    pub usage: Usage,
+    /// Its steps, as far as they ended.
+    pub steps: Vec<StepRecord>,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// Well.
+    Success,
+    /// With an exit code; what it said last.
+    Failure {
+        /// The code.
+        code: i32,
+        /// Its last words on standard error.
+        message: String,
+    },
+    /// By a signal.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// It was never started.
+    NotStarted,
+}
+
+/// What a process used as a whole. Counted by the kernel for the process and the children that it
+/// waited for (`wait4(2)`), bytes by `/proc/PID/io` before it was reaped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Seconds from start to end.
+    pub real_seconds: f64,
+    /// Processor seconds in user mode.
+    pub user_seconds: f64,
+    /// Processor seconds in the kernel.
+    pub system_seconds: f64,
+    /// Peak resident memory in bytes.
+    pub peak_memory_bytes: u64,
+    /// Page faults without I/O.
+    pub minor_faults: u64,
+    /// Page faults with I/O.
+    pub major_faults: u64,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because its time was up.
+    pub involuntary_switches: u64,
+    /// Bytes read by system calls (`rchar`); `None` where not known.
+    pub read_bytes: Option<u64>,
+    /// Bytes written by system calls (`wchar`).
+    pub written_bytes: Option<u64>,
+    /// Read calls (`syscr`).
+    pub read_calls: Option<u64>,
+    /// Write calls (`syscw`).
+    pub write_calls: Option<u64>,
+    /// Bytes that it made devices read (`read_bytes`); those that a daemon reads for it are not in.
+    pub device_read_bytes: Option<u64>,
+    /// Bytes that it dirtied for devices (`write_bytes` less `cancelled_write_bytes`).
+    pub device_written_bytes: Option<u64>,
+    /// Seconds that its threads waited for block I/O, swapping and the page cache; see
+    /// [`Machine::io_wait_source`].
+    pub io_wait_seconds: Option<f64>,
+}
+
+/// What the machine did in one interval, which ends at `at_seconds`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// End of the interval.
+    pub at_seconds: f64,
+    /// Its length.
+    pub seconds: f64,
+    /// Jobs that are due and wait for their start.
+    pub jobs_waiting: u32,
+    /// Jobs that run.
+    pub jobs_running: u32,
+    /// Jobs that have ended.
+    pub jobs_done: u32,
+    /// Bytes that the jobs read by system calls.
+    pub file_read_bytes: u64,
+    /// Bytes that the jobs wrote by system calls.
+    pub file_written_bytes: u64,
+    /// Read calls of the jobs.
+    pub file_read_calls: u64,
+    /// Write calls of the jobs.
+    pub file_write_calls: u64,
+    /// Bytes read from devices.
+    pub device_read_bytes: u64,
+    /// Bytes written to devices.
+    pub device_written_bytes: u64,
+    /// Read requests that devices completed.
+    pub device_reads: u64,
+    /// Write requests that devices completed.
+    pub device_writes: u64,
+    /// Seconds that those read requests took, added up.
+    pub device_read_seconds: f64,
+    /// Seconds that those write requests took, added up.
+    pub device_write_seconds: f64,
+    /// Part of the interval in which the busiest device had a request, 0 to 1.
+    pub device_busy: f64,
+    /// Part of all processor time in user mode, 0 to 1.
+    pub cpu_user: f64,
+    /// Part in the kernel, interrupts included.
+    pub cpu_system: f64,
+    /// Part idle while a request to a device was under way.
+    pub cpu_io_wait: f64,
+    /// Part idle.
+    pub cpu_idle: f64,
+    /// Part taken by other virtual machines.
+    pub cpu_steal: f64,
+    /// Part of the time in which some task waited for I/O (PSI), where known.
+    pub pressure_io_some: Option<f64>,
+    /// Part of the time in which all tasks that were not idle waited for I/O (PSI).
+    pub pressure_io_full: Option<f64>,
+    /// Dirty page cache at the end of the interval, in bytes.
+    pub dirty_bytes: u64,
+    /// Page cache under way to devices at the end.
+    pub writeback_bytes: u64,
+    /// Page cache at the end.
+    pub cached_bytes: u64,
+    /// Memory that could be had at the end.
+    pub available_bytes: u64,
+}
+
+impl Record {
+    /// Version of the format.
+    pub const SCHEMA: u32 = 1;
+    /// Name of the file in the result's directory.
+    pub const FILE: &str = "result.json";
+
+    /// Reads the record in `directory`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read; [`Error::Record`] if it is none, or of another version.
+    pub fn read(directory: &Path) -> Result<Record> {
+        let path = directory.join(Record::FILE);
+        let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let refuse = |reason| Error::Record { path: path.clone(), reason };
+        let version: Version = serde_json::from_str(&text)
+            .map_err(|error| refuse(format!("no record of a study: {error}")))?;
+        if version.schema != Record::SCHEMA {
+            return Err(refuse(format!(
+                "schema {} where this version reads {}",
+                version.schema,
+                Record::SCHEMA
+            )));
+        }
+        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))
+    }
+
+    /// Writes the record into `directory`, which must exist, under a name that never stands for a half
+    /// of it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(Record::FILE);
+        let draft = directory.join(".result.json.draft");
+        let text = serde_json::to_vec(self)
+            .map_err(|error| Error::Record { path: path.clone(), reason: error.to_string() })?;
+        std::fs::write(&draft, text).map_err(Error::io("write", &draft))?;
+        std::fs::rename(&draft, &path).map_err(Error::io("write", &path))
+    }
+}
+
+/// The part of a record that every version has.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
+}
+
+impl Run {
+    /// All jobs of all stages.
+    pub fn jobs(&self) -> impl Iterator<Item = &JobRecord> {
+        self.stages.iter().flat_map(|stage| &stage.jobs)
+    }
+}
+
+impl Cache {
+    /// Whether everything that the run touches fits in memory, so that it may say little about the
+    /// storage.
+    #[must_use]
+    pub fn fits_in_memory(&self) -> bool {
+        self.working_set_bytes < self.memory_bytes
+    }
+
+    /// A line for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let start =
+            if self.dropped { "caches emptied before the run" } else { "caches as they were" };
+        let fits = if self.fits_in_memory() { "fits in memory" } else { "is larger than memory" };
+        format!(
+            "{start}; the working set of {} {fits} ({})",
+            ByteSize(self.working_set_bytes),
+            ByteSize(self.memory_bytes)
+        )
+    }
+}
