@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_base::ByteSize;
+pub use forebay_workload::mix::JobKind;
 use forebay_workload::program::{Buffers, StepRecord};
 use serde::{Deserialize, Serialize};
 
@@ -208,18 +209,6 @@ pub struct Stage {
     pub end_seconds: f64,
     /// Its jobs by their numbers.
     pub jobs: Vec<JobRecord>,
-}
-
-/// What a class of jobs asks most of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobKind {
-    /// Input and output.
-    Io,
-    /// Processor time.
-    Computation,
-    /// Memory.
-    Memory,
 }
 
 /// One job.

@@ -104,6 +104,14 @@ pub enum Error {
         /// The row, counted from 1.
         row: u64,
     },
+    /// A mix cannot be read or makes no sense.
+    #[error("{file}: {reason}")]
+    Mix {
+        /// The file, or the name of the mix.
+        file: String,
+        /// What is wrong, with the line.
+        reason: String,
+    },
     /// A step of a program failed.
     #[error("step {number}, {name}: {source}")]
     Step {

@@ -17,6 +17,7 @@ pub mod flights;
 pub mod histogram;
 pub mod key;
 pub mod load;
+pub mod mix;
 pub mod program;
 pub mod resource;
 pub mod scratch;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Context;
+use super::{Buffers, Context};
+use crate::amount::Scale;
 use crate::error::Result;
 use crate::histogram::Bucket;
 use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Summary};
@@ -18,6 +19,12 @@ pub trait Action {
     /// # Errors
     /// [`crate::Error::Setting`] if a setting is out of bounds.
     fn prepare(&mut self, context: &Context<'_>) -> Result<()>;
+
+    /// Bytes that the step writes to data sets, for those steps that can tell without looking at
+    /// anything; 0 for others. Known before a run, so that missing space is found in time.
+    fn made_bytes(&self, _scale: Scale, _buffers: &Buffers) -> u64 {
+        0
+    }
 
     /// Does the work; called after [`Action::prepare`]. A step that fails leaves no half-written
     /// data set and no utility files.
@@ -84,6 +91,12 @@ macro_rules! steps {
                 match self {
                     $(Step::$name(_) => $kind,)+
                 }
+            }
+
+            /// See [`Action::made_bytes`].
+            #[must_use]
+            pub fn made_bytes(&self, scale: Scale, buffers: &Buffers) -> u64 {
+                self.action().made_bytes(scale, buffers)
             }
 
             pub(super) fn action(&self) -> &dyn Action {
