@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Command::Demo(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("forebay: {error:#}");
+        eprintln!("forebay: {}", output::chain(&error));
         ExitCode::from(2)
     })
 }
