@@ -20,6 +20,17 @@ pub struct Parameter {
     pub help: String,
 }
 
+impl Parameter {
+    /// Its value as people write it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match &self.default {
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        }
+    }
+}
+
 /// The part of a mix that has the parameters.
 #[derive(Deserialize)]
 struct Parameters {
