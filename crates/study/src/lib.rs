@@ -1,10 +1,13 @@
 //! Studies: a workload is run on storage, recorded second by second, summed up and reported.
 //!
-//! [`record`] is what is written down, and all that a report is made from. [`sampler`] watches the
-//! machine, [`environment`] describes it; [`summary`] computes what people compare, purely from a
+//! [`record`] is what is written down, and all that a report is made from. [`process`] runs jobs and
+//! accounts for them, [`sampler`] watches the machine, [`environment`] describes it; [`summary`] computes what people compare, purely from a
 //! record; [`report`] shows it as a page, on the terminal and as CSV.
 
+pub mod counters;
 pub mod error;
+pub mod process;
 pub mod record;
+pub mod sampler;
 
 pub use error::{Error, Result};

@@ -270,7 +270,8 @@ pub struct Usage {
     pub user_seconds: f64,
     /// Processor seconds in the kernel.
     pub system_seconds: f64,
-    /// Peak resident memory in bytes.
+    /// Peak resident memory in bytes; never less than that of the process that started it, whose copy
+    /// it was before it became its own program.
     pub peak_memory_bytes: u64,
     /// Page faults without I/O.
     pub minor_faults: u64,
@@ -292,9 +293,16 @@ pub struct Usage {
     pub device_read_bytes: Option<u64>,
     /// Bytes that it dirtied for devices (`write_bytes` less `cancelled_write_bytes`).
     pub device_written_bytes: Option<u64>,
-    /// Seconds that its threads waited for block I/O, swapping and the page cache; see
-    /// [`Machine::io_wait_source`].
+    /// Seconds that its threads waited for block devices, also when they waited for a page of a file;
+    /// without its children. See [`Machine::io_wait_source`].
     pub io_wait_seconds: Option<f64>,
+    /// Seconds that its threads waited for memory (swapping, reclaim, thrashing), where known; waiting
+    /// for a device meanwhile counts as both.
+    #[serde(default)]
+    pub memory_wait_seconds: Option<f64>,
+    /// Seconds that its threads could have run and waited for a processor, where known.
+    #[serde(default)]
+    pub processor_wait_seconds: Option<f64>,
 }
 
 /// What the machine did in one interval, which ends at `at_seconds`.
