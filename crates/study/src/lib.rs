@@ -1,13 +1,15 @@
 //! Studies: a workload is run on storage, recorded second by second, summed up and reported.
 //!
-//! [`record`] is what is written down, and all that a report is made from. [`process`] runs jobs and
-//! accounts for them, [`sampler`] watches the machine, [`environment`] describes it; [`summary`] computes what people compare, purely from a
-//! record; [`report`] shows it as a page, on the terminal and as CSV.
+//! [`record`] is what is written down, and all that a report is made from. [`run`] makes it: [`process`]
+//! runs jobs and accounts for them, [`sampler`] watches the machine, [`environment`] describes it.
+//! [`summary`] computes what people compare, purely from a record; [`report`] shows it as a page, on
+//! the terminal and as CSV.
 
 pub mod counters;
 pub mod error;
 pub mod process;
 pub mod record;
+pub mod run;
 pub mod sampler;
 
 pub use error::{Error, Result};

@@ -270,3 +270,6 @@ pub fn last_words(path: &Path) -> Result<String> {
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     Ok(line.chars().take(KEPT).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_base::Clock;
@@ -18,6 +19,7 @@ use super::stage::{self, JobCounts, Listener, Orders};
 use crate::counters::Counters;
 use crate::environment;
 use crate::error::{Error, Result};
+use crate::process::Accounting;
 use crate::record::{
     Cache, Exit, Record, Run, Sample, Stage, State, Subject, Workload,
 };
@@ -67,7 +69,9 @@ pub struct Order<'a> {
     /// Version of Forebay.
     pub version: &'a str,
     /// The clock.
-    pub clock: &'a dyn Clock,
+    pub clock: Arc<dyn Clock>,
+    /// How the processes of jobs are accounted for.
+    pub accounting: &'a Accounting,
 }
 
 /// What is going on.
@@ -302,7 +306,7 @@ impl Study<'_> {
         let orders = Orders {
             command: &command,
             folder: &self.folders.jobs,
-            clock: self.order.clock,
+            clock: &*self.order.clock,
             begin: self.order.clock.instant(),
         };
         let (stage, stopped) = stage::run(&stage, &orders, launcher, &mut listener)?;
@@ -358,14 +362,15 @@ impl Study<'_> {
         launcher: &mut dyn Launcher,
         observer: &mut dyn Observer,
     ) -> Result<(Run, Option<String>)> {
-        let clock = self.order.clock;
+        let clock = &*self.order.clock;
         ground.settle()?;
         if self.order.caches == Caches::Emptied {
             environment::drop_caches()?;
         }
         let device_scope = environment::device_scope(storage);
-        let sampler = Sampler::start(INTERVAL, &device_scope)?;
         let begin = clock.instant();
+        let sampler =
+            Sampler::start(INTERVAL, &device_scope, begin, Arc::clone(&self.order.clock))?;
         let places = ground.places();
         let command = |job: &PlannedJob, steps: &Path| Ok(self.command(&places, job, steps));
         let orders = Orders { command: &command, folder: &self.folders.jobs, clock, begin };
