@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::Context;
 use crate::error::Result;
 use crate::histogram::Bucket;
-use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Summary};
+use crate::step::{
+    Derive, Export, Extract, Generate, Import, Progress, Regression, Repeat, Sort, Summary,
+};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -108,4 +110,7 @@ steps! {
     "sort" Sort,
     "summary" Summary,
     "regression" Regression,
+    "generate" Generate,
+    "derive" Derive,
+    "extract" Extract,
 }
