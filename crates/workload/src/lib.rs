@@ -13,6 +13,7 @@
 pub mod amount;
 pub mod dataset;
 pub mod error;
+pub mod expression;
 pub mod flights;
 pub mod histogram;
 pub mod key;

@@ -8,7 +8,9 @@ use super::{Buffers, Context};
 use crate::amount::Scale;
 use crate::error::Result;
 use crate::histogram::Bucket;
-use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Summary};
+use crate::step::{
+    Derive, Export, Extract, Generate, Import, Progress, Regression, Repeat, Sort, Summary,
+};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -121,4 +123,7 @@ steps! {
     "sort" Sort,
     "summary" Summary,
     "regression" Regression,
+    "generate" Generate,
+    "derive" Derive,
+    "extract" Extract,
 }

@@ -4,7 +4,10 @@
 //! file. Steps stream page by page; each states its bound on memory. A step that fails leaves no
 //! half-written data set and no utility files.
 
+pub mod derive;
 pub mod export;
+pub mod extract;
+pub mod generate;
 pub mod import;
 pub mod regression;
 pub mod repeat;
@@ -12,8 +15,12 @@ pub mod sort;
 pub mod summary;
 
 mod least_squares;
+mod output;
 
+pub use derive::Derive;
 pub use export::Export;
+pub use extract::Extract;
+pub use generate::Generate;
 pub use import::Import;
 pub use regression::{Regression, RegressionFit};
 pub use repeat::Repeat;
