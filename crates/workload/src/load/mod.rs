@@ -11,7 +11,7 @@ pub mod metadata;
 pub mod sequential;
 pub mod storm;
 
-mod pattern;
+pub(crate) mod pattern;
 
 use std::io;
 use std::path::Path;

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Context;
 use crate::error::Result;
-use crate::histogram::Bucket;
-use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Summary};
+use crate::histogram::{Bucket, quantile};
+use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Stream, Summary};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -62,6 +62,19 @@ impl Outcome {
         self.figures.insert(name.to_owned(), figure);
         self
     }
+
+    /// The same with one more distribution of times in nanoseconds, and with its median, 99th and 99.9th
+    /// percentile as figures (`read_p50_ms`, `read_p99_ms`, `read_p999_ms` for `read`).
+    #[must_use]
+    pub fn with_latency(mut self, name: &str, buckets: Vec<Bucket>) -> Outcome {
+        for (label, part) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            if let Some(nanoseconds) = quantile(&buckets, part) {
+                self = self.with(&format!("{name}_{label}_ms"), nanoseconds as f64 / 1e6);
+            }
+        }
+        self.latencies.insert(name.to_owned(), buckets);
+        self
+    }
 }
 
 macro_rules! steps {
@@ -108,4 +121,5 @@ steps! {
     "sort" Sort,
     "summary" Summary,
     "regression" Regression,
+    "stream" Stream,
 }

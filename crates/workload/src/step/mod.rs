@@ -9,15 +9,19 @@ pub mod import;
 pub mod regression;
 pub mod repeat;
 pub mod sort;
+pub mod stream;
 pub mod summary;
 
 mod least_squares;
+mod meeting;
 
 pub use export::Export;
 pub use import::Import;
+pub use meeting::{Group, Together};
 pub use regression::{Regression, RegressionFit};
 pub use repeat::Repeat;
 pub use sort::Sort;
+pub use stream::{Stream, StreamResult};
 pub use summary::{Summary, SummaryTable};
 
 /// Told now and then, about once per page, how many rows a step has done so far. A step that makes
