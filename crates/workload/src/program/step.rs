@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Context;
 use crate::error::Result;
 use crate::histogram::{Bucket, quantile};
-use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Stream, Summary};
+use crate::step::{Export, Import, Names, Progress, Regression, Repeat, Sort, Stream, Summary};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -122,4 +122,5 @@ steps! {
     "summary" Summary,
     "regression" Regression,
     "stream" Stream,
+    "names" Names,
 }

@@ -69,6 +69,21 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
+    /// Meets as the settings of a step say, if they do.
+    ///
+    /// # Errors
+    /// As [`Meeting::attend`].
+    pub fn attend_if(
+        together: Option<Together>,
+        directory: Option<&Path>,
+        limit: Duration,
+        context: &Context<'_>,
+    ) -> Result<Option<Meeting>> {
+        let (Some(together), Some(directory)) = (together, directory) else { return Ok(None) };
+        let number = together.number(&context.job);
+        Meeting::attend(directory, &context.job.name, number, limit, context.clock).map(Some)
+    }
+
     /// Comes to `directory` as `name`, which nobody else has, and returns once `number` are there.
     ///
     /// # Errors

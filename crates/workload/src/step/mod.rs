@@ -6,6 +6,7 @@
 
 pub mod export;
 pub mod import;
+pub mod names;
 pub mod regression;
 pub mod repeat;
 pub mod sort;
@@ -18,6 +19,7 @@ mod meeting;
 pub use export::Export;
 pub use import::Import;
 pub use meeting::{Group, Together};
+pub use names::Names;
 pub use regression::{Regression, RegressionFit};
 pub use repeat::Repeat;
 pub use sort::Sort;

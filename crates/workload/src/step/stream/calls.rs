@@ -28,7 +28,7 @@ enum Order {
         read_at: u64,
         write_at: u64,
     },
-    Random(StdRng),
+    Random(Box<StdRng>),
 }
 
 /// The calls of a stream, in order. Every call lies within the file.
@@ -55,7 +55,7 @@ impl Calls {
         };
         let first = stream.block_bytes.0;
         let order = if stream.pattern.is_random() {
-            Order::Random(random)
+            Order::Random(Box::new(random))
         } else {
             let middle = file_bytes / 2 / first * first;
             let write_at = if stream.pattern == Access::Mixed { middle } else { 0 };

@@ -323,14 +323,9 @@ impl Action for Stream {
         let purpose =
             format!("stream {:?} {} {}", self.pattern, self.block_bytes, self.block_bytes_most());
         let random = context.random(&purpose);
+        let limit = Duration::from_secs(self.start_limit_seconds);
         let meet = || {
-            let (Some(together), Some(directory)) = (self.start_together, &self.start_directory)
-            else {
-                return Ok(None);
-            };
-            let limit = Duration::from_secs(self.start_limit_seconds);
-            let (name, number) = (&context.job.name, together.number(&context.job));
-            Meeting::attend(directory, name, number, limit, context.clock).map(Some)
+            Meeting::attend_if(self.start_together, self.start_directory.as_deref(), limit, context)
         };
         let result = self.run(context.scale, random, context.clock, meet, progress)?;
         Ok(result.outcome())
