@@ -136,7 +136,8 @@ impl Ground {
         })?;
         for area in [self.work.path(), self.util.path()] {
             visit(area, &mut |path, is_directory| {
-                let removed = if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
+                let removed =
+                    if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
                 removed.map_err(Error::io("remove", path))
             })?;
         }
@@ -176,10 +177,7 @@ impl Ground {
 }
 
 /// Calls `found` for everything below `directory`, what is in a directory before the directory itself.
-fn visit(
-    directory: &Path,
-    found: &mut dyn FnMut(&Path, bool) -> Result<()>,
-) -> Result<()> {
+fn visit(directory: &Path, found: &mut dyn FnMut(&Path, bool) -> Result<()>) -> Result<()> {
     let entries = fs::read_dir(directory).map_err(Error::io("list", directory))?;
     for entry in entries {
         let entry = entry.map_err(Error::io("list", directory))?;

@@ -127,7 +127,8 @@ impl Driver<'_> {
         let now = self.orders.clock.instant().saturating_duration_since(self.start).as_secs_f64();
         let mut next = None;
         for (number, job) in self.stage.jobs.iter().enumerate() {
-            let free = job.after.is_none_or(|before| matches!(self.states[before], JobState::Ended(_)));
+            let free =
+                job.after.is_none_or(|before| matches!(self.states[before], JobState::Ended(_)));
             if !matches!(self.states[number], JobState::Planned) || !free {
                 continue;
             }

@@ -20,9 +20,7 @@ use crate::counters::Counters;
 use crate::environment;
 use crate::error::{Error, Result};
 use crate::process::Accounting;
-use crate::record::{
-    Cache, Exit, Record, Run, Sample, Stage, State, Subject, Workload,
-};
+use crate::record::{Cache, Exit, Record, Run, Sample, Stage, State, Subject, Workload};
 use crate::sampler::Sampler;
 
 /// Seconds between two samples.
@@ -155,7 +153,8 @@ fn state(record: &Record, stopped: Option<String>) -> State {
         Exit::Signal { signal } => format!("ended by signal {signal}"),
         Exit::NotStarted | Exit::Success => "never started".to_owned(),
     };
-    let reason = format!("{failed} of {} jobs failed; the first, {}: {how}", jobs().count(), first.name);
+    let reason =
+        format!("{failed} of {} jobs failed; the first, {}: {how}", jobs().count(), first.name);
     State::Partial { reason }
 }
 

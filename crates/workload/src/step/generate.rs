@@ -26,7 +26,7 @@ use super::Progress;
 use crate::amount::{Count, Scale, Size};
 use crate::dataset::{Column, ColumnType, PAGE_BYTES_DEFAULT, Schema, Writer};
 use crate::error::{Error, Result};
-use crate::program::{Action, Context, Outcome};
+use crate::program::{Action, Buffers, Context, Outcome};
 
 /// Makes a data set from a description of its columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -213,6 +213,11 @@ impl Action for Generate {
         self.seed.get_or_insert_with(|| context.seed_for(&purpose));
         self.page_bytes.get_or_insert(context.buffers.page_bytes);
         context.resolve(&mut self.output)
+    }
+
+    fn made_bytes(&self, scale: Scale, buffers: &Buffers) -> u64 {
+        // What is wrong with the description is told when it is run.
+        self.bytes_at(scale, buffers.page_bytes).unwrap_or(0)
     }
 
     fn perform(&self, context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {

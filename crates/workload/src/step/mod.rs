@@ -9,12 +9,15 @@ pub mod export;
 pub mod extract;
 pub mod generate;
 pub mod import;
+pub mod names;
 pub mod regression;
 pub mod repeat;
 pub mod sort;
+pub mod stream;
 pub mod summary;
 
 mod least_squares;
+mod meeting;
 mod output;
 
 pub use derive::Derive;
@@ -22,9 +25,12 @@ pub use export::Export;
 pub use extract::Extract;
 pub use generate::Generate;
 pub use import::Import;
+pub use meeting::{Group, Together};
+pub use names::Names;
 pub use regression::{Regression, RegressionFit};
 pub use repeat::Repeat;
 pub use sort::Sort;
+pub use stream::{Stream, StreamResult};
 pub use summary::{Summary, SummaryTable};
 
 /// Told now and then, about once per page, how many rows a step has done so far. A step that makes
