@@ -224,7 +224,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let free = free_bytes(root.path()).unwrap();
         let part = free / 5 * 2;
-        let fitting = SpaceNeed { data: part, work: part, util: 0 };
+        let fitting = SpaceNeed { data: part, work: part, ..SpaceNeed::default() };
         Areas::check(&[areas(root.path())], &fitting).unwrap();
         let error = Areas::check(&[areas(root.path()), areas(root.path())], &fitting).unwrap_err();
         assert!(matches!(&error, Error::Space { missing } if missing.contains("needs")), "{error}");

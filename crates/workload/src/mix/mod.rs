@@ -23,7 +23,10 @@ use crate::error::{Error, Result};
 use crate::program::NamedStep;
 
 /// The mixes that are part of the program, by name.
-const BUILT_IN: &[(&str, &str)] = &[];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("probe", include_str!("../../mixes/probe.toml")),
+    ("random", include_str!("../../mixes/random.toml")),
+];
 
 /// A workload of many jobs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -200,6 +203,8 @@ pub enum Jobs {
 pub struct Space {
     /// What stays after the job.
     pub data: Size,
+    /// What is in data only while the job runs.
+    pub data_meanwhile: Size,
     /// Temporary data sets.
     pub work: Size,
     /// Utility files.
@@ -209,7 +214,7 @@ pub struct Space {
 impl Default for Space {
     fn default() -> Space {
         let nothing = Size::Fixed(forebay_base::ByteSize(0));
-        Space { data: nothing, work: nothing, util: nothing }
+        Space { data: nothing, data_meanwhile: nothing, work: nothing, util: nothing }
     }
 }
 

@@ -100,8 +100,10 @@ pub struct PlannedJob {
 /// Bytes needed in each area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceNeed {
-    /// What stays.
+    /// What stays in data; of a plan, with what is there meanwhile.
     pub data: u64,
+    /// What is in data only while a job runs; 0 of a plan.
+    pub data_meanwhile: u64,
     /// Temporary data sets.
     pub work: u64,
     /// Utility files.
@@ -267,6 +269,7 @@ fn spread(
                     program: Arc::clone(program),
                     space: SpaceNeed {
                         data: class.space.data.at(scale).0,
+                        data_meanwhile: class.space.data_meanwhile.at(scale).0,
                         work: class.space.work.at(scale).0,
                         util: class.space.util.at(scale).0,
                     },
@@ -314,6 +317,7 @@ impl PlannedStage {
         };
         SpaceNeed {
             data: self.jobs.iter().map(|job| job.space.data).sum(),
+            data_meanwhile: largest(|space| space.data_meanwhile),
             work: largest(|space| space.work),
             util: largest(|space| space.util),
         }
@@ -332,8 +336,11 @@ impl Plan {
     #[must_use]
     pub fn space(&self) -> SpaceNeed {
         let stages: Vec<SpaceNeed> = self.stages.iter().map(PlannedStage::space).collect();
+        let kept = stages.iter().map(|space| space.data).sum::<u64>();
+        let meanwhile = stages.iter().map(|space| space.data_meanwhile).max().unwrap_or(0);
         SpaceNeed {
-            data: self.input_bytes() + stages.iter().map(|space| space.data).sum::<u64>(),
+            data: self.input_bytes() + kept + meanwhile,
+            data_meanwhile: 0,
             work: stages.iter().map(|space| space.work).max().unwrap_or(0),
             util: stages.iter().map(|space| space.util).max().unwrap_or(0),
         }
