@@ -6,6 +6,7 @@
 //! the terminal and as CSV.
 
 pub mod counters;
+pub mod environment;
 pub mod error;
 pub mod process;
 pub mod record;

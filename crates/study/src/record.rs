@@ -126,7 +126,10 @@ pub struct Storage {
     pub size_bytes: u64,
     /// Free bytes at the start.
     pub free_bytes: u64,
-    /// Block devices below it, as far as they are known.
+    /// Bytes that the kernel reads ahead on it, where it says.
+    #[serde(default)]
+    pub read_ahead_bytes: Option<u64>,
+    /// Block devices below it, from the top down, as far as they are known.
     pub devices: Vec<Device>,
 }
 
@@ -139,6 +142,9 @@ pub struct Device {
     pub model: Option<String>,
     /// Whether it has moving parts, if known.
     pub rotational: Option<bool>,
+    /// Size in bytes, if known.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
     /// Settings of its queue (`scheduler`, `read_ahead_kb`, `nr_requests`, `max_sectors_kb`, ...).
     pub queue: BTreeMap<String, String>,
 }

@@ -263,9 +263,9 @@ fn samples_add_up_to_exactly_what_the_jobs_did() {
 
 /// What holds of all samples of any machine.
 fn check_plausible(samples: &[Sample]) {
-    let mut end = 0.0;
+    let mut end = samples[0].at_seconds - samples[0].seconds;
     for sample in samples {
-        assert!((sample.at_seconds - sample.seconds - end).abs() < 1e-2, "{sample:?} after {end}");
+        assert!((sample.at_seconds - sample.seconds - end).abs() < 1e-6, "{sample:?} after {end}");
         end = sample.at_seconds;
         let parts = [
             sample.cpu_user,
