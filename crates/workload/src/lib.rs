@@ -20,9 +20,11 @@ pub mod load;
 pub mod program;
 pub mod resource;
 pub mod scratch;
+pub mod series;
 pub mod source;
 pub mod step;
 pub mod table;
+pub mod temporary;
 
 pub use error::{Error, Result};
 pub use table::{Cell, Table};

@@ -5,6 +5,7 @@
 //! half-written data set and no utility files.
 
 pub mod export;
+pub mod forecast;
 pub mod import;
 pub mod regression;
 pub mod repeat;
@@ -14,6 +15,7 @@ pub mod summary;
 mod least_squares;
 
 pub use export::Export;
+pub use forecast::Forecast;
 pub use import::Import;
 pub use regression::{Regression, RegressionFit};
 pub use repeat::Repeat;
