@@ -22,9 +22,11 @@ pub mod mix;
 pub mod program;
 pub mod resource;
 pub mod scratch;
+pub mod series;
 pub mod source;
 pub mod step;
 pub mod table;
+pub mod temporary;
 
 pub use error::{Error, Result};
 pub use table::{Cell, Table};

@@ -9,6 +9,8 @@ use crate::amount::Scale;
 use crate::error::Result;
 use crate::histogram::{Bucket, quantile};
 use crate::step::Progress;
+use crate::histogram::Bucket;
+use crate::step::{Export, Forecast, Import, Progress, Regression, Repeat, Sort, Summary};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -139,4 +141,5 @@ steps! {
     "extract" Extract,
     "stream" Stream,
     "names" Names,
+    "forecast" Forecast,
 }
