@@ -275,7 +275,7 @@ impl Study<'_> {
                 let (mut run, stopped) = self.run_once(
                     &grounds[subject],
                     &record.subjects[subject],
-                    (subject, round),
+                    (subject, round, record.machine.memory_bytes),
                     launcher,
                     observer,
                 )?;
@@ -357,7 +357,7 @@ impl Study<'_> {
         &self,
         ground: &Ground,
         storage: &Subject,
-        (subject, round): (usize, u32),
+        (subject, round, memory_bytes): (usize, u32, u64),
         launcher: &mut dyn Launcher,
         observer: &mut dyn Observer,
     ) -> Result<(Run, Option<String>)> {
@@ -396,7 +396,7 @@ impl Study<'_> {
         let run = Run {
             subject,
             round,
-            cache: self.cache(),
+            cache: self.cache(memory_bytes),
             prepare_seconds: 0.0,
             seconds,
             stages,
@@ -407,12 +407,12 @@ impl Study<'_> {
         Ok((self.with_messages(run), stopped))
     }
 
-    fn cache(&self) -> Cache {
+    fn cache(&self, memory_bytes: u64) -> Cache {
         Cache {
             dropped: self.order.caches == Caches::Emptied,
             input_bytes: self.order.plan.input_bytes(),
             working_set_bytes: self.order.plan.space().total(),
-            memory_bytes: environment::machine().memory_bytes,
+            memory_bytes,
         }
     }
 

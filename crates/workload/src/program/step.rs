@@ -9,8 +9,6 @@ use crate::amount::Scale;
 use crate::error::Result;
 use crate::histogram::{Bucket, quantile};
 use crate::step::Progress;
-use crate::histogram::Bucket;
-use crate::step::{Export, Forecast, Import, Progress, Regression, Repeat, Sort, Summary};
 use crate::table::Table;
 
 /// What every step of a program can do.
