@@ -131,6 +131,9 @@ pub struct Storage {
     pub read_ahead_bytes: Option<u64>,
     /// Block devices below it, from the top down, as far as they are known.
     pub devices: Vec<Device>,
+    /// Those of them whose I/O is that of the area.
+    #[serde(default)]
+    pub device_scope: DeviceScope,
 }
 
 /// A block device below a storage.
@@ -187,12 +190,13 @@ pub struct Cache {
 }
 
 /// Whose I/O was counted at the device level.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceScope {
     /// That of these devices, which lie below the storage.
     Devices(Vec<String>),
     /// That of all disks of the machine: which lie below the storage is not known.
+    #[default]
     AllDisks,
     /// None: there are no block devices to watch.
     None,

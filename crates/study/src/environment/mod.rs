@@ -5,6 +5,7 @@
 //! there. Says what is; changes nothing but in [`drop_caches`].
 
 mod blocks;
+mod home;
 mod machine;
 mod mounts;
 mod settings;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 pub use machine::machine;
-pub use storage::{Area, Homes, area, watched};
+pub use storage::{device_scope, storage};
 
 /// Where the kernel's files are; elsewhere in tests.
 #[derive(Clone, Debug)]

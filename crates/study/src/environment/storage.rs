@@ -8,22 +8,13 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::environment::blocks::Below;
 use crate::environment::mounts::{self, Mount};
-use crate::environment::{Kernel, text};
+use crate::environment::{Kernel, home, text};
 use crate::error::{Error, Result};
-use crate::record::{DeviceScope, Storage};
+use crate::record::{DeviceScope, Storage, Subject};
 
 /// Finds the directories that are the disks of the Forebay file system with this home folder; `None` if
-/// that is not known. `forebay status --json` tells them.
-pub type Homes<'a> = &'a dyn Fn(&Path) -> Option<Vec<PathBuf>>;
-
-/// An area of a study.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Area {
-    /// What lies below it.
-    pub storage: Storage,
-    /// The devices whose I/O is that of the area.
-    pub scope: DeviceScope,
-}
+/// that is not known.
+type Homes<'a> = &'a dyn Fn(&Path) -> Option<Vec<PathBuf>>;
 
 /// File systems that keep their files in memory or on other machines.
 const WITHOUT_DEVICES: [&str; 15] = [
@@ -48,26 +39,29 @@ const FOREBAY: &str = "fuse.forebay";
 /// File systems on file systems are followed this far.
 const DEPTH_MAX: usize = 8;
 
-/// Looks at the area at `path`.
+/// Looks at what lies below `path`.
 ///
 /// # Errors
 /// [`Error::Io`] if it is not there.
-pub fn area(path: &Path, homes: Homes<'_>) -> Result<Area> {
-    let refused = Error::io("look at", path);
-    let place = path.canonicalize().map_err(refused)?;
+pub fn storage(path: &Path) -> Result<Storage> {
+    look(path, &home::disks)
+}
+
+fn look(path: &Path, homes: Homes<'_>) -> Result<Storage> {
+    let place = path.canonicalize().map_err(Error::io("look at", path))?;
     let statvfs =
         rustix::fs::statvfs(&place).map_err(|error| Error::io("look at", path)(error.into()))?;
     let kernel = Kernel::running();
     let mounts = mounts::parse_all(&kernel.proc("self/mountinfo").unwrap_or_default());
     let mount = mount_of(&mounts, &place).cloned().unwrap_or_default();
-    let found = Search { kernel: &kernel, mounts: &mounts, homes }.below(&place, 0);
     let read_ahead = kernel.sys(&format!("class/bdi/{}/read_ahead_kb", mount.device));
-    let (devices, scope) = match found {
+    let found = Search { kernel: &kernel, mounts: &mounts, homes }.below(&place, 0);
+    let (devices, device_scope) = match found {
         Found::Devices(below) => (below.devices, DeviceScope::Devices(below.counted)),
         Found::None => (Vec::new(), DeviceScope::None),
         Found::Unknown => (Vec::new(), DeviceScope::AllDisks),
     };
-    let storage = Storage {
+    Ok(Storage {
         path: path.to_owned(),
         source: mount.describe_source(),
         file_system: mount.file_system,
@@ -77,16 +71,16 @@ pub fn area(path: &Path, homes: Homes<'_>) -> Result<Area> {
         free_bytes: statvfs.f_bavail.saturating_mul(statvfs.f_frsize),
         read_ahead_bytes: read_ahead.and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)),
         devices,
-    };
-    Ok(Area { storage, scope })
+        device_scope,
+    })
 }
 
-/// The devices to watch for several areas: all disks if those of one are not known.
+/// The devices to watch for all areas of a subject: all disks if those of one are not known.
 #[must_use]
-pub fn watched<'a>(areas: impl IntoIterator<Item = &'a Area>) -> DeviceScope {
+pub fn device_scope(subject: &Subject) -> DeviceScope {
     let mut names: Vec<String> = Vec::new();
-    for area in areas {
-        match &area.scope {
+    for area in [&subject.data, &subject.work, &subject.util] {
+        match &area.device_scope {
             DeviceScope::AllDisks => return DeviceScope::AllDisks,
             DeviceScope::None => {}
             DeviceScope::Devices(more) => names.extend(more.iter().cloned()),
@@ -231,13 +225,12 @@ mod tests {
     #[test]
     fn an_area_is_described_as_statvfs_and_the_mount_table_do() {
         let folder = tempfile::tempdir().unwrap();
-        let area = area(folder.path(), &unknown).unwrap();
-        let storage = &area.storage;
+        let storage = storage(folder.path()).unwrap();
         let place = folder.path().canonicalize().unwrap();
         assert!(place.starts_with(&storage.mountpoint), "{storage:?}");
         assert!(!storage.file_system.is_empty() && storage.options.starts_with('r'), "{storage:?}");
         assert!(storage.free_bytes <= storage.size_bytes, "{storage:?}");
-        if let DeviceScope::Devices(names) = &area.scope {
+        if let DeviceScope::Devices(names) = &storage.device_scope {
             for name in names {
                 assert!(storage.devices.iter().any(|device| &device.name == name), "{storage:?}");
             }
@@ -246,14 +239,14 @@ mod tests {
 
     #[test]
     fn memory_has_no_devices() {
-        let area = area(Path::new("/dev/shm"), &unknown).unwrap();
-        assert_eq!(area.storage.file_system, "tmpfs");
-        assert_eq!((area.scope, area.storage.devices), (DeviceScope::None, Vec::new()));
+        let storage = storage(Path::new("/dev/shm")).unwrap();
+        assert_eq!(storage.file_system, "tmpfs");
+        assert_eq!((storage.device_scope, storage.devices), (DeviceScope::None, Vec::new()));
     }
 
     #[test]
     fn an_area_that_is_not_there_is_an_error_that_names_it() {
-        let error = area(Path::new("/no/such/area"), &unknown).unwrap_err();
+        let error = storage(Path::new("/no/such/area")).unwrap_err();
         assert!(error.to_string().contains("cannot look at /no/such/area"), "{error}");
     }
 
@@ -276,14 +269,17 @@ mod tests {
 
     #[test]
     fn several_areas_are_watched_together_or_all_disks_are() {
-        let area = |scope| Area { storage: Storage::default(), scope };
         let on = |names: &[&str]| {
-            area(DeviceScope::Devices(names.iter().map(|&name| name.to_owned()).collect()))
+            DeviceScope::Devices(names.iter().map(|&name| name.to_owned()).collect())
         };
-        let none = area(DeviceScope::None);
-        let both = watched([&on(&["sdb", "sda"]), &none, &on(&["sda"])]);
-        assert_eq!(both, DeviceScope::Devices(vec!["sda".to_owned(), "sdb".to_owned()]));
-        assert_eq!(watched([&none, &none]), DeviceScope::None);
-        assert_eq!(watched([&on(&["sda"]), &area(DeviceScope::AllDisks)]), DeviceScope::AllDisks);
+        let of = |scopes: [&DeviceScope; 3]| {
+            let [data, work, util] =
+                scopes.map(|scope| Storage { device_scope: scope.clone(), ..Storage::default() });
+            device_scope(&Subject { label: "A".to_owned(), data, work, util })
+        };
+        let (none, all) = (DeviceScope::None, DeviceScope::AllDisks);
+        assert_eq!(of([&on(&["sdb", "sda"]), &none, &on(&["sda"])]), on(&["sda", "sdb"]));
+        assert_eq!(of([&none; 3]), none);
+        assert_eq!(of([&on(&["sda"]), &none, &all]), all);
     }
 }

@@ -45,7 +45,9 @@ pub fn detect(kernel: &Kernel) -> Option<String> {
     }
     let kind = by_firmware(kernel).or_else(|| by_processor(&vendor())).map(str::to_owned);
     kind.or_else(|| kernel.sys("hypervisor/type"))
-        .or_else(|| kernel.proc("device-tree/hypervisor/compatible").map(of_device_tree))
+        .or_else(|| {
+            kernel.proc("device-tree/hypervisor/compatible").map(|text| of_device_tree(&text))
+        })
         .or_else(|| hypervisor.map(|_| "vm-other".to_owned()))
 }
 
@@ -68,7 +70,7 @@ fn by_processor(vendor: &str) -> Option<&'static str> {
     PROCESSOR.iter().find(|(name, _)| vendor.starts_with(name)).map(|&(_, kind)| kind)
 }
 
-fn of_device_tree(compatible: String) -> String {
+fn of_device_tree(compatible: &str) -> String {
     match compatible.trim_end_matches('\0') {
         "linux,kvm" => "kvm".to_owned(),
         text if text.contains("xen") => "xen".to_owned(),
@@ -137,6 +139,6 @@ mod tests {
         assert_eq!(by_processor("KVMKVMKVM\0\0\0"), Some("kvm"));
         assert_eq!(by_processor("Microsoft Hv"), Some("microsoft"));
         assert_eq!(by_processor("GenuineIntel"), None);
-        assert_eq!(of_device_tree("linux,kvm\0".to_owned()), "kvm");
+        assert_eq!(of_device_tree("linux,kvm\0"), "kvm");
     }
 }

@@ -67,8 +67,7 @@ impl Accounting {
         Arc::new(Accounting { clock, delays: Mutex::new(Source::find()) })
     }
 
-    /// Where the times of waiting come from, and how to get better ones: for
-    /// [`crate::record::Machine::io_wait_source`].
+    /// Where the times of waiting come from, and how to get better ones.
     #[must_use]
     pub fn io_wait_source(&self) -> String {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner).describe()
@@ -77,6 +76,12 @@ impl Accounting {
     fn delays_of(&self, pid: u32) -> Option<Delays> {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner).of(pid)
     }
+}
+
+/// What [`Accounting::io_wait_source`] says of an [`Accounting`] that is found now.
+#[must_use]
+pub fn io_wait_source() -> String {
+    Source::find().describe()
 }
 
 impl Child {
