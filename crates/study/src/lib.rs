@@ -4,6 +4,7 @@
 //! machine, [`environment`] describes it; [`summary`] computes what people compare, purely from a
 //! record; [`report`] shows it as a page, on the terminal and as CSV.
 
+pub mod chart;
 pub mod error;
 pub mod record;
 
