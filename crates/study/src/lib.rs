@@ -6,5 +6,7 @@
 
 pub mod error;
 pub mod record;
+pub mod statistics;
+pub mod summary;
 
 pub use error::{Error, Result};
