@@ -7,5 +7,7 @@
 pub mod chart;
 pub mod error;
 pub mod record;
+pub mod statistics;
+pub mod summary;
 
 pub use error::{Error, Result};
