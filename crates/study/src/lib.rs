@@ -7,6 +7,7 @@
 pub mod chart;
 pub mod error;
 pub mod record;
+pub mod report;
 pub mod statistics;
 pub mod summary;
 

@@ -66,8 +66,7 @@ impl Unit {
     #[must_use]
     pub fn show_as(self, number: f64, factor: f64, name: &str) -> String {
         let scaled = number / factor;
-        let whole = matches!(self, Unit::Count) && factor == 1.0
-            || matches!(self, Unit::Bytes) && factor == 1.0
+        let whole = matches!(self, Unit::Count | Unit::Bytes) && factor == 1.0
             || matches!(self, Unit::Share) && scaled.abs() >= 10.0;
         let text = if whole { grouped(scaled, 0) } else { digits(scaled) };
         join(&text, name)
