@@ -108,7 +108,8 @@ fn differences(records: &[(String, Record)]) -> Markup {
         values.dedup();
         (values.len() > 1).then(|| values.join(" / "))
     };
-    let checks: [(&str, &dyn Fn(&Record) -> String); 6] = [
+    type Told<'a> = &'a dyn Fn(&Record) -> String;
+    let checks: [(&str, Told<'_>); 6] = [
         ("Workloads", &|record| record.workload.name.clone()),
         ("Scales", &|record| record.workload.scale.to_string()),
         ("Seeds", &|record| record.workload.seed.to_string()),
