@@ -48,14 +48,15 @@ pub fn bars(caption: &Caption, groups: &[Group], extent: Extent) -> Option<Marku
         return None;
     }
     let legend = legend(groups);
+    let spread = groups.iter().flat_map(|group| &group.values).any(|value| value.spread.is_some());
     let body = html! {
-        div class="bars" {
+        div class={ "bars" @if !spread { " plain" } } {
             @for group in groups.iter().filter(|group| !group.largest().is_nan()) {
                 @let largest = if extent == Extent::Own { group.largest() } else { all };
                 div class="label" { (group.label) }
                 div class="group" {
                     @for value in group.values.iter().filter(|value| value.middle.is_finite()) {
-                        (row(value, group.unit, largest))
+                        (row(value, group.unit, largest, group.unit.fit(largest)))
                     }
                 }
             }
@@ -73,10 +74,13 @@ impl Group {
     }
 }
 
-fn row(value: &Value, unit: Unit, largest: f64) -> Markup {
+/// One bar; all numbers of a scale have the same unit, that of its end.
+fn row(value: &Value, unit: Unit, largest: f64, (factor, name): (f64, &str)) -> Markup {
     let part = |number: f64| if largest > 0.0 { (number / largest).clamp(0.0, 1.0) } else { 0.0 };
     let shown = match value.spread {
-        Some((low, high)) if low < high => format!("{} to {}", unit.show(low), unit.show(high)),
+        Some((low, high)) if low < high => {
+            format!("{} to {}", unit.show_as(low, factor, ""), unit.show_as(high, factor, ""))
+        }
         _ => String::new(),
     };
     html! {
@@ -96,7 +100,7 @@ fn row(value: &Value, unit: Unit, largest: f64) -> Markup {
             }
             span {
                 @if !value.series.is_empty() { span class="unseen" { (value.series) ": " } }
-                b { (unit.show(value.middle)) }
+                b { (unit.show_as(value.middle, factor, name)) }
                 @if !shown.is_empty() { small { " " (shown) } }
             }
         }

@@ -50,7 +50,8 @@ impl Curve {
         let ideal = |size: f64| first.value * size / first.size;
         let highest = measured.iter().map(|one| one.value).fold(ideal(last.size), f64::max);
         let scale = Linear::holding(highest, self.unit, 4);
-        let across = |size: f64| size / (last.size * 1.12);
+        // Room for the label of the last point.
+        let across = |size: f64| size / (last.size * 1.2);
         let legend = [
             key("measured", Ink::BLUE, "with the part of proportional growth that was reached"),
             key("proportional", Ink::GREY, "from the smallest size"),
@@ -72,11 +73,12 @@ impl Curve {
                 @for one in &measured {
                     @let (x, y) = (across(one.size), self.height * (1.0 - scale.part(one.value)));
                     circle cx=(percent(x)) cy=(short(y)) r="3.5" {}
-                    // Below the curve, where a curve that bends leaves room.
-                    text x=(percent(x)) y=(short((y + 20.0).min(self.height - 4.0))) {
-                        (self.unit.show(one.value))
-                        @if one.size > first.size {
-                            " · " (Unit::Share.show(one.value / ideal(one.size)))
+                    // At the lower right, where a curve that grows and bends leaves room.
+                    @let y = (y + 13.0).min(self.height - 18.0);
+                    text x=(percent(x)) y=(short(y)) dx="6" { (self.unit.show(one.value)) }
+                    @if one.size > first.size {
+                        text class="part" x=(percent(x)) y=(short(y + 13.0)) dx="6" {
+                            (Unit::Share.show(one.value / ideal(one.size)))
                         }
                     }
                 }
@@ -117,9 +119,13 @@ mod tests {
     #[test]
     fn each_size_says_what_part_of_proportional_growth_it_reached() {
         let svg = curve(&[(1.0, 100e6), (4.0, 300e6), (2.0, 190e6)]).draw().unwrap().into_string();
-        for text in
-            ["100\u{202f}MB/s<", "190\u{202f}MB/s · 95\u{202f}%", "300\u{202f}MB/s · 75\u{202f}%"]
-        {
+        for text in [
+            "100\u{202f}MB/s<",
+            "190\u{202f}MB/s<",
+            ">95\u{202f}%<",
+            "300\u{202f}MB/s<",
+            ">75\u{202f}%<",
+        ] {
             assert!(svg.contains(text), "{text} in {svg}");
         }
     }

@@ -64,7 +64,7 @@ impl Gantt<'_> {
         }
         let every = self.bars.len().div_ceil(JOBS_MAX);
         let bars: Vec<&Bar> = self.bars.iter().step_by(every).collect();
-        let row = (640.0 / bars.len() as f64).clamp(0.5, ROW_PIXELS);
+        let row = (520.0 / bars.len() as f64).clamp(0.5, ROW_PIXELS);
         let height = (row * bars.len() as f64).max(24.0);
         let mut caption = self.caption.clone();
         if every > 1 {
@@ -173,6 +173,7 @@ impl Gantt<'_> {
                     figures: Unit::Count.show(jobs.count() as f64),
                 }
             })
+            .filter(|key| key.figures != "0")
             .collect();
         let failed = self.bars.iter().filter(|bar| bar.outcome == Outcome::Failed).count();
         if failed > 0 {

@@ -76,12 +76,12 @@ impl Axis {
             if unit == Unit::Bytes { 2.0 } else { 10f64.cbrt() / 10f64.powf(1.0 / 6.0) };
         let (low, high) = if unit == Unit::Bytes {
             let place = |value: f64| (value.log2() + 1e-9).floor();
-            let (low, high) = (place(smallest) - 1.5, place(largest) + 1.5);
-            (low.exp2(), high.max(low + 6.0).exp2())
+            let (low, high) = widened(place(smallest) - 1.5, place(largest) + 1.5, 8.0);
+            (low.exp2(), high.exp2())
         } else {
             let place = |value: f64| value.ln() / ratio.ln();
-            let low = (place(smallest) - 1.0).floor();
-            let high = (place(largest) + 1.0).ceil().max(low + 6.0);
+            let (low, high) =
+                widened((place(smallest) - 1.0).floor(), (place(largest) + 1.0).ceil(), 12.0);
             (ratio.powf(low), ratio.powf(high))
         };
         let bins = ((high / low).ln() / ratio.ln()).round() as usize;
@@ -168,6 +168,12 @@ impl Histogram {
         let drawing = drawing(&self.caption.title, &described(&legend), self.height, &[], &inside);
         Some(figure("histogram", &self.caption, &legend, &drawing))
     }
+}
+
+/// A range at least `least` wide, by whole numbers, around the same middle.
+fn widened(low: f64, high: f64, least: f64) -> (f64, f64) {
+    let more = ((least - (high - low)) / 2.0).max(0.0).ceil();
+    (low - more, high + more)
 }
 
 /// Part of all values in each bin.

@@ -1,30 +1,34 @@
 //! Long series made short without losing what the eye looks for.
 
-/// At most `points_max` of `points`, which ascend in x: of each of equal stretches of the axis the first
-/// point, the lowest, the highest and the last, so that no peak or dip disappears.
-///
-/// # Panics
-/// If `points_max` is below 4.
+/// What a stretch of a series comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    /// Where it begins and ends.
+    pub ends: (f64, f64),
+    /// The least value in it.
+    pub least: f64,
+    /// The mean of its values.
+    pub mean: f64,
+    /// The greatest.
+    pub greatest: f64,
+}
+
+/// `count` stretches of `points`, which ascend in x, with their extremes: no peak or dip disappears.
+/// Fewer if there are not as many points.
 #[must_use]
-pub fn keep_extremes(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
-    assert!(points_max >= 4, "a stretch needs four points");
-    if points.len() <= points_max {
-        return points.to_vec();
-    }
-    let mut kept = Vec::with_capacity(points_max);
-    for stretch in stretches(points.len(), points_max / 4) {
-        let part = &points[stretch];
-        let lowest = (0..part.len()).min_by(|&a, &b| part[a].1.total_cmp(&part[b].1));
-        let highest = (0..part.len()).max_by(|&a, &b| part[a].1.total_cmp(&part[b].1));
-        let mut places = [0, lowest.unwrap_or(0), highest.unwrap_or(0), part.len() - 1];
-        places.sort_unstable();
-        for (i, &place) in places.iter().enumerate() {
-            if i == 0 || places[i - 1] != place {
-                kept.push(part[place]);
+pub fn envelope(points: &[(f64, f64)], count: usize) -> Vec<Stretch> {
+    stretches(points.len(), count.min(points.len()))
+        .map(|stretch| {
+            let part = &points[stretch];
+            let values = || part.iter().map(|point| point.1);
+            Stretch {
+                ends: (part[0].0, part[part.len() - 1].0),
+                least: values().fold(f64::INFINITY, f64::min),
+                mean: values().sum::<f64>() / part.len() as f64,
+                greatest: values().fold(f64::NEG_INFINITY, f64::max),
             }
-        }
-    }
-    kept
+        })
+        .collect()
 }
 
 /// Means over equal stretches, at most `points_max`: for stacks, whose layers must still add up.
@@ -55,18 +59,22 @@ mod tests {
         let mut points: Vec<(f64, f64)> = (0..86_400).map(|i| (f64::from(i), 10.0)).collect();
         points[12_345].1 = 999.0;
         points[54_321].1 = -3.0;
-        let kept = keep_extremes(&points, 1000);
-        assert!(kept.len() <= 1000, "{}", kept.len());
-        assert!(kept.contains(&(12_345.0, 999.0)));
-        assert!(kept.contains(&(54_321.0, -3.0)));
-        assert_eq!((kept[0], kept[kept.len() - 1]), (points[0], points[86_399]));
-        assert!(kept.is_sorted_by(|a, b| a.0 < b.0), "ascending, nothing twice");
+        let kept = envelope(&points, 240);
+        assert_eq!(kept.len(), 240);
+        let holding = |at: f64| kept.iter().find(|s| s.ends.0 <= at && at <= s.ends.1).unwrap();
+        assert_eq!(holding(12_345.0).greatest, 999.0);
+        assert_eq!(holding(54_321.0).least, -3.0);
+        assert_eq!((kept[0].ends.0, kept[239].ends.1), (0.0, 86_399.0));
+        // 86,398 tens, 999 and -3, in stretches of 360.
+        let sum: f64 = kept.iter().map(|stretch| stretch.mean * 360.0).sum();
+        assert!((sum - 864_976.0).abs() < 1e-6, "{sum}");
     }
 
     #[test]
-    fn short_series_are_left_alone() {
-        let points = [(0.0, 1.0), (1.0, 5.0), (2.0, 0.0)];
-        assert_eq!(keep_extremes(&points, 4), points);
+    fn a_stretch_holds_a_point_at_least() {
+        let kept = envelope(&[(0.0, 1.0), (1.0, 5.0)], 240);
+        assert_eq!(kept.iter().map(|stretch| stretch.mean).collect::<Vec<_>>(), [1.0, 5.0]);
+        assert!(envelope(&[], 240).is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::figure::{
     Caption, Ink, Key, Stroke, columns_of, curves, drawing, figure, percent, points, rows_of, short,
 };
 use super::scale::{Linear, time_ticks};
-use super::thin::{average, keep_extremes};
+use super::thin::{Stretch, average, envelope};
 use super::unit::Unit;
 
 /// A stretch of time with a name.
@@ -102,7 +102,7 @@ impl TimeAxis {
         let numbered = self.numbered();
         html! {
             @if self.bands.len() > 1 {
-                div class="strip" aria-hidden="true" {
+                div class={ "strip" @if numbered { " numbered" } } aria-hidden="true" {
                     @for (i, band) in self.bands.iter().enumerate() {
                         @let start = self.part(band.start);
                         @let width = self.part(band.end) - start;
@@ -155,7 +155,14 @@ impl TimeChart<'_> {
             @for series in &drawn {
                 g class={ (series.ink.0) " line" } data-label=(series.label) {
                     @for piece in pieces(&series.points) {
-                        polyline points=(points(piece.iter().map(place))) {}
+                        @if let Some((band, middle)) = thinned(piece, series.points.len()) {
+                            polygon class="band" points=(points(band.iter().map(place))) {}
+                            polyline points=(points(middle.iter().map(place))) {}
+                        } @else {
+                            // One point alone is a line without length, whose ends are drawn.
+                            @let twice = if piece.len() == 1 { &[piece[0], piece[0]] } else { piece };
+                            polyline points=(points(twice.iter().map(place))) {}
+                        }
                     }
                 }
             }
@@ -229,7 +236,7 @@ impl TimeChart<'_> {
                 @let y = self.height * (1.0 - scale.part(rule.at));
                 g class="rule" {
                     line x1="0" x2="100%" y1=(short(y)) y2=(short(y)) {}
-                    text x="100%" y=(short(if y < 14.0 { y + 13.0 } else { y - 5.0 })) { (rule.label) }
+                    text x="100%" y=(short(y - 5.0)) { (rule.label) }
                 }
             }
         };
@@ -251,19 +258,29 @@ pub fn described(legend: &[Key]) -> String {
     parts.join("; ")
 }
 
-/// The curve between its gaps, each piece thinned out by its share of the points.
-fn pieces(all: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
-    all.split(|point| !point.1.is_finite())
-        .filter(|piece| !piece.is_empty())
-        .map(|piece| {
-            let share = POINTS_MAX * piece.len() / all.len();
-            let mut kept = keep_extremes(piece, share.max(4));
-            if let [only] = kept[..] {
-                kept.push(only);
-            }
-            kept
-        })
-        .collect()
+/// The curve between its gaps.
+fn pieces(all: &[(f64, f64)]) -> impl Iterator<Item = &[(f64, f64)]> {
+    all.split(|point| !point.1.is_finite()).filter(|piece| !piece.is_empty())
+}
+
+/// A piece of a curve of `all` points, if that is too long to be drawn point by point: the band from the
+/// least to the greatest value of each stretch, and the line of their means.
+fn thinned(piece: &[(f64, f64)], all: usize) -> Option<(Vec<(f64, f64)>, Vec<(f64, f64)>)> {
+    if all <= POINTS_MAX / 2 {
+        return None;
+    }
+    // A stretch takes two corners of the band and a point of the line.
+    let stretches = envelope(piece, (POINTS_MAX / 4 * piece.len() / all).max(1));
+    let middle = |s: &Stretch| (s.ends.0 + s.ends.1) / 2.0;
+    let there = stretches.iter().map(|s| (middle(s), s.greatest));
+    let back = stretches.iter().rev().map(|s| (middle(s), s.least));
+    let mut line: Vec<(f64, f64)> = stretches.iter().map(|s| (middle(s), s.mean)).collect();
+    // The line begins and ends where the piece does.
+    if let (Some(first), Some(last)) = (stretches.first(), stretches.last()) {
+        line.insert(0, (first.ends.0, first.mean));
+        line.push((last.ends.1, last.mean));
+    }
+    Some((there.chain(back).collect(), line))
 }
 
 #[cfg(test)]
@@ -314,6 +331,21 @@ mod tests {
         let svg = chart(&AXIS, vec![below, above]).stack().unwrap().into_string();
         assert!(svg.contains("points=\"0,700 2000,400 2000,1000 0,1000\""), "{svg}");
         assert!(svg.contains("points=\"0,500 2000,0 2000,400 0,700\""), "{svg}");
+    }
+
+    #[test]
+    fn a_long_line_is_a_band_that_reaches_its_extremes() {
+        let axis = TimeAxis { end: 10_000.0, bands: Vec::new() };
+        let value = |i: u32| if i == 7777 { 100e6 } else { 50e6 };
+        let points = (0..10_000).map(|i| (f64::from(i), value(i))).collect();
+        let svg = chart(&axis, vec![points]).lines().unwrap().into_string();
+        let band = svg.split("class=\"band\" points=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert_eq!(band.split(' ').count(), 500);
+        assert!(
+            band.split(' ').any(|point| point.ends_with(",0")),
+            "the peak is at the top: {band}"
+        );
+        assert!(svg.contains("<polyline"));
     }
 
     #[test]

@@ -66,11 +66,24 @@ impl Unit {
     #[must_use]
     pub fn show_as(self, number: f64, factor: f64, name: &str) -> String {
         let scaled = number / factor;
-        let whole = matches!(self, Unit::Count | Unit::Bytes) && factor == 1.0
-            || matches!(self, Unit::Share) && scaled.abs() >= 10.0;
-        let text = if whole { grouped(scaled, 0) } else { digits(scaled) };
+        let text = match self {
+            Unit::Count | Unit::Bytes if factor == 1.0 => grouped(scaled, 0),
+            // A thousandth of the whole is as much as such parts are worth.
+            Unit::Share if scaled.abs() >= 9.95 => grouped(scaled, 0),
+            Unit::Share if scaled.abs() >= 0.05 => grouped(scaled, 1),
+            Unit::Share if scaled == 0.0 => "0".to_owned(),
+            Unit::Share => "0.0".to_owned(),
+            _ => digits(scaled),
+        };
         join(&text, name)
     }
+}
+
+/// A range in the unit that fits its end: `1.18 to 1.62 GB/s`.
+#[must_use]
+pub fn range(unit: Unit, low: f64, high: f64) -> String {
+    let (factor, name) = unit.fit(high);
+    format!("{} to {}", unit.show_as(low, factor, ""), unit.show_as(high, factor, name))
 }
 
 /// A number and a unit, kept together by a narrow space; per cent and multiples stand close as well.
@@ -145,7 +158,8 @@ mod tests {
             (Unit::Seconds, 0.0, "0 s"),
             (Unit::Seconds, 4104.72, "68.4 min"),
             (Unit::Share, 0.934, "93 %"),
-            (Unit::Share, 0.0312, "3.12 %"),
+            (Unit::Share, 0.0312, "3.1 %"),
+            (Unit::Share, 0.0002, "0.0 %"),
             (Unit::Count, 12_345.0, "12 345"),
             (Unit::Count, 1234.0, "1234"),
             (Unit::PerSecond, 1140.0, "1140 /s"),
@@ -157,6 +171,12 @@ mod tests {
         assert_eq!(digits(f64::NAN), "–");
         assert_eq!(grouped(-1_234_567.0, 1), thin("−1 234 567.0"));
         assert_eq!(grouped(-0.001, 1), "0.0");
+    }
+
+    #[test]
+    fn both_ends_of_a_range_have_one_unit() {
+        let text = range(Unit::BytesPerSecond, 628e6, 1.063e9);
+        assert_eq!(text.replace('\u{202f}', " "), "0.628 to 1.06 GB/s");
     }
 
     #[test]

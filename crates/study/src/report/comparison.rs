@@ -136,6 +136,7 @@ pub fn paired(entries: &[Entry<'_>]) -> Markup {
         .filter(|one| one.figure.better != Better::Neither)
         .map(|one| group(one, entries))
         .filter(|group| group.values.iter().filter(|value| value.middle.is_finite()).count() > 1)
+        .filter(|group| group.values.iter().any(|value| value.middle > 0.0))
         .take(DRAWN_MAX)
         .collect();
     let caption = Caption::new(

@@ -20,7 +20,6 @@ const HEIGHT: f64 = 150.0;
 #[must_use]
 pub fn charts(run: &Run, summary: &RunSummary) -> Markup {
     html! {
-        (scaling(&summary.stages))
         (sizes(&summary.request_sizes))
         (latencies(&summary.call_latencies))
         div class="pair" {
@@ -166,7 +165,8 @@ fn groups(title: &str, note: &str, groups: &[Group]) -> Markup {
 }
 
 /// Throughput and jobs against the size of the stages, where they differ in size.
-fn scaling(stages: &[StageSummary]) -> Markup {
+#[must_use]
+pub fn scaling(stages: &[StageSummary]) -> Markup {
     let sized: Vec<&StageSummary> = stages.iter().filter(|stage| stage.scaling.is_some()).collect();
     if sized.len() < 2 {
         return html! {};

