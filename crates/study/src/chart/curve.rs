@@ -70,11 +70,13 @@ impl Curve {
             (columns_of(&placed, self.height))
             (curves(self.height, &lines))
             g class="s1 dots" {
-                @for one in &measured {
+                @for (i, one) in measured.iter().enumerate() {
                     @let (x, y) = (across(one.size), self.height * (1.0 - scale.part(one.value)));
                     circle cx=(percent(x)) cy=(short(y)) r="3.5" {}
-                    // At the lower right, where a curve that grows and bends leaves room.
-                    @let y = (y + 13.0).min(self.height - 18.0);
+                    // At the lower right, where a growing curve leaves room; above a falling one.
+                    @let falls = measured.get(i + 1).is_some_and(|next| next.value < one.value);
+                    @let below = (y + 13.0).min(self.height - 18.0);
+                    @let y = if falls { y - 20.0 } else { below };
                     text x=(percent(x)) y=(short(y)) dx="6" { (self.unit.show(one.value)) }
                     @if one.size > first.size {
                         text class="part" x=(percent(x)) y=(short(y + 13.0)) dx="6" {

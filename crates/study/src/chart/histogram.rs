@@ -71,9 +71,8 @@ impl Axis {
             return Some(Axis::Linear { scale: Linear::holding(largest, unit, 6), bins: 40 });
         }
         let smallest = seen.iter().map(|seen| seen.value).fold(f64::NAN, f64::min);
-        // Whole powers of two for bytes, whole thirds of decades otherwise; half a bin around sizes.
-        let ratio: f64 =
-            if unit == Unit::Bytes { 2.0 } else { 10f64.cbrt() / 10f64.powf(1.0 / 6.0) };
+        // Powers of two stand in the middle of their bin; other values have six bins to a decade.
+        let ratio: f64 = if unit == Unit::Bytes { 2.0 } else { 10f64.powf(1.0 / 6.0) };
         let (low, high) = if unit == Unit::Bytes {
             let place = |value: f64| (value.log2() + 1e-9).floor();
             let (low, high) = widened(place(smallest) - 1.5, place(largest) + 1.5, 8.0);

@@ -258,6 +258,9 @@ pub fn described(legend: &[Key]) -> String {
     parts.join("; ")
 }
 
+/// Corners of a band, and a line in it.
+type Thinned = (Vec<(f64, f64)>, Vec<(f64, f64)>);
+
 /// The curve between its gaps.
 fn pieces(all: &[(f64, f64)]) -> impl Iterator<Item = &[(f64, f64)]> {
     all.split(|point| !point.1.is_finite()).filter(|piece| !piece.is_empty())
@@ -265,7 +268,7 @@ fn pieces(all: &[(f64, f64)]) -> impl Iterator<Item = &[(f64, f64)]> {
 
 /// A piece of a curve of `all` points, if that is too long to be drawn point by point: the band from the
 /// least to the greatest value of each stretch, and the line of their means.
-fn thinned(piece: &[(f64, f64)], all: usize) -> Option<(Vec<(f64, f64)>, Vec<(f64, f64)>)> {
+fn thinned(piece: &[(f64, f64)], all: usize) -> Option<Thinned> {
     if all <= POINTS_MAX / 2 {
         return None;
     }

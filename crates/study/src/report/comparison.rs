@@ -168,8 +168,8 @@ fn group(one: &FigureSpread, entries: &[Entry<'_>]) -> Group {
         }
     });
     let better = match one.figure.better {
-        Better::Higher => " ↑",
-        Better::Lower => " ↓",
+        Better::Higher => "\u{a0}↑",
+        Better::Lower => "\u{a0}↓",
         Better::Neither => "",
     };
     Group { label: format!("{}{better}", one.figure.label), unit, values: values.collect() }

@@ -147,7 +147,7 @@ fn caches(record: &Record) -> Markup {
         let label = record.subjects.get(run.subject).map_or("?", |subject| subject.label.as_str());
         rows.push(vec![
             label.into(),
-            f64::from(run.round + 1).into(),
+            f64::from(run.round).into(),
             Unit::Bytes.show(run.cache.input_bytes as f64).into(),
             run.cache.describe().into(),
             span(run.prepare_seconds).into(),

@@ -92,7 +92,7 @@ fn of_subject(subject: &SubjectSummary, runs: &[&RunSummary]) -> Markup {
                     div {
                         dt { (label) }
                         dd { (form.show(spread.median)) }
-                        @if spread.min < spread.max {
+                        @if form.show(spread.min) != form.show(spread.max) {
                             dd class="note" { (form.range(spread.min, spread.max)) }
                         }
                     }

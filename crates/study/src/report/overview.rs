@@ -94,7 +94,7 @@ fn runs(record: &Record, summary: &Summary) -> Markup {
                 @let first = !seen.contains(&run.subject);
                 @let () = seen.push(run.subject);
                 details class="run" open=[first.then_some("open")] {
-                    summary { b { (summed.label) ", round " (run.round + 1) } " · " (run.cache.describe()) }
+                    summary { b { (summed.label) ", round " (run.round) } " · " (run.cache.describe()) }
                     div class="run-head" {}
                     (drawn)
                 }
