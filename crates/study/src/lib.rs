@@ -4,9 +4,12 @@
 //! machine, [`environment`] describes it; [`summary`] computes what people compare, purely from a
 //! record; [`report`] shows it as a page, on the terminal and as CSV.
 
+pub mod compare;
+pub mod csv;
 pub mod error;
 pub mod record;
 pub mod statistics;
 pub mod summary;
+pub mod terminal;
 
 pub use error::{Error, Result};
