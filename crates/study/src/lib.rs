@@ -5,10 +5,13 @@
 //! record; [`report`] shows it as a page, on the terminal and as CSV.
 
 pub mod chart;
+pub mod compare;
+pub mod csv;
 pub mod error;
 pub mod record;
 pub mod report;
 pub mod statistics;
 pub mod summary;
+pub mod terminal;
 
 pub use error::{Error, Result};

@@ -3,6 +3,10 @@
 //! Rows begin with subject and round where there are several of them. Shares are given in percent,
 //! amounts in GB (10^9 bytes), rates in MB/s (10^6 bytes).
 
+mod environment;
+
+pub use environment::environment;
+
 use std::collections::BTreeMap;
 
 use forebay_workload::{Cell, Table};
@@ -12,7 +16,7 @@ use super::verdict::describe_failure;
 use super::{
     FigureSort, Flow, Group, Period, PeriodBasis, RunSummary, Sheet, SizeBucket, Summary, Totals,
 };
-use crate::record::{DeviceScope, Machine, Record};
+use crate::record::{DeviceScope, Record};
 
 fn minutes(seconds: f64) -> Cell {
     (seconds / 60.0).into()
@@ -32,7 +36,7 @@ fn number(count: usize) -> Cell {
 
 /// The figures of whole runs, with median and spread if there are several rounds.
 #[must_use]
-pub fn overview(summary: &Summary) -> Sheet {
+pub fn overview(summary: &Summary, record: &Record) -> Sheet {
     let (several, rounds) = (summary.subjects.len() > 1, summary.has_rounds());
     let mut columns = vec!["figure".to_owned(), "unit".to_owned()];
     for subject in &summary.subjects {
@@ -67,6 +71,13 @@ pub fn overview(summary: &Summary) -> Sheet {
     let mut notes = Vec::new();
     if rounds {
         notes.push("Medians over rounds; MAD is the median absolute deviation.".to_owned());
+    }
+    if !record.workload.study.is_empty() {
+        notes.push(format!(
+            "The study, at scale 1 on its own grid: {}. This was run at scale {}.",
+            record.workload.study,
+            Cell::from(record.workload.scale).show(Sheet::DIGITS)
+        ));
     }
     notes.push(Flow::DEFINITION.to_owned());
     notes.extend(summary.subjects.iter().filter(|subject| !subject.left_out.is_empty()).map(
@@ -113,8 +124,8 @@ pub fn failures(record: &Record) -> Sheet {
     Sheet { name: "failures", title: "Jobs that failed".to_owned(), notes: Vec::new(), table }
 }
 
-/// Columns of [`push_totals`].
-const TOTALS: [&str; 15] = [
+/// Columns of [`totals`].
+const TOTALS: [&str; 16] = [
     "jobs",
     "failed",
     "real min",
@@ -124,7 +135,8 @@ const TOTALS: [&str; 15] = [
     "CPU/real mean of jobs",
     "I/O wait %",
     "median real s",
-    "quartiles s",
+    "lower quartile s",
+    "upper quartile s",
     "longest real s",
     "read GB",
     "written GB",
@@ -133,10 +145,6 @@ const TOTALS: [&str; 15] = [
 ];
 
 fn totals(totals: &Totals) -> Vec<Cell> {
-    let quartiles = totals.real.map(|real| {
-        let shown = |seconds: f64| Cell::from(seconds).show(Sheet::DIGITS);
-        format!("{} - {}", shown(real.lower_quartile), shown(real.upper_quartile))
-    });
     vec![
         number(totals.jobs),
         number(totals.failed),
@@ -147,7 +155,8 @@ fn totals(totals: &Totals) -> Vec<Cell> {
         totals.cpu_per_real_mean_of_jobs.into(),
         percent(totals.io_wait_share),
         totals.real.map(|real| real.median).into(),
-        quartiles.into(),
+        totals.real.map(|real| real.lower_quartile).into(),
+        totals.real.map(|real| real.upper_quartile).into(),
         totals.real.map(|real| real.max).into(),
         gigabytes(totals.read_bytes),
         gigabytes(totals.written_bytes),
@@ -506,10 +515,7 @@ pub fn request_sizes(summary: &Summary) -> Sheet {
         for bucket in runs.flat_map(|run| &run.request_sizes) {
             let have =
                 buckets.entry(bucket.upto_bytes).or_insert(SizeBucket::empty(bucket.upto_bytes));
-            have.file_reads += bucket.file_reads;
-            have.file_writes += bucket.file_writes;
-            have.device_reads += bucket.device_reads;
-            have.device_writes += bucket.device_writes;
+            have.add(bucket);
         }
         for bucket in buckets.values() {
             table.push(vec![
@@ -561,78 +567,4 @@ pub fn processor(summary: &Summary) -> Sheet {
             .to_owned(),
     ];
     rows.sheet("processor", "Processors", notes)
-}
-
-/// The workload, the machine and the storages.
-#[must_use]
-pub fn environment(record: &Record) -> Sheet {
-    let mut table = Table::new(&["of", "what", "value"]);
-    let mut push = |of: &str, what: &str, value: Cell| {
-        if value != Cell::Missing && value != Cell::Text(String::new()) {
-            table.push(vec![of.into(), what.into(), value]);
-        }
-    };
-    let (workload, machine) = (&record.workload, &record.machine);
-    push("workload", "name", workload.name.as_str().into());
-    push("workload", "title", workload.title.as_str().into());
-    push("workload", "study", workload.study.as_str().into());
-    push("workload", "scale", workload.scale.into());
-    // As text: large seeds are not exact as floating point numbers.
-    push("workload", "seed", workload.seed.to_string().into());
-    push("workload", "page size", workload.buffers.page_bytes.to_string().into());
-    push("workload", "sort memory", workload.buffers.sort_memory.to_string().into());
-    push("workload", "memory", workload.buffers.memory.to_string().into());
-    for (name, value) in &workload.parameters {
-        push("workload", name, value.as_str().into());
-    }
-    push_machine(&mut push, machine);
-    for subject in &record.subjects {
-        let areas = [("data", &subject.data), ("work", &subject.work), ("util", &subject.util)];
-        for (area, storage) in areas {
-            let of = format!("{} {area}", subject.label);
-            push(&of, "path", storage.path.display().to_string().into());
-            push(&of, "file system", storage.file_system.as_str().into());
-            push(&of, "source", storage.source.as_str().into());
-            push(&of, "mount options", storage.options.as_str().into());
-            push(&of, "size GB", gigabytes(storage.size_bytes));
-            push(&of, "free GB", gigabytes(storage.free_bytes));
-            for device in &storage.devices {
-                push(&of, &device.name, describe(device).into());
-            }
-        }
-    }
-    push("study", "started", record.started.as_str().into());
-    push("study", "version", record.version.as_str().into());
-    push("study", "command", record.command.join(" ").into());
-    Sheet {
-        name: "environment",
-        title: "Environment".to_owned(),
-        notes: workload.notes.clone(),
-        table,
-    }
-}
-
-fn push_machine(push: &mut impl FnMut(&str, &str, Cell), machine: &Machine) {
-    push("machine", "host", machine.host.as_str().into());
-    push("machine", "processor", machine.processor.as_str().into());
-    push("machine", "logical processors", u64::from(machine.cpus).into());
-    push("machine", "physical cores", u64::from(machine.cores).into());
-    push("machine", "memory GB", gigabytes(machine.memory_bytes));
-    push("machine", "virtualization", machine.virtualization.clone().into());
-    push("machine", "kernel", machine.kernel.as_str().into());
-    push("machine", "system", machine.system.as_str().into());
-    push("machine", "I/O wait from", machine.io_wait_source.as_str().into());
-    for (name, value) in &machine.settings {
-        push("machine", name, value.as_str().into());
-    }
-}
-
-fn describe(device: &crate::record::Device) -> String {
-    let kind = match device.rotational {
-        Some(true) => Some("rotational".to_owned()),
-        Some(false) => Some("not rotational".to_owned()),
-        None => None,
-    };
-    let queue = device.queue.iter().map(|(name, value)| format!("{name}={value}"));
-    device.model.clone().into_iter().chain(kind).chain(queue).collect::<Vec<_>>().join(", ")
 }
