@@ -46,9 +46,9 @@ pub fn write(record: &Record, directory: &Path) -> Result<PathBuf> {
 /// Writes a page that shows studies side by side, each under its label, into the file `path`.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::Io`]; [`Error::Incomparable`] if there are fewer than two sides or workloads differ.
 pub fn write_comparison(records: &[(String, Record)], path: &Path) -> Result<PathBuf> {
-    save(path, &comparison(records))?;
+    save(path, &comparison(records)?)?;
     Ok(path.to_owned())
 }
 

@@ -2,10 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::comparison::{Entry, paired};
+use super::comparison::storages;
 use super::page::{Head, Section, Standing, gone, page, shell_line, verdicts};
 use super::run::Timeline;
 use super::{RUNS_MAX, distribution, environment, figures, sheet};
+use crate::compare::Comparison;
 use crate::record::{Record, Run, State};
 use crate::summary::{RunSummary, Summary};
 
@@ -15,11 +16,8 @@ pub fn report(record: &Record) -> Markup {
     let summary = Summary::of(record);
     let sheets = summary.sheets(record);
     let section = |name, title, body| Section { name, title, body };
-    let compared = if summary.subjects.len() > 1 {
-        paired(&Entry::of(&[(String::new(), record)], std::slice::from_ref(&summary)))
-    } else {
-        html! {}
-    };
+    // One storage alone is no comparison, and no fault.
+    let compared = Comparison::of_subjects(record).map_or(html! {}, |compared| storages(&compared));
     let sections = [
         section("verdict", "Verdict", verdicts(&summary.verdicts)),
         section("figures", "Key figures", figures::key_figures(&summary)),

@@ -174,4 +174,38 @@ mod tests {
     fn style_and_script_cannot_end_their_elements() {
         assert!(!STYLE.contains("</") && !SCRIPT.contains("</"));
     }
+
+    /// Relative luminance of `#rrggbb` (WCAG 2.2).
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| {
+            let level = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
+            let level = f64::from(level) / 255.0;
+            if level <= 0.040_45 { level / 12.92 } else { ((level + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+
+    #[test]
+    fn every_colour_can_be_told_from_the_paper_in_light_and_dark() {
+        let mut themes = 0;
+        for theme in STYLE.split("  color-scheme: ").skip(1) {
+            let colour = |name: &str| {
+                let value = theme.split_once(&format!("--{name}: ")).expect("the theme sets it").1;
+                luminance(&value[..7])
+            };
+            let paper = colour("paper");
+            let contrast = |name: &str| {
+                let (a, b) = (colour(name).max(paper), colour(name).min(paper));
+                (a + 0.05) / (b + 0.05)
+            };
+            for name in ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"] {
+                assert!(contrast(name) >= 3.0, "graphics: {name} has {}", contrast(name));
+            }
+            for name in ["ink", "soft", "good", "warning", "bad"] {
+                assert!(contrast(name) >= 4.5, "text: {name} has {}", contrast(name));
+            }
+            themes += 1;
+        }
+        assert_eq!(themes, 3, "light, dark by the system, dark by choice");
+    }
 }

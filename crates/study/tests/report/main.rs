@@ -41,7 +41,7 @@ fn pages() -> Vec<(&'static str, String)> {
         ("after, \"tuned\"".to_owned(), study::partial()),
         ("both".to_owned(), study::versus()),
     ];
-    pages.push(("compare", report::comparison(&compared).into_string()));
+    pages.push(("compare", report::comparison(&compared).unwrap().into_string()));
     pages
 }
 
@@ -193,7 +193,7 @@ fn partial_runs_are_marked_on_every_page() {
     assert!(text.contains("ended by SIGINT after 12 minutes"));
     assert!(!self::page(&study::mixed()).contains("<title>PARTIAL"));
     let compared = [("a".to_owned(), study::mixed()), ("b".to_owned(), study::partial())];
-    let page = report::comparison(&compared).into_string();
+    let page = report::comparison(&compared).unwrap().into_string();
     assert!(page.contains("<title>PARTIAL: ") && page.contains("b: ended by SIGINT"));
 }
 
@@ -225,7 +225,8 @@ fn reports_are_written_whole_under_their_name() {
     assert_eq!(path, folder.path().join("report.html"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), page(&study::mixed()));
     let other = folder.path().join("compare.html");
-    report::write_comparison(&[("a".to_owned(), study::mixed())], &other).unwrap();
+    let sides = ["a", "b"].map(|label| (label.to_owned(), study::mixed()));
+    report::write_comparison(&sides, &other).unwrap();
     let mut names: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -233,6 +234,39 @@ fn reports_are_written_whole_under_their_name() {
     let missing = folder.path().join("missing");
     let told = report::write(&study::mixed(), &missing).unwrap_err().to_string();
     assert!(told.contains("cannot write") && told.contains("missing"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_compared_makes_no_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("compare.html");
+    let sides = [("a".to_owned(), study::mixed()), ("b".to_owned(), study::scaling())];
+    let told = report::write_comparison(&sides, &path).unwrap_err().to_string();
+    assert!(told.contains("scaling"), "{told}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn storages_of_one_study_stand_side_by_side_with_ratios_and_whiskers() {
+    let page = page(&study::versus());
+    let text = text_of(&body(&page));
+    assert!(text.contains("Storages compared") && text.contains("nfs/forebay"), "{text}");
+    assert!(page.contains("class=\"whisker\""));
+    let alone = self::page(&study::mixed());
+    assert!(!text_of(&body(&alone)).contains("Storages compared"));
+}
+
+#[test]
+fn a_stored_record_makes_a_report() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mixed");
+    let record = Record::read(&folder).unwrap();
+    let page = page(&record);
+    body(&page);
+    for part in
+        ["Throughput at the file level", "Every job over time", "Sizes of calls", "Jobs by class"]
+    {
+        assert!(page.contains(&format!("<h3>{part}</h3>")), "{part}");
+    }
 }
 
 #[test]
