@@ -79,9 +79,17 @@ fn head(records: &[(String, Record)]) -> Head {
     };
     Head {
         kicker: "Forebay comparison".to_owned(),
-        title: labels.join(" and "),
+        title: listed(&labels),
         under: records.iter().map(told).collect(),
         standing: if reasons.is_empty() { Standing::Complete } else { Standing::Partial(reasons) },
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(labels: &[&str]) -> String {
+    match labels {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => labels.concat(),
     }
 }
 
@@ -127,7 +135,10 @@ fn charts(compared: &Comparison) -> Markup {
 }
 
 fn group(one: &Compared, compared: &Comparison) -> Group {
-    let (factor, unit) = unit_of(one.figure.unit);
+    let (factor, unit) = match unit_of(one.figure.unit) {
+        (factor, Unit::Plain) if counts(one) => (factor, Unit::Count),
+        other => other,
+    };
     let values =
         one.spreads.iter().zip(&compared.sides).enumerate().map(|(i, (spread, side))| Value {
             middle: spread.map_or(f64::NAN, |spread| spread.median * factor),
@@ -141,6 +152,12 @@ fn group(one: &Compared, compared: &Comparison) -> Group {
         Better::Neither => "",
     };
     Group { label: format!("{}{better}", one.figure.label), unit, values: values.collect() }
+}
+
+/// Whether a figure is whole on all sides, and in all rounds.
+fn counts(one: &Compared) -> bool {
+    let spreads = one.spreads.iter().flatten();
+    spreads.flat_map(|spread| [spread.min, spread.median, spread.max]).all(|n| n.fract() == 0.0)
 }
 
 /// The chart's unit for a unit's name, and the factor to it.

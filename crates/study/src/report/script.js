@@ -65,8 +65,7 @@ document.addEventListener("DOMContentLoaded", () => {
     title.remove();
     if (svg.dataset.unit !== undefined) readable(svg);
   }
-  const command = document.querySelector("pre.command");
-  if (command && navigator.clipboard) {
+  for (const command of navigator.clipboard ? document.querySelectorAll("pre.command") : []) {
     const button = document.createElement("button");
     button.textContent = "Copy";
     button.addEventListener("click", async () => {

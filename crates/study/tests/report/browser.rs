@@ -11,6 +11,8 @@ pub struct Shown {
     pub complaints: Vec<String>,
     /// The first element that makes the page wider than a phone's screen.
     pub too_wide: Option<String>,
+    /// What is read out with the pointer in the middle of the first chart that can be read.
+    pub read_out: Option<String>,
 }
 
 /// Asks the page, in a frame as wide as a phone, whether something sticks out; `document.title` tells.
@@ -22,6 +24,13 @@ addEventListener("load", () => {
     !element.closest(".scroll, .unseen, .stamp") && element.getBoundingClientRect().right > width + 1);
   if (document.documentElement.scrollWidth > width) {
     document.documentElement.dataset.wide = wide ? wide.outerHTML.slice(0, 200) : "?";
+  }
+  const drawing = document.querySelector(".plot > svg[data-unit]");
+  if (drawing) {
+    const area = drawing.getBoundingClientRect();
+    const place = { clientX: area.left + area.width / 2, clientY: area.top + 5, bubbles: true };
+    drawing.dispatchEvent(new PointerEvent("pointermove", place));
+    document.documentElement.dataset.read = document.querySelector(".readout")?.innerText ?? "none";
   }
 });
 </script>"#;
@@ -51,7 +60,12 @@ pub fn show(name: &str, page: &str) -> Shown {
     let mut complaints: Vec<String> =
         told.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     complaints.extend(attribute(&dom, "data-failed"));
-    Shown { too_wide: attribute(&dom, "data-wide"), complaints, dom }
+    Shown {
+        too_wide: attribute(&dom, "data-wide"),
+        read_out: attribute(&dom, "data-read"),
+        complaints,
+        dom,
+    }
 }
 
 /// An attribute of the document's first element.

@@ -202,11 +202,11 @@ fn a_day_of_samples_and_thousands_of_jobs_stay_below_a_megabyte_and_a_half() {
     let mut numbers = study::Sequence(5);
     let mut record = study::empty();
     let stages = vec![study::stage("all", 1, 5000, 0.0, 86_400.0, &mut numbers)];
-    let samples_every = 8.0;
+    let samples_every = 60.0;
     record.runs = vec![study::run(0, 0, stages, samples_every, 2e9, &mut numbers)];
     let sample = record.runs[0].samples.clone();
     record.runs[0].samples =
-        sample.iter().flat_map(|sample| std::iter::repeat_n(sample.clone(), 8)).collect();
+        sample.iter().flat_map(|sample| std::iter::repeat_n(sample.clone(), 60)).collect();
     for (i, sample) in record.runs[0].samples.iter_mut().enumerate() {
         sample.at_seconds = (i + 1) as f64;
         sample.seconds = 1.0;
@@ -280,4 +280,16 @@ fn a_browser_shows_every_page_without_complaints() {
         assert!(labelled > drawings, "{name}: the script ran to its end over {drawings} drawings");
         assert_eq!(shown.too_wide, None, "{name}: nothing is wider than a phone");
     }
+}
+
+#[test]
+fn the_pointer_reads_what_was_sampled() {
+    let mut record = study::mixed();
+    for sample in &mut record.runs[0].samples {
+        (sample.file_read_bytes, sample.file_written_bytes) = (375_000_000, 120_000_000);
+        sample.seconds = 1.0;
+    }
+    let shown = browser::show("constant", &page(&record));
+    let told = shown.read_out.expect("the script reads");
+    assert!(told.contains("read 375 MB/s") && told.contains("written 120 MB/s"), "{told}");
 }
