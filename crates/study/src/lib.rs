@@ -7,10 +7,17 @@
 
 pub mod counters;
 pub mod environment;
+pub mod chart;
+pub mod compare;
+pub mod csv;
 pub mod error;
 pub mod process;
 pub mod record;
 pub mod run;
 pub mod sampler;
+pub mod report;
+pub mod statistics;
+pub mod summary;
+pub mod terminal;
 
 pub use error::{Error, Result};

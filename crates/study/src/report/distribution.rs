@@ -1,0 +1,192 @@
+//! Charts of a run that have no time axis: sizes, latencies, shares of classes and nodes, scaling.
+
+use maud::{Markup, html};
+
+use super::page::{chart_or, gone};
+use crate::chart::bars::{Extent, Group as BarGroup, Value, bars};
+use crate::chart::curve::{Curve, Measured};
+use crate::chart::figure::{Caption, Ink};
+use crate::chart::histogram::{Distribution, Histogram, Seen, Spacing};
+use crate::chart::unit::Unit;
+use crate::record::Run;
+use crate::summary::{CallLatency, Group, RunSummary, SizeBucket, StageSummary};
+
+/// Most charts of latencies; the table has all.
+const LATENCY_CHARTS_MAX: usize = 8;
+
+const HEIGHT: f64 = 150.0;
+
+/// All charts of a run without a time axis.
+#[must_use]
+pub fn charts(run: &Run, summary: &RunSummary) -> Markup {
+    html! {
+        (sizes(&summary.request_sizes))
+        (latencies(&summary.call_latencies))
+        div class="pair" {
+            (cpu_per_real(run))
+            (groups("Real time by class", "Sum over the jobs of each class.", &summary.classes))
+            @if summary.nodes.len() > 1 {
+                (groups("Real time by node", "Sum over the jobs of each logical node: alike where nodes are.", &summary.nodes))
+            }
+        }
+    }
+}
+
+fn sizes(buckets: &[SizeBucket]) -> Markup {
+    type Count = fn(&SizeBucket) -> u64;
+    let distribution = |label: &str, ink, count: Count| {
+        let seen = buckets
+            .iter()
+            .map(|bucket| Seen { value: bucket.upto_bytes as f64, count: count(bucket) as f64 });
+        let total: u64 = buckets.iter().map(count).sum();
+        let figures = format!("{} in all", Unit::Count.show(total as f64));
+        Distribution { label: label.to_owned(), ink, figures, seen: seen.collect() }
+    };
+    let chart = |title: &str, note: &str, reads: Count, writes: Count| {
+        let series = vec![
+            distribution("reads", Ink::BLUE, reads),
+            distribution("writes", Ink::VERMILION, writes),
+        ];
+        let caption = Caption::new(title, note);
+        let spacing = Spacing::Logarithmic;
+        let unit = Unit::Bytes;
+        let drawn = Histogram { caption, unit, spacing, height: HEIGHT, series }.draw();
+        chart_or(drawn, title, "none were counted.")
+    };
+    html! {
+        div class="pair" {
+            (chart("Sizes of calls", "System calls by the mean size of their job; bars hold sizes above half of their label and up to it.",
+                |bucket| bucket.file_reads, |bucket| bucket.file_writes))
+            (chart("Sizes of device requests", "Requests by the mean size of their interval.",
+                |bucket| bucket.device_reads, |bucket| bucket.device_writes))
+        }
+    }
+}
+
+/// One chart for each step that measured calls, its calls over each other.
+fn latencies(calls: &[CallLatency]) -> Markup {
+    if calls.is_empty() {
+        return gone("Latency of calls", "no step of this workload measures single calls.");
+    }
+    let mut steps: Vec<(&str, &str)> = Vec::new();
+    for call in calls {
+        if !steps.contains(&(&call.stage, &call.step)) {
+            steps.push((&call.stage, &call.step));
+        }
+    }
+    html! {
+        div class="pair" {
+            @for (stage, step) in steps.iter().take(LATENCY_CHARTS_MAX) {
+                (latency(stage, step, calls))
+            }
+        }
+        @if steps.len() > LATENCY_CHARTS_MAX {
+            (gone("Latency of calls", &format!("{} more steps are in the table.", steps.len() - LATENCY_CHARTS_MAX)))
+        }
+    }
+}
+
+fn latency(stage: &str, step: &str, calls: &[CallLatency]) -> Markup {
+    let of = calls.iter().filter(|call| call.stage == stage && call.step == step);
+    let series = of.enumerate().map(|(i, call)| Distribution {
+        label: call.call.clone(),
+        ink: match call.call.as_str() {
+            "read" => Ink::BLUE,
+            "write" => Ink::VERMILION,
+            _ => Ink::number(i),
+        },
+        figures: format!(
+            "median {}, 99 % up to {}",
+            Unit::Seconds.show(call.p50_ms / 1e3),
+            Unit::Seconds.show(call.p99_ms / 1e3)
+        ),
+        seen: call
+            .buckets
+            .iter()
+            .map(|bucket| Seen { value: bucket.upto as f64 / 1e9, count: bucket.count as f64 })
+            .collect(),
+    });
+    let title = if stage == step {
+        format!("Latency of calls: {step}")
+    } else {
+        format!("Latency of calls: {stage}, {step}")
+    };
+    let histogram = Histogram {
+        caption: Caption::new(&title, ""),
+        unit: Unit::Seconds,
+        spacing: Spacing::Logarithmic,
+        height: HEIGHT,
+        series: series.collect(),
+    };
+    chart_or(histogram.draw(), &title, "no call was timed.")
+}
+
+/// How well the jobs' cores were fed.
+fn cpu_per_real(run: &Run) -> Markup {
+    let ratios = run
+        .jobs()
+        .filter(|job| job.usage.real_seconds > 0.0)
+        .map(|job| (job.usage.user_seconds + job.usage.system_seconds) / job.usage.real_seconds);
+    let seen: Vec<Seen> = ratios.map(|value| Seen { value, count: 1.0 }).collect();
+    let figures = format!("{} jobs", Unit::Count.show(seen.len() as f64));
+    let distribution = Distribution { label: "jobs".to_owned(), ink: Ink::BLUE, figures, seen };
+    let title = "CPU/real of jobs";
+    let note = "Processor time by real time: near 1 where a core was fed, low where it waited.";
+    let histogram = Histogram {
+        caption: Caption::new(title, note),
+        unit: Unit::Plain,
+        spacing: Spacing::Linear,
+        height: HEIGHT,
+        series: vec![distribution],
+    };
+    chart_or(histogram.draw(), title, "no job ran.")
+}
+
+fn groups(title: &str, note: &str, groups: &[Group]) -> Markup {
+    let mut sorted: Vec<&Group> = groups.iter().collect();
+    if groups.iter().any(|group| group.kind.is_some()) {
+        sorted.sort_by(|a, b| b.totals.real_seconds.total_cmp(&a.totals.real_seconds));
+    }
+    let rows: Vec<BarGroup> = sorted
+        .iter()
+        .map(|group| BarGroup {
+            label: group.name.clone(),
+            unit: Unit::Seconds,
+            values: vec![Value {
+                middle: group.totals.real_seconds,
+                spread: None,
+                ink: Ink::BLUE,
+                series: String::new(),
+            }],
+        })
+        .collect();
+    let drawn = bars(&Caption::new(title, note), &rows, Extent::Common);
+    chart_or(drawn, title, "no job ran.")
+}
+
+/// Throughput and jobs against the size of the stages, where they differ in size.
+#[must_use]
+pub fn scaling(stages: &[StageSummary]) -> Markup {
+    let sized: Vec<&StageSummary> = stages.iter().filter(|stage| stage.scaling.is_some()).collect();
+    if sized.len() < 2 {
+        return html! {};
+    }
+    let curve = |title: &str, unit, value: &dyn Fn(&StageSummary) -> Option<f64>| {
+        let measured = sized.iter().map(|stage| Measured {
+            size: stage.scaling.map_or(f64::NAN, |scaling| scaling.size),
+            label: stage.name.clone(),
+            value: value(stage).unwrap_or(f64::NAN),
+        });
+        let caption = Caption::new(title, "");
+        let drawn = Curve { caption, unit, height: 220.0, measured: measured.collect() }.draw();
+        chart_or(drawn, title, "fewer than two sizes were measured.")
+    };
+    html! {
+        div class="pair" {
+            (curve("Scaling of throughput", Unit::BytesPerSecond, &|stage| {
+                stage.file.sustained_mb_per_second.map(|rate| rate * 1e6)
+            }))
+            (curve("Scaling of jobs per minute", Unit::Plain, &|stage| stage.jobs_per_minute))
+        }
+    }
+}
