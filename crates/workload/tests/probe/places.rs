@@ -89,8 +89,11 @@ impl Moved {
             let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim().parse().unwrap()
         };
-        let moved =
-            Moved { read: field("rchar:"), written: field("wchar:"), fetched: field("read_bytes:") };
+        let moved = Moved {
+            read: field("rchar:"),
+            written: field("wchar:"),
+            fetched: field("read_bytes:"),
+        };
         (moved, text.len() as u64)
     }
 }
