@@ -3,10 +3,10 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build test demo bench soak clean
+.PHONY: help setup build test demo bench bench-probe soak clean
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
 setup: ## Install what the tests need (Debian packages as root, cargo tools into .cache)
 	scripts/setup test
@@ -26,6 +26,11 @@ bench: ## Measure the mount against plain directories (as root, several minutes)
 	scripts/setup test
 	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
 	target/release/forebay-bench
+
+bench-probe: ## Compare the probe of the workloads with fio (several minutes)
+	scripts/setup bench
+	$(CARGO) build --locked --release --package forebay-bench
+	target/release/forebay-bench probe
 
 soak: setup build ## Crash and exerciser tests for about an hour
 	scripts/soak

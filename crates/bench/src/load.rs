@@ -7,7 +7,6 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -15,7 +14,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
 use forebay_base::{ByteSize, Clock as _};
+use forebay_workload::amount::Scale;
 use forebay_workload::load::{Calibration, Metadata, Sequential, Storm};
+use forebay_workload::program::{self, Action as _, Buffers, Context as StepContext, Places};
+use forebay_workload::step::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::figure::{Figure, Figures};
@@ -47,6 +49,15 @@ pub enum Job {
         /// How many files in each.
         files: u64,
     },
+    /// Be a stream of several on files in `data`, which is the directory.
+    Stream {
+        /// What it does.
+        stream: Box<Stream>,
+        /// Which one it is, from 0.
+        number: u64,
+        /// How many there are.
+        count: u64,
+    },
     /// Remove the directory and everything in it.
     Remove,
 }
@@ -62,7 +73,17 @@ struct Order {
 #[derive(Serialize, Deserialize)]
 enum Report {
     Done(Figures),
+    Streamed(Streamed),
     Failed(String),
+}
+
+/// What a stream did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Streamed {
+    /// Bytes read and written.
+    pub bytes: f64,
+    /// Seconds from its first call to the end of its last.
+    pub seconds: f64,
 }
 
 /// The body of `forebay-bench worker`.
@@ -70,6 +91,9 @@ enum Report {
 /// # Errors
 /// If nobody is listening; a job that fails is reported.
 pub fn work() -> Result<()> {
+    // Ctrl-C is for the benchmark, not for its workers. And the kernel shares processors out by
+    // session (sched(7), autogroup): fio's workers have sessions too.
+    rustix::process::setsid()?;
     let mut input = std::io::stdin().lock();
     let mut line = String::new();
     input.read_line(&mut line)?;
@@ -79,10 +103,13 @@ pub fn work() -> Result<()> {
     if input.read_line(&mut line)? == 0 {
         return Ok(());
     }
-    let report = match carry_out(&order) {
-        Ok(figures) => Report::Done(figures),
-        Err(error) => Report::Failed(format!("{error:#}")),
+    let report = match &order.job {
+        Job::Stream { stream, number, count } => {
+            run_stream(&order.directory, stream, *number, *count).map(Report::Streamed)
+        }
+        _ => carry_out(&order).map(Report::Done),
     };
+    let report = report.unwrap_or_else(|error| Report::Failed(format!("{error:#}")));
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
 }
@@ -91,6 +118,7 @@ fn carry_out(order: &Order) -> Result<Figures> {
     let (directory, clock) = (order.directory.as_path(), SystemClock);
     let mut figures = Figures::new();
     match &order.job {
+        Job::Stream { .. } => bail!("a stream has no figures"),
         Job::Make => fs::create_dir(directory).with_context(|| directory.display().to_string())?,
         Job::Remove => fs::remove_dir_all(directory)?,
         Job::TouchMemory(bytes) => {
@@ -133,6 +161,24 @@ fn carry_out(order: &Order) -> Result<Figures> {
     Ok(figures)
 }
 
+/// Runs a stream as a program does.
+fn run_stream(directory: &Path, stream: &Stream, number: u64, count: u64) -> Result<Streamed> {
+    let place = || directory.to_owned();
+    let context = StepContext {
+        places: Places { data: place(), work: place(), util: place() },
+        job: program::Job { name: number.to_string(), class: "probe".to_owned(), number, count },
+        seed: 1,
+        scale: Scale::FULL,
+        buffers: Buffers::default(),
+        clock: &SystemClock,
+    };
+    let mut stream = stream.clone();
+    stream.prepare(&context)?;
+    let figures = stream.perform(&context, &mut |_| {})?.figures;
+    let figure = |name: &str| figures.get(name).copied().with_context(|| format!("no {name}"));
+    Ok(Streamed { bytes: figure("bytes")?, seconds: figure("seconds")? })
+}
+
 fn fill(directory: &Path, directories: u64, files: u64) -> Result<()> {
     for number in 0..directories {
         let inner = directory.join(format!("directory-{number:05}"));
@@ -161,7 +207,6 @@ impl Worker {
             .arg("worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .process_group(0)
             .spawn()
             .context("cannot start a worker")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
@@ -191,6 +236,15 @@ impl Worker {
     fn result(&mut self) -> Result<Figures> {
         match serde_json::from_str(&self.hear()?)? {
             Report::Done(figures) => Ok(figures),
+            Report::Streamed(_) => bail!("a worker streamed that was not to"),
+            Report::Failed(why) => bail!("{why}"),
+        }
+    }
+
+    fn streamed(&mut self) -> Result<Streamed> {
+        match serde_json::from_str(&self.hear()?)? {
+            Report::Streamed(streamed) => Ok(streamed),
+            Report::Done(_) => bail!("a worker did not stream"),
             Report::Failed(why) => bail!("{why}"),
         }
     }
@@ -228,6 +282,36 @@ impl Jobs<'_> {
         worker.result()
     }
 
+    /// Runs `count` times the same stream on files in `directory`, each in a process of its own.
+    ///
+    /// # Errors
+    /// If one fails; after a signal.
+    pub fn stream(self, directory: &Path, stream: &Stream, count: u64) -> Result<Vec<Streamed>> {
+        let done = self.stream_uncovered(directory, stream, count);
+        self.interrupt.check()?;
+        done
+    }
+
+    fn stream_uncovered(
+        self,
+        directory: &Path,
+        stream: &Stream,
+        count: u64,
+    ) -> Result<Vec<Streamed>> {
+        let jobs = (0..count).map(|number| {
+            let stream = Box::new(stream.clone());
+            Job::Stream { stream, number, count }
+        });
+        let mut workers = self.ready(directory, jobs)?;
+        go(&mut workers)?;
+        workers.iter_mut().map(Worker::streamed).collect()
+    }
+
+    /// Starts a worker for each job, all of them ready to go.
+    fn ready(self, directory: &Path, jobs: impl Iterator<Item = Job>) -> Result<Vec<Worker>> {
+        jobs.map(|job| Worker::start(self.interrupt, directory, &job)).collect()
+    }
+
     /// Runs a calibration load in `directory` with a process per worker.
     ///
     /// # Errors
@@ -240,16 +324,10 @@ impl Jobs<'_> {
     }
 
     fn calibrate_uncovered(self, directory: &Path, load: &Calibration) -> Result<Figures> {
-        let mut workers = (0..load.workers)
-            .map(|number| {
-                let job = Job::Calibration(load.clone(), number);
-                Worker::start(self.interrupt, directory, &job)
-            })
-            .collect::<Result<Vec<Worker>>>()?;
+        let jobs = (0..load.workers).map(|number| Job::Calibration(load.clone(), number));
+        let mut workers = self.ready(directory, jobs)?;
         let start = SystemClock.instant();
-        for worker in &mut workers {
-            worker.say("go")?;
-        }
+        go(&mut workers)?;
         for worker in &mut workers {
             worker.result()?;
         }
@@ -257,6 +335,10 @@ impl Jobs<'_> {
         let files = load.temp_files_per_worker * u64::from(load.workers);
         Ok(Figures::from([(Figure::Calibration, files as f64 / seconds)]))
     }
+}
+
+fn go(workers: &mut [Worker]) -> Result<()> {
+    workers.iter_mut().try_for_each(|worker| worker.say("go"))
 }
 
 /// The size of every load.

@@ -43,6 +43,18 @@ impl Machine {
             load_before: load.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0),
         })
     }
+
+    /// The machine as a sentence.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!(
+            "{} cores, {} GiB of memory, Linux {}; load average before the run {:.2}.",
+            self.cores,
+            (self.memory_bytes + (1 << 29)) >> 30,
+            self.kernel,
+            self.load_before
+        )
+    }
 }
 
 /// A line of /proc/meminfo, in bytes.

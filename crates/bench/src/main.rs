@@ -7,11 +7,13 @@
 mod disk;
 mod external;
 mod figure;
+mod fio;
 mod interrupt;
 mod load;
 mod machine;
 mod measure;
 mod mount;
+mod probe;
 mod processor;
 mod report;
 mod statistics;
@@ -101,6 +103,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Role {
+    /// Compare the probe of the workloads with fio, on tmpfs and on a disk.
+    Probe(probe::Probe),
     /// Do one job of a benchmark (started by the benchmark itself).
     #[command(hide = true)]
     Worker,
@@ -167,8 +171,9 @@ impl Arguments {
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
-    let done = match arguments.role {
+    let done = match &arguments.role {
         Some(Role::Worker) => load::work(),
+        Some(Role::Probe(probe)) => probe.run(),
         None => run(&arguments),
     };
     match done {

@@ -118,15 +118,10 @@ impl Report {
     /// The tables as Markdown, which reads well in a terminal too.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let machine = &self.machine;
         let mut text = format!(
-            "{} cores, {} GiB of memory, Linux {}; load average before the run {:.2}. {} rounds: \
-             median (least - greatest); a ratio is the median of the ratios to the plain directory \
-             of the same round.\n",
-            machine.cores,
-            (machine.memory_bytes + (1 << 29)) >> 30,
-            machine.kernel,
-            machine.load_before,
+            "{} {} rounds: median (least - greatest); a ratio is the median of the ratios to the plain \
+             directory of the same round.\n",
+            self.machine.describe(),
             self.rounds
         );
         if !self.settings.is_empty() {
@@ -211,7 +206,9 @@ fn memory_text(memory: &Memory) -> String {
     )
 }
 
-fn spread(of: Summary) -> String {
+/// Median, least and greatest as whole numbers.
+#[must_use]
+pub fn spread(of: Summary) -> String {
     format!("{} ({} - {})", grouped(of.median), grouped(of.min), grouped(of.max))
 }
 
@@ -229,7 +226,8 @@ fn grouped(value: f64) -> String {
 }
 
 /// A Markdown table with columns of even width, the first to the left and the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+#[must_use]
+pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(3))

@@ -57,31 +57,45 @@ pub fn files_below(directory: &Path) -> Vec<String> {
     files
 }
 
-/// Bytes that this thread has read and written by system calls, as the kernel counts them.
+/// Bytes that this thread has read and written, as the kernel counts them.
 pub struct Moved {
+    /// By system calls.
     pub read: u64,
+    /// By system calls.
     pub written: u64,
+    /// From disks.
+    pub fetched: u64,
 }
 
 impl Moved {
     /// What `work` moves.
     pub fn by<T>(work: impl FnOnce() -> T) -> (T, Moved) {
-        let before = counters();
+        let (before, own) = Moved::so_far();
         let result = work();
-        let after = counters();
-        // The kernel counts the reading of its counters too.
-        let read = after.0 - before.0 - before.2;
-        (result, Moved { read, written: after.1 - before.1 })
+        let (after, _) = Moved::so_far();
+        let moved = Moved {
+            // The kernel counts the reading of its counters too.
+            read: after.read - before.read - own,
+            written: after.written - before.written,
+            fetched: after.fetched - before.fetched,
+        };
+        (result, moved)
     }
-}
 
-fn counters() -> (u64, u64, u64) {
-    let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().parse().unwrap()
-    };
-    (field("rchar:"), field("wchar:"), text.len() as u64)
+    /// The counters, and the bytes that reading them takes.
+    fn so_far() -> (Moved, u64) {
+        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse().unwrap()
+        };
+        let moved = Moved {
+            read: field("rchar:"),
+            written: field("wchar:"),
+            fetched: field("read_bytes:"),
+        };
+        (moved, text.len() as u64)
+    }
 }
 
 /// A clock whose every reading is 10 ms after the one before.

@@ -8,8 +8,8 @@ use forebay_base::time::{Clock, SystemClock};
 use forebay_workload::amount::Scale;
 use forebay_workload::histogram::quantile;
 use forebay_workload::program::Step;
-use forebay_workload::step::Stream;
-use forebay_workload::step::stream::{Access, Fill, Io, StreamResult, Sync};
+use forebay_workload::step::stream::{Access, Cache, Fill, Io, StreamResult, Sync};
+use forebay_workload::step::{Names, Stream};
 use forebay_workload::{Error, Result};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -265,6 +265,31 @@ fn a_file_that_is_there_is_filled_only_if_told_and_kept_only_if_told() {
     stream.keep = false;
     measure(&stream, &SystemClock).unwrap();
     assert!(!file.exists());
+}
+
+#[test]
+fn a_cold_file_comes_from_the_disk_and_a_warm_one_does_not() {
+    let root = on_disk();
+    let bytes = 32 << 20;
+    let mut stream =
+        Stream { keep: true, ..Stream::new(root.path().join("f"), ByteSize(bytes), Access::Read) };
+    measure(&stream, &SystemClock).unwrap();
+    let mut fetched = |cache| {
+        stream.cache = cache;
+        Moved::by(|| measure(&stream, &SystemClock).unwrap()).1.fetched
+    };
+    assert!(fetched(Cache::Warm) < bytes / 2);
+    assert!(fetched(Cache::Cold) >= bytes, "is the build directory on a disk?");
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let step = |text: &str| toml::from_str::<Step>(text).unwrap();
+    assert_eq!(
+        step("[stream]\nfile = \"data/f\""),
+        Step::Stream(Stream::new("data/f".into(), ByteSize::gib(8), Access::Read))
+    );
+    assert_eq!(step("[names]\ndirectory = \"data/n\""), Step::Names(Names::new("data/n".into())));
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub(super) struct Calls {
     sizes: Vec<u64>,
     order: Order,
     read_percent: u64,
-    /// Calls so far.
-    count: u64,
+    /// Hundredths of a read that the calls so far leave over.
+    reads_due: u64,
     /// Bytes that are still to be moved.
     left: u64,
 }
@@ -75,15 +75,20 @@ impl Calls {
             sizes: sizes.map(|size| size.min(file_bytes)).collect(),
             order,
             read_percent,
-            count: 0,
+            reads_due: 0,
             left: passes.map_or(u64::MAX, |passes| file_bytes.saturating_mul(passes)),
         }
     }
 
     /// Reads are spread evenly: after any number of calls the share is off by less than a call.
-    fn direction(&self) -> Direction {
-        let reads = |calls: u64| u128::from(calls) * u128::from(self.read_percent) / 100;
-        if reads(self.count + 1) > reads(self.count) { Direction::Read } else { Direction::Write }
+    fn direction(&mut self) -> Direction {
+        self.reads_due += self.read_percent;
+        if self.reads_due >= 100 {
+            self.reads_due -= 100;
+            Direction::Read
+        } else {
+            Direction::Write
+        }
     }
 }
 
@@ -116,7 +121,6 @@ impl Iterator for Calls {
                 (place * grain, size.min(self.left))
             }
         };
-        self.count += 1;
         self.left -= length;
         Some(Call { direction, offset, length: length as usize })
     }
