@@ -8,7 +8,8 @@ use super::Context;
 use crate::error::Result;
 use crate::histogram::Bucket;
 use crate::step::{
-    Derive, Export, Extract, Generate, Import, Progress, Regression, Repeat, Sort, Summary,
+    Derive, Export, Extract, Frequency, Generate, Histogram, Import, Join, Progress, Rank,
+    Regression, Repeat, Sort, Summary,
 };
 use crate::table::Table;
 
@@ -113,4 +114,8 @@ steps! {
     "generate" Generate,
     "derive" Derive,
     "extract" Extract,
+    "join" Join,
+    "frequency" Frequency,
+    "histogram" Histogram,
+    "rank" Rank,
 }
