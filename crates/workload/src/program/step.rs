@@ -9,6 +9,11 @@ use crate::amount::Scale;
 use crate::error::Result;
 use crate::histogram::{Bucket, quantile};
 use crate::step::Progress;
+use crate::histogram::Bucket;
+use crate::step::{
+    Derive, Export, Extract, Frequency, Generate, Histogram, Import, Join, Progress, Rank,
+    Regression, Repeat, Sort, Summary,
+};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -140,4 +145,8 @@ steps! {
     "stream" Stream,
     "names" Names,
     "forecast" Forecast,
+    "join" Join,
+    "frequency" Frequency,
+    "histogram" Histogram,
+    "rank" Rank,
 }
