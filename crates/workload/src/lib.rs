@@ -16,6 +16,7 @@ pub mod error;
 pub mod flights;
 pub mod histogram;
 pub mod key;
+mod linear;
 pub mod load;
 pub mod program;
 pub mod resource;

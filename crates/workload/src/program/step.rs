@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Context;
 use crate::error::Result;
 use crate::histogram::Bucket;
-use crate::step::{Export, Import, Progress, Regression, Repeat, Sort, Summary};
+use crate::step::{Export, Glm, Import, Logistic, Progress, Regression, Repeat, Sort, Summary};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -108,4 +108,6 @@ steps! {
     "sort" Sort,
     "summary" Summary,
     "regression" Regression,
+    "logistic" Logistic,
+    "glm" Glm,
 }

@@ -11,6 +11,10 @@ pub mod repeat;
 pub mod sort;
 pub mod summary;
 
+pub mod glm;
+pub mod logistic;
+pub mod model;
+
 mod least_squares;
 
 pub use export::Export;
@@ -19,6 +23,9 @@ pub use regression::{Regression, RegressionFit};
 pub use repeat::Repeat;
 pub use sort::Sort;
 pub use summary::{Summary, SummaryTable};
+
+pub use glm::{Glm, GlmFit};
+pub use logistic::{Logistic, LogisticFit};
 
 /// Told now and then, about once per page, how many rows a step has done so far. A step that makes
 /// several passes (sort) counts the rows of each.
