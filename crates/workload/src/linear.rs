@@ -49,6 +49,28 @@ impl Symmetric {
         }
     }
 
+    /// Adds the outer product of `x` followed by `last`.
+    #[inline]
+    pub fn add_outer_with(&mut self, x: &[f64], last: f64) {
+        let (head, tail) = self.values.split_at_mut(x.len() * (x.len() + 1) / 2);
+        let mut rest = head;
+        for i in 0..x.len() {
+            let (row, after) = rest.split_at_mut(i + 1);
+            for (value, other) in row.iter_mut().zip(x) {
+                *value += x[i] * other;
+            }
+            rest = after;
+        }
+        for (value, x) in tail.iter_mut().zip(x.iter().chain([&last])) {
+            *value += last * x;
+        }
+    }
+
+    /// The first `size` rows and columns.
+    pub fn leading(&self, size: usize) -> Symmetric {
+        Symmetric { size, values: self.values[..size * (size + 1) / 2].to_vec() }
+    }
+
     /// Adds `weight` times the lower triangle that `other` holds row by row.
     #[inline]
     pub fn add_triangle(&mut self, weight: f64, other: &[f64]) {

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::Context;
 use crate::error::Result;
 use crate::histogram::Bucket;
-use crate::step::{Export, Glm, Import, Logistic, Progress, Regression, Repeat, Sort, Summary};
+use crate::step::{
+    Export, Glm, Glmm, Import, Logistic, Mixed, Nlmixed, Progress, Regression, Repeat, Sort,
+    Summary,
+};
 use crate::table::Table;
 
 /// What every step of a program can do.
@@ -110,4 +113,7 @@ steps! {
     "regression" Regression,
     "logistic" Logistic,
     "glm" Glm,
+    "mixed" Mixed,
+    "glmm" Glmm,
+    "nlmixed" Nlmixed,
 }

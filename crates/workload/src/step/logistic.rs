@@ -222,6 +222,7 @@ impl Logistic {
             Some(cluster) => {
                 passes.for_each_keyed(cluster, progress, |key, values| {
                     visit(values, &mut strata, Some(key));
+                    Ok(())
                 })?;
             }
         }

@@ -12,8 +12,11 @@ pub mod sort;
 pub mod summary;
 
 pub mod glm;
+pub mod glmm;
 pub mod logistic;
+pub mod mixed;
 pub mod model;
+pub mod nlmixed;
 
 mod least_squares;
 
@@ -25,7 +28,10 @@ pub use sort::Sort;
 pub use summary::{Summary, SummaryTable};
 
 pub use glm::{Glm, GlmFit};
+pub use glmm::{Glmm, GlmmFit};
 pub use logistic::{Logistic, LogisticFit};
+pub use mixed::{Mixed, MixedFit};
+pub use nlmixed::{Nlmixed, NlmixedFit};
 
 /// Told now and then, about once per page, how many rows a step has done so far. A step that makes
 /// several passes (sort) counts the rows of each.

@@ -8,8 +8,12 @@
 
 pub(super) mod estimate;
 pub(super) mod frame;
+pub(super) mod groups;
+pub(super) mod integral;
 pub(super) mod irls;
+pub(super) mod maximise;
 pub(super) mod passes;
+pub(super) mod quadrature;
 
 pub use estimate::Estimate;
 pub use frame::ClassPredictor;

@@ -98,7 +98,7 @@ impl Passes {
         &mut self,
         column: &str,
         progress: &mut Progress<'_>,
-        mut visit: impl FnMut(&[u8], &[f64]),
+        mut visit: impl FnMut(&[u8], &[f64]) -> Result<()>,
     ) -> Result<()> {
         self.count += 1;
         let mut reader = Reader::open(self.frame.path())?;
@@ -109,7 +109,7 @@ impl Passes {
                 if self.frame.read(row, &mut values)
                     && let Some(key) = keys.of(row)
                 {
-                    visit(key, &values);
+                    visit(key, &values)?;
                 }
             }
             self.done += rows.count() as u64;
