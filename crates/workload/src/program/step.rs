@@ -8,8 +8,8 @@ use super::Context;
 use crate::error::Result;
 use crate::histogram::Bucket;
 use crate::step::{
-    Export, Glm, Glmm, Import, Logistic, Mixed, Nlmixed, Progress, Regression, Repeat, Sort,
-    Summary,
+    Export, Glm, Glmm, Import, Kmeans, Logistic, Mixed, Nlmixed, Progress, Regression, Repeat,
+    Sort, Summary, Tree,
 };
 use crate::table::Table;
 
@@ -116,4 +116,6 @@ steps! {
     "mixed" Mixed,
     "glmm" Glmm,
     "nlmixed" Nlmixed,
+    "kmeans" Kmeans,
+    "tree" Tree,
 }

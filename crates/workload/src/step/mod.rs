@@ -13,10 +13,12 @@ pub mod summary;
 
 pub mod glm;
 pub mod glmm;
+pub mod kmeans;
 pub mod logistic;
 pub mod mixed;
 pub mod model;
 pub mod nlmixed;
+pub mod tree;
 
 mod least_squares;
 
@@ -29,9 +31,11 @@ pub use summary::{Summary, SummaryTable};
 
 pub use glm::{Glm, GlmFit};
 pub use glmm::{Glmm, GlmmFit};
+pub use kmeans::{Kmeans, KmeansFit};
 pub use logistic::{Logistic, LogisticFit};
 pub use mixed::{Mixed, MixedFit};
 pub use nlmixed::{Nlmixed, NlmixedFit};
+pub use tree::{Tree, TreeFit};
 
 /// Told now and then, about once per page, how many rows a step has done so far. A step that makes
 /// several passes (sort) counts the rows of each.

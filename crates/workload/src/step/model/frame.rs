@@ -376,9 +376,13 @@ impl Frame {
                 self.scaling.push((0.0, 1.0));
             }
         }
-        for extra in &mut self.extras {
+        for (extra, name) in self.extras.iter_mut().zip(&self.extra_names) {
             if let Extra::Level(levels) = extra {
                 levels.number();
+                if levels.found.len() > LEVELS_MAX {
+                    let reason = format!("has more than {LEVELS_MAX} levels");
+                    return Err(column_error(&self.path, name, reason));
+                }
             }
         }
         Ok(())
@@ -421,10 +425,10 @@ impl Frame {
         self.terms.len() + self.extras.len()
     }
 
-    /// Labels of the levels of an additional number that is a level.
-    pub fn labels(&self, extra: usize) -> Vec<String> {
+    /// The levels of an additional number that is a level; none of another.
+    pub fn label_cells(&self, extra: usize) -> Vec<Cell> {
         match &self.extras[extra] {
-            Extra::Level(levels) => levels.labels(),
+            Extra::Level(levels) => levels.found.values().map(|(_, cell)| cell.clone()).collect(),
             Extra::Number(_)
             | Extra::EventNumber(..)
             | Extra::EventText(..)
@@ -454,12 +458,6 @@ impl Frame {
     /// `log |T|`, where `T` maps scaled to unscaled coefficients.
     pub fn log_scale(&self) -> f64 {
         self.scaling.iter().map(|(_, scale)| -scale.ln()).sum()
-    }
-
-    /// What the value of a term was before centring and scaling.
-    pub fn unscaled_value(&self, term: usize, value: f64) -> f64 {
-        let (center, scale) = self.scaling[term];
-        value * scale + center
     }
 
     /// The data set.
