@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use forebay_base::ByteSize;
+
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -91,6 +93,30 @@ pub enum Error {
     Collinear {
         /// The predictor's name.
         column: String,
+    },
+    /// The likelihood has no maximum: rows are told apart without error.
+    #[error("no finite estimate: \"{column}\" tells rows apart without error; leave it out")]
+    Separated {
+        /// The term whose coefficient grows fastest.
+        column: String,
+    },
+    /// An iterative fit came to no end.
+    #[error("no convergence after {iterations} iterations")]
+    NotConverged {
+        /// Iterations made.
+        iterations: u32,
+    },
+    /// Rows that have to be in memory together do not fit.
+    #[error("{what} take {needed}, more than memory = {memory}; {instead}")]
+    Memory {
+        /// What does not fit.
+        what: &'static str,
+        /// What it takes.
+        needed: ByteSize,
+        /// What is allowed.
+        memory: ByteSize,
+        /// What to do.
+        instead: &'static str,
     },
     /// Too few rows without missing values for the model.
     #[error("{rows} rows without missing values; the model needs at least {needed}")]

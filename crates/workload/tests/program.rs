@@ -98,3 +98,103 @@ fn a_program_reads_back_as_it_was_written() {
     let text = toml::to_string(&program).unwrap();
     assert_eq!(toml::from_str::<Program>(&text).unwrap(), program);
 }
+
+const MODELS: &str = r#"
+name = "models"
+
+[[step]]
+[step.do.import]
+csv = "data/iris.csv"
+output = "work/iris"
+
+[[step]]
+[step.do.logistic]
+input = "work/iris"
+response = "species"
+event = "virginica"
+predictors = ["sepal_width"]
+
+[[step]]
+[step.do.glm]
+input = "work/iris"
+response = "petal_length"
+family = "gamma"
+link = "log"
+class = ["species"]
+
+[[step]]
+[step.do.mixed]
+input = "work/iris"
+response = "petal_width"
+predictors = ["petal_length"]
+group = "species"
+order = "sorted"
+
+[[step]]
+[step.do.glmm]
+input = "work/iris"
+response = "sepal_length"
+family = "poisson"
+predictors = []
+group = "species"
+
+[[step]]
+[step.do.nlmixed]
+input = "work/iris"
+response = "sepal_length"
+predictor = "petal_length"
+curve = "michaelis_menten"
+start = { maximum = 8.0, half = 1.0 }
+random = "maximum"
+group = "species"
+
+[[step]]
+[step.do.kmeans]
+input = "work/iris"
+columns = ["petal_length", "petal_width"]
+clusters = 3
+output = "work/clusters"
+
+[[step]]
+table = "data/tree.csv"
+[step.do.tree]
+input = "work/iris"
+response = "species"
+kind = "classification"
+predictors = ["petal_length"]
+class = [{ column = "sepal_width", reference = "3" }]
+output = "work/scored"
+"#;
+
+#[test]
+fn models_are_steps_of_programs() {
+    let root = tempfile::tempdir().unwrap();
+    let context = context(root.path());
+    let csv = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/iris.csv");
+    // Whole numbers, so that lengths may stand for counts.
+    let text = std::fs::read_to_string(csv).unwrap();
+    let rounded: Vec<String> = text
+        .lines()
+        .map(|line| {
+            let (first, rest) = line.split_once(',').unwrap();
+            first.parse::<f64>().map_or(line.to_owned(), |first| format!("{first:.0},{rest}"))
+        })
+        .collect();
+    std::fs::write(root.path().join("data/iris.csv"), rounded.join("\n")).unwrap();
+    let program: Program = toml::from_str(MODELS).unwrap();
+    let mut records = Vec::new();
+    program.run(&context, &mut |_, _| {}, &mut |record| records.push(record), &mut |_| {}).unwrap();
+    let kinds: Vec<&str> = records.iter().map(|record| record.kind.as_str()).collect();
+    assert_eq!(kinds, ["import", "logistic", "glm", "mixed", "glmm", "nlmixed", "kmeans", "tree"]);
+    for record in &records[1..] {
+        assert_eq!(record.outcome.rows, 150);
+        assert!(!record.outcome.figures.is_empty());
+        assert!(record.outcome.table.as_ref().is_some_and(|table| !table.rows.is_empty()));
+    }
+    let tree = std::fs::read_to_string(root.path().join("data/tree.csv")).unwrap();
+    assert!(tree.lines().nth(1).unwrap().contains("petal_length <= 2.45"), "{tree}");
+    for name in ["work/clusters", "work/scored"] {
+        let reader = forebay_workload::dataset::Reader::open(&root.path().join(name)).unwrap();
+        assert_eq!((reader.rows(), reader.page_bytes()), (150, 64 << 10), "{name}");
+    }
+}

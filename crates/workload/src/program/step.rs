@@ -13,6 +13,8 @@ use crate::histogram::Bucket;
 use crate::step::{
     Derive, Export, Extract, Frequency, Generate, Histogram, Import, Join, Progress, Rank,
     Regression, Repeat, Sort, Summary,
+    Export, Glm, Glmm, Import, Kmeans, Logistic, Mixed, Nlmixed, Progress, Regression, Repeat,
+    Sort, Summary, Tree,
 };
 use crate::table::Table;
 
@@ -149,4 +151,11 @@ steps! {
     "frequency" Frequency,
     "histogram" Histogram,
     "rank" Rank,
+    "logistic" Logistic,
+    "glm" Glm,
+    "mixed" Mixed,
+    "glmm" Glmm,
+    "nlmixed" Nlmixed,
+    "kmeans" Kmeans,
+    "tree" Tree,
 }

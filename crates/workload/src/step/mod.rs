@@ -21,6 +21,15 @@ pub mod sort;
 pub mod stream;
 pub mod summary;
 
+pub mod glm;
+pub mod glmm;
+pub mod kmeans;
+pub mod logistic;
+pub mod mixed;
+pub mod model;
+pub mod nlmixed;
+pub mod tree;
+
 mod least_squares;
 mod meeting;
 mod output;
@@ -42,6 +51,14 @@ pub use repeat::Repeat;
 pub use sort::Sort;
 pub use stream::{Stream, StreamResult};
 pub use summary::{Summary, SummaryTable};
+
+pub use glm::{Glm, GlmFit};
+pub use glmm::{Glmm, GlmmFit};
+pub use kmeans::{Kmeans, KmeansFit};
+pub use logistic::{Logistic, LogisticFit};
+pub use mixed::{Mixed, MixedFit};
+pub use nlmixed::{Nlmixed, NlmixedFit};
+pub use tree::{Tree, TreeFit};
 
 /// Told now and then, about once per page, how many rows a step has done so far. A step that makes
 /// several passes (sort) counts the rows of each.

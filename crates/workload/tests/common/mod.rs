@@ -64,3 +64,18 @@ pub fn names(directory: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// Imports a CSV file of `tests/data` into `directory`.
+pub fn import(directory: &Path, name: &str) -> std::path::PathBuf {
+    let csv = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let output = directory.join(name).with_extension("fds");
+    forebay_workload::step::Import::new(csv, output.clone()).run(&mut |_| {}).unwrap();
+    output
+}
+
+/// Whether `found` is `expected` to so many digits.
+#[track_caller]
+pub fn close(found: f64, expected: f64, digits: i32) {
+    let error = ((found - expected) / expected).abs();
+    assert!(error < 10_f64.powi(-digits), "{found} where {expected} is known");
+}
