@@ -9,13 +9,6 @@ use crate::amount::Scale;
 use crate::error::Result;
 use crate::histogram::{Bucket, quantile};
 use crate::step::Progress;
-use crate::histogram::Bucket;
-use crate::step::{
-    Derive, Export, Extract, Frequency, Generate, Histogram, Import, Join, Progress, Rank,
-    Regression, Repeat, Sort, Summary,
-    Export, Glm, Glmm, Import, Kmeans, Logistic, Mixed, Nlmixed, Progress, Regression, Repeat,
-    Sort, Summary, Tree,
-};
 use crate::table::Table;
 
 /// What every step of a program can do.
