@@ -41,6 +41,7 @@ enum Command {
     Fileset(commands::fileset::Fileset),
     Stat(commands::stat::Stat),
     Fsck(commands::fsck::Fsck),
+    Bench(commands::bench::Bench),
     Step(commands::step::Step),
     Demo(commands::demo::Demo),
 }
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Fileset(command) => command.run(),
         Command::Stat(command) => command.run(),
         Command::Fsck(command) => command.run(),
+        Command::Bench(command) => command.run(),
         Command::Step(command) => command.run(),
         Command::Demo(command) => command.run(),
     };

@@ -1,5 +1,6 @@
 //! The subcommands. Exit codes: 0 done, 2 refused or failed; fsck has codes of its own.
 
+pub mod bench;
 pub mod demo;
 pub mod fileset;
 pub mod fsck;

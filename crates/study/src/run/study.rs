@@ -19,7 +19,6 @@ use super::stage::{self, JobCounts, Listener, Orders};
 use crate::counters::Counters;
 use crate::environment;
 use crate::error::{Error, Result};
-use crate::process::Accounting;
 use crate::record::{Cache, Exit, Record, Run, Sample, Stage, State, Subject, Workload};
 use crate::sampler::Sampler;
 
@@ -68,8 +67,6 @@ pub struct Order<'a> {
     pub version: &'a str,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// How the processes of jobs are accounted for.
-    pub accounting: &'a Accounting,
 }
 
 /// What is going on.

@@ -24,6 +24,10 @@ use crate::program::NamedStep;
 
 /// The mixes that are part of the program, by name.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("mixed", include_str!("../../mixes/mixed.toml")),
+    ("calibration", include_str!("../../mixes/calibration.toml")),
+    ("sessions", include_str!("../../mixes/sessions.toml")),
+    ("scaling", include_str!("../../mixes/scaling.toml")),
     ("probe", include_str!("../../mixes/probe.toml")),
     ("random", include_str!("../../mixes/random.toml")),
 ];

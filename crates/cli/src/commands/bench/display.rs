@@ -30,9 +30,10 @@ impl Display {
                 format!("inputs on {subject}"),
                 format!("making inputs: {} of {} done", counts.done, counts.total),
             ),
-            Progress::Running { subject, round, stage, seconds, counts, sample } => {
-                (format!("{subject}, {stage}, round {}", round + 1), running(*seconds, *counts, sample))
-            }
+            Progress::Running { subject, round, stage, seconds, counts, sample } => (
+                format!("{subject}, {stage}, round {}", round + 1),
+                running(*seconds, *counts, sample),
+            ),
             Progress::Left(path) => {
                 self.end();
                 eprintln!("left: {}", path.display());

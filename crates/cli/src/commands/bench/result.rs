@@ -1,13 +1,21 @@
 //! The files of a result, and what is shown of it.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use forebay_base::Timestamp;
+use forebay_study::compare::Comparison;
 use forebay_study::record::Record;
 use forebay_study::summary::Summary;
-use forebay_study::{csv, report, terminal};
+use forebay_study::terminal::{Style, Terminal};
+use forebay_study::{csv, report};
 use forebay_workload::dataset::format_datetime;
+
+/// Folder of the tables in a result.
+const TABLES: &str = "tables";
+/// Columns where there is no terminal.
+const WIDTH_DEFAULT: usize = 120;
 
 /// Writes record, tables and page into `out`; returns where the page is.
 pub fn write(record: &Record, out: &Path) -> Result<PathBuf> {
@@ -17,7 +25,10 @@ pub fn write(record: &Record, out: &Path) -> Result<PathBuf> {
 
 /// Writes what is made from the record.
 pub fn rebuild(record: &Record, out: &Path) -> Result<PathBuf> {
-    csv::write(record, out)?;
+    let tables = out.join(TABLES);
+    std::fs::create_dir_all(&tables)
+        .with_context(|| format!("cannot make {}", tables.display()))?;
+    csv::write(record, &Summary::of(record), &tables)?;
     Ok(report::write(record, out)?)
 }
 
@@ -28,18 +39,42 @@ pub fn show(record: &Record, page: &Path, json: bool) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&summary)?);
         return Ok(());
     }
-    terminal::print(&summary, record, width(), &mut std::io::stdout().lock())
-        .context("cannot print the summary")?;
+    let mut out = std::io::stdout().lock();
+    let terminal = terminal();
+    terminal.print(record, &summary, &mut out)?;
+    if record.subjects.len() > 1
+        && let Ok(comparison) = Comparison::of_subjects(record)
+    {
+        show_comparison(&comparison, &terminal, &mut out)?;
+    }
+    drop(out);
     println!("\nreport: {}", page.display());
     Ok(())
 }
 
-/// Columns of the terminal; unlimited where there is none.
-pub fn width() -> Option<usize> {
-    rustix::termios::tcgetwinsize(std::io::stdout())
-        .ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|&columns| columns > 0)
+/// Prints a comparison.
+pub fn show_comparison(
+    comparison: &Comparison,
+    terminal: &Terminal,
+    out: &mut impl std::io::Write,
+) -> Result<()> {
+    for sheet in comparison.sheets() {
+        writeln!(out)?;
+        terminal.print_sheet(&sheet, out)?;
+    }
+    Ok(())
+}
+
+/// The terminal as it is; colours where people look and do not refuse them (NO_COLOR).
+pub fn terminal() -> Terminal {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    let columns = size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0);
+    let coloured = std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    Terminal {
+        width: columns.unwrap_or(WIDTH_DEFAULT),
+        style: if coloured { Style::Coloured } else { Style::Plain },
+    }
 }
 
 /// A time for file names, such as `20130102-150405`.
@@ -49,4 +84,14 @@ pub fn stamp(now: Timestamp) -> String {
         .filter(|c| c.is_ascii_digit() || *c == 'T')
         .map(|c| if c == 'T' { '-' } else { c })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_sort_by_time() {
+        assert_eq!(stamp(Timestamp::new(1_357_138_445, 5)), "20130102-145405");
+    }
 }

@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_study::process::Accounting;
 use forebay_study::record::{Record, State};
-use forebay_study::run::{self as study, Areas, Caches, Leftovers, Observer, Order, Progress, Slots};
+use forebay_study::run::{
+    self as study, Areas, Caches, Leftovers, Observer, Order, Progress, Slots,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::display::Display;
@@ -79,6 +82,8 @@ impl Run {
             format!("{} at scale {} does not fit; try a smaller --scale", mix.name, plan.scale)
         })?;
         let (out, made) = self.out_folder(&mix.name)?;
+        let clock: Arc<dyn forebay_base::Clock> = Arc::new(SystemClock);
+        let accounting = Accounting::find(Arc::clone(&clock));
         let order = Order {
             mix: &mix,
             plan: &plan,
@@ -90,10 +95,10 @@ impl Run {
             program: &std::env::current_exe()?,
             command: &std::env::args().collect::<Vec<String>>(),
             version: env!("CARGO_PKG_VERSION"),
-            clock: &SystemClock,
+            clock: Arc::clone(&clock),
         };
         let mut watch = Watch::start()?;
-        let ran = study::run(&order, &mut Slots::new(&SystemClock), &mut watch);
+        let ran = study::run(&order, &mut Slots::new(Arc::clone(&clock), accounting), &mut watch);
         watch.display.end();
         let record = match ran {
             Ok(record) => record,
