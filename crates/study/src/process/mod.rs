@@ -201,6 +201,7 @@ impl Child {
         let real = self.accounting.clock.instant().saturating_duration_since(self.started);
         let counters = self.counters.as_ref().and_then(Counters::of_file);
         let delays = self.accounting.delays_of(self.id());
+        let delays = delays.map(|delays| delays.without_miscounts(real.as_secs_f64(), uptime()));
         // What it left behind would go on without anybody who waits for it.
         let _ = kill_process_group(self.pid, Signal::KILL);
         let (status, rusage) = wait4(self.pid)?;
@@ -325,6 +326,12 @@ fn end_with_parent(parent: u32) -> io::Result<()> {
     }
 }
 
+/// Seconds since the boot, by the clock that the kernel measures delays with.
+fn uptime() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
 /// Reaps a process that has ended.
 fn wait4(pid: Pid) -> io::Result<(i32, libc::rusage)> {
     let mut status = 0;
@@ -368,7 +375,7 @@ fn usage(
         write_calls: counters.map(|counters| counters.write_calls),
         device_read_bytes: counters.map(|counters| counters.device_read_bytes),
         device_written_bytes: counters.map(Counters::device_written_bytes),
-        io_wait_seconds: delays.map(|delays| delays.io_seconds),
+        io_wait_seconds: delays.and_then(|delays| delays.io_seconds),
         memory_wait_seconds: delays.and_then(|delays| delays.memory_seconds),
         processor_wait_seconds: delays.and_then(|delays| delays.processor_seconds),
     }
