@@ -4,7 +4,8 @@
 //! that ended, until it is reaped. Bytes and calls are those of read(2), write(2) and their kin, whatever
 //! they were for: files, pipes, terminals. Memory that is mapped from files is not in them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 
 /// The counters of one process, each since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,10 +43,19 @@ impl Counters {
     }
 
     /// The counters of a process that was not reaped yet; `None` if there is none, it belongs to someone
-    /// else, or the kernel does not count.
+    /// else, or the kernel does not count. Of a process that ended, only root can open them.
     #[must_use]
     pub fn of_process(pid: u32) -> Option<Counters> {
         Counters::parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+    }
+
+    /// As [`Counters::of_process`], from its `/proc/PID/io` that was opened before; it may be read again
+    /// and again, and is never another process'.
+    #[must_use]
+    pub fn of_file(file: &File) -> Option<Counters> {
+        let mut bytes = [0; 512];
+        let length = file.read_at(&mut bytes, 0).ok()?;
+        Counters::parse(std::str::from_utf8(&bytes[..length]).ok()?)
     }
 
     /// Bytes that it dirtied for devices and that were not cut off again.

@@ -304,7 +304,8 @@ pub struct Usage {
     /// Bytes that it dirtied for devices (`write_bytes` less `cancelled_write_bytes`).
     pub device_written_bytes: Option<u64>,
     /// Seconds that its threads waited for block devices, also when they waited for a page of a file;
-    /// without its children. See [`Machine::io_wait_source`].
+    /// without its children; `None` where not known or miscounted by the kernel. See
+    /// [`Machine::io_wait_source`].
     pub io_wait_seconds: Option<f64>,
     /// Seconds that its threads waited for memory (swapping, reclaim, thrashing), where known; waiting
     /// for a device meanwhile counts as both.

@@ -117,9 +117,12 @@ fn describe(block: &Path) -> Device {
     also("raid_level", "md/level");
     also("mapper_name", "dm/name");
     Device {
-        name,
         model: text(&block.join("device/model")),
-        rotational: text(&queue.join("rotational")).map(|text| text == "1"),
+        // Disks that a hypervisor makes up (`vda`) say the same whatever they are made of.
+        rotational: text(&queue.join("rotational"))
+            .filter(|_| !name.starts_with("vd"))
+            .map(|text| text == "1"),
+        name,
         size_bytes: text(&block.join("size"))
             .and_then(|text| text.parse::<u64>().ok()?.checked_mul(512)),
         queue: settings,

@@ -3,8 +3,9 @@
 //! Two sources. `taskstats`, asked over generic netlink (Documentation/accounting/taskstats.rst), tells
 //! of all threads of a process; the kernel answers who has `CAP_NET_ADMIN`. `delayacct_blkio_ticks` of
 //! `/proc/PID/stat` is for everybody, and tells of the main thread. Both need delay accounting to be on
-//! (`kernel.task_delayacct`) when the process starts. Neither tells of the process' children. The
-//! request is made here because it is two messages, and no kept library knows this family.
+//! (`kernel.task_delayacct`) when the process starts. Neither tells of the process' children. Linux 6.18
+//! was seen to miss the start of a thread's first wait and to count it from the boot of the machine; a
+//! figure that holds such a wait is left out. The request is made here because it is two messages, and no kept library knows this family.
 
 use std::fs;
 use std::io;
@@ -18,8 +19,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 /// device too.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Delays {
-    /// For block devices, also when it waited for a page of a file.
-    pub io_seconds: f64,
+    /// For block devices, also when it waited for a page of a file; `None` if the kernel miscounted.
+    pub io_seconds: Option<f64>,
     /// For memory: swapping in, reclaiming pages, pages that were thrown out too early.
     pub memory_seconds: Option<f64>,
     /// For a processor.
@@ -94,7 +95,7 @@ impl Taskstats {
         let (process, thread) = (self.about(About::Process, pid)?, self.about(About::Thread, pid)?);
         let larger = |a: Option<f64>, b: Option<f64>| Some(a?.max(b?));
         Ok(Delays {
-            io_seconds: process.io_seconds.max(thread.io_seconds),
+            io_seconds: larger(process.io_seconds, thread.io_seconds),
             memory_seconds: larger(process.memory_seconds, thread.memory_seconds),
             processor_seconds: larger(process.processor_seconds, thread.processor_seconds),
         })
@@ -204,6 +205,17 @@ impl Places {
 }
 
 impl Delays {
+    /// Leaves out what cannot be: more waiting than one thread has time for, and at least as much as
+    /// had passed since the boot when the process began. A process of `real_seconds` that ends
+    /// `uptime_seconds` after the boot.
+    #[must_use]
+    pub fn without_miscounts(self, real_seconds: f64, uptime_seconds: f64) -> Delays {
+        // The kernel's clocks differ a little.
+        let booted = (uptime_seconds - real_seconds) * 0.9;
+        let can_be = |&seconds: &f64| seconds <= real_seconds || seconds < booted;
+        Delays { io_seconds: self.io_seconds.filter(can_be), ..self }
+    }
+
     fn of_taskstats(bytes: &[u8]) -> Option<Delays> {
         let places = Places::of(u16::from_ne_bytes(*bytes.first_chunk()?))?;
         let seconds = |at: usize| {
@@ -211,7 +223,7 @@ impl Delays {
             Some(nanoseconds as f64 / 1e9)
         };
         Some(Delays {
-            io_seconds: seconds(places.blkio)?,
+            io_seconds: Some(seconds(places.blkio)?),
             memory_seconds: Some(
                 seconds(places.swapin)? + seconds(places.freepages)? + seconds(places.thrashing)?,
             ),
@@ -223,7 +235,7 @@ impl Delays {
     fn of_stat(text: &str, ticks_per_second: u64) -> Option<Delays> {
         // The name, in parentheses, may hold anything; field 42 is the 40th behind it.
         let ticks: u64 = text.rsplit_once(") ")?.1.split(' ').nth(39)?.parse().ok()?;
-        let io_seconds = ticks as f64 / ticks_per_second as f64;
+        let io_seconds = Some(ticks as f64 / ticks_per_second as f64);
         Some(Delays { io_seconds, memory_seconds: None, processor_seconds: None })
     }
 }

@@ -7,8 +7,10 @@
 //! leaves the group (setsid(2)) is not found. Needs Linux 5.4 (pidfd).
 
 mod delays;
+mod handover;
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -39,6 +41,8 @@ pub struct Accounting {
 pub struct Child {
     pid: Pid,
     pidfd: OwnedFd,
+    /// Its `/proc/PID/io`.
+    counters: Option<File>,
     accounting: Arc<Accounting>,
     started: Instant,
     stdin: Option<ChildStdin>,
@@ -92,12 +96,19 @@ impl Child {
     /// [`Error::Io`] if it cannot be started, or if the kernel has no pidfd.
     pub fn spawn(mut command: Command, accounting: &Arc<Accounting>) -> Result<Child> {
         let program = command.get_program().to_owned();
-        let refused = |source| Error::io("start", Path::new(&program))(source);
+        let refused = |source: io::Error| Error::io("start", Path::new(&program))(source);
         command.process_group(0);
         let parent = std::process::id();
-        // SAFETY: between fork and exec, prctl and getppid are safe to call, and nothing allocates.
+        let (receiver, sender) = handover::pair().map_err(refused)?;
+        let prepare = move || {
+            end_with_parent(parent)?;
+            // Without its counters it may run nevertheless.
+            let _ = sender.send();
+            Ok(())
+        };
+        // SAFETY: between fork and exec it only makes system calls, and allocates nothing.
         unsafe {
-            command.pre_exec(move || end_with_parent(parent));
+            command.pre_exec(prepare);
         }
         let started = accounting.clock.instant();
         let mut process = command.spawn().map_err(refused)?;
@@ -118,6 +129,7 @@ impl Child {
         Ok(Child {
             pid,
             pidfd,
+            counters: receiver.receive(),
             accounting: Arc::clone(accounting),
             started,
             stdin: process.stdin.take(),
@@ -187,8 +199,9 @@ impl Child {
     /// Accounts for the process, which has ended, and lets it go.
     fn reap(&self) -> io::Result<Ended> {
         let real = self.accounting.clock.instant().saturating_duration_since(self.started);
-        let counters = Counters::of_process(self.id());
+        let counters = self.counters.as_ref().and_then(Counters::of_file);
         let delays = self.accounting.delays_of(self.id());
+        let delays = delays.map(|delays| delays.without_miscounts(real.as_secs_f64(), uptime()));
         // What it left behind would go on without anybody who waits for it.
         let _ = kill_process_group(self.pid, Signal::KILL);
         let (status, rusage) = wait4(self.pid)?;
@@ -313,6 +326,12 @@ fn end_with_parent(parent: u32) -> io::Result<()> {
     }
 }
 
+/// Seconds since the boot, by the clock that the kernel measures delays with.
+fn uptime() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
 /// Reaps a process that has ended.
 fn wait4(pid: Pid) -> io::Result<(i32, libc::rusage)> {
     let mut status = 0;
@@ -356,7 +375,7 @@ fn usage(
         write_calls: counters.map(|counters| counters.write_calls),
         device_read_bytes: counters.map(|counters| counters.device_read_bytes),
         device_written_bytes: counters.map(Counters::device_written_bytes),
-        io_wait_seconds: delays.map(|delays| delays.io_seconds),
+        io_wait_seconds: delays.and_then(|delays| delays.io_seconds),
         memory_wait_seconds: delays.and_then(|delays| delays.memory_seconds),
         processor_wait_seconds: delays.and_then(|delays| delays.processor_seconds),
     }

@@ -38,16 +38,13 @@ impl Family {
 
     /// Adds up what the process and its descendants have done so far; `None` if it is gone.
     pub fn look(&self, text: &mut String) -> Option<[u64; 4]> {
-        reread(&self.counters, text)?;
-        let mut sum = row(&Counters::parse(text)?);
+        let mut sum = row(&Counters::of_file(&self.counters)?);
         let mut waiting = Vec::new();
         // A directory of n threads has n + 2 links.
-        if self.threads.metadata().is_ok_and(|metadata| metadata.nlink() <= 3) {
-            if self.children.as_ref().is_some_and(|children| reread(children, text).is_some()) {
-                waiting.extend(numbers(text));
-            }
-        } else {
-            children_of(self.pid, &mut waiting);
+        let one_thread = self.threads.metadata().is_ok_and(|metadata| metadata.nlink() <= 3);
+        match self.children.as_ref().filter(|_| one_thread) {
+            Some(children) if reread(children, text).is_some() => waiting.extend(numbers(text)),
+            Some(_) | None => children_of(self.pid, &mut waiting),
         }
         let mut met = 0;
         while let Some(pid) = waiting.pop() {
@@ -66,10 +63,14 @@ impl Family {
     }
 }
 
-/// Reads a small file of /proc from its start.
+/// Reads a small file of /proc from its start; nothing if it is too long, since its last number could be
+/// cut.
 fn reread(file: &File, text: &mut String) -> Option<()> {
     let mut bytes = [0; 4096];
     let length = file.read_at(&mut bytes, 0).ok()?;
+    if length == bytes.len() {
+        return None;
+    }
     text.clear();
     text.push_str(std::str::from_utf8(&bytes[..length]).ok()?);
     Some(())

@@ -15,12 +15,12 @@ fn each_version_of_taskstats_has_its_places() {
     // offsetof() with the headers of version 13 gives 24, 40, 56, 320 and 336 bytes.
     let delays = Delays::of_taskstats(&taskstats(13, 416)).unwrap();
     assert_eq!(delays.processor_seconds, Some(3.0));
-    assert_eq!(delays.io_seconds, 5.0);
+    assert_eq!(delays.io_seconds, Some(5.0));
     assert_eq!(delays.memory_seconds, Some(7.0 + 40.0 + 42.0));
     assert_eq!(Delays::of_taskstats(&taskstats(16, 560)), Some(delays));
     // Version 15 has two more words behind each sum.
     let wider = Delays::of_taskstats(&taskstats(15, 560)).unwrap();
-    assert_eq!((wider.processor_seconds, wider.io_seconds), (Some(3.0), 7.0));
+    assert_eq!((wider.processor_seconds, wider.io_seconds), (Some(3.0), Some(7.0)));
     assert_eq!(wider.memory_seconds, Some(11.0 + 46.0 + 50.0));
 }
 
@@ -74,9 +74,22 @@ fn the_ticks_of_stat_stand_behind_any_name() {
     let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
     let text = format!("17 (a) b) ) {}\n", fields.join(" "));
     let delays = Delays::of_stat(&text, 100).unwrap();
-    assert!((delays.io_seconds - 0.42).abs() < 1e-9);
+    assert!((delays.io_seconds.unwrap() - 0.42).abs() < 1e-9);
     assert_eq!((delays.memory_seconds, delays.processor_seconds), (None, None));
     assert_eq!(Delays::of_stat("17 (a) S 1 2", 100), None);
+}
+
+#[test]
+fn a_wait_that_is_counted_from_the_boot_is_left_out() {
+    // As seen: 0.293 s of a machine that had run for 15243 s.
+    let of = |io| Delays { io_seconds: Some(io), ..Delays::default() };
+    let left = |io, real, uptime| of(io).without_miscounts(real, uptime).io_seconds;
+    assert_eq!(left(15243.13, 0.293, 15243.4), None);
+    assert_eq!(left(0.257, 0.301, 15243.4), Some(0.257));
+    // Four threads that wait all the time.
+    assert_eq!(left(39.0, 10.0, 15243.4), Some(39.0));
+    // Of a machine that was started for this, a figure that could be is kept.
+    assert_eq!(left(50.0, 60.0, 70.0), Some(50.0));
 }
 
 #[test]
@@ -97,7 +110,7 @@ fn a_source_that_is_found_answers_about_this_process() {
     let delays = source.of(std::process::id());
     match source {
         Source::None(_) => assert_eq!(delays, None),
-        Source::Taskstats(_) | Source::Stat(_) => assert!(delays.unwrap().io_seconds >= 0.0),
+        Source::Taskstats(_) | Source::Stat(_) => assert!(delays.unwrap().io_seconds.is_some()),
     }
 }
 
