@@ -140,4 +140,8 @@ steps! {
     "stream" Stream,
     "names" Names,
     "forecast" Forecast,
+    "join" Join,
+    "frequency" Frequency,
+    "histogram" Histogram,
+    "rank" Rank,
 }
