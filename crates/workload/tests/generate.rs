@@ -3,13 +3,14 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use forebay_base::ByteSize;
 use forebay_workload::amount::Scale;
 use forebay_workload::dataset::{ColumnType, Reader};
+use forebay_workload::program::{Buffers, Context, Job, Places, Program};
 use forebay_workload::step::generate::{Columns, Value};
-use forebay_workload::step::{Generate, Regression, Summary};
+use forebay_workload::step::{Generate, Regression};
 use forebay_workload::{Cell, Error};
 
 /// The columns of a step as they are written in a file.
@@ -289,13 +290,40 @@ fn groups_share_their_effect() {
 
 #[test]
 fn a_seed_follows_from_run_job_and_output() {
-    let directory = tempfile::tempdir().unwrap();
-    let summary = |path: PathBuf| Summary::new(path, &[], &["x"]).run(&mut |_| {}).unwrap();
-    let paths = ["a", "b"].map(|name| directory.path().join(name));
-    for (path, seed) in paths.iter().zip([1, 2]) {
-        run(path, 10, seed, "columns = [{ name = 'x', value.normal = {} }]");
+    let root = tempfile::tempdir().unwrap();
+    let columns = "columns = [{ name = 'x', value.normal = {} }]\nrows = { full = 1000 }";
+    let first_of = |seed: u64, number: u64, output: &str| {
+        let places = ["data", "work", "util"].map(|area| root.path().join(area));
+        places.iter().for_each(|place| fs::create_dir_all(place).unwrap());
+        let [data, work, util] = places;
+        let context = Context {
+            places: Places { data, work, util },
+            job: Job { name: "j".into(), class: "c".into(), number, count: 2 },
+            seed,
+            scale: Scale::try_from(0.01).unwrap(),
+            buffers: Buffers::default(),
+            clock: &forebay_base::time::SystemClock,
+        };
+        let text =
+            format!("name = 'p'\n[[step]]\n[step.do.generate]\noutput = '{output}'\n{columns}");
+        let program: Program = toml::from_str(&text).unwrap();
+        let mut records = Vec::new();
+        program
+            .run(&context, &mut |_, _| {}, &mut |record| records.push(record), &mut |_| {})
+            .unwrap();
+        let path = root.path().join(output);
+        let bytes = fs::metadata(&path).unwrap().len() as f64;
+        assert_eq!(
+            (records[0].outcome.rows, records[0].outcome.figures["output_bytes"]),
+            (10, bytes)
+        );
+        common::read(&path)
+    };
+    let first = first_of(1, 0, "data/a");
+    assert_eq!(first_of(1, 0, "data/a"), first);
+    for (seed, number, output) in [(2, 0, "data/a"), (1, 1, "data/a"), (1, 0, "data/b")] {
+        assert_ne!(first_of(seed, number, output), first, "{seed}, {number}, {output}");
     }
-    assert_ne!(summary(paths[0].clone()), summary(paths[1].clone()));
 }
 
 #[test]

@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::output::refuse_input;
 use super::{Progress, Sort};
 use crate::dataset::{
-    Column, Field, MISSING, NumberField, PAGE_BYTES_DEFAULT, PAGE_BYTES_MIN, Projection, Reader,
-    Schema, Writer,
+    Column, Field, MISSING, NumberField, PAGE_BYTES_DEFAULT, Projection, Reader, Schema, Writer,
 };
 use crate::error::{Error, Result};
 use crate::key::{Direction, KeyCodec, SortKey};
@@ -77,8 +76,7 @@ pub enum Ties {
     Dense,
 }
 
-/// Names of the columns of utility data sets, which no class column can take by chance: they are made
-/// unlike all of them.
+/// Names of the columns of utility data sets, unlike those of the class columns.
 struct Names {
     row: String,
     value: String,
@@ -202,9 +200,7 @@ impl Rank {
     }
 
     fn utility(&self, path: &Path, schema: Schema) -> Result<Writer> {
-        let least = (schema.row_bytes() as u64 + 16).next_multiple_of(PAGE_BYTES_MIN);
-        let page_bytes = self.page_bytes.unwrap_or(PAGE_BYTES_DEFAULT).0.max(least);
-        Writer::create(path, schema, page_bytes)
+        Writer::create(path, schema, self.page_bytes.unwrap_or(PAGE_BYTES_DEFAULT).0)
     }
 
     /// Writes the rank and the number of every row, in the order of the sorted values.
