@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use forebay_base::ByteSize;
 use forebay_workload::dataset::Column;
 use forebay_workload::key::Direction;
+use forebay_workload::program::Program;
 use forebay_workload::step::frequency::{
     self, FrequencyOrder, FrequencyTable, FrequencyTest, MissingClasses,
 };
@@ -358,4 +359,19 @@ fn settings_are_read_from_text() {
     assert_eq!(step, Histogram::new(a.clone(), None));
     let step: Frequency = toml::from_str("input = 'a'\ntables = [['x'], ['x', 'y']]").unwrap();
     assert_eq!(step, Frequency::new(a, &[&["x"], &["x", "y"]]));
+}
+
+#[test]
+fn examples_in_the_documentation_are_programs() {
+    let text = include_str!("../../../docs/formats/steps/tables.md");
+    let mut kinds = Vec::new();
+    for block in text.split("```toml\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        let step = if block.starts_with("[[step]]") { "" } else { "[[step]]\n" };
+        let program: Program = toml::from_str(&format!("name = 'p'\n{step}{block}"))
+            .unwrap_or_else(|error| panic!("{error}"));
+        kinds.push(program.steps[0].step.kind());
+    }
+    let expected = ["generate", "derive", "extract", "join", "frequency", "histogram", "rank"];
+    assert_eq!(kinds, expected);
 }

@@ -239,7 +239,10 @@ fn apply_binary(binary: Binary, to: &mut [f64], other: &[f64]) {
             if is_false { 0.0 } else { known(a, b, true) }
         }),
         Binary::Or => {
-            each(to, other, |a, b| if is_true(a) || is_true(b) { 1.0 } else { known(a, b, false) })
+            each(to, other, |a, b| {
+                let any = is_true(a) || is_true(b);
+                if any { 1.0 } else { known(a, b, false) }
+            });
         }
         Binary::Compare(comparison) => match comparison {
             Comparison::Equal => each(to, other, |a, b| known(a, b, a == b)),

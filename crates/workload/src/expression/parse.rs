@@ -232,7 +232,7 @@ impl Parser<'_> {
     fn comparison(&mut self) -> Parsed<Part> {
         let left = self.sum()?;
         if self.word("in")? {
-            self.among(left)?;
+            self.among(&left)?;
             return Ok(Part::Number);
         }
         let Some(comparison) = comparison(&self.next) else { return Ok(left) };
@@ -259,13 +259,13 @@ impl Parser<'_> {
     }
 
     /// The list after `in`.
-    fn among(&mut self, left: Part) -> Parsed<()> {
+    fn among(&mut self, left: &Part) -> Parsed<()> {
         self.require("(")?;
         let (mut numbers, mut texts) = (Vec::new(), Vec::new());
         loop {
             let negative = self.taken("-")?;
             let at = self.at;
-            match (&left, self.take()?) {
+            match (left, self.take()?) {
                 (Part::Number, Token::Number(number)) => {
                     numbers.push(if negative { -number } else { number });
                 }
@@ -283,7 +283,7 @@ impl Parser<'_> {
         }
         self.require(")")?;
         self.push(match left {
-            Part::Column(field) => Op::TextIn(field, texts),
+            Part::Column(field) => Op::TextIn(*field, texts),
             Part::Number | Part::Text(_) => Op::In(numbers),
         });
         Ok(())

@@ -132,9 +132,8 @@ impl Histogram {
             .collect();
         drop(columns);
         if self.bins > 0 {
-            self.fill_bins(&mut reader, &fields, &mut histograms, &mut |rows| {
-                progress(done + rows)
-            })?;
+            let mut second = |rows| progress(done + rows);
+            self.fill_bins(&mut reader, &fields, &mut histograms, &mut second)?;
         }
         Ok(histograms)
     }
