@@ -86,6 +86,12 @@ fn rows_without_a_place_have_no_cluster_and_too_few_places_are_refused() {
     let [one, two] = [1.0, 2.0].map(Cell::from);
     assert_eq!(numbers, [one.clone(), one.clone(), Cell::Missing, two, one]);
     let run = |model: Kmeans| model.run(&mut |_| {});
+    let infinite = directory.path().join("infinite");
+    let ends: Vec<Vec<Cell>> =
+        [0.0, f64::INFINITY].map(|x| vec![Cell::from(x), "a".into()]).to_vec();
+    common::write(&infinite, columns(), &ends);
+    let result = run(Kmeans::new(infinite, &["x"], 2));
+    assert!(matches!(result, Err(Error::Column { .. })), "{result:?}");
     let result = run(Kmeans { clusters: 3, ..model.clone() });
     assert!(matches!(result, Err(Error::TooFewRows { rows: 2, needed: 3 })), "{result:?}");
     let result = run(Kmeans { columns: vec!["t".into()], ..model.clone() });

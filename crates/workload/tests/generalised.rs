@@ -408,3 +408,32 @@ fn responses_and_settings_that_do_not_go_together_are_refused() -> Result<()> {
     assert!(matches!(result(negative), Err(Error::Column { ref column, .. }) if column == "am"));
     Ok(())
 }
+
+#[test]
+fn a_gaussian_fit_does_not_depend_on_the_units_of_its_response() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a");
+    let columns = || vec![Column::number("y"), Column::number("x")];
+    let noise = |i: u32| f64::from(i * 37 % 11) - 5.0;
+    let mut slopes = Vec::new();
+    for unit in [1.0, 1e-12, 1e12] {
+        let row =
+            |i: u32| vec![(unit * (2.0 * f64::from(i) + noise(i))).into(), f64::from(i).into()];
+        common::write(&path, columns(), &(0..40).map(row).collect::<Vec<_>>());
+        let found = run(&Glm::new(path.clone(), Family::Gaussian, "y", &["x"]));
+        slopes.push(found.estimates[1].estimate / unit);
+    }
+    close(slopes[1], slopes[0], 10);
+    close(slopes[2], slopes[0], 10);
+    // An exact fit and a constant response come to an end too.
+    for (intercept, slope) in [(3.0, 0.25), (0.1, 0.0)] {
+        let row = |i: u32| vec![(intercept + slope * f64::from(i)).into(), f64::from(i).into()];
+        common::write(&path, columns(), &(0..40).map(row).collect::<Vec<_>>());
+        let found = run(&Glm::new(path.clone(), Family::Gaussian, "y", &["x"]));
+        assert!((found.estimates[1].estimate - slope).abs() < 1e-12, "{found:?}");
+    }
+    let negative: Vec<Vec<Cell>> = (0..9_u64).map(|i| vec![(-1.0).into(), i.into()]).collect();
+    common::write(&path, columns(), &negative);
+    let log = Glm { link: Some(Link::Log), ..Glm::new(path, Family::Gaussian, "y", &["x"]) };
+    assert!(matches!(log.run(&mut |_| {}), Err(Error::NotConverged { iterations: 0 })));
+}

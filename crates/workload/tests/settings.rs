@@ -6,7 +6,12 @@ use forebay_base::ByteSize;
 use forebay_workload::flights::Config;
 use forebay_workload::key::{Direction, SortKey};
 use forebay_workload::load::{Calibration, Metadata, Sequential, Storm};
-use forebay_workload::step::{Export, Import, Regression, Repeat, Sort, Summary};
+use forebay_workload::step::glmm::Counts;
+use forebay_workload::step::model::{ClassPredictor, Family};
+use forebay_workload::step::tree::Kind;
+use forebay_workload::step::{
+    Export, Glm, Glmm, Import, Kmeans, Logistic, Mixed, Regression, Repeat, Sort, Summary, Tree,
+};
 use serde::de::DeserializeOwned;
 
 fn parse<T: DeserializeOwned>(text: &str) -> T {
@@ -61,4 +66,43 @@ fn what_is_said_is_taken() {
 fn unknown_settings_are_refused() {
     let result = serde_json::from_str::<Storm>(r#"{"wokers":4}"#);
     assert!(result.unwrap_err().to_string().contains("unknown field `wokers`"));
+}
+
+#[test]
+fn settings_of_models_have_their_defaults() {
+    let path = PathBuf::from("a");
+    assert_eq!(
+        parse::<Logistic>(r#"{"input":"a","response":"y","predictors":["x"]}"#),
+        Logistic::new(path.clone(), "y", &["x"])
+    );
+    assert_eq!(
+        parse::<Glm>(r#"{"input":"a","response":"y","family":"negative_binomial"}"#),
+        Glm::new(path.clone(), Family::NegativeBinomial, "y", &[])
+    );
+    assert_eq!(
+        parse::<Mixed>(r#"{"input":"a","response":"y","group":"g"}"#),
+        Mixed::new(path.clone(), "y", &[], "g")
+    );
+    assert_eq!(
+        parse::<Glmm>(r#"{"input":"a","response":"y","family":"poisson","group":"g"}"#),
+        Glmm::new(path.clone(), Counts::Poisson, "y", &[], "g")
+    );
+    assert_eq!(
+        parse::<Kmeans>(r#"{"input":"a","columns":["x"],"clusters":3}"#),
+        Kmeans::new(path.clone(), &["x"], 3)
+    );
+    assert_eq!(
+        parse::<Tree>(r#"{"input":"a","response":"y","kind":"regression","predictors":["x"]}"#),
+        Tree::new(path, Kind::Regression, "y", &["x"])
+    );
+}
+
+#[test]
+fn a_class_predictor_is_a_name_or_a_table() {
+    let both: Vec<ClassPredictor> = parse(r#"["t",{"column":"u","reference":"v"}]"#);
+    let second = ClassPredictor { column: "u".into(), reference: Some("v".into()) };
+    assert_eq!(both, [ClassPredictor::new("t"), second]);
+    let back: Vec<ClassPredictor> = parse(&serde_json::to_string(&both).unwrap());
+    assert_eq!(back, both);
+    assert!(serde_json::from_str::<ClassPredictor>(r#"{"column":"u","refrence":"v"}"#).is_err());
 }

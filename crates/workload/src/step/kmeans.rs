@@ -16,6 +16,7 @@ use super::Progress;
 use super::model::frame::{Columns, Frame, Needed};
 use super::model::groups::MEMORY_DEFAULT;
 use super::model::passes::Passes;
+use super::output::refuse_input;
 use crate::dataset::{Column, Field, PAGE_BYTES_DEFAULT, Reader, RowBuffer, Writer};
 use crate::error::{Error, Result};
 use crate::program::{Action, Context, Outcome};
@@ -309,10 +310,7 @@ impl Kmeans {
         if self.iterations_max == 0 {
             return Err(self.refuse("iterations_max", 0, "at least 1"));
         }
-        if self.output.as_ref() == Some(&self.input) {
-            return Err(self.refuse("output", self.input.display(), "another file than the input"));
-        }
-        Ok(())
+        self.output.as_ref().map_or(Ok(()), |output| refuse_input(output, &[&self.input]))
     }
 
     fn lloyd(

@@ -9,7 +9,7 @@
 //! Memory: a page, the information matrix, and with a survey design a vector per cluster, or a matrix
 //! per stratum if there are no clusters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -237,7 +237,7 @@ impl Logistic {
 /// Score totals of the clusters in each stratum.
 #[derive(Default)]
 struct Strata {
-    strata: HashMap<usize, Stratum>,
+    strata: BTreeMap<usize, Stratum>,
     key: Vec<u8>,
 }
 

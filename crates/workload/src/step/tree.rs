@@ -24,6 +24,7 @@ use super::model::ClassPredictor;
 use super::model::frame::{Columns, Frame, Needed};
 use super::model::groups::MEMORY_DEFAULT;
 use super::model::passes::Passes;
+use super::output::refuse_input;
 use crate::dataset::{Column, Field, PAGE_BYTES_DEFAULT, Reader, RowBuffer, Writer};
 use crate::error::{Error, Result};
 use crate::program::{Action, Context, Outcome};
@@ -238,11 +239,7 @@ impl Tree {
         if !(0.0..1.0).contains(&self.gain_min) {
             return refuse("gain_min", self.gain_min.to_string(), "from 0 to below 1".to_owned());
         }
-        if self.output.as_ref() == Some(&self.input) {
-            let value = self.input.display().to_string();
-            return refuse("output", value, "another file than the input".to_owned());
-        }
-        Ok(())
+        self.output.as_ref().map_or(Ok(()), |output| refuse_input(output, &[&self.input]))
     }
 
     /// Thresholds of every feature from a sample of the rows (J. S. Vitter, "Random sampling with a

@@ -376,6 +376,12 @@ impl Frame {
                 self.scaling.push((0.0, 1.0));
             }
         }
+        for (spread, name) in self.extra_spread.iter().zip(&self.extra_names) {
+            if !spread.mean.is_finite() {
+                let reason = "has an infinite value".to_owned();
+                return Err(column_error(&self.path, name, reason));
+            }
+        }
         for (extra, name) in self.extras.iter_mut().zip(&self.extra_names) {
             if let Extra::Level(levels) = extra {
                 levels.number();

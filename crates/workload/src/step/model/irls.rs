@@ -242,6 +242,17 @@ impl Irls {
         let mut theta = self.theta.unwrap_or(1.0);
         let mut at = self.evaluate(passes, &beta, theta, progress)?;
         let null_deviance = self.layout.offset.is_none().then_some(at.deviance);
+        if !at.valid {
+            // The link has no linear predictor for a mean such as that of all rows.
+            return Err(Error::NotConverged { iterations: 0 });
+        }
+        // What a deviance of nearly zero is small against: that of a gaussian or gamma model is in the
+        // units of the response, in which the squares of rounding errors of a constant one are.
+        let floor = if self.family.has_dispersion() { 1e-8 * at.deviance } else { 0.1 };
+        let rounding = match self.family {
+            Family::Gaussian => 1e-28 * totals.trials * mean * mean,
+            Family::Binomial | Family::Poisson | Family::Gamma | Family::NegativeBinomial => 0.0,
+        };
         if let Some(column) = at.information.dependent_column() {
             return Err(Error::Collinear { column: passes.frame.terms[column].clone() });
         }
@@ -254,7 +265,7 @@ impl Irls {
             step = factor.solve(&at.score);
             let decrement: f64 = step.iter().zip(&at.score).map(|(a, b)| a * b).sum();
             let theta_step = self.theta_step(&at, theta);
-            let bound = self.limits.tolerance.powi(2) * (at.deviance + 0.1);
+            let bound = self.limits.tolerance.powi(2) * (at.deviance + floor) + rounding;
             if decrement <= bound && theta_step.abs() <= self.limits.tolerance {
                 let theta = (self.family == Family::NegativeBinomial).then_some(theta);
                 return Ok(Fit { beta, at, factor, iterations, null_deviance, theta });
