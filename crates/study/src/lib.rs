@@ -12,5 +12,7 @@ pub mod process;
 pub mod record;
 pub mod run;
 pub mod sampler;
+pub mod statistics;
+pub mod summary;
 
 pub use error::{Error, Result};

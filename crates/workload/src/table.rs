@@ -50,6 +50,21 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     }
 }
 
+impl Cell {
+    /// The cell as people read it; whole numbers in full, others with up to so many significant digits.
+    #[must_use]
+    pub fn show(&self, digits: u8) -> String {
+        match self {
+            Cell::Missing => ".".to_owned(),
+            Cell::Number(number) => show_number(*number, digits),
+            Cell::Text(text) => text.clone(),
+        }
+    }
+}
+
+/// Significant digits of numbers in printed tables.
+const DIGITS: u8 = 7;
+
 /// A table with named columns; every row has one cell per column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
@@ -57,6 +72,15 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Rows of as many cells.
     pub rows: Vec<Vec<Cell>>,
+}
+
+/// To which side the cells of a column are put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alignment {
+    /// Texts.
+    Left,
+    /// Numbers.
+    Right,
 }
 
 impl Table {
@@ -75,22 +99,31 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// To which side a column is put: to the left if any of its cells is a text.
+    #[must_use]
+    pub fn alignment(&self, column: usize) -> Alignment {
+        let is_text = |row: &Vec<Cell>| matches!(row.get(column), Some(Cell::Text(_)));
+        if self.rows.iter().any(is_text) { Alignment::Left } else { Alignment::Right }
+    }
+
     /// Prints the table with aligned columns: texts to the left, numbers to the right.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let shown: Vec<Vec<String>> =
-            self.rows.iter().map(|row| row.iter().map(show).collect()).collect();
+        let shown: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|cell| cell.show(DIGITS)).collect())
+            .collect();
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
                 let cells = shown.iter().map(|row| row[i].chars().count());
                 cells.chain([self.columns[i].chars().count()]).max().unwrap_or(0)
             })
             .collect();
-        let left: Vec<bool> = (0..self.columns.len())
-            .map(|i| self.rows.iter().any(|row| matches!(row[i], Cell::Text(_))))
-            .collect();
+        let left: Vec<bool> =
+            (0..self.columns.len()).map(|i| self.alignment(i) == Alignment::Left).collect();
         for row in std::iter::once(&self.columns).chain(&shown) {
             let mut line = String::new();
             for ((text, &width), &left) in row.iter().zip(&widths).zip(&left) {
@@ -128,23 +161,16 @@ impl Table {
     }
 }
 
-fn show(cell: &Cell) -> String {
-    match cell {
-        Cell::Missing => ".".to_owned(),
-        Cell::Number(number) => show_number(*number),
-        Cell::Text(text) => text.clone(),
-    }
-}
-
-/// Whole numbers in full, others with seven significant digits.
-fn show_number(number: f64) -> String {
+/// Whole numbers in full, others with so many significant digits.
+fn show_number(number: f64, digits: u8) -> String {
     let size = number.abs();
+    let after_first = i32::from(digits.max(1)) - 1;
     if number.fract() == 0.0 && size < 1e15 {
         format!("{number:.0}")
     } else if !(1e-4..1e15).contains(&size) {
-        format!("{number:.6e}")
+        format!("{number:.*e}", after_first as usize)
     } else {
-        let decimals = (6 - size.log10().floor() as i32).clamp(0, 10) as usize;
+        let decimals = (after_first - size.log10().floor() as i32).clamp(0, 10) as usize;
         let text = format!("{number:.decimals$}");
         if text.contains('.') {
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -172,6 +198,15 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_is_shown_with_fewer_digits() {
+        for (number, text) in
+            [(1234.56, "1235"), (0.934_12, "0.9341"), (123_456.0, "123456"), (2e-7, "2.000e-7")]
+        {
+            assert_eq!(Cell::from(number).show(4), text);
+        }
+    }
+
+    #[test]
     fn numbers_show_seven_digits() {
         for (number, text) in [
             (0.0, "0"),
@@ -181,7 +216,7 @@ mod tests {
             (123_456.789, "123456.8"),
             (1e-9, "1.000000e-9"),
         ] {
-            assert_eq!(show_number(number), text);
+            assert_eq!(show_number(number, DIGITS), text);
         }
     }
 }
