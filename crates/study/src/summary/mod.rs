@@ -5,17 +5,25 @@
 //! that the record does not carry is `None`, never zero. MB are 10^6 bytes. Medians stand with their
 //! spread; where a mean of ratios is given, its name says so.
 
+mod busy;
+mod figure;
+mod flow;
 mod sheet;
+mod stage;
+mod step_figures;
+pub mod tables;
+mod totals;
 mod verdict;
 
 pub use sheet::Sheet;
+pub use totals::kind_name;
 pub use verdict::{Level, Verdict};
 
 use forebay_workload::histogram::Bucket;
 use serde::Serialize;
 
-use crate::record::{JobKind, Record};
-use crate::statistics::Spread;
+use crate::record::{Exit, JobKind, Record, Run, Sample};
+use crate::statistics::{Spread, ratio};
 
 /// A study summed up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,6 +47,8 @@ pub struct SubjectSummary {
     pub rounds: Vec<u32>,
     /// Rounds that do not count, because jobs were never started or ended by a signal.
     pub left_out: Vec<u32>,
+    /// Where its data lie, for people.
+    pub storage: String,
     /// Its figures over the rounds that count; the same figures in the same order for every subject
     /// whose runs have the same stages and steps.
     pub figures: Vec<FigureSpread>,
@@ -89,6 +99,8 @@ pub struct RunSummary {
     pub label: String,
     /// Number of the round, from 0.
     pub round: u32,
+    /// Whether every job was started and ended by itself, well or not: an interrupted run is none.
+    pub undisturbed: bool,
     /// Seconds from the start of the first stage to the end of the last.
     pub seconds: f64,
     /// All jobs.
@@ -375,13 +387,125 @@ pub struct Scaling {
 impl Summary {
     /// Sums up a study.
     #[must_use]
-    pub fn of(_record: &Record) -> Summary {
-        Summary { verdicts: Vec::new(), runs: Vec::new(), subjects: Vec::new() }
+    pub fn of(record: &Record) -> Summary {
+        let runs: Vec<RunSummary> =
+            record.runs.iter().map(|run| RunSummary::of(run, record)).collect();
+        let subjects: Vec<SubjectSummary> = (0..record.subjects.len())
+            .filter_map(|subject| SubjectSummary::of(subject, record, &runs))
+            .collect();
+        let verdicts = verdict::of(record, &runs, &subjects);
+        Summary { verdicts, runs, subjects }
     }
 
     /// Its tables, in the order in which a report shows them; tables without rows are left out.
     #[must_use]
-    pub fn sheets(&self, _record: &Record) -> Vec<Sheet> {
-        Vec::new()
+    pub fn sheets(&self, record: &Record) -> Vec<Sheet> {
+        let mut sheets = vec![
+            tables::overview(self),
+            tables::failures(record),
+            tables::job_totals(self),
+            tables::classes(self),
+            tables::kinds(self),
+            tables::nodes(self),
+            tables::throughput(self),
+            tables::stages(self),
+            tables::step_figures(self),
+            tables::call_latencies(self),
+            tables::devices(self, record),
+            tables::request_sizes(self),
+            tables::processor(self),
+            tables::environment(record),
+        ];
+        sheets.retain(|sheet| !sheet.table.rows.is_empty());
+        sheets
+    }
+}
+
+impl SubjectSummary {
+    fn of(subject: usize, record: &Record, runs: &[RunSummary]) -> Option<SubjectSummary> {
+        let of_subject: Vec<&RunSummary> =
+            runs.iter().filter(|run| run.subject == subject).collect();
+        let (mut counted, mut left_out): (Vec<&RunSummary>, Vec<&RunSummary>) =
+            of_subject.into_iter().partition(|run| run.undisturbed);
+        if counted.is_empty() {
+            std::mem::swap(&mut counted, &mut left_out);
+        }
+        let rounds = |runs: &[&RunSummary]| runs.iter().map(|run| run.round).collect();
+        Some(SubjectSummary {
+            subject,
+            label: counted.first()?.label.clone(),
+            rounds: rounds(&counted),
+            left_out: rounds(&left_out),
+            storage: storage(record, subject),
+            figures: figure::over_rounds(&counted),
+        })
+    }
+
+    /// The figure with this key over the rounds; `None` if no round has it.
+    #[must_use]
+    pub fn spread(&self, key: &str) -> Option<Spread> {
+        self.figures.iter().find(|spread| spread.figure.key == key)?.spread
+    }
+}
+
+/// The storages of a subject for people: those that differ from the first area's.
+fn storage(record: &Record, subject: usize) -> String {
+    let Some(subject) = record.subjects.get(subject) else { return String::new() };
+    let areas = [("data", &subject.data), ("work", &subject.work), ("util", &subject.util)];
+    let describe = |storage: &crate::record::Storage| {
+        format!("{} ({})", storage.path.display(), storage.file_system)
+    };
+    if areas.iter().all(|(_, storage)| storage.mountpoint == subject.data.mountpoint) {
+        return describe(&subject.data);
+    }
+    let each: Vec<String> =
+        areas.iter().map(|(area, storage)| format!("{area} on {}", describe(storage))).collect();
+    each.join(", ")
+}
+
+impl RunSummary {
+    fn of(run: &Run, record: &Record) -> RunSummary {
+        let stages = stage::of_run(run);
+        let busy: Vec<Period> = stages.iter().filter_map(|stage| stage.busy).collect();
+        let samples: Vec<&Sample> = run.samples.iter().collect();
+        let file = Flow::of_jobs(&samples, &busy, run.jobs());
+        let device = Flow::of_devices(&samples, &busy, &run.device_scope);
+        let nodes = totals::by_node(run.jobs());
+        let cores = f64::from(record.machine.cores);
+        RunSummary {
+            subject: run.subject,
+            label: record.subjects.get(run.subject).map_or_else(
+                || format!("subject {}", run.subject + 1),
+                |subject| subject.label.clone(),
+            ),
+            round: run.round,
+            undisturbed: run.jobs().all(|job| match job.exit {
+                Exit::Success | Exit::Failure { .. } => true,
+                Exit::Signal { .. } | Exit::NotStarted => false,
+            }),
+            seconds: run.seconds,
+            jobs: Totals::of(run.jobs()),
+            classes: totals::by_class(run.jobs()),
+            kinds: totals::by_kind(run.jobs()),
+            uniformity: Uniformity::of(&nodes),
+            nodes,
+            mb_per_second_per_core: file.sustained_mb_per_second.and_then(|mb| ratio(mb, cores)),
+            cache_hit_ratio: flow::cache_hit_ratio(&file, device.as_ref()),
+            latency: DeviceLatency::of(&run.samples, &run.device_scope),
+            request_sizes: flow::request_sizes(run),
+            processor: Processor::of(&run.samples, &busy),
+            call_latencies: run.stages.iter().flat_map(step_figures::call_latencies).collect(),
+            step_figures: run.stages.iter().flat_map(step_figures::step_figures).collect(),
+            busy,
+            file,
+            device,
+            stages,
+        }
+    }
+
+    /// Jobs that ended well, per minute.
+    #[must_use]
+    pub fn jobs_per_minute(&self) -> Option<f64> {
+        ratio(self.jobs.succeeded() as f64 * 60.0, self.seconds)
     }
 }

@@ -1,0 +1,638 @@
+//! The tables of a summary, one function each.
+//!
+//! Rows begin with subject and round where there are several of them. Shares are given in percent,
+//! amounts in GB (10^9 bytes), rates in MB/s (10^6 bytes).
+
+use std::collections::BTreeMap;
+
+use forebay_workload::{Cell, Table};
+
+use super::sheet::Rows;
+use super::verdict::describe_failure;
+use super::{
+    FigureSort, Flow, Group, Period, PeriodBasis, RunSummary, Sheet, SizeBucket, Summary, Totals,
+};
+use crate::record::{DeviceScope, Machine, Record};
+
+fn minutes(seconds: f64) -> Cell {
+    (seconds / 60.0).into()
+}
+
+fn percent(share: Option<f64>) -> Cell {
+    share.map(|share| share * 100.0).into()
+}
+
+fn gigabytes(bytes: impl Into<Option<u64>>) -> Cell {
+    bytes.into().map(|bytes| bytes as f64 / 1e9).into()
+}
+
+fn number(count: usize) -> Cell {
+    (count as u64).into()
+}
+
+/// The figures of whole runs, with median and spread if there are several rounds.
+#[must_use]
+pub fn overview(summary: &Summary) -> Sheet {
+    let (several, rounds) = (summary.subjects.len() > 1, summary.has_rounds());
+    let mut columns = vec!["figure".to_owned(), "unit".to_owned()];
+    for subject in &summary.subjects {
+        let name = if several { subject.label.clone() } else { "value".to_owned() };
+        if rounds {
+            let label = if several { format!("{name} ") } else { String::new() };
+            columns.extend(["median", "min", "max", "MAD"].map(|part| format!("{label}{part}")));
+        } else {
+            columns.push(name);
+        }
+    }
+    let mut table = Table { columns, ..Table::default() };
+    let figures = summary.subjects.first().map_or(&[][..], |subject| &subject.figures);
+    for spread in figures.iter().filter(|spread| !spread.figure.is_of_part()) {
+        let mut row: Vec<Cell> =
+            vec![spread.figure.label.as_str().into(), spread.figure.unit.into()];
+        let mut known = false;
+        for subject in &summary.subjects {
+            let spread = subject.spread(&spread.figure.key);
+            known |= spread.is_some();
+            row.push(spread.map(|spread| spread.median).into());
+            if rounds {
+                row.push(spread.map(|spread| spread.min).into());
+                row.push(spread.map(|spread| spread.max).into());
+                row.push(spread.map(|spread| spread.mad).into());
+            }
+        }
+        if known {
+            table.push(row);
+        }
+    }
+    let mut notes = Vec::new();
+    if rounds {
+        notes.push("Medians over rounds; MAD is the median absolute deviation.".to_owned());
+    }
+    notes.push(Flow::DEFINITION.to_owned());
+    notes.extend(summary.subjects.iter().filter(|subject| !subject.left_out.is_empty()).map(
+        |subject| {
+            format!(
+                "{}: {} interrupted rounds are left out.",
+                subject.label,
+                subject.left_out.len()
+            )
+        },
+    ));
+    Sheet { name: "overview", title: "Summary".to_owned(), notes, table }
+}
+
+/// The jobs that did not end well.
+#[must_use]
+pub fn failures(record: &Record) -> Sheet {
+    let mut table = Table::new(&[
+        "subject",
+        "round",
+        "stage",
+        "job",
+        "class",
+        "node",
+        "end",
+        "steps that ended",
+    ]);
+    for run in &record.runs {
+        let label = record.subjects.get(run.subject).map_or("", |subject| subject.label.as_str());
+        for (stage, job) in run.stages.iter().flat_map(|s| s.jobs.iter().map(move |job| (s, job))) {
+            let Some(end) = describe_failure(&job.exit) else { continue };
+            table.push(vec![
+                label.into(),
+                u64::from(run.round).into(),
+                stage.name.as_str().into(),
+                job.name.as_str().into(),
+                job.class.as_str().into(),
+                u64::from(job.node).into(),
+                end.into(),
+                number(job.steps.len()),
+            ]);
+        }
+    }
+    Sheet { name: "failures", title: "Jobs that failed".to_owned(), notes: Vec::new(), table }
+}
+
+/// Columns of [`push_totals`].
+const TOTALS: [&str; 15] = [
+    "jobs",
+    "failed",
+    "real min",
+    "user min",
+    "system min",
+    "CPU/real of sums",
+    "CPU/real mean of jobs",
+    "I/O wait %",
+    "median real s",
+    "quartiles s",
+    "longest real s",
+    "read GB",
+    "written GB",
+    "peak memory MB",
+    "not started",
+];
+
+fn totals(totals: &Totals) -> Vec<Cell> {
+    let quartiles = totals.real.map(|real| {
+        let shown = |seconds: f64| Cell::from(seconds).show(Sheet::DIGITS);
+        format!("{} - {}", shown(real.lower_quartile), shown(real.upper_quartile))
+    });
+    vec![
+        number(totals.jobs),
+        number(totals.failed),
+        minutes(totals.real_seconds),
+        minutes(totals.user_seconds),
+        minutes(totals.system_seconds),
+        totals.cpu_per_real_of_sums.into(),
+        totals.cpu_per_real_mean_of_jobs.into(),
+        percent(totals.io_wait_share),
+        totals.real.map(|real| real.median).into(),
+        quartiles.into(),
+        totals.real.map(|real| real.max).into(),
+        gigabytes(totals.read_bytes),
+        gigabytes(totals.written_bytes),
+        totals.peak_memory_bytes.map(|bytes| bytes as f64 / 1e6).into(),
+        number(totals.not_started),
+    ]
+}
+
+/// What must be known of sums of bytes.
+fn unknown_bytes(summary: &Summary) -> Option<String> {
+    let unknown: usize = summary.runs.iter().map(|run| run.jobs.bytes_unknown).sum();
+    (unknown > 0).then(|| {
+        format!("The bytes of {unknown} jobs are not known: sums of bytes are lower bounds.")
+    })
+}
+
+const CPU_PER_REAL: &str = "CPU/real of sums is all processor time by all real time; the mean of jobs \
+    is the mean of each job's ratio, in which short jobs weigh as much as long ones.";
+
+/// All jobs of each run.
+#[must_use]
+pub fn job_totals(summary: &Summary) -> Sheet {
+    let mut rows = Rows::new(summary, &[&["wall s"], &TOTALS[..]].concat());
+    for run in &summary.runs {
+        rows.push(run, [vec![run.seconds.into()], totals(&run.jobs)].concat());
+    }
+    let mut notes = vec![CPU_PER_REAL.to_owned()];
+    notes.extend(unknown_bytes(summary));
+    rows.sheet("job_totals", "Jobs", notes)
+}
+
+fn groups(summary: &Summary, what: &[&str], of: fn(&RunSummary) -> &[Group]) -> Rows {
+    let mut rows = Rows::new(summary, &[what, &TOTALS[..]].concat());
+    for run in &summary.runs {
+        for group in of(run) {
+            let mut row: Vec<Cell> = vec![group.name.as_str().into()];
+            if what.len() > 1 {
+                row.push(group.kind.map(super::kind_name).into());
+            }
+            row.extend(totals(&group.totals));
+            rows.push(run, row);
+        }
+    }
+    rows
+}
+
+/// Jobs by class.
+#[must_use]
+pub fn classes(summary: &Summary) -> Sheet {
+    groups(summary, &["class", "kind"], |run| &run.classes).sheet(
+        "classes",
+        "Jobs by class",
+        unknown_bytes(summary).into_iter().collect(),
+    )
+}
+
+/// Jobs by kind.
+#[must_use]
+pub fn kinds(summary: &Summary) -> Sheet {
+    groups(summary, &["kind"], |run| &run.kinds).sheet("kinds", "Jobs by kind", Vec::new())
+}
+
+/// Jobs by logical node, if there are several.
+#[must_use]
+pub fn nodes(summary: &Summary) -> Sheet {
+    let several = summary.runs.iter().any(|run| run.nodes.len() > 1);
+    let rows = groups(summary, &["node"], |run| if run.nodes.len() > 1 { &run.nodes } else { &[] });
+    let mut notes = Vec::new();
+    if several {
+        notes.push(
+            "Logical nodes are groups of jobs on one machine and share its cores.".to_owned(),
+        );
+    }
+    for run in &summary.runs {
+        let Some(uniformity) = run.uniformity else { continue };
+        let shown = |value: f64| Cell::from(value).show(3);
+        let real = uniformity.real_seconds;
+        let ratio = uniformity.max_per_min.map_or(".".to_owned(), shown);
+        notes.push(format!(
+            "{}: real time of nodes from {} to {} min, max/min {ratio}.",
+            summary.run_name(run),
+            shown(real.min / 60.0),
+            shown(real.max / 60.0)
+        ));
+    }
+    rows.sheet("nodes", "Uniformity of nodes", notes)
+}
+
+impl Flow {
+    /// What sustained means.
+    pub const DEFINITION: &str = "Sustained is the median of the seconds of the busy period: from the \
+        moment when the number of jobs at once first reaches nine tenths of its plateau (the largest \
+        number that is held for a tenth of the time) until it finally falls below; of all time from the \
+        first job's start to the last one's end, if that would be less than a quarter of it.";
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            self.sustained_mb_per_second.into(),
+            self.busy.map(|busy| busy.lower_quartile).into(),
+            self.busy.map(|busy| busy.upper_quartile).into(),
+            self.sustained_read_mb_per_second.into(),
+            self.sustained_write_mb_per_second.into(),
+            self.best_1_second.into(),
+            self.best_10_seconds.into(),
+            gigabytes(self.read_bytes),
+            gigabytes(self.written_bytes),
+            percent(self.read_share),
+        ]
+    }
+}
+
+fn shown_periods(periods: &[Period]) -> String {
+    let of = |period: &Period| {
+        let basis = match period.basis {
+            PeriodBasis::Plateau => "",
+            PeriodBasis::AllJobs => " (no plateau)",
+        };
+        format!("{:.0} - {:.0} s{basis}", period.start_seconds, period.end_seconds)
+    };
+    periods.iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// Throughput of each run at the file and the device level.
+#[must_use]
+pub fn throughput(summary: &Summary) -> Sheet {
+    let mut rows = Rows::new(
+        summary,
+        &[
+            "level",
+            "sustained MB/s",
+            "lower quartile",
+            "upper quartile",
+            "sustained read",
+            "sustained write",
+            "best 1 s",
+            "best 10 s",
+            "read GB",
+            "written GB",
+            "read %",
+            "sustained MB/s per core",
+            "busy period",
+        ],
+    );
+    for run in &summary.runs {
+        if run.jobs.ran() == 0 {
+            continue;
+        }
+        let levels = [("file", Some(&run.file)), ("device", run.device.as_ref())];
+        for (level, flow) in levels.into_iter().filter_map(|(name, flow)| Some((name, flow?))) {
+            let per_core = if level == "file" { run.mb_per_second_per_core } else { None };
+            let mut row = vec![level.into()];
+            row.extend(flow.cells());
+            row.extend([per_core.into(), shown_periods(&run.busy).into()]);
+            rows.push(run, row);
+        }
+    }
+    let notes = vec![
+        Flow::DEFINITION.to_owned(),
+        "Medians of reading and writing do not add up to that of both. The file level includes what the \
+         page cache gave and took."
+            .to_owned(),
+    ];
+    rows.sheet("throughput", "Throughput", notes)
+}
+
+/// The stages, if a run has several.
+#[must_use]
+pub fn stages(summary: &Summary) -> Sheet {
+    let mut rows = Rows::new(
+        summary,
+        &[
+            "stage",
+            "nodes",
+            "sessions",
+            "at once per node",
+            "jobs",
+            "failed",
+            "wall s",
+            "file MB/s",
+            "file read",
+            "file write",
+            "device MB/s",
+            "jobs/min",
+            "size",
+            "MB/s against first",
+            "efficiency %",
+            "jobs/min against first",
+            "jobs efficiency %",
+        ],
+    );
+    let several = summary.runs.iter().filter(|run| run.stages.len() > 1);
+    for (run, stage) in several.flat_map(|run| run.stages.iter().map(move |stage| (run, stage))) {
+        let scaling = stage.scaling;
+        rows.push(
+            run,
+            vec![
+                stage.name.as_str().into(),
+                u64::from(stage.nodes).into(),
+                stage.sessions.map(u64::from).into(),
+                u64::from(stage.concurrent).into(),
+                number(stage.jobs.jobs),
+                number(stage.jobs.failed),
+                stage.seconds.into(),
+                stage.file.sustained_mb_per_second.into(),
+                stage.file.sustained_read_mb_per_second.into(),
+                stage.file.sustained_write_mb_per_second.into(),
+                stage.device.as_ref().and_then(|flow| flow.sustained_mb_per_second).into(),
+                stage.jobs_per_minute.into(),
+                scaling.map(|scaling| scaling.size).into(),
+                scaling.and_then(|scaling| scaling.throughput).into(),
+                percent(scaling.and_then(|scaling| scaling.throughput_efficiency)),
+                scaling.and_then(|scaling| scaling.jobs).into(),
+                percent(scaling.and_then(|scaling| scaling.jobs_efficiency)),
+            ],
+        );
+    }
+    let mut notes = vec!["MB/s are sustained, over the busy period of the stage.".to_owned()];
+    if summary.runs.iter().flat_map(|run| &run.stages).any(|stage| stage.scaling.is_some()) {
+        notes.push(
+            "Size, and what is against the first, are multiples of the first stage; efficiency is what \
+             is gained by size. All nodes are logical nodes of one machine."
+                .to_owned(),
+        );
+    }
+    rows.sheet("stages", "Stages", notes)
+}
+
+/// What steps measured themselves, such as the rates of probes.
+#[must_use]
+pub fn step_figures(summary: &Summary) -> Sheet {
+    let columns = ["stage", "step", "figure", "jobs", "sum", "per second", "median", "min", "max"];
+    let mut rows = Rows::new(summary, &columns);
+    for run in &summary.runs {
+        for figure in &run.step_figures {
+            rows.push(
+                run,
+                vec![
+                    figure.stage.as_str().into(),
+                    figure.step.as_str().into(),
+                    figure.name.as_str().into(),
+                    number(figure.spread.count),
+                    figure.sum.into(),
+                    figure.per_second.into(),
+                    figure.spread.median.into(),
+                    figure.spread.min.into(),
+                    figure.spread.max.into(),
+                ],
+            );
+        }
+    }
+    let not_together = summary
+        .runs
+        .iter()
+        .flat_map(|run| &run.step_figures)
+        .any(|figure| figure.sort == FigureSort::Rate && figure.sum.is_none());
+    let mut notes = vec![
+        "Rates are summed over jobs whose steps ran at the same time; counts are summed over jobs and \
+         divided by the seconds of the stage."
+            .to_owned(),
+    ];
+    if not_together {
+        notes.push("Rates without a sum did not run at the same time.".to_owned());
+    }
+    rows.sheet("step_figures", "Measured by steps", notes)
+}
+
+/// Times of calls that steps measured.
+#[must_use]
+pub fn call_latencies(summary: &Summary) -> Sheet {
+    let columns =
+        ["stage", "step", "call", "calls", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "max ms"];
+    let mut rows = Rows::new(summary, &columns);
+    for run in &summary.runs {
+        for latency in &run.call_latencies {
+            rows.push(
+                run,
+                vec![
+                    latency.stage.as_str().into(),
+                    latency.step.as_str().into(),
+                    latency.call.as_str().into(),
+                    latency.count.into(),
+                    latency.p50_ms.into(),
+                    latency.p95_ms.into(),
+                    latency.p99_ms.into(),
+                    latency.p999_ms.into(),
+                    latency.max_ms.into(),
+                ],
+            );
+        }
+    }
+    let notes = vec![
+        "Of all calls of all jobs together; each is the upper bound of the histogram's bucket."
+            .to_owned(),
+    ];
+    rows.sheet("call_latencies", "Times of calls", notes)
+}
+
+/// Page cache and devices.
+#[must_use]
+pub fn devices(summary: &Summary, record: &Record) -> Sheet {
+    let mut rows = Rows::new(
+        summary,
+        &[
+            "not read from devices %",
+            "read mean ms",
+            "read p95 ms",
+            "write mean ms",
+            "write p95 ms",
+            "watched",
+        ],
+    );
+    let mut notes = vec![
+        "Not read from devices: 1 - bytes read from devices / bytes that jobs read, between 0 and 1. It \
+         is the page cache's part only if nobody else read from the devices; read-ahead that is never used \
+         lowers it, and so does a daemon that reads more than was asked."
+            .to_owned(),
+        "p95: 95 of 100 seconds with requests had a mean time up to this.".to_owned(),
+    ];
+    for (run, of_record) in summary.runs.iter().zip(&record.runs) {
+        let watched = match &of_record.device_scope {
+            DeviceScope::Devices(names) => names.join(" "),
+            DeviceScope::AllDisks => {
+                let note =
+                    "Which devices lie below the storage is not known: all disks were watched.";
+                if !notes.iter().any(|known| known == note) {
+                    notes.push(note.to_owned());
+                }
+                "all disks".to_owned()
+            }
+            DeviceScope::None => continue,
+        };
+        rows.push(
+            run,
+            vec![
+                percent(run.cache_hit_ratio),
+                run.latency.read_mean_ms.into(),
+                run.latency.read_p95_ms.into(),
+                run.latency.write_mean_ms.into(),
+                run.latency.write_p95_ms.into(),
+                watched.into(),
+            ],
+        );
+    }
+    rows.sheet("devices", "Page cache and devices", notes)
+}
+
+/// Sizes of calls and requests, all runs of a subject together.
+#[must_use]
+pub fn request_sizes(summary: &Summary) -> Sheet {
+    let columns =
+        ["subject", "up to bytes", "file reads", "file writes", "device reads", "device writes"];
+    let mut table = Table::new(&columns);
+    for subject in &summary.subjects {
+        let mut buckets: BTreeMap<u64, SizeBucket> = BTreeMap::new();
+        let runs = summary.runs.iter().filter(|run| run.subject == subject.subject);
+        for bucket in runs.flat_map(|run| &run.request_sizes) {
+            let have =
+                buckets.entry(bucket.upto_bytes).or_insert(SizeBucket::empty(bucket.upto_bytes));
+            have.file_reads += bucket.file_reads;
+            have.file_writes += bucket.file_writes;
+            have.device_reads += bucket.device_reads;
+            have.device_writes += bucket.device_writes;
+        }
+        for bucket in buckets.values() {
+            table.push(vec![
+                subject.label.as_str().into(),
+                bucket.upto_bytes.into(),
+                bucket.file_reads.into(),
+                bucket.file_writes.into(),
+                bucket.device_reads.into(),
+                bucket.device_writes.into(),
+            ]);
+        }
+    }
+    let notes = vec![
+        "Mean sizes: calls by the mean of their job, requests of devices by the mean of their second; \
+         single calls and requests are not recorded."
+            .to_owned(),
+    ];
+    Sheet { name: "request_sizes", title: "Sizes of requests".to_owned(), notes, table }
+}
+
+/// What the processors did.
+#[must_use]
+pub fn processor(summary: &Summary) -> Sheet {
+    let columns = [
+        "user %",
+        "system %",
+        "I/O wait %",
+        "idle %",
+        "steal %",
+        "some task waited for I/O %",
+        "all tasks waited for I/O %",
+    ];
+    let mut rows = Rows::new(summary, &columns);
+    for run in &summary.runs {
+        let Some(processor) = run.processor else { continue };
+        let shares = [
+            Some(processor.user),
+            Some(processor.system),
+            Some(processor.io_wait),
+            Some(processor.idle),
+            Some(processor.steal),
+            processor.pressure_some,
+            processor.pressure_full,
+        ];
+        rows.push(run, shares.into_iter().map(percent).collect());
+    }
+    let notes = vec![
+        "Of all processors over the busy periods. The waits of tasks are pressure stall information (PSI)."
+            .to_owned(),
+    ];
+    rows.sheet("processor", "Processors", notes)
+}
+
+/// The workload, the machine and the storages.
+#[must_use]
+pub fn environment(record: &Record) -> Sheet {
+    let mut table = Table::new(&["of", "what", "value"]);
+    let mut push = |of: &str, what: &str, value: Cell| {
+        if value != Cell::Missing && value != Cell::Text(String::new()) {
+            table.push(vec![of.into(), what.into(), value]);
+        }
+    };
+    let (workload, machine) = (&record.workload, &record.machine);
+    push("workload", "name", workload.name.as_str().into());
+    push("workload", "title", workload.title.as_str().into());
+    push("workload", "study", workload.study.as_str().into());
+    push("workload", "scale", workload.scale.into());
+    // As text: large seeds are not exact as floating point numbers.
+    push("workload", "seed", workload.seed.to_string().into());
+    push("workload", "page size", workload.buffers.page_bytes.to_string().into());
+    push("workload", "sort memory", workload.buffers.sort_memory.to_string().into());
+    push("workload", "memory", workload.buffers.memory.to_string().into());
+    for (name, value) in &workload.parameters {
+        push("workload", name, value.as_str().into());
+    }
+    push_machine(&mut push, machine);
+    for subject in &record.subjects {
+        let areas = [("data", &subject.data), ("work", &subject.work), ("util", &subject.util)];
+        for (area, storage) in areas {
+            let of = format!("{} {area}", subject.label);
+            push(&of, "path", storage.path.display().to_string().into());
+            push(&of, "file system", storage.file_system.as_str().into());
+            push(&of, "source", storage.source.as_str().into());
+            push(&of, "mount options", storage.options.as_str().into());
+            push(&of, "size GB", gigabytes(storage.size_bytes));
+            push(&of, "free GB", gigabytes(storage.free_bytes));
+            for device in &storage.devices {
+                push(&of, &device.name, describe(device).into());
+            }
+        }
+    }
+    push("study", "started", record.started.as_str().into());
+    push("study", "version", record.version.as_str().into());
+    push("study", "command", record.command.join(" ").into());
+    Sheet {
+        name: "environment",
+        title: "Environment".to_owned(),
+        notes: workload.notes.clone(),
+        table,
+    }
+}
+
+fn push_machine(push: &mut impl FnMut(&str, &str, Cell), machine: &Machine) {
+    push("machine", "host", machine.host.as_str().into());
+    push("machine", "processor", machine.processor.as_str().into());
+    push("machine", "logical processors", u64::from(machine.cpus).into());
+    push("machine", "physical cores", u64::from(machine.cores).into());
+    push("machine", "memory GB", gigabytes(machine.memory_bytes));
+    push("machine", "virtualization", machine.virtualization.clone().into());
+    push("machine", "kernel", machine.kernel.as_str().into());
+    push("machine", "system", machine.system.as_str().into());
+    push("machine", "I/O wait from", machine.io_wait_source.as_str().into());
+    for (name, value) in &machine.settings {
+        push("machine", name, value.as_str().into());
+    }
+}
+
+fn describe(device: &crate::record::Device) -> String {
+    let kind = match device.rotational {
+        Some(true) => Some("rotational".to_owned()),
+        Some(false) => Some("not rotational".to_owned()),
+        None => None,
+    };
+    let queue = device.queue.iter().map(|(name, value)| format!("{name}={value}"));
+    device.model.clone().into_iter().chain(kind).chain(queue).collect::<Vec<_>>().join(", ")
+}

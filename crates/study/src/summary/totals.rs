@@ -1,0 +1,137 @@
+//! Sums over jobs, and groups of jobs.
+
+use std::collections::BTreeMap;
+
+use super::{Group, Totals, Uniformity};
+use crate::record::{Exit, JobKind, JobRecord, Usage};
+use crate::statistics::{Spread, ratio};
+
+impl Totals {
+    /// Of jobs.
+    pub(super) fn of<'a>(jobs: impl IntoIterator<Item = &'a JobRecord>) -> Totals {
+        let mut jobs: Vec<&JobRecord> = jobs.into_iter().collect();
+        // Sums of floating point numbers depend on their order, those of the same jobs must not.
+        jobs.sort_by(|a, b| a.usage.real_seconds.total_cmp(&b.usage.real_seconds));
+        let failed = |job: &&&JobRecord| match job.exit {
+            Exit::Failure { .. } | Exit::Signal { .. } => true,
+            Exit::Success | Exit::NotStarted => false,
+        };
+        let ran: Vec<&Usage> =
+            jobs.iter().filter(|job| job.exit != Exit::NotStarted).map(|job| &job.usage).collect();
+        let seconds = |part: fn(&Usage) -> f64| ordered_sum(ran.iter().map(|usage| part(usage)));
+        let bytes = |part: fn(&Usage) -> Option<u64>| -> Option<u64> {
+            let known = || ran.iter().filter_map(|usage| part(usage));
+            known().next().is_some().then(|| known().sum())
+        };
+        let (real_seconds, user_seconds, system_seconds) = (
+            seconds(|u| u.real_seconds),
+            seconds(|u| u.user_seconds),
+            seconds(|u| u.system_seconds),
+        );
+        let ratios: Vec<f64> = ran.iter().filter_map(|usage| usage.cpu_per_real()).collect();
+        let waits = || ran.iter().filter_map(|u| Some((u.io_wait_seconds?, u.real_seconds)));
+        let mean = ratio(ordered_sum(ratios.iter().copied()), ratios.len() as f64);
+        let unknown = |usage: &&&Usage| usage.read_bytes.is_none() || usage.written_bytes.is_none();
+        Totals {
+            jobs: jobs.len(),
+            failed: jobs.iter().filter(failed).count(),
+            not_started: jobs.len() - ran.len(),
+            real_seconds,
+            user_seconds,
+            system_seconds,
+            real: Spread::of(ran.iter().map(|usage| usage.real_seconds)),
+            cpu_per_real_mean_of_jobs: mean,
+            cpu_per_real_of_sums: ratio(user_seconds + system_seconds, real_seconds),
+            read_bytes: bytes(|usage| usage.read_bytes),
+            written_bytes: bytes(|usage| usage.written_bytes),
+            bytes_unknown: ran.iter().filter(unknown).count(),
+            io_wait_share: ratio(
+                ordered_sum(waits().map(|wait| wait.0)),
+                ordered_sum(waits().map(|wait| wait.1)),
+            ),
+            peak_memory_bytes: ran.iter().map(|usage| usage.peak_memory_bytes).max(),
+        }
+    }
+
+    /// Jobs that ended well.
+    #[must_use]
+    pub fn succeeded(&self) -> usize {
+        self.jobs - self.failed - self.not_started
+    }
+
+    /// Jobs that were started.
+    #[must_use]
+    pub fn ran(&self) -> usize {
+        self.jobs - self.not_started
+    }
+}
+
+/// From the smallest to the greatest, so that the sum does not depend on the order.
+fn ordered_sum(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.iter().sum()
+}
+
+impl Usage {
+    /// Processor seconds by real seconds; `None` if it took no time.
+    #[must_use]
+    pub fn cpu_per_real(&self) -> Option<f64> {
+        ratio(self.user_seconds + self.system_seconds, self.real_seconds)
+    }
+}
+
+/// The kind's name for people.
+#[must_use]
+pub fn kind_name(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Io => "I/O",
+        JobKind::Computation => "computation",
+        JobKind::Memory => "memory",
+    }
+}
+
+/// Jobs by something, in its order.
+fn groups<'a, K: Ord>(
+    jobs: impl Iterator<Item = &'a JobRecord>,
+    by: impl Fn(&'a JobRecord) -> K,
+    name: impl Fn(&K) -> (String, Option<JobKind>),
+) -> Vec<Group> {
+    let mut members: BTreeMap<K, Vec<&JobRecord>> = BTreeMap::new();
+    for job in jobs {
+        members.entry(by(job)).or_default().push(job);
+    }
+    let group = |(key, jobs): (K, Vec<&JobRecord>)| {
+        let (name, kind) = name(&key);
+        Group { name, kind, totals: Totals::of(jobs) }
+    };
+    members.into_iter().map(group).collect()
+}
+
+pub(super) fn by_class<'a>(jobs: impl Iterator<Item = &'a JobRecord>) -> Vec<Group> {
+    groups(jobs, |job| (job.class.as_str(), job.kind), |key| (key.0.to_owned(), Some(key.1)))
+}
+
+pub(super) fn by_kind<'a>(jobs: impl Iterator<Item = &'a JobRecord>) -> Vec<Group> {
+    groups(jobs, |job| job.kind, |&kind| (kind_name(kind).to_owned(), Some(kind)))
+}
+
+pub(super) fn by_node<'a>(jobs: impl Iterator<Item = &'a JobRecord>) -> Vec<Group> {
+    groups(jobs, |job| job.node, |node| (format!("node {node}"), None))
+}
+
+impl Uniformity {
+    /// Of nodes; `None` of fewer than two.
+    pub(super) fn of(nodes: &[Group]) -> Option<Uniformity> {
+        if nodes.len() < 2 {
+            return None;
+        }
+        let real_seconds = Spread::of(nodes.iter().map(|node| node.totals.real_seconds))?;
+        let ratios = nodes.iter().filter_map(|node| node.totals.cpu_per_real_of_sums);
+        Some(Uniformity {
+            real_seconds,
+            max_per_min: ratio(real_seconds.max, real_seconds.min),
+            cpu_per_real: Spread::of(ratios),
+        })
+    }
+}
