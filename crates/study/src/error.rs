@@ -41,6 +41,12 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Studies cannot be compared.
+    #[error("cannot be compared: {reason}")]
+    Incomparable {
+        /// Why not.
+        reason: String,
+    },
     /// The workload's own error.
     #[error(transparent)]
     Workload(#[from] forebay_workload::Error),

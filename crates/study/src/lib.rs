@@ -5,7 +5,9 @@
 //! [`summary`] computes what people compare, purely from a record; [`report`] shows it as a page, on
 //! the terminal and as CSV.
 
+pub mod compare;
 pub mod counters;
+pub mod csv;
 pub mod environment;
 pub mod error;
 pub mod process;
@@ -14,5 +16,6 @@ pub mod run;
 pub mod sampler;
 pub mod statistics;
 pub mod summary;
+pub mod terminal;
 
 pub use error::{Error, Result};

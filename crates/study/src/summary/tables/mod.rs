@@ -3,6 +3,10 @@
 //! Rows begin with subject and round where there are several of them. Shares are given in percent,
 //! amounts in GB (10^9 bytes), rates in MB/s (10^6 bytes).
 
+mod environment;
+
+pub use environment::environment;
+
 use std::collections::BTreeMap;
 
 use forebay_workload::{Cell, Table};
@@ -12,7 +16,7 @@ use super::verdict::describe_failure;
 use super::{
     FigureSort, Flow, Group, Period, PeriodBasis, RunSummary, Sheet, SizeBucket, Summary, Totals,
 };
-use crate::record::{DeviceScope, Machine, Record};
+use crate::record::{DeviceScope, Record};
 
 fn minutes(seconds: f64) -> Cell {
     (seconds / 60.0).into()
@@ -561,78 +565,4 @@ pub fn processor(summary: &Summary) -> Sheet {
             .to_owned(),
     ];
     rows.sheet("processor", "Processors", notes)
-}
-
-/// The workload, the machine and the storages.
-#[must_use]
-pub fn environment(record: &Record) -> Sheet {
-    let mut table = Table::new(&["of", "what", "value"]);
-    let mut push = |of: &str, what: &str, value: Cell| {
-        if value != Cell::Missing && value != Cell::Text(String::new()) {
-            table.push(vec![of.into(), what.into(), value]);
-        }
-    };
-    let (workload, machine) = (&record.workload, &record.machine);
-    push("workload", "name", workload.name.as_str().into());
-    push("workload", "title", workload.title.as_str().into());
-    push("workload", "study", workload.study.as_str().into());
-    push("workload", "scale", workload.scale.into());
-    // As text: large seeds are not exact as floating point numbers.
-    push("workload", "seed", workload.seed.to_string().into());
-    push("workload", "page size", workload.buffers.page_bytes.to_string().into());
-    push("workload", "sort memory", workload.buffers.sort_memory.to_string().into());
-    push("workload", "memory", workload.buffers.memory.to_string().into());
-    for (name, value) in &workload.parameters {
-        push("workload", name, value.as_str().into());
-    }
-    push_machine(&mut push, machine);
-    for subject in &record.subjects {
-        let areas = [("data", &subject.data), ("work", &subject.work), ("util", &subject.util)];
-        for (area, storage) in areas {
-            let of = format!("{} {area}", subject.label);
-            push(&of, "path", storage.path.display().to_string().into());
-            push(&of, "file system", storage.file_system.as_str().into());
-            push(&of, "source", storage.source.as_str().into());
-            push(&of, "mount options", storage.options.as_str().into());
-            push(&of, "size GB", gigabytes(storage.size_bytes));
-            push(&of, "free GB", gigabytes(storage.free_bytes));
-            for device in &storage.devices {
-                push(&of, &device.name, describe(device).into());
-            }
-        }
-    }
-    push("study", "started", record.started.as_str().into());
-    push("study", "version", record.version.as_str().into());
-    push("study", "command", record.command.join(" ").into());
-    Sheet {
-        name: "environment",
-        title: "Environment".to_owned(),
-        notes: workload.notes.clone(),
-        table,
-    }
-}
-
-fn push_machine(push: &mut impl FnMut(&str, &str, Cell), machine: &Machine) {
-    push("machine", "host", machine.host.as_str().into());
-    push("machine", "processor", machine.processor.as_str().into());
-    push("machine", "logical processors", u64::from(machine.cpus).into());
-    push("machine", "physical cores", u64::from(machine.cores).into());
-    push("machine", "memory GB", gigabytes(machine.memory_bytes));
-    push("machine", "virtualization", machine.virtualization.clone().into());
-    push("machine", "kernel", machine.kernel.as_str().into());
-    push("machine", "system", machine.system.as_str().into());
-    push("machine", "I/O wait from", machine.io_wait_source.as_str().into());
-    for (name, value) in &machine.settings {
-        push("machine", name, value.as_str().into());
-    }
-}
-
-fn describe(device: &crate::record::Device) -> String {
-    let kind = match device.rotational {
-        Some(true) => Some("rotational".to_owned()),
-        Some(false) => Some("not rotational".to_owned()),
-        None => None,
-    };
-    let queue = device.queue.iter().map(|(name, value)| format!("{name}={value}"));
-    device.model.clone().into_iter().chain(kind).chain(queue).collect::<Vec<_>>().join(", ")
 }

@@ -1,0 +1,105 @@
+//! The tables of a comparison.
+
+use forebay_workload::{Cell, Table};
+
+use super::{Compared, Comparison, Pairing, ROUNDS_MIN};
+use crate::summary::Sheet;
+
+impl Comparison {
+    /// Its tables; tables without rows are left out.
+    #[must_use]
+    pub fn sheets(&self) -> Vec<Sheet> {
+        let mut sheets = vec![
+            self.sheet("comparison", "Comparison", |compared| !compared.figure.is_of_part()),
+            self.sheet("comparison_parts", "Comparison of stages and steps", |compared| {
+                compared.figure.is_of_part()
+            }),
+            self.sides_sheet(),
+        ];
+        sheets.retain(|sheet| !sheet.table.rows.is_empty());
+        sheets
+    }
+
+    fn sheet(&self, name: &'static str, title: &str, keep: fn(&Compared) -> bool) -> Sheet {
+        let with_spread = self.sides.iter().any(|side| side.rounds > 1);
+        let mut columns = vec!["figure".to_owned(), "unit".to_owned()];
+        for side in &self.sides {
+            columns.push(side.label.clone());
+            if with_spread {
+                columns.extend(["min", "max"].map(|part| format!("{} {part}", side.label)));
+            }
+        }
+        for side in &self.sides[1..] {
+            let ratio = format!("{}/{}", side.label, self.sides[0].label);
+            columns.extend([
+                ratio.clone(),
+                format!("{ratio} from"),
+                format!("{ratio} to"),
+                format!("{} is", side.label),
+            ]);
+        }
+        let mut table = Table { columns, ..Table::default() };
+        for compared in self.figures.iter().filter(|compared| keep(compared)) {
+            table.push(row(compared, with_spread));
+        }
+        Sheet { name, title: title.to_owned(), notes: self.notes(), table }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let pairing = match self.pairing {
+            Pairing::ByRound => {
+                "Rounds were run in turn: ratios are taken in each round, and their median, least and \
+                 greatest are given."
+            }
+            Pairing::Unpaired => {
+                "Rounds were not run in turn and are not paired: ratios are those of medians, from the \
+                 least by the greatest to the greatest by the least. What changed on the machine between \
+                 the studies is part of them."
+            }
+        };
+        vec![
+            pairing.to_owned(),
+            format!(
+                "A difference is claimed if that range does not hold 1, and only from {ROUNDS_MIN} rounds \
+                 on. With few rounds a range may leave 1 out by chance."
+            ),
+        ]
+    }
+
+    fn sides_sheet(&self) -> Sheet {
+        let mut table = Table::new(&["side", "storage", "rounds", "started", "version"]);
+        for side in &self.sides {
+            table.push(vec![
+                side.label.as_str().into(),
+                side.storage.as_str().into(),
+                (side.rounds as u64).into(),
+                side.started.as_str().into(),
+                side.version.as_str().into(),
+            ]);
+        }
+        Sheet { name: "sides", title: "What is compared".to_owned(), notes: Vec::new(), table }
+    }
+}
+
+fn row(compared: &Compared, with_spread: bool) -> Vec<Cell> {
+    let mut row: Vec<Cell> =
+        vec![compared.figure.label.as_str().into(), compared.figure.unit.into()];
+    for spread in &compared.spreads {
+        row.push(spread.map(|spread| spread.median).into());
+        if with_spread {
+            row.extend([
+                Cell::from(spread.map(|spread| spread.min)),
+                spread.map(|spread| spread.max).into(),
+            ]);
+        }
+    }
+    for difference in &compared.differences {
+        row.extend([
+            Cell::from(difference.map(|difference| difference.ratio)),
+            difference.map(|difference| difference.low).into(),
+            difference.map(|difference| difference.high).filter(|high| high.is_finite()).into(),
+            difference.map(|difference| difference.outcome.describe()).into(),
+        ]);
+    }
+    row
+}

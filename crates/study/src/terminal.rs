@@ -1,0 +1,213 @@
+//! A summary for a terminal: verdicts, then tables, no line longer than the terminal is wide.
+//!
+//! Text is wrapped at spaces; a table that is too wide is shown in several blocks, each beginning with
+//! the columns that say what its rows are. A single word or column that is wider than the terminal stays
+//! whole.
+
+use std::io::{self, Write};
+
+use forebay_workload::Table;
+use forebay_workload::table::Alignment;
+
+use crate::record::Record;
+use crate::summary::{Level, Sheet, Summary, Verdict};
+
+/// Whether there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// None: for files, pipes and those who do not want them.
+    Plain,
+    /// Codes of ECMA-48 for levels and titles.
+    Coloured,
+}
+
+/// How wide it is, and whether it has colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terminal {
+    /// Columns.
+    pub width: usize,
+    /// Colours.
+    pub style: Style,
+}
+
+const BOLD: &str = "1";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const RED: &str = "31";
+/// Space between two columns.
+const GAP: usize = 2;
+/// Columns that are repeated in every block, at most.
+const REPEATED_MAX: usize = 3;
+/// Part of the width that those may take: one in so many.
+const REPEATED_PART: usize = 2;
+
+impl Terminal {
+    /// Prints a summary: verdicts, then the tables.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn print(
+        &self,
+        record: &Record,
+        summary: &Summary,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        self.print_verdicts(&summary.verdicts, out)?;
+        for sheet in summary.sheets(record) {
+            writeln!(out)?;
+            self.print_sheet(&sheet, out)?;
+        }
+        Ok(())
+    }
+
+    /// Prints verdicts, one paragraph each.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn print_verdicts(&self, verdicts: &[Verdict], out: &mut impl Write) -> io::Result<()> {
+        let widest =
+            verdicts.iter().map(|verdict| verdict.topic.chars().count()).max().unwrap_or(0);
+        for verdict in verdicts {
+            let (mark, colour) = match verdict.level {
+                Level::Good => ("ok  ", GREEN),
+                Level::Warning => ("note", YELLOW),
+                Level::Bad => ("bad ", RED),
+            };
+            let indent = mark.len() + widest + 2 * GAP;
+            let lines = wrap(&verdict.text, self.width.saturating_sub(indent));
+            for (place, line) in lines.iter().enumerate() {
+                if place == 0 {
+                    let mark = self.paint(mark, colour);
+                    writeln!(out, "{mark}  {:<widest$}  {line}", verdict.topic)?;
+                } else {
+                    writeln!(out, "{:indent$}{line}", "")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints a table with its title and notes.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn print_sheet(&self, sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}", self.paint(&sheet.title, BOLD))?;
+        let columns = Columns::of(&sheet.table);
+        for (place, block) in columns.blocks(self.width).iter().enumerate() {
+            if place > 0 {
+                writeln!(out)?;
+            }
+            columns.print(block, out)?;
+        }
+        for note in &sheet.notes {
+            for (place, line) in wrap(note, self.width.saturating_sub(GAP)).iter().enumerate() {
+                writeln!(out, "{}{line}", if place == 0 { "- " } else { "  " })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn paint(&self, text: &str, colour: &str) -> String {
+        match self.style {
+            Style::Plain => text.to_owned(),
+            Style::Coloured => format!("\u{1b}[{colour}m{text}\u{1b}[0m"),
+        }
+    }
+}
+
+/// The columns of a table as text.
+struct Columns {
+    /// Names and then cells of each column.
+    cells: Vec<Vec<String>>,
+    widths: Vec<usize>,
+    alignments: Vec<Alignment>,
+}
+
+impl Columns {
+    fn of(table: &Table) -> Columns {
+        let cells: Vec<Vec<String>> = (0..table.columns.len())
+            .map(|column| {
+                let shown = table.rows.iter().map(|row| one_line(&row[column].show(Sheet::DIGITS)));
+                std::iter::once(table.columns[column].clone()).chain(shown).collect()
+            })
+            .collect();
+        let width = |cells: &Vec<String>| cells.iter().map(|cell| cell.chars().count()).max();
+        Columns {
+            widths: cells.iter().map(|cells| width(cells).unwrap_or(0)).collect(),
+            alignments: (0..cells.len()).map(|column| table.alignment(column)).collect(),
+            cells,
+        }
+    }
+
+    /// Which columns are shown beside each other.
+    fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
+        let names = self.repeated(width);
+        let needed = |block: &[usize]| block.iter().map(|&column| self.widths[column] + GAP).sum();
+        let mut blocks = vec![Vec::from_iter(0..names)];
+        for column in names..self.widths.len() {
+            let block = blocks.last().expect("there is a block");
+            let have: usize = needed(block);
+            // The gap after the last column is not printed.
+            if have + self.widths[column] > width && block.len() > names {
+                blocks.push(Vec::from_iter(0..names));
+            }
+            blocks.last_mut().expect("there is a block").push(column);
+        }
+        blocks
+    }
+
+    /// The columns that name the rows: texts on the left, as far as they leave room for others.
+    fn repeated(&self, width: usize) -> usize {
+        let mut used = 0;
+        self.widths
+            .iter()
+            .zip(&self.alignments)
+            .take(REPEATED_MAX)
+            .take_while(|(width_of_column, alignment)| {
+                used += *width_of_column + GAP;
+                **alignment == Alignment::Left && used <= width / REPEATED_PART
+            })
+            .count()
+    }
+
+    fn print(&self, block: &[usize], out: &mut impl Write) -> io::Result<()> {
+        let lines = self.cells.first().map_or(0, Vec::len);
+        for line in 0..lines {
+            let mut text = String::new();
+            for &column in block {
+                let (cell, width) = (&self.cells[column][line], self.widths[column]);
+                let gap = if column == block[0] { "" } else { "  " };
+                text += &match self.alignments[column] {
+                    Alignment::Left => format!("{gap}{cell:<width$}"),
+                    Alignment::Right => format!("{gap}{cell:>width$}"),
+                };
+            }
+            writeln!(out, "{}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Control characters, such as those in messages of jobs, as spaces.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Lines of at most `width` characters, broken at spaces; longer words stay whole.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let text = one_line(text);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is a line");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
