@@ -1,8 +1,8 @@
 //! A summary for a terminal: verdicts, then tables, no line longer than the terminal is wide.
 //!
 //! Text is wrapped at spaces; a table that is too wide is shown in several blocks, each beginning with
-//! the columns that say what its rows are. A single word or column that is wider than the terminal stays
-//! whole.
+//! the columns that say what its rows are, and a wide column of text at its end is wrapped. A single word
+//! or another column that is wider than the terminal stays whole.
 
 use std::io::{self, Write};
 
@@ -40,6 +40,8 @@ const GAP: usize = 2;
 const REPEATED_MAX: usize = 3;
 /// Part of the width that those may take: one in so many.
 const REPEATED_PART: usize = 2;
+/// A wrapped column is not narrower than this.
+const ROOM_MIN: usize = 20;
 
 impl Terminal {
     /// Prints a summary: verdicts, then the tables.
@@ -98,7 +100,7 @@ impl Terminal {
             if place > 0 {
                 writeln!(out)?;
             }
-            columns.print(block, out)?;
+            columns.print(block, self.width, out)?;
         }
         for note in &sheet.notes {
             for (place, line) in wrap(note, self.width.saturating_sub(GAP)).iter().enumerate() {
@@ -149,7 +151,7 @@ impl Columns {
             let block = blocks.last().expect("there is a block");
             let have: usize = needed(block);
             // The gap after the last column is not printed.
-            if have + self.widths[column] > width && block.len() > names {
+            if have + self.least_width(column) > width && block.len() > names {
                 blocks.push(Vec::from_iter(0..names));
             }
             blocks.last_mut().expect("there is a block").push(column);
@@ -171,21 +173,43 @@ impl Columns {
             .count()
     }
 
-    fn print(&self, block: &[usize], out: &mut impl Write) -> io::Result<()> {
-        let lines = self.cells.first().map_or(0, Vec::len);
-        for line in 0..lines {
+    fn print(&self, block: &[usize], width: usize, out: &mut impl Write) -> io::Result<()> {
+        let Some((&last, others)) = block.split_last() else { return Ok(()) };
+        let indent: usize = others.iter().map(|&column| self.widths[column] + GAP).sum();
+        let room = width.saturating_sub(indent).max(ROOM_MIN);
+        for line in 0..self.cells[last].len() {
             let mut text = String::new();
-            for &column in block {
-                let (cell, width) = (&self.cells[column][line], self.widths[column]);
-                let gap = if column == block[0] { "" } else { "  " };
-                text += &match self.alignments[column] {
-                    Alignment::Left => format!("{gap}{cell:<width$}"),
-                    Alignment::Right => format!("{gap}{cell:>width$}"),
-                };
+            for &column in others {
+                text += &self.padded(column, line);
+                text += "  ";
             }
-            writeln!(out, "{}", text.trim_end())?;
+            let parts = match self.alignments[last] {
+                Alignment::Left if self.widths[last] > room => wrap(&self.cells[last][line], room),
+                Alignment::Left | Alignment::Right => vec![self.padded(last, line)],
+            };
+            for (place, part) in parts.iter().enumerate() {
+                let before = if place == 0 { text.as_str() } else { "" };
+                writeln!(out, "{}", format!("{before:<indent$}{part}").trim_end())?;
+            }
         }
         Ok(())
+    }
+
+    fn padded(&self, column: usize, line: usize) -> String {
+        let (cell, width) = (&self.cells[column][line], self.widths[column]);
+        match self.alignments[column] {
+            Alignment::Left => format!("{cell:<width$}"),
+            Alignment::Right => format!("{cell:>width$}"),
+        }
+    }
+
+    /// Columns that a column needs: less if it is of text and wrapped.
+    fn least_width(&self, column: usize) -> usize {
+        let is_last = column + 1 == self.widths.len();
+        match self.alignments[column] {
+            Alignment::Left if is_last => self.widths[column].min(ROOM_MIN),
+            Alignment::Left | Alignment::Right => self.widths[column],
+        }
     }
 }
 

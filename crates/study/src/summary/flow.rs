@@ -20,7 +20,9 @@ const NEARLY: f64 = 0.99;
 impl Flow {
     /// Of samples, which follow one another; sustained are those in `busy`.
     pub(super) fn of(samples: &[&Sample], busy: &[Period], bytes: Bytes) -> Flow {
-        let sum = |part: fn((u64, u64)) -> u64| samples.iter().map(|s| part(bytes(s))).sum();
+        let sum = |part: fn((u64, u64)) -> u64| {
+            samples.iter().map(|s| part(bytes(s))).fold(0, u64::saturating_add)
+        };
         let rates = |part: fn((u64, u64)) -> u64| {
             samples
                 .iter()
@@ -29,7 +31,7 @@ impl Flow {
                     Some((rate(sample, part(bytes(sample)))?, sample.seconds))
                 })
         };
-        let both = |(read, written)| read + written;
+        let both = |(read, written): (u64, u64)| read.saturating_add(written);
         Flow {
             sustained_mb_per_second: weighted_median(rates(both)),
             sustained_read_mb_per_second: weighted_median(rates(|bytes| bytes.0)),
@@ -55,10 +57,11 @@ impl Flow {
         jobs: impl Iterator<Item = &'a JobRecord>,
     ) -> Flow {
         let flow = Flow::of(samples, busy, FILE);
+        let add = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
         let counted = jobs
             .filter(|job| job.start_seconds.is_some())
             .map(|job| job.usage.read_bytes.zip(job.usage.written_bytes))
-            .try_fold((0, 0), |sum, bytes| bytes.map(|bytes| (sum.0 + bytes.0, sum.1 + bytes.1)));
+            .try_fold((0, 0), |sum: (u64, u64), bytes| bytes.map(|bytes| add(sum, bytes)));
         match counted {
             Some((read, written)) => flow.with_totals(read, written),
             None => flow,
@@ -87,16 +90,16 @@ fn rate(sample: &Sample, bytes: u64) -> Option<f64> {
 
 /// The best rate of samples on end that take at least `window` seconds, as few as there must be.
 fn best(samples: &[&Sample], window: f64, bytes: Bytes) -> Option<f64> {
-    let (mut first, mut seconds, mut sum) = (0, 0.0, 0_u64);
+    let (mut first, mut seconds, mut sum) = (0, 0.0, 0_u128);
     let mut best: Option<f64> = None;
     for sample in samples {
         let (read, written) = bytes(sample);
         seconds += sample.seconds;
-        sum += read + written;
+        sum += u128::from(read) + u128::from(written);
         while first < samples.len() && seconds - samples[first].seconds >= window * NEARLY {
             let (read, written) = bytes(samples[first]);
             seconds -= samples[first].seconds;
-            sum -= read + written;
+            sum -= u128::from(read) + u128::from(written);
             first += 1;
         }
         if seconds >= window * NEARLY {
@@ -121,8 +124,8 @@ impl DeviceLatency {
         }
         let of = |part: fn(&Sample) -> (f64, u64)| {
             let with_requests = || samples.iter().map(part).filter(|(_, count)| *count > 0);
-            let (seconds, count) =
-                with_requests().fold((0.0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            let (seconds, count) = with_requests()
+                .fold((0.0, 0_u64), |sum, one| (sum.0 + one.0, sum.1.saturating_add(one.1)));
             let means = with_requests().map(|(seconds, count)| seconds * 1e3 / count as f64);
             (ratio(seconds * 1e3, count as f64), quantile(means, 0.95))
         };
@@ -139,7 +142,8 @@ pub(super) fn request_sizes(run: &Run) -> Vec<SizeBucket> {
         if count > 0 {
             let upto_bytes = bucket_of(bytes.div_ceil(count));
             let bucket = buckets.entry(upto_bytes).or_insert(SizeBucket::empty(upto_bytes));
-            *place(bucket) += count;
+            let place = place(bucket);
+            *place = place.saturating_add(count);
         }
     };
     for usage in run.jobs().map(|job| &job.usage) {
@@ -164,6 +168,14 @@ fn bucket_of(bytes: u64) -> u64 {
 }
 
 impl SizeBucket {
+    /// Adds the counts of a bucket of the same sizes.
+    pub(super) fn add(&mut self, other: &SizeBucket) {
+        self.file_reads = self.file_reads.saturating_add(other.file_reads);
+        self.file_writes = self.file_writes.saturating_add(other.file_writes);
+        self.device_reads = self.device_reads.saturating_add(other.device_reads);
+        self.device_writes = self.device_writes.saturating_add(other.device_writes);
+    }
+
     pub(super) fn empty(upto_bytes: u64) -> SizeBucket {
         SizeBucket { upto_bytes, file_reads: 0, file_writes: 0, device_reads: 0, device_writes: 0 }
     }

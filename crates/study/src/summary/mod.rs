@@ -401,7 +401,7 @@ impl Summary {
     #[must_use]
     pub fn sheets(&self, record: &Record) -> Vec<Sheet> {
         let mut sheets = vec![
-            tables::overview(self),
+            tables::overview(self, record),
             tables::failures(record),
             tables::job_totals(self),
             tables::classes(self),

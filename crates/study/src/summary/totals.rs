@@ -21,7 +21,7 @@ impl Totals {
         let seconds = |part: fn(&Usage) -> f64| ordered_sum(ran.iter().map(|usage| part(usage)));
         let bytes = |part: fn(&Usage) -> Option<u64>| -> Option<u64> {
             let known = || ran.iter().filter_map(|usage| part(usage));
-            known().next().is_some().then(|| known().sum())
+            known().next().map(|_| known().fold(0, u64::saturating_add))
         };
         let (real_seconds, user_seconds, system_seconds) = (
             seconds(|u| u.real_seconds),

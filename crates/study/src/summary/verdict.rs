@@ -6,7 +6,7 @@ use forebay_workload::Cell;
 use serde::Serialize;
 
 use super::{RunSummary, SubjectSummary, Totals};
-use crate::record::{Exit, JobKind, Record, Run, State};
+use crate::record::{DeviceScope, Exit, JobKind, Record, Run, State};
 use crate::statistics::median;
 
 /// How good the news is.
@@ -224,6 +224,10 @@ impl Judged<'_> {
         self.runs.iter().filter(of_subject)
     }
 
+    fn of_record(&self) -> impl Iterator<Item = &Run> {
+        self.record.runs.iter().filter(|run| run.subject == self.subject.subject)
+    }
+
     /// Part of the processors' time in which they worked, in the busy periods.
     fn processors_busy(&self) -> Option<f64> {
         median(self.counted().filter_map(|run| run.processor).map(|processor| processor.busy()))
@@ -299,13 +303,19 @@ impl Judged<'_> {
 
     /// The rule of MB/s for each core.
     fn throughput(&self) -> Option<Verdict> {
-        let Some(rate) = self.median("mb_per_second_per_core") else {
-            let ran = self.counted().any(|run| run.jobs.ran() > 0);
-            let text =
-                self.about("No sustained throughput can be given: no samples of a busy period.");
-            return ran.then(|| verdict(Level::Warning, "Throughput", text));
+        if !self.counted().any(|run| run.jobs.ran() > 0) {
+            return None;
+        }
+        let sustained = self.median("file_sustained_mb_per_second");
+        let rate = self.median("mb_per_second_per_core");
+        let (Some(sustained), Some(rate)) = (sustained, rate) else {
+            let why = match sustained {
+                None => "there are no samples of a busy period",
+                Some(_) => "the number of physical cores is not known",
+            };
+            let text = self.about(&format!("No sustained throughput for each core: {why}."));
+            return Some(verdict(Level::Warning, "Throughput", text));
         };
-        let sustained = self.median("file_sustained_mb_per_second").unwrap_or_default();
         let mut text = format!(
             "{} MB/s sustained at the file level, {} MB/s for each of {}, ",
             short(sustained),
@@ -323,13 +333,11 @@ impl Judged<'_> {
             text += &format!("are below the rule of 100.{why}");
         }
         if let Some(devices) = self.median("device_sustained_mb_per_second") {
-            text += &format!(" The devices moved {} MB/s.", short(devices));
+            let all = self.of_record().any(|run| run.device_scope == DeviceScope::AllDisks);
+            let who = if all { "All disks of the machine" } else { "The devices" };
+            text += &format!(" {who} moved {} MB/s.", short(devices));
         }
-        let fits = self
-            .record
-            .runs
-            .iter()
-            .any(|run| run.subject == self.subject.subject && run.cache.fits_in_memory());
+        let fits = self.of_record().any(|run| run.cache.fits_in_memory());
         if fits && level == Level::Good {
             level = Level::Warning;
             text += " The working set fits in memory, so this need not be the storage's doing.";

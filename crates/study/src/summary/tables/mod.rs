@@ -36,7 +36,7 @@ fn number(count: usize) -> Cell {
 
 /// The figures of whole runs, with median and spread if there are several rounds.
 #[must_use]
-pub fn overview(summary: &Summary) -> Sheet {
+pub fn overview(summary: &Summary, record: &Record) -> Sheet {
     let (several, rounds) = (summary.subjects.len() > 1, summary.has_rounds());
     let mut columns = vec!["figure".to_owned(), "unit".to_owned()];
     for subject in &summary.subjects {
@@ -71,6 +71,13 @@ pub fn overview(summary: &Summary) -> Sheet {
     let mut notes = Vec::new();
     if rounds {
         notes.push("Medians over rounds; MAD is the median absolute deviation.".to_owned());
+    }
+    if !record.workload.study.is_empty() {
+        notes.push(format!(
+            "The study, at scale 1 on its own grid: {}. This was run at scale {}.",
+            record.workload.study,
+            Cell::from(record.workload.scale).show(Sheet::DIGITS)
+        ));
     }
     notes.push(Flow::DEFINITION.to_owned());
     notes.extend(summary.subjects.iter().filter(|subject| !subject.left_out.is_empty()).map(
@@ -117,8 +124,8 @@ pub fn failures(record: &Record) -> Sheet {
     Sheet { name: "failures", title: "Jobs that failed".to_owned(), notes: Vec::new(), table }
 }
 
-/// Columns of [`push_totals`].
-const TOTALS: [&str; 15] = [
+/// Columns of [`totals`].
+const TOTALS: [&str; 16] = [
     "jobs",
     "failed",
     "real min",
@@ -128,7 +135,8 @@ const TOTALS: [&str; 15] = [
     "CPU/real mean of jobs",
     "I/O wait %",
     "median real s",
-    "quartiles s",
+    "lower quartile s",
+    "upper quartile s",
     "longest real s",
     "read GB",
     "written GB",
@@ -137,10 +145,6 @@ const TOTALS: [&str; 15] = [
 ];
 
 fn totals(totals: &Totals) -> Vec<Cell> {
-    let quartiles = totals.real.map(|real| {
-        let shown = |seconds: f64| Cell::from(seconds).show(Sheet::DIGITS);
-        format!("{} - {}", shown(real.lower_quartile), shown(real.upper_quartile))
-    });
     vec![
         number(totals.jobs),
         number(totals.failed),
@@ -151,7 +155,8 @@ fn totals(totals: &Totals) -> Vec<Cell> {
         totals.cpu_per_real_mean_of_jobs.into(),
         percent(totals.io_wait_share),
         totals.real.map(|real| real.median).into(),
-        quartiles.into(),
+        totals.real.map(|real| real.lower_quartile).into(),
+        totals.real.map(|real| real.upper_quartile).into(),
         totals.real.map(|real| real.max).into(),
         gigabytes(totals.read_bytes),
         gigabytes(totals.written_bytes),
@@ -510,10 +515,7 @@ pub fn request_sizes(summary: &Summary) -> Sheet {
         for bucket in runs.flat_map(|run| &run.request_sizes) {
             let have =
                 buckets.entry(bucket.upto_bytes).or_insert(SizeBucket::empty(bucket.upto_bytes));
-            have.file_reads += bucket.file_reads;
-            have.file_writes += bucket.file_writes;
-            have.device_reads += bucket.device_reads;
-            have.device_writes += bucket.device_writes;
+            have.add(bucket);
         }
         for bucket in buckets.values() {
             table.push(vec![
