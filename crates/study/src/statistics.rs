@@ -92,6 +92,12 @@ pub fn weighted_mean(values: impl IntoIterator<Item = (f64, f64)>) -> Option<f64
     ratio(sum, weights)
 }
 
+/// The sum, from the least to the greatest value, so that the order of the values does not change it.
+#[must_use]
+pub fn sum(values: impl IntoIterator<Item = f64>) -> f64 {
+    sorted(values).iter().sum()
+}
+
 /// `a / b`; `None` if `b` is not above zero or the result is no finite number.
 #[must_use]
 pub fn ratio(a: f64, b: f64) -> Option<f64> {

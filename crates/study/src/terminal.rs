@@ -1,8 +1,8 @@
 //! A summary for a terminal: verdicts, then tables, no line longer than the terminal is wide.
 //!
 //! Text is wrapped at spaces; a table that is too wide is shown in several blocks, each beginning with
-//! the columns that say what its rows are, and a wide column of text at its end is wrapped. A single word
-//! or another column that is wider than the terminal stays whole.
+//! the columns that say what its rows are, and a wide column of text at its end is wrapped. Another
+//! column that is wider than the terminal stays whole, and no text is narrower than 20 characters.
 
 use std::io::{self, Write};
 
@@ -40,7 +40,7 @@ const GAP: usize = 2;
 const REPEATED_MAX: usize = 3;
 /// Part of the width that those may take: one in so many.
 const REPEATED_PART: usize = 2;
-/// A wrapped column is not narrower than this.
+/// Wrapped text is not narrower than this.
 const ROOM_MIN: usize = 20;
 
 impl Terminal {
@@ -218,19 +218,26 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Lines of at most `width` characters, broken at spaces; longer words stay whole.
+/// Lines of at most `width` characters, broken at spaces; words that are longer are broken anywhere.
 fn wrap(text: &str, width: usize) -> Vec<String> {
-    let text = one_line(text);
+    let (text, width) = (one_line(text), width.max(ROOM_MIN));
     let mut lines = vec![String::new()];
+    let mut used = 0;
     for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is a line");
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
+        let letters: Vec<char> = word.chars().collect();
+        for (place, part) in letters.chunks(width).enumerate() {
+            let space = usize::from(used > 0 && place == 0);
+            if used + space + part.len() > width {
+                lines.push(String::new());
+                used = 0;
             }
-            line.push_str(word);
+            let line = lines.last_mut().expect("there is a line");
+            if used > 0 && space > 0 {
+                line.push(' ');
+                used += 1;
+            }
+            line.extend(part);
+            used += part.len();
         }
     }
     lines

@@ -6,7 +6,7 @@ use forebay_workload::histogram::{Bucket, merge, quantile};
 
 use super::{CallLatency, FigureSort, StepFigure};
 use crate::record::{JobRecord, Stage};
-use crate::statistics::{Spread, median, ratio};
+use crate::statistics::{Spread, median, ratio, sum};
 
 /// Names of counts, alone or after an underscore.
 const COUNTS: [&str; 4] = ["files", "calls", "operations", "bytes"];
@@ -78,12 +78,12 @@ pub(super) fn step_figures(stage: &Stage) -> Vec<StepFigure> {
         .into_iter()
         .filter_map(|((step, name), jobs)| {
             let sort = FigureSort::of(name);
-            let add = |part: fn(&OfJob) -> Option<f64>| jobs.iter().filter_map(part).sum::<f64>();
-            let sum = match sort {
+            let add = |part: fn(&OfJob) -> Option<f64>| sum(jobs.iter().filter_map(part));
+            let in_all = match sort {
                 FigureSort::Rate => {
                     ran_together(&jobs).then(|| add(|job| median(job.values.iter().copied())))
                 }
-                FigureSort::Count => Some(add(|job| Some(job.values.iter().sum()))),
+                FigureSort::Count => Some(add(|job| Some(sum(job.values.iter().copied())))),
                 FigureSort::Other => None,
             };
             Some(StepFigure {
@@ -94,9 +94,9 @@ pub(super) fn step_figures(stage: &Stage) -> Vec<StepFigure> {
                 spread: Spread::of(
                     jobs.iter().filter_map(|job| median(job.values.iter().copied())),
                 )?,
-                sum,
+                sum: in_all,
                 per_second: match sort {
-                    FigureSort::Count => sum.and_then(|sum| ratio(sum, seconds)),
+                    FigureSort::Count => in_all.and_then(|sum| ratio(sum, seconds)),
                     FigureSort::Rate | FigureSort::Other => None,
                 },
             })

@@ -4,21 +4,19 @@ use std::collections::BTreeMap;
 
 use super::{Group, Totals, Uniformity};
 use crate::record::{Exit, JobKind, JobRecord, Usage};
-use crate::statistics::{Spread, ratio};
+use crate::statistics::{Spread, ratio, sum};
 
 impl Totals {
     /// Of jobs.
     pub(super) fn of<'a>(jobs: impl IntoIterator<Item = &'a JobRecord>) -> Totals {
-        let mut jobs: Vec<&JobRecord> = jobs.into_iter().collect();
-        // Sums of floating point numbers depend on their order, those of the same jobs must not.
-        jobs.sort_by(|a, b| a.usage.real_seconds.total_cmp(&b.usage.real_seconds));
+        let jobs: Vec<&JobRecord> = jobs.into_iter().collect();
         let failed = |job: &&&JobRecord| match job.exit {
             Exit::Failure { .. } | Exit::Signal { .. } => true,
             Exit::Success | Exit::NotStarted => false,
         };
         let ran: Vec<&Usage> =
             jobs.iter().filter(|job| job.exit != Exit::NotStarted).map(|job| &job.usage).collect();
-        let seconds = |part: fn(&Usage) -> f64| ordered_sum(ran.iter().map(|usage| part(usage)));
+        let seconds = |part: fn(&Usage) -> f64| sum(ran.iter().map(|usage| part(usage)));
         let bytes = |part: fn(&Usage) -> Option<u64>| -> Option<u64> {
             let known = || ran.iter().filter_map(|usage| part(usage));
             known().next().map(|_| known().fold(0, u64::saturating_add))
@@ -30,7 +28,7 @@ impl Totals {
         );
         let ratios: Vec<f64> = ran.iter().filter_map(|usage| usage.cpu_per_real()).collect();
         let waits = || ran.iter().filter_map(|u| Some((u.io_wait_seconds?, u.real_seconds)));
-        let mean = ratio(ordered_sum(ratios.iter().copied()), ratios.len() as f64);
+        let mean = ratio(sum(ratios.iter().copied()), ratios.len() as f64);
         let unknown = |usage: &&&Usage| usage.read_bytes.is_none() || usage.written_bytes.is_none();
         Totals {
             jobs: jobs.len(),
@@ -45,10 +43,7 @@ impl Totals {
             read_bytes: bytes(|usage| usage.read_bytes),
             written_bytes: bytes(|usage| usage.written_bytes),
             bytes_unknown: ran.iter().filter(unknown).count(),
-            io_wait_share: ratio(
-                ordered_sum(waits().map(|wait| wait.0)),
-                ordered_sum(waits().map(|wait| wait.1)),
-            ),
+            io_wait_share: ratio(sum(waits().map(|wait| wait.0)), sum(waits().map(|wait| wait.1))),
             peak_memory_bytes: ran.iter().map(|usage| usage.peak_memory_bytes).max(),
         }
     }
@@ -64,13 +59,6 @@ impl Totals {
     pub fn ran(&self) -> usize {
         self.jobs - self.not_started
     }
-}
-
-/// From the smallest to the greatest, so that the sum does not depend on the order.
-fn ordered_sum(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.iter().sum()
 }
 
 impl Usage {

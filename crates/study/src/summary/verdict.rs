@@ -130,13 +130,14 @@ fn jobs(record: &Record, runs: &[RunSummary]) -> Verdict {
     }
     let mut text = String::new();
     if failed > 0 {
-        let names: Vec<String> = record
+        let mut names: Vec<String> = record
             .runs
             .iter()
             .flat_map(Run::jobs)
             .filter_map(|job| Some(format!("{} ({})", job.name, describe_failure(&job.exit)?)))
-            .take(NAMED_MAX)
             .collect();
+        names.sort_unstable();
+        names.truncate(NAMED_MAX);
         let more = if failed > names.len() { ", and others" } else { "" };
         text += &format!("{failed} of {} failed: {}{more}.", count(all, "job"), names.join(", "));
     }

@@ -1,0 +1,125 @@
+//! Studies side by side.
+
+use forebay_study::Error;
+use forebay_study::compare::{Compared, Comparison, Outcome, Pairing};
+use forebay_study::record::{Record, State};
+use forebay_study::summary::Level;
+
+use crate::builder::{job, record, run, stage};
+
+/// Rounds of these lengths of A, and of B in turn if there are any.
+fn study(a: &[f64], b: &[f64]) -> Record {
+    let mut runs = Vec::new();
+    for (subject, lengths) in [a, b].into_iter().enumerate() {
+        for (round, &seconds) in lengths.iter().enumerate() {
+            let mut run = run(vec![stage("all", vec![job("a", 0.0, seconds)])], Vec::new());
+            (run.subject, run.round) = (subject, round as u32);
+            runs.push(run);
+        }
+    }
+    record(runs)
+}
+
+fn wall(comparison: &Comparison) -> &Compared {
+    comparison.figures.iter().find(|figure| figure.figure.key == "wall_seconds").unwrap()
+}
+
+#[test]
+fn interleaved_rounds_are_paired() {
+    // The machine got slower and slower; B always took twice as long.
+    let comparison = Comparison::of_subjects(&study(&[1.0, 2.0, 4.0], &[2.0, 4.0, 8.0])).unwrap();
+    assert_eq!(comparison.pairing, Pairing::ByRound);
+    let wall = wall(&comparison);
+    assert_eq!(wall.spreads[0].unwrap().median, 2.0);
+    let difference = wall.differences[0].unwrap();
+    assert_eq!((difference.ratio, difference.low, difference.high), (2.0, 2.0, 2.0));
+    assert_eq!((difference.rounds, difference.outcome), (3, Outcome::Worse));
+}
+
+#[test]
+fn studies_made_apart_are_not_paired() {
+    let (a, b) = (study(&[1.0, 2.0, 4.0], &[]), study(&[2.0, 4.0, 8.0], &[]));
+    let comparison = Comparison::of_studies(&[("a", &a), ("b", &b)]).unwrap();
+    assert_eq!(comparison.pairing, Pairing::Unpaired);
+    let difference = wall(&comparison).differences[0].unwrap();
+    // 4/2, 2/4 and 8/1.
+    assert_eq!((difference.ratio, difference.low, difference.high), (2.0, 0.5, 8.0));
+    assert_eq!(difference.outcome, Outcome::WithinSpread);
+    let (fast, slow) = (study(&[1.0, 1.1, 1.2], &[]), study(&[2.0, 2.1, 2.2], &[]));
+    let comparison = Comparison::of_studies(&[("slow", &slow), ("fast", &fast)]).unwrap();
+    assert_eq!(wall(&comparison).differences[0].unwrap().outcome, Outcome::Better);
+}
+
+#[test]
+fn few_rounds_make_no_claim() {
+    let comparison = Comparison::of_subjects(&study(&[1.0, 1.0], &[9.0, 9.0])).unwrap();
+    let difference = wall(&comparison).differences[0].unwrap();
+    assert_eq!((difference.rounds, difference.outcome), (2, Outcome::TooFewRounds));
+    // A round that only one of them has is no pair.
+    let comparison = Comparison::of_subjects(&study(&[1.0; 3], &[9.0; 2])).unwrap();
+    assert_eq!(wall(&comparison).differences[0].unwrap().rounds, 2);
+}
+
+#[test]
+fn a_mixed_result_is_within_the_spread() {
+    let comparison = Comparison::of_subjects(&study(&[1.0; 3], &[2.0, 2.0, 0.5])).unwrap();
+    assert_eq!(wall(&comparison).differences[0].unwrap().outcome, Outcome::WithinSpread);
+}
+
+#[test]
+fn other_workloads_are_refused() {
+    let a = study(&[1.0], &[]);
+    let mut b = a.clone();
+    b.workload.name = "probe".to_owned();
+    let refused = Comparison::of_studies(&[("a", &a), ("b", &b)]).unwrap_err();
+    assert!(matches!(refused, Error::Incomparable { .. }));
+    assert!(
+        refused.to_string().contains("a is of the workload \"mixed\" and b of \"probe\""),
+        "{refused}"
+    );
+    for nothing in [&[][..], &[("a", &a)][..]] {
+        assert!(matches!(Comparison::of_studies(nothing), Err(Error::Incomparable { .. })));
+    }
+    assert!(matches!(Comparison::of_subjects(&a), Err(Error::Incomparable { .. })));
+}
+
+#[test]
+fn what_is_unlike_is_told_loudly() {
+    let a = study(&[1.0], &[]);
+    let mut b = a.clone();
+    let quiet = Comparison::of_studies(&[("a", &a), ("b", &b)]).unwrap();
+    assert!(
+        quiet.verdicts.iter().all(|verdict| verdict.topic == "Difference"),
+        "{:?}",
+        quiet.verdicts
+    );
+    b.workload.scale = 0.02;
+    b.machine.cores = 8;
+    b.machine.kernel = "7.0".to_owned();
+    b.state = State::Partial { reason: "no space".to_owned() };
+    let loud = Comparison::of_studies(&[("a", &a), ("b", &b)]).unwrap();
+    let said: Vec<(Level, &str)> =
+        loud.verdicts.iter().map(|verdict| (verdict.level, verdict.text.as_str())).collect();
+    for expected in [
+        (Level::Bad, "The scale differs: 0.01 for a, 0.02 for b."),
+        (Level::Bad, "The number of physical cores differs: 4 for a, 8 for b."),
+        (Level::Bad, "b is of a partial study: no space."),
+    ] {
+        assert!(said.contains(&expected), "{said:?}");
+    }
+    assert!(said.iter().any(|(level, text)| *level == Level::Warning && text.contains("kernel")));
+}
+
+#[test]
+fn three_sides_are_each_compared_with_the_first() {
+    let studies = [study(&[1.0], &[]), study(&[2.0], &[]), study(&[3.0], &[])];
+    let comparison =
+        Comparison::of_studies(&[("a", &studies[0]), ("b", &studies[1]), ("c", &studies[2])])
+            .unwrap();
+    let ratios: Vec<f64> =
+        wall(&comparison).differences.iter().map(|difference| difference.unwrap().ratio).collect();
+    assert_eq!(ratios, [2.0, 3.0]);
+    let sheets = comparison.sheets();
+    assert_eq!(sheets[0].table.columns[..5], ["figure", "unit", "a", "b", "c"]);
+    assert_eq!(sheets.iter().map(|sheet| sheet.name).collect::<Vec<_>>(), ["comparison", "sides"]);
+}
