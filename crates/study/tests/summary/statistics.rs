@@ -2,7 +2,7 @@
 
 use forebay_study::statistics::{Spread, median, quantile, ratio, weighted_mean, weighted_median};
 
-/// By hand from the definition; the default of R's `quantile` and of `numpy.quantile` is the same type.
+/// Python's `statistics.quantiles(values, n=20, method="inclusive")`, which is type 7; the MAD by hand.
 #[test]
 fn quantiles_are_those_of_type_7() {
     let values = [13.0, 2.0, 8.0, 21.0, 5.0, 3.0];
