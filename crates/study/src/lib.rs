@@ -5,17 +5,17 @@
 //! [`summary`] computes what people compare, purely from a record; [`report`] shows it as a page, on
 //! the terminal and as CSV.
 
-pub mod counters;
-pub mod environment;
 pub mod chart;
 pub mod compare;
+pub mod counters;
 pub mod csv;
+pub mod environment;
 pub mod error;
 pub mod process;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod sampler;
-pub mod report;
 pub mod statistics;
 pub mod summary;
 pub mod terminal;

@@ -7,14 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::{Buffers, Context};
 use crate::amount::Scale;
 use crate::error::Result;
+use crate::histogram::Bucket;
 use crate::histogram::{Bucket, quantile};
 use crate::step::Progress;
-use crate::histogram::Bucket;
 use crate::step::{
-    Derive, Export, Extract, Frequency, Generate, Histogram, Import, Join, Progress, Rank,
-    Regression, Repeat, Sort, Summary,
-    Export, Glm, Glmm, Import, Kmeans, Logistic, Mixed, Nlmixed, Progress, Regression, Repeat,
-    Sort, Summary, Tree,
+    Derive, Export, Extract, Frequency, Generate, Glm, Glmm, Histogram, Import, Join, Kmeans,
+    Logistic, Mixed, Nlmixed, Progress, Rank, Regression, Repeat, Sort, Summary, Tree,
 };
 use crate::table::Table;
 
@@ -95,6 +93,7 @@ macro_rules! steps {
     ($($kind:literal $name:ident),+ $(,)?) => {
         /// One step by its kind. In a file a kind is written as here, in snake case.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[allow(clippy::large_enum_variant, reason = "a program has few steps")]
         pub enum Step {
             $(#[doc = concat!("See [`crate::step::", stringify!($name), "`].")]
             #[serde(rename = $kind)]
@@ -158,4 +157,9 @@ steps! {
     "nlmixed" Nlmixed,
     "kmeans" Kmeans,
     "tree" Tree,
+    "demand" Demand,
+    "temp_files" TempFiles,
+    "projection" Projection,
+    "dense" Dense,
+    "score_code" ScoreCode,
 }
