@@ -7,13 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{Buffers, Context};
 use crate::amount::Scale;
 use crate::error::Result;
-use crate::histogram::Bucket;
 use crate::histogram::{Bucket, quantile};
 use crate::step::Progress;
-use crate::step::{
-    Derive, Export, Extract, Frequency, Generate, Glm, Glmm, Histogram, Import, Join, Kmeans,
-    Logistic, Mixed, Nlmixed, Progress, Rank, Regression, Repeat, Sort, Summary, Tree,
-};
 use crate::table::Table;
 
 /// What every step of a program can do.
