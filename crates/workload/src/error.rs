@@ -126,6 +126,16 @@ pub enum Error {
         /// The least number of rows.
         needed: u64,
     },
+    /// A computation left more than rounding explains: the machine or its memory is at fault.
+    #[error("{what}: what is left is {residual:e}, where {allowed:e} is allowed")]
+    Inexact {
+        /// What was computed.
+        what: &'static str,
+        /// What was left.
+        residual: f64,
+        /// What rounding explains.
+        allowed: f64,
+    },
     /// The classes do not fit in the memory allowed.
     #[error(
         "more than {limit} classes: raise classes_max, or sort by the class columns and summarise in \

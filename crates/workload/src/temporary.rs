@@ -60,6 +60,7 @@ impl Default for FileSizes {
 #[derive(Clone, Copy, Debug)]
 pub struct SizeSampler {
     sizes: LogNormal<f64>,
+    mean: f64,
     least: u64,
     most: u64,
 }
@@ -86,11 +87,18 @@ impl FileSizes {
         }
         let sizes = LogNormal::new((median as f64).ln(), self.sigma)
             .unwrap_or_else(|_| unreachable!("sigma was checked"));
-        Ok(SizeSampler { sizes, least: self.least.0, most })
+        let mean = median as f64 * (0.5 * self.sigma * self.sigma).exp();
+        Ok(SizeSampler { sizes, mean, least: self.least.0, most })
     }
 }
 
 impl SizeSampler {
+    /// The mean of the sizes, about: that of the distribution before it is cut, within the bounds.
+    #[must_use]
+    pub fn mean_bytes(&self) -> u64 {
+        (self.mean as u64).clamp(self.least, self.most)
+    }
+
     /// One size in bytes.
     pub fn draw(&self, random: &mut StdRng) -> u64 {
         (self.sizes.sample(random) as u64).clamp(self.least, self.most)
@@ -197,12 +205,12 @@ impl TempLife {
                 area.overwrite(&mut alive[one], from..upto.min(pages))?;
             }
             if alive.len() > self.live {
-                alive.pop_front().map_or(Ok(()), remove)?;
+                alive.pop_front().as_ref().map_or(Ok(()), remove)?;
             }
             area.counts.files += 1;
             progress(number + 1);
         }
-        alive.into_iter().try_for_each(remove)?;
+        alive.iter().try_for_each(remove)?;
         Ok(area.counts)
     }
 }
@@ -214,8 +222,8 @@ fn check_part(setting: &'static str, part: f64) -> Result<()> {
     Err(Error::Setting { setting, value: part.to_string(), allowed: "from 0 to 1".to_owned() })
 }
 
-fn remove(file: TempFile) -> Result<()> {
-    fs::remove_file(&file.path).map_err(|error| Error::io("remove", &file.path)(error))
+fn remove(file: &TempFile) -> Result<()> {
+    fs::remove_file(&file.path).map_err(Error::io("remove", &file.path))
 }
 
 /// What all files share.

@@ -260,6 +260,8 @@ fn series_beyond_the_memory_are_refused() {
     let step = Forecast { memory, ..Forecast::new(path.clone(), "y", 1, 2) };
     let error = step.run(&mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::Setting { setting: "memory", .. }), "{error}");
+    let step = Forecast { output: Some(path.clone()), ..Forecast::new(path.clone(), "y", 1, 2) };
+    assert!(matches!(step.run(&mut |_| {}), Err(Error::Setting { setting: "output", .. })));
     let step = Forecast { horizon: 0, ..Forecast::new(path, "y", 1, 2) };
     assert!(matches!(step.run(&mut |_| {}), Err(Error::Setting { setting: "horizon", .. })));
 }

@@ -7,40 +7,34 @@
 //! output files once. [`Calibration::run`] runs the workers as threads; a program that wants
 //! processes calls [`Calibration::prepare`] once and [`Calibration::work`] in each.
 
-use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use forebay_base::{ByteSize, Clock};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use rand_distr::{Distribution as _, LogNormal};
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
 use super::{
     DropCaches, Operations, Transfer, check_bytes, check_count, drop_caches, in_threads, timed,
 };
+use crate::amount::Scale;
 use crate::error::{Error, Result};
 use crate::scratch::ScratchDir;
+use crate::temporary::{FileSizes, SizeSampler, TEMP_PAGE_BYTES_MAX, TempLife};
 
-/// Bytes per write call of temporary and output files.
-const FILE_PAGE_BYTES: usize = 64 << 10;
+/// Bytes per write call of output files.
+const OUTPUT_PAGE_BYTES: usize = 64 << 10;
 /// Bytes per write call of the table, and the most of a read call of an extract.
 const TABLE_PAGE_BYTES: u64 = 256 << 10;
 /// The least of a read call of an extract.
 const EXTRACT_CALL_BYTES_MIN: u64 = 64 << 10;
 /// What an extract skips between two reads, at most; at least one page of 64 KiB.
 const SKIP_BYTES_MAX: u64 = 1 << 20;
-/// Sizes of temporary files: lognormal with this median and sigma, cut to these bounds.
-const TEMP_BYTES_MEDIAN: f64 = 524_288.0;
-const TEMP_BYTES_SIGMA: f64 = 1.0;
-const TEMP_BYTES_MIN: f64 = 65_536.0;
-const TEMP_BYTES_MAX: f64 = 4_194_304.0;
-/// One in so many temporary files is renamed.
-const RENAME_EVERY: u64 = 4;
+/// The part of the temporary files that is renamed.
+const RENAMES: f64 = 0.25;
 
 /// The settings of a calibration load. Uses the memory of a few pages per worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +107,7 @@ impl Calibration {
     ///
     /// # Errors
     /// [`Error::Setting`] if a setting is out of bounds; [`Error::WrongContent`] if a temporary file is
-    /// not as long as it was written; [`Error::Io`].
+    /// not as it was written; [`Error::Io`].
     pub fn run(
         &self,
         target: &Path,
@@ -163,15 +157,15 @@ impl Calibration {
         let mut work = Work {
             directory: own,
             random: StdRng::seed_from_u64(seed),
-            pattern: Pattern::new(FILE_PAGE_BYTES, seed),
+            pattern: Pattern::new(TEMP_PAGE_BYTES_MAX, seed),
+            sizes: FileSizes::default().at(Scale::FULL)?,
             buffer: vec![0; TABLE_PAGE_BYTES as usize],
             result: WorkerResult::default(),
         };
         work.read_extract(table, self.extract_bytes.0)?;
         work.make_temp_files(self.temp_files_per_worker, self.temp_files_live)?;
         for number in 0..self.outputs_per_worker {
-            work.write_file(&format!("output-{number}"))?;
-            work.result.outputs += 1;
+            work.write_output(number)?;
         }
         Ok(work.result)
     }
@@ -182,6 +176,7 @@ struct Work {
     directory: PathBuf,
     random: StdRng,
     pattern: Pattern,
+    sizes: SizeSampler,
     buffer: Vec<u8>,
     result: WorkerResult,
 }
@@ -204,63 +199,30 @@ impl Work {
         Ok(())
     }
 
-    fn make_temp_files(&mut self, files: u64, live_max: usize) -> Result<()> {
-        let mut live = VecDeque::with_capacity(live_max + 1);
-        for number in 0..files {
-            let (mut path, length) = self.write_file(&format!("temp-{number}"))?;
-            if number % RENAME_EVERY == RENAME_EVERY - 1 {
-                let renamed = self.directory.join(format!("renamed-{number}"));
-                fs::rename(&path, &renamed).map_err(Error::io("rename", &path))?;
-                path = renamed;
-            }
-            self.read_back(&path, length)?;
-            live.push_back(path);
-            if live.len() > live_max {
-                remove_first(&mut live)?;
-            }
-            self.result.temp_files += 1;
-        }
-        while !live.is_empty() {
-            remove_first(&mut live)?;
-        }
+    fn make_temp_files(&mut self, files: u64, live: usize) -> Result<()> {
+        let life = TempLife {
+            files,
+            sizes: self.sizes,
+            live,
+            reads: 1,
+            renames: RENAMES,
+            overwrites: 0.0,
+        };
+        let counts = life.run(&self.directory, &mut self.random, &mut self.pattern, &mut |_| {})?;
+        self.result.temp_files += counts.files;
+        self.result.temp_read_bytes += counts.read_bytes;
+        self.result.written_bytes += counts.written_bytes;
         Ok(())
     }
 
-    /// Writes a file of a random size; returns its path and size.
-    fn write_file(&mut self, name: &str) -> Result<(PathBuf, u64)> {
-        let sizes = LogNormal::new(TEMP_BYTES_MEDIAN.ln(), TEMP_BYTES_SIGMA)
-            .unwrap_or_else(|_| unreachable!("sigma is positive"));
-        let length = sizes.sample(&mut self.random).clamp(TEMP_BYTES_MIN, TEMP_BYTES_MAX) as u64;
-        let path = self.directory.join(name);
-        write_pages(&path, length, &mut self.pattern, FILE_PAGE_BYTES)?;
+    /// Writes an output file of a random size.
+    fn write_output(&mut self, number: u64) -> Result<()> {
+        let length = self.sizes.draw(&mut self.random);
+        let path = self.directory.join(format!("output-{number}"));
+        write_pages(&path, length, &mut self.pattern, OUTPUT_PAGE_BYTES)?;
         self.result.written_bytes += length;
-        Ok((path, length))
-    }
-
-    fn read_back(&mut self, path: &Path, length: u64) -> Result<()> {
-        let mut file = File::open(path).map_err(Error::io("open", path))?;
-        let mut read = 0;
-        loop {
-            let count =
-                file.read(&mut self.buffer[..FILE_PAGE_BYTES]).map_err(Error::io("read", path))?;
-            if count == 0 {
-                break;
-            }
-            read += count as u64;
-        }
-        if read != length {
-            let reason = format!("{read} bytes where {length} were written");
-            return Err(Error::WrongContent { path: path.to_owned(), reason });
-        }
-        self.result.temp_read_bytes += read;
+        self.result.outputs += 1;
         Ok(())
-    }
-}
-
-fn remove_first(live: &mut VecDeque<PathBuf>) -> Result<()> {
-    match live.pop_front() {
-        None => Ok(()),
-        Some(path) => fs::remove_file(&path).map_err(Error::io("remove", &path)),
     }
 }
 

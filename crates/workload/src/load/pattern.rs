@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore as _, SeedableRng as _};
 
 use crate::error::{Error, Result};
+use crate::temporary::Content;
 
 /// Every so many bytes begin with a seal. Also the unit of direct I/O.
 pub(crate) const UNIT_BYTES: usize = 4096;
@@ -151,6 +152,23 @@ fn difference(seal: &[u8], offset: u64, seed: u64, sum: u32) -> String {
     } else {
         format!("was written with the seed {seed_there}, not {seed}")
     }
+}
+
+/// Bits of a place that are left to the offset in a file.
+const OFFSET_BITS: u32 = 40;
+
+/// Noise that tells which file and place it belongs to; the block must be as long as a page.
+impl Content for Pattern {
+    fn begin(&mut self, _number: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn fill(&mut self, number: u64, offset: u64, page: &mut [u8]) {
+        let place = (number << OFFSET_BITS).wrapping_add(offset);
+        page.copy_from_slice(self.at(place, page.len()));
+    }
+
+    fn take(&mut self, _number: u64, _offset: u64, _page: &[u8]) {}
 }
 
 #[cfg(test)]

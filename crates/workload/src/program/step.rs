@@ -88,6 +88,7 @@ macro_rules! steps {
     ($($kind:literal $name:ident),+ $(,)?) => {
         /// One step by its kind. In a file a kind is written as here, in snake case.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[allow(clippy::large_enum_variant, reason = "a program has few steps")]
         pub enum Step {
             $(#[doc = concat!("See [`crate::step::", stringify!($name), "`].")]
             #[serde(rename = $kind)]
@@ -151,4 +152,9 @@ steps! {
     "nlmixed" Nlmixed,
     "kmeans" Kmeans,
     "tree" Tree,
+    "demand" Demand,
+    "temp_files" TempFiles,
+    "projection" Projection,
+    "dense" Dense,
+    "score_code" ScoreCode,
 }

@@ -19,3 +19,4 @@ pub use fit::{Choice, Fit, choose, fit, refit};
 pub use model::{ErrorKind, Model, Parameters, SeasonKind, Series, TrendKind};
 pub use predict::{Forecast, forecast, simulate};
 pub use search::{Minimum, nelder_mead};
+pub(crate) use start::interpolate;

@@ -216,15 +216,22 @@ impl<'a> States<'a> {
 
 impl Series<'_> {
     /// What the regressors add at time `t`.
+    ///
+    /// # Panics
+    /// If a regressor is not as long as the series.
     #[inline]
-    pub(super) fn explained(&self, coefficients: &[f64], t: usize) -> f64 {
+    #[must_use]
+    pub fn explained(&self, coefficients: &[f64], t: usize) -> f64 {
         self.regressors.iter().zip(coefficients).map(|(column, b)| column[t] * b).sum()
     }
 
     /// Runs `model` over the series: `errors` become the one-step errors, relative ones if errors are
     /// multiplicative, zero where a value is missing. Returns the sum of the logarithms of the
     /// forecasts if errors are multiplicative (else zero); `None` where the model is not defined.
-    pub(super) fn run(
+    ///
+    /// # Panics
+    /// If `errors` is not as long as the series, or `season` as the season of `parameters`.
+    pub fn run(
         &self,
         model: Model,
         parameters: &Parameters,

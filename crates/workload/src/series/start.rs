@@ -40,7 +40,7 @@ pub(super) fn start(model: Model, series: &Series<'_>) -> Parameters {
 }
 
 /// Puts values between neighbours in the place of missing ones.
-pub(super) fn interpolate(values: &mut [f64]) {
+pub(crate) fn interpolate(values: &mut [f64]) {
     let mut before: Option<usize> = None;
     for t in 0..values.len() {
         if values[t].is_nan() {

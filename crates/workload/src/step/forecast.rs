@@ -8,6 +8,7 @@ use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::Progress;
+use super::output::refuse_input;
 use super::summary::Order;
 use crate::dataset::{Column, ColumnType, Field, PAGE_BYTES_DEFAULT, RowBuffer, Schema, Writer};
 use crate::error::{Error, Result};
@@ -147,6 +148,17 @@ pub struct Forecasts {
 }
 
 impl Family {
+    /// The models of all `families`, each once.
+    pub(super) fn models_of(families: &[Family]) -> Vec<Model> {
+        let mut models = Vec::new();
+        for model in families.iter().flat_map(|family| family.models()) {
+            if !models.contains(&model) {
+                models.push(model);
+            }
+        }
+        models
+    }
+
     fn models(self) -> Vec<Model> {
         let one = |trend, season| vec![Model { error: ErrorKind::Additive, trend, season }];
         match self {
@@ -196,12 +208,10 @@ impl Forecast {
     /// those of reading and writing data sets.
     pub fn run(&self, progress: &mut Progress<'_>) -> Result<Forecasts> {
         self.check()?;
-        let mut models: Vec<Model> = Vec::new();
-        for model in self.models.iter().flat_map(|family| family.models()) {
-            if !models.contains(&model) {
-                models.push(model);
-            }
+        if let Some(output) = &self.output {
+            refuse_input(output, &[&self.input])?;
         }
+        let models = Family::models_of(&self.models);
         let mut classes = Classes::open(self, self.memory.unwrap_or(MEMORY_DEFAULT))?;
         let mut output = Output::create(self, &classes)?;
         let mut found = Forecasts::default();

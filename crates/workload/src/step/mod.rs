@@ -4,6 +4,8 @@
 //! file. Steps stream page by page; each states its bound on memory. A step that fails leaves no
 //! half-written data set and no utility files.
 
+pub mod demand;
+pub mod dense;
 pub mod derive;
 pub mod export;
 pub mod extract;
@@ -14,12 +16,15 @@ pub mod histogram;
 pub mod import;
 pub mod join;
 pub mod names;
+pub mod projection;
 pub mod rank;
 pub mod regression;
 pub mod repeat;
+pub mod score_code;
 pub mod sort;
 pub mod stream;
 pub mod summary;
+pub mod temp_files;
 
 pub mod glm;
 pub mod glmm;
@@ -34,6 +39,8 @@ mod least_squares;
 mod meeting;
 mod output;
 
+pub use demand::Demand;
+pub use dense::Dense;
 pub use derive::Derive;
 pub use export::Export;
 pub use extract::Extract;
@@ -45,12 +52,15 @@ pub use import::Import;
 pub use join::Join;
 pub use meeting::{Group, Together};
 pub use names::Names;
+pub use projection::Projection;
 pub use rank::Rank;
 pub use regression::{Regression, RegressionFit};
 pub use repeat::Repeat;
+pub use score_code::ScoreCode;
 pub use sort::Sort;
 pub use stream::{Stream, StreamResult};
 pub use summary::{Summary, SummaryTable};
+pub use temp_files::TempFiles;
 
 pub use glm::{Glm, GlmFit};
 pub use glmm::{Glmm, GlmmFit};
