@@ -189,7 +189,7 @@ impl Generate {
         let page_bytes = self.page_bytes.unwrap_or(PAGE_BYTES_DEFAULT);
         let rows = self.rows_at(scale, page_bytes)?;
         let schema = self.schema()?;
-        let mut streams = Streams::new(self, &schema, self.seed.unwrap_or(0))?;
+        let mut streams = Streams::new(self, &schema, self.seed.unwrap_or(0), scale)?;
         let row_bytes = schema.row_bytes();
         let mut writer = Writer::create(&self.output, schema, page_bytes.0)?;
         let mut batch = vec![0; streams.batch_rows() * row_bytes];

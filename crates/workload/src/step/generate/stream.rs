@@ -11,6 +11,7 @@ use siphasher::sip::SipHasher13;
 use super::response::Law;
 use super::value::{Label, Sampler, Value};
 use super::{Columns, Generate};
+use crate::amount::Scale;
 use crate::dataset::{ColumnType, Field, MISSING, NumberField, Schema, TextField};
 use crate::error::{Error, Result};
 
@@ -67,7 +68,7 @@ fn seed_of(seed: u64, name: &str, purpose: u8) -> u64 {
 
 impl Streams {
     /// Checks the columns of `step`, whose schema is `schema`.
-    pub fn new(step: &Generate, schema: &Schema, seed: u64) -> Result<Streams> {
+    pub fn new(step: &Generate, schema: &Schema, seed: u64, scale: Scale) -> Result<Streams> {
         let batch_rows = (BATCH_BYTES / schema.row_bytes()).clamp(16, 1024);
         let mut slots: HashMap<String, usize> = HashMap::new();
         let described = step.columns.iter();
@@ -84,7 +85,7 @@ impl Streams {
                 });
             }
             let values_seed = seed_of(seed, name, 0);
-            let source = match (Sampler::new(name, &columns.value)?, &columns.value) {
+            let source = match (Sampler::new(name, &columns.value, scale)?, &columns.value) {
                 (Some(sampler), _) => Source::Draw(sampler),
                 (None, Value::Response(response)) => {
                     let find = |column: &str| slot(column, &mut streams, &mut slots);

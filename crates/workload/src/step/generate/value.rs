@@ -8,10 +8,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 use super::response::Response;
+use crate::amount::{Count, Scale, ScaledCount};
 use crate::dataset::{parse_date, parse_datetime};
 use crate::error::{Error, Result};
 
-/// A number, or a date (`2013-01-01`) or time (`2013-01-01T10:00:00Z`) as a text.
+/// A number, a date (`2013-01-01`) or time (`2013-01-01T10:00:00Z`) as a text, or a number that grows with
+/// the scale (`{ full = 1000 }`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Bound {
@@ -19,6 +21,8 @@ pub enum Bound {
     Number(f64),
     /// A date or time.
     Text(String),
+    /// A number that grows with the scale, so that keys of one data set go on matching those of another.
+    Scaled(ScaledCount),
 }
 
 impl From<f64> for Bound {
@@ -28,9 +32,10 @@ impl From<f64> for Bound {
 }
 
 impl Bound {
-    fn get(&self) -> Result<f64> {
+    fn get(&self, scale: Scale) -> Result<f64> {
         match self {
             Bound::Number(number) => Ok(*number),
+            Bound::Scaled(count) => Ok(Count::Scaled(*count).at(scale) as f64),
             Bound::Text(text) => parse_date(text.as_bytes())
                 .or_else(|| parse_datetime(text.as_bytes()))
                 .ok_or_else(|| Error::Setting {
@@ -110,7 +115,7 @@ pub enum Value {
     /// many rows.
     Zipf {
         /// The largest, at least 1.
-        keys: u64,
+        keys: Count,
         /// 0 for all alike; 1 is usual.
         #[serde(default = "one")]
         exponent: f64,
@@ -181,7 +186,7 @@ const WHOLE_MAX: f64 = (1_u64 << 53) as f64;
 
 impl Sampler {
     /// Checks the settings of the column `name`. `None` for values that are no draws of their own.
-    pub fn new(name: &str, value: &Value) -> Result<Option<Sampler>> {
+    pub fn new(name: &str, value: &Value, scale: Scale) -> Result<Option<Sampler>> {
         let refuse = |allowed: &str| Error::Setting {
             setting: "value",
             value: format!("{value:?} (column \"{name}\")"),
@@ -190,7 +195,7 @@ impl Sampler {
         let finite = |number: f64| number.is_finite();
         Ok(Some(match value {
             Value::Uniform { min, max } => {
-                let (min, max) = (min.get()?, max.get()?);
+                let (min, max) = (min.get(scale)?, max.get(scale)?);
                 if !(finite(max - min) && min < max) {
                     return Err(refuse("finite, min below max"));
                 }
@@ -219,7 +224,7 @@ impl Sampler {
                 Sampler::Poisson(Poisson::new(mean).map_err(|e| refuse(&e.to_string()))?)
             }
             Value::Integer { min, max } => {
-                let (min, max) = (min.get()?, max.get()?);
+                let (min, max) = (min.get(scale)?, max.get(scale)?);
                 if !(min <= max && min.abs() <= WHOLE_MAX && max.abs() <= WHOLE_MAX) {
                     return Err(refuse("within 2^53 of zero, min no larger than max"));
                 }
@@ -227,6 +232,7 @@ impl Sampler {
                 Sampler::Integer(range.map_err(|e| refuse(&e.to_string()))?)
             }
             &Value::Zipf { keys, exponent } => {
+                let keys = keys.at(scale);
                 if keys == 0 || keys as f64 > WHOLE_MAX || !finite(exponent) {
                     return Err(refuse("of 1 to 2^53 keys and a finite exponent"));
                 }
@@ -238,7 +244,7 @@ impl Sampler {
                     return Err(refuse("of a finite step, each and cycle at least 1"));
                 }
                 let cycle = cycle.unwrap_or(u64::MAX);
-                Sampler::Sequence { start: start.get()?, step: *step, each: *each, cycle }
+                Sampler::Sequence { start: start.get(scale)?, step: *step, each: *each, cycle }
             }
             Value::Cycle { values } if !values.is_empty() => {
                 // Draws places in the list; so do categories.
