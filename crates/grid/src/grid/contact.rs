@@ -84,9 +84,13 @@ impl Grid {
     fn grant(&mut self, host: HostId, out: &mut Outcome) {
         let general = &self.ledger.config.general;
         let contact = &mut self.index.hosts[host.0 as usize].contact;
+        let was_silent = contact.leased <= self.now;
         contact.heard = self.now;
         // A shorter lease does not take back a longer one that was given out.
         contact.leased = contact.leased.max(self.now.after(general.lease.as_ms()));
+        if was_silent {
+            self.index.stir();
+        }
         let silent = self.now.after(general.host_timeout.as_ms());
         self.next_look = self.next_look.min(silent);
         let name = self.host_name(host);

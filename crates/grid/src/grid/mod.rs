@@ -113,6 +113,9 @@ impl Grid {
             self.index.configure(&self.ledger);
             self.next_look = Moment(0);
             self.next_round = self.now;
+            for host in &mut self.index.hosts {
+                host.rests_until = self.now;
+            }
             self.look_at_windows();
         }
         out.effects.push(Effect::Obeyed { tasks: 0 });
