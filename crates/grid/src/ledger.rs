@@ -1,6 +1,6 @@
 //! The ledger: everything that lasts. It changes by records only.
 //!
-//! Memory: a job is its specification and about 250 bytes; a task that waits is 16 bytes, one that runs
+//! Memory: a job is its specification and about 250 bytes; a task that waits is 24 bytes, one that runs
 //! or has ended about 150 more. What is derived from it (who may go next, what is in use) is kept
 //! elsewhere and made again after a restart.
 

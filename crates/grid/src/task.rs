@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::spec::{Exit, Usage};
 use crate::vocabulary::{Attempt, HostId, Moment};
 
-/// What becomes of one task. 16 bytes while it waits for the first time.
+/// What becomes of one task. 24 bytes while it waits for the first time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// It waits for its turn.
