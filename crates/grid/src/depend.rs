@@ -146,10 +146,13 @@ fn failed_value(finish: &Finish) -> Option<u8> {
     if finish.is_done() { None } else { Some(finish.exit.as_ref()?.value()) }
 }
 
+/// Tells the tally of the tasks that a target names, if they are known.
+pub(crate) type Tallies<'a> = &'a dyn Fn(Target, &mut dyn FnMut(&Tally));
+
 impl Condition<Target> {
     /// Whether it holds, where `tally` counts the tasks that a target names. A job that is no longer
     /// known can tell nothing any more.
-    pub(crate) fn verdict(&self, tally: &dyn Fn(Target, &mut dyn FnMut(&Tally))) -> Verdict {
+    pub(crate) fn verdict(&self, tally: Tallies<'_>) -> Verdict {
         match self {
             Condition::All(parts) => {
                 parts.iter().map(|part| part.verdict(tally)).min().unwrap_or(Verdict::Met)

@@ -1,5 +1,7 @@
 //! Checks of settings that reading them does not make, and the lines to blame.
 
+use std::fmt::Display;
+
 use toml::de::{DeTable, DeValue};
 
 use super::{
@@ -26,8 +28,12 @@ pub(super) fn line_of(text: &str, byte: usize) -> usize {
 }
 
 impl Fault {
-    fn at<const N: usize>(path: [Step; N], value: impl ToString, allowed: impl ToString) -> Fault {
-        Fault { path: path.into(), value: value.to_string(), allowed: allowed.to_string() }
+    fn at<const N: usize>(
+        path: [Step; N],
+        value: impl Display,
+        allowed: impl Into<String>,
+    ) -> Fault {
+        Fault { path: path.into(), value: format!("{value}"), allowed: allowed.into() }
     }
 
     fn below(mut self, steps: impl IntoIterator<Item = Step>) -> Fault {

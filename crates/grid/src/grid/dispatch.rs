@@ -205,7 +205,7 @@ impl Grid {
             };
             let second = match best {
                 Some(before) if !better(before) => Some(this),
-                before => std::mem::replace(&mut best, Some(this)).and(before),
+                Some(_) | None => best.replace(this),
             };
             if let Some((host, preference, load_milli)) = second {
                 let known = why.second.map(|s| (s.preference, Reverse(s.load_milli)));
