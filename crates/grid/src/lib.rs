@@ -46,7 +46,7 @@
 //!
 //! # Memory and time
 //! A job is its specification and a few hundred bytes, a waiting task of an array 24 bytes; see
-//! `examples/rates.rs`. No event looks at all jobs. A dispatch round costs `O(users + (started + shapes) *
+//! `examples/rates.rs` (about 1 KiB for each waiting single job). No event looks at all jobs. A dispatch round costs `O(users + (started + shapes) *
 //! hosts)`, where jobs with the same slots, memory, host list and excluded hosts are of one shape.
 //!
 //! Reading order: [`vocabulary`], [`parse`], [`spec`], [`config`], [`task`] (states), [`journal`],

@@ -102,6 +102,10 @@ impl Grid {
         let usable = |host: &&crate::hosts::HostNow| host.contact.state == Reach::Up;
         let hosts = self.index.hosts.iter().filter(usable);
         let mut free: u64 = hosts.map(|host| u64::from(host.free_slots())).sum();
+        if free == 0 {
+            // The commonest case: a job comes while the grid is full.
+            return;
+        }
         let mut full = FxHashSet::default();
         let users: Vec<UserId> = self.index.ready.users(queue).collect();
         let mut turns: BinaryHeap<Turn> =
