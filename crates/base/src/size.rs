@@ -107,7 +107,12 @@ impl<'de> Deserialize<'de> for ByteSize {
                 u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a size is not negative"))
             }
         }
-        deserializer.deserialize_any(Visitor)
+        // Formats that do not describe themselves hold the text that is written above.
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_any(Visitor)
+        } else {
+            deserializer.deserialize_str(Visitor)
+        }
     }
 }
 

@@ -1,0 +1,225 @@
+//! Checks of settings that reading them does not make, and the lines to blame.
+
+use std::fmt::Display;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    Config, ConfigError, Dispatch, FairShare, General, LoadIndex, QueueConfig, Thresholds,
+};
+
+/// A fault and the path of the key to blame.
+pub(super) struct Fault {
+    path: Vec<Step>,
+    value: String,
+    allowed: String,
+}
+
+enum Step {
+    Key(&'static str),
+    Place(usize),
+}
+
+use Step::{Key, Place};
+
+/// The line, counted from 1, of a byte.
+pub(super) fn line_of(text: &str, byte: usize) -> usize {
+    text[..byte.min(text.len())].matches('\n').count() + 1
+}
+
+impl Fault {
+    fn at<const N: usize>(
+        path: [Step; N],
+        value: impl Display,
+        allowed: impl Into<String>,
+    ) -> Fault {
+        Fault { path: path.into(), value: format!("{value}"), allowed: allowed.into() }
+    }
+
+    fn below(mut self, steps: impl IntoIterator<Item = Step>) -> Fault {
+        self.path.splice(0..0, steps);
+        self
+    }
+
+    /// The fault as a message with the line of its key, or of the closest table around it.
+    pub(super) fn in_text(self, text: &str) -> ConfigError {
+        let key = self
+            .path
+            .iter()
+            .map(|step| match step {
+                Key(key) => format!(".{key}"),
+                Place(place) => format!("[{place}]"),
+            })
+            .collect::<String>();
+        let key = key.trim_start_matches('.');
+        let reason = format!("{key} = {}: must be {}", self.value, self.allowed);
+        ConfigError { line: self.line(text), reason }
+    }
+
+    fn line(&self, text: &str) -> Option<usize> {
+        let root = DeTable::parse(text).ok()?;
+        let mut found = None;
+        let mut table = Some(root.get_ref());
+        let mut value: Option<&DeValue<'_>> = None;
+        for step in &self.path {
+            let next = match step {
+                Key(key) => {
+                    let (name, next) = table?.iter().find(|(name, _)| name.get_ref() == key)?;
+                    found = Some(name.span().start);
+                    next
+                }
+                Place(place) => {
+                    let next = value?.as_array()?.get(*place)?;
+                    found = Some(next.span().start);
+                    next
+                }
+            };
+            value = Some(next.get_ref());
+            table = next.get_ref().as_table();
+            if table.is_none() && value.and_then(DeValue::as_array).is_none() {
+                break;
+            }
+        }
+        found.map(|byte| line_of(text, byte))
+    }
+}
+
+impl Config {
+    /// The first thing that is wrong.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.general
+            .fault()
+            .map(|fault| fault.below([Key("general")]))
+            .or_else(|| self.fair_share.fault().map(|fault| fault.below([Key("fair_share")])))
+            .or_else(|| self.queue_fault())
+            .or_else(|| self.host_fault())
+    }
+
+    fn queue_fault(&self) -> Option<Fault> {
+        if self.queues.is_empty() {
+            return Some(Fault::at([Key("queue")], "[]", "one queue at least"));
+        }
+        for (place, queue) in self.queues.iter().enumerate() {
+            if self.queues[..place].iter().any(|before| before.name == queue.name) {
+                let allowed = "the name of one queue only";
+                let path = [Key("queue"), Place(place), Key("name")];
+                return Some(Fault::at(path, &queue.name, allowed));
+            }
+            if let Some(fault) = queue.fault() {
+                return Some(fault.below([Key("queue"), Place(place)]));
+            }
+        }
+        let name = self.general.queue_default.as_ref()?;
+        if self.queue(name).is_none() {
+            let path = [Key("general"), Key("queue_default")];
+            return Some(Fault::at(path, name, "the name of a queue"));
+        }
+        None
+    }
+
+    fn host_fault(&self) -> Option<Fault> {
+        for (place, host) in self.hosts.iter().enumerate() {
+            let fault = if self.hosts[..place].iter().any(|before| before.name == host.name) {
+                Some(Fault::at([Key("name")], &host.name, "the name of one host only"))
+            } else if host.slots.is_some_and(|slots| slots > crate::spec::SLOTS_MAX) {
+                let allowed = format!("0 to {}", crate::spec::SLOTS_MAX);
+                Some(Fault::at([Key("slots")], host.slots.unwrap_or(0), allowed))
+            } else {
+                thresholds_fault(&host.load)
+            };
+            if let Some(fault) = fault {
+                return Some(fault.below([Key("host"), Place(place)]));
+            }
+        }
+        None
+    }
+}
+
+impl General {
+    fn fault(&self) -> Option<Fault> {
+        const SHORTEST: u64 = 100;
+        if self.lease.as_ms() < SHORTEST {
+            return Some(Fault::at([Key("lease")], self.lease, "at least 100 ms"));
+        }
+        if self.host_timeout <= self.lease {
+            let allowed = format!("longer than the lease, which is {}", self.lease);
+            return Some(Fault::at([Key("host_timeout")], self.host_timeout, allowed));
+        }
+        if let Dispatch::Interval { sleep, .. } = self.dispatch
+            && sleep.as_ms() < 10
+        {
+            let path = [Key("dispatch"), Key("interval"), Key("sleep")];
+            return Some(Fault::at(path, sleep, "at least 10 ms"));
+        }
+        let at_least_one = [
+            ("tasks_max", self.tasks_max),
+            ("attempts_max", self.attempts_max),
+            ("days_max", self.days_max),
+        ];
+        at_least_one
+            .into_iter()
+            .find(|(_, value)| *value == 0)
+            .map(|(key, value)| Fault::at([Key(key)], value, "at least 1"))
+    }
+}
+
+impl FairShare {
+    fn fault(&self) -> Option<Fault> {
+        if self.half_life.as_ms() < 1000 {
+            return Some(Fault::at([Key("half_life")], self.half_life, "at least 1 s"));
+        }
+        let weights = [
+            ("run_time_weight", self.run_time_weight),
+            ("cpu_time_weight", self.cpu_time_weight),
+            ("running_weight", self.running_weight),
+        ];
+        let fine = |weight: f64| weight.is_finite() && (0.0..=1e6).contains(&weight);
+        if let Some((key, value)) = weights.into_iter().find(|(_, weight)| !fine(*weight)) {
+            return Some(Fault::at([Key(key)], value, "a number from 0 to 1000000"));
+        }
+        if self.share_default == 0 {
+            return Some(Fault::at([Key("share_default")], 0, "at least 1"));
+        }
+        if let Some((user, _)) = self.shares.iter().find(|(_, shares)| **shares == 0) {
+            return Some(Fault::at(
+                [Key("shares")],
+                format!("0 for {user}"),
+                "at least 1 for each",
+            ));
+        }
+        None
+    }
+}
+
+impl QueueConfig {
+    fn fault(&self) -> Option<Fault> {
+        if let (Some(default), Some(max)) = (self.time_limit_default, self.time_limit_max)
+            && default > max
+        {
+            let allowed = format!("at most time_limit_max, which is {max}");
+            return Some(Fault::at([Key("time_limit_default")], default, allowed));
+        }
+        thresholds_fault(&self.load)
+    }
+}
+
+fn thresholds_fault(load: &Thresholds) -> Option<Fault> {
+    for index in LoadIndex::ALL {
+        let threshold = load.get(index);
+        let fine = |value: f64| value.is_finite() && value >= 0.0;
+        for (key, value) in [("schedule", threshold.schedule), ("stop", threshold.stop)] {
+            if let Some(bad) = value.filter(|value| !fine(*value)) {
+                let path = [Key("load"), Key(index.name()), Key(key)];
+                return Some(Fault::at(path, bad, "a number, 0 or more"));
+            }
+        }
+        if let (Some(schedule), Some(stop)) = (threshold.schedule, threshold.stop)
+            && index.is_worse(schedule, stop)
+        {
+            let path = [Key("load"), Key(index.name()), Key("stop")];
+            let allowed = format!("no better than schedule, which is {schedule}");
+            return Some(Fault::at(path, stop, allowed));
+        }
+    }
+    None
+}

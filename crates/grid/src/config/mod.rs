@@ -1,0 +1,261 @@
+//! Settings of the grid as data: read from TOML, checked once, refused with key, value, what is allowed
+//! and the line.
+
+mod check;
+mod queue;
+
+pub use queue::{
+    Exceeded, Load, LoadIndex, Order, QueueConfig, RerunDefault, Threshold, Thresholds,
+};
+
+use std::collections::BTreeMap;
+
+use forebay_base::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::parse::period::Period;
+use crate::parse::zone::Zone;
+use crate::vocabulary::{HostName, QueueName, UserName};
+
+/// All settings of a grid. [`Config::read`] gives only such as are fine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// What concerns all.
+    #[serde(default)]
+    pub general: General,
+    /// How users share.
+    #[serde(default)]
+    pub fair_share: FairShare,
+    /// The queues, one at least.
+    #[serde(rename = "queue", default = "one_queue")]
+    pub queues: Vec<QueueConfig>,
+    /// What is said of hosts; a host need not be listed.
+    #[serde(rename = "host", default)]
+    pub hosts: Vec<HostConfig>,
+}
+
+/// When jobs are started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Dispatch {
+    /// As soon as they can.
+    #[default]
+    Event,
+    /// At intervals, as LSF does.
+    Interval {
+        /// Time between two rounds (MBD_SLEEP_TIME).
+        sleep: Period,
+        /// Rounds that a host is left alone after a job was started on it (JOB_ACCEPT_INTERVAL).
+        #[serde(default)]
+        accept: u32,
+    },
+}
+
+/// What happens when a host joins that is not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unlisted {
+    /// It is used, with the slots it says.
+    #[default]
+    Accept,
+    /// It is known and closed.
+    Close,
+}
+
+/// What concerns all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct General {
+    /// How long a host may be silent before its jobs are given up; longer than the lease.
+    pub host_timeout: Period,
+    /// How long an agent lets its jobs run after it last heard of the controller.
+    pub lease: Period,
+    /// When jobs are started.
+    pub dispatch: Dispatch,
+    /// Name of the time zone of windows and days, such as `Europe/Berlin`.
+    pub time_zone: Zone,
+    /// Who may act on everybody's jobs, on queues and on hosts.
+    pub admins: Vec<UserName>,
+    /// The queue of jobs that name none; the first queue if none.
+    pub queue_default: Option<QueueName>,
+    /// The most slots of one user on the grid.
+    pub user_slots_max: Option<u32>,
+    /// The most jobs that have not finished, an array counted with all its elements.
+    pub tasks_max: u32,
+    /// The most jobs of one user that have not finished, counted likewise.
+    pub user_tasks_max: Option<u32>,
+    /// The most starts of one task.
+    pub attempts_max: u32,
+    /// What happens when a host joins that is not listed.
+    pub unlisted_hosts: Unlisted,
+    /// The most tasks of finished jobs that are known; older ones are forgotten.
+    pub finished_max: u32,
+    /// How long finished jobs are known.
+    pub finished_age: Period,
+    /// The most days that are summed up.
+    pub days_max: u32,
+}
+
+impl Default for General {
+    fn default() -> General {
+        General {
+            host_timeout: Period::seconds(90),
+            lease: Period::seconds(60),
+            dispatch: Dispatch::Event,
+            time_zone: Zone::default(),
+            admins: Vec::new(),
+            queue_default: None,
+            user_slots_max: None,
+            tasks_max: 1_000_000,
+            user_tasks_max: None,
+            attempts_max: 100,
+            unlisted_hosts: Unlisted::Accept,
+            finished_max: 100_000,
+            finished_age: Period::seconds(7 * 86_400),
+            days_max: 400,
+        }
+    }
+}
+
+/// How users share the grid: as LSF's dynamic priority, `shares / (run_time_weight * slot hours used +
+/// cpu_time_weight * processor hours used + running_weight * (1 + slots in use))`, where what was used
+/// counts half after each half-life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FairShare {
+    /// After which time use counts half.
+    pub half_life: Period,
+    /// Weight of slot hours.
+    pub run_time_weight: f64,
+    /// Weight of processor hours.
+    pub cpu_time_weight: f64,
+    /// Weight of slots in use.
+    pub running_weight: f64,
+    /// Shares of users.
+    pub shares: BTreeMap<UserName, u32>,
+    /// Shares of every other user.
+    pub share_default: u32,
+}
+
+impl Default for FairShare {
+    fn default() -> FairShare {
+        FairShare {
+            half_life: Period::seconds(5 * 3600),
+            run_time_weight: 0.7,
+            cpu_time_weight: 0.7,
+            running_weight: 3.0,
+            shares: BTreeMap::new(),
+            share_default: 1,
+        }
+    }
+}
+
+/// What a host is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It runs jobs.
+    #[default]
+    Compute,
+    /// It is kept free of jobs.
+    Control,
+}
+
+/// What is said of one host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostConfig {
+    /// Its name.
+    pub name: HostName,
+    /// Its slots; as many as it has cores if none.
+    #[serde(default)]
+    pub slots: Option<u32>,
+    /// Memory for jobs; as much as it has if none.
+    #[serde(default)]
+    pub memory: Option<ByteSize>,
+    /// What it is for.
+    #[serde(default)]
+    pub role: Role,
+    /// Load at which jobs are started on it, and suspended.
+    #[serde(default)]
+    pub load: Thresholds,
+}
+
+fn one_queue() -> Vec<QueueConfig> {
+    let name = "normal".parse().expect("a name");
+    vec![QueueConfig {
+        name,
+        priority: 0,
+        slots_max: None,
+        user_slots_max: None,
+        host_slots_max: None,
+        hosts: Default::default(),
+        dispatch_windows: Default::default(),
+        run_windows: Default::default(),
+        load: Thresholds::default(),
+        order: Order::FirstCome,
+        users: Vec::new(),
+        rerun: RerunDefault::Once,
+        time_limit_default: None,
+        time_limit_max: None,
+    }]
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            general: General::default(),
+            fair_share: FairShare::default(),
+            queues: one_queue(),
+            hosts: Vec::new(),
+        }
+    }
+}
+
+/// Why settings were refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{reason}", at_line(*line))]
+pub struct ConfigError {
+    /// The line, counted from 1, as far as there is one.
+    pub line: Option<usize>,
+    /// Key, value and what is allowed.
+    pub reason: String,
+}
+
+fn at_line(line: Option<usize>) -> String {
+    line.map(|line| format!("line {line}: ")).unwrap_or_default()
+}
+
+impl Config {
+    /// Reads and checks settings.
+    ///
+    /// # Errors
+    /// The first fault, with its line.
+    pub fn read(text: &str) -> Result<Config, ConfigError> {
+        let config: Config = toml::from_str(text).map_err(|error| ConfigError {
+            line: error.span().map(|span| check::line_of(text, span.start)),
+            reason: error.message().to_owned(),
+        })?;
+        match config.fault() {
+            None => Ok(config),
+            Some(fault) => Err(fault.in_text(text)),
+        }
+    }
+
+    /// The settings as TOML that reads back to the same settings.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("settings are tables, texts and numbers")
+    }
+
+    pub(crate) fn queue(&self, name: &QueueName) -> Option<&QueueConfig> {
+        self.queues.iter().find(|queue| queue.name == *name)
+    }
+
+    /// The queue of jobs that name none.
+    #[must_use]
+    pub fn queue_default(&self) -> &QueueName {
+        self.general.queue_default.as_ref().unwrap_or(&self.queues[0].name)
+    }
+}

@@ -1,0 +1,342 @@
+//! Events in and effects out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::account::AttemptRecord;
+use crate::config::{Config, Load};
+use crate::hosts::Facts;
+use crate::journal::{HostSwitch, Record};
+use crate::parse::period::Period;
+use crate::spec::{Exit, JobSpec, Usage};
+use crate::task::Ending;
+use crate::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId, UserName};
+
+/// What happened, or what somebody wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A user submits a job.
+    Submit {
+        /// Who.
+        user: UserName,
+        /// What.
+        spec: Box<JobSpec>,
+    },
+    /// A user wants something of jobs.
+    Command {
+        /// Who.
+        by: UserName,
+        /// Which job or task.
+        target: Target,
+        /// What.
+        verb: Verb,
+    },
+    /// An admin switches a queue.
+    Queue {
+        /// Who.
+        by: UserName,
+        /// Which.
+        queue: QueueName,
+        /// How.
+        verb: QueueVerb,
+    },
+    /// An admin opens or closes a host.
+    Host {
+        /// Who.
+        by: UserName,
+        /// Which.
+        host: HostName,
+        /// How it shall be.
+        state: HostSwitch,
+    },
+    /// Settings were read anew. They are as [`Config::read`] gave them.
+    Configured(Box<Config>),
+    /// An agent has connected and says what it has and what it runs. Every connection begins with this.
+    HostJoined(Box<Joined>),
+    /// An agent reports load. It renews the lease.
+    HostLoad {
+        /// Which host.
+        host: HostName,
+        /// How loaded it is.
+        load: Load,
+    },
+    /// The connection to an agent broke.
+    HostLost {
+        /// Which host.
+        host: HostName,
+    },
+    /// An agent has started a task.
+    Started {
+        /// Which host.
+        host: HostName,
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// A task ended on its host.
+    Exited {
+        /// Which host.
+        host: HostName,
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// How.
+        exit: Exit,
+        /// What it used.
+        usage: Option<Box<Usage>>,
+    },
+    /// The work area of a finished task was removed, or could not be.
+    WorkReleased {
+        /// Which task.
+        task: TaskId,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// Time has passed. Every other event lets time pass as well.
+    Tick,
+}
+
+/// What a user wants of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// End them.
+    Kill,
+    /// Keep waiting ones from starting; suspend running ones.
+    Hold,
+    /// Undo a hold.
+    Release,
+    /// Start them again: those that run or have ended.
+    Requeue,
+}
+
+/// What an admin wants of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueVerb {
+    /// Let it take jobs.
+    Open,
+    /// Let it take none.
+    Close,
+    /// Let it start jobs.
+    Activate,
+    /// Let it start none.
+    Inactivate,
+}
+
+/// What an agent says when it connects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Joined {
+    /// Which host.
+    pub host: HostName,
+    /// What it has.
+    pub facts: Facts,
+    /// Whether it remembers everything that it was told before.
+    pub memory: Memory,
+    /// What it runs, and what ended there and was not yet taken note of.
+    pub runs: Vec<RunReport>,
+}
+
+/// Whether an agent remembers everything that it was told to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// It does: what it does not report was never started.
+    Kept,
+    /// It may have lost some, as after a reboot: what it does not report is not running now, but may
+    /// have been started.
+    Lost,
+}
+
+/// What an agent says of one task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunReport {
+    /// Which task.
+    pub task: TaskId,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// How it is.
+    pub status: RunStatus,
+}
+
+/// How a task is on its host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunStatus {
+    /// It runs.
+    Running,
+    /// It is suspended.
+    Stopped,
+    /// It ended.
+    Exited(Exit, Option<Box<Usage>>),
+}
+
+/// What an event led to. The records must be durable before any of the effects is carried out; then the
+/// effects are carried out in order. Records of several events may be made durable together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// For the journal.
+    pub records: Vec<Record>,
+    /// To be done.
+    pub effects: Vec<Effect>,
+}
+
+impl Outcome {
+    /// Forgets what was carried out, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.effects.clear();
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Answer: the job was taken.
+    Accepted {
+        /// Its number.
+        job: JobId,
+    },
+    /// Answer: the command was carried out, on so many tasks.
+    Obeyed {
+        /// How many.
+        tasks: u32,
+    },
+    /// Answer: refused.
+    Rejected(Refusal),
+    /// Tell the host to start a task. Its specification is that of the job.
+    Launch {
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+        /// With how many slots.
+        slots: u32,
+        /// How long it may run.
+        time_limit: Option<Period>,
+    },
+    /// Tell the host to end a task, if it has it: first gently, then by force. It answers with
+    /// [`Event::Exited`] as for any end.
+    Kill {
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+        /// Why.
+        why: KillReason,
+    },
+    /// Tell the host to suspend a task.
+    Suspend {
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+    },
+    /// Tell the host to let a suspended task go on.
+    Resume {
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+    },
+    /// Tell the host that it may let jobs run for so long, counted from when it sent the message that
+    /// this answers. A lease that is over without another ends all its jobs by force.
+    GrantLease {
+        /// Which host.
+        host: HostName,
+        /// How long.
+        lease: Period,
+    },
+    /// An attempt ended: for the history.
+    Ended(Box<AttemptRecord>),
+    /// The work area of a task is no longer needed. Answer with [`Event::WorkReleased`].
+    ReleaseWork {
+        /// Which task.
+        task: TaskId,
+        /// Where it ran last, as far as it ran.
+        host: Option<HostName>,
+    },
+    /// The task starts again: its work area is kept for its next start.
+    KeepWork {
+        /// Which task.
+        task: TaskId,
+    },
+    /// Every task of a job has ended.
+    JobFinished {
+        /// Which job.
+        job: JobId,
+    },
+    /// A job is no longer known to the grid; the history is not concerned.
+    Forgotten {
+        /// Which job.
+        job: JobId,
+    },
+}
+
+/// Why a task is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KillReason {
+    /// Its user or an admin wants it, or it shall start again.
+    Asked,
+    /// It ran for longer than it may.
+    TimeLimit,
+    /// The grid has given this attempt up before.
+    Stale,
+}
+
+impl From<Ending> for KillReason {
+    fn from(ending: Ending) -> KillReason {
+        match ending {
+            Ending::Killed | Ending::Requeued => KillReason::Asked,
+            Ending::TimeLimit => KillReason::TimeLimit,
+        }
+    }
+}
+
+/// Why something was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such job, or it is no longer known.
+    #[error("there is no job {0}")]
+    NoSuchJob(Target),
+    /// There is no such queue.
+    #[error("there is no queue {0}")]
+    NoSuchQueue(QueueName),
+    /// There is no such host.
+    #[error("there is no host {0}")]
+    NoSuchHost(HostName),
+    /// The user may not do this.
+    #[error("{user} may not {what}")]
+    NotAllowed {
+        /// Who.
+        user: UserName,
+        /// What.
+        what: String,
+    },
+    /// The queue takes no jobs.
+    #[error("queue {0} is closed")]
+    QueueClosed(QueueName),
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Invalid(String),
+    /// There are too many jobs.
+    #[error("{0}")]
+    TooMany(String),
+    /// No task is in a state to which this applies.
+    #[error("job {target} {state}")]
+    WrongState {
+        /// Which.
+        target: Target,
+        /// What is wrong with it.
+        state: &'static str,
+    },
+}

@@ -1,0 +1,205 @@
+//! Agents: joining, reporting load, and being lost.
+//!
+//! An agent may let jobs run until its lease is over, counted from when it sent the last message that
+//! was answered by a grant. The grid counts from when it took that message, which is later. So once the
+//! grid's count is over, nothing of that host runs any more, and what ran there may start elsewhere.
+
+use crate::config::{Load, Unlisted};
+use crate::event::{Effect, Joined, Memory, Outcome, RunStatus};
+use crate::grid::Grid;
+use crate::grid::running::End;
+use crate::hosts::Reach;
+use crate::journal::Change;
+use crate::task::{Phase, Step, Stops, Task};
+use crate::vocabulary::{HostId, HostName, Moment, TaskId};
+
+impl Grid {
+    pub(super) fn join(&mut self, joined: Joined, out: &mut Outcome) {
+        let name = joined.host;
+        if self.host_id(&name).is_none() {
+            self.record(Change::HostKnown(name.clone()), out);
+        }
+        let host = self.host_id(&name).expect("the host is known by now");
+        self.index.hosts.resize_with(self.ledger.hosts.len(), Default::default);
+        let now = &mut self.index.hosts[host.0 as usize];
+        now.facts = Some(joined.facts);
+        now.load = None;
+        now.contact.state = Reach::Up;
+        self.index.configure(&self.ledger);
+        self.grant(host, out);
+        let mut reported = Vec::new();
+        for report in joined.runs {
+            let (task, attempt) = (report.task, report.attempt);
+            if self.run_of(&name, task, attempt).is_none() {
+                if !matches!(report.status, RunStatus::Exited(..)) {
+                    self.kill_stale(&name, task, attempt, out);
+                }
+                continue;
+            }
+            reported.push(task);
+            match report.status {
+                RunStatus::Exited(exit, usage) => {
+                    self.end_attempt(task, End::Exited(exit, usage), out);
+                }
+                RunStatus::Running => self.agree(task, Agent::Runs, out),
+                RunStatus::Stopped => self.agree(task, Agent::Stopped, out),
+            }
+        }
+        let missing: Vec<TaskId> = self.index.hosts[host.0 as usize]
+            .runs
+            .iter()
+            .filter(|task| !reported.contains(task))
+            .copied()
+            .collect();
+        for task in missing {
+            let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+            let never = run.phase == Phase::Starting && joined.memory == Memory::Kept;
+            self.end_attempt(task, if never { End::NeverStarted } else { End::Lost }, out);
+        }
+    }
+
+    /// Makes the agent's view of a task that it has agree with the grid's.
+    fn agree(&mut self, task: TaskId, agent: Agent, out: &mut Outcome) {
+        if self.ledger.task(task).and_then(Task::run).expect("an active task").phase
+            == Phase::Starting
+        {
+            self.step(task, Step::Started, out);
+            self.follow_run_window_of(task, out);
+        }
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        let (attempt, host) = (run.attempt, self.host_name(run.host));
+        let stopped = !run.phase.stops().is_empty();
+        if let Some(ending) = run.ending {
+            out.effects.push(Effect::Kill { task, attempt, host, why: ending.into() });
+            return;
+        }
+        match (agent, stopped) {
+            (Agent::Runs, true) => out.effects.push(Effect::Suspend { task, attempt, host }),
+            (Agent::Stopped, false) => out.effects.push(Effect::Resume { task, attempt, host }),
+            (Agent::Runs, false) | (Agent::Stopped, true) => {}
+        }
+    }
+
+    /// Notes that the host was heard of now, and lets its jobs run on.
+    fn grant(&mut self, host: HostId, out: &mut Outcome) {
+        let general = &self.ledger.config.general;
+        let contact = &mut self.index.hosts[host.0 as usize].contact;
+        let was_silent = contact.leased <= self.now;
+        contact.heard = self.now;
+        // A shorter lease does not take back a longer one that was given out.
+        contact.leased = contact.leased.max(self.now.after(general.lease.as_ms()));
+        if was_silent {
+            self.index.stir();
+        }
+        let silent = self.now.after(general.host_timeout.as_ms());
+        self.next_look = self.next_look.min(silent);
+        let name = self.host_name(host);
+        out.effects
+            .push(Effect::GrantLease { host: name, lease: self.ledger.config.general.lease });
+    }
+
+    pub(super) fn take_load(&mut self, name: &HostName, load: Load, out: &mut Outcome) {
+        let Some(host) = self.host_id(name) else { return };
+        if !self.reaches(host) {
+            return;
+        }
+        let now = &mut self.index.hosts[host.0 as usize];
+        now.load = Some(load);
+        now.since_load = 0;
+        self.grant(host, out);
+        if self.has_thresholds() {
+            self.index.stir();
+            self.suspend_for_load(host, &load, out);
+        }
+    }
+
+    fn has_thresholds(&self) -> bool {
+        let config = &self.ledger.config;
+        config.queues.iter().any(|queue| !queue.load.is_empty())
+            || config.hosts.iter().any(|host| !host.load.is_empty())
+    }
+
+    /// Suspends one task if the host is loaded too much, the last one started of the lowest queue, or
+    /// lets one go on, the other way round. One with each report, so that its effect shows first.
+    fn suspend_for_load(&mut self, host: HostId, load: &Load, out: &mut Outcome) {
+        let now = &self.index.hosts[host.0 as usize];
+        let own = now.config.map(|place| &self.ledger.config.hosts[place].load);
+        let mut to_stop = None;
+        let mut to_resume = None;
+        for task in &now.runs {
+            let job = &self.ledger.jobs[&task.job];
+            let run = job.task(task.index).and_then(Task::run).expect("an active task");
+            let Some(queue) = self.queue_config(job.queue) else { continue };
+            let Some(started) = run.phase.started() else { continue };
+            let key = (queue.priority, std::cmp::Reverse(started), std::cmp::Reverse(*task));
+            let stops = run.phase.stops();
+            if stops.has(Stops::LOAD) {
+                let refused = queue.load.refuses(load).or(own.and_then(|own| own.refuses(load)));
+                if refused.is_none() {
+                    to_resume = to_resume.max(Some(key));
+                }
+            } else if stops.is_empty()
+                && queue.load.stops(load).or(own.and_then(|own| own.stops(load))).is_some()
+            {
+                to_stop = Some(to_stop.map_or(key, |best: (u32, _, _)| best.min(key)));
+            }
+        }
+        if let Some((_, _, std::cmp::Reverse(task))) = to_stop {
+            self.suspend(task, Stops::LOAD, out);
+        } else if let Some((_, _, std::cmp::Reverse(task))) = to_resume {
+            self.resume(task, Stops::LOAD, out);
+        }
+    }
+
+    pub(super) fn lose_contact(&mut self, name: &HostName) {
+        if let Some(host) = self.host_id(name) {
+            let contact = &mut self.index.hosts[host.0 as usize].contact;
+            if contact.state == Reach::Up {
+                contact.state = Reach::Away;
+                self.next_look = Moment(0);
+            }
+        }
+    }
+
+    /// Looks for hosts that were silent for too long; when to look again.
+    pub(super) fn look_at_hosts(&mut self, out: &mut Outcome) -> Moment {
+        let timeout = self.ledger.config.general.host_timeout.as_ms();
+        let mut next = Moment::NEVER;
+        for host in 0..self.index.hosts.len() {
+            let contact = &mut self.index.hosts[host].contact;
+            if contact.state == Reach::Up {
+                if contact.heard.after(timeout) > self.now {
+                    next = next.min(contact.heard.after(timeout));
+                    continue;
+                }
+                contact.state = Reach::Away;
+            }
+            if contact.state == Reach::Away {
+                let over = contact.heard.after(timeout).max(contact.leased);
+                if over > self.now {
+                    next = next.min(over);
+                    continue;
+                }
+                contact.state = Reach::Gone;
+                let lost: Vec<TaskId> = self.index.hosts[host].runs.iter().copied().collect();
+                for task in lost {
+                    self.end_attempt(task, End::Lost, out);
+                }
+            }
+        }
+        next
+    }
+
+    /// Whether a host is used at all, as far as it is not listed.
+    pub(super) fn is_accepted(&self, host: HostId) -> bool {
+        self.index.hosts[host.0 as usize].config.is_some()
+            || self.ledger.config.general.unlisted_hosts == Unlisted::Accept
+    }
+}
+
+/// What an agent says of a task that it has.
+#[derive(Clone, Copy)]
+enum Agent {
+    Runs,
+    Stopped,
+}

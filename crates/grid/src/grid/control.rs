@@ -1,0 +1,206 @@
+//! Commands of users and admins.
+
+use crate::event::{Effect, Outcome, QueueVerb, Refusal, Verb};
+use crate::grid::Grid;
+use crate::index::Before;
+use crate::journal::{Change, HostSwitch, Intake, Starts};
+use crate::spans::Spans;
+use crate::task::{Ending, Phase, Step, Stops, Task};
+use crate::vocabulary::{HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
+
+/// What a command means for a task in some state.
+enum Meaning {
+    /// A waiting task changes, as all such do.
+    Waiting(Step),
+    /// A task on a host shall end, and then this.
+    End(Ending),
+    /// A task on a host is suspended.
+    Suspend,
+    /// A task on a host goes on.
+    Resume,
+    /// A task that ended starts again.
+    Again,
+    /// Nothing.
+    Nothing,
+}
+
+fn meaning(verb: Verb, task: &Task) -> Meaning {
+    match (verb, task) {
+        (Verb::Kill, Task::Pending(_) | Task::Held(_)) => Meaning::Waiting(Step::Cancelled),
+        (Verb::Kill, Task::Active(run)) if run.ending != Some(Ending::Killed) => {
+            Meaning::End(Ending::Killed)
+        }
+        (Verb::Hold, Task::Pending(_)) => Meaning::Waiting(Step::Held),
+        (Verb::Hold, Task::Active(run))
+            if run.phase != Phase::Starting && !run.phase.stops().has(Stops::ASKED) =>
+        {
+            Meaning::Suspend
+        }
+        (Verb::Release, Task::Held(_)) => Meaning::Waiting(Step::Released),
+        (Verb::Release, Task::Active(run)) if run.phase.stops().has(Stops::ASKED) => {
+            Meaning::Resume
+        }
+        (Verb::Requeue, Task::Active(run)) if run.ending.is_none() => {
+            Meaning::End(Ending::Requeued)
+        }
+        (Verb::Requeue, Task::Finished(_)) => Meaning::Again,
+        (Verb::Kill | Verb::Hold | Verb::Release | Verb::Requeue, _) => Meaning::Nothing,
+    }
+}
+
+impl Grid {
+    pub(super) fn is_admin(&self, user: &UserName) -> bool {
+        self.ledger.config.general.admins.contains(user)
+    }
+
+    pub(super) fn command(&mut self, by: &UserName, target: Target, verb: Verb, out: &mut Outcome) {
+        let effect = match self.places(by, target, verb) {
+            Err(refusal) => Effect::Rejected(refusal),
+            Ok(places) => {
+                // The answer goes before what follows from the command.
+                let answer = out.effects.len();
+                let tasks = self.obey(target.job, &places, verb, out);
+                let effect = if tasks > 0 {
+                    Effect::Obeyed { tasks }
+                } else {
+                    let state = match verb {
+                        Verb::Kill => "has ended or is about to",
+                        Verb::Hold => "does not wait and does not run",
+                        Verb::Release => "is not held",
+                        Verb::Requeue => "waits already",
+                    };
+                    Effect::Rejected(Refusal::WrongState { target, state })
+                };
+                out.effects.insert(answer, effect);
+                return;
+            }
+        };
+        out.effects.push(effect);
+    }
+
+    /// The places that a command is about, if the user may give it.
+    fn places(&self, by: &UserName, target: Target, verb: Verb) -> Result<Vec<u32>, Refusal> {
+        let no_job = || Refusal::NoSuchJob(target);
+        let job = self.ledger.jobs.get(&target.job).ok_or_else(no_job)?;
+        if self.ledger.users.at(job.user.0) != by && !self.is_admin(by) {
+            let verb = match verb {
+                Verb::Kill => "kill",
+                Verb::Hold => "hold",
+                Verb::Release => "release",
+                Verb::Requeue => "requeue",
+            };
+            let owner = self.ledger.users.at(job.user.0);
+            let what = format!("{verb} job {target} of {owner}");
+            return Err(Refusal::NotAllowed { user: by.clone(), what });
+        }
+        match target.index {
+            None => Ok((0..job.tasks.len() as u32).collect()),
+            Some(index) => Ok(vec![job.place_of(index).ok_or_else(no_job)?]),
+        }
+    }
+
+    /// Carries a command out; on how many tasks.
+    fn obey(&mut self, job: JobId, places: &[u32], verb: Verb, out: &mut Outcome) -> u32 {
+        let mut count = 0;
+        let mut waiting = Spans::default();
+        let mut alike = None;
+        for &place in places {
+            let entry = &self.ledger.jobs[&job];
+            let task = TaskId { job, index: entry.index_at(place) };
+            count += 1;
+            match meaning(verb, &entry.tasks[place as usize]) {
+                Meaning::Waiting(step) => {
+                    alike = Some(step);
+                    waiting.insert(place);
+                }
+                Meaning::End(ending) => self.end(task, ending, out),
+                Meaning::Suspend => self.suspend(task, Stops::ASKED, out),
+                Meaning::Resume => self.resume(task, Stops::ASKED, out),
+                Meaning::Again => self.step(task, Step::Requeued, out),
+                Meaning::Nothing => count -= 1,
+            }
+        }
+        if let Some(step) = alike {
+            self.change_waiting(job, waiting, step, out);
+        }
+        count
+    }
+
+    /// Changes many waiting tasks of a job alike.
+    fn change_waiting(&mut self, job: JobId, places: Spans, step: Step, out: &mut Outcome) {
+        let entry = &self.ledger.jobs[&job];
+        let mut areas = Vec::new();
+        let mut before = Vec::new();
+        for place in places.iter() {
+            let task = &entry.tasks[place as usize];
+            before.push((place, Before::of(task)));
+            if step == Step::Cancelled
+                && let Task::Pending(waiting) | Task::Held(waiting) = task
+                && waiting.attempts > 0
+            {
+                areas.push(TaskId { job, index: entry.index_at(place) });
+            }
+        }
+        self.record(Change::Waiting { job, places, step }, out);
+        self.index.moved_together(&self.ledger, job, &before);
+        self.index.wake(&self.ledger, job);
+        let released = areas.into_iter().map(|task| Effect::ReleaseWork { task, host: None });
+        out.effects.extend(released);
+        if self.ledger.jobs[&job].tally.is_finished() {
+            out.effects.push(Effect::JobFinished { job });
+        }
+    }
+
+    pub(super) fn switch_queue(
+        &mut self,
+        by: &UserName,
+        name: &QueueName,
+        verb: QueueVerb,
+        out: &mut Outcome,
+    ) {
+        let Some(queue) = self.ledger.queues.find(name).map(QueueId) else {
+            out.effects.push(Effect::Rejected(Refusal::NoSuchQueue(name.clone())));
+            return;
+        };
+        if !self.is_admin(by) {
+            let what = format!("switch queue {name}");
+            out.effects.push(Effect::Rejected(Refusal::NotAllowed { user: by.clone(), what }));
+            return;
+        }
+        let mut switch = self.ledger.switch(queue);
+        match verb {
+            QueueVerb::Open => switch.intake = Intake::Open,
+            QueueVerb::Close => switch.intake = Intake::Closed,
+            QueueVerb::Activate => switch.starts = Starts::Active,
+            QueueVerb::Inactivate => switch.starts = Starts::Inactive,
+        }
+        if switch != self.ledger.switch(queue) {
+            self.record(Change::Queue { queue, switch }, out);
+            self.index.queues[queue.0 as usize].stirred = true;
+        }
+        out.effects.push(Effect::Obeyed { tasks: 0 });
+    }
+
+    pub(super) fn switch_host(
+        &mut self,
+        by: &UserName,
+        name: &HostName,
+        state: HostSwitch,
+        out: &mut Outcome,
+    ) {
+        let Some(host) = self.host_id(name) else {
+            out.effects.push(Effect::Rejected(Refusal::NoSuchHost(name.clone())));
+            return;
+        };
+        if !self.is_admin(by) {
+            let what = format!("open or close host {name}");
+            out.effects.push(Effect::Rejected(Refusal::NotAllowed { user: by.clone(), what }));
+            return;
+        }
+        if state != self.ledger.host_switch(host) {
+            self.record(Change::Host { host, state }, out);
+            self.index.stir();
+        }
+        out.effects.push(Effect::Obeyed { tasks: 0 });
+    }
+}

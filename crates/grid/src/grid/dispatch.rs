@@ -1,0 +1,352 @@
+//! Dispatch: which task goes next, and where.
+//!
+//! Queues are served by priority. In a queue users take turns: who submitted first, or by fair share
+//! who has the highest priority; of a user goes what he wants most. The host is the one wanted most,
+//! among equals the least loaded. What does not fit lets others pass: slots are not set aside for it.
+//!
+//! A round looks only at queues in which something happened, at each user of it and at each shape, never
+//! at each task: `O(users + (started + shapes) * hosts)`.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashSet;
+
+use crate::config::{Dispatch, Order, Role};
+use crate::event::{Effect, Outcome};
+use crate::grid::Grid;
+use crate::grid::explain::{HostObstacle, Reason};
+use crate::hosts::Reach;
+use crate::index::Candidate;
+use crate::journal::{HostSwitch, Starts};
+use crate::parse::period::Period;
+use crate::ready::{Entry, Shape, ShapeId};
+use crate::task::{Second, Step, Why};
+use crate::vocabulary::{Attempt, HostId, JobId, QueueId, TaskId, UserId};
+
+/// Whose turn it is: the greatest goes first.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    priority: f64,
+    job: Reverse<JobId>,
+    user: UserId,
+}
+
+impl Ord for Turn {
+    fn cmp(&self, other: &Turn) -> Ordering {
+        self.priority
+            .total_cmp(&other.priority)
+            .then(self.job.cmp(&other.job))
+            .then(self.user.cmp(&other.user))
+    }
+}
+
+impl PartialOrd for Turn {
+    fn partial_cmp(&self, other: &Turn) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Turn {
+    fn eq(&self, other: &Turn) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Turn {}
+
+impl Grid {
+    /// Starts what can be started in the queues in which something happened.
+    pub(super) fn dispatch(&mut self, out: &mut Outcome) {
+        if !self.index.queues.iter().any(|queue| queue.stirred) {
+            return;
+        }
+        let mut order: Vec<(Reverse<u32>, usize, QueueId)> = self
+            .queue_ids()
+            .filter(|queue| self.index.queues[queue.0 as usize].stirred)
+            .filter_map(|queue| {
+                let place = self.index.queues[queue.0 as usize].config?;
+                Some((Reverse(self.ledger.config.queues[place].priority), place, queue))
+            })
+            .collect();
+        order.sort_unstable();
+        for queue in &mut self.index.queues {
+            queue.stirred = false;
+        }
+        for (_, _, queue) in order {
+            if self.queue_obstacle(queue).is_none() {
+                self.serve(queue, out);
+            }
+        }
+    }
+
+    /// Why a queue starts nothing at all.
+    pub(super) fn queue_obstacle(&self, queue: QueueId) -> Option<Reason> {
+        let now = &self.index.queues[queue.0 as usize];
+        if now.config.is_none() {
+            return Some(Reason::QueueGone(self.ledger.queues.at(queue.0).clone()));
+        }
+        if self.ledger.switch(queue).starts == Starts::Inactive {
+            return Some(Reason::QueueInactive);
+        }
+        if !now.run_open {
+            return Some(Reason::RunWindow);
+        }
+        if !now.dispatch_open {
+            return Some(Reason::DispatchWindow);
+        }
+        None
+    }
+
+    fn serve(&mut self, queue: QueueId, out: &mut Outcome) {
+        let usable = |host: &&crate::hosts::HostNow| host.contact.state == Reach::Up;
+        let hosts = self.index.hosts.iter().filter(usable);
+        let mut free: u64 = hosts.map(|host| u64::from(host.free_slots())).sum();
+        if free == 0 {
+            // The commonest case: a job comes while the grid is full.
+            return;
+        }
+        let mut full = FxHashSet::default();
+        let users: Vec<UserId> = self.index.ready.users(queue).collect();
+        let mut turns: BinaryHeap<Turn> =
+            users.into_iter().filter_map(|user| self.turn(queue, user, &full)).collect();
+        while free > 0
+            && let Some(turn) = turns.pop()
+        {
+            let user = turn.user;
+            let Some((shape, entry)) = self.first(queue, user, &full) else { continue };
+            match self.choose(queue, shape) {
+                None => {
+                    full.insert(shape);
+                }
+                Some((host, why)) => {
+                    free = free.saturating_sub(u64::from(self.index.shapes.get(shape).slots));
+                    self.launch(queue, entry, host, why, out);
+                }
+            }
+            turns.extend(self.turn(queue, user, &full));
+        }
+    }
+
+    /// When it is a user's turn; none if nothing of his can start.
+    fn turn(&self, queue: QueueId, user: UserId, full: &FxHashSet<ShapeId>) -> Option<Turn> {
+        let (_, entry) = self.first(queue, user, full)?;
+        let config = self.queue_config(queue)?;
+        let priority = match config.order {
+            Order::FirstCome => 0.0,
+            Order::FairShare => self.priority(user),
+        };
+        Some(Turn { priority, job: Reverse(entry.job), user })
+    }
+
+    /// Fair-share priority of a user now.
+    pub(super) fn priority(&self, user: UserId) -> f64 {
+        let rules = &self.ledger.config.fair_share;
+        let name = self.ledger.users.at(user.0);
+        let shares = rules.shares.get(name).copied().unwrap_or(rules.share_default);
+        let in_use = self.index.users.get(user.0 as usize).map(|user| user.in_use);
+        self.ledger.used(user).priority(self.now, rules, shares, in_use.unwrap_or_default())
+    }
+
+    /// What of a user goes next, as far as limits let it and a place was not looked for in vain.
+    fn first(
+        &self,
+        queue: QueueId,
+        user: UserId,
+        full: &FxHashSet<ShapeId>,
+    ) -> Option<(ShapeId, Entry)> {
+        let left = self.slots_left(queue, user);
+        self.index.ready.first(queue, user, |shape| {
+            !full.contains(&shape) && self.index.shapes.get(shape).slots <= left
+        })
+    }
+
+    /// Slots that limits of the queue and of the user leave.
+    fn slots_left(&self, queue: QueueId, user: UserId) -> u32 {
+        let left = |(_, used, most): (_, u64, u32)| u64::from(most).saturating_sub(used);
+        let least = self.slot_limits(queue, user).into_iter().flatten().map(left).min();
+        least.map_or(u32::MAX, |left| u32::try_from(left).unwrap_or(u32::MAX))
+    }
+
+    /// Limits of slots that concern a user in a queue, with what is used of them.
+    pub(super) fn slot_limits(
+        &self,
+        queue: QueueId,
+        user: UserId,
+    ) -> [Option<(SlotLimit, u64, u32)>; 3] {
+        let Some(config) = self.queue_config(queue) else { return [None; 3] };
+        let now = &self.index.queues[queue.0 as usize];
+        let by_user = now.used_by_user.get(&user).copied().unwrap_or(0);
+        let on_grid = self.index.users.get(user.0 as usize).map_or(0, |user| user.in_use.slots);
+        let general = &self.ledger.config.general;
+        [
+            config.slots_max.map(|most| (SlotLimit::Queue, u64::from(now.used_slots), most)),
+            config.user_slots_max.map(|most| (SlotLimit::UserInQueue, u64::from(by_user), most)),
+            general.user_slots_max.map(|most| (SlotLimit::User, on_grid, most)),
+        ]
+    }
+
+    /// The best host for a shape now.
+    fn choose(&mut self, queue: QueueId, shape: ShapeId) -> Option<(HostId, Why)> {
+        if !self.index.candidates.get(&shape).is_some_and(|by| by.contains_key(&queue)) {
+            let found = self.find_candidates(queue, self.index.shapes.get(shape));
+            self.index.candidates.entry(shape).or_default().insert(queue, found);
+        }
+        let candidates = &self.index.candidates[&shape][&queue];
+        let shape = self.index.shapes.get(shape);
+        let mut why = Why { allowed: candidates.len() as u32, ..Why::default() };
+        let mut best: Option<(HostId, u32, u32)> = None;
+        for candidate in candidates {
+            if self.obstacle_now(queue, shape, candidate.host).is_some() {
+                continue;
+            }
+            why.fitting += 1;
+            let host = &self.index.hosts[candidate.host.0 as usize];
+            let this = (candidate.host, candidate.preference, host.load_milli());
+            let better = |than: (HostId, u32, u32)| {
+                let free = |id: HostId| self.index.hosts[id.0 as usize].free_slots();
+                (this.1, Reverse(this.2), free(this.0)) > (than.1, Reverse(than.2), free(than.0))
+            };
+            let second = match best {
+                Some(before) if !better(before) => Some(this),
+                Some(_) | None => best.replace(this),
+            };
+            if let Some((host, preference, load_milli)) = second {
+                let known = why.second.map(|s| (s.preference, Reverse(s.load_milli)));
+                if known.is_none_or(|known| (preference, Reverse(load_milli)) > known) {
+                    why.second = Some(Second { host, preference, load_milli });
+                }
+            }
+        }
+        let (host, preference, load_milli) = best?;
+        Some((host, Why { preference, load_milli, ..why }))
+    }
+
+    fn find_candidates(&self, queue: QueueId, shape: &Shape) -> Vec<Candidate> {
+        let hosts = (0..self.index.hosts.len() as u32).map(HostId);
+        hosts
+            .filter_map(|host| match self.listed(queue, shape, host) {
+                Ok(preference) => Some(Candidate { host, preference }),
+                Err(_) => None,
+            })
+            .collect()
+    }
+
+    /// How much a host is wanted, or why lists and settings rule it out.
+    pub(super) fn listed(
+        &self,
+        queue: QueueId,
+        shape: &Shape,
+        host: HostId,
+    ) -> Result<u32, HostObstacle> {
+        let name = self.ledger.hosts.at(host.0);
+        let config = self.queue_config(queue).ok_or(HostObstacle::NotInQueue)?;
+        let now = &self.index.hosts[host.0 as usize];
+        if !self.is_accepted(host) {
+            return Err(HostObstacle::Unlisted);
+        }
+        if now.config.is_some_and(|place| self.ledger.config.hosts[place].role == Role::Control) {
+            return Err(HostObstacle::Control);
+        }
+        let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;
+        let of_job = shape.hosts.preference(name).ok_or(HostObstacle::NotInJob)?;
+        if shape.excluded.contains(&host) {
+            return Err(HostObstacle::Excluded);
+        }
+        Ok(if shape.hosts.is_empty() { of_queue } else { of_job })
+    }
+
+    /// Why a host that is listed cannot take a task of a shape now.
+    pub(super) fn obstacle_now(
+        &self,
+        queue: QueueId,
+        shape: &Shape,
+        host: HostId,
+    ) -> Option<HostObstacle> {
+        let now = &self.index.hosts[host.0 as usize];
+        let needed = shape.slots;
+        match now.contact.state {
+            Reach::Gone => return Some(HostObstacle::Gone),
+            Reach::Away => return Some(HostObstacle::Away),
+            Reach::Up if now.contact.leased <= self.now => return Some(HostObstacle::Silent),
+            Reach::Up => {}
+        }
+        if self.ledger.host_switch(host) == HostSwitch::Closed {
+            return Some(HostObstacle::Closed);
+        }
+        if now.slots < needed {
+            return Some(HostObstacle::TooSmall { slots: now.slots });
+        }
+        if now.free_slots() < needed {
+            return Some(HostObstacle::Slots { free: now.free_slots() });
+        }
+        let queue_config = self.queue_config(queue)?;
+        if let Some(most) = queue_config.host_slots_max
+            && now.used_by(queue) + needed > most
+        {
+            return Some(HostObstacle::QueueSlots { used: now.used_by(queue), most });
+        }
+        if let Some(bytes) = now.memory_bytes.filter(|_| shape.memory_bytes > 0) {
+            if bytes < shape.memory_bytes {
+                return Some(HostObstacle::MemoryTooSmall { bytes });
+            }
+            let free = bytes.saturating_sub(now.used_memory);
+            if free < shape.memory_bytes {
+                return Some(HostObstacle::Memory { free });
+            }
+        }
+        let own = now.config.map(|place| &self.ledger.config.hosts[place].load);
+        for load in own.into_iter().chain([&queue_config.load]).filter(|load| !load.is_empty()) {
+            let Some(measured) = &now.load else { return Some(HostObstacle::NoLoad) };
+            if let Some(exceeded) = load.refuses(measured) {
+                return Some(HostObstacle::Load(exceeded));
+            }
+        }
+        (now.rests_until > self.now).then_some(HostObstacle::Rests { until: now.rests_until })
+    }
+
+    /// How long a task of a job may run.
+    pub(super) fn time_limit(&self, job: JobId) -> Option<Period> {
+        let job = &self.ledger.jobs[&job];
+        let config = self.queue_config(job.queue);
+        job.spec
+            .time_limit
+            .or(config.and_then(|queue| queue.time_limit_default.or(queue.time_limit_max)))
+    }
+
+    fn launch(&mut self, queue: QueueId, entry: Entry, host: HostId, why: Why, out: &mut Outcome) {
+        let job = &self.ledger.jobs[&entry.job];
+        let open = &self.index.open[&entry.job];
+        let place = entry.place.or(open.fresh.first()).expect("a ready job has a waiting task");
+        let task = TaskId { job: entry.job, index: job.index_at(place) };
+        let slots = job.spec.slots();
+        let time_limit = self.time_limit(entry.job);
+        let limit_ms = time_limit.map(Period::as_ms);
+        debug_assert_eq!(job.queue, queue);
+        self.step(task, Step::Dispatched { host, limit_ms, why }, out);
+        let attempt = self.ledger.task(task).and_then(|task| task.run()).map(|run| run.attempt);
+        let now = &mut self.index.hosts[host.0 as usize];
+        now.since_load += slots;
+        if let Dispatch::Interval { sleep, accept } = self.ledger.config.general.dispatch
+            && accept > 0
+        {
+            now.rests_until = self.now.after(sleep.as_ms() * u64::from(accept));
+            self.index.stir();
+        }
+        out.effects.push(Effect::Launch {
+            task,
+            attempt: attempt.unwrap_or(Attempt(1)),
+            host: self.host_name(host),
+            slots,
+            time_limit,
+        });
+    }
+}
+
+/// A limit of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlotLimit {
+    Queue,
+    UserInQueue,
+    User,
+}

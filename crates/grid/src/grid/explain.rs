@@ -1,0 +1,370 @@
+//! Why a task waits, or why it ran where it ran.
+//!
+//! Reasons come from the very checks that dispatch makes, so they are true now. A task that waits has
+//! one at least.
+
+use std::fmt;
+
+use forebay_base::ByteSize;
+
+use crate::config::Exceeded;
+use crate::depend::Verdict;
+use crate::grid::Grid;
+use crate::grid::dispatch::SlotLimit;
+use crate::index;
+use crate::ledger::Job;
+use crate::ready::Shape;
+use crate::task::{Excluded, Task, Waiting, Why};
+use crate::vocabulary::{HostId, HostName, Moment, QueueName, TaskId};
+
+/// Why a task is how it is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Explanation {
+    /// It waits.
+    Waits {
+        /// What concerns it as a whole.
+        reasons: Vec<Reason>,
+        /// What each host says.
+        hosts: Vec<HostVerdict>,
+    },
+    /// It runs, or ran last, here.
+    Placed(Placement),
+    /// It ended without having run.
+    NeverRan,
+}
+
+/// Why a task waits, as far as no single host is concerned.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// It is held.
+    Held,
+    /// These conditions are not met yet.
+    Dependency(Vec<String>),
+    /// These conditions can no longer be met.
+    DependencyNever(Vec<String>),
+    /// As many tasks of its array are on hosts as may be at once.
+    Throttle {
+        /// So many.
+        active: u32,
+    },
+    /// Its queue is no longer in the settings.
+    QueueGone(QueueName),
+    /// Its queue starts nothing.
+    QueueInactive,
+    /// The dispatch window of its queue is closed.
+    DispatchWindow,
+    /// The run window of its queue is closed.
+    RunWindow,
+    /// Its queue uses as many slots as it may.
+    QueueSlots {
+        /// Slots in use.
+        used: u64,
+        /// The most.
+        most: u32,
+    },
+    /// Its user uses as many slots in this queue as he may.
+    UserSlotsInQueue {
+        /// Slots in use.
+        used: u64,
+        /// The most.
+        most: u32,
+    },
+    /// Its user uses as many slots on the grid as he may.
+    UserSlots {
+        /// Slots in use.
+        used: u64,
+        /// The most.
+        most: u32,
+    },
+    /// No host of the grid can ever take it, as hosts and settings are.
+    NoHostSuits,
+    /// No host can take it now.
+    NoHostFits,
+    /// Jobs are started at intervals.
+    NextRound {
+        /// When next.
+        at: Moment,
+    },
+}
+
+/// What one host says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostVerdict {
+    /// Which.
+    pub host: HostName,
+    /// Why not; none if it could take the task.
+    pub obstacle: Option<HostObstacle>,
+}
+
+/// Why a host cannot take a task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HostObstacle {
+    /// It has not joined, or was lost.
+    Gone,
+    /// It cannot be reached, and its jobs are not given up yet.
+    Away,
+    /// Its lease is over: it was not heard of for so long.
+    Silent,
+    /// It is not listed in the settings, and only such are used.
+    Unlisted,
+    /// It is kept free of jobs.
+    Control,
+    /// It is closed.
+    Closed,
+    /// The queue does not use it.
+    NotInQueue,
+    /// The job does not want it.
+    NotInJob,
+    /// The task ended there with an exit value that excludes the host.
+    Excluded,
+    /// It has fewer slots than the job needs.
+    TooSmall {
+        /// Its slots.
+        slots: u32,
+    },
+    /// Too few of its slots are free.
+    Slots {
+        /// Free slots.
+        free: u32,
+    },
+    /// The queue uses as many of its slots as it may.
+    QueueSlots {
+        /// Slots in use.
+        used: u32,
+        /// The most.
+        most: u32,
+    },
+    /// It has less memory than the job needs.
+    MemoryTooSmall {
+        /// Its memory.
+        bytes: u64,
+    },
+    /// Too little of its memory is free.
+    Memory {
+        /// Free bytes.
+        free: u64,
+    },
+    /// There are thresholds and it has not reported its load.
+    NoLoad,
+    /// It is loaded beyond a threshold.
+    Load(Exceeded),
+    /// A job was started there just now.
+    Rests {
+        /// Until when it is left alone.
+        until: Moment,
+    },
+}
+
+impl HostObstacle {
+    /// Whether it lasts as long as nobody changes hosts or settings.
+    #[must_use]
+    pub fn lasts(self) -> bool {
+        match self {
+            HostObstacle::Unlisted
+            | HostObstacle::Control
+            | HostObstacle::NotInQueue
+            | HostObstacle::NotInJob
+            | HostObstacle::Excluded
+            | HostObstacle::TooSmall { .. }
+            | HostObstacle::MemoryTooSmall { .. } => true,
+            HostObstacle::Gone
+            | HostObstacle::Away
+            | HostObstacle::Silent
+            | HostObstacle::Closed
+            | HostObstacle::Slots { .. }
+            | HostObstacle::QueueSlots { .. }
+            | HostObstacle::Memory { .. }
+            | HostObstacle::NoLoad
+            | HostObstacle::Load(_)
+            | HostObstacle::Rests { .. } => false,
+        }
+    }
+}
+
+/// Why a task was given to its host, as it was then.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// Where.
+    pub host: HostName,
+    /// What was known.
+    pub why: Why,
+    /// The next best host, if there was another.
+    pub second: Option<HostName>,
+}
+
+impl Grid {
+    /// Why a task waits, or ran where it ran; none if it is not known. Takes as long as there are hosts
+    /// and conditions.
+    #[must_use]
+    pub fn explain(&self, id: TaskId) -> Option<Explanation> {
+        let job = self.ledger.jobs.get(&id.job)?;
+        let placed = |host: HostId, why: Why| {
+            Explanation::Placed(Placement {
+                host: self.host_name(host),
+                why,
+                second: why.second.map(|second| self.host_name(second.host)),
+            })
+        };
+        match job.task(id.index)? {
+            Task::Active(run) => Some(placed(run.host, run.why)),
+            Task::Finished(finish) => {
+                Some(finish.last.map_or(Explanation::NeverRan, |last| placed(last.host, last.why)))
+            }
+            Task::Held(waiting) => Some(self.explain_wait(id, job, waiting, vec![Reason::Held])),
+            Task::Pending(waiting) => Some(self.explain_wait(id, job, waiting, Vec::new())),
+        }
+    }
+
+    fn explain_wait(
+        &self,
+        id: TaskId,
+        job: &Job,
+        waiting: &Waiting,
+        mut reasons: Vec<Reason>,
+    ) -> Explanation {
+        self.explain_dependency(id, job, &mut reasons);
+        if job.throttled() {
+            reasons.push(Reason::Throttle { active: job.tally.active });
+        }
+        reasons.extend(self.queue_obstacle(job.queue));
+        let slots = u64::from(job.spec.slots());
+        for (limit, used, most) in self.slot_limits(job.queue, job.user).into_iter().flatten() {
+            if used + slots > u64::from(most) {
+                reasons.push(match limit {
+                    SlotLimit::Queue => Reason::QueueSlots { used, most },
+                    SlotLimit::UserInQueue => Reason::UserSlotsInQueue { used, most },
+                    SlotLimit::User => Reason::UserSlots { used, most },
+                });
+            }
+        }
+        let shape = Shape {
+            slots: job.spec.slots(),
+            memory_bytes: job.spec.memory_bytes(),
+            hosts: job.spec.hosts.clone(),
+            excluded: waiting
+                .excluded
+                .as_deref()
+                .map(|Excluded(hosts)| hosts.clone())
+                .unwrap_or_default(),
+        };
+        let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
+            .map(HostId)
+            .map(|host| HostVerdict {
+                host: self.host_name(host),
+                obstacle: match self.listed(job.queue, &shape, host) {
+                    Ok(_) => self.obstacle_now(job.queue, &shape, host),
+                    Err(obstacle) => Some(obstacle),
+                },
+            })
+            .collect();
+        let obstacles = || hosts.iter().map(|verdict| verdict.obstacle);
+        if obstacles().all(|obstacle| obstacle.is_some_and(HostObstacle::lasts)) {
+            reasons.push(Reason::NoHostSuits);
+        } else if obstacles().all(|obstacle| obstacle.is_some()) {
+            reasons.push(Reason::NoHostFits);
+        }
+        if reasons.is_empty() {
+            // Where jobs start with events, what could start has started.
+            reasons.push(Reason::NextRound { at: self.next_round });
+        }
+        Explanation::Waits { reasons, hosts }
+    }
+
+    fn explain_dependency(&self, id: TaskId, job: &Job, reasons: &mut Vec<Reason>) {
+        let Some(condition) = &job.condition else { return };
+        let whole = self.verdict_of(id.job);
+        if whole == Verdict::Met {
+            return;
+        }
+        let mut unmet = Vec::new();
+        condition.leaves(&mut |leaf| {
+            let verdict = index::verdict(&self.ledger, leaf);
+            if verdict == whole || (whole == Verdict::Unmet && verdict == Verdict::Never) {
+                let never = if verdict == Verdict::Never { " (never)" } else { "" };
+                unmet.push(format!("{leaf}{never}"));
+            }
+        });
+        reasons.push(match whole {
+            Verdict::Never => Reason::DependencyNever(unmet),
+            Verdict::Unmet | Verdict::Met => Reason::Dependency(unmet),
+        });
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Held => f.write_str("it is held; release it to let it start"),
+            Reason::Dependency(parts) => write!(f, "it waits for {}", parts.join(", ")),
+            Reason::DependencyNever(parts) => {
+                write!(f, "its dependency can no longer be met: {}", parts.join(", "))
+            }
+            Reason::Throttle { active } => {
+                write!(f, "{active} tasks of the array are on hosts, as many as may be at once")
+            }
+            Reason::QueueGone(name) => write!(f, "queue {name} is no longer in the settings"),
+            Reason::QueueInactive => f.write_str("the queue is inactive"),
+            Reason::DispatchWindow => f.write_str("the dispatch window of the queue is closed"),
+            Reason::RunWindow => f.write_str("the run window of the queue is closed"),
+            Reason::QueueSlots { used, most } => {
+                write!(f, "the queue uses {used} of at most {most} slots")
+            }
+            Reason::UserSlotsInQueue { used, most } => {
+                write!(f, "the user uses {used} of at most {most} slots in this queue")
+            }
+            Reason::UserSlots { used, most } => {
+                write!(f, "the user uses {used} of at most {most} slots on the grid")
+            }
+            Reason::NoHostSuits => {
+                f.write_str("no host can ever take it, as hosts and settings are")
+            }
+            Reason::NoHostFits => f.write_str("no host can take it now"),
+            Reason::NextRound { .. } => f.write_str("jobs are started at the next interval"),
+        }
+    }
+}
+
+impl fmt::Display for HostObstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostObstacle::Gone => f.write_str("has not joined, or was lost"),
+            HostObstacle::Away => f.write_str("cannot be reached"),
+            HostObstacle::Silent => f.write_str("has not been heard of for a while"),
+            HostObstacle::Unlisted => f.write_str("is not listed in the settings"),
+            HostObstacle::Control => f.write_str("is kept free of jobs"),
+            HostObstacle::Closed => f.write_str("is closed"),
+            HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
+            HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
+            HostObstacle::Excluded => f.write_str("excluded by an exit value of the task"),
+            HostObstacle::TooSmall { slots } => write!(f, "has {slots} slots only"),
+            HostObstacle::Slots { free } => write!(f, "has {free} free slots"),
+            HostObstacle::QueueSlots { used, most } => {
+                write!(f, "the queue uses {used} of at most {most} of its slots")
+            }
+            HostObstacle::MemoryTooSmall { bytes } => {
+                write!(f, "has {} of memory only", ByteSize(*bytes))
+            }
+            HostObstacle::Memory { free } => write!(f, "has {} of free memory", ByteSize(*free)),
+            HostObstacle::NoLoad => f.write_str("has not reported its load yet"),
+            HostObstacle::Load(Exceeded { index, value, limit }) => {
+                write!(f, "{} is {value}, and the threshold {limit}", index.name())
+            }
+            HostObstacle::Rests { .. } => f.write_str("a job was started there just now"),
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Why { allowed, fitting, preference, load_milli, second } = self.why;
+        let load = |milli: u32| f64::from(milli) / 1000.0;
+        write!(f, "{}: {fitting} of {allowed} allowed hosts could take it", self.host)?;
+        let (Some(second), Some(name)) = (second, &self.second) else { return Ok(()) };
+        if second.preference < preference {
+            write!(f, "; preferred ({preference}) to {name} ({})", second.preference)
+        } else {
+            let (here, there) = (load(load_milli), load(second.load_milli));
+            write!(f, "; least loaded ({here} per slot, {name} {there})")
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The grid: one state that events change.
+
+mod contact;
+mod control;
+mod dispatch;
+mod explain;
+mod running;
+mod submit;
+mod time;
+mod view;
+
+pub use explain::{Explanation, HostObstacle, HostVerdict, Placement, Reason};
+pub use view::{HostView, QueueView, State};
+
+use crate::config::{Config, Dispatch};
+use crate::event::{Effect, Event, Outcome};
+use crate::index::{Before, Index};
+use crate::journal::{Change, JournalError, Record};
+use crate::ledger::Ledger;
+use crate::task::Step;
+use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueId, TaskId};
+
+/// The whole grid: the ledger, and what follows from it and from the hosts' reports.
+#[derive(Debug)]
+pub struct Grid {
+    ledger: Ledger,
+    index: Index,
+    /// The latest time that an event told.
+    now: Moment,
+    /// When hosts and windows are looked at next.
+    next_look: Moment,
+    /// When jobs are started next, in interval mode.
+    next_round: Moment,
+}
+
+impl Grid {
+    /// A grid as it was when the last of `records` was made: `ledger` is an earlier state, such as
+    /// [`Ledger::default`] at the beginning of time. Hosts with jobs count as away since `now` until
+    /// their agents join, and keep their jobs at least for the lease and the host timeout that the
+    /// ledger says. Then comes [`Event::Configured`] if settings are other ones now.
+    ///
+    /// # Errors
+    /// If the records do not fit: the journal is damaged.
+    pub fn restore<'a>(
+        mut ledger: Ledger,
+        records: impl IntoIterator<Item = &'a Record>,
+        now: Moment,
+    ) -> Result<Grid, JournalError> {
+        for (number, record) in (1..).zip(records) {
+            ledger.apply(record).map_err(|reason| JournalError { number, reason })?;
+        }
+        // A clock that went back does not make leases end sooner.
+        let now = now.max(ledger.at);
+        let index = Index::build(&ledger, now);
+        let next_look = Moment(0);
+        let mut grid = Grid { ledger, index, now, next_look, next_round: now };
+        grid.look_at_windows();
+        Ok(grid)
+    }
+
+    /// Lets time pass until `now` and takes the event. What it leads to is added to `out`: its records
+    /// must be durable before its effects are carried out.
+    ///
+    /// A time before the latest one counts as the latest one. An event that is stale (another attempt,
+    /// another host, a task that ended) changes nothing, apart from a kill for what should not run.
+    pub fn apply(&mut self, now: Moment, event: Event, out: &mut Outcome) {
+        self.now = self.now.max(now);
+        self.let_time_pass(out);
+        match event {
+            Event::Submit { user, spec } => self.submit(user, *spec, out),
+            Event::Command { by, target, verb } => self.command(&by, target, verb, out),
+            Event::Queue { by, queue, verb } => self.switch_queue(&by, &queue, verb, out),
+            Event::Host { by, host, state } => self.switch_host(&by, &host, state, out),
+            Event::Configured(config) => self.configure(config, out),
+            Event::HostJoined(joined) => self.join(*joined, out),
+            Event::HostLoad { host, load } => self.take_load(&host, load, out),
+            Event::HostLost { host } => self.lose_contact(&host),
+            Event::Started { host, task, attempt } => self.started(&host, task, attempt, out),
+            Event::Exited { host, task, attempt, exit, usage } => {
+                self.exited(&host, task, attempt, exit, usage, out);
+            }
+            Event::WorkReleased { task, result } => self.work_released(task, &result, out),
+            Event::Tick => {}
+        }
+        if self.ledger.config.general.dispatch == Dispatch::Event {
+            self.dispatch(out);
+        }
+        self.forget_old(out);
+    }
+
+    /// When [`Event::Tick`] is due at the latest, as far as no event comes before.
+    #[must_use]
+    pub fn next_wake(&self) -> Moment {
+        let deadline = self.index.deadlines.first().map_or(Moment::NEVER, |(at, _)| *at);
+        let stirred = self.index.queues.iter().any(|queue| queue.stirred);
+        let round = match self.ledger.config.general.dispatch {
+            Dispatch::Interval { .. } if stirred => self.next_round,
+            Dispatch::Interval { .. } | Dispatch::Event => Moment::NEVER,
+        };
+        self.next_look.min(deadline).min(round).min(self.next_forgetting())
+    }
+
+    /// Everything that lasts: serialised, it is a snapshot in place of all records so far.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Takes other settings.
+    fn configure(&mut self, config: Box<Config>, out: &mut Outcome) {
+        if *config != self.ledger.config {
+            self.record(Change::Configured(config), out);
+            self.index.configure(&self.ledger);
+            self.next_look = Moment(0);
+            self.next_round = self.now;
+            for host in &mut self.index.hosts {
+                host.rests_until = self.now;
+            }
+            self.look_at_windows();
+        }
+        out.effects.push(Effect::Obeyed { tasks: 0 });
+    }
+
+    /// Makes a lasting change that is no change of a task.
+    fn record(&mut self, change: Change, out: &mut Outcome) {
+        let record = Record { at: self.now, change };
+        self.ledger.apply(&record).expect("a decision fits the state that it was made on");
+        out.records.push(record);
+    }
+
+    /// Changes one task.
+    fn step(&mut self, task: TaskId, step: Step, out: &mut Outcome) {
+        let place = self.place_of(task);
+        let before = Before::of(&self.ledger.jobs[&task.job].tasks[place as usize]);
+        self.record(Change::Task { task, step }, out);
+        self.index.moved(&self.ledger, task.job, place, &before);
+        self.index.wake(&self.ledger, task.job);
+    }
+
+    fn place_of(&self, task: TaskId) -> u32 {
+        let job = &self.ledger.jobs[&task.job];
+        job.place_of(task.index).expect("a task that is known has a place")
+    }
+
+    fn host_id(&self, name: &HostName) -> Option<HostId> {
+        self.ledger.hosts.find(name).map(HostId)
+    }
+
+    fn host_name(&self, host: HostId) -> HostName {
+        self.ledger.hosts.at(host.0).clone()
+    }
+
+    fn queue_ids(&self) -> impl Iterator<Item = QueueId> + use<> {
+        (0..self.index.queues.len() as u32).map(QueueId)
+    }
+
+    /// When the oldest finished job is forgotten for its age.
+    fn next_forgetting(&self) -> Moment {
+        let age = self.ledger.config.general.finished_age.as_ms();
+        self.index.finished.first().map_or(Moment::NEVER, |(ended, _)| ended.after(age))
+    }
+
+    /// Forgets finished jobs that are too old or too many, but for those that something waits for. A few
+    /// with each event, so that none takes long.
+    fn forget_old(&mut self, out: &mut Outcome) {
+        const AT_ONCE: usize = 16;
+        let general = &self.ledger.config.general;
+        let too_many = self.index.finished_tasks > u64::from(general.finished_max);
+        if !too_many && self.next_forgetting() > self.now {
+            return;
+        }
+        let (most, age) = (u64::from(general.finished_max), general.finished_age.as_ms());
+        let oldest: Vec<(Moment, JobId)> =
+            self.index.finished.iter().take(AT_ONCE).copied().collect();
+        for (ended, job) in oldest {
+            if self.index.finished_tasks <= most && ended.after(age) > self.now {
+                break;
+            }
+            if !self.is_waited_for(job) {
+                self.index.forget(job, &self.ledger.jobs[&job]);
+                self.record(Change::Forgotten(job), out);
+                out.effects.push(Effect::Forgotten { job });
+            }
+        }
+    }
+
+    fn is_waited_for(&self, job: JobId) -> bool {
+        let dependents = self.index.dependents.get(&job);
+        dependents.into_iter().flatten().any(|other| self.index.open.contains_key(other))
+    }
+}

@@ -1,0 +1,190 @@
+//! Tasks on hosts: started, suspended, ended.
+
+use crate::account::AttemptRecord;
+use crate::config::RerunDefault;
+use crate::event::{Effect, KillReason, Outcome};
+use crate::grid::Grid;
+use crate::hosts::Reach;
+use crate::parse::requeue::Again;
+use crate::spec::{Exit, Rerun, Usage};
+use crate::task::{Cause, Ending, Fate, Post, Run, Step, Stops, Task};
+use crate::vocabulary::{Attempt, HostId, HostName, TaskId};
+
+/// How an attempt came to its end.
+pub(super) enum End {
+    /// The agent says how.
+    Exited(Exit, Option<Box<Usage>>),
+    /// It was never started.
+    NeverStarted,
+    /// Nobody can say: its host was lost, or came back without it.
+    Lost,
+}
+
+impl Grid {
+    /// The run that a message is about; none if the message is stale.
+    pub(super) fn run_of(&self, host: &HostName, task: TaskId, attempt: Attempt) -> Option<&Run> {
+        let run = self.ledger.task(task)?.run()?;
+        (run.attempt == attempt && self.ledger.hosts.at(run.host.0) == host).then_some(run)
+    }
+
+    pub(super) fn reaches(&self, host: HostId) -> bool {
+        self.index.hosts[host.0 as usize].contact.state == Reach::Up
+    }
+
+    pub(super) fn started(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        attempt: Attempt,
+        out: &mut Outcome,
+    ) {
+        let Some(run) = self.run_of(host, task, attempt) else {
+            self.kill_stale(host, task, attempt, out);
+            return;
+        };
+        if run.phase == crate::task::Phase::Starting {
+            self.step(task, Step::Started, out);
+            self.follow_run_window_of(task, out);
+        }
+    }
+
+    /// What should not run is ended.
+    pub(super) fn kill_stale(
+        &self,
+        host: &HostName,
+        task: TaskId,
+        attempt: Attempt,
+        out: &mut Outcome,
+    ) {
+        let host = host.clone();
+        out.effects.push(Effect::Kill { task, attempt, host, why: KillReason::Stale });
+    }
+
+    pub(super) fn exited(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        attempt: Attempt,
+        exit: Exit,
+        usage: Option<Box<Usage>>,
+        out: &mut Outcome,
+    ) {
+        if self.run_of(host, task, attempt).is_some() {
+            self.end_attempt(task, End::Exited(exit, usage), out);
+        }
+    }
+
+    /// Decides what becomes of a task whose attempt ended.
+    fn fate(&self, task: TaskId, run: &Run, end: &End) -> Fate {
+        match run.ending {
+            Some(Ending::Killed) => return Fate::Finished(Cause::Killed),
+            Some(Ending::TimeLimit) => return Fate::Finished(Cause::TimeLimit),
+            Some(Ending::Requeued) => return Fate::Again,
+            None => {}
+        }
+        let job = &self.ledger.jobs[&task.job];
+        let fate = match end {
+            End::NeverStarted => return Fate::Again,
+            End::Lost => match (job.spec.rerun, self.queue_config(job.queue).map(|q| q.rerun)) {
+                (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => {
+                    Fate::Again
+                }
+                (Rerun::Once | Rerun::AsQueue, _) => Fate::Finished(Cause::HostLost),
+            },
+            End::Exited(exit, _) => match job.spec.requeue_exits.find(exit.value()) {
+                Some(Again::Anywhere) => Fate::Again,
+                Some(Again::Elsewhere) => Fate::AgainElsewhere,
+                None => Fate::Finished(Cause::Exited),
+            },
+        };
+        let again = matches!(fate, Fate::Again | Fate::AgainElsewhere);
+        if again && run.attempt.0 >= self.ledger.config.general.attempts_max {
+            return Fate::Finished(Cause::AttemptsMax);
+        }
+        fate
+    }
+
+    /// Ends the attempt of an active task.
+    pub(super) fn end_attempt(&mut self, task: TaskId, end: End, out: &mut Outcome) {
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task").clone();
+        let fate = self.fate(task, &run, &end);
+        let (exit, usage) = match end {
+            End::Exited(exit, usage) => (Some(exit), usage),
+            End::NeverStarted | End::Lost => (None, None),
+        };
+        let job = &self.ledger.jobs[&task.job];
+        let host = self.host_name(run.host);
+        out.effects.push(Effect::Ended(Box::new(AttemptRecord {
+            task,
+            name: job.spec.name.clone(),
+            user: self.ledger.users.at(job.user.0).clone(),
+            queue: self.ledger.queues.at(job.queue.0).clone(),
+            host: host.clone(),
+            attempt: run.attempt,
+            slots: run.slots,
+            submitted: job.submitted,
+            launched: run.launched,
+            started: run.phase.started(),
+            ended: self.now,
+            exit: exit.clone(),
+            usage: usage.as_deref().copied(),
+            fate,
+        })));
+        self.step(task, Step::Ended { exit, usage, fate }, out);
+        match fate {
+            Fate::Again | Fate::AgainElsewhere => out.effects.push(Effect::KeepWork { task }),
+            Fate::Finished(_) => {
+                out.effects.push(Effect::ReleaseWork { task, host: Some(host) });
+                if self.ledger.jobs[&task.job].tally.is_finished() {
+                    out.effects.push(Effect::JobFinished { job: task.job });
+                }
+            }
+        }
+    }
+
+    /// Ends a task on a host, and decides what becomes of it then.
+    pub(super) fn end(&mut self, task: TaskId, ending: Ending, out: &mut Outcome) {
+        self.step(task, Step::Ending(ending), out);
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        let (attempt, host) = (run.attempt, run.host);
+        if self.reaches(host) {
+            let host = self.host_name(host);
+            out.effects.push(Effect::Kill { task, attempt, host, why: ending.into() });
+        }
+    }
+
+    /// Suspends a task that was started, for one more reason.
+    pub(super) fn suspend(&mut self, task: TaskId, why: Stops, out: &mut Outcome) {
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        let (attempt, host, runs) = (run.attempt, run.host, run.phase.stops().is_empty());
+        self.step(task, Step::Stopped(why), out);
+        if runs && self.reaches(host) {
+            let host = self.host_name(host);
+            out.effects.push(Effect::Suspend { task, attempt, host });
+        }
+    }
+
+    /// Takes a reason away to be suspended.
+    pub(super) fn resume(&mut self, task: TaskId, why: Stops, out: &mut Outcome) {
+        self.step(task, Step::Continued(why), out);
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        if run.phase.stops().is_empty() && self.reaches(run.host) {
+            let (attempt, host) = (run.attempt, self.host_name(run.host));
+            out.effects.push(Effect::Resume { task, attempt, host });
+        }
+    }
+
+    pub(super) fn work_released(
+        &mut self,
+        task: TaskId,
+        result: &Result<(), String>,
+        out: &mut Outcome,
+    ) {
+        if let Some(Task::Finished(finish)) = self.ledger.task(task)
+            && finish.post == Post::Awaited
+        {
+            let post = if result.is_ok() { Post::Done } else { Post::Failed };
+            self.step(task, Step::Post(post), out);
+        }
+    }
+}

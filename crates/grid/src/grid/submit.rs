@@ -1,0 +1,153 @@
+//! Submitting: whether a job is taken, and which jobs its dependency names.
+
+use crate::depend::Verdict;
+use crate::event::{Effect, Outcome, Refusal};
+use crate::grid::Grid;
+use crate::journal::{Change, Intake, Submitted};
+use crate::parse::dependency::{Condition, JobName, JobRef};
+use crate::parse::matches;
+use crate::spec::JobSpec;
+use crate::vocabulary::{JobId, QueueId, Target, UserId, UserName};
+
+/// The most conditions of a dependency once its names are looked up.
+const CONDITIONS_MAX: usize = 10_000;
+
+impl Grid {
+    pub(super) fn submit(&mut self, user: UserName, mut spec: JobSpec, out: &mut Outcome) {
+        let condition = match self.admit(&user, &mut spec) {
+            Ok(condition) => condition,
+            Err(refusal) => {
+                out.effects.push(Effect::Rejected(refusal));
+                return;
+            }
+        };
+        let job = self.ledger.next_job();
+        let submitted = Submitted { job, user, spec, condition };
+        self.record(Change::Submitted(Box::new(submitted)), out);
+        self.index.add_job(&self.ledger, job, &self.ledger.jobs[&job]);
+        out.effects.push(Effect::Accepted { job });
+    }
+
+    /// Checks a job and names its queue; its condition if it is taken.
+    fn admit(
+        &self,
+        user: &UserName,
+        spec: &mut JobSpec,
+    ) -> Result<Option<Condition<Target>>, Refusal> {
+        if let Some(fault) = spec.fault() {
+            return Err(Refusal::Invalid(fault));
+        }
+        let config = &self.ledger.config;
+        let name = spec.queue.get_or_insert_with(|| config.queue_default().clone()).clone();
+        let no_queue = || Refusal::NoSuchQueue(name.clone());
+        let queue = config.queue(&name).ok_or_else(no_queue)?;
+        let id = QueueId(self.ledger.queues.find(&name).ok_or_else(no_queue)?);
+        if self.ledger.switch(id).intake == Intake::Closed {
+            return Err(Refusal::QueueClosed(name));
+        }
+        if !queue.users.is_empty() && !queue.users.contains(user) && !self.is_admin(user) {
+            let what = format!("use queue {name}");
+            return Err(Refusal::NotAllowed { user: user.clone(), what });
+        }
+        if let (Some(limit), Some(most)) = (spec.time_limit, queue.time_limit_max)
+            && limit > most
+        {
+            let fault = format!("time limit {limit}: queue {name} allows at most {most}");
+            return Err(Refusal::Invalid(fault));
+        }
+        let most = [queue.slots_max, queue.user_slots_max, queue.host_slots_max];
+        if let Some(most) = most.into_iter().flatten().find(|most| *most < spec.slots()) {
+            let fault = format!("{} slots: queue {name} allows at most {most}", spec.slots());
+            return Err(Refusal::Invalid(fault));
+        }
+        let known = self.ledger.users.find(user).map(UserId);
+        self.check_number(known, spec.tasks())?;
+        let Some(dependency) = &spec.depends else { return Ok(None) };
+        let condition = self.look_up(known, &dependency.0)?;
+        let mut leaves = 0;
+        condition.leaves(&mut |_| leaves += 1);
+        if leaves > CONDITIONS_MAX {
+            let fault = format!("the dependency concerns more than {CONDITIONS_MAX} jobs");
+            return Err(Refusal::Invalid(fault));
+        }
+        Ok(Some(condition))
+    }
+
+    fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
+        let general = &self.ledger.config.general;
+        let tasks = u64::from(tasks);
+        if self.index.tasks + tasks > u64::from(general.tasks_max) {
+            let fault = format!("the grid takes at most {} unfinished tasks", general.tasks_max);
+            return Err(Refusal::TooMany(fault));
+        }
+        let now = user.and_then(|user| self.index.users.get(user.0 as usize)).copied();
+        if let Some(most) = general.user_tasks_max
+            && now.unwrap_or_default().tasks + tasks > u64::from(most)
+        {
+            let fault = format!("a user may have at most {most} unfinished tasks");
+            return Err(Refusal::TooMany(fault));
+        }
+        Ok(())
+    }
+
+    /// The condition with numbers in place of names: a name is the latest job of the user that is known
+    /// under it, one with `*` all that match. What is submitted later does not count.
+    fn look_up(
+        &self,
+        user: Option<UserId>,
+        condition: &Condition<JobRef>,
+    ) -> Result<Condition<Target>, Refusal> {
+        let all = |parts: &[Condition<JobRef>]| {
+            parts.iter().map(|part| self.look_up(user, part)).collect::<Result<Vec<_>, _>>()
+        };
+        match condition {
+            Condition::All(parts) => Ok(Condition::All(all(parts)?)),
+            Condition::Any(parts) => Ok(Condition::Any(all(parts)?)),
+            Condition::Is(test, job) => {
+                let mut jobs = Vec::new();
+                for id in self.jobs_of(user, &job.job)? {
+                    let target = Target { job: id, index: job.index };
+                    let known = self.ledger.jobs.get(&id);
+                    let known =
+                        known.filter(|known| job.index.is_none_or(|i| known.place_of(i).is_some()));
+                    if known.is_none() {
+                        return Err(Refusal::NoSuchJob(target));
+                    }
+                    jobs.push(Condition::Is(*test, target));
+                }
+                Ok(if jobs.len() == 1 { jobs.remove(0) } else { Condition::All(jobs) })
+            }
+        }
+    }
+
+    fn jobs_of(&self, user: Option<UserId>, job: &JobName) -> Result<Vec<JobId>, Refusal> {
+        let name = match job {
+            JobName::Number(id) => return Ok(vec![*id]),
+            JobName::Name(name) => name,
+        };
+        let prefix = name.split('*').next().unwrap_or("");
+        let jobs: Vec<JobId> = user
+            .into_iter()
+            .flat_map(|user| self.index.named.range((user, prefix.to_owned())..))
+            .take_while(|((owner, known), _)| Some(*owner) == user && known.starts_with(prefix))
+            .filter(|((_, known), _)| matches(name, known))
+            .flat_map(|(_, jobs)| {
+                if name.contains('*') {
+                    jobs.iter().copied().collect::<Vec<_>>()
+                } else {
+                    jobs.last().copied().into_iter().collect()
+                }
+            })
+            .collect();
+        if jobs.is_empty() {
+            let fault = format!("the dependency names \"{name}\", and no job of the user matches");
+            return Err(Refusal::Invalid(fault));
+        }
+        Ok(jobs)
+    }
+
+    /// Whether what a job waits for holds.
+    pub(super) fn verdict_of(&self, job: JobId) -> Verdict {
+        self.index.open.get(&job).map_or(Verdict::Met, |open| open.verdict)
+    }
+}

@@ -1,0 +1,101 @@
+//! What happens because time passes: time limits, windows, silent hosts.
+
+use crate::config::{Dispatch, QueueConfig};
+use crate::event::Outcome;
+use crate::grid::Grid;
+use crate::task::{Ending, Phase, Stops, Task};
+use crate::vocabulary::{Moment, QueueId, TaskId};
+
+impl Grid {
+    /// Does what is due until now.
+    pub(super) fn let_time_pass(&mut self, out: &mut Outcome) {
+        while let Some((at, task)) = self.index.deadlines.first().copied()
+            && at <= self.now
+        {
+            self.end(task, Ending::TimeLimit, out);
+        }
+        if self.next_look <= self.now {
+            let hosts = self.look_at_hosts(out);
+            let windows = self.look_at_windows();
+            for queue in self.queue_ids() {
+                self.follow_run_window(queue, out);
+            }
+            self.next_look = hosts.min(windows);
+        }
+        if let Dispatch::Interval { sleep, .. } = self.ledger.config.general.dispatch
+            && self.next_round <= self.now
+        {
+            // Rounds are at multiples of the interval, whether or not there is something to do.
+            let sleep = sleep.as_ms();
+            self.next_round = Moment((self.now.0 / sleep + 1) * sleep);
+            self.dispatch(out);
+        }
+    }
+
+    /// Suspends a task that was just started if the run window of its queue has closed meanwhile.
+    pub(super) fn follow_run_window_of(&mut self, task: TaskId, out: &mut Outcome) {
+        let queue = self.ledger.jobs[&task.job].queue;
+        if !self.index.queues[queue.0 as usize].run_open {
+            self.suspend(task, Stops::WINDOW, out);
+        }
+    }
+
+    /// Looks which windows are open; when to look again.
+    pub(super) fn look_at_windows(&mut self) -> Moment {
+        let clocks = self.ledger.config.general.time_zone.clocks();
+        let mut next = Moment::NEVER;
+        for queue in &mut self.index.queues {
+            let Some(config) = queue.config.map(|place| &self.ledger.config.queues[place]) else {
+                queue.dispatch_open = false;
+                queue.run_open = true;
+                continue;
+            };
+            let run_open = config.run_windows.is_open(self.now, clocks);
+            let open = run_open && config.dispatch_windows.is_open(self.now, clocks);
+            queue.stirred |= open && !queue.dispatch_open;
+            queue.dispatch_open = open;
+            queue.run_open = run_open;
+            next = next
+                .min(config.run_windows.next_look(self.now, clocks))
+                .min(config.dispatch_windows.next_look(self.now, clocks));
+        }
+        next
+    }
+
+    /// Suspends what runs outside the run window of its queue, and lets it go on inside.
+    fn follow_run_window(&mut self, queue: QueueId, out: &mut Outcome) {
+        let now = &self.index.queues[queue.0 as usize];
+        if now.used_slots == 0 {
+            return;
+        }
+        let open = now.run_open;
+        let concerned: Vec<TaskId> = self
+            .index
+            .hosts
+            .iter()
+            .filter(|host| host.used_by(queue) > 0)
+            .flat_map(|host| &host.runs)
+            .filter(|task| {
+                let job = &self.ledger.jobs[&task.job];
+                let phase = job.task(task.index).and_then(Task::run).map(|run| run.phase);
+                job.queue == queue
+                    && phase.is_some_and(|phase| {
+                        phase != Phase::Starting && phase.stops().has(Stops::WINDOW) == open
+                    })
+            })
+            .copied()
+            .collect();
+        for task in concerned {
+            if open {
+                self.resume(task, Stops::WINDOW, out);
+            } else {
+                self.suspend(task, Stops::WINDOW, out);
+            }
+        }
+    }
+
+    pub(super) fn queue_config(&self, queue: QueueId) -> Option<&QueueConfig> {
+        let place = self.index.queues[queue.0 as usize].config?;
+        Some(&self.ledger.config.queues[place])
+    }
+}

@@ -1,0 +1,121 @@
+//! Hosts as the controller sees them now: contact, load and what is in use. Nothing here lasts.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Load;
+use crate::task::Run;
+use crate::vocabulary::{Moment, QueueId, TaskId};
+
+/// What a host has, as its agent says when it joins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Processor cores: its slots, unless settings say otherwise.
+    pub cores: u32,
+    /// Memory for jobs in bytes, unless settings say otherwise.
+    pub memory_bytes: u64,
+}
+
+/// Whether an agent can be reached, and until when its jobs may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Contact {
+    pub state: Reach,
+    /// When it was last heard of.
+    pub heard: Moment,
+    /// Until when its agent may let jobs run.
+    pub leased: Moment,
+}
+
+/// Whether an agent can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// It was never heard of, or its jobs were given up.
+    Gone,
+    /// It can.
+    Up,
+    /// It cannot, but its jobs may still run.
+    Away,
+}
+
+/// One host now.
+#[derive(Clone, Debug)]
+pub(crate) struct HostNow {
+    pub contact: Contact,
+    /// Slots it may use, by settings or facts.
+    pub slots: u32,
+    /// Memory for jobs; no limit if none.
+    pub memory_bytes: Option<u64>,
+    pub facts: Option<Facts>,
+    /// Place in the settings, if it is listed there.
+    pub config: Option<usize>,
+    pub load: Option<Load>,
+    /// Slots of jobs that were started since the last report of load.
+    pub since_load: u32,
+    pub used_slots: u32,
+    pub used_memory: u64,
+    /// Used slots by queue's place.
+    pub used_by_queue: Vec<u32>,
+    /// What runs there, as far as the ledger says.
+    pub runs: BTreeSet<TaskId>,
+    /// Before this no further job is started on it (interval mode).
+    pub rests_until: Moment,
+}
+
+impl Default for HostNow {
+    fn default() -> HostNow {
+        let contact = Contact { state: Reach::Gone, heard: Moment(0), leased: Moment(0) };
+        HostNow {
+            contact,
+            slots: 0,
+            memory_bytes: None,
+            facts: None,
+            config: None,
+            load: None,
+            since_load: 0,
+            used_slots: 0,
+            used_memory: 0,
+            used_by_queue: Vec::new(),
+            runs: BTreeSet::new(),
+            rests_until: Moment(0),
+        }
+    }
+}
+
+impl HostNow {
+    pub fn occupy(&mut self, task: TaskId, queue: QueueId, run: &Run) {
+        self.used_slots += run.slots;
+        self.used_memory += run.memory_bytes;
+        if self.used_by_queue.len() <= queue.0 as usize {
+            self.used_by_queue.resize(queue.0 as usize + 1, 0);
+        }
+        self.used_by_queue[queue.0 as usize] += run.slots;
+        self.runs.insert(task);
+    }
+
+    pub fn vacate(&mut self, task: TaskId, queue: QueueId, run: &Run) {
+        self.used_slots -= run.slots;
+        self.used_memory -= run.memory_bytes;
+        self.used_by_queue[queue.0 as usize] -= run.slots;
+        self.runs.remove(&task);
+    }
+
+    pub fn used_by(&self, queue: QueueId) -> u32 {
+        self.used_by_queue.get(queue.0 as usize).copied().unwrap_or(0)
+    }
+
+    pub fn free_slots(&self) -> u32 {
+        self.slots.saturating_sub(self.used_slots)
+    }
+
+    /// Load per slot in thousandths: slots in use, or processes that want a processor if that is more,
+    /// with the jobs that were started since the load was measured.
+    pub fn load_milli(&self) -> u32 {
+        let slots = f64::from(self.slots.max(1));
+        let measured = self.load.map_or(0.0, |load| load.r15s * slots + f64::from(self.since_load));
+        let busy = measured.max(f64::from(self.used_slots));
+        // Saturates; a load that is no number counts as none.
+        (busy / slots * 1000.0) as u32
+    }
+}

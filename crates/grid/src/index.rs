@@ -1,0 +1,459 @@
+//! What follows from the ledger and is looked up often: who may go next, what is in use, who waits for
+//! whom, what is due. Kept up with each change, made again after a restart.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashMap;
+
+use crate::depend::{Tally, Verdict};
+use crate::fairshare::InUse;
+use crate::hosts::{HostNow, Reach};
+use crate::ledger::{Job, Ledger};
+use crate::parse::dependency::Condition;
+use crate::ready::{Entry, Ready, Shape, ShapeId, Shapes};
+use crate::spans::Spans;
+use crate::task::{Run, Task};
+use crate::vocabulary::{HostId, JobId, Moment, QueueId, Target, TaskId, UserId};
+
+/// A host that a queue and a shape allow, and how much it is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub host: HostId,
+    pub preference: u32,
+}
+
+/// One queue now.
+#[derive(Debug, Default)]
+pub(crate) struct QueueNow {
+    /// Place in the settings, if it is still there.
+    pub config: Option<usize>,
+    pub used_slots: u32,
+    pub used_by_user: FxHashMap<UserId, u32>,
+    /// Whether something happened since it was last served that may let a job of it start.
+    pub stirred: bool,
+    pub dispatch_open: bool,
+    pub run_open: bool,
+}
+
+/// A job with tasks that have not ended.
+#[derive(Debug)]
+pub(crate) struct Open {
+    shape: ShapeId,
+    /// Places that wait and have no excluded hosts.
+    pub fresh: Spans,
+    /// Places that wait and have, with their shapes.
+    pub excluded: BTreeMap<u32, ShapeId>,
+    pub verdict: Verdict,
+    /// Whether its entries are among the ready ones.
+    entered: bool,
+    entered_fresh: bool,
+}
+
+/// One user now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UserNow {
+    pub in_use: InUse,
+    /// Tasks that have not ended.
+    pub tasks: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    pub hosts: Vec<HostNow>,
+    pub queues: Vec<QueueNow>,
+    pub users: Vec<UserNow>,
+    /// Tasks that have not ended.
+    pub tasks: u64,
+    pub open: FxHashMap<JobId, Open>,
+    pub shapes: Shapes,
+    pub ready: Ready,
+    /// Jobs that wait for a job.
+    pub dependents: FxHashMap<JobId, BTreeSet<JobId>>,
+    pub named: BTreeMap<(UserId, String), BTreeSet<JobId>>,
+    pub deadlines: BTreeSet<(Moment, TaskId)>,
+    /// Finished jobs by the time of their end.
+    pub finished: BTreeSet<(Moment, JobId)>,
+    pub finished_at: FxHashMap<JobId, Moment>,
+    pub finished_tasks: u64,
+    /// Hosts that a queue and a shape allow; emptied when hosts or settings change.
+    pub candidates: FxHashMap<ShapeId, BTreeMap<QueueId, Vec<Candidate>>>,
+}
+
+/// What the index has to know of a task before it changes.
+pub(crate) struct Before {
+    pending: bool,
+    finished: bool,
+    run: Option<Run>,
+}
+
+impl Before {
+    pub fn of(task: &Task) -> Before {
+        Before {
+            pending: matches!(task, Task::Pending(_)),
+            finished: matches!(task, Task::Finished(_)),
+            run: task.run().cloned(),
+        }
+    }
+}
+
+fn shape_of(job: &Job, task: &Task) -> Shape {
+    let excluded = match task {
+        Task::Pending(waiting) => waiting.excluded.as_ref().map(|hosts| hosts.0.clone()),
+        Task::Held(_) | Task::Active(_) | Task::Finished(_) => None,
+    };
+    Shape {
+        slots: job.spec.slots(),
+        memory_bytes: job.spec.memory_bytes(),
+        hosts: job.spec.hosts.clone(),
+        excluded: excluded.unwrap_or_default(),
+    }
+}
+
+/// Whether a condition holds now.
+pub(crate) fn verdict(ledger: &Ledger, condition: &Condition<Target>) -> Verdict {
+    condition.verdict(&|target, tell| {
+        let Some(job) = ledger.jobs.get(&target.job) else { return };
+        match target.index {
+            None => tell(&job.tally),
+            Some(index) => {
+                let Some(task) = job.task(index) else { return };
+                let mut tally = Tally::default();
+                tally.add(task);
+                tell(&tally);
+            }
+        }
+    })
+}
+
+impl Index {
+    /// The index of a ledger, with no host reached yet. Hosts with jobs may let them run as long as the
+    /// lease that was last given out, which was not later than `now`.
+    pub fn build(ledger: &Ledger, now: Moment) -> Index {
+        let mut index = Index::default();
+        index.configure(ledger);
+        for (id, job) in &ledger.jobs {
+            index.add_job(ledger, *id, job);
+        }
+        let leased = now.after(ledger.config.general.lease.as_ms());
+        for host in index.hosts.iter_mut().filter(|host| !host.runs.is_empty()) {
+            host.contact.state = Reach::Away;
+            host.contact.heard = now;
+            host.contact.leased = leased;
+        }
+        index
+    }
+
+    /// Follows the settings and the lists of names in the ledger.
+    pub fn configure(&mut self, ledger: &Ledger) {
+        self.candidates.clear();
+        self.queues.resize_with(ledger.queues.len(), QueueNow::default);
+        for (queue, name) in self.queues.iter_mut().zip(ledger.queues.iter()) {
+            queue.config = ledger.config.queues.iter().position(|config| config.name == *name);
+        }
+        self.hosts.resize_with(ledger.hosts.len(), HostNow::default);
+        for (host, name) in self.hosts.iter_mut().zip(ledger.hosts.iter()) {
+            host.config = ledger.config.hosts.iter().position(|config| config.name == *name);
+            let config = host.config.map(|place| &ledger.config.hosts[place]);
+            host.slots = config
+                .and_then(|config| config.slots)
+                .or(host.facts.map(|facts| facts.cores))
+                .unwrap_or(0);
+            host.memory_bytes = config
+                .and_then(|config| config.memory)
+                .map(|memory| memory.0)
+                .or(host.facts.map(|facts| facts.memory_bytes));
+        }
+        self.stir();
+    }
+
+    /// Something may let jobs of every queue start.
+    pub fn stir(&mut self) {
+        for queue in &mut self.queues {
+            queue.stirred = true;
+        }
+    }
+
+    pub fn user(&mut self, user: UserId) -> &mut UserNow {
+        if self.users.len() <= user.0 as usize {
+            self.users.resize(user.0 as usize + 1, UserNow::default());
+        }
+        &mut self.users[user.0 as usize]
+    }
+
+    /// Takes in a job of the ledger.
+    pub fn add_job(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
+        if !job.spec.name.is_empty() {
+            let key = (job.user, job.spec.name.clone());
+            self.named.entry(key).or_default().insert(id);
+        }
+        for other in job.condition.iter().flat_map(Condition::jobs) {
+            self.dependents.entry(other).or_default().insert(id);
+        }
+        let unfinished = u64::from(job.tally.all() - job.tally.ended());
+        self.user(job.user).tasks += unfinished;
+        self.tasks += unfinished;
+        if job.tally.is_finished() {
+            self.note_finished(job, id);
+            return;
+        }
+        self.open_job(ledger, id, job);
+        let untouched = job.tally.pending == job.tally.all();
+        if untouched
+            && job.tasks.iter().all(|task| matches!(task, Task::Pending(w) if w.excluded.is_none()))
+        {
+            self.open.get_mut(&id).expect("was opened").fresh = Spans::up_to(job.tally.all());
+        } else {
+            for (place, task) in job.tasks.iter().enumerate() {
+                let place = place as u32;
+                match task {
+                    Task::Pending(_) => self.wait(id, job, place, task),
+                    Task::Active(run) => {
+                        let task = TaskId { job: id, index: job.index_at(place) };
+                        self.occupy(task, job, run);
+                        self.deadlines.extend(run.deadline().map(|at| (at, task)));
+                    }
+                    Task::Held(_) | Task::Finished(_) => {}
+                }
+            }
+        }
+        self.refresh(id, job);
+    }
+
+    fn open_job(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
+        let shape = Shape { excluded: Vec::new(), ..shape_of(job, &job.tasks[0]) };
+        let open = Open {
+            shape: self.shapes.take(shape),
+            fresh: Spans::default(),
+            excluded: BTreeMap::new(),
+            verdict: job.condition.as_ref().map_or(Verdict::Met, |c| verdict(ledger, c)),
+            entered: false,
+            entered_fresh: false,
+        };
+        self.open.insert(id, open);
+    }
+
+    fn note_finished(&mut self, job: &Job, id: JobId) {
+        let ends = job.tasks.iter().filter_map(|task| match task {
+            Task::Finished(finish) => Some(finish.ended),
+            Task::Pending(_) | Task::Held(_) | Task::Active(_) => None,
+        });
+        let at = ends.max().unwrap_or_default();
+        self.finished.insert((at, id));
+        self.finished_at.insert(id, at);
+        self.finished_tasks += u64::from(job.tally.all());
+    }
+
+    fn unnote_finished(&mut self, job: &Job, id: JobId) {
+        let at = self.finished_at.remove(&id).expect("a finished job was noted");
+        self.finished.remove(&(at, id));
+        self.finished_tasks -= u64::from(job.tally.all());
+    }
+
+    /// Follows a job that is forgotten.
+    pub fn forget(&mut self, id: JobId, job: &Job) {
+        self.unnote_finished(job, id);
+        let key = (job.user, job.spec.name.clone());
+        if let Some(jobs) = self.named.get_mut(&key) {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                self.named.remove(&key);
+            }
+        }
+        self.dependents.remove(&id);
+        for other in job.condition.iter().flat_map(Condition::jobs) {
+            if let Some(jobs) = self.dependents.get_mut(&other) {
+                jobs.remove(&id);
+                if jobs.is_empty() {
+                    self.dependents.remove(&other);
+                }
+            }
+        }
+    }
+
+    fn occupy(&mut self, task: TaskId, job: &Job, run: &Run) {
+        self.hosts[run.host.0 as usize].occupy(task, job.queue, run);
+        let queue = &mut self.queues[job.queue.0 as usize];
+        queue.used_slots += run.slots;
+        *queue.used_by_user.entry(job.user).or_insert(0) += run.slots;
+        self.user(job.user).in_use.add(run.slots, run.launched);
+    }
+
+    fn vacate(&mut self, task: TaskId, job: &Job, run: &Run) {
+        self.hosts[run.host.0 as usize].vacate(task, job.queue, run);
+        let queue = &mut self.queues[job.queue.0 as usize];
+        queue.used_slots -= run.slots;
+        if let Some(used) = queue.used_by_user.get_mut(&job.user) {
+            *used -= run.slots;
+            if *used == 0 {
+                queue.used_by_user.remove(&job.user);
+            }
+        }
+        self.user(job.user).in_use.remove(run.slots, run.launched);
+        self.stir();
+    }
+
+    /// Puts a waiting task into its job's set.
+    fn wait(&mut self, id: JobId, job: &Job, place: u32, task: &Task) {
+        let shape = shape_of(job, task);
+        let excluded = !shape.excluded.is_empty();
+        let own = excluded.then(|| self.shapes.take(shape));
+        let open = self.open.get_mut(&id).expect("a job with a waiting task is open");
+        match own {
+            None => {
+                open.fresh.insert(place);
+            }
+            Some(shape) => {
+                open.excluded.insert(place, shape);
+                if open.entered {
+                    self.ready.insert(job.queue, job.user, shape, entry(id, job, Some(place)));
+                    self.queues[job.queue.0 as usize].stirred = true;
+                }
+            }
+        }
+    }
+
+    /// Takes a task out of its job's set.
+    fn unwait(&mut self, id: JobId, job: &Job, place: u32) {
+        let open = self.open.get_mut(&id).expect("a job with a waiting task is open");
+        if open.fresh.remove(place) {
+            return;
+        }
+        if let Some(shape) = open.excluded.remove(&place) {
+            if open.entered {
+                self.ready.remove(job.queue, job.user, shape, &entry(id, job, Some(place)));
+            }
+            self.give_back(shape);
+        }
+    }
+
+    fn give_back(&mut self, shape: ShapeId) {
+        if self.shapes.give_back(shape) {
+            self.candidates.remove(&shape);
+        }
+    }
+
+    /// Brings the entries of a job up to date.
+    fn refresh(&mut self, id: JobId, job: &Job) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let throttled = job.throttled();
+        let enters = open.verdict == Verdict::Met && !throttled;
+        let fresh = enters && !open.fresh.is_empty();
+        let (queue, user) = (job.queue, job.user);
+        if fresh != open.entered_fresh {
+            open.entered_fresh = fresh;
+            if fresh {
+                self.ready.insert(queue, user, open.shape, entry(id, job, None));
+                self.queues[queue.0 as usize].stirred = true;
+            } else {
+                self.ready.remove(queue, user, open.shape, &entry(id, job, None));
+            }
+        }
+        if enters != open.entered {
+            open.entered = enters;
+            for (place, shape) in &open.excluded {
+                if enters {
+                    self.ready.insert(queue, user, *shape, entry(id, job, Some(*place)));
+                    self.queues[queue.0 as usize].stirred = true;
+                } else {
+                    self.ready.remove(queue, user, *shape, &entry(id, job, Some(*place)));
+                }
+            }
+        }
+    }
+
+    /// Follows a change of one task, after it was made in the ledger. What waits for the job is left to
+    /// [`Index::wake`].
+    pub fn moved(&mut self, ledger: &Ledger, id: JobId, place: u32, before: &Before) {
+        self.shift(ledger, id, place, before);
+        self.settle(id, &ledger.jobs[&id]);
+    }
+
+    /// Follows a change of several tasks of one job that were made together.
+    pub fn moved_together(&mut self, ledger: &Ledger, id: JobId, before: &[(u32, Before)]) {
+        for (place, before) in before {
+            self.shift(ledger, id, *place, before);
+        }
+        self.settle(id, &ledger.jobs[&id]);
+    }
+
+    fn shift(&mut self, ledger: &Ledger, id: JobId, place: u32, before: &Before) {
+        let job = &ledger.jobs[&id];
+        let task = &job.tasks[place as usize];
+        let after = Before::of(task);
+        let name = TaskId { job: id, index: job.index_at(place) };
+        match (before.finished, after.finished) {
+            (true, false) => {
+                self.tasks += 1;
+                self.user(job.user).tasks += 1;
+                if !self.open.contains_key(&id) {
+                    self.unnote_finished(job, id);
+                    self.open_job(ledger, id, job);
+                }
+            }
+            (false, true) => {
+                self.tasks -= 1;
+                self.user(job.user).tasks -= 1;
+            }
+            (true, true) | (false, false) => {}
+        }
+        let deadline = |before: &Before| before.run.as_ref().and_then(Run::deadline);
+        if deadline(before) != deadline(&after) {
+            if let Some(at) = deadline(before) {
+                self.deadlines.remove(&(at, name));
+            }
+            self.deadlines.extend(deadline(&after).map(|at| (at, name)));
+        }
+        match (&before.run, &after.run) {
+            (None, Some(run)) => self.occupy(name, job, run),
+            (Some(run), None) => self.vacate(name, job, run),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        match (before.pending, after.pending) {
+            (true, false) => self.unwait(id, job, place),
+            (false, true) => self.wait(id, job, place, task),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Brings what follows from all tasks of a job together up to date.
+    fn settle(&mut self, id: JobId, job: &Job) {
+        self.refresh(id, job);
+        if job.tally.is_finished()
+            && let Some(open) = self.open.remove(&id)
+        {
+            self.give_back(open.shape);
+            self.note_finished(job, id);
+        }
+    }
+
+    /// Looks again at the jobs that wait for `id`.
+    pub fn wake(&mut self, ledger: &Ledger, id: JobId) {
+        let Some(dependents) = self.dependents.get(&id) else { return };
+        let mut changed = Vec::new();
+        for dependent in dependents {
+            let Some(open) = self.open.get_mut(dependent) else { continue };
+            let Some(condition) = &ledger.jobs[dependent].condition else { continue };
+            let now = verdict(ledger, condition);
+            if now != open.verdict {
+                open.verdict = now;
+                changed.push(*dependent);
+            }
+        }
+        for dependent in changed {
+            self.refresh(dependent, &ledger.jobs[&dependent]);
+        }
+    }
+}
+
+fn entry(id: JobId, job: &Job, place: Option<u32>) -> Entry {
+    Entry { priority: Reverse(job.spec.priority), job: id, place }
+}
+
+impl Job {
+    /// Whether as many of its tasks are on hosts as may be at once.
+    pub(crate) fn throttled(&self) -> bool {
+        let most = self.spec.array.as_ref().and_then(|array| array.running_max);
+        most.is_some_and(|most| self.tally.active >= most)
+    }
+}

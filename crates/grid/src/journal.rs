@@ -1,0 +1,136 @@
+//! The journal: every lasting change, in order, as data.
+//!
+//! A [`Record`] is a decision, not a cause: applying it needs no clock, no load and no settings that the
+//! ledger does not hold. So the same records give the same [`Ledger`](crate::Ledger), and a ledger with
+//! the records after it gives the same as all records. Records are written with serde; the format has to
+//! keep field order and variants (postcard does).
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::parse::dependency::Condition;
+use crate::spans::Spans;
+use crate::spec::JobSpec;
+use crate::task::Step;
+use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueId, Target, TaskId, UserName};
+
+/// One lasting change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// When.
+    pub at: Moment,
+    /// What.
+    pub change: Change,
+}
+
+/// What changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Change {
+    /// Other settings hold.
+    Configured(Box<Config>),
+    /// A host is seen for the first time; it gets the next number.
+    HostKnown(HostName),
+    /// A job was taken.
+    Submitted(Box<Submitted>),
+    /// Tasks of a job that waits changed alike: held, released or cancelled.
+    Waiting {
+        /// The job.
+        job: JobId,
+        /// Places of its tasks, counted from 0.
+        places: Spans,
+        /// What happened to them.
+        step: Step,
+    },
+    /// One task changed.
+    Task {
+        /// Which.
+        task: TaskId,
+        /// How.
+        step: Step,
+    },
+    /// A queue was switched.
+    Queue {
+        /// Which.
+        queue: QueueId,
+        /// How it is now.
+        switch: Switch,
+    },
+    /// A host was opened or closed.
+    Host {
+        /// Which.
+        host: HostId,
+        /// Whether jobs may be started on it.
+        state: HostSwitch,
+    },
+    /// A finished job is no longer known.
+    Forgotten(JobId),
+}
+
+/// A job that was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// Its number.
+    pub job: JobId,
+    /// Whose.
+    pub user: UserName,
+    /// What was asked for; its queue is named.
+    pub spec: JobSpec,
+    /// What has to come true first, with names looked up.
+    pub condition: Option<Condition<Target>>,
+}
+
+/// What a queue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// Whether it takes jobs.
+    pub intake: Intake,
+    /// Whether it starts jobs.
+    pub starts: Starts,
+}
+
+impl Default for Switch {
+    fn default() -> Switch {
+        Switch { intake: Intake::Open, starts: Starts::Active }
+    }
+}
+
+/// Whether a queue takes jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Intake {
+    /// It does.
+    Open,
+    /// It does not.
+    Closed,
+}
+
+/// Whether a queue starts jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Starts {
+    /// It does.
+    Active,
+    /// It does not.
+    Inactive,
+}
+
+/// Whether jobs may be started on a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostSwitch {
+    /// They may.
+    #[default]
+    Open,
+    /// They may not; those that run go on.
+    Closed,
+}
+
+/// A record that does not fit the state before it: the journal is damaged or incomplete.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("record {number} of the journal does not fit the ones before it: {reason}")]
+pub struct JournalError {
+    /// The record, counted from 1 in the order given.
+    pub number: u64,
+    /// What is wrong.
+    pub reason: String,
+}

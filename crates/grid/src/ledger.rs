@@ -1,0 +1,348 @@
+//! The ledger: everything that lasts. It changes by records only.
+//!
+//! Memory: a job is its specification and about 250 bytes; a task that waits is 24 bytes, one that runs
+//! or has ended about 150 more. What is derived from it (who may go next, what is in use) is kept
+//! elsewhere and made again after a restart.
+
+use std::collections::BTreeMap;
+
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+use crate::account::Summary;
+use crate::config::Config;
+use crate::depend::Tally;
+use crate::fairshare::Used;
+use crate::journal::{Change, HostSwitch, Record, Submitted, Switch};
+use crate::parse::dependency::Condition;
+use crate::spec::{JobSpec, Usage};
+use crate::task::{Step, Task, Waiting};
+use crate::vocabulary::{
+    HostId, HostName, JobId, Moment, Names, QueueId, QueueName, Target, TaskId, UserId, UserName,
+};
+
+/// One job with its tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub(crate) user: UserId,
+    pub(crate) queue: QueueId,
+    pub(crate) submitted: Moment,
+    pub(crate) spec: Box<JobSpec>,
+    pub(crate) condition: Option<Condition<Target>>,
+    /// By place, counted from 0.
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) tally: Tally,
+}
+
+impl Job {
+    /// What was asked for.
+    #[must_use]
+    pub fn spec(&self) -> &JobSpec {
+        &self.spec
+    }
+
+    /// When it was submitted.
+    #[must_use]
+    pub fn submitted(&self) -> Moment {
+        self.submitted
+    }
+
+    /// How many of its tasks are how far.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The index of the task at a place.
+    #[must_use]
+    pub fn index_at(&self, place: u32) -> u32 {
+        self.spec.array.as_ref().and_then(|array| array.index_at(place)).unwrap_or(0)
+    }
+
+    /// The place of the task with an index.
+    #[must_use]
+    pub fn place_of(&self, index: u32) -> Option<u32> {
+        match &self.spec.array {
+            Some(array) => array.place_of(index),
+            None => (index == 0).then_some(0),
+        }
+    }
+
+    /// Its tasks with their indices.
+    pub fn tasks(&self) -> impl Iterator<Item = (u32, &Task)> {
+        self.tasks.iter().enumerate().map(|(place, task)| (self.index_at(place as u32), task))
+    }
+
+    pub(crate) fn task(&self, index: u32) -> Option<&Task> {
+        self.tasks.get(self.place_of(index)? as usize)
+    }
+}
+
+/// Everything that lasts. Its serde form is a snapshot of the journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    pub(crate) at: Moment,
+    pub(crate) config: Config,
+    pub(crate) users: Names<UserName>,
+    pub(crate) queues: Names<QueueName>,
+    pub(crate) hosts: Names<HostName>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    jobs_ever: u64,
+    switches: BTreeMap<QueueId, Switch>,
+    host_switches: BTreeMap<HostId, HostSwitch>,
+    /// By user's place.
+    used: Vec<Used>,
+    /// By day (counted from 1970-01-01 on the clocks of the zone), user and queue.
+    days: BTreeMap<(i32, UserId, QueueId), Summary>,
+}
+
+impl Default for Ledger {
+    /// The beginning of time: no jobs, no hosts, default settings.
+    fn default() -> Ledger {
+        let config = Config::default();
+        let mut queues = Names::default();
+        for queue in &config.queues {
+            queues.place(&queue.name);
+        }
+        Ledger {
+            at: Moment(0),
+            config,
+            users: Names::default(),
+            queues,
+            hosts: Names::default(),
+            jobs: BTreeMap::new(),
+            jobs_ever: 0,
+            switches: BTreeMap::new(),
+            host_switches: BTreeMap::new(),
+            used: Vec::new(),
+            days: BTreeMap::new(),
+        }
+    }
+}
+
+/// What became of a task whose attempt ended.
+#[derive(Clone, Copy)]
+enum End {
+    Done,
+    Failed,
+    Again,
+}
+
+impl Ledger {
+    /// Applies a record.
+    ///
+    /// # Errors
+    /// What does not fit; nothing is changed then.
+    pub fn apply(&mut self, record: &Record) -> Result<(), String> {
+        match &record.change {
+            Change::Configured(config) => {
+                self.config = (**config).clone();
+                for queue in &config.queues {
+                    self.queues.place(&queue.name);
+                }
+            }
+            Change::HostKnown(name) => {
+                self.hosts.place(name);
+            }
+            Change::Submitted(submitted) => self.submit(record.at, submitted)?,
+            Change::Waiting { job, places, step } => {
+                if !matches!(step, Step::Held | Step::Released | Step::Cancelled) {
+                    return Err(format!("job {job}: {step:?} is no change of many tasks"));
+                }
+                for place in places.iter() {
+                    self.step(record.at, *job, place, step)?;
+                }
+            }
+            Change::Task { task, step } => {
+                let place = self.jobs.get(&task.job).and_then(|job| job.place_of(task.index));
+                let place = place.ok_or_else(|| format!("there is no task {task}"))?;
+                self.step(record.at, task.job, place, step)?;
+            }
+            Change::Queue { queue, switch } => {
+                self.switches.insert(*queue, *switch);
+            }
+            Change::Host { host, state } => {
+                self.host_switches.insert(*host, *state);
+            }
+            Change::Forgotten(job) => {
+                if self.jobs.get(job).is_none_or(|job| !job.tally.is_finished()) {
+                    return Err(format!("job {job} is not there or not finished"));
+                }
+                self.jobs.remove(job);
+            }
+        }
+        self.at = self.at.max(record.at);
+        Ok(())
+    }
+
+    fn submit(&mut self, at: Moment, submitted: &Submitted) -> Result<(), String> {
+        let Submitted { job, user, spec, condition } = submitted;
+        let queue = spec.queue.as_ref().ok_or_else(|| format!("job {job} has no queue"))?;
+        if job.0 <= self.jobs_ever {
+            return Err(format!("job {job} was there before"));
+        }
+        self.jobs_ever = job.0;
+        let user = UserId(self.users.place(user));
+        if self.used.len() <= user.0 as usize {
+            self.used.resize(user.0 as usize + 1, Used::default());
+        }
+        let task = if spec.held {
+            Task::Held(Waiting::default())
+        } else {
+            Task::Pending(Waiting::default())
+        };
+        let count = spec.tasks();
+        let mut tally = Tally::default();
+        *(if spec.held { &mut tally.held } else { &mut tally.pending }) = count;
+        let job_entry = Job {
+            user,
+            queue: QueueId(self.queues.place(queue)),
+            submitted: at,
+            spec: Box::new(spec.clone()),
+            condition: condition.clone(),
+            tasks: vec![task; count as usize],
+            tally,
+        };
+        self.jobs.insert(*job, job_entry);
+        Ok(())
+    }
+
+    fn step(&mut self, at: Moment, id: JobId, place: u32, step: &Step) -> Result<(), String> {
+        let job = self.jobs.get_mut(&id).ok_or_else(|| format!("there is no job {id}"))?;
+        let (slots, memory) = (job.spec.slots(), job.spec.memory_bytes());
+        let task = job
+            .tasks
+            .get_mut(place as usize)
+            .ok_or_else(|| format!("job {id} has no task at {place}"))?;
+        if let Step::Dispatched { host, .. } = step
+            && host.0 as usize >= self.hosts.len()
+        {
+            return Err(format!("there is no host {host}"));
+        }
+        let charge = match (step, &*task) {
+            (Step::Ended { usage, .. }, Task::Active(run)) => {
+                let slot_ms = f64::from(run.slots) * at.since(run.launched) as f64;
+                Some((slot_ms, usage.as_deref()))
+            }
+            _ => None,
+        };
+        job.tally.remove(task);
+        let fitted = task.step(at, step, slots, memory);
+        job.tally.add(task);
+        if !fitted {
+            return Err(format!("task at {place} of job {id} cannot be {step:?}"));
+        }
+        if let Some((slot_ms, usage)) = charge {
+            let end = match &job.tasks[place as usize] {
+                Task::Finished(finish) if finish.is_done() => End::Done,
+                Task::Finished(_) => End::Failed,
+                Task::Pending(_) | Task::Held(_) | Task::Active(_) => End::Again,
+            };
+            let (user, queue) = (job.user, job.queue);
+            self.charge(at, (user, queue), slot_ms, usage, end);
+        }
+        Ok(())
+    }
+
+    fn charge(
+        &mut self,
+        at: Moment,
+        (user, queue): (UserId, QueueId),
+        slot_ms: f64,
+        usage: Option<&Usage>,
+        end: End,
+    ) {
+        let half_life = self.config.fair_share.half_life.as_ms();
+        let cpu_seconds = usage.map_or(0.0, Usage::cpu_seconds);
+        self.used[user.0 as usize].add(at, half_life, slot_ms, cpu_seconds);
+        let day = day_of(at, self.config.general.time_zone.clocks());
+        let summary = self.days.entry((day, user, queue)).or_default();
+        summary.add(slot_ms / 1000.0, usage);
+        match end {
+            End::Done => summary.done += 1,
+            End::Failed => summary.failed += 1,
+            End::Again => {}
+        }
+        let first =
+            day.saturating_sub(i32::try_from(self.config.general.days_max).unwrap_or(i32::MAX));
+        while let Some(entry) = self.days.first_entry()
+            && entry.key().0 <= first
+        {
+            entry.remove();
+        }
+    }
+
+    /// The settings that hold.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The number of the next job.
+    pub(crate) fn next_job(&self) -> JobId {
+        JobId(self.jobs_ever + 1)
+    }
+
+    pub(crate) fn switch(&self, queue: QueueId) -> Switch {
+        self.switches.get(&queue).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn host_switch(&self, host: HostId) -> HostSwitch {
+        self.host_switches.get(&host).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn used(&self, user: UserId) -> Used {
+        self.used.get(user.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// A task, if it is known.
+    #[must_use]
+    pub fn task(&self, id: TaskId) -> Option<&Task> {
+        self.jobs.get(&id.job)?.task(id.index)
+    }
+
+    /// A job, if it is known.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// All known jobs in the order of their numbers.
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
+        self.jobs.iter().map(|(id, job)| (*id, job))
+    }
+
+    /// Whose job it is.
+    #[must_use]
+    pub fn user_of(&self, job: &Job) -> &UserName {
+        self.users.at(job.user.0)
+    }
+
+    /// The queue of a job.
+    #[must_use]
+    pub fn queue_of(&self, job: &Job) -> &QueueName {
+        self.queues.at(job.queue.0)
+    }
+
+    /// The name of a host.
+    #[must_use]
+    pub fn host_name(&self, host: HostId) -> &HostName {
+        self.hosts.at(host.0)
+    }
+
+    /// Sums by day (counted from 1970-01-01 on the clocks of the grid's time zone), user and queue, for
+    /// as many days as the settings say.
+    pub fn days(&self) -> impl DoubleEndedIterator<Item = (i32, &UserName, &QueueName, &Summary)> {
+        self.days.iter().map(|((day, user, queue), summary)| {
+            (*day, self.users.at(user.0), self.queues.at(queue.0), summary)
+        })
+    }
+}
+
+/// The day of `at` on the clocks of the zone, counted from 1970-01-01.
+fn day_of(at: Moment, zone: &TimeZone) -> i32 {
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(i64::MAX))
+        .unwrap_or(jiff::Timestamp::MAX);
+    let seconds = time.as_second() + i64::from(zone.to_offset(time).seconds());
+    i32::try_from(seconds.div_euclid(86_400)).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,173 @@
+//! Arrays: `name[1-100:2]%10`, as LSF writes them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{ParseError, Scanner};
+use crate::vocabulary::as_text;
+
+/// The most elements of an array.
+pub const ELEMENTS_MAX: u32 = 1_000_000;
+/// The largest index.
+pub const INDEX_MAX: u32 = 100_000_000;
+
+/// One range of indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    first: u32,
+    step: u32,
+    count: u32,
+}
+
+impl Range {
+    fn last(self) -> u32 {
+        self.first + (self.count - 1) * self.step
+    }
+}
+
+/// Which elements an array has, and how many may run at once: `[1-100:2]%10`, `[1,5,10-12]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArraySpec {
+    /// In rising order, without overlap.
+    ranges: Vec<Range>,
+    /// The most elements that run at once; no limit if none.
+    pub running_max: Option<u32>,
+}
+
+impl ArraySpec {
+    /// How many elements there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.ranges.iter().map(|range| range.count).sum()
+    }
+
+    /// The index at a place counted from 0.
+    #[must_use]
+    pub fn index_at(&self, place: u32) -> Option<u32> {
+        let mut left = place;
+        for range in &self.ranges {
+            if left < range.count {
+                return Some(range.first + left * range.step);
+            }
+            left -= range.count;
+        }
+        None
+    }
+
+    /// The place of an index, counted from 0.
+    #[must_use]
+    pub fn place_of(&self, index: u32) -> Option<u32> {
+        let mut before = 0;
+        for range in &self.ranges {
+            if (range.first..=range.last()).contains(&index) {
+                let offset = index - range.first;
+                return offset.is_multiple_of(range.step).then_some(before + offset / range.step);
+            }
+            before += range.count;
+        }
+        None
+    }
+}
+
+fn range(scanner: &mut Scanner<'_>) -> Result<Range, ParseError> {
+    let start = scanner.at();
+    let first = scanner.number("an index", INDEX_MAX)?;
+    if first == 0 {
+        return Err(scanner.refuse_at(start, "indices start at 1"));
+    }
+    if !scanner.take("-") {
+        return Ok(Range { first, step: 1, count: 1 });
+    }
+    let start = scanner.at();
+    let last = scanner.number("the last index", INDEX_MAX)?;
+    if last < first {
+        return Err(scanner.refuse_at(start, format!("the last index is at least {first}")));
+    }
+    let mut step = 1;
+    if scanner.take(":") {
+        let start = scanner.at();
+        step = scanner.number("a step", INDEX_MAX)?;
+        if step == 0 {
+            return Err(scanner.refuse_at(start, "a step is at least 1"));
+        }
+    }
+    Ok(Range { first, step, count: (last - first) / step + 1 })
+}
+
+impl FromStr for ArraySpec {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<ArraySpec, ParseError> {
+        let mut scanner = Scanner::new("array", text);
+        scanner.expect("[")?;
+        let mut ranges: Vec<Range> = Vec::new();
+        let mut count = 0_u32;
+        loop {
+            let start = scanner.at();
+            let range = range(&mut scanner)?;
+            if ranges.last().is_some_and(|before| range.first <= before.last()) {
+                return Err(scanner.refuse_at(start, "indices must rise"));
+            }
+            count = count.saturating_add(range.count);
+            if count > ELEMENTS_MAX {
+                let reason = format!("an array has at most {ELEMENTS_MAX} elements");
+                return Err(scanner.refuse_at(start, reason));
+            }
+            ranges.push(range);
+            if !scanner.take(",") {
+                break;
+            }
+        }
+        if !scanner.take("]") {
+            return Err(scanner.refuse("expected \",\" or \"]\""));
+        }
+        let mut running_max = None;
+        if scanner.take("%") {
+            let start = scanner.at();
+            let most = scanner.number("how many may run at once", ELEMENTS_MAX)?;
+            if most == 0 {
+                return Err(scanner.refuse_at(start, "at least 1 may run at once"));
+            }
+            running_max = Some(most);
+        }
+        scanner.finish("\"%\" and how many may run at once, or the end")?;
+        Ok(ArraySpec { ranges, running_max })
+    }
+}
+
+impl fmt::Display for ArraySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, range) in self.ranges.iter().enumerate() {
+            f.write_str(if place == 0 { "[" } else { "," })?;
+            match (range.count, range.step) {
+                (1, _) => write!(f, "{}", range.first)?,
+                (_, 1) => write!(f, "{}-{}", range.first, range.last())?,
+                (_, step) => write!(f, "{}-{}:{step}", range.first, range.last())?,
+            }
+        }
+        f.write_str("]")?;
+        self.running_max.map_or(Ok(()), |most| write!(f, "%{most}"))
+    }
+}
+
+as_text!(ArraySpec);
+
+/// Splits the argument of `-J` into name and array: `load[1-9]%2`, `[1-9]` or `load`.
+///
+/// # Errors
+/// If what follows the name is no array.
+pub fn name_and_array(text: &str) -> Result<(&str, Option<ArraySpec>), ParseError> {
+    match text.find('[') {
+        None => Ok((text, None)),
+        Some(at) => {
+            let array = text[at..].parse().map_err(|error: ParseError| ParseError {
+                text: text.to_owned(),
+                at: error.at + text[..at].chars().count(),
+                ..error
+            })?;
+            Ok((&text[..at], Some(array)))
+        }
+    }
+}

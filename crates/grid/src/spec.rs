@@ -1,0 +1,200 @@
+//! What is asked for and what was used: job specifications, exits and usage.
+
+use std::fmt;
+
+use forebay_base::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::parse::array::ArraySpec;
+use crate::parse::dependency::Dependency;
+use crate::parse::hosts::HostList;
+use crate::parse::period::Period;
+use crate::parse::requeue::RequeueExits;
+use crate::vocabulary::QueueName;
+
+/// The most slots of a job.
+pub const SLOTS_MAX: u32 = 100_000;
+/// The most bytes of a command with its environment, as the system's own limit is.
+pub const COMMAND_BYTES_MAX: usize = 2 << 20;
+
+/// Whether a job may be started again after its host was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rerun {
+    /// As the queue says.
+    #[default]
+    AsQueue,
+    /// It may.
+    Rerunnable,
+    /// It may not.
+    Once,
+}
+
+/// Whether a job finds its finished steps again when it is started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checkpoint {
+    /// Its work area is emptied before it starts again.
+    #[default]
+    None,
+    /// Its work area is kept.
+    Steps,
+}
+
+/// A job as it was submitted. A job file holds the same fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobSpec {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The queue; the default queue if none.
+    pub queue: Option<QueueName>,
+    /// Its name; may be empty.
+    pub name: String,
+    /// Slots, all on one host; 0 counts as 1.
+    pub slots: u32,
+    /// Where it may run; wherever the queue allows if empty.
+    pub hosts: HostList,
+    /// Memory that is set aside for it on its host.
+    pub memory: Option<ByteSize>,
+    /// Makes it an array.
+    pub array: Option<ArraySpec>,
+    /// What has to come true first.
+    pub depends: Option<Dependency>,
+    /// Among the jobs of its user: higher first.
+    pub priority: i32,
+    /// Whether it may be started again after its host was lost.
+    pub rerun: Rerun,
+    /// After which exit values it is started again.
+    pub requeue_exits: RequeueExits,
+    /// Variables of its environment.
+    pub environment: Vec<(String, String)>,
+    /// How long it may run, without the time it was suspended.
+    pub time_limit: Option<Period>,
+    /// Where its output goes.
+    pub output: Option<String>,
+    /// Where its errors go; with the output if none.
+    pub error: Option<String>,
+    /// Its working directory.
+    pub directory: String,
+    /// Its file mode creation mask.
+    pub umask: u32,
+    /// Whether its work area is kept for a restart.
+    pub checkpoint: Checkpoint,
+    /// Whether it waits until it is released.
+    pub held: bool,
+}
+
+impl JobSpec {
+    /// Slots, 1 at least.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.slots.max(1)
+    }
+
+    /// Bytes of memory that are set aside.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.map_or(0, |memory| memory.0)
+    }
+
+    /// How many tasks it has.
+    #[must_use]
+    pub fn tasks(&self) -> u32 {
+        self.array.as_ref().map_or(1, ArraySpec::count)
+    }
+
+    /// Why it cannot be taken, as far as it shows by itself.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let bytes = |text: &String| text.len() + 1;
+        let environment: usize =
+            self.environment.iter().map(|(key, value)| bytes(key) + bytes(value)).sum();
+        if self.command.first().is_none_or(String::is_empty) {
+            return Some("there is no command".to_owned());
+        }
+        if self.command.iter().map(bytes).sum::<usize>() + environment > COMMAND_BYTES_MAX {
+            return Some(format!("command and environment exceed {COMMAND_BYTES_MAX} bytes"));
+        }
+        if self.slots() > SLOTS_MAX {
+            return Some(format!("{} slots: a job has at most {SLOTS_MAX}", self.slots));
+        }
+        if self.name.len() > crate::vocabulary::NAME_BYTES_MAX {
+            let most = crate::vocabulary::NAME_BYTES_MAX;
+            return Some(format!("the name of a job has at most {most} bytes"));
+        }
+        if self.name.contains(['*', '"', '[', ']']) || self.name.contains(char::is_control) {
+            return Some(format!("\"{}\": the name of a job has no * \" [ ]", self.name));
+        }
+        None
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    /// With this exit value.
+    Code(u8),
+    /// By this signal.
+    Signal(u8),
+    /// It could not be started, for this reason.
+    NotStarted(String),
+}
+
+impl Exit {
+    /// The exit value as a shell says it: 128 and the number of a signal, 127 if it was not started.
+    #[must_use]
+    pub fn value(&self) -> u8 {
+        match self {
+            Exit::Code(value) => *value,
+            Exit::Signal(number) => 128_u8.saturating_add(*number),
+            Exit::NotStarted(_) => 127,
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(value) => write!(f, "exit value {value}"),
+            Exit::Signal(number) => write!(f, "signal {number}"),
+            Exit::NotStarted(reason) => write!(f, "not started: {reason}"),
+        }
+    }
+}
+
+/// What one attempt used, as its agent measured it. Fields that the system did not say are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Seconds on the clock.
+    pub real_seconds: f64,
+    /// Processor seconds in user mode.
+    pub user_seconds: f64,
+    /// Processor seconds in the kernel.
+    pub system_seconds: f64,
+    /// Seconds in which it waited for I/O.
+    pub io_wait_seconds: Option<f64>,
+    /// The most memory at one time.
+    pub peak_memory_bytes: Option<u64>,
+    /// Page faults that needed no I/O.
+    pub minor_faults: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because its time was up.
+    pub involuntary_switches: u64,
+    /// Bytes read by system calls.
+    pub read_bytes: Option<u64>,
+    /// Bytes written by system calls.
+    pub written_bytes: Option<u64>,
+    /// Bytes in its work area at the end.
+    pub work_bytes: Option<u64>,
+}
+
+impl Usage {
+    /// Processor seconds.
+    #[must_use]
+    pub fn cpu_seconds(&self) -> f64 {
+        self.user_seconds + self.system_seconds
+    }
+}

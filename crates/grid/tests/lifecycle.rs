@@ -1,0 +1,243 @@
+//! What becomes of jobs that run: ends, losses, leases, restarts, limits, rights, sums.
+
+mod support;
+
+use forebay_grid::config::Load;
+use forebay_grid::event::{KillReason, Memory, RunReport, RunStatus, Verb};
+use forebay_grid::grid::State;
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::{Exit, JobSpec, Rerun};
+use forebay_grid::task::{Cause, Fate};
+use forebay_grid::vocabulary::{Attempt, HostName, Moment, TaskId};
+use forebay_grid::{Effect, Event, Grid, Ledger};
+use support::{Rig, launched, refusal, spec};
+
+const LEASE: &str = "[general]\nadmins = [\"root\"]\nlease = \"20 s\"\nhost_timeout = \"30 s\"";
+
+fn rerunnable() -> JobSpec {
+    JobSpec { rerun: Rerun::Rerunnable, ..spec() }
+}
+
+#[test]
+fn a_lost_hosts_jobs_start_elsewhere_only_after_the_lease() {
+    let mut rig = Rig::new(LEASE, &[("a", 2)]);
+    let (job, once) = (rig.submit(rerunnable()), rig.submit(spec()));
+    rig.start(TaskId::only(job));
+    rig.join("b", 2, Memory::Kept, Vec::new());
+    let host: HostName = "a".parse().unwrap();
+    rig.send(Event::HostLost { host: host.clone() });
+    assert!(matches!(rig.grid.state(TaskId::only(job)), Some(State::Unknown { .. })));
+    for _ in 0..29 {
+        rig.now += 1000;
+        assert_eq!(launched(&rig.load("b", Load::default())), []);
+    }
+    assert_eq!(rig.grid.next_wake(), Moment(rig.now + 1000));
+    let effects = rig.pass(1000);
+    assert_eq!(launched(&effects), [(TaskId::only(job), Attempt(2), "b".to_owned())]);
+    let Some(State::Finished { cause, .. }) = rig.grid.state(TaskId::only(once)) else { panic!() };
+    assert_eq!(cause, Cause::HostLost);
+    // What the old host says later is stale; what it still runs is ended.
+    let before = rig.grid.ledger().clone();
+    let (task, attempt) = (TaskId::only(job), Attempt(1));
+    rig.send(Event::Exited { host: host.clone(), task, attempt, exit: Exit::Code(0), usage: None });
+    assert_eq!(rig.grid.ledger(), &before);
+    let report = RunReport { task, attempt, status: RunStatus::Running };
+    let effects = rig.join("a", 2, Memory::Kept, vec![report]);
+    assert!(effects.contains(&Effect::Kill { task, attempt, host, why: KillReason::Stale }));
+    assert_eq!(rig.grid.ledger(), &before);
+}
+
+#[test]
+fn a_shorter_lease_does_not_take_back_a_longer_one() {
+    let mut rig = Rig::new("[general]\nlease = \"100 s\"\nhost_timeout = \"110 s\"", &[("a", 1)]);
+    let job = rig.submit(rerunnable());
+    rig.configure("[general]\nlease = \"1 s\"\nhost_timeout = \"2 s\"");
+    rig.now += 50_000;
+    rig.join("b", 1, Memory::Kept, Vec::new());
+    assert_eq!(rig.host_of(job).as_deref(), Some("a"));
+    rig.now += 50_000;
+    rig.join("b", 1, Memory::Kept, Vec::new());
+    assert_eq!(rig.host_of(job).as_deref(), Some("b"));
+}
+
+#[test]
+fn a_controller_that_starts_again_takes_up_what_runs() {
+    let mut rig = Rig::new(LEASE, &[("a", 3)]);
+    let jobs: Vec<TaskId> = (0..4).map(|_| TaskId::only(rig.submit(spec()))).collect();
+    rig.start(jobs[0]);
+    let grid = Grid::restore(Ledger::default(), &rig.records, Moment(rig.now + 5000)).unwrap();
+    assert_eq!(grid.ledger(), rig.grid.ledger());
+    rig.grid = grid;
+    rig.now += 5000;
+    // One goes on, one ended meanwhile, one never reached the agent.
+    let report = |task, status| RunReport { task, attempt: Attempt(1), status };
+    let exited = RunStatus::Exited(Exit::Code(0), None);
+    let runs = vec![report(jobs[0], RunStatus::Running), report(jobs[1], exited)];
+    let effects = rig.join("a", 3, Memory::Kept, runs);
+    let started: Vec<_> =
+        launched(&effects).into_iter().map(|(task, attempt, _)| (task, attempt)).collect();
+    assert_eq!(started, [(jobs[2], Attempt(2)), (jobs[3], Attempt(1))]);
+    assert!(matches!(rig.grid.state(jobs[0]), Some(State::Running { .. })));
+    assert!(matches!(rig.grid.state(jobs[1]), Some(State::Finished { .. })));
+    // A host that came back without its memory may have run it.
+    rig.join("a", 3, Memory::Lost, Vec::new());
+    let Some(State::Finished { cause, .. }) = rig.grid.state(jobs[3]) else { panic!() };
+    assert_eq!(cause, Cause::HostLost);
+    // Nobody came back: the jobs are kept for the time that a lease may last.
+    let grid = Grid::restore(Ledger::default(), &rig.records, Moment(rig.now)).unwrap();
+    assert_eq!(grid.ledger(), rig.grid.ledger());
+}
+
+#[test]
+fn a_damaged_journal_is_refused() {
+    let mut rig = Rig::new("", &[("a", 1)]);
+    let job = rig.submit(spec());
+    rig.exit(TaskId::only(job), 0);
+    let mut records = rig.records.clone();
+    records.remove(records.len() - 2);
+    let error = Grid::restore(Ledger::default(), &records, Moment(0)).unwrap_err();
+    assert!(error.to_string().contains("does not fit"), "{error}");
+}
+
+#[test]
+fn exit_values_requeue_here_or_elsewhere_and_not_for_ever() {
+    let mut rig = Rig::new("[general]\nattempts_max = 3", &[("a", 1), ("b", 1)]);
+    let spec = JobSpec { requeue_exits: "99 EXCLUDE(98)".parse().unwrap(), ..spec() };
+    let task = TaskId::only(rig.submit(spec));
+    assert_eq!(rig.host_of(task.job).as_deref(), Some("a"));
+    let effects = rig.exit(task, 98);
+    assert!(effects.contains(&Effect::KeepWork { task }));
+    assert_eq!(launched(&effects), [(task, Attempt(2), "b".to_owned())]);
+    assert_eq!(launched(&rig.exit(task, 99)), [(task, Attempt(3), "b".to_owned())]);
+    let effects = rig.exit(task, 99);
+    let ended = effects.iter().find_map(|effect| match effect {
+        Effect::Ended(record) => Some(record),
+        _ => None,
+    });
+    assert_eq!(ended.unwrap().fate, Fate::Finished(Cause::AttemptsMax));
+    assert!(effects.contains(&Effect::ReleaseWork { task, host: Some("b".parse().unwrap()) }));
+    assert!(effects.contains(&Effect::JobFinished { job: task.job }));
+}
+
+#[test]
+fn a_time_limit_ends_a_job_and_does_not_count_suspended_time() {
+    let config = "[[queue]]\nname = \"q\"\ntime_limit_default = \"5 s\"\ntime_limit_max = \"10 s\"";
+    let mut rig = Rig::new(config, &[("a", 1)]);
+    let long = JobSpec { time_limit: Some(Period::seconds(11)), ..spec() };
+    assert!(refusal(&rig.submit_as("u", long)).contains("at most 10 s"));
+    let task = TaskId::only(rig.submit(spec()));
+    rig.start(task);
+    rig.pass(3000);
+    rig.command("u", task, Verb::Hold);
+    rig.pass(20_000);
+    let resumed = rig.command("u", task, Verb::Release);
+    assert!(resumed.iter().any(|effect| matches!(effect, Effect::Resume { .. })));
+    assert_eq!(rig.grid.next_wake(), Moment(rig.now + 2000));
+    assert_eq!(rig.pass(1999), []);
+    let effects = rig.pass(1);
+    assert!(
+        matches!(effects[..], [Effect::Kill { why: KillReason::TimeLimit, .. }]),
+        "{effects:?}"
+    );
+    rig.exit(task, 0);
+    let Some(State::Finished { cause, .. }) = rig.grid.state(task) else { panic!() };
+    assert_eq!(cause, Cause::TimeLimit);
+}
+
+#[test]
+fn run_windows_suspend_and_let_go_on() {
+    // Moment 0 is Thursday, 1970-01-01 00:00 UTC.
+    let mut rig = Rig::new("[[queue]]\nname = \"q\"\nrun_windows = \"0:00-1:00\"", &[("a", 1)]);
+    let task = TaskId::only(rig.submit(spec()));
+    rig.start(task);
+    let quarter = |rig: &mut Rig| {
+        let mut effects = Vec::new();
+        for _ in 0..30 {
+            rig.now += 30_000;
+            effects.extend(rig.load("a", Load::default()));
+        }
+        effects.retain(|effect| matches!(effect, Effect::Suspend { .. } | Effect::Resume { .. }));
+        effects.len()
+    };
+    assert_eq!((0..3).map(|_| quarter(&mut rig)).sum::<usize>(), 0);
+    assert_eq!(quarter(&mut rig), 1);
+    assert!(matches!(rig.grid.state(task), Some(State::Suspended { .. })));
+    assert_eq!((0..91).map(|_| quarter(&mut rig)).sum::<usize>(), 0);
+    assert_eq!(quarter(&mut rig), 1);
+    assert!(matches!(rig.grid.state(task), Some(State::Running { .. })));
+}
+
+#[test]
+fn nobody_touches_anothers_job_but_admins() {
+    let mut rig = Rig::new(LEASE, &[("a", 1)]);
+    let job = rig.submit(spec());
+    for verb in [Verb::Kill, Verb::Hold, Verb::Release, Verb::Requeue] {
+        assert!(refusal(&rig.command("eve", job, verb)).contains("eve may not"));
+    }
+    let by = "eve".parse().unwrap();
+    let host = "a".parse().unwrap();
+    let state = forebay_grid::journal::HostSwitch::Closed;
+    assert!(refusal(&rig.send(Event::Host { by, host, state })).contains("eve may not"));
+    let effects = rig.command("root", job, Verb::Kill);
+    assert_eq!(effects[0], Effect::Obeyed { tasks: 1 });
+    assert!(matches!(effects[1], Effect::Kill { .. }));
+    assert!(refusal(&rig.command("root", job, Verb::Kill)).contains("has ended or is about to"));
+    rig.exit(TaskId::only(job), 0);
+    let Some(State::Finished { cause, .. }) = rig.grid.state(TaskId::only(job)) else { panic!() };
+    assert_eq!(cause, Cause::Killed);
+}
+
+#[test]
+fn a_bad_job_is_refused_and_leaves_no_trace() {
+    let config =
+        "[general]\ntasks_max = 10\n[[queue]]\nname = \"q\"\nslots_max = 4\nusers = [\"u\"]";
+    let mut rig = Rig::new(config, &[]);
+    let before = rig.grid.ledger().clone();
+    for (user, spec, words) in [
+        ("u", JobSpec::default(), "no command"),
+        ("u", JobSpec { queue: Some("x".parse().unwrap()), ..spec() }, "no queue x"),
+        ("u", JobSpec { slots: 5, ..spec() }, "at most 4"),
+        ("eve", spec(), "may not use queue q"),
+        (
+            "u",
+            JobSpec { array: Some("[1-11]".parse().unwrap()), ..spec() },
+            "at most 10 unfinished",
+        ),
+        ("u", JobSpec { name: "a*".to_owned(), ..spec() }, "has no *"),
+        ("u", JobSpec { depends: Some("done(7)".parse().unwrap()), ..spec() }, "no job 7"),
+    ] {
+        let said = refusal(&rig.submit_as(user, spec));
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(rig.grid.ledger(), &before);
+}
+
+#[test]
+fn attempts_are_summed_up_by_day_user_and_queue_and_old_jobs_forgotten() {
+    let config = "[general]\nfinished_max = 2\ntime_zone = \"Asia/Tokyo\"";
+    let mut rig = Rig::new(config, &[("a", 1)]);
+    // 1970-01-01 15:00 UTC is the next day in Tokyo.
+    rig.now = 15 * 3_600_000 - 1000;
+    rig.load("a", Load::default());
+    let mut tasks = Vec::new();
+    for code in [0, 1, 0] {
+        rig.join("a", 1, Memory::Kept, Vec::new());
+        let task = TaskId::only(rig.submit(spec()));
+        rig.now += 600;
+        rig.exit(task, code);
+        tasks.push(task);
+    }
+    let days: Vec<_> =
+        rig.grid.ledger().days().map(|(day, user, _, sum)| (day, user.to_string(), *sum)).collect();
+    assert_eq!(
+        days.iter()
+            .map(|day| (day.0, day.2.attempts, day.2.done, day.2.failed))
+            .collect::<Vec<_>>(),
+        [(0, 1, 1, 0), (1, 2, 1, 1),]
+    );
+    let sum = days[1].2;
+    assert_eq!((sum.real_seconds, sum.user_seconds, sum.io_wait_seconds), (4.0, 3.0, 0.5));
+    assert!((sum.slot_seconds - 1.2).abs() < 1e-9);
+    assert_eq!(rig.grid.state(tasks[0]), None, "the oldest is forgotten");
+    assert!(rig.grid.state(tasks[1]).is_some());
+}

@@ -1,0 +1,122 @@
+//! A grid with hosts that obey, for tests of single rules.
+#![allow(dead_code, reason = "each test crate uses its part")]
+
+use forebay_grid::config::{Config, Load};
+use forebay_grid::event::{Joined, Memory, RunReport, Verb};
+use forebay_grid::hosts::Facts;
+use forebay_grid::spec::{Exit, JobSpec, Usage};
+use forebay_grid::vocabulary::{Attempt, JobId, Moment, Target, TaskId};
+use forebay_grid::{Effect, Event, Grid, Ledger, Outcome};
+
+pub struct Rig {
+    pub grid: Grid,
+    pub now: u64,
+    pub records: Vec<forebay_grid::journal::Record>,
+}
+
+impl Rig {
+    /// A grid with settings and hosts, each with its cores.
+    pub fn new(config: &str, hosts: &[(&str, u32)]) -> Rig {
+        let grid = Grid::restore(Ledger::default(), [], Moment(0)).unwrap();
+        let mut rig = Rig { grid, now: 1000, records: Vec::new() };
+        rig.configure(config);
+        for (host, cores) in hosts {
+            rig.join(host, *cores, Memory::Kept, Vec::new());
+        }
+        rig
+    }
+
+    pub fn configure(&mut self, config: &str) {
+        let config = Config::read(config).unwrap_or_else(|error| panic!("{error}"));
+        self.send(Event::Configured(Box::new(config)));
+    }
+
+    pub fn join(
+        &mut self,
+        host: &str,
+        cores: u32,
+        memory: Memory,
+        runs: Vec<RunReport>,
+    ) -> Vec<Effect> {
+        let facts = Facts { cores, memory_bytes: 8 << 30 };
+        let joined = Joined { host: host.parse().unwrap(), facts, memory, runs };
+        self.send(Event::HostJoined(Box::new(joined)))
+    }
+
+    pub fn send(&mut self, event: Event) -> Vec<Effect> {
+        let mut out = Outcome::default();
+        self.grid.apply(Moment(self.now), event, &mut out);
+        self.records.extend(out.records);
+        out.effects
+    }
+
+    pub fn pass(&mut self, ms: u64) -> Vec<Effect> {
+        self.now += ms;
+        self.send(Event::Tick)
+    }
+
+    pub fn submit_as(&mut self, user: &str, spec: JobSpec) -> Vec<Effect> {
+        self.send(Event::Submit { user: user.parse().unwrap(), spec: Box::new(spec) })
+    }
+
+    /// Submits for user `u`; the job and where it was started at once.
+    pub fn submit(&mut self, spec: JobSpec) -> JobId {
+        match self.submit_as("u", spec).first() {
+            Some(Effect::Accepted { job }) => *job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn exit(&mut self, task: TaskId, code: u8) -> Vec<Effect> {
+        let run = self.grid.ledger().task(task).unwrap().run().expect("it is on a host").clone();
+        let host = self.grid.ledger().host_name(run.host).clone();
+        let usage = Usage {
+            real_seconds: 2.0,
+            user_seconds: 1.5,
+            io_wait_seconds: Some(0.25),
+            ..Usage::default()
+        };
+        let (attempt, exit) = (run.attempt, Exit::Code(code));
+        self.send(Event::Exited { host, task, attempt, exit, usage: Some(Box::new(usage)) })
+    }
+
+    pub fn start(&mut self, task: TaskId) -> Vec<Effect> {
+        let run = self.grid.ledger().task(task).unwrap().run().expect("it is on a host").clone();
+        let host = self.grid.ledger().host_name(run.host).clone();
+        self.send(Event::Started { host, task, attempt: run.attempt })
+    }
+
+    pub fn command(&mut self, by: &str, target: impl Into<Target>, verb: Verb) -> Vec<Effect> {
+        self.send(Event::Command { by: by.parse().unwrap(), target: target.into(), verb })
+    }
+
+    pub fn load(&mut self, host: &str, load: Load) -> Vec<Effect> {
+        self.send(Event::HostLoad { host: host.parse().unwrap(), load })
+    }
+
+    /// The host on which a job's only task is, if it is on one.
+    pub fn host_of(&self, job: JobId) -> Option<String> {
+        let run = self.grid.ledger().task(TaskId::only(job))?.run()?;
+        Some(self.grid.ledger().host_name(run.host).to_string())
+    }
+}
+
+pub fn spec() -> JobSpec {
+    JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() }
+}
+
+/// Tasks that were given to hosts, with the hosts, in order.
+pub fn launched(effects: &[Effect]) -> Vec<(TaskId, Attempt, String)> {
+    let launch = |effect: &Effect| match effect {
+        Effect::Launch { task, attempt, host, .. } => Some((*task, *attempt, host.to_string())),
+        _ => None,
+    };
+    effects.iter().filter_map(launch).collect()
+}
+
+pub fn refusal(effects: &[Effect]) -> String {
+    match effects.iter().find(|effect| matches!(effect, Effect::Rejected(_))) {
+        Some(Effect::Rejected(refusal)) => refusal.to_string(),
+        _ => panic!("not refused: {effects:?}"),
+    }
+}
