@@ -41,6 +41,7 @@ enum Command {
     Fileset(commands::fileset::Fileset),
     Stat(commands::stat::Stat),
     Fsck(commands::fsck::Fsck),
+    Step(commands::step::Step),
     Demo(commands::demo::Demo),
 }
 
@@ -58,10 +59,11 @@ fn main() -> ExitCode {
         Command::Fileset(command) => command.run(),
         Command::Stat(command) => command.run(),
         Command::Fsck(command) => command.run(),
+        Command::Step(command) => command.run(),
         Command::Demo(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("forebay: {error:#}");
+        eprintln!("forebay: {}", output::chain(&error));
         ExitCode::from(2)
     })
 }

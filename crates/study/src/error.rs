@@ -19,6 +19,20 @@ pub enum Error {
         /// The operating system's answer.
         source: io::Error,
     },
+    /// There is too little free space.
+    #[error("too little space: {missing}")]
+    Space {
+        /// Each file system with what it needs and has.
+        missing: String,
+    },
+    /// An input could not be made.
+    #[error("cannot make the input {name}: {reason}")]
+    Input {
+        /// The input.
+        name: String,
+        /// What its program said last.
+        reason: String,
+    },
     /// A record cannot be read.
     #[error("{}: {reason}", path.display())]
     Record {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_base::ByteSize;
+pub use forebay_workload::mix::JobKind;
 use forebay_workload::program::{Buffers, StepRecord};
 use serde::{Deserialize, Serialize};
 
@@ -125,8 +126,14 @@ pub struct Storage {
     pub size_bytes: u64,
     /// Free bytes at the start.
     pub free_bytes: u64,
-    /// Block devices below it, as far as they are known.
+    /// Bytes that the kernel reads ahead on it, where it says.
+    #[serde(default)]
+    pub read_ahead_bytes: Option<u64>,
+    /// Block devices below it, from the top down, as far as they are known.
     pub devices: Vec<Device>,
+    /// Those of them whose I/O is that of the area.
+    #[serde(default)]
+    pub device_scope: DeviceScope,
 }
 
 /// A block device below a storage.
@@ -138,6 +145,9 @@ pub struct Device {
     pub model: Option<String>,
     /// Whether it has moving parts, if known.
     pub rotational: Option<bool>,
+    /// Size in bytes, if known.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
     /// Settings of its queue (`scheduler`, `read_ahead_kb`, `nr_requests`, `max_sectors_kb`, ...).
     pub queue: BTreeMap<String, String>,
 }
@@ -180,12 +190,13 @@ pub struct Cache {
 }
 
 /// Whose I/O was counted at the device level.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceScope {
     /// That of these devices, which lie below the storage.
     Devices(Vec<String>),
     /// That of all disks of the machine: which lie below the storage is not known.
+    #[default]
     AllDisks,
     /// None: there are no block devices to watch.
     None,
@@ -208,18 +219,6 @@ pub struct Stage {
     pub end_seconds: f64,
     /// Its jobs by their numbers.
     pub jobs: Vec<JobRecord>,
-}
-
-/// What a class of jobs asks most of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobKind {
-    /// Input and output.
-    Io,
-    /// Processor time.
-    Computation,
-    /// Memory.
-    Memory,
 }
 
 /// One job.
@@ -281,7 +280,8 @@ pub struct Usage {
     pub user_seconds: f64,
     /// Processor seconds in the kernel.
     pub system_seconds: f64,
-    /// Peak resident memory in bytes.
+    /// Peak resident memory in bytes; never less than that of the process that started it, whose copy
+    /// it was before it became its own program.
     pub peak_memory_bytes: u64,
     /// Page faults without I/O.
     pub minor_faults: u64,
@@ -303,9 +303,16 @@ pub struct Usage {
     pub device_read_bytes: Option<u64>,
     /// Bytes that it dirtied for devices (`write_bytes` less `cancelled_write_bytes`).
     pub device_written_bytes: Option<u64>,
-    /// Seconds that its threads waited for block I/O, swapping and the page cache; see
-    /// [`Machine::io_wait_source`].
+    /// Seconds that its threads waited for block devices, also when they waited for a page of a file;
+    /// without its children. See [`Machine::io_wait_source`].
     pub io_wait_seconds: Option<f64>,
+    /// Seconds that its threads waited for memory (swapping, reclaim, thrashing), where known; waiting
+    /// for a device meanwhile counts as both.
+    #[serde(default)]
+    pub memory_wait_seconds: Option<f64>,
+    /// Seconds that its threads could have run and waited for a processor, where known.
+    #[serde(default)]
+    pub processor_wait_seconds: Option<f64>,
 }
 
 /// What the machine did in one interval, which ends at `at_seconds`.

@@ -76,6 +76,16 @@ pub enum Error {
         /// What is allowed.
         allowed: String,
     },
+    /// An expression cannot be understood.
+    #[error("\"{expression}\", character {position}: {reason}")]
+    Expression {
+        /// The whole expression.
+        expression: String,
+        /// Where it stops making sense, in characters counted from 1.
+        position: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// A predictor is constant or a combination of the ones before it.
     #[error("column \"{column}\" is constant or a linear combination of the columns before it")]
     Collinear {
@@ -91,7 +101,10 @@ pub enum Error {
         needed: u64,
     },
     /// The classes do not fit in the memory allowed.
-    #[error("more than {limit} classes: sort by the class columns and summarise in sorted order")]
+    #[error(
+        "more than {limit} classes: raise classes_max, or sort by the class columns and summarise in \
+         sorted order"
+    )]
     TooManyClasses {
         /// The most classes that are kept in memory.
         limit: usize,
@@ -103,6 +116,14 @@ pub enum Error {
         path: PathBuf,
         /// The row, counted from 1.
         row: u64,
+    },
+    /// A mix cannot be read or makes no sense.
+    #[error("{file}: {reason}")]
+    Mix {
+        /// The file, or the name of the mix.
+        file: String,
+        /// What is wrong, with the line.
+        reason: String,
     },
     /// A step of a program failed.
     #[error("step {number}, {name}: {source}")]

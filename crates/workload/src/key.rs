@@ -117,7 +117,7 @@ impl KeyCodec {
 
 /// The bits of `number` such that they compare as unsigned integers.
 #[inline]
-fn number_key(number: f64) -> u64 {
+pub(crate) fn number_key(number: f64) -> u64 {
     const SIGN: u64 = 1 << 63;
     if number.is_nan() {
         return 0;

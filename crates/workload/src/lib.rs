@@ -13,16 +13,20 @@
 pub mod amount;
 pub mod dataset;
 pub mod error;
+pub mod expression;
 pub mod flights;
 pub mod histogram;
 pub mod key;
 pub mod load;
+pub mod mix;
 pub mod program;
 pub mod resource;
 pub mod scratch;
+pub mod series;
 pub mod source;
 pub mod step;
 pub mod table;
+pub mod temporary;
 
 pub use error::{Error, Result};
 pub use table::{Cell, Table};

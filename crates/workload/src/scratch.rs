@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct ScratchDir {
     path: PathBuf,
-    removed: bool,
+    released: bool,
 }
 
 impl ScratchDir {
@@ -28,7 +28,7 @@ impl ScratchDir {
         loop {
             let path = parent.join(format!("{prefix}-{process}-{number}"));
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(ScratchDir { path, removed: false }),
+                Ok(()) => return Ok(ScratchDir { path, released: false }),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(error) => return Err(Error::io("create directory", &path)(error)),
             }
@@ -41,19 +41,26 @@ impl ScratchDir {
         &self.path
     }
 
+    /// Leaves the directory where it is, and says where.
+    #[must_use]
+    pub fn leave(mut self) -> PathBuf {
+        self.released = true;
+        self.path.clone()
+    }
+
     /// Removes the directory and says if that failed, which dropping it cannot.
     ///
     /// # Errors
     /// [`Error::Io`] if something in it cannot be removed.
     pub fn remove(mut self) -> Result<()> {
-        self.removed = true;
+        self.released = true;
         fs::remove_dir_all(&self.path).map_err(Error::io("remove", &self.path))
     }
 }
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        if !self.removed {
+        if !self.released {
             // The error that led here is the one to report.
             let _ = fs::remove_dir_all(&self.path);
         }

@@ -7,4 +7,5 @@ pub mod mkfs;
 pub mod mount;
 pub mod stat;
 pub mod status;
+pub mod step;
 pub mod umount;

@@ -96,6 +96,35 @@ impl Layout {
     }
 }
 
+impl Schema {
+    /// Bytes of a file of `rows` rows in pages of `page_bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the page size is out of bounds, a row does not fit in a page or no file
+    /// can be that long.
+    pub fn file_bytes(&self, rows: u64, page_bytes: u64) -> Result<u64> {
+        Layout::new(self, page_bytes)?.file_bytes(rows).ok_or_else(|| Error::Setting {
+            setting: "rows",
+            value: rows.to_string(),
+            allowed: "as many as fit in a file".to_owned(),
+        })
+    }
+
+    /// Rows of the longest file of at most `bytes` in pages of `page_bytes`; 0 if not even one fits.
+    ///
+    /// # Errors
+    /// As [`Schema::file_bytes`].
+    pub fn rows_in(&self, bytes: u64, page_bytes: u64) -> Result<u64> {
+        let layout = Layout::new(self, page_bytes)?;
+        let data = bytes.saturating_sub(layout.header_pages * page_bytes);
+        let last = (data % page_bytes).saturating_sub(PAGE_HEADER_BYTES as u64);
+        let per_page = layout.rows_per_page() as u64;
+        // A page that is full is whole: its last row needs the rest of the page too.
+        let in_last = (last / layout.row_bytes as u64).min(per_page - 1);
+        Ok(data / page_bytes * per_page + in_last)
+    }
+}
+
 fn valid_page_bytes(page_bytes: u64) -> bool {
     (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes)
         && page_bytes.is_multiple_of(PAGE_BYTES_MIN)

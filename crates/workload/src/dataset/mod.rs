@@ -60,6 +60,7 @@
 
 mod date;
 mod format;
+mod projection;
 mod reader;
 mod row;
 mod schema;
@@ -67,6 +68,7 @@ mod writer;
 
 pub use date::{format_date, format_datetime, parse_date, parse_datetime};
 pub use format::{PAGE_BYTES_DEFAULT, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGE_HEADER_BYTES};
+pub use projection::Projection;
 pub use reader::{Reader, Rows};
 pub use row::{Field, MISSING, NumberField, RowBuffer, TextField, is_missing, trim_blanks};
 pub use schema::{COLUMNS_MAX, Column, ColumnType, Schema, TEXT_WIDTH_MAX};

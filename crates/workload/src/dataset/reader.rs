@@ -25,6 +25,8 @@ pub struct Reader {
     rows_in_page: usize,
     /// Rows of `page` already handed out.
     rows_taken: usize,
+    /// Data pages read so far.
+    pages_read: u64,
 }
 
 /// The rows of one page.
@@ -44,6 +46,28 @@ impl<'a> Rows<'a> {
     #[must_use]
     pub fn count(&self) -> usize {
         self.bytes.len() / self.row_bytes
+    }
+
+    /// The bytes of all rows, one after another.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The first rows, `count` of them or as many as there are.
+    #[must_use]
+    pub fn first(&self, count: usize) -> Rows<'a> {
+        let end = count.saturating_mul(self.row_bytes).min(self.bytes.len());
+        Rows { bytes: &self.bytes[..end], row_bytes: self.row_bytes }
+    }
+
+    /// The rows in pieces of `count`, the last one of those that are left.
+    ///
+    /// # Panics
+    /// If `count` is zero.
+    pub fn chunks(&self, count: usize) -> impl Iterator<Item = Rows<'a>> + use<'a> {
+        let row_bytes = self.row_bytes;
+        self.bytes.chunks(count * row_bytes).map(move |bytes| Rows { bytes, row_bytes })
     }
 }
 
@@ -98,6 +122,7 @@ impl Reader {
             next_page: layout.header_pages,
             rows_in_page: 0,
             rows_taken: 0,
+            pages_read: 0,
             schema,
             layout,
         })
@@ -137,6 +162,12 @@ impl Reader {
     #[must_use]
     pub fn rows_per_page(&self) -> usize {
         self.layout.rows_per_page()
+    }
+
+    /// Data pages read so far; a page that is read again counts again.
+    #[must_use]
+    pub fn pages_read(&self) -> u64 {
+        self.pages_read
     }
 
     /// Where the column named `name` lies in a row.
@@ -207,19 +238,23 @@ impl Reader {
     }
 
     /// Goes to the row at `index` (from 0), which is the next one to be taken; past the last row, to
-    /// the end.
+    /// the end. Within the page at hand nothing is read.
     ///
     /// # Errors
     /// As [`Reader::next_rows`].
     pub fn seek(&mut self, index: u64) -> Result<()> {
         let per_page = self.layout.rows_per_page() as u64;
-        (self.rows_in_page, self.rows_taken) = (0, 0);
         if index >= self.rows {
+            (self.rows_in_page, self.rows_taken) = (0, 0);
             self.next_page = self.pages;
             return Ok(());
         }
-        self.next_page = self.layout.header_pages + index / per_page;
-        self.load_next()?;
+        let page = self.layout.header_pages + index / per_page;
+        if self.rows_in_page == 0 || page + 1 != self.next_page {
+            (self.rows_in_page, self.rows_taken) = (0, 0);
+            self.next_page = page;
+            self.load_next()?;
+        }
         self.rows_taken = (index % per_page) as usize;
         Ok(())
     }
@@ -242,6 +277,7 @@ impl Reader {
         format::check_page(&self.page, self.next_page, rows)
             .map_err(|reason| self.damaged(reason))?;
         self.next_page += 1;
+        self.pages_read += 1;
         (self.rows_in_page, self.rows_taken) = (rows, 0);
         Ok(true)
     }

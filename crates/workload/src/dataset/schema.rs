@@ -150,6 +150,10 @@ impl Schema {
         self.columns.iter().position(|column| column.name == name)
     }
 
+    pub(super) fn offset(&self, position: usize) -> usize {
+        self.offsets[position]
+    }
+
     /// Where the column at `position` lies in a row.
     ///
     /// # Panics

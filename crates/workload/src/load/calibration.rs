@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -267,11 +267,7 @@ fn remove_first(live: &mut VecDeque<PathBuf>) -> Result<()> {
 /// Writes a file of `length` bytes page by page.
 fn write_pages(path: &Path, length: u64, pattern: &mut Pattern, page_bytes: usize) -> Result<()> {
     let mut file = File::create(path).map_err(Error::io("create", path))?;
-    for offset in (0..length).step_by(page_bytes) {
-        let page = page_bytes.min((length - offset) as usize);
-        file.write_all(pattern.at(offset, page)).map_err(Error::io("write", path))?;
-    }
-    Ok(())
+    pattern.write_file(&mut file, path, length, page_bytes)
 }
 
 #[cfg(test)]

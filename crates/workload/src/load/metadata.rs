@@ -1,11 +1,12 @@
 //! Metadata: operations on many empty files in one directory.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use forebay_base::Clock;
 use serde::{Deserialize, Serialize};
 
+use super::numbered::{Numbered, stat};
 use super::{DropCaches, Operations, check_count, drop_caches, timed};
 use crate::error::{Error, Result};
 use crate::scratch::ScratchDir;
@@ -55,17 +56,11 @@ impl Metadata {
     ) -> Result<MetadataResult> {
         check_count("files", self.files)?;
         let scratch = ScratchDir::create(target, "metadata")?;
-        let measure = |action, work: fn(&Path) -> std::io::Result<()>| {
-            let ((), seconds) = timed(clock, || {
-                for number in 0..self.files {
-                    let path = name(scratch.path(), number);
-                    work(&path).map_err(Error::io(action, &path))?;
-                }
-                Ok(())
-            })?;
+        let mut files = Numbered::new(scratch.path(), "file-");
+        let mut measure = |action, work: fn(&Path) -> std::io::Result<()>| {
+            let ((), seconds) = timed(clock, || files.each(self.files, action, work, |_| {}))?;
             Ok::<_, Error>(Operations::new(self.files, seconds))
         };
-        let stat = |path: &Path| fs::symlink_metadata(path).map(|_| ());
         let create = measure("create", |path| File::create_new(path).map(|_| ()))?;
         let stat_cached = measure("stat", stat)?;
         let stat_cold = match drop {
@@ -75,30 +70,13 @@ impl Metadata {
                 Some(measure("stat", stat)?)
             }
         };
-        let (entries, seconds) = timed(clock, || list(scratch.path()))?;
-        if entries != self.files {
-            let reason = format!("{entries} entries listed of {} files", self.files);
-            return Err(Error::WrongContent { path: scratch.path().to_owned(), reason });
-        }
-        let readdir = Operations::new(entries, seconds);
+        let listing = Numbered::new(scratch.path(), "file-");
+        let ((), seconds) = timed(clock, || listing.list(self.files))?;
+        let readdir = Operations::new(self.files, seconds);
         let unlink = measure("remove", |path| fs::remove_file(path))?;
         scratch.remove()?;
         Ok(MetadataResult { create, stat_cached, stat_cold, readdir, unlink })
     }
-}
-
-fn name(directory: &Path, number: u64) -> PathBuf {
-    directory.join(format!("file-{number:08}"))
-}
-
-fn list(directory: &Path) -> Result<u64> {
-    let failed = || Error::io("list", directory);
-    let mut entries = 0;
-    for entry in fs::read_dir(directory).map_err(failed())? {
-        entry.map_err(failed())?;
-        entries += 1;
-    }
-    Ok(entries)
 }
 
 #[cfg(test)]

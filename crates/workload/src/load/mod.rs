@@ -11,7 +11,8 @@ pub mod metadata;
 pub mod sequential;
 pub mod storm;
 
-mod pattern;
+pub(crate) mod numbered;
+pub(crate) mod pattern;
 
 use std::io;
 use std::path::Path;
@@ -93,7 +94,12 @@ fn drop_caches(drop: &mut DropCaches<'_>, target: &Path) -> Result<()> {
 }
 
 /// Refuses a number of bytes outside `least..=most`.
-fn check_bytes(setting: &'static str, value: ByteSize, least: u64, most: u64) -> Result<()> {
+pub(crate) fn check_bytes(
+    setting: &'static str,
+    value: ByteSize,
+    least: u64,
+    most: u64,
+) -> Result<()> {
     if (least..=most).contains(&value.0) {
         return Ok(());
     }
@@ -105,7 +111,7 @@ fn check_bytes(setting: &'static str, value: ByteSize, least: u64, most: u64) ->
 }
 
 /// Refuses zero.
-fn check_count(setting: &'static str, value: u64) -> Result<()> {
+pub(crate) fn check_count(setting: &'static str, value: u64) -> Result<()> {
     if value > 0 {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Sequential: writes one file front to back and reads it back.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 
 use forebay_base::{ByteSize, Clock};
@@ -123,9 +123,7 @@ impl Sequential {
 
     fn write(&self, path: &Path, pattern: &mut Pattern, clock: &dyn Clock) -> Result<Option<f64>> {
         let mut file = File::create(path).map_err(Error::io("create", path))?;
-        for (offset, length) in self.calls() {
-            file.write_all(pattern.at(offset, length)).map_err(Error::io("write", path))?;
-        }
+        pattern.write_file(&mut file, path, self.total_bytes.0, self.call_bytes.as_usize())?;
         match self.durability {
             Durability::None => Ok(None),
             Durability::Fsync => timed(clock, || file.sync_all().map_err(Error::io("sync", path)))

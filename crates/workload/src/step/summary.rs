@@ -94,7 +94,7 @@ pub struct SummaryTable {
 /// Adds up one column: mean and squares by Welford's method (B. P. Welford, Technometrics 4, 1962),
 /// the sum by Neumaier's (ZAMM 54, 1974).
 #[derive(Clone, Debug)]
-struct Accumulator {
+pub(super) struct Accumulator {
     n: u64,
     missing: u64,
     mean: f64,
@@ -106,7 +106,7 @@ struct Accumulator {
 }
 
 impl Accumulator {
-    const EMPTY: Accumulator = Accumulator {
+    pub(super) const EMPTY: Accumulator = Accumulator {
         n: 0,
         missing: 0,
         mean: 0.0,
@@ -118,7 +118,7 @@ impl Accumulator {
     };
 
     #[inline]
-    fn add(&mut self, value: f64) {
+    pub(super) fn add(&mut self, value: f64) {
         if value.is_nan() {
             self.missing += 1;
             return;
@@ -138,7 +138,7 @@ impl Accumulator {
         self.sum = sum;
     }
 
-    fn statistics(&self) -> Statistics {
+    pub(super) fn statistics(&self) -> Statistics {
         let with = |least: u64, value: f64| (self.n >= least).then_some(value);
         let sum = self.sum + self.compensation;
         Statistics {
@@ -335,7 +335,7 @@ impl Columns {
 }
 
 /// A value as a cell of a table; dates as text.
-fn cell(field: &Field, row: &[u8]) -> Cell {
+pub(super) fn cell(field: &Field, row: &[u8]) -> Cell {
     match field {
         Field::Text(text) => match text.get(row) {
             b"" => Cell::Missing,

@@ -1,0 +1,50 @@
+//! `forebay bench`: the workloads of the published studies, on any storage.
+
+mod compare;
+mod display;
+mod list;
+mod report;
+mod result;
+mod run;
+mod show;
+mod workload;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Run published analytics workloads on any storage, and compare.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay bench list                                       what there is
+  forebay bench show mixed --scale 0.01                    its jobs, sizes and plan
+  forebay bench run mixed --on /grid/data                  run it, with a report
+  forebay bench run probe --on /mnt/xfs --against /grid/data --rounds 5
+  forebay bench compare before/ after/                     two results side by side
+  forebay bench report before/                             the report again, from the recorded data")]
+pub struct Bench {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    List(list::List),
+    Show(show::Show),
+    Run(Box<run::Run>),
+    Compare(compare::Compare),
+    Report(report::Report),
+}
+
+impl Bench {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.command {
+            Command::List(command) => command.run(),
+            Command::Show(command) => command.run(),
+            Command::Run(command) => command.run(),
+            Command::Compare(command) => command.run(),
+            Command::Report(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! `forebay bench run`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_study::record::{Record, State};
+use forebay_study::run::{self as study, Areas, Caches, Leftovers, Observer, Order, Progress, Slots};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::display::Display;
+use super::result;
+use super::workload::WorkloadArguments;
+
+/// Exit code after a signal that ended the run: 128 and SIGINT's number, as shells have it.
+const INTERRUPTED: u8 = 130;
+/// Exit code if jobs failed.
+const FAILED: u8 = 1;
+
+/// Run a workload on a storage and report what happened.
+///
+/// Makes the workload's inputs below the path, runs its jobs as processes, records every job and every
+/// second, removes everything it made, and writes a report. Ctrl-C ends the jobs, removes their files and
+/// writes the report of what was done until then. Exit codes: 0 all jobs ended well, 1 some did not, 2
+/// refused, 130 interrupted.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay bench run mixed --on /grid/data --work /grid/work --util /grid/util
+  forebay bench run calibration --on /mnt/nfs --scale 0.001 --concurrent 4
+  forebay bench run probe --on /grid/data --set block=4MiB --set file_size=2GiB --concurrent 8
+  forebay bench run sessions --on /grid/data --sessions 80 --nodes 4 --scale 0.01 --drop-caches
+  forebay bench run mixed --on /mnt/xfs --against /grid/data --rounds 5
+  forebay bench run --file mine.toml --on /grid/data --out results/mine")]
+pub struct Run {
+    #[command(flatten)]
+    workload: WorkloadArguments,
+    /// The storage: a directory on it.
+    #[arg(long, value_name = "PATH")]
+    on: PathBuf,
+    /// Directory for temporary data sets, if it is not that of --on.
+    #[arg(long, value_name = "PATH")]
+    work: Option<PathBuf>,
+    /// Directory for utility files of sorts and joins, if it is not that of --work.
+    #[arg(long, value_name = "PATH")]
+    util: Option<PathBuf>,
+    /// Another storage to compare with, run by run in turn; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    against: Vec<PathBuf>,
+    /// How often to run on each storage.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Empty the page cache before each run (needs root). Without it results may come from memory.
+    #[arg(long)]
+    drop_caches: bool,
+    /// Leave the files on the storage.
+    #[arg(long)]
+    keep: bool,
+    /// Folder for the result; bench-WORKLOAD-TIME by default.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    pub fn run(self: Box<Self>) -> Result<ExitCode> {
+        let (mix, plan) = self.workload.plan()?;
+        let subjects = self.subjects()?;
+        let caches = if self.drop_caches { Caches::Emptied } else { Caches::AsTheyAre };
+        if self.drop_caches && !rustix::process::geteuid().is_root() {
+            bail!("--drop-caches needs root: the kernel lets only root empty the page cache");
+        }
+        Areas::check(&subjects, &plan.space()).with_context(|| {
+            format!("{} at scale {} does not fit; try a smaller --scale", mix.name, plan.scale)
+        })?;
+        let (out, made) = self.out_folder(&mix.name)?;
+        let order = Order {
+            mix: &mix,
+            plan: &plan,
+            subjects: &subjects,
+            rounds: self.rounds,
+            caches,
+            leftovers: if self.keep { Leftovers::Keep } else { Leftovers::Remove },
+            out: &out,
+            program: &std::env::current_exe()?,
+            command: &std::env::args().collect::<Vec<String>>(),
+            version: env!("CARGO_PKG_VERSION"),
+            clock: &SystemClock,
+        };
+        let mut watch = Watch::start()?;
+        let ran = study::run(&order, &mut Slots::new(&SystemClock), &mut watch);
+        watch.display.end();
+        let record = match ran {
+            Ok(record) => record,
+            Err(error) => {
+                if made {
+                    let _ = std::fs::remove_dir_all(&out);
+                }
+                return Err(error.into());
+            }
+        };
+        let report = result::write(&record, &out)?;
+        result::show(&record, &report, self.json)?;
+        Ok(exit_code(&record, &watch))
+    }
+
+    fn subjects(&self) -> Result<Vec<Areas>> {
+        let work = self.work.as_ref().unwrap_or(&self.on);
+        let util = self.util.as_ref().unwrap_or(work);
+        let first = Areas {
+            label: label(&self.on),
+            data: absolute(&self.on)?,
+            work: absolute(work)?,
+            util: absolute(util)?,
+        };
+        let mut subjects = vec![first];
+        for path in &self.against {
+            let all = absolute(path)?;
+            let label = label(path);
+            if subjects.iter().any(|subject| subject.label == label) {
+                bail!("--against {}: is compared already", path.display());
+            }
+            subjects.push(Areas { label, data: all.clone(), work: all.clone(), util: all });
+        }
+        Ok(subjects)
+    }
+
+    /// The folder of the result, and whether it was made here.
+    fn out_folder(&self, workload: &str) -> Result<(PathBuf, bool)> {
+        let out = self.out.clone().unwrap_or_else(|| {
+            let stamp = result::stamp(SystemClock.now());
+            PathBuf::from(format!("bench-{workload}-{stamp}"))
+        });
+        if out.join(Record::FILE).exists() {
+            bail!("{} holds a result already; name another folder with --out", out.display());
+        }
+        let made = !out.exists();
+        std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+        // Jobs run with the folders they were given, whatever theirs is.
+        Ok((out.canonicalize()?, made))
+    }
+}
+
+fn label(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("cannot use {}", path.display()))
+}
+
+fn exit_code(record: &Record, watch: &Watch) -> ExitCode {
+    match (&record.state, watch.interrupted()) {
+        (_, Some(_)) => ExitCode::from(INTERRUPTED),
+        (State::Complete, None) => ExitCode::SUCCESS,
+        (State::Partial { .. }, None) => ExitCode::from(FAILED),
+    }
+}
+
+/// Shows what is going on, and ends it at a signal.
+struct Watch {
+    signal: Arc<AtomicBool>,
+    display: Display,
+}
+
+impl Watch {
+    fn start() -> Result<Watch> {
+        let signal = Arc::new(AtomicBool::new(false));
+        for number in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(number, Arc::clone(&signal))?;
+        }
+        Ok(Watch { signal, display: Display::new() })
+    }
+}
+
+impl Observer for Watch {
+    fn progress(&mut self, progress: Progress) {
+        self.display.show(&progress);
+    }
+
+    fn interrupted(&self) -> Option<String> {
+        self.signal.load(Ordering::SeqCst).then(|| "interrupted".to_owned())
+    }
+}

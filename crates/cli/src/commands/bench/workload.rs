@@ -1,0 +1,87 @@
+//! Which workload, at which size: options that several commands share.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_workload::amount::Scale;
+use forebay_workload::mix::{Mix, Options, Plan};
+
+use crate::commands::step::BufferArguments;
+
+/// A workload and its size.
+#[derive(clap::Args)]
+pub struct WorkloadArguments {
+    /// The workload; `forebay bench list` names them.
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    workload: Option<String>,
+    /// A workload of your own, from a file (docs/formats/mix.md).
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Size against the published study: 1 is as large, 0.01 a hundredth.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    scale: Option<Scale>,
+    /// Sessions, for workloads that have them.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    sessions: Option<u32>,
+    /// Logical nodes: jobs are counted and placed as on so many machines.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    nodes: Option<u32>,
+    /// Jobs at once on each node.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrent: Option<u32>,
+    /// Seed of random numbers: the same seed gives the same data and the same plan.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Set a parameter of the workload; `forebay bench show` lists them.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+    #[command(flatten)]
+    buffers: BufferArguments,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| "write NAME=VALUE, such as block=1MiB".to_owned())?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+impl WorkloadArguments {
+    /// Reads the workload and plans it.
+    pub fn plan(&self) -> Result<(Mix, Plan)> {
+        let mix = self.mix()?;
+        if self.sessions.is_some() && mix.sessions.is_none() {
+            bail!("--sessions: {} has no sessions; use --concurrent for jobs at once", mix.name);
+        }
+        let plan = mix.plan(&Options {
+            scale: self.scale,
+            nodes: self.nodes,
+            concurrent: self.concurrent,
+            sessions: self.sessions,
+            page_bytes: self.buffers.page_size,
+            sort_memory: self.buffers.sort_memory,
+            memory: self.buffers.memory,
+            seed: self.seed,
+        })?;
+        Ok((mix, plan))
+    }
+
+    /// The text of a workload that comes with Forebay.
+    pub fn text(&self) -> Result<&'static str> {
+        let name = self.workload.as_deref().context("name a workload that comes with Forebay")?;
+        let Some(text) = Mix::built_in(name) else {
+            let known: Vec<&str> = Mix::names().collect();
+            bail!("there is no workload \"{name}\": choose {}", known.join(", "));
+        };
+        Ok(text)
+    }
+
+    fn mix(&self) -> Result<Mix> {
+        if let Some(path) = &self.file {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the workload {}", path.display()))?;
+            return Ok(Mix::parse(&path.display().to_string(), &text, &self.settings)?);
+        }
+        let name = self.workload.as_deref().unwrap_or_default();
+        Ok(Mix::parse(name, self.text()?, &self.settings)?)
+    }
+}

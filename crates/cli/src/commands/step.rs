@@ -1,0 +1,324 @@
+//! `forebay step`: runs a program of analytics steps.
+
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::time::SystemClock;
+use forebay_base::{ByteSize, Clock as _};
+use forebay_workload::amount::Scale;
+use forebay_workload::program::{
+    Buffers, Context, Job, NamedStep, Places, Program, Step as Kind, StepRecord,
+};
+use forebay_workload::resource::ResourceRecord;
+use forebay_workload::scratch::ScratchDir;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Run a program: a file of analytics steps, one after another.
+///
+/// Paths in a program start with data, work or util. Data is a directory whose files stay; in work and
+/// util the program gets a directory of its own that is removed at its end. Every job of `forebay bench`
+/// is one such process.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay step report.toml --data /grid/data --work /grid/work --util /grid/util
+  forebay step report.toml --data . --sort-memory '64 MiB' --json
+  forebay step --kinds                           the kinds of steps; docs/formats/steps describes them
+
+A program:
+  name = \"regions\"
+  [[step]]
+  [step.do.import]
+  csv = \"data/sales.csv\"
+  output = \"work/sales\"
+  [[step]]
+  table = \"data/regions.csv\"
+  [step.do.summary]
+  input = \"work/sales\"
+  class = [\"region\"]
+  analysis = [\"amount\"]")]
+pub struct Step {
+    /// The program.
+    #[arg(required_unless_present = "kinds")]
+    program: Option<PathBuf>,
+    /// List the kinds of steps.
+    #[arg(long, exclusive = true)]
+    kinds: bool,
+    /// Directory of what stays.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data: PathBuf,
+    /// Directory for temporary data sets; that of --data if left out.
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+    /// Directory for utility files; that of --work if left out.
+    #[arg(long, value_name = "DIR")]
+    util: Option<PathBuf>,
+    /// Name of the job, for {job} in paths and for the names of directories.
+    #[arg(long, value_name = "NAME", default_value = "job")]
+    job: String,
+    /// Class of the job, for {class} in paths.
+    #[arg(long, value_name = "NAME", default_value = "job")]
+    class: String,
+    /// Number of the job in its class, from 0: steps that read a part take another part in each job.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    number: u64,
+    /// Jobs in the class.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Seed of random numbers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Scale, for amounts that follow it.
+    #[arg(long, value_name = "X", default_value = "1")]
+    scale: Scale,
+    #[command(flatten)]
+    buffers: BufferArguments,
+    /// Write a line of JSON per finished step to this file.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Print the records as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Print nothing.
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+/// Page size and memory of steps.
+#[derive(clap::Args, Clone, Copy, Default)]
+pub struct BufferArguments {
+    /// Page size of data sets (BUFSIZE), 4 KiB to 16 MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub page_size: Option<ByteSize>,
+    /// Memory of a sort or join (SORTSIZE).
+    #[arg(long, value_name = "SIZE")]
+    pub sort_memory: Option<ByteSize>,
+    /// Memory of other steps (MEMSIZE).
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+}
+
+impl Step {
+    pub fn run(self) -> Result<ExitCode> {
+        let Some(path) = &self.program else {
+            Kind::KINDS.iter().for_each(|kind| println!("{kind}"));
+            return Ok(ExitCode::SUCCESS);
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the program {}", path.display()))?;
+        let program: Program = toml::from_str(&text).map_err(|error| {
+            anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
+        })?;
+        let areas = Areas::make(&self)?;
+        areas.remove_at_signal()?;
+        let context = self.context(&areas);
+        let mut record = match &self.record {
+            Some(path) => Some(
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
+            ),
+            None => None,
+        };
+        let mut records = Vec::new();
+        let mut lost = None;
+        let show = Show::new(&self, program.steps.len());
+        let ran = program.run(
+            &context,
+            &mut |number, step| show.started(number, step),
+            &mut |done| {
+                show.ended(&done);
+                if let Some(file) = &mut record {
+                    lost = lost.take().or(write_line(file, &done).err());
+                }
+                records.push(done);
+            },
+            &mut |rows| show.progress(rows),
+        );
+        let cleared = areas.remove();
+        ran?;
+        cleared?;
+        if let Some(error) = lost {
+            bail!("cannot write the record: {error}");
+        }
+        show.summary(&program, &records)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn context(&self, areas: &Areas) -> Context<'static> {
+        let default = Buffers::default();
+        Context {
+            places: areas.places(),
+            job: Job {
+                name: self.job.clone(),
+                class: self.class.clone(),
+                number: self.number,
+                count: self.count,
+            },
+            seed: self.seed,
+            scale: self.scale,
+            buffers: Buffers {
+                page_bytes: self.buffers.page_size.unwrap_or(default.page_bytes),
+                sort_memory: self.buffers.sort_memory.unwrap_or(default.sort_memory),
+                memory: self.buffers.memory.unwrap_or(default.memory),
+            },
+            clock: &SystemClock,
+        }
+    }
+}
+
+fn write_line(file: &mut File, record: &StepRecord) -> Result<()> {
+    let mut line = serde_json::to_vec(record)?;
+    line.push(b'\n');
+    file.write_all(&line)?;
+    Ok(())
+}
+
+/// The directories of a program; its own ones in work and util are gone with it.
+struct Areas {
+    data: PathBuf,
+    work: ScratchDir,
+    util: ScratchDir,
+}
+
+impl Areas {
+    fn make(step: &Step) -> Result<Areas> {
+        let work = step.work.as_ref().unwrap_or(&step.data);
+        let util = step.util.as_ref().unwrap_or(work);
+        for (name, path) in [("data", &step.data), ("work", work), ("util", util)] {
+            if !path.is_dir() {
+                bail!("--{name} {}: is no directory", path.display());
+            }
+        }
+        Ok(Areas {
+            data: step.data.clone(),
+            work: ScratchDir::create(work, &format!("work-{}", step.job))?,
+            util: ScratchDir::create(util, &format!("util-{}", step.job))?,
+        })
+    }
+
+    fn places(&self) -> Places {
+        Places {
+            data: self.data.clone(),
+            work: self.work.path().to_owned(),
+            util: self.util.path().to_owned(),
+        }
+    }
+
+    /// Removes the program's own directories when it is interrupted.
+    fn remove_at_signal(&self) -> Result<()> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let own = [self.work.path().to_owned(), self.util.path().to_owned()];
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                own.iter().for_each(|path| remove_while_written(path));
+                std::process::exit(128 + signal);
+            }
+        });
+        Ok(())
+    }
+
+    fn remove(self) -> Result<()> {
+        self.work.remove()?;
+        self.util.remove()?;
+        Ok(())
+    }
+}
+
+/// Removes a directory in which another thread may still make files.
+fn remove_while_written(path: &Path) {
+    const TRIES: u32 = 100;
+    for _ in 0..TRIES {
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
+            _ => return,
+        }
+    }
+}
+
+/// What is shown of a running program.
+struct Show {
+    steps: usize,
+    lines: bool,
+    json: bool,
+    terminal: bool,
+    shown_at: std::cell::Cell<Option<std::time::Instant>>,
+}
+
+impl Show {
+    fn new(step: &Step, steps: usize) -> Show {
+        let lines = !step.quiet && !step.json;
+        Show {
+            steps,
+            lines,
+            json: step.json,
+            terminal: lines && std::io::stderr().is_terminal(),
+            shown_at: std::cell::Cell::new(None),
+        }
+    }
+
+    fn started(&self, number: usize, step: &NamedStep) {
+        if self.lines {
+            println!(
+                "== step {} of {}: {} ({})",
+                number + 1,
+                self.steps,
+                step.name(),
+                step.step.kind()
+            );
+        }
+    }
+
+    /// On a terminal, the rows so far, a few times a second.
+    fn progress(&self, rows: u64) {
+        const EVERY: std::time::Duration = std::time::Duration::from_millis(200);
+        if !self.terminal {
+            return;
+        }
+        let now = SystemClock.instant();
+        if self.shown_at.get().is_none_or(|at| now.saturating_duration_since(at) >= EVERY) {
+            self.shown_at.set(Some(now));
+            eprint!("\r   {rows} rows\x1b[K");
+        }
+    }
+
+    fn ended(&self, record: &StepRecord) {
+        if self.terminal && self.shown_at.take().is_some() {
+            eprint!("\r\x1b[K");
+        }
+        if self.lines {
+            let used = &record.resources;
+            println!(
+                "   {} rows, {:.2} s, {:.0} MB/s",
+                used.rows,
+                used.real_seconds,
+                used.mb_per_second()
+            );
+        }
+    }
+
+    fn summary(&self, program: &Program, records: &[StepRecord]) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, records)?;
+            writeln!(out)?;
+        }
+        if !self.lines {
+            return Ok(());
+        }
+        for (step, record) in program.steps.iter().zip(records) {
+            match (&record.outcome.table, &step.table) {
+                (Some(table), None) => {
+                    writeln!(out, "\n{}", step.name())?;
+                    table.print(&mut out)?;
+                }
+                (Some(_), Some(path)) => writeln!(out, "\n{}: in {}", step.name(), path.display())?,
+                (None, _) => {}
+            }
+        }
+        writeln!(out)?;
+        let used: Vec<ResourceRecord> = records.iter().map(|r| r.resources.clone()).collect();
+        ResourceRecord::table(&used).print(&mut out)?;
+        Ok(())
+    }
+}

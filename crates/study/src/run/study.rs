@@ -1,0 +1,514 @@
+//! A whole study: inputs, rounds, subjects, and the record of it all.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_base::Clock;
+use forebay_workload::dataset::format_datetime;
+use forebay_workload::mix::{Mix, Plan, PlannedJob, PlannedStage, SpaceNeed};
+use forebay_workload::program::{Job, Places, Program};
+
+use super::ground::{Areas, Ground};
+use super::launcher::Launcher;
+use super::stage::{self, JobCounts, Listener, Orders};
+use crate::counters::Counters;
+use crate::environment;
+use crate::error::{Error, Result};
+use crate::process::Accounting;
+use crate::record::{Cache, Exit, Record, Run, Sample, Stage, State, Subject, Workload};
+use crate::sampler::Sampler;
+
+/// Seconds between two samples.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What to do with caches before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caches {
+    /// Leave them as they are.
+    AsTheyAre,
+    /// Empty them (needs root).
+    Emptied,
+}
+
+/// What to do with the files on the storage at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftovers {
+    /// Remove them.
+    Remove,
+    /// Leave them.
+    Keep,
+}
+
+/// A study to be made.
+pub struct Order<'a> {
+    /// The workload...
+    pub mix: &'a Mix,
+    /// ...at a scale.
+    pub plan: &'a Plan,
+    /// Where; several to compare them.
+    pub subjects: &'a [Areas],
+    /// How often on each subject, at least once.
+    pub rounds: u32,
+    /// What to do with caches before each run.
+    pub caches: Caches,
+    /// What to do with files at the end.
+    pub leftovers: Leftovers,
+    /// The folder of the result; exists.
+    pub out: &'a Path,
+    /// The forebay program, which runs the jobs.
+    pub program: &'a Path,
+    /// The command that repeats the study.
+    pub command: &'a [String],
+    /// Version of Forebay.
+    pub version: &'a str,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// How the processes of jobs are accounted for.
+    pub accounting: &'a Accounting,
+}
+
+/// What is going on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// Inputs are being made.
+    Preparing {
+        /// Of which subject.
+        subject: String,
+        /// How many are made.
+        counts: JobCounts,
+    },
+    /// A stage runs.
+    Running {
+        /// On which subject.
+        subject: String,
+        /// The round, from 0.
+        round: u32,
+        /// The stage.
+        stage: String,
+        /// Seconds since the run began.
+        seconds: f64,
+        /// How many jobs are in which state.
+        counts: JobCounts,
+        /// What the machine did in the last second, once one has passed.
+        sample: Option<Box<Sample>>,
+    },
+    /// Files were left on the storage.
+    Left(PathBuf),
+}
+
+/// Sees what is going on, and can stop it.
+pub trait Observer {
+    /// Called several times a second.
+    fn progress(&mut self, progress: Progress);
+    /// Why the study is to be stopped, once it is.
+    fn interrupted(&self) -> Option<String>;
+}
+
+/// Makes the study. The record is whole also if jobs failed or it was stopped: then it says so.
+///
+/// # Errors
+/// [`Error::Space`] and [`Error::Io`] if it cannot begin; the first error of making inputs, of the
+/// launcher, or of clearing up. Nothing of it runs any more then, and no file is left on the storage.
+pub fn run(
+    order: &Order<'_>,
+    launcher: &mut dyn Launcher,
+    observer: &mut dyn Observer,
+) -> Result<Record> {
+    Areas::check(order.subjects, &order.plan.space())?;
+    let study = Study { order, folders: Folders::make(order.out, order)? };
+    let mut record = study.begin()?;
+    let mut grounds = order.subjects.iter().map(Ground::make).collect::<Result<Vec<_>>>()?;
+    let stopped = study.play(&mut grounds, &mut record, launcher, observer)?;
+    record.state = state(&record, stopped);
+    for ground in grounds {
+        match order.leftovers {
+            Leftovers::Remove => ground.remove()?,
+            Leftovers::Keep => {
+                for path in ground.leave() {
+                    observer.progress(Progress::Left(path));
+                }
+            }
+        }
+    }
+    study.folders.clear(&record)?;
+    Ok(record)
+}
+
+fn state(record: &Record, stopped: Option<String>) -> State {
+    if let Some(reason) = stopped {
+        return State::Partial { reason };
+    }
+    let jobs = || record.runs.iter().flat_map(Run::jobs);
+    let Some(first) = jobs().find(|job| job.exit != Exit::Success) else {
+        return State::Complete;
+    };
+    let failed = jobs().filter(|job| job.exit != Exit::Success).count();
+    let how = match &first.exit {
+        Exit::Failure { code, message } => format!("exit code {code}: {message}"),
+        Exit::Signal { signal } => format!("ended by signal {signal}"),
+        Exit::NotStarted | Exit::Success => "never started".to_owned(),
+    };
+    let reason =
+        format!("{failed} of {} jobs failed; the first, {}: {how}", jobs().count(), first.name);
+    State::Partial { reason }
+}
+
+/// Folders of the result.
+struct Folders {
+    /// Programs of the classes: they repeat a job by hand.
+    programs: PathBuf,
+    /// What jobs print, and the records of their steps, while they run; those of failed jobs stay.
+    jobs: PathBuf,
+}
+
+impl Folders {
+    fn make(out: &Path, order: &Order<'_>) -> Result<Folders> {
+        let folders = Folders { programs: out.join("programs"), jobs: out.join("jobs") };
+        for folder in [&folders.programs, &folders.jobs] {
+            fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+        }
+        let stages = &order.plan.stages;
+        let of_jobs = stages.iter().flat_map(|stage| &stage.jobs).map(|job| &job.program);
+        let of_inputs = order.plan.inputs.iter().map(|input| &input.program);
+        let programs: BTreeMap<&str, &Program> =
+            of_jobs.chain(of_inputs).map(|program| (program.name.as_str(), &**program)).collect();
+        for program in programs.into_values() {
+            let path = folders.program(program);
+            let text = toml::to_string(program)
+                .map_err(|error| Error::Record { path: path.clone(), reason: error.to_string() })?;
+            fs::write(&path, text).map_err(Error::io("write", &path))?;
+        }
+        Ok(folders)
+    }
+
+    fn program(&self, program: &Program) -> PathBuf {
+        self.programs.join(format!("{}.toml", program.name))
+    }
+
+    /// Removes what only mattered while jobs ran.
+    fn clear(&self, record: &Record) -> Result<()> {
+        let jobs = || record.runs.iter().flat_map(Run::jobs);
+        if jobs().all(|job| job.exit == Exit::Success) && record.state == State::Complete {
+            return fs::remove_dir_all(&self.jobs).map_err(Error::io("remove", &self.jobs));
+        }
+        for job in jobs().filter(|job| job.exit == Exit::Success) {
+            for ending in ["log", "steps"] {
+                let _ = fs::remove_file(self.jobs.join(format!("{}.{ending}", job.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Study<'a> {
+    order: &'a Order<'a>,
+    folders: Folders,
+}
+
+impl Study<'_> {
+    fn begin(&self) -> Result<Record> {
+        let order = self.order;
+        let mix = order.mix;
+        let subjects = order
+            .subjects
+            .iter()
+            .map(|areas| {
+                Ok(Subject {
+                    label: areas.label.clone(),
+                    data: environment::storage(&areas.data)?,
+                    work: environment::storage(&areas.work)?,
+                    util: environment::storage(&areas.util)?,
+                })
+            })
+            .collect::<Result<_>>()?;
+        let parameters = mix
+            .parameters
+            .iter()
+            .map(|(name, parameter)| (name.clone(), parameter.text()))
+            .collect();
+        Ok(Record {
+            schema: Record::SCHEMA,
+            workload: Workload {
+                name: mix.name.clone(),
+                title: mix.title.clone(),
+                study: mix.study.clone(),
+                notes: mix.notes.clone(),
+                scale: order.plan.scale.get(),
+                seed: order.plan.seed,
+                buffers: order.plan.buffers,
+                parameters,
+            },
+            command: order.command.to_vec(),
+            version: order.version.to_owned(),
+            started: format_datetime(order.clock.now().seconds as f64),
+            state: State::Partial { reason: "not finished".to_owned() },
+            machine: environment::machine(),
+            subjects,
+            runs: Vec::new(),
+        })
+    }
+
+    /// Makes the inputs and runs all rounds; returns why it was stopped, if it was.
+    fn play(
+        &self,
+        grounds: &mut [Ground],
+        record: &mut Record,
+        launcher: &mut dyn Launcher,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<String>> {
+        let mut prepare_seconds = Vec::new();
+        for (ground, areas) in grounds.iter_mut().zip(self.order.subjects) {
+            let start = self.order.clock.instant();
+            if let Some(reason) = self.prepare(ground, &areas.label, launcher, observer)? {
+                return Ok(Some(reason));
+            }
+            prepare_seconds.push((self.order.clock.instant() - start).as_secs_f64());
+        }
+        for round in 0..self.order.rounds {
+            for turn in 0..grounds.len() {
+                let subject = (round as usize + turn) % grounds.len();
+                let (mut run, stopped) = self.run_once(
+                    &grounds[subject],
+                    &record.subjects[subject],
+                    (subject, round, record.machine.memory_bytes),
+                    launcher,
+                    observer,
+                )?;
+                run.prepare_seconds = prepare_seconds[subject];
+                record.runs.push(run);
+                grounds[subject].clear_results()?;
+                if stopped.is_some() {
+                    return Ok(stopped);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes the inputs of one subject.
+    fn prepare(
+        &self,
+        ground: &mut Ground,
+        subject: &str,
+        launcher: &mut dyn Launcher,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<String>> {
+        let stage = self.input_stage();
+        let places = ground.places();
+        let mut listener = Preparing { subject, observer };
+        let command = |job: &PlannedJob, steps: &Path| Ok(self.command(&places, job, steps));
+        let orders = Orders {
+            command: &command,
+            folder: &self.folders.jobs,
+            clock: &*self.order.clock,
+            begin: self.order.clock.instant(),
+        };
+        let (stage, stopped) = stage::run(&stage, &orders, launcher, &mut listener)?;
+        if stopped.is_some() {
+            return Ok(stopped);
+        }
+        if let Some(failed) = stage.jobs.iter().find(|job| job.exit != Exit::Success) {
+            let log = self.folders.jobs.join(format!("{}.log", failed.name));
+            let reason = stage::last_words(&log)?;
+            return Err(Error::Input { name: failed.name.clone(), reason });
+        }
+        ground.keep_inputs()?;
+        Ok(None)
+    }
+
+    /// The inputs as jobs of a stage of their own, as many at once as there are processors.
+    fn input_stage(&self) -> PlannedStage {
+        let plan = self.order.plan;
+        let jobs = plan
+            .inputs
+            .iter()
+            .map(|input| PlannedJob {
+                job: Job {
+                    name: format!("input-{}", input.program.name),
+                    class: input.program.name.clone(),
+                    number: 0,
+                    count: 1,
+                },
+                kind: forebay_workload::mix::JobKind::Io,
+                node: 0,
+                session: None,
+                due_seconds: 0.0,
+                after: None,
+                program: input.program.clone(),
+                space: SpaceNeed::default(),
+            })
+            .collect();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        PlannedStage {
+            name: "inputs".to_owned(),
+            nodes: 1,
+            sessions: None,
+            concurrent: cpus as u32,
+            jobs,
+        }
+    }
+
+    fn run_once(
+        &self,
+        ground: &Ground,
+        storage: &Subject,
+        (subject, round, memory_bytes): (usize, u32, u64),
+        launcher: &mut dyn Launcher,
+        observer: &mut dyn Observer,
+    ) -> Result<(Run, Option<String>)> {
+        let clock = &*self.order.clock;
+        ground.settle()?;
+        if self.order.caches == Caches::Emptied {
+            environment::drop_caches()?;
+        }
+        let device_scope = environment::device_scope(storage);
+        let begin = clock.instant();
+        let sampler =
+            Sampler::start(INTERVAL, &device_scope, begin, Arc::clone(&self.order.clock))?;
+        let places = ground.places();
+        let command = |job: &PlannedJob, steps: &Path| Ok(self.command(&places, job, steps));
+        let orders = Orders { command: &command, folder: &self.folders.jobs, clock, begin };
+        let shared = RefCell::new((sampler, observer));
+        let (mut stages, mut stopped) = (Vec::new(), None);
+        for planned in &self.order.plan.stages {
+            let mut listener = Running {
+                shared: &shared,
+                label: &storage.label,
+                round,
+                stage: &planned.name,
+                clock,
+                begin,
+            };
+            let (stage, reason) = stage::run(planned, &orders, launcher, &mut listener)?;
+            stages.push(stage);
+            stopped = reason;
+            if stopped.is_some() {
+                break;
+            }
+        }
+        let seconds = (clock.instant() - begin).as_secs_f64();
+        let (sampler, _) = shared.into_inner();
+        let run = Run {
+            subject,
+            round,
+            cache: self.cache(memory_bytes),
+            prepare_seconds: 0.0,
+            seconds,
+            stages,
+            samples: sampler.stop(),
+            interval_seconds: INTERVAL.as_secs_f64(),
+            device_scope,
+        };
+        Ok((self.with_messages(run), stopped))
+    }
+
+    fn cache(&self, memory_bytes: u64) -> Cache {
+        Cache {
+            dropped: self.order.caches == Caches::Emptied,
+            input_bytes: self.order.plan.input_bytes(),
+            working_set_bytes: self.order.plan.space().total(),
+            memory_bytes,
+        }
+    }
+
+    /// Adds to each failed job what it said last.
+    fn with_messages(&self, mut run: Run) -> Run {
+        let jobs = run.stages.iter_mut().flat_map(|stage: &mut Stage| &mut stage.jobs);
+        for job in jobs {
+            if let Exit::Failure { message, .. } = &mut job.exit {
+                let log = self.folders.jobs.join(format!("{}.log", job.name));
+                *message = stage::last_words(&log).unwrap_or_default();
+            }
+        }
+        run
+    }
+
+    /// The command of a job: `forebay step`, which a user could call as well.
+    fn command(&self, places: &Places, planned: &PlannedJob, steps: &Path) -> Vec<OsString> {
+        let (plan, job) = (self.order.plan, &planned.job);
+        let mut command: Vec<OsString> = vec![self.order.program.into(), "step".into()];
+        command.push(self.folders.program(&planned.program).into());
+        let buffers = &plan.buffers;
+        let options: [(&str, OsString); 12] = [
+            ("--data", places.data.clone().into()),
+            ("--work", places.work.clone().into()),
+            ("--util", places.util.clone().into()),
+            ("--job", job.name.clone().into()),
+            ("--class", job.class.clone().into()),
+            ("--number", job.number.to_string().into()),
+            ("--count", job.count.to_string().into()),
+            ("--seed", plan.seed.to_string().into()),
+            ("--scale", plan.scale.to_string().into()),
+            ("--page-size", buffers.page_bytes.to_string().into()),
+            ("--sort-memory", buffers.sort_memory.to_string().into()),
+            ("--memory", buffers.memory.to_string().into()),
+        ];
+        for (name, value) in options {
+            command.extend([name.into(), value]);
+        }
+        command.extend(["--quiet".into(), "--record".into(), steps.into()]);
+        command
+    }
+}
+
+/// Listens while inputs are made.
+struct Preparing<'a> {
+    subject: &'a str,
+    observer: &'a mut dyn Observer,
+}
+
+impl Listener for Preparing<'_> {
+    fn job_started(&mut self, _pid: u32) {}
+
+    fn job_ended(&mut self, _pid: u32, _last: Option<&Counters>) {}
+
+    fn turn(&mut self, counts: JobCounts) {
+        self.observer.progress(Progress::Preparing { subject: self.subject.to_owned(), counts });
+    }
+
+    fn interrupted(&self) -> Option<String> {
+        self.observer.interrupted()
+    }
+}
+
+/// Listens while a stage runs.
+struct Running<'a, 'b> {
+    shared: &'a RefCell<(Sampler, &'b mut dyn Observer)>,
+    label: &'a str,
+    round: u32,
+    stage: &'a str,
+    clock: &'a dyn Clock,
+    begin: std::time::Instant,
+}
+
+impl Listener for Running<'_, '_> {
+    fn job_started(&mut self, pid: u32) {
+        self.shared.borrow_mut().0.job_started(pid);
+    }
+
+    fn job_ended(&mut self, pid: u32, last: Option<&Counters>) {
+        self.shared.borrow_mut().0.job_ended(pid, last);
+    }
+
+    fn turn(&mut self, counts: JobCounts) {
+        let (sampler, observer) = &mut *self.shared.borrow_mut();
+        sampler.set_jobs(counts.waiting, counts.running, counts.done);
+        observer.progress(Progress::Running {
+            subject: self.label.to_owned(),
+            round: self.round,
+            stage: self.stage.to_owned(),
+            seconds: (self.clock.instant() - self.begin).as_secs_f64(),
+            counts,
+            sample: sampler.latest().map(Box::new),
+        });
+    }
+
+    fn interrupted(&self) -> Option<String> {
+        self.shared.borrow().1.interrupted()
+    }
+}

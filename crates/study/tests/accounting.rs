@@ -1,0 +1,304 @@
+//! What is counted of processes, against what they are known to do.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_base::Clock;
+use forebay_base::time::SystemClock;
+use forebay_study::process::{Accounting, Child, Ended, end_all, wait_any};
+use forebay_study::record::{DeviceScope, Exit, Sample};
+use forebay_study::sampler::Sampler;
+
+const MIB: u64 = 1 << 20;
+
+fn accounting() -> Arc<Accounting> {
+    Accounting::find(Arc::new(SystemClock))
+}
+
+/// A shell that runs `script`; the test's directory is its working directory.
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn spawn(script: &str) -> Child {
+    Child::spawn(shell(script), &accounting()).unwrap()
+}
+
+fn run(command: Command) -> Ended {
+    Child::spawn(command, &accounting()).unwrap().wait().unwrap().clone()
+}
+
+/// Whether a process is there that is no zombie.
+fn runs(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(") ").unwrap().1.starts_with(['Z', 'X']))
+}
+
+fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("a minute passed without {what}");
+}
+
+#[test]
+fn bytes_and_calls_are_those_that_a_process_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut dd = Command::new("dd");
+    dd.args(["if=/dev/zero", "of=file", "bs=64k", "count=512"]);
+    dd.current_dir(folder.path()).stdin(Stdio::null()).stderr(Stdio::null());
+    let ended = run(dd);
+    assert_eq!(ended.exit(""), Exit::Success);
+    // Its own 32 MiB each way; loading the program and its libraries, and its report, are the slack.
+    let (read, written) = (ended.usage.read_bytes.unwrap(), ended.usage.written_bytes.unwrap());
+    assert!((32 * MIB..32 * MIB + 256 * 1024).contains(&read), "{read}");
+    assert!((32 * MIB..32 * MIB + 4096).contains(&written), "{written}");
+    let (reads, writes) = (ended.usage.read_calls.unwrap(), ended.usage.write_calls.unwrap());
+    assert!((512..612).contains(&reads) && (512..522).contains(&writes), "{reads} {writes}");
+}
+
+#[test]
+fn a_spinner_uses_user_time_of_about_its_real_time_and_a_sleeper_none() {
+    let spinner = run(shell("i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"));
+    let used = spinner.usage.user_seconds + spinner.usage.system_seconds;
+    // On a busy machine real time is longer, never shorter; the clock ticks make the slack.
+    assert!(used > 0.01 && used <= spinner.usage.real_seconds + 0.02, "{:?}", spinner.usage);
+    assert!(spinner.usage.user_seconds > spinner.usage.system_seconds, "{:?}", spinner.usage);
+
+    let sleeper = run(shell("exec sleep 1"));
+    assert!(sleeper.usage.real_seconds >= 1.0, "{:?}", sleeper.usage);
+    let used = sleeper.usage.user_seconds + sleeper.usage.system_seconds;
+    assert!(used < 0.2 * sleeper.usage.real_seconds, "{:?}", sleeper.usage);
+    assert!(sleeper.usage.voluntary_switches >= 1, "{:?}", sleeper.usage);
+}
+
+#[test]
+fn children_that_were_waited_for_belong_to_their_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut family = shell(
+        "dd if=/dev/zero of=a bs=1M count=8; (dd if=/dev/zero of=b bs=1M count=16); \
+         i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done",
+    );
+    family.current_dir(folder.path());
+    let usage = run(family).usage;
+    let written = usage.written_bytes.unwrap();
+    assert!((24 * MIB..24 * MIB + 8192).contains(&written), "{written}");
+    // A buffer of 1 MiB in each dd, in pages of at most 2 MiB.
+    assert!(usage.minor_faults > 100 && usage.peak_memory_bytes > MIB, "{usage:?}");
+}
+
+#[test]
+fn peak_memory_holds_what_a_process_touched() {
+    let large = run(shell("exec dd if=/dev/zero of=/dev/null bs=96M count=1")).usage;
+    let small = run(shell("exec dd if=/dev/zero of=/dev/null bs=1k count=1")).usage;
+    assert!(large.peak_memory_bytes >= 96 * MIB, "{large:?}");
+    assert!(large.peak_memory_bytes - small.peak_memory_bytes >= 80 * MIB, "{small:?}");
+}
+
+#[test]
+fn codes_and_signals_are_told_apart() {
+    let failed = run(shell("exit 7"));
+    let expected = Exit::Failure { code: 7, message: "last words".to_owned() };
+    assert_eq!(failed.exit("last words"), expected);
+    let killed = run(shell("kill -TERM $$"));
+    assert_eq!(killed.exit(""), Exit::Signal { signal: libc::SIGTERM });
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_error_that_names_it() {
+    let error = Child::spawn(Command::new("/no/such/program"), &accounting()).unwrap_err();
+    assert!(error.to_string().contains("cannot start /no/such/program"), "{error}");
+}
+
+#[test]
+fn an_end_is_seen_without_waiting_and_told_as_often_as_asked() {
+    let mut child = spawn("exec sleep 30");
+    assert!(child.try_wait().unwrap().is_none());
+    child.signal(rustix::process::Signal::TERM);
+    while child.try_wait().unwrap().is_none() {
+        wait_any([&child], Duration::from_secs(60)).unwrap();
+    }
+    let first = child.wait().unwrap().clone();
+    assert_eq!(first.exit(""), Exit::Signal { signal: libc::SIGTERM });
+    assert_eq!(child.try_wait().unwrap(), Some(&first));
+    // Its number may be another's now: this must do nothing.
+    child.signal(rustix::process::Signal::KILL);
+}
+
+#[test]
+fn ending_all_ends_the_willing_the_deaf_and_the_stopped_with_their_children() {
+    let folder = tempfile::tempdir().unwrap();
+    let scripts = [
+        "sleep 600 & echo $! > willing; touch willing.up; wait",
+        "trap '' TERM; sleep 600 & echo $! > deaf; touch deaf.up; wait; wait; sleep 600",
+        "echo $$ > stopped; touch stopped.up; kill -STOP $$; sleep 600",
+    ];
+    let mut children: Vec<Child> = scripts
+        .iter()
+        .map(|script| {
+            let mut command = shell(script);
+            command.current_dir(folder.path());
+            Child::spawn(command, &accounting()).unwrap()
+        })
+        .collect();
+    let up = |name: &str| folder.path().join(format!("{name}.up")).exists();
+    wait_until("all children", || up("willing") && up("deaf") && up("stopped"));
+    end_all(&mut children, Duration::from_millis(500)).unwrap();
+    let signals: Vec<Exit> =
+        children.iter_mut().map(|child| child.wait().unwrap().exit("")).collect();
+    let by = |signal| Exit::Signal { signal };
+    assert_eq!(signals, [by(libc::SIGTERM), by(libc::SIGKILL), by(libc::SIGTERM)]);
+    for name in ["willing", "deaf"] {
+        let pid = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let pid = pid.trim().parse().unwrap();
+        wait_until("the end of the grandchild", || !runs(pid));
+    }
+}
+
+#[test]
+fn what_a_process_leaves_behind_and_what_is_dropped_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = shell("sleep 600 & echo $! > left");
+    command.current_dir(folder.path());
+    assert_eq!(run(command).exit(""), Exit::Success);
+    let left = std::fs::read_to_string(folder.path().join("left")).unwrap();
+    let left = left.trim().parse().unwrap();
+    wait_until("the end of what was left", || !runs(left));
+
+    let dropped = spawn("exec sleep 600");
+    let pid = dropped.id();
+    assert!(runs(pid));
+    drop(dropped);
+    assert!(!runs(pid));
+}
+
+#[test]
+fn a_process_dies_with_the_thread_that_started_it() {
+    let child = std::thread::spawn(|| spawn("exec sleep 600")).join().unwrap();
+    let mut child = child;
+    assert_eq!(child.wait().unwrap().exit(""), Exit::Signal { signal: libc::SIGKILL });
+}
+
+#[test]
+fn waiting_for_devices_is_known_or_said_not_to_be() {
+    let accounting = accounting();
+    let source = accounting.io_wait_source();
+    let usage =
+        Child::spawn(shell("exec true"), &accounting).unwrap().wait().unwrap().usage.clone();
+    assert_eq!(usage.io_wait_seconds.is_none(), source.starts_with("not known: "), "{source}");
+    assert!(usage.io_wait_seconds.is_none_or(|seconds| seconds <= usage.real_seconds));
+}
+
+fn sums(samples: &[Sample]) -> [u64; 4] {
+    let sum = |column: fn(&Sample) -> u64| samples.iter().map(column).sum();
+    [
+        sum(|sample| sample.file_read_bytes),
+        sum(|sample| sample.file_written_bytes),
+        sum(|sample| sample.file_read_calls),
+        sum(|sample| sample.file_write_calls),
+    ]
+}
+
+#[test]
+fn samples_add_up_to_exactly_what_the_jobs_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let accounting = accounting();
+    let clock = SystemClock;
+    let interval = Duration::from_millis(50);
+    let scope = DeviceScope::AllDisks;
+    let sampler = Sampler::start(interval, &scope, clock.instant(), Arc::new(SystemClock)).unwrap();
+    // Some shorter than an interval, some longer, with children that come and go, and with one that its
+    // parent never waits for, whose bytes are seen and then in nobody's counters.
+    let scripts = [
+        "exec dd if=/dev/zero of=a bs=64k count=64",
+        "for i in 1 2 3 4; do dd if=/dev/zero of=b bs=1M count=4; sleep 0.1; done",
+        "(for i in 1 2 3; do cat a b; sleep 0.07; done) > c",
+        "sh -c '(dd if=/dev/zero bs=1M count=3; sleep 600) > d & sleep 0.3'; echo ended",
+        "exec true",
+    ];
+    let mut children = Vec::new();
+    for (index, script) in scripts.iter().cycle().take(10).enumerate() {
+        let mut command = shell(script);
+        command.current_dir(folder.path()).stdout(Stdio::null());
+        let child = Child::spawn(command, &accounting).unwrap();
+        sampler.job_started(child.id());
+        sampler.set_jobs(9 - index as u32, index as u32 + 1, 0);
+        children.push(child);
+    }
+    let (mut expected, mut done) = ([0; 4], 0);
+    while !children.is_empty() {
+        wait_any(&children, Duration::from_secs(60)).unwrap();
+        children.retain_mut(|child| {
+            let pid = child.id();
+            let Some(ended) = child.try_wait().unwrap() else { return true };
+            let counters = ended.counters.unwrap();
+            sampler.job_ended(pid, Some(&counters));
+            for (sum, part) in expected.iter_mut().zip([
+                counters.read_bytes,
+                counters.written_bytes,
+                counters.read_calls,
+                counters.write_calls,
+            ]) {
+                *sum += part;
+            }
+            done += 1;
+            sampler.set_jobs(0, 10 - done, done);
+            false
+        });
+    }
+    wait_until("a sample", || sampler.latest().is_some());
+    let samples = sampler.stop();
+    assert_eq!(sums(&samples), expected);
+    assert!(expected[1] >= 2 * (4 + 16) * MIB);
+    assert!(samples.len() >= 3);
+    assert_eq!(samples.last().unwrap().jobs_done, 10);
+    check_plausible(&samples);
+}
+
+/// What holds of all samples of any machine.
+fn check_plausible(samples: &[Sample]) {
+    let mut end = samples[0].at_seconds - samples[0].seconds;
+    for sample in samples {
+        assert!((sample.at_seconds - sample.seconds - end).abs() < 1e-6, "{sample:?} after {end}");
+        end = sample.at_seconds;
+        let parts = [
+            sample.cpu_user,
+            sample.cpu_system,
+            sample.cpu_io_wait,
+            sample.cpu_idle,
+            sample.cpu_steal,
+        ];
+        let sum: f64 = parts.iter().sum();
+        assert!((sum - 1.0).abs() < 1e-9 || sum == 0.0, "{sample:?}");
+        assert!(parts.iter().chain([&sample.device_busy]).all(|part| (0.0..=1.0).contains(part)));
+        assert!(sample.available_bytes > MIB && sample.cached_bytes > 0, "{sample:?}");
+    }
+}
+
+#[test]
+fn a_sampler_that_is_stopped_at_once_has_one_sample_with_all() {
+    let clock = SystemClock;
+    let sampler = Sampler::start(
+        Duration::from_secs(3600),
+        &DeviceScope::None,
+        clock.instant(),
+        Arc::new(SystemClock),
+    )
+    .unwrap();
+    assert_eq!(sampler.latest(), None);
+    let mut child = spawn("echo 0123456789 > /dev/null");
+    sampler.job_started(child.id());
+    let counters = child.wait().unwrap().counters.unwrap();
+    sampler.job_ended(child.id(), Some(&counters));
+    let samples = sampler.stop();
+    assert_eq!(samples.len(), 1);
+    assert_eq!(samples[0].file_written_bytes, counters.written_bytes);
+    assert_eq!(counters.written_bytes, 11);
+    assert_eq!((samples[0].device_reads, samples[0].device_busy), (0, 0.0));
+}
