@@ -2,8 +2,8 @@
 //!
 //! [`record`] is what is written down, and all that a report is made from. [`run`] makes it: [`process`]
 //! runs jobs and accounts for them, [`sampler`] watches the machine, [`environment`] describes it.
-//! [`summary`] computes what people compare, purely from a record; [`report`] shows it as a page, on
-//! the terminal and as CSV.
+//! [`summary`] computes what people look at and [`compare`] what they compare, purely from records;
+//! [`report`] shows it as a page with [`chart`]s, [`terminal`] on the terminal, [`csv`](mod@csv) as files.
 
 pub mod chart;
 pub mod compare;

@@ -165,7 +165,10 @@ pub fn columns_of(ticks: &[(f64, &Tick)], height: f64) -> Markup {
                 @let x = percent(*part);
                 g class=[(i % 2 == 1 && ticks.len() > 4).then_some("odd")] {
                     line x1=(x) x2=(x) y1=(short(height)) y2=(short(height + 5.0)) {}
-                    text x=(x) y=(short(height + 18.0)) { (tick.label) }
+                    // At the edge the label ends where the axis does.
+                    text class=[(*part > 0.95).then_some("last")] x=(x) y=(short(height + 18.0)) {
+                        (tick.label)
+                    }
                 }
             }
         }

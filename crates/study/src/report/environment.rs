@@ -77,6 +77,7 @@ fn storages(subjects: &[Subject]) -> Markup {
         "options",
         "size",
         "free at start",
+        "read-ahead",
     ]);
     for subject in subjects {
         let areas = [("data", &subject.data), ("work", &subject.work), ("util", &subject.util)];
@@ -98,6 +99,7 @@ fn storages(subjects: &[Subject]) -> Markup {
                 storage.options.as_str().into(),
                 Unit::Bytes.show(storage.size_bytes as f64).into(),
                 Unit::Bytes.show(storage.free_bytes as f64).into(),
+                storage.read_ahead_bytes.map(|bytes| Unit::Bytes.show(bytes as f64)).into(),
             ]);
         }
     }
@@ -105,7 +107,7 @@ fn storages(subjects: &[Subject]) -> Markup {
 }
 
 fn devices(subjects: &[Subject]) -> Markup {
-    let mut rows = Table::new(&["device", "model", "moving parts", "queue"]);
+    let mut rows = Table::new(&["device", "model", "size", "moving parts", "queue"]);
     let mut known: Vec<&Device> = Vec::new();
     for subject in subjects {
         for storage in [&subject.data, &subject.work, &subject.util] {
@@ -119,6 +121,7 @@ fn devices(subjects: &[Subject]) -> Markup {
                 rows.push(vec![
                     device.name.as_str().into(),
                     device.model.as_deref().into(),
+                    device.size_bytes.map(|bytes| Unit::Bytes.show(bytes as f64)).into(),
                     device.rotational.map(|moves| if moves { "yes" } else { "no" }).into(),
                     queue.join(", ").into(),
                 ]);

@@ -77,7 +77,6 @@ pub fn page(head: &Head, sections: &[Section]) -> Markup {
 fn banner(standing: &Standing) -> Markup {
     let Standing::Partial(reasons) = standing else { return html! {} };
     html! {
-        div class="stamp" aria-hidden="true" { "PARTIAL RUN" }
         div class="partial-banner" role="alert" {
             b { "Partial run: it did not come to its end." }
             @for reason in reasons { p { (reason) } }

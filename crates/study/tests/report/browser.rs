@@ -21,7 +21,7 @@ addEventListener("error", (event) => { document.documentElement.dataset.failed =
 addEventListener("load", () => {
   const width = document.documentElement.clientWidth;
   const wide = [...document.body.querySelectorAll("*")].find((element) =>
-    !element.closest(".scroll, .unseen, .stamp") && element.getBoundingClientRect().right > width + 1);
+    !element.closest(".scroll, .unseen") && element.getBoundingClientRect().right > width + 1);
   if (document.documentElement.scrollWidth > width) {
     document.documentElement.dataset.wide = wide ? wide.outerHTML.slice(0, 200) : "?";
   }

@@ -69,7 +69,9 @@ pub fn storage(path: &str) -> Storage {
                 ("read_ahead_kb", "512"),
                 ("scheduler", "none"),
             ]),
+            ..Device::default()
         }],
+        ..Storage::default()
     }
 }
 
@@ -177,6 +179,7 @@ fn job(
         device_read_bytes: Some((bytes * 0.5) as u64),
         device_written_bytes: Some((bytes * 0.25) as u64),
         io_wait_seconds: Some(real * (1.0 - busy)),
+        ..Usage::default()
     };
     JobRecord {
         name,
