@@ -160,7 +160,9 @@ fn subject() -> Subject {
             model: Some("Example NVMe 3.84 TB".to_owned()),
             rotational: Some(false),
             queue: queue.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            ..Device::default()
         }],
+        ..Storage::default()
     };
     Subject {
         label: "A".to_owned(),
@@ -238,6 +240,7 @@ fn usage(kind: JobKind, seconds: f64, noise: &mut Noise) -> Usage {
         device_read_bytes: Some(read_bytes / 10 * 6),
         device_written_bytes: Some(written_bytes / 10 * 9),
         io_wait_seconds: Some(rounded(wait)),
+        ..Usage::default()
     }
 }
 
