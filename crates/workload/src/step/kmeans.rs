@@ -291,24 +291,26 @@ impl Kmeans {
                 best = Some(start);
             }
         }
-        let Some(best) = best else { return Err(self.refuse("starts", self.starts, "at least 1")) };
-        self.report(points, best, progress)
+        let Some(best) = best else {
+            return Err(self.refuse("starts", &self.starts, "at least 1"));
+        };
+        self.report(points, &best, progress)
     }
 
-    fn refuse(&self, setting: &'static str, value: impl ToString, allowed: &str) -> Error {
+    fn refuse(&self, setting: &'static str, value: &impl ToString, allowed: &str) -> Error {
         Error::Setting { setting, value: value.to_string(), allowed: allowed.to_owned() }
     }
 
     fn check(&self) -> Result<()> {
         if self.columns.is_empty() {
-            return Err(self.refuse("columns", "[]", "at least one column"));
+            return Err(self.refuse("columns", &"[]", "at least one column"));
         }
         if !(1..=CLUSTERS_MAX).contains(&self.clusters) {
             let allowed = format!("1 to {CLUSTERS_MAX}");
-            return Err(self.refuse("clusters", self.clusters, &allowed));
+            return Err(self.refuse("clusters", &self.clusters, &allowed));
         }
         if self.iterations_max == 0 {
-            return Err(self.refuse("iterations_max", 0, "at least 1"));
+            return Err(self.refuse("iterations_max", &0, "at least 1"));
         }
         self.output.as_ref().map_or(Ok(()), |output| refuse_input(output, &[&self.input]))
     }
@@ -352,7 +354,7 @@ impl Kmeans {
     fn report(
         &self,
         mut points: Points,
-        best: Start,
+        best: &Start,
         progress: &mut Progress<'_>,
     ) -> Result<KmeansFit> {
         let d = best.centers.dimensions;

@@ -268,8 +268,8 @@ impl Mixed {
         Ok(MixedFit {
             estimates: Estimate::all(&frame.terms, &beta, &covariances, Reference::Normal),
             intercept_variance: variance * a * a,
-            slope_variance: slope.then(|| variance * (b * b + c * c)),
-            covariance: slope.then(|| variance * a * b),
+            slope_variance: slope.then_some(variance * (b * b + c * c)),
+            covariance: slope.then_some(variance * a * b),
             residual_variance: variance,
             log_likelihood: solution.log_likelihood,
             groups: sums.groups,

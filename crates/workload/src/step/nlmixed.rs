@@ -218,7 +218,7 @@ impl Nlmixed {
         scales.extend([0.2 * point[parameters], 0.1]);
         let mut likelihoods =
             |points: &[Vec<f64>]| model.log_likelihoods(&mut groups, points, progress);
-        let (found, covariances) = self.climb(&mut likelihoods, point, scales)?;
+        let (found, covariances) = self.climb(&mut likelihoods, point, &scales)?;
         self.report(&groups, &found, &covariances)
     }
 
@@ -246,11 +246,11 @@ impl Nlmixed {
         &self,
         likelihoods: &mut Likelihoods<'_>,
         start: Vec<f64>,
-        scales: Vec<f64>,
+        scales: &[f64],
     ) -> Result<(Maximum, Symmetric)> {
         let limits = Limits { iterations_max: self.iterations_max, tolerance: 1e-6 };
         let lost = |iterations| Error::NotConverged { iterations };
-        let first = maximise(likelihoods, start, &scales, limits)?;
+        let first = maximise(likelihoods, start, scales, limits)?;
         let rough = first.covariances(likelihoods)?.ok_or_else(|| lost(first.iterations))?;
         let errors: Vec<f64> = (0..first.point.len()).map(|i| rough.at(i, i).sqrt()).collect();
         let mut found = maximise(likelihoods, first.point, &errors, limits)?;
