@@ -70,16 +70,16 @@ fn simple_smoothing_of_the_nile_is_the_least_of_its_squares() {
     // By scipy.optimize.minimize (Nelder-Mead, tolerance 1e-9) of the sum of squares, written out.
     let fit = fitted(model(A, TrendKind::None, SeasonKind::None), &NILE, 1);
     close(fit.parameters.alpha, 0.245_728_117, 1e-5);
-    close(fit.parameters.level, 1110.748_12, 1e-5);
+    close(fit.parameters.level, 1_110.748_12, 1e-5);
     close(fit.error_squares, 2_038_674.432_054_9, 1e-9);
     close(fit.log_likelihood, -638.025_862_341, 1e-9);
     let forecasts = series::forecast(&fit, 5, &[], 0.95, 1);
     for (found, (lower, upper)) in forecasts.iter().zip([
-        (525.468_376, 1085.164_147),
-        (517.143_276, 1093.489_247),
-        (509.052_022, 1101.580_502),
-        (501.175_947, 1109.456_576),
-        (493.498_750, 1117.133_775),
+        (525.468_376, 1_085.164_147),
+        (517.143_276, 1_093.489_247),
+        (509.052_022, 1_101.580_502),
+        (501.175_947, 1_109.456_576),
+        (493.498_750, 1_117.133_775),
     ]) {
         close(found.mean, 805.316_261_53, 1e-6);
         close(found.lower, lower, 1e-5);
@@ -208,7 +208,7 @@ fn a_regression_beside_the_smoothing_finds_its_coefficients() {
             vec![y.into(), price.into(), promotion.into()]
         })
         .collect();
-    let columns = ["y", "price", "promotion"].map(|name| Column::number(name)).to_vec();
+    let columns = ["y", "price", "promotion"].map(Column::number).to_vec();
     let (_directory, path) = dataset(columns, &rows);
     let step = Forecast {
         regressors: vec!["price".to_owned(), "promotion".to_owned()],
