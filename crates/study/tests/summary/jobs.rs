@@ -9,8 +9,8 @@ fn summed(jobs: Vec<JobRecord>) -> RunSummary {
     Summary::of(&record(vec![run(vec![stage("all", jobs)], Vec::new())])).runs.remove(0)
 }
 
-fn with(job: JobRecord, usage: Usage) -> JobRecord {
-    JobRecord { usage: Usage { real_seconds: job.usage.real_seconds, ..usage }, ..job }
+fn with(job: JobRecord, usage: &Usage) -> JobRecord {
+    JobRecord { usage: Usage { real_seconds: job.usage.real_seconds, ..usage.clone() }, ..job }
 }
 
 fn seconds(user_seconds: f64, system_seconds: f64) -> Usage {
@@ -20,8 +20,8 @@ fn seconds(user_seconds: f64, system_seconds: f64) -> Usage {
 #[test]
 fn the_mean_of_ratios_and_the_ratio_of_sums_differ() {
     let jobs = vec![
-        with(job("a", 0.0, 10.0), seconds(8.0, 1.0)),
-        with(job("b", 0.0, 5.0), seconds(1.0, 0.5)),
+        with(job("a", 0.0, 10.0), &seconds(8.0, 1.0)),
+        with(job("b", 0.0, 5.0), &seconds(1.0, 0.5)),
     ];
     let totals = summed(jobs).jobs;
     assert_eq!((totals.real_seconds, totals.user_seconds, totals.system_seconds), (15.0, 9.0, 1.5));
@@ -52,7 +52,7 @@ fn unknown_counters_are_left_out_and_counted() {
         io_wait_seconds: Some(1.0),
         ..seconds(1.0, 0.0)
     };
-    let jobs = vec![with(job("a", 0.0, 4.0), known), with(job("b", 0.0, 8.0), seconds(1.0, 0.0))];
+    let jobs = vec![with(job("a", 0.0, 4.0), &known), with(job("b", 0.0, 8.0), &seconds(1.0, 0.0))];
     let totals = summed(jobs).jobs;
     assert_eq!((totals.read_bytes, totals.written_bytes), (Some(5 * MB), Some(MB)));
     assert_eq!(totals.bytes_unknown, 1);
