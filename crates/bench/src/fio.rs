@@ -116,7 +116,7 @@ mod tests {
         };
         let none = moved(0, 0);
         let text = answer(0, &none, &moved(1_073_741_824, 250));
-        assert!((mb_per_second(&text).unwrap() - 4294.967_296).abs() < 1e-9);
+        assert!((mb_per_second(&text).unwrap() - 4_294.967_296).abs() < 1e-9);
         for text in [answer(28, &none, &moved(1, 1)), answer(0, &none, &none), "{}".to_owned()] {
             assert!(mb_per_second(&text).is_err(), "{text}");
         }

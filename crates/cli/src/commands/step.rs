@@ -10,7 +10,7 @@ use forebay_base::time::SystemClock;
 use forebay_base::{ByteSize, Clock as _};
 use forebay_workload::amount::Scale;
 use forebay_workload::program::{
-    Buffers, Context, Job, NamedStep, Places, Program, Step as Kind, StepRecord,
+    Buffers, Context, Job, NamedStep, Outcome, Places, Program, Step as Kind, StepRecord,
 };
 use forebay_workload::resource::ResourceRecord;
 use forebay_workload::scratch::ScratchDir;
@@ -75,7 +75,7 @@ pub struct Step {
     scale: Scale,
     #[command(flatten)]
     buffers: BufferArguments,
-    /// Write a line of JSON per finished step to this file.
+    /// Write a line of JSON per finished step to this file; tables are left out.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Print the records as JSON instead of tables.
@@ -167,8 +167,10 @@ impl Step {
     }
 }
 
+/// Writes a record without its table, which may be long and is no measure.
 fn write_line(file: &mut File, record: &StepRecord) -> Result<()> {
-    let mut line = serde_json::to_vec(record)?;
+    let outcome = Outcome { table: None, ..record.outcome.clone() };
+    let mut line = serde_json::to_vec(&StepRecord { outcome, ..record.clone() })?;
     line.push(b'\n');
     file.write_all(&line)?;
     Ok(())

@@ -211,7 +211,7 @@ impl Mix {
         };
         match (&self.sessions, sessions) {
             (Some(spec), Some(sessions)) => {
-                planned.deal_to_sessions(sessions, spec.start_over_seconds.at(scale) as f64)
+                planned.deal_to_sessions(sessions, spec.start_over_seconds.at(scale) as f64);
             }
             _ => planned.deal_to_nodes(),
         }

@@ -75,7 +75,7 @@ pub fn overview(summary: &Summary, record: &Record) -> Sheet {
     if !record.workload.study.is_empty() {
         notes.push(format!(
             "The study, at scale 1 on its own grid: {}. This was run at scale {}.",
-            record.workload.study,
+            record.workload.study.trim_end_matches('.'),
             Cell::from(record.workload.scale).show(Sheet::DIGITS)
         ));
     }
