@@ -1,4 +1,5 @@
-//! `forebay demo`: the whole way of a file system, with an analytics program on real data.
+//! `forebay demo`: the whole way of a file system, with an analytics program on real data and a small
+//! workload of many programs at once.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_study::record::Record;
 use forebay_workload::flights;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -15,16 +17,23 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// Makes a file system in a temporary folder, mounts it, brings in the 2013 New York flights, and runs
 /// import, repeat, sort, summary, regression and export on it, with inputs and results in data,
 /// temporary data sets in work and sort files in util. Prints the time and input/output of each step
-/// and the results; unmounts and checks the file system.
+/// and the results. Then runs the mixed workload of `forebay bench` at a small scale, 77 programs, and
+/// writes its report; unmounts and checks the file system.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay demo                      about 1 GiB of rows
-  forebay demo --rows-times 2       a quick one
-  forebay demo --keep               leaves the file system mounted, to look around")]
+  forebay demo                                 about 1 GiB of rows
+  forebay demo --rows-times 2 --scale 0.0001   a quick one
+  forebay demo --keep                          leaves the file system mounted, to look around")]
 pub struct Demo {
     /// How many times to repeat the 336,776 rows; by default so that they take about 1 GiB.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows_times: Option<u32>,
+    /// Folder for the report of the mixed workload; an earlier one there is replaced.
+    #[arg(long, value_name = "DIR", default_value = "forebay-demo-report")]
+    report: PathBuf,
+    /// Scale of the mixed workload; 0 leaves it out.
+    #[arg(long, value_name = "X", default_value_t = 0.001)]
+    scale: f64,
     /// Leave the file system mounted at the end.
     #[arg(long)]
     keep: bool,
@@ -93,7 +102,40 @@ impl Demo {
         }
         drop(out);
         println!();
+        self.run_mixed(stage)?;
         stage.forebay(&["status".as_ref(), stage.root().as_os_str()])
+    }
+
+    /// Runs the mixed workload on the file system, with its report outside of it.
+    fn run_mixed(&self, stage: &Stage) -> Result<()> {
+        if self.scale == 0.0 {
+            return Ok(());
+        }
+        if self.report.join(Record::FILE).is_file() {
+            std::fs::remove_dir_all(&self.report)
+                .with_context(|| format!("cannot replace {}", self.report.display()))?;
+        }
+        let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
+        say("run the mixed workload, 77 programs", &data);
+        let scale = self.scale.to_string();
+        stage.forebay(&[
+            "bench".as_ref(),
+            "run".as_ref(),
+            "mixed".as_ref(),
+            "--on".as_ref(),
+            data.as_os_str(),
+            "--work".as_ref(),
+            work.as_os_str(),
+            "--util".as_ref(),
+            util.as_os_str(),
+            "--scale".as_ref(),
+            scale.as_ref(),
+            "--out".as_ref(),
+            self.report.as_os_str(),
+            "--brief".as_ref(),
+        ])?;
+        println!();
+        Ok(())
     }
 }
 

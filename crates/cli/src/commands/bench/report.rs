@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use forebay_study::record::Record;
 
-use super::result;
+use super::result::{self, Shown};
 
 /// Make the report and the tables of a result again, from the recorded data.
 #[derive(clap::Args)]
@@ -25,7 +25,8 @@ impl Report {
     pub fn run(self) -> Result<ExitCode> {
         let record = Record::read(&self.result)?;
         let page = result::rebuild(&record, &self.result)?;
-        result::show(&record, &page, self.json)?;
+        let shown = if self.json { Shown::Json } else { Shown::Tables };
+        result::show(&record, &page, shown)?;
         Ok(ExitCode::SUCCESS)
     }
 }

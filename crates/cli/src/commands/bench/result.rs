@@ -1,6 +1,6 @@
 //! The files of a result, and what is shown of it.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -32,16 +32,30 @@ pub fn rebuild(record: &Record, out: &Path) -> Result<PathBuf> {
     Ok(report::write(record, out)?)
 }
 
+/// What is printed of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The summary as JSON.
+    Json,
+    /// The verdict.
+    Verdict,
+    /// The verdict and all tables.
+    Tables,
+}
+
 /// Prints the summary, and where the page is.
-pub fn show(record: &Record, page: &Path, json: bool) -> Result<()> {
+pub fn show(record: &Record, page: &Path, shown: Shown) -> Result<()> {
     let summary = Summary::of(record);
-    if json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-        return Ok(());
-    }
     let mut out = std::io::stdout().lock();
     let terminal = terminal();
-    terminal.print(record, &summary, &mut out)?;
+    match shown {
+        Shown::Json => {
+            writeln!(out, "{}", serde_json::to_string_pretty(&summary)?)?;
+            return Ok(());
+        }
+        Shown::Verdict => terminal.print_verdicts(&summary.verdicts, &mut out)?,
+        Shown::Tables => terminal.print(record, &summary, &mut out)?,
+    }
     if record.subjects.len() > 1
         && let Ok(comparison) = Comparison::of_subjects(record)
     {

@@ -16,7 +16,7 @@ use forebay_study::run::{
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::display::Display;
-use super::result;
+use super::result::{self, Shown};
 use super::workload::WorkloadArguments;
 
 /// Exit code after a signal that ended the run: 128 and SIGINT's number, as shells have it.
@@ -68,6 +68,9 @@ pub struct Run {
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
+    /// Print the verdict and where the report is, without the tables.
+    #[arg(long, conflicts_with = "json")]
+    brief: bool,
 }
 
 impl Run {
@@ -110,7 +113,12 @@ impl Run {
             }
         };
         let report = result::write(&record, &out)?;
-        result::show(&record, &report, self.json)?;
+        let shown = match (self.json, self.brief) {
+            (true, _) => Shown::Json,
+            (false, true) => Shown::Verdict,
+            (false, false) => Shown::Tables,
+        };
+        result::show(&record, &report, shown)?;
         Ok(exit_code(&record, &watch))
     }
 
