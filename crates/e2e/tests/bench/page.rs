@@ -46,7 +46,8 @@ fn names_from_a_mix_are_text_on_the_page() {
 #[test]
 fn a_browser_shows_failures_and_comparisons_without_complaints() {
     let bench = Bench::new();
-    let fails = streams("reader", 1, "file_bytes = \"1 MiB\"\npattern = \"read\"\nfill = \"never\"");
+    let fails =
+        streams("reader", 1, "file_bytes = \"1 MiB\"\npattern = \"read\"\nfill = \"never\"");
     let _ = bench.run(&format!("{}{fails}", quick()), &[]).expect_code(1);
     let page = shown("failure", &bench, "result/report.html");
     assert!(page.dom.contains("<title>PARTIAL: ") && page.dom.contains("reader-0"));

@@ -33,7 +33,8 @@ fn a_storage_that_cannot_be_used_is_named() {
     refused(&bench, &["bench", "run", "probe", "--on", &gone], &[&gone, "No such file"]);
     refused(&bench, &["bench", "run", "probe", "--on", &file], &[&file, "Not a directory"]);
     for area in ["--work", "--util", "--against"] {
-        let with = |path: &str| ["bench", "run", "probe", "--on", &on, area, path].map(String::from);
+        let with =
+            |path: &str| ["bench", "run", "probe", "--on", &on, area, path].map(String::from);
         let arguments = with(&gone);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         refused(&bench, &arguments, &[&gone, "No such file"]);
@@ -96,7 +97,11 @@ fn a_bad_workload_is_told_with_its_line() {
         (format!("{HEAD}{class}").replace("study", "studi"), 3, vec!["studi"]),
         (format!("{HEAD}concurrent = = 3\n"), lines + 1, vec![]),
         (format!("{HEAD}{class}").replace("stream]", "strem]"), lines + 7, vec!["strem"]),
-        (format!("{HEAD}{class}").replace("\"8 MiB\"\np", "\"8 Mip\"\np"), lines + 9, vec!["8 Mip"]),
+        (
+            format!("{HEAD}{class}").replace("\"8 MiB\"\np", "\"8 Mip\"\np"),
+            lines + 9,
+            vec!["8 Mip"],
+        ),
         (format!("{HEAD}{class}bogus = 3\n"), lines + 11, vec!["bogus"]),
     ] {
         let mix = bench.file("mix.toml", &text).display().to_string();
@@ -153,7 +158,8 @@ fn a_result_that_is_none_is_refused() {
     assert_says(&said, &["nothing"]);
     let folder = bench.out();
     fs::create_dir(&folder).expect("makes a folder");
-    for (text, part) in [("{", "line 1"), ("{\"schema\": 99}", "99"), ("{\"schema\": 1}", "field")] {
+    for (text, part) in [("{", "line 1"), ("{\"schema\": 99}", "99"), ("{\"schema\": 1}", "field")]
+    {
         fs::write(folder.join("result.json"), text).expect("writes");
         let said = bench.call(&["bench", "report", "result"]).expect_code(2).refused();
         assert_says(&said, &["result.json", part]);

@@ -33,7 +33,10 @@ fn is_ended_by(signal: Signal) {
     bench.leaves_nothing();
     assert_says(&said, &["report: ", "interrupted"]);
     let record = bench.record();
-    assert_says(record["state"]["partial"]["reason"].as_str().unwrap_or_default(), &["interrupted"]);
+    assert_says(
+        record["state"]["partial"]["reason"].as_str().unwrap_or_default(),
+        &["interrupted"],
+    );
     let run = &record["runs"][0];
     for job in jobs(run) {
         let well = job["exit"] == "success";
@@ -88,7 +91,10 @@ fn ctrl_c_while_inputs_are_made_leaves_nothing_either() {
     assert_eq!(code, Some(130), "{said}");
     bench.leaves_nothing();
     let record = bench.record();
-    assert_says(record["state"]["partial"]["reason"].as_str().unwrap_or_default(), &["interrupted"]);
+    assert_says(
+        record["state"]["partial"]["reason"].as_str().unwrap_or_default(),
+        &["interrupted"],
+    );
     assert_eq!(record["runs"], serde_json::json!([]));
     assert!(bench.out().join("report.html").exists());
 }
@@ -100,9 +106,7 @@ fn no_job_outlives_a_killed_run() {
     let job = bench.job("c-0");
     started.signal(Signal::KILL);
     assert_eq!(started.ends().0, None);
-    wait_until("the job has ended", LIMIT, || {
-        rustix::process::test_kill_process(job).is_err()
-    });
+    wait_until("the job has ended", LIMIT, || rustix::process::test_kill_process(job).is_err());
     // Nobody was left to clear up.
     assert!(!names_in(&bench.storage()).is_empty());
 }

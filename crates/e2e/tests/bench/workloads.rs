@@ -73,8 +73,7 @@ fn every_workload_can_be_shown_and_taken_as_a_file() {
         }
         let text = bench.call(&["bench", "show", name, "--text"]).output();
         let file = bench.file("mine.toml", &text).display().to_string();
-        let same =
-            ["bench", "show", "--file", &file, "--scale", scale, "--plan", "--json"];
+        let same = ["bench", "show", "--file", &file, "--scale", scale, "--plan", "--json"];
         let same: Value = json(&bench.call(&same).output());
         assert_eq!(same, shown, "{name}");
     }
