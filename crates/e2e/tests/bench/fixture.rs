@@ -125,13 +125,22 @@ impl Bench {
     pub fn job(&self, name: &str) -> Pid {
         let mut found = None;
         wait_until("the job runs", LIMIT, || {
-            let all = processes(&self.storage());
-            found = all.into_iter().find(|(_, line)| {
-                line.windows(2).any(|pair| pair[0] == "--job" && pair[1] == name)
-            });
+            found = self.find(name);
             found.is_some()
         });
-        Pid::from_raw(found.expect("was found").0).expect("a process has a number")
+        Pid::from_raw(found.expect("was found")).expect("a process has a number")
+    }
+
+    /// Whether a job runs.
+    pub fn runs(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    fn find(&self, name: &str) -> Option<i32> {
+        let is_meant =
+            |line: &[String]| line.windows(2).any(|pair| pair[0] == "--job" && pair[1] == name);
+        let all = processes(&self.storage());
+        all.into_iter().find(|(_, line)| is_meant(line)).map(|(pid, _)| pid)
     }
 }
 

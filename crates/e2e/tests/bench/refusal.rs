@@ -96,13 +96,13 @@ fn a_bad_workload_is_told_with_its_line() {
     for (text, line, parts) in [
         (format!("{HEAD}{class}").replace("study", "studi"), 3, vec!["studi"]),
         (format!("{HEAD}concurrent = = 3\n"), lines + 1, vec![]),
-        (format!("{HEAD}{class}").replace("stream]", "strem]"), lines + 7, vec!["strem"]),
+        (format!("{HEAD}{class}").replace("stream]", "strem]"), lines + 8, vec!["strem"]),
         (
             format!("{HEAD}{class}").replace("\"8 MiB\"\np", "\"8 Mip\"\np"),
-            lines + 9,
+            lines + 10,
             vec!["8 Mip"],
         ),
-        (format!("{HEAD}{class}bogus = 3\n"), lines + 11, vec!["bogus"]),
+        (format!("{HEAD}{class}bogus = 3\n"), lines + 12, vec!["bogus"]),
     ] {
         let mix = bench.file("mix.toml", &text).display().to_string();
         let line = format!("line {line}");
@@ -134,7 +134,9 @@ fn bad_options_are_told_with_what_is_allowed() {
     refused("probe", &["--concurrent", "0"], &["--concurrent", "0"]);
     refused("probe", &["--nodes", "0"], &["--nodes", "0"]);
     refused("probe", &["--rounds", "0"], &["--rounds", "0"]);
-    refused("probe", &["--page-size", "3"], &["page", "3"]);
+    refused("probe", &["--page-size", "3"], &["--page-size", "4 KiB", "16 MiB"]);
+    refused("probe", &["--page-size", "6 KiB"], &["--page-size", "multiple"]);
+    refused("probe", &["--page-size", "32 MiB"], &["--page-size", "multiple"]);
     refused("probe", &["--file", "x.toml"], &["--file"]);
 }
 

@@ -7,8 +7,7 @@ use rustix::process::Signal;
 
 use crate::fixture::{Bench, HEAD, LIMIT, WAITS, assert_says, jobs, names_in, streams};
 
-/// A mix with a job that ends, one that writes until it is ended, one that waits, and one that never
-/// gets a slot.
+/// A mix with a job that ends, one that writes until it is ended, and two that wait.
 fn endless() -> String {
     let done = streams("a", 1, "file_bytes = \"1 MiB\"\npattern = \"write\"");
     let writes = streams(
@@ -17,13 +16,17 @@ fn endless() -> String {
         "file_bytes = \"8 MiB\"\npattern = \"write\"\nduration_seconds = 600\nsync = { every = 4 }",
     );
     let waits = streams("c", 2, WAITS).replace("start_together = 2", "start_together = 3");
-    format!("{HEAD}{done}{writes}{waits}").replace("concurrent = 2", "concurrent = 3")
+    format!("{HEAD}{done}{writes}{waits}").replace("concurrent = 2", "concurrent = 4")
 }
 
 #[track_caller]
 fn is_ended_by(signal: Signal) {
     let bench = Bench::new();
     let started = bench.start(&endless(), &[]);
+    let steps = bench.out().join("jobs/run-1-stage-1/a-0.steps");
+    wait_until("the first job is done", LIMIT, || {
+        fs::metadata(&steps).is_ok_and(|file| file.len() > 0) && !bench.runs("a-0")
+    });
     bench.job("b-0");
     bench.job("c-0");
     bench.job("c-1");
