@@ -114,7 +114,7 @@ fn a_bad_program_or_place_is_refused_before_it_starts() {
         assert_says(&ended.expect_code(2).refused(), parts);
         bench.leaves_nothing();
     };
-    refused(&PROGRAM.replace("do.sort", "do.sorrt"), &[], &["program.toml", "line 9", "sorrt"]);
+    refused(&PROGRAM.replace("do.sort", "do.sorrt"), &[], &["program.toml", "line 10", "sorrt"]);
     refused(&PROGRAM.replace("rows = 1000", "rowz = 1000"), &[], &["line 7", "rowz"]);
     refused(PROGRAM, &["--work", "gone"], &["--work", "gone"]);
     refused(PROGRAM, &["--record", "gone/record"], &["cannot write", "gone/record"]);

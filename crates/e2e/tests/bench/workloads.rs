@@ -19,7 +19,7 @@ const ALL: [(&str, &str); 6] = [
     ("sessions", "0.00001"),
 ];
 /// Makes each stage of `random`, which lasts as long however small its files are, short.
-const BRIEFLY: [&str; 2] = ["--set", "duration=0.5"];
+const BRIEFLY: [&str; 2] = ["--set", "duration=1"];
 /// Time for one of them.
 const RUN_LIMIT: Duration = Duration::from_secs(180);
 
