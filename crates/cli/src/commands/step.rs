@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
 use forebay_base::{ByteSize, Clock as _};
 use forebay_workload::amount::Scale;
+use forebay_workload::dataset::{PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use forebay_workload::program::{
     Buffers, Context, Job, NamedStep, Outcome, Places, Program, Step as Kind, StepRecord,
 };
@@ -89,8 +90,8 @@ pub struct Step {
 /// Page size and memory of steps.
 #[derive(clap::Args, Clone, Copy, Default)]
 pub struct BufferArguments {
-    /// Page size of data sets (BUFSIZE), 4 KiB to 16 MiB.
-    #[arg(long, value_name = "SIZE")]
+    /// Page size of data sets (BUFSIZE), a multiple of 4 KiB up to 16 MiB.
+    #[arg(long, value_name = "SIZE", value_parser = page_size)]
     pub page_size: Option<ByteSize>,
     /// Memory of a sort or join (SORTSIZE).
     #[arg(long, value_name = "SIZE")]
@@ -98,6 +99,17 @@ pub struct BufferArguments {
     /// Memory of other steps (MEMSIZE).
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
+}
+
+fn page_size(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let fits = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&size.0);
+    if fits && size.0.is_multiple_of(PAGE_BYTES_MIN) {
+        Ok(size)
+    } else {
+        let (least, most) = (ByteSize(PAGE_BYTES_MIN), ByteSize(PAGE_BYTES_MAX));
+        Err(format!("must be a multiple of {least} up to {most}"))
+    }
 }
 
 impl Step {

@@ -5,6 +5,7 @@
 //! [`Launcher`]. Whatever happens, no process and, unless asked, no file on the storage is left; what
 //! was recorded until then is a record marked as partial.
 
+mod folders;
 mod ground;
 mod launcher;
 mod slots;

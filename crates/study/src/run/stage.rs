@@ -119,7 +119,8 @@ impl Driver<'_> {
             }
             listener.turn(self.counts);
         }
-        Ok(None)
+        // Whoever interrupted may have ended the last jobs as well.
+        Ok(if self.counts.failed > 0 { listener.interrupted() } else { None })
     }
 
     /// Submits what is due; returns how long until the next is.

@@ -1,9 +1,7 @@
 //! A whole study: inputs, rounds, subjects, and the record of it all.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +9,9 @@ use std::time::Duration;
 use forebay_base::Clock;
 use forebay_workload::dataset::format_datetime;
 use forebay_workload::mix::{Mix, Plan, PlannedJob, PlannedStage, SpaceNeed};
-use forebay_workload::program::{Job, Places, Program};
+use forebay_workload::program::{Job, Places};
 
+use super::folders::Folders;
 use super::ground::{Areas, Ground};
 use super::launcher::Launcher;
 use super::stage::{self, JobCounts, Listener, Orders};
@@ -110,30 +109,20 @@ pub trait Observer {
 ///
 /// # Errors
 /// [`Error::Space`] and [`Error::Io`] if it cannot begin; the first error of making inputs, of the
-/// launcher, or of clearing up. Nothing of it runs any more then, and no file is left on the storage.
+/// launcher, or of clearing up. Nothing of it runs any more then, and nothing is left on the storage or
+/// in the folder of the result.
 pub fn run(
     order: &Order<'_>,
     launcher: &mut dyn Launcher,
     observer: &mut dyn Observer,
 ) -> Result<Record> {
     Areas::check(order.subjects, &order.plan.space())?;
-    let study = Study { order, folders: Folders::make(order.out, order)? };
-    let mut record = study.begin()?;
-    let mut grounds = order.subjects.iter().map(Ground::make).collect::<Result<Vec<_>>>()?;
-    let stopped = study.play(&mut grounds, &mut record, launcher, observer)?;
-    record.state = state(&record, stopped);
-    for ground in grounds {
-        match order.leftovers {
-            Leftovers::Remove => ground.remove()?,
-            Leftovers::Keep => {
-                for path in ground.leave() {
-                    observer.progress(Progress::Left(path));
-                }
-            }
-        }
+    let study = Study { order, folders: Folders::make(order.out, order.plan)? };
+    let made = study.make(launcher, observer);
+    if made.is_err() {
+        study.folders.remove();
     }
-    study.folders.clear(&record)?;
-    Ok(record)
+    made
 }
 
 fn state(record: &Record, stopped: Option<String>) -> State {
@@ -155,59 +144,32 @@ fn state(record: &Record, stopped: Option<String>) -> State {
     State::Partial { reason }
 }
 
-/// Folders of the result.
-struct Folders {
-    /// Programs of the classes: they repeat a job by hand.
-    programs: PathBuf,
-    /// What jobs print, and the records of their steps, while they run; those of failed jobs stay.
-    jobs: PathBuf,
-}
-
-impl Folders {
-    fn make(out: &Path, order: &Order<'_>) -> Result<Folders> {
-        let folders = Folders { programs: out.join("programs"), jobs: out.join("jobs") };
-        for folder in [&folders.programs, &folders.jobs] {
-            fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
-        }
-        let stages = &order.plan.stages;
-        let of_jobs = stages.iter().flat_map(|stage| &stage.jobs).map(|job| &job.program);
-        let of_inputs = order.plan.inputs.iter().map(|input| &input.program);
-        let programs: BTreeMap<&str, &Program> =
-            of_jobs.chain(of_inputs).map(|program| (program.name.as_str(), &**program)).collect();
-        for program in programs.into_values() {
-            let path = folders.program(program);
-            let text = toml::to_string(program)
-                .map_err(|error| Error::Record { path: path.clone(), reason: error.to_string() })?;
-            fs::write(&path, text).map_err(Error::io("write", &path))?;
-        }
-        Ok(folders)
-    }
-
-    fn program(&self, program: &Program) -> PathBuf {
-        self.programs.join(format!("{}.toml", program.name))
-    }
-
-    /// Removes what only mattered while jobs ran.
-    fn clear(&self, record: &Record) -> Result<()> {
-        let jobs = || record.runs.iter().flat_map(Run::jobs);
-        if jobs().all(|job| job.exit == Exit::Success) && record.state == State::Complete {
-            return fs::remove_dir_all(&self.jobs).map_err(Error::io("remove", &self.jobs));
-        }
-        for job in jobs().filter(|job| job.exit == Exit::Success) {
-            for ending in ["log", "steps"] {
-                let _ = fs::remove_file(self.jobs.join(format!("{}.{ending}", job.name)));
-            }
-        }
-        Ok(())
-    }
-}
-
 struct Study<'a> {
     order: &'a Order<'a>,
     folders: Folders,
 }
 
 impl Study<'_> {
+    fn make(&self, launcher: &mut dyn Launcher, observer: &mut dyn Observer) -> Result<Record> {
+        let subjects = self.order.subjects;
+        let mut record = self.begin()?;
+        let mut grounds = subjects.iter().map(Ground::make).collect::<Result<Vec<_>>>()?;
+        let stopped = self.play(&mut grounds, &mut record, launcher, observer)?;
+        record.state = state(&record, stopped);
+        for ground in grounds {
+            match self.order.leftovers {
+                Leftovers::Remove => ground.remove()?,
+                Leftovers::Keep => {
+                    for path in ground.leave() {
+                        observer.progress(Progress::Left(path));
+                    }
+                }
+            }
+        }
+        self.folders.clear(&record, subjects.len())?;
+        Ok(record)
+    }
+
     fn begin(&self) -> Result<Record> {
         let order = self.order;
         let mix = order.mix;
@@ -259,9 +221,9 @@ impl Study<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Option<String>> {
         let mut prepare_seconds = Vec::new();
-        for (ground, areas) in grounds.iter_mut().zip(self.order.subjects) {
+        for (subject, ground) in grounds.iter_mut().enumerate() {
             let start = self.order.clock.instant();
-            if let Some(reason) = self.prepare(ground, &areas.label, launcher, observer)? {
+            if let Some(reason) = self.prepare(ground, subject, launcher, observer)? {
                 return Ok(Some(reason));
             }
             prepare_seconds.push((self.order.clock.instant() - start).as_secs_f64());
@@ -272,7 +234,8 @@ impl Study<'_> {
                 let (mut run, stopped) = self.run_once(
                     &grounds[subject],
                     &record.subjects[subject],
-                    (subject, round, record.machine.memory_bytes),
+                    Turn { run: record.runs.len(), subject, round },
+                    record.machine.memory_bytes,
                     launcher,
                     observer,
                 )?;
@@ -291,17 +254,18 @@ impl Study<'_> {
     fn prepare(
         &self,
         ground: &mut Ground,
-        subject: &str,
+        subject: usize,
         launcher: &mut dyn Launcher,
         observer: &mut dyn Observer,
     ) -> Result<Option<String>> {
         let stage = self.input_stage();
         let places = ground.places();
-        let mut listener = Preparing { subject, observer };
+        let folder = self.folders.make_for_inputs(subject)?;
+        let mut listener = Preparing { subject: &self.order.subjects[subject].label, observer };
         let command = |job: &PlannedJob, steps: &Path| Ok(self.command(&places, job, steps));
         let orders = Orders {
             command: &command,
-            folder: &self.folders.jobs,
+            folder: &folder,
             clock: &*self.order.clock,
             begin: self.order.clock.instant(),
         };
@@ -310,7 +274,7 @@ impl Study<'_> {
             return Ok(stopped);
         }
         if let Some(failed) = stage.jobs.iter().find(|job| job.exit != Exit::Success) {
-            let log = self.folders.jobs.join(format!("{}.log", failed.name));
+            let log = folder.join(format!("{}.log", failed.name));
             let reason = stage::last_words(&log)?;
             return Err(Error::Input { name: failed.name.clone(), reason });
         }
@@ -354,7 +318,8 @@ impl Study<'_> {
         &self,
         ground: &Ground,
         storage: &Subject,
-        (subject, round, memory_bytes): (usize, u32, u64),
+        turn: Turn,
+        memory_bytes: u64,
         launcher: &mut dyn Launcher,
         observer: &mut dyn Observer,
     ) -> Result<(Run, Option<String>)> {
@@ -369,20 +334,21 @@ impl Study<'_> {
             Sampler::start(INTERVAL, &device_scope, begin, Arc::clone(&self.order.clock))?;
         let places = ground.places();
         let command = |job: &PlannedJob, steps: &Path| Ok(self.command(&places, job, steps));
-        let orders = Orders { command: &command, folder: &self.folders.jobs, clock, begin };
         let shared = RefCell::new((sampler, observer));
         let (mut stages, mut stopped) = (Vec::new(), None);
-        for planned in &self.order.plan.stages {
+        for (number, planned) in self.order.plan.stages.iter().enumerate() {
+            let folder = self.folders.make_for_stage(turn.run, number)?;
+            let orders = Orders { command: &command, folder: &folder, clock, begin };
             let mut listener = Running {
                 shared: &shared,
                 label: &storage.label,
-                round,
+                round: turn.round,
                 stage: &planned.name,
                 clock,
                 begin,
             };
             let (stage, reason) = stage::run(planned, &orders, launcher, &mut listener)?;
-            stages.push(stage);
+            stages.push(with_messages(stage, &folder));
             stopped = reason;
             if stopped.is_some() {
                 break;
@@ -391,8 +357,8 @@ impl Study<'_> {
         let seconds = (clock.instant() - begin).as_secs_f64();
         let (sampler, _) = shared.into_inner();
         let run = Run {
-            subject,
-            round,
+            subject: turn.subject,
+            round: turn.round,
             cache: self.cache(memory_bytes),
             prepare_seconds: 0.0,
             seconds,
@@ -401,7 +367,7 @@ impl Study<'_> {
             interval_seconds: INTERVAL.as_secs_f64(),
             device_scope,
         };
-        Ok((self.with_messages(run), stopped))
+        Ok((run, stopped))
     }
 
     fn cache(&self, memory_bytes: u64) -> Cache {
@@ -411,18 +377,6 @@ impl Study<'_> {
             working_set_bytes: self.order.plan.space().total(),
             memory_bytes,
         }
-    }
-
-    /// Adds to each failed job what it said last.
-    fn with_messages(&self, mut run: Run) -> Run {
-        let jobs = run.stages.iter_mut().flat_map(|stage: &mut Stage| &mut stage.jobs);
-        for job in jobs {
-            if let Exit::Failure { message, .. } = &mut job.exit {
-                let log = self.folders.jobs.join(format!("{}.log", job.name));
-                *message = stage::last_words(&log).unwrap_or_default();
-            }
-        }
-        run
     }
 
     /// The command of a job: `forebay step`, which a user could call as well.
@@ -451,6 +405,26 @@ impl Study<'_> {
         command.extend(["--quiet".into(), "--record".into(), steps.into()]);
         command
     }
+}
+
+/// Which of all runs is made.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Its number among all.
+    run: usize,
+    subject: usize,
+    round: u32,
+}
+
+/// Adds to each failed job of a stage what it said last, by its log in `folder`.
+fn with_messages(mut stage: Stage, folder: &Path) -> Stage {
+    for job in &mut stage.jobs {
+        if let Exit::Failure { message, .. } = &mut job.exit {
+            let log = folder.join(format!("{}.log", job.name));
+            *message = stage::last_words(&log).unwrap_or_default();
+        }
+    }
+    stage
 }
 
 /// Listens while inputs are made.

@@ -34,12 +34,15 @@ pub struct Compare {
 impl Compare {
     pub fn run(self) -> Result<ExitCode> {
         let mut records: Vec<(String, Record)> = Vec::new();
+        let mut folders = Vec::new();
         for folder in &self.results {
-            let label = label(folder);
-            if records.iter().any(|(known, _)| *known == label) {
+            let record = Record::read(folder)?;
+            let place = folder.canonicalize()?;
+            if folders.contains(&place) {
                 bail!("{} is given twice", folder.display());
             }
-            records.push((label, Record::read(folder)?));
+            folders.push(place);
+            records.push((label(folder), record));
         }
         let sides: Vec<(&str, &Record)> =
             records.iter().map(|(label, record)| (label.as_str(), record)).collect();

@@ -107,7 +107,7 @@ impl Run {
             Ok(record) => record,
             Err(error) => {
                 if made {
-                    let _ = std::fs::remove_dir_all(&out);
+                    let _ = std::fs::remove_dir(&out);
                 }
                 return Err(error.into());
             }
@@ -134,10 +134,10 @@ impl Run {
         let mut subjects = vec![first];
         for path in &self.against {
             let all = absolute(path)?;
-            let label = label(path);
-            if subjects.iter().any(|subject| subject.label == label) {
+            if subjects.iter().any(|subject| subject.data == all) {
                 bail!("--against {}: is compared already", path.display());
             }
+            let label = label(path);
             subjects.push(Areas { label, data: all.clone(), work: all.clone(), util: all });
         }
         Ok(subjects)

@@ -14,6 +14,8 @@ struct OneAfterAnother {
     running: Option<usize>,
     order: Vec<usize>,
     fails: bool,
+    /// The job that a signal ends.
+    ended_by_signal: Option<usize>,
 }
 
 impl OneAfterAnother {
@@ -37,7 +39,9 @@ impl Launcher for OneAfterAnother {
         }
         let mut events = Vec::new();
         if let Some(number) = self.running.take() {
-            events.push(Self::ended(number, Exit::Success));
+            let hit = self.ended_by_signal == Some(number);
+            let exit = if hit { Exit::Signal { signal: 2 } } else { Exit::Success };
+            events.push(Self::ended(number, exit));
         }
         if let Some(number) = self.waiting.pop_front() {
             self.order.push(number);
@@ -154,6 +158,14 @@ fn an_interrupt_ends_what_runs_and_starts_nothing_more() {
     assert_eq!(exits, [&Exit::Success, ended, never, never]);
     assert!(stage.jobs[3].start_seconds.is_none() && stage.jobs[1].end_seconds.is_some());
     assert_eq!(ear.started, ear.ended, "nothing is left that was started");
+}
+
+#[test]
+fn an_interrupt_that_ends_the_last_job_as_well_is_no_failure_of_the_job() {
+    let mut launcher = OneAfterAnother { ended_by_signal: Some(1), ..OneAfterAnother::default() };
+    let mut ear = Ear { interrupt_at: Some(2), ..Ear::default() };
+    let (_, stopped) = drive(&stage(&[None, None]), &mut launcher, &mut ear).unwrap();
+    assert_eq!(stopped.as_deref(), Some("enough"));
 }
 
 #[test]

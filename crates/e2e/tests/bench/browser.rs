@@ -1,7 +1,8 @@
 //! A headless Chromium that shows a page, and what it has to say about it.
 
 use std::path::PathBuf;
-use std::process::Command;
+
+use forebay_e2e::need;
 
 /// What came of a page.
 pub struct Shown {
@@ -40,13 +41,13 @@ addEventListener("load", () => {
 /// # Panics
 /// If Chromium is missing or does not show the page.
 pub fn show(name: &str, page: &str) -> Shown {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench-page");
     std::fs::create_dir_all(&folder).expect("makes the folder");
     std::fs::write(folder.join(format!("{name}.html")), page).expect("writes the page");
     let asked = folder.join(format!("{name}.asked.html"));
     std::fs::write(&asked, page.replacen("<head>", &format!("<head>{ASK}"), 1)).expect("writes");
     let profile = tempfile::tempdir().expect("makes a profile");
-    let output = Command::new(chromium())
+    let output = need::program("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         .args(["--window-size=390,844", "--enable-logging=stderr", "--v=0", "--dump-dom"])
         .arg("--virtual-time-budget=4000")
@@ -74,16 +75,4 @@ fn attribute(dom: &str, name: &str) -> Option<String> {
     let tag = &dom[start..start + dom[start..].find("<head")?];
     let value = tag.split_once(&format!("{name}=\""))?.1;
     Some(value.split('"').next().unwrap_or(value).to_owned())
-}
-
-/// The browser.
-///
-/// # Panics
-/// If it is missing.
-fn chromium() -> PathBuf {
-    let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':')
-        .map(|folder| PathBuf::from(folder).join("chromium"))
-        .find(|candidate| candidate.is_file())
-        .unwrap_or_else(|| panic!("the program chromium is missing: run `make setup`"))
 }

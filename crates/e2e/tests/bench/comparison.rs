@@ -1,0 +1,77 @@
+//! Storages side by side: in one run, and from results.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::fixture::{Bench, assert_says, json, quick, record};
+
+#[test]
+fn runs_on_two_storages_take_turns_and_are_compared() {
+    let bench = Bench::new();
+    let other = bench.storage().with_file_name("other");
+    fs::create_dir(&other).expect("makes a folder");
+    let other_text = other.display().to_string();
+    let said = bench.run(&quick(), &["--against", &other_text, "--rounds", "2"]).output();
+    let record = bench.record();
+    let turns: Vec<(u64, u64)> = record["runs"]
+        .as_array()
+        .expect("has runs")
+        .iter()
+        .map(|run| (run["round"].as_u64().unwrap_or(99), run["subject"].as_u64().unwrap_or(99)))
+        .collect();
+    // Who goes first changes from round to round.
+    assert_eq!(turns, [(0, 0), (0, 1), (1, 1), (1, 0)]);
+    assert_eq!(record["subjects"][1]["data"]["path"], other_text.as_str());
+    assert_says(&said, &["ratio", &other_text]);
+    let page = fs::read_to_string(bench.out().join("report.html")).expect("reads the page");
+    assert_says(&page, &["Storages compared"]);
+    bench.leaves_nothing();
+    assert_eq!(fs::read_dir(&other).expect("lists").count(), 0);
+}
+
+/// Runs of `mixes` in folders `result-0`, `result-1`...
+fn results(bench: &Bench, mixes: &[String]) {
+    for (number, mix) in mixes.iter().enumerate() {
+        bench.run(mix, &[]).succeeds();
+        let kept = bench.place().join(format!("result-{number}"));
+        fs::rename(bench.out(), kept).expect("renames");
+    }
+}
+
+#[test]
+fn results_are_compared_on_the_terminal_on_a_page_and_as_json() {
+    let bench = Bench::new();
+    results(&bench, &[quick(), quick()]);
+    let said = bench.call(&["bench", "compare", "result-0", "result-1"]).output();
+    assert_says(&said, &["result-0", "result-1", "ratio", "report: comparison.html"]);
+    let page = fs::read_to_string(bench.place().join("comparison.html")).expect("reads the page");
+    assert_says(&page, &["result-0", "result-1", "</html>"]);
+    let said = bench.call(&["bench", "compare", "result-0", "result-1/", "--json"]).output();
+    assert!(matches!(json(&said), Value::Object(_)), "{said}");
+    let said = bench
+        .call(&["bench", "compare", "result-0", "result-1", "--json", "--out", "mine.html"])
+        .output();
+    json(&said);
+    assert!(bench.place().join("mine.html").exists());
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_without_a_page() {
+    let bench = Bench::new();
+    let other = quick().replace("name = \"small\"", "name = \"tiny\"");
+    results(&bench, &[quick(), other]);
+    assert_eq!(record(&bench.place().join("result-1"))["workload"]["name"], "tiny");
+    let compare = |arguments: &[&str]| {
+        let all: Vec<&str> = ["bench", "compare"].iter().chain(arguments).copied().collect();
+        let ended = bench.call(&all).expect_code(2);
+        assert!(!bench.place().join("comparison.html").exists());
+        ended.refused()
+    };
+    assert_says(&compare(&["result-0", "result-1"]), &["small", "tiny"]);
+    for same in ["result-0", "result-0/", "./result-0", "result-1/../result-0"] {
+        assert_says(&compare(&["result-0", same]), &["is given twice"]);
+    }
+    assert_says(&compare(&["result-0", "gone"]), &["gone"]);
+    let _ = compare(&["result-0"]);
+}
