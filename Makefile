@@ -17,10 +17,10 @@ build: ## Build the release binary target/release/forebay
 test: setup ## Run every check and test, the ones on real mounts included
 	scripts/test
 
-demo: ## Run the analytics demonstration on the real 2013 New York flights
+demo: ## Run the analytics demonstration: the 2013 New York flights, then a small mixed workload
 	scripts/setup demo
 	$(MAKE) --no-print-directory build
-	target/release/forebay demo
+	target/release/forebay demo --report target/demo-report
 
 bench: ## Measure the mount against plain directories (as root, several minutes)
 	scripts/setup test

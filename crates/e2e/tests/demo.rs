@@ -24,7 +24,13 @@ fn demo(csv: &Path, arguments: &[&str], stage: &Path) -> Ended {
     need::fuse();
     let mut command = std::process::Command::new(need::forebay());
     command.arg("demo").args(arguments).arg("--csv").arg(csv).arg("--folder").arg(stage);
+    command.arg("--report").arg(report(stage)).args(["--scale", "0.00005"]);
     run(&mut command, LIMIT)
+}
+
+/// Where the report goes.
+fn report(stage: &Path) -> PathBuf {
+    stage.with_extension("report")
 }
 
 /// What the output says without separators in numbers.
@@ -43,6 +49,9 @@ fn the_demo_computes_and_leaves_nothing_behind() {
     let rows = (3 * ROWS.parse::<u64>().expect("a number")).to_string();
     assert!(plain(&output).contains(&rows), "{rows} rows are missing:\n{output}");
     assert!(!stage.exists(), "the folder is removed");
+    assert!(output.contains("All 77 jobs ended well"), "the workload is missing:\n{output}");
+    let page = report(&stage).join("report.html");
+    assert!(page.is_file() && output.contains("report.html"), "the report is outside, and named");
 }
 
 #[test]
@@ -85,4 +94,7 @@ fn the_demo_tells_where_bad_data_is_and_leaves_nothing_behind() {
     let message = demo(&folder.path().join("missing.csv"), &[], &stage).refused();
     assert!(message.contains("missing.csv"), "{message}");
     assert!(!stage.exists(), "the folder is removed");
+    assert!(output.contains("All 77 jobs ended well"), "the workload is missing:\n{output}");
+    let page = report(&stage).join("report.html");
+    assert!(page.is_file() && output.contains("report.html"), "the report is outside, and named");
 }
