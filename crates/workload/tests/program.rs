@@ -198,3 +198,16 @@ fn models_are_steps_of_programs() {
         assert_eq!((reader.rows(), reader.page_bytes()), (150, 64 << 10), "{name}");
     }
 }
+
+#[test]
+fn every_kind_of_step_is_described() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats/steps");
+    let pages: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    for kind in forebay_workload::program::Step::KINDS {
+        let heading = format!("\n## {kind}\n");
+        assert!(pages.iter().any(|page| page.contains(&heading)), "{kind} has no section");
+    }
+}

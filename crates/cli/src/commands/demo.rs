@@ -10,7 +10,7 @@ use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_study::record::Record;
 use forebay_workload::flights;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Make a file system, run an analytics program on it, and check it.
 ///
@@ -181,7 +181,7 @@ impl Stage {
 
     /// Clears the stage when the demo is interrupted.
     fn end_at_signal(&self) -> Result<()> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let stage = Stage { folder: self.folder.clone() };
         std::thread::spawn(move || {
             if signals.forever().next().is_some() {

@@ -15,7 +15,7 @@ use forebay_workload::program::{
 };
 use forebay_workload::resource::ResourceRecord;
 use forebay_workload::scratch::ScratchDir;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Run a program: a file of analytics steps, one after another.
 ///
@@ -221,7 +221,7 @@ impl Areas {
 
     /// Removes the program's own directories when it is interrupted.
     fn remove_at_signal(&self) -> Result<()> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let own = [self.work.path().to_owned(), self.util.path().to_owned()];
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {

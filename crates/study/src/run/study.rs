@@ -158,7 +158,12 @@ impl Study<'_> {
         record.state = state(&record, stopped);
         for ground in grounds {
             match self.order.leftovers {
-                Leftovers::Remove => ground.remove()?,
+                Leftovers::Remove => {
+                    // What was measured is worth more than a file that cannot be removed.
+                    if let Err(error) = ground.remove() {
+                        record.state = State::Partial { reason: format!("left files: {error}") };
+                    }
+                }
                 Leftovers::Keep => {
                     for path in ground.leave() {
                         observer.progress(Progress::Left(path));

@@ -13,7 +13,7 @@ use forebay_study::record::{Record, State};
 use forebay_study::run::{
     self as study, Areas, Caches, Leftovers, Observer, Order, Progress, Slots,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::display::Display;
 use super::result::{self, Shown};
@@ -184,7 +184,7 @@ struct Watch {
 impl Watch {
     fn start() -> Result<Watch> {
         let signal = Arc::new(AtomicBool::new(false));
-        for number in [SIGINT, SIGTERM] {
+        for number in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(number, Arc::clone(&signal))?;
         }
         Ok(Watch { signal, display: Display::new() })
