@@ -94,7 +94,4 @@ fn the_demo_tells_where_bad_data_is_and_leaves_nothing_behind() {
     let message = demo(&folder.path().join("missing.csv"), &[], &stage).refused();
     assert!(message.contains("missing.csv"), "{message}");
     assert!(!stage.exists(), "the folder is removed");
-    assert!(output.contains("All 77 jobs ended well"), "the workload is missing:\n{output}");
-    let page = report(&stage).join("report.html");
-    assert!(page.is_file() && output.contains("report.html"), "the report is outside, and named");
 }
