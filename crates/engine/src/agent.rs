@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::home::{GridHome, folder, is_root, try_lock};
+use crate::home::{GridHome, claim, folder, is_root, try_lock};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
 use crate::runs::{self, End, RunFolder, Task, uptime_ms};
@@ -85,7 +85,7 @@ pub fn run(settings: Settings) -> Result<()> {
     settings.home.make()?;
     let own = settings.home.hosts().join(settings.name.as_str());
     runs::make_agent_folder(&own)?;
-    let Some(_lock) = try_lock(&own.join("lock"))? else {
+    let Some(_lock) = claim(&own.join("lock"))? else {
         bail!("an agent {} of this grid runs already", settings.name);
     };
     for area in [&settings.work, &settings.util] {

@@ -106,3 +106,24 @@ pub(crate) fn try_lock(path: &Path) -> Result<Option<std::fs::File>> {
         Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
 }
+
+/// Takes the lock of a daemon and says in it whose it is.
+pub(crate) fn claim(path: &Path) -> Result<Option<std::fs::File>> {
+    use std::io::Write as _;
+    let Some(mut lock) = try_lock(path)? else { return Ok(None) };
+    lock.set_len(0)?;
+    lock.write_all(std::process::id().to_string().as_bytes())?;
+    Ok(Some(lock))
+}
+
+/// The daemon that holds a lock, if one does.
+#[must_use]
+pub fn holder(path: &Path) -> Option<rustix::process::Pid> {
+    let file = std::fs::File::open(path).ok()?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            rustix::process::Pid::from_raw(std::fs::read_to_string(path).ok()?.trim().parse().ok()?)
+        }
+        Ok(()) | Err(_) => None,
+    }
+}

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::controller::{Controller, Input};
-use crate::home::{GridHome, is_root, try_lock};
+use crate::home::{GridHome, claim, is_root};
 use crate::message::{Answer, Ask, Order, Report};
 use crate::socket::{self, Reader};
 use crate::user;
@@ -35,7 +35,7 @@ const CACHE_BYTES: usize = 32 << 20;
 /// If another one runs, the settings are bad, or the journal cannot be read or written.
 pub fn serve(home: &GridHome) -> Result<()> {
     home.make()?;
-    let Some(_lock) = try_lock(&home.lock())? else {
+    let Some(_lock) = claim(&home.lock())? else {
         bail!("a controller of {} runs already", home.folder().display());
     };
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
