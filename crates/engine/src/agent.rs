@@ -123,20 +123,24 @@ fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
     }
 }
 
-/// Whether the machine runs since the agent was last there: if not, all its jobs are gone.
+/// Whether the machine runs since the agent last joined: if not, all its jobs are gone.
 fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let path = folder.join("boot");
-    let before = std::fs::read_to_string(&path).unwrap_or_default();
-    if before == boot {
+    let before = std::fs::read_to_string(folder.join("boot")).unwrap_or_default();
+    if before == boot()? {
         return Ok(Memory::Kept);
     }
     for (_, _, run) in RunFolder::all(folder)? {
-        run.remove();
+        if run.end().is_none() {
+            run.remove();
+        }
     }
     runs::grant(folder, 0)?;
-    runs::replace(&path, boot.as_bytes())?;
     Ok(Memory::Lost)
+}
+
+/// What tells this run of the machine from all others.
+fn boot() -> Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?)
 }
 
 impl Agent {
@@ -260,11 +264,10 @@ impl Agent {
         match order {
             Order::Launch(launch) => self.launch(*launch),
             Order::Grant { lease } => {
-                // What was lost before the agent joined is settled with the first grant.
-                self.memory = Memory::Kept;
                 self.lease_ms = lease.as_ms();
                 let Some(sent) = self.sent_ms.pop_front() else { return };
-                if let Err(error) = runs::grant(&self.folder, sent + lease.as_ms()) {
+                let granted = runs::grant(&self.folder, sent + lease.as_ms());
+                if let Err(error) = granted.and_then(|()| self.settle_memory()) {
                     tracing::error!("the lease cannot be written: {error:#}");
                 }
             }
@@ -283,6 +286,15 @@ impl Agent {
             }
             Order::ReleaseWork { task } => self.release_work(task),
         }
+    }
+
+    /// What was lost before the agent joined is settled with the first grant.
+    fn settle_memory(&mut self) -> Result<()> {
+        if self.memory == Memory::Lost {
+            runs::replace(&self.folder.join("boot"), boot()?.as_bytes())?;
+            self.memory = Memory::Kept;
+        }
+        Ok(())
     }
 
     fn areas(&self, task: TaskId) -> (PathBuf, PathBuf) {
@@ -408,7 +420,7 @@ impl Agent {
             }
         }
         // What ended by itself is still reported by the next agent.
-        std::fs::remove_file(self.folder.join("boot"))?;
+        runs::replace(&self.folder.join("boot"), b"")?;
         Ok(())
     }
 }

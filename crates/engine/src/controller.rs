@@ -73,10 +73,26 @@ pub enum Input {
 enum Follow {
     Nothing,
     Reply(Sender<Answer>),
-    Query { user: UserName, ask: Ask, reply: Sender<Answer> },
-    Connected { host: HostName, connection: u64, outbox: Sender<Order>, ended: Vec<(TaskId, Attempt)> },
-    Note { host: HostName, task: TaskId, attempt: Attempt },
-    Disconnected { host: HostName, connection: u64 },
+    Query {
+        user: UserName,
+        ask: Ask,
+        reply: Sender<Answer>,
+    },
+    Connected {
+        host: HostName,
+        connection: u64,
+        outbox: Sender<Order>,
+        ended: Vec<(TaskId, Attempt)>,
+    },
+    Note {
+        host: HostName,
+        task: TaskId,
+        attempt: Attempt,
+    },
+    Disconnected {
+        host: HostName,
+        connection: u64,
+    },
 }
 
 /// One controller.
@@ -238,7 +254,9 @@ impl<S: Store> Controller<S> {
         match after {
             Follow::Nothing | Follow::Reply(_) => {}
             Follow::Query { user, ask, reply } => self.answer(&user, ask, reply),
-            Follow::Note { host, task, attempt } => self.tell(&host, Order::Noted { task, attempt }),
+            Follow::Note { host, task, attempt } => {
+                self.tell(&host, Order::Noted { task, attempt })
+            }
             Follow::Connected { host, ended, .. } => {
                 for (task, attempt) in ended {
                     self.tell(&host, Order::Noted { task, attempt });
@@ -341,7 +359,8 @@ impl<S: Store> Controller<S> {
 
     fn wait(&self, user: &UserName, job: JobId) -> Result<Option<u8>, String> {
         let ledger = self.grid.ledger();
-        let known = ledger.job(job).filter(|known| view::may_see(&self.grid, user, ledger.user_of(known)));
+        let known =
+            ledger.job(job).filter(|known| view::may_see(&self.grid, user, ledger.user_of(known)));
         match known {
             None => Err(format!("there is no job {job}")),
             Some(known) if known.tally().is_finished() => Ok(view::exit_value(&self.grid, job)),

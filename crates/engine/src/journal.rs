@@ -61,8 +61,8 @@ impl<S: Store> Journal<S> {
             }
             for (key, bytes) in page {
                 anyhow::ensure!(key == batch_key(next), "batch {next} of the journal is missing");
-                let batch: Vec<Record> =
-                    postcard::from_bytes(&bytes).with_context(|| format!("journal, batch {next}"))?;
+                let batch: Vec<Record> = postcard::from_bytes(&bytes)
+                    .with_context(|| format!("journal, batch {next}"))?;
                 records.extend(batch);
                 next += 1;
             }

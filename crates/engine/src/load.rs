@@ -35,6 +35,8 @@ pub fn memory_bytes() -> u64 {
 
 fn meminfo(key: &str) -> f64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse().ok());
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse().ok());
     kib.unwrap_or(0.0) * 1024.0
 }

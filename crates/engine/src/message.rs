@@ -338,7 +338,6 @@ pub fn error_path(spec: &JobSpec, task: TaskId) -> Option<String> {
 }
 
 fn below(spec: &JobSpec, given: &str, task: TaskId) -> String {
-    let name =
-        given.replace("%J", &task.job.to_string()).replace("%I", &task.index.to_string());
+    let name = given.replace("%J", &task.job.to_string()).replace("%I", &task.index.to_string());
     std::path::Path::new(&spec.directory).join(name).display().to_string()
 }

@@ -110,7 +110,8 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
             continue;
         };
         if open.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
-            let reason = format!("{CONNECTIONS_MAX} connections are open, and there can be no more");
+            let reason =
+                format!("{CONNECTIONS_MAX} connections are open, and there can be no more");
             let _ = socket::write(&stream, &Answer::Refused { reason });
             continue;
         }

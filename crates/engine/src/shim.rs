@@ -117,7 +117,8 @@ fn make_area(path: &Path, launch: &crate::message::Launch, account: &Account) ->
     }
     folder(path, 0o700)?;
     if is_root() {
-        std::os::unix::fs::lchown(path, Some(account.uid), Some(account.gid)).with_context(shown)?;
+        std::os::unix::fs::lchown(path, Some(account.uid), Some(account.gid))
+            .with_context(shown)?;
     }
     Ok(())
 }

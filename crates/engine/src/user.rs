@@ -82,17 +82,18 @@ pub fn account_of(user: &UserName) -> Result<Account> {
         |entry| (entry.pw_uid, entry.pw_gid, text(entry.pw_dir)),
     );
     let Some((uid, gid, home)) = found else {
-        let uid: u32 =
-            user.as_str().parse().with_context(|| format!("there is no user {user} on this host"))?;
+        let uid: u32 = user
+            .as_str()
+            .parse()
+            .with_context(|| format!("there is no user {user} on this host"))?;
         return Ok(Account { uid, gid: uid, groups: vec![uid], home: "/".to_owned() });
     };
     let mut groups = vec![0; 64];
     loop {
         let mut count = i32::try_from(groups.len())?;
         // SAFETY: the list has room for `count` groups.
-        let fits = unsafe {
-            libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count)
-        };
+        let fits =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
         let count = usize::try_from(count)?;
         let full = groups.len();
         groups.resize(count.max(1), 0);

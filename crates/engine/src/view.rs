@@ -1,11 +1,11 @@
 //! What there is to see, for those who may see it: users see their own jobs, admins all.
 
 use forebay_grid::Grid;
+use forebay_grid::Job;
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::grid::{Explanation, State};
 use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
-use forebay_grid::Job;
 use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, Target, TaskId, UserName};
 

@@ -85,7 +85,9 @@ pub struct Explain {
 
 /// Print the output of a job.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  forebay output 12\n  forebay output 12 -f     until it has ended")]
+#[command(
+    after_help = "Examples:\n  forebay output 12\n  forebay output 12 -f     until it has ended"
+)]
 pub struct Output {
     #[command(flatten)]
     which: Which,
@@ -172,7 +174,8 @@ impl Queues {
         }
         let mut table = Table::new(&["queue", "priority", "takes", "starts", "windows", "slots"]);
         for queue in queues {
-            let word = |yes: bool, one: &str, other: &str| (if yes { one } else { other }).to_owned();
+            let word =
+                |yes: bool, one: &str, other: &str| (if yes { one } else { other }).to_owned();
             table.row(vec![
                 queue.name.to_string(),
                 or_dash(queue.priority),

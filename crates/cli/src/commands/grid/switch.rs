@@ -32,7 +32,10 @@ impl Targets {
         for target in self.jobs {
             match client.ask(&Ask::Command { target, verb }) {
                 Ok(Answer::Obeyed { tasks }) if self.json => {
-                    println!("{}", serde_json::json!({ "job": target.to_string(), "tasks": tasks }));
+                    println!(
+                        "{}",
+                        serde_json::json!({ "job": target.to_string(), "tasks": tasks })
+                    );
                 }
                 Ok(Answer::Obeyed { .. }) => {}
                 Ok(answer) => return Err(no_sense(&answer)),

@@ -1,5 +1,6 @@
 //! `forebay up` and `forebay down`.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ fn in_time(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Starts this program in the background, with a log.
-fn start(arguments: &[&std::ffi::OsStr], log: &Path) -> Result<()> {
+fn start(arguments: &[&OsStr], log: &Path) -> Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let log = options.create(true).append(true).mode(0o600).open(log)?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -94,7 +95,7 @@ impl Up {
         home.make()?;
         if holder(&home.lock()).is_none() {
             let log = home.folder().join("controller.log");
-            start(&["controller".as_ref(), root.as_os_str()], &log)?;
+            start(&[OsStr::new("controller"), root.as_os_str()], &log)?;
             if !in_time(|| Client::connect(&home).is_ok()) {
                 bail!("the controller did not begin; see {}", log.display());
             }
@@ -106,11 +107,12 @@ impl Up {
             if holder(&home.hosts().join(&name).join("lock")).is_some() {
                 continue;
             }
-            let mut arguments = vec!["agent".as_ref(), root.as_os_str()];
-            arguments.extend(["--name".as_ref(), name.as_ref(), "--slots".as_ref(), slots.as_ref()]);
+            let words = ["--name", &name, "--slots", &slots].map(OsStr::new);
+            let mut arguments = vec![OsStr::new("agent"), root.as_os_str()];
+            arguments.extend(words);
             if let Some((work, util)) = &areas {
-                arguments.extend(["--work".as_ref(), work.as_os_str()]);
-                arguments.extend(["--util".as_ref(), util.as_os_str()]);
+                arguments.extend([OsStr::new("--work"), work.as_os_str()]);
+                arguments.extend([OsStr::new("--util"), util.as_os_str()]);
             }
             start(&arguments, &home.folder().join(format!("{name}.log")))?;
         }
