@@ -88,11 +88,11 @@ pub fn run(settings: Settings) -> Result<()> {
     let Some(_lock) = claim(&own.join("lock"))? else {
         bail!("an agent {} of this grid runs already", settings.name);
     };
-    for area in [&settings.work, &settings.util] {
-        std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
-    }
     if settings.work.starts_with(settings.home.folder()) {
         folder(&settings.home.work(), if is_root() { 0o711 } else { 0o700 })?;
+    }
+    for area in [&settings.work, &settings.util] {
+        std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
     }
     let signals = Signals::new([SIGTERM, SIGINT])?;
     let (inputs, taken) = channel();
