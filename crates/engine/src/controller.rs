@@ -253,7 +253,7 @@ impl<S: Store> Controller<S> {
         }
         match after {
             Follow::Nothing | Follow::Reply(_) => {}
-            Follow::Query { user, ask, reply } => self.answer(&user, ask, reply),
+            Follow::Query { user, ask, reply } => self.answer(&user, &ask, reply),
             Follow::Note { host, task, attempt } => {
                 self.tell(&host, Order::Noted { task, attempt })
             }
@@ -338,9 +338,9 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    fn answer(&mut self, user: &UserName, ask: Ask, reply: Sender<Answer>) {
+    fn answer(&mut self, user: &UserName, ask: &Ask, reply: Sender<Answer>) {
         let answer = match ask {
-            Ask::Wait { job } => match self.wait(user, job) {
+            &Ask::Wait { job } => match self.wait(user, job) {
                 Ok(Some(value)) => Answer::Ended { value },
                 Ok(None) => {
                     self.waits.entry(job).or_default().push(reply);
@@ -348,11 +348,11 @@ impl<S: Store> Controller<S> {
                 }
                 Err(reason) => Answer::Refused { reason },
             },
-            Ask::History { target } => match self.journal.history(target) {
+            &Ask::History { target } => match self.journal.history(target) {
                 Ok(attempts) => view::history(&self.grid, user, target, attempts),
                 Err(error) => Answer::Refused { reason: format!("{error:#}") },
             },
-            ask => view::answer(&self.grid, user, &ask),
+            ask => view::answer(&self.grid, user, ask),
         };
         let _ = reply.send(answer);
     }

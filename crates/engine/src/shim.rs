@@ -164,21 +164,24 @@ fn command(task: &Task, account: &Account) -> Result<Command> {
     let umask = spec.umask & 0o777;
     let become_user = is_root().then(|| account.clone());
     let prepare = move || {
-        if let Some(account) = &become_user {
-            step(unsafe { libc::setgroups(account.groups.len(), account.groups.as_ptr()) })?;
-            step(unsafe { libc::setgid(account.gid) })?;
-            step(unsafe { libc::setuid(account.uid) })?;
+        // SAFETY: system calls on numbers, and on texts and lists that the closure owns.
+        unsafe {
+            if let Some(account) = &become_user {
+                step(libc::setgroups(account.groups.len(), account.groups.as_ptr()))?;
+                step(libc::setgid(account.gid))?;
+                step(libc::setuid(account.uid))?;
+            }
+            libc::umask(umask);
+            step(libc::chdir(directory.as_ptr()))?;
+            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | fresh;
+            let opened = step(libc::open(output.as_ptr(), flags, 0o666))?;
+            step(libc::dup2(opened, 1))?;
+            let errors = match &error {
+                Some(error) => step(libc::open(error.as_ptr(), flags, 0o666))?,
+                None => opened,
+            };
+            step(libc::dup2(errors, 2))?;
         }
-        unsafe { libc::umask(umask) };
-        step(unsafe { libc::chdir(directory.as_ptr()) })?;
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | fresh;
-        let opened = step(unsafe { libc::open(output.as_ptr(), flags, 0o666) })?;
-        step(unsafe { libc::dup2(opened, 1) })?;
-        let errors = match &error {
-            Some(error) => step(unsafe { libc::open(error.as_ptr(), flags, 0o666) })?,
-            None => opened,
-        };
-        step(unsafe { libc::dup2(errors, 2) })?;
         Ok(())
     };
     // SAFETY: between fork and exec it makes system calls on memory that was prepared before, and
