@@ -14,6 +14,7 @@ mod tuning;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use forebay_grid::event::Verb;
 
 /// An analytics grid that keeps every core fed.
 #[derive(Parser)]
@@ -30,6 +31,7 @@ const EXAMPLES: &str = "Examples:
   forebay stat /grid --interval 1                watch what it does
   forebay umount /grid                           unmount it
   forebay fsck /srv/grid                         check it
+  forebay up /srv/jobs --hosts 2 --slots 4       start a grid; submit, jobs, explain, ... use it
   forebay demo                                   see all of this, with an analytics program";
 
 #[derive(Subcommand)]
@@ -44,6 +46,29 @@ enum Command {
     Bench(commands::bench::Bench),
     Step(commands::step::Step),
     Demo(commands::demo::Demo),
+    Up(commands::grid::updown::Up),
+    Down(commands::grid::updown::Down),
+    Controller(commands::grid::daemons::Controller),
+    Agent(commands::grid::daemons::Agent),
+    #[command(hide = true)]
+    JobShim(commands::grid::daemons::JobShim),
+    Submit(Box<commands::grid::submit::Submit>),
+    Jobs(commands::grid::jobs::Jobs),
+    Hosts(commands::grid::jobs::Hosts),
+    Queues(commands::grid::jobs::Queues),
+    History(commands::grid::jobs::History),
+    Explain(commands::grid::jobs::Explain),
+    Output(commands::grid::jobs::Output),
+    /// End jobs, waiting or running: first gently, after 10 seconds by force.
+    Kill(commands::grid::switch::Targets),
+    /// Keep waiting jobs from starting, and suspend running ones.
+    Hold(commands::grid::switch::Targets),
+    /// Undo a hold.
+    Release(commands::grid::switch::Targets),
+    /// Start jobs again that run or have ended.
+    Requeue(commands::grid::switch::Targets),
+    Host(commands::grid::switch::Host),
+    Queue(commands::grid::switch::Queue),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +88,24 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.run(),
         Command::Step(command) => command.run(),
         Command::Demo(command) => command.run(),
+        Command::Up(command) => command.run(),
+        Command::Down(command) => command.run(),
+        Command::Controller(command) => command.run(),
+        Command::Agent(command) => command.run(),
+        Command::JobShim(command) => command.run(),
+        Command::Submit(command) => command.run(),
+        Command::Jobs(command) => command.run(),
+        Command::Hosts(command) => command.run(),
+        Command::Queues(command) => command.run(),
+        Command::History(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Output(command) => command.run(),
+        Command::Kill(command) => command.run(Verb::Kill),
+        Command::Hold(command) => command.run(Verb::Hold),
+        Command::Release(command) => command.run(Verb::Release),
+        Command::Requeue(command) => command.run(Verb::Requeue),
+        Command::Host(command) => command.run(),
+        Command::Queue(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("forebay: {}", output::chain(&error));

@@ -126,7 +126,7 @@ pub enum QueueVerb {
 }
 
 /// What an agent says when it connects.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Joined {
     /// Which host.
     pub host: HostName,
@@ -150,7 +150,7 @@ pub enum Memory {
 }
 
 /// What an agent says of one task.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// Which task.
     pub task: TaskId,
@@ -161,7 +161,7 @@ pub struct RunReport {
 }
 
 /// How a task is on its host.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RunStatus {
     /// It runs.
     Running,

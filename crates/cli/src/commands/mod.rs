@@ -4,6 +4,7 @@ pub mod bench;
 pub mod demo;
 pub mod fileset;
 pub mod fsck;
+pub mod grid;
 pub mod mkfs;
 pub mod mount;
 pub mod stat;

@@ -1,0 +1,106 @@
+//! `forebay controller`, `forebay agent` and the process that holds a job.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use forebay_engine::home::GridHome;
+use forebay_engine::{agent, server, shim};
+use forebay_grid::vocabulary::HostName;
+
+/// Run the controller of a grid.
+///
+/// It decides which job runs where and when, and keeps all it has promised in ROOT/grid. It runs until
+/// SIGTERM; SIGHUP makes it read ROOT/grid/grid.toml again. If it is root, jobs run as the users who
+/// submit them; otherwise only its own user can submit. `forebay up` starts it in the background.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay controller /srv/grid")]
+pub struct Controller {
+    /// Folder of the grid.
+    root: PathBuf,
+}
+
+/// Run an agent, which is one host of a grid.
+///
+/// It starts jobs as the controller tells it. SIGTERM ends the agent and leaves its jobs alone: the next
+/// agent of the same name finds them. SIGINT ends its jobs too. Jobs end by force when the controller was
+/// away, or the agent, for longer than the lease.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay agent /srv/grid --name gridn1 --slots 8
+  forebay agent /srv/grid --name gridn1 --slots 8 --work /grid/work --util /grid/util")]
+pub struct Agent {
+    /// Folder of the grid.
+    root: PathBuf,
+    /// Name of the host.
+    #[arg(long, value_name = "HOST", value_parser = |text: &str| text.parse::<HostName>())]
+    name: HostName,
+    /// Slots of the host.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    slots: u32,
+    /// Where work areas of jobs are made; ROOT/grid/work if left out.
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+    /// Where areas for utility files are made; as --work if left out.
+    #[arg(long, value_name = "DIR")]
+    util: Option<PathBuf>,
+}
+
+/// Hold one job. Agents start this.
+#[derive(clap::Args)]
+pub struct JobShim {
+    /// Folder of the run.
+    folder: PathBuf,
+}
+
+fn log_to_standard_error() -> Result<()> {
+    let filter = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "info".to_owned());
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    Ok(())
+}
+
+impl Controller {
+    pub fn run(self) -> Result<ExitCode> {
+        log_to_standard_error()?;
+        server::serve(&GridHome::of(&self.root)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Agent {
+    pub fn run(self) -> Result<ExitCode> {
+        log_to_standard_error()?;
+        let home = GridHome::of(&self.root)?;
+        let work = match self.work {
+            Some(work) => std::path::absolute(work)?,
+            None => home.work(),
+        };
+        let util = match self.util {
+            Some(util) => std::path::absolute(util)?,
+            None => work.clone(),
+        };
+        agent::run(agent::Settings {
+            home,
+            root: self.root.canonicalize()?,
+            name: self.name,
+            slots: self.slots,
+            work,
+            util,
+            shim: (std::env::current_exe()?, "job-shim".to_owned()),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl JobShim {
+    pub fn run(self) -> Result<ExitCode> {
+        shim::run(&self.folder)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,276 @@
+//! What there is to see: `forebay jobs`, `hosts`, `queues`, `history`, `explain`, `output`.
+
+use std::io::{Read as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use forebay_engine::message::{Answer, Ask, JobView};
+use forebay_grid::vocabulary::Target;
+
+use super::{Which, no_sense};
+use crate::output::{Table, bytes};
+
+/// List jobs: your own, or everybody's for an admin.
+///
+/// Without a job: those that have not ended. Elements of an array that wait share a line.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay jobs
+  forebay jobs 12
+  forebay jobs --all --json")]
+pub struct Jobs {
+    #[command(flatten)]
+    which: Which,
+    /// One job, or one element: 12 or '12[3]'.
+    #[arg(value_parser = |text: &str| text.parse::<Target>())]
+    job: Option<Target>,
+    /// Also jobs that have ended.
+    #[arg(long)]
+    all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the hosts of the grid.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay hosts\n  forebay hosts --json")]
+pub struct Hosts {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the queues of the grid.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay queues\n  forebay queues --json")]
+pub struct Queues {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show every start of a job that has ended, with what it used.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay history 12\n  forebay history '12[3]' --json")]
+pub struct History {
+    #[command(flatten)]
+    which: Which,
+    /// A job, or one element: 12 or '12[3]'.
+    #[arg(value_parser = |text: &str| text.parse::<Target>())]
+    job: Target,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Say why a job waits, host by host, or why it ran where it ran.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay explain 12\n  forebay explain '12[3]'")]
+pub struct Explain {
+    #[command(flatten)]
+    which: Which,
+    /// A job, or one element: 12 or '12[3]'.
+    #[arg(value_parser = |text: &str| text.parse::<Target>())]
+    job: Target,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print the output of a job.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  forebay output 12\n  forebay output 12 -f     until it has ended"
+)]
+pub struct Output {
+    #[command(flatten)]
+    which: Which,
+    /// A job, or one element: 12 or '12[3]'.
+    #[arg(value_parser = |text: &str| text.parse::<Target>())]
+    job: Target,
+    /// Go on until the job has ended.
+    #[arg(short, long)]
+    follow: bool,
+}
+
+fn or_dash(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| text.to_string())
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Jobs {
+    pub fn run(self) -> Result<ExitCode> {
+        let jobs = match self.which.ask(&Ask::Jobs { target: self.job, ended: self.all })? {
+            Answer::Jobs { jobs } => jobs,
+            answer => return Err(no_sense(&answer)),
+        };
+        if self.json {
+            return print_json(&jobs);
+        }
+        let heading = ["job", "name", "user", "queue", "state", "tasks", "host", "starts", "exit"];
+        let mut table = Table::new(&heading);
+        for job in jobs {
+            table.row(vec![
+                job.id,
+                if job.name.is_empty() { job.command.join(" ") } else { job.name },
+                job.user.to_string(),
+                job.queue.to_string(),
+                job.state,
+                job.tasks.to_string(),
+                or_dash(job.host),
+                job.attempts.to_string(),
+                or_dash(job.exit),
+            ]);
+        }
+        print!("{}", table.render());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Hosts {
+    pub fn run(self) -> Result<ExitCode> {
+        let hosts = match self.which.ask(&Ask::Hosts)? {
+            Answer::Hosts { hosts } => hosts,
+            answer => return Err(no_sense(&answer)),
+        };
+        if self.json {
+            return print_json(&hosts);
+        }
+        let mut table = Table::new(&["host", "state", "switch", "slots", "used", "r1m", "free"]);
+        for host in hosts {
+            table.row(vec![
+                host.name.to_string(),
+                host.state,
+                format!("{:?}", host.switch).to_lowercase(),
+                host.slots.to_string(),
+                host.used_slots.to_string(),
+                or_dash(host.load.map(|load| format!("{:.2}", load.r1m))),
+                or_dash(host.load.map(|load| bytes((load.mem * 1_048_576.0) as u64))),
+            ]);
+        }
+        print!("{}", table.render());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Queues {
+    pub fn run(self) -> Result<ExitCode> {
+        let queues = match self.which.ask(&Ask::Queues)? {
+            Answer::Queues { queues } => queues,
+            answer => return Err(no_sense(&answer)),
+        };
+        if self.json {
+            return print_json(&queues);
+        }
+        let mut table = Table::new(&["queue", "priority", "takes", "starts", "windows", "slots"]);
+        for queue in queues {
+            let word =
+                |yes: bool, one: &str, other: &str| (if yes { one } else { other }).to_owned();
+            table.row(vec![
+                queue.name.to_string(),
+                or_dash(queue.priority),
+                word(queue.open, "open", "closed"),
+                word(queue.active, "active", "inactive"),
+                word(queue.windows_open, "open", "closed"),
+                queue.used_slots.to_string(),
+            ]);
+        }
+        print!("{}", table.render());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl History {
+    pub fn run(self) -> Result<ExitCode> {
+        let attempts = match self.which.ask(&Ask::History { target: self.job })? {
+            Answer::History { attempts } => attempts,
+            answer => return Err(no_sense(&answer)),
+        };
+        if self.json {
+            return print_json(&attempts);
+        }
+        let heading = ["job", "start", "host", "exit", "fate", "real s", "cpu s", "io s", "memory"];
+        let mut table = Table::new(&heading);
+        for attempt in attempts {
+            let used = attempt.usage;
+            let seconds = |value: f64| format!("{value:.3}");
+            table.row(vec![
+                attempt.task.to_string(),
+                attempt.attempt.to_string(),
+                attempt.host.to_string(),
+                or_dash(attempt.exit),
+                format!("{:?}", attempt.fate),
+                or_dash(used.map(|used| seconds(used.real_seconds))),
+                or_dash(used.map(|used| seconds(used.cpu_seconds()))),
+                or_dash(used.and_then(|used| used.io_wait_seconds).map(seconds)),
+                or_dash(used.and_then(|used| used.peak_memory_bytes).map(bytes)),
+            ]);
+        }
+        print!("{}", table.render());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Explain {
+    pub fn run(self) -> Result<ExitCode> {
+        let answer = self.which.ask(&Ask::Explain { target: self.job })?;
+        let Answer::Explained { reasons, hosts } = &answer else { return Err(no_sense(&answer)) };
+        if self.json {
+            return print_json(&serde_json::json!({ "reasons": reasons, "hosts": hosts }));
+        }
+        for reason in reasons {
+            println!("{reason}");
+        }
+        for verdict in hosts {
+            let said = verdict.obstacle.as_deref().unwrap_or("could take it");
+            println!("  {}: {said}", verdict.host);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Output {
+    pub fn run(self) -> Result<ExitCode> {
+        const PAUSE: Duration = Duration::from_millis(100);
+        let mut client = self.which.client()?;
+        let mut view = || -> Result<JobView> {
+            match client.ask(&Ask::Jobs { target: Some(self.job), ended: true })? {
+                Answer::Jobs { mut jobs } if !jobs.is_empty() => Ok(jobs.swap_remove(0)),
+                answer => Err(no_sense(&answer)),
+            }
+        };
+        let path = view()?.output;
+        let mut file = None;
+        loop {
+            // Asked before reading: what it wrote last is in the file then.
+            let ended = !self.follow || view()?.ended.is_some();
+            if file.is_none() {
+                match std::fs::File::open(&path) {
+                    Ok(opened) => file = Some(opened),
+                    Err(error) if ended => return Err(error).context(path),
+                    Err(_) => {}
+                }
+            }
+            if let Some(file) = &mut file {
+                let mut text = Vec::new();
+                file.read_to_end(&mut text)?;
+                std::io::stdout().write_all(&text)?;
+                std::io::stdout().flush()?;
+            }
+            if ended {
+                return Ok(ExitCode::SUCCESS);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}

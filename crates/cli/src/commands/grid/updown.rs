@@ -1,0 +1,190 @@
+//! `forebay up` and `forebay down`.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_engine::client::Client;
+use forebay_engine::home::{GridHome, holder};
+use forebay_engine::message::{Answer, Ask};
+use rustix::process::{Pid, Signal};
+
+/// Start a grid on this machine: a controller, and agents named host1, host2, ...
+///
+/// The folder is made if there is none. With --mount it becomes a file system as well, which is mounted,
+/// and jobs have their work areas in its filesets. Logs are in ROOT/grid. What runs already is left as it is.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay up /srv/jobs --hosts 2 --slots 4
+  forebay up /srv/grid --mount /grid --slots 8
+  export FOREBAY_GRID=/srv/jobs; forebay submit -- date")]
+pub struct Up {
+    /// Folder of the grid.
+    root: PathBuf,
+    /// Where to mount its file system.
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Hosts.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    hosts: u32,
+    /// Slots of each host; as many as there are cores if left out.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    slots: Option<u32>,
+}
+
+/// Stop a grid.
+///
+/// Refused while jobs are on its hosts, unless --now ends them: those that are rerunnable start again
+/// after the next `forebay up`. Waiting jobs stay as they are. A file system is unmounted last.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay down /srv/jobs\n  forebay down /srv/jobs --now")]
+pub struct Down {
+    /// Folder of the grid.
+    root: PathBuf,
+    /// End the jobs that run.
+    #[arg(long)]
+    now: bool,
+}
+
+const STEP: Duration = Duration::from_millis(20);
+
+/// Steps that a daemon may take to begin or to end.
+const STEPS_MAX: u32 = 1500;
+
+/// Tries until it is done; whether it was.
+fn in_time(mut done: impl FnMut() -> bool) -> bool {
+    (0..STEPS_MAX).any(|_| {
+        let ready = done();
+        if !ready {
+            std::thread::sleep(STEP);
+        }
+        ready
+    })
+}
+
+/// Starts this program in the background, with a log.
+fn start(arguments: &[&OsStr], log: &Path) -> Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let log = options.create(true).append(true).mode(0o600).open(log)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(arguments).current_dir("/").stdin(Stdio::null());
+    command.stdout(log.try_clone()?).stderr(log);
+    // SAFETY: setsid is safe to call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            Ok(())
+        });
+    }
+    command.spawn().context("cannot start a daemon")?;
+    Ok(())
+}
+
+impl Up {
+    pub fn run(self) -> Result<ExitCode> {
+        let areas = self.mount.as_deref().map(|place| self.mount_at(place)).transpose()?;
+        if !self.root.exists() {
+            std::fs::create_dir(&self.root).with_context(|| self.root.display().to_string())?;
+        }
+        let root = self.root.canonicalize()?;
+        let home = GridHome::of(&root)?;
+        home.make()?;
+        if holder(&home.lock()).is_none() {
+            let log = home.folder().join("controller.log");
+            start(&[OsStr::new("controller"), root.as_os_str()], &log)?;
+            if !in_time(|| Client::connect(&home).is_ok()) {
+                bail!("the controller did not begin; see {}", log.display());
+            }
+        }
+        let cores = std::thread::available_parallelism()?.get();
+        let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
+        for number in 1..=self.hosts {
+            let name = format!("host{number}");
+            if holder(&home.hosts().join(&name).join("lock")).is_some() {
+                continue;
+            }
+            let words = ["--name", &name, "--slots", &slots].map(OsStr::new);
+            let mut arguments = vec![OsStr::new("agent"), root.as_os_str()];
+            arguments.extend(words);
+            if let Some((work, util)) = &areas {
+                arguments.extend([OsStr::new("--work"), work.as_os_str()]);
+                arguments.extend([OsStr::new("--util"), util.as_os_str()]);
+            }
+            start(&arguments, &home.folder().join(format!("{name}.log")))?;
+        }
+        let mut client = Client::connect(&home)?;
+        let wanted = usize::try_from(self.hosts)?;
+        let up = in_time(|| match client.ask(&Ask::Hosts) {
+            Ok(Answer::Hosts { hosts }) => {
+                hosts.iter().filter(|host| host.state == "up").count() >= wanted
+            }
+            Ok(_) | Err(_) => false,
+        });
+        if !up {
+            bail!("not all hosts came up; see the logs in {}", home.folder().display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Makes the file system if there is none, and mounts it; its places for work and utility files.
+    fn mount_at(&self, place: &Path) -> Result<(PathBuf, PathBuf)> {
+        if crate::home::Home::at(&self.root).is_err() {
+            crate::home::mkfs(&self.root, &[])?;
+        }
+        let home = crate::home::Home::at(&self.root)?;
+        if crate::mounts::of_home(&home).is_none() {
+            let mut command = Command::new(std::env::current_exe()?);
+            let status = command.arg("mount").arg(&self.root).arg(place).status()?;
+            if !status.success() {
+                bail!("{} could not be mounted", self.root.display());
+            }
+        }
+        let mount = crate::mounts::of_home(&home).context("the file system is not mounted")?;
+        let area = |name: &str| mount.mountpoint.join(name);
+        Ok((area("work"), area("util")))
+    }
+}
+
+/// Sends a signal to the holder of a lock until it is free.
+fn stop(lock: &Path, signal: Signal) -> Result<()> {
+    let Some(pid): Option<Pid> = holder(lock) else { return Ok(()) };
+    rustix::process::kill_process(pid, signal)?;
+    if in_time(|| holder(lock).is_none()) {
+        Ok(())
+    } else {
+        bail!("process {} does not end", pid.as_raw_nonzero())
+    }
+}
+
+impl Down {
+    pub fn run(self) -> Result<ExitCode> {
+        let home = GridHome::of(&self.root)?;
+        if !self.now && holder(&home.lock()).is_some() {
+            let mut client = Client::connect(&home)?;
+            if let Answer::Hosts { hosts } = client.ask(&Ask::Hosts)? {
+                let busy: usize = hosts.iter().map(|host| host.tasks.len()).sum();
+                if busy > 0 {
+                    bail!("{busy} jobs are on hosts: wait for them, kill them, or give --now");
+                }
+            }
+        }
+        // The controller first, so that nothing is started again elsewhere.
+        stop(&home.lock(), Signal::TERM)?;
+        for entry in std::fs::read_dir(home.hosts()).into_iter().flatten() {
+            stop(&entry?.path().join("lock"), Signal::INT)?;
+        }
+        if let Ok(files) = crate::home::Home::at(&self.root)
+            && let Some(mount) = crate::mounts::of_home(&files)
+        {
+            let mut command = Command::new(std::env::current_exe()?);
+            if !command.arg("umount").arg(&mount.mountpoint).status()?.success() {
+                bail!("{} could not be unmounted", mount.mountpoint.display());
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,473 @@
+//! One host: takes orders of the controller and gives each job to a shim.
+//!
+//! One thread decides; one reads orders, and one for each job waits for the end of its shim. All that
+//! must not be forgotten is on disk (`runs`), so an agent that was killed finds its jobs again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
+use forebay_grid::hosts::Facts;
+use forebay_grid::spec::Exit;
+use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::home::{GridHome, claim, folder, is_root, try_lock};
+use crate::load;
+use crate::message::{Ask, Launch, Order, Report};
+use crate::runs::{self, End, RunFolder, Task, uptime_ms};
+use crate::socket::{self, Reader};
+
+/// What an agent is told at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its grid.
+    pub home: GridHome,
+    /// ROOT.
+    pub root: PathBuf,
+    /// Its name.
+    pub name: HostName,
+    /// Its slots.
+    pub slots: u32,
+    /// Where work areas are made.
+    pub work: PathBuf,
+    /// Where areas for utility files are made.
+    pub util: PathBuf,
+    /// The program and first argument that start a shim; the folder of the run follows.
+    pub shim: (PathBuf, String),
+}
+
+enum Input {
+    Order { connection: u64, order: Order },
+    Lost { connection: u64 },
+    Started { task: TaskId, attempt: Attempt },
+    Ended { task: TaskId, attempt: Attempt },
+    Released { task: TaskId, result: Result<(), String> },
+    Leave,
+    EndAll,
+}
+
+/// How a run is, as far as the agent knows.
+enum Status {
+    Running,
+    Stopped,
+    Exited(End),
+}
+
+struct Agent {
+    settings: Settings,
+    folder: PathBuf,
+    memory: Memory,
+    runs: BTreeMap<(TaskId, Attempt), Status>,
+    stream: Option<UnixStream>,
+    connection: u64,
+    /// When the messages were sent that no grant has answered yet.
+    sent_ms: VecDeque<u64>,
+    lease_ms: u64,
+    inputs: Sender<Input>,
+}
+
+/// Runs an agent until SIGTERM, which leaves its jobs alone, or SIGINT, which ends them.
+///
+/// # Errors
+/// If it cannot begin: another one of this name runs, or a folder cannot be made.
+pub fn run(settings: Settings) -> Result<()> {
+    settings.home.make()?;
+    let own = settings.home.hosts().join(settings.name.as_str());
+    runs::make_agent_folder(&own)?;
+    let Some(_lock) = claim(&own.join("lock"))? else {
+        bail!("an agent {} of this grid runs already", settings.name);
+    };
+    if settings.work.starts_with(settings.home.folder()) {
+        folder(&settings.home.work(), if is_root() { 0o711 } else { 0o700 })?;
+    }
+    for area in [&settings.work, &settings.util] {
+        std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
+    }
+    let signals = Signals::new([SIGTERM, SIGINT])?;
+    let (inputs, taken) = channel();
+    let for_signals = inputs.clone();
+    std::thread::spawn(move || obey_signals(signals, &for_signals));
+    let memory = remember_boot(&own)?;
+    let mut agent = Agent {
+        settings,
+        folder: own,
+        memory,
+        runs: BTreeMap::new(),
+        stream: None,
+        connection: 0,
+        sent_ms: VecDeque::new(),
+        lease_ms: 1000,
+        inputs,
+    };
+    agent.find_runs()?;
+    agent.work(&taken)
+}
+
+fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
+    for signal in signals.forever() {
+        let input = if signal == SIGINT { Input::EndAll } else { Input::Leave };
+        if inputs.send(input).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether the machine runs since the agent last joined: if not, all its jobs are gone.
+fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
+    let before = std::fs::read_to_string(folder.join("boot")).unwrap_or_default();
+    if before == boot()? {
+        return Ok(Memory::Kept);
+    }
+    for (_, _, run) in RunFolder::all(folder)? {
+        if run.end().is_none() {
+            run.remove();
+        }
+    }
+    runs::grant(folder, 0)?;
+    Ok(Memory::Lost)
+}
+
+/// What tells this run of the machine from all others.
+fn boot() -> Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?)
+}
+
+impl Agent {
+    /// Finds what an agent before this one has left.
+    fn find_runs(&mut self) -> Result<()> {
+        for (task, attempt, run) in RunFolder::all(&self.folder)? {
+            let ended = try_lock(&run.lock_path())?.is_some();
+            if ended && run.end().is_none() && !run.was_started() {
+                // The agent ended before the shim began: it was never started.
+                run.remove();
+                continue;
+            }
+            self.runs.insert((task, attempt), Status::Running);
+            let inputs = self.inputs.clone();
+            std::thread::spawn(move || watch(&run, None, task, attempt, &inputs));
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, taken: &Receiver<Input>) -> Result<()> {
+        let mut next_load_ms = 0;
+        loop {
+            if self.stream.is_none() {
+                self.connect();
+            }
+            let now = uptime_ms();
+            if self.stream.is_some() && next_load_ms <= now {
+                let load = load::now(self.settings.slots, &self.settings.work);
+                self.sent_ms.push_back(now);
+                self.report(&Report::Load { load });
+                next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
+            }
+            let patience = if self.stream.is_some() { next_load_ms - now } else { 50 };
+            match taken.recv_timeout(Duration::from_millis(patience.max(1))) {
+                Ok(Input::Leave) => return Ok(()),
+                Ok(Input::EndAll) => return self.end_all(),
+                Ok(input) => self.take(input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    /// Connects to the controller and says what is here. If it does not answer, it is asked again later.
+    fn connect(&mut self) {
+        let Ok(stream) = socket::connect(&self.settings.home.socket()) else { return };
+        let Ok(reading) = stream.try_clone() else { return };
+        let _ = stream.set_write_timeout(Some(Duration::from_secs(10)));
+        self.connection += 1;
+        self.sent_ms.clear();
+        self.sent_ms.push_back(uptime_ms());
+        let runs = self.runs.iter().map(|((task, attempt), status)| RunReport {
+            task: *task,
+            attempt: *attempt,
+            status: match status {
+                Status::Running => RunStatus::Running,
+                Status::Stopped => RunStatus::Stopped,
+                Status::Exited(end) => RunStatus::Exited(end.exit.clone(), end.usage.clone()),
+            },
+        });
+        let joined = Box::new(Joined {
+            host: self.settings.name.clone(),
+            facts: Facts { cores: self.settings.slots, memory_bytes: load::memory_bytes() },
+            memory: self.memory,
+            runs: runs.collect(),
+        });
+        if socket::write(&stream, &Ask::Join { joined }).is_err() {
+            return;
+        }
+        let (connection, inputs) = (self.connection, self.inputs.clone());
+        std::thread::spawn(move || {
+            let mut reader = Reader::new(reading);
+            loop {
+                let input = match reader.read::<Order>() {
+                    Ok(Some(order)) => Input::Order { connection, order },
+                    Ok(None) | Err(_) => Input::Lost { connection },
+                };
+                let last = matches!(input, Input::Lost { .. });
+                if inputs.send(input).is_err() || last {
+                    return;
+                }
+            }
+        });
+        self.stream = Some(stream);
+        tracing::info!("connected to the controller");
+    }
+
+    fn report(&mut self, report: &Report) {
+        let Some(stream) = &self.stream else { return };
+        if let Err(error) = socket::write(stream, report) {
+            tracing::warn!("the controller is away: {error:#}");
+            self.disconnect();
+        }
+    }
+
+    fn disconnect(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Order { connection, order } if connection == self.connection => self.obey(order),
+            Input::Lost { connection } if connection == self.connection => self.disconnect(),
+            Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
+            Input::Started { task, attempt } => self.report(&Report::Started { task, attempt }),
+            Input::Ended { task, attempt } => {
+                let run = RunFolder::of(&self.folder, task, attempt);
+                let killed = || End { exit: Exit::Signal(9), usage: None };
+                let end = run.end().unwrap_or_else(killed);
+                let (exit, usage) = (end.exit.clone(), end.usage.clone());
+                self.runs.insert((task, attempt), Status::Exited(end));
+                self.report(&Report::Exited { task, attempt, exit, usage });
+            }
+            Input::Released { task, result } => self.report(&Report::WorkReleased { task, result }),
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Launch(launch) => self.launch(*launch),
+            Order::Grant { lease } => {
+                self.lease_ms = lease.as_ms();
+                let Some(sent) = self.sent_ms.pop_front() else { return };
+                let granted = runs::grant(&self.folder, sent + lease.as_ms());
+                if let Err(error) = granted.and_then(|()| self.settle_memory()) {
+                    tracing::error!("the lease cannot be written: {error:#}");
+                }
+            }
+            Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
+            Order::Suspend { task, attempt } => {
+                self.change(task, attempt, Status::Stopped, Signal::USR1);
+            }
+            Order::Resume { task, attempt } => {
+                self.change(task, attempt, Status::Running, Signal::USR2);
+            }
+            Order::Noted { task, attempt } => {
+                if let Some(Status::Exited(_)) = self.runs.get(&(task, attempt)) {
+                    self.runs.remove(&(task, attempt));
+                    RunFolder::of(&self.folder, task, attempt).remove();
+                }
+            }
+            Order::ReleaseWork { task } => self.release_work(task),
+        }
+    }
+
+    /// What was lost before the agent joined is settled with the first grant.
+    fn settle_memory(&mut self) -> Result<()> {
+        if self.memory == Memory::Lost {
+            runs::replace(&self.folder.join("boot"), boot()?.as_bytes())?;
+            self.memory = Memory::Kept;
+        }
+        Ok(())
+    }
+
+    fn areas(&self, task: TaskId) -> (PathBuf, PathBuf) {
+        let name = match task.index {
+            0 => format!("job-{}", task.job),
+            index => format!("job-{}-{index}", task.job),
+        };
+        (self.settings.work.join(&name), self.settings.util.join(format!("{name}-util")))
+    }
+
+    fn launch(&mut self, launch: Launch) {
+        let (task, attempt) = (launch.task, launch.attempt);
+        let run = RunFolder::of(&self.folder, task, attempt);
+        if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
+            return;
+        }
+        let (work, util) = self.areas(task);
+        let order = Task {
+            launch,
+            host: self.settings.name.clone(),
+            root: self.settings.root.clone(),
+            agent: self.folder.clone(),
+            work,
+            util,
+        };
+        match run.make(&order).and_then(|()| self.start_shim(&run)) {
+            Ok(child) => {
+                self.runs.insert((task, attempt), Status::Running);
+                let inputs = self.inputs.clone();
+                std::thread::spawn(move || watch(&run, Some(child), task, attempt, &inputs));
+            }
+            Err(error) => {
+                let end = End { exit: Exit::NotStarted(format!("{error:#}")), usage: None };
+                let exit = end.exit.clone();
+                self.runs.insert((task, attempt), Status::Exited(end));
+                self.report(&Report::Exited { task, attempt, exit, usage: None });
+            }
+        }
+    }
+
+    fn start_shim(&self, run: &RunFolder) -> Result<std::process::Child> {
+        let lock: File = try_lock(&run.lock_path())?.context("the folder of the run is locked")?;
+        let (program, argument) = &self.settings.shim;
+        let mut command = Command::new(program);
+        command.arg(argument).arg(run.path()).current_dir("/");
+        command.stdin(lock).stdout(Stdio::piped());
+        // SAFETY: setsid is safe to call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        command.spawn().with_context(|| program.display().to_string())
+    }
+
+    /// Signals the shim of a run that has not ended. The lock that it holds says that its number is its
+    /// own.
+    fn signal(&self, task: TaskId, attempt: Attempt, signal: Signal) {
+        let run = RunFolder::of(&self.folder, task, attempt);
+        if !matches!(self.runs.get(&(task, attempt)), Some(Status::Running | Status::Stopped)) {
+            return;
+        }
+        // A shim that has just been made says its number within a moment.
+        for _ in 0..200 {
+            if !matches!(try_lock(&run.lock_path()), Ok(None)) {
+                return;
+            }
+            if let Some(pid) = run.pid() {
+                let _ = rustix::process::kill_process(pid, signal);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn change(&mut self, task: TaskId, attempt: Attempt, status: Status, signal: Signal) {
+        self.signal(task, attempt, signal);
+        if let Some(now) = self.runs.get_mut(&(task, attempt))
+            && !matches!(now, Status::Exited(_))
+        {
+            *now = status;
+        }
+    }
+
+    /// Takes the areas of a task away at once, and removes what is in them meanwhile.
+    fn release_work(&self, task: TaskId) {
+        let (work, util) = self.areas(task);
+        let inputs = self.inputs.clone();
+        let mut gone = Vec::new();
+        let mut failed = None;
+        for area in [work, util] {
+            let name = area.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let aside = area.with_file_name(format!(".gone-{name}-{}", uptime_ms()));
+            match std::fs::rename(&area, &aside) {
+                Ok(()) => gone.push(aside),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => failed = Some(format!("{}: {error}", area.display())),
+            }
+        }
+        std::thread::spawn(move || {
+            for area in gone {
+                if let Err(error) = std::fs::remove_dir_all(&area) {
+                    failed = Some(format!("{}: {error}", area.display()));
+                }
+            }
+            let _ = inputs.send(Input::Released { task, result: failed.map_or(Ok(()), Err) });
+        });
+    }
+
+    /// Ends all jobs by force, and forgets them: whoever asks next is told that they were lost.
+    fn end_all(&mut self) -> Result<()> {
+        self.disconnect();
+        let alive: Vec<(TaskId, Attempt)> = self.runs.keys().copied().collect();
+        for &(task, attempt) in &alive {
+            self.signal(task, attempt, Signal::INT);
+        }
+        for &(task, attempt) in &alive {
+            let run = RunFolder::of(&self.folder, task, attempt);
+            if !matches!(self.runs.get(&(task, attempt)), Some(Status::Exited(_))) {
+                run.wait()?;
+                run.remove();
+            }
+        }
+        // What ended by itself is still reported by the next agent.
+        runs::replace(&self.folder.join("boot"), b"")?;
+        Ok(())
+    }
+}
+
+/// Waits for the beginning and the end of a shim.
+fn watch(
+    run: &RunFolder,
+    child: Option<std::process::Child>,
+    task: TaskId,
+    attempt: Attempt,
+    inputs: &Sender<Input>,
+) {
+    let mut shim = run.pid();
+    if let Some(mut child) = child {
+        shim = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            let read = BufReader::new(stdout).read_line(&mut line);
+            if read.is_ok() && line == "started\n" {
+                let _ = inputs.send(Input::Started { task, attempt });
+            }
+        }
+        let _ = child.wait();
+    }
+    if let Err(error) = run.wait() {
+        tracing::error!("{}: {error:#}", run.path().display());
+    }
+    if run.end().is_none()
+        && let Some(session) = shim
+    {
+        end_session(session);
+    }
+    let _ = inputs.send(Input::Ended { task, attempt });
+}
+
+/// Kills what a shim that was killed has left behind. The number of a session is not given out again as
+/// long as one of its processes is there.
+fn end_session(session: Pid) {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+        else {
+            continue;
+        };
+        if rustix::process::getsid(Some(pid)) == Ok(session) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The controller: drives the state machine, and carries out what it decides.
+//!
+//! Inputs are taken as they lie in the channel, up to [`TOGETHER_MAX`], and their records become durable
+//! in one commit. Only then are answers and orders given out, input by input in their order. A commit that
+//! fails ends the controller, as memory is ahead of the journal then.
+//!
+//! Nothing here waits for anybody: answers and orders go into channels that others empty.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use forebay_base::Clock;
+use forebay_grid::config::Config;
+use forebay_grid::event::{Joined, RunStatus};
+use forebay_grid::task::{Post, Task};
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId, UserName};
+use forebay_grid::{Effect, Event, Grid, Outcome};
+use forebay_store::Store;
+
+use crate::journal::Journal;
+use crate::message::{Answer, Ask, Launch, Order, Report};
+use crate::view;
+
+/// The most inputs that are committed together.
+const TOGETHER_MAX: usize = 1024;
+
+/// Something for the controller.
+pub enum Input {
+    /// A command.
+    Ask {
+        /// Who asks, as the kernel says.
+        user: UserName,
+        /// What.
+        ask: Ask,
+        /// Where the answer goes.
+        reply: Sender<Answer>,
+    },
+    /// An agent has connected.
+    Joined {
+        /// Number of the connection; later ones are greater.
+        connection: u64,
+        /// What it says.
+        joined: Box<Joined>,
+        /// Where its orders go.
+        outbox: Sender<Order>,
+    },
+    /// An agent reports.
+    Report {
+        /// Which.
+        host: HostName,
+        /// By which connection.
+        connection: u64,
+        /// What.
+        report: Report,
+    },
+    /// A connection to an agent broke.
+    Left {
+        /// Which.
+        host: HostName,
+        /// Which connection.
+        connection: u64,
+    },
+    /// Settings were read anew.
+    Configured(Box<Config>),
+    /// The controller shall end.
+    Stop,
+}
+
+/// What is to be done for one input once its records are durable.
+enum Follow {
+    Nothing,
+    Reply(Sender<Answer>),
+    Query {
+        user: UserName,
+        ask: Ask,
+        reply: Sender<Answer>,
+    },
+    Connected {
+        host: HostName,
+        connection: u64,
+        outbox: Sender<Order>,
+        ended: Vec<(TaskId, Attempt)>,
+    },
+    Note {
+        host: HostName,
+        task: TaskId,
+        attempt: Attempt,
+    },
+    Disconnected {
+        host: HostName,
+        connection: u64,
+    },
+}
+
+/// One controller.
+pub struct Controller<S> {
+    grid: Grid,
+    journal: Journal<S>,
+    clock: Arc<dyn Clock>,
+    /// The latest connection of each host, and where its orders go.
+    outboxes: HashMap<HostName, (u64, Sender<Order>)>,
+    /// The latest connection of each host, counting those that are not carried out yet.
+    connections: HashMap<HostName, u64>,
+    waits: BTreeMap<JobId, Vec<Sender<Answer>>>,
+}
+
+impl<S: Store> Controller<S> {
+    /// A controller with what its store holds, and these settings.
+    ///
+    /// # Errors
+    /// If the journal cannot be read or written.
+    pub fn open(store: S, config: Config, clock: Arc<dyn Clock>) -> Result<Controller<S>> {
+        let (journal, grid) = Journal::open(store, clock.now().into())?;
+        let mut controller = Controller {
+            grid,
+            journal,
+            clock,
+            outboxes: HashMap::new(),
+            connections: HashMap::new(),
+            waits: BTreeMap::new(),
+        };
+        controller.take(vec![Input::Configured(Box::new(config))])?;
+        Ok(controller)
+    }
+
+    /// Works until [`Input::Stop`] or until nobody can send any more, then writes a snapshot.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub fn run(mut self, inputs: &Receiver<Input>) -> Result<()> {
+        loop {
+            let first = match inputs.recv_timeout(self.patience()) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let mut batch: Vec<Input> =
+                first.into_iter().chain(inputs.try_iter().take(TOGETHER_MAX - 1)).collect();
+            let stop = batch.iter().position(|input| matches!(input, Input::Stop));
+            batch.truncate(stop.unwrap_or(batch.len()));
+            self.take(batch)?;
+            if stop.is_some() {
+                break;
+            }
+        }
+        self.journal.snapshot(self.grid.ledger())
+    }
+
+    fn now(&self) -> Moment {
+        self.clock.now().into()
+    }
+
+    /// How long to wait for an input before time itself is one.
+    fn patience(&self) -> Duration {
+        const LONGEST_MS: u64 = 60_000;
+        // Clocks have steps: a little later is better than a little too early, many times.
+        Duration::from_millis(self.grid.next_wake().since(self.now()).min(LONGEST_MS) + 1)
+    }
+
+    /// Takes inputs, makes what they led to durable, and carries it out.
+    ///
+    /// # Errors
+    /// If the journal cannot be written: nothing was carried out then.
+    pub fn take(&mut self, inputs: Vec<Input>) -> Result<()> {
+        let now = self.now();
+        let mut outcome = Outcome::default();
+        self.grid.apply(now, Event::Tick, &mut outcome);
+        let mut parts = vec![(outcome.effects.len(), Follow::Nothing)];
+        for input in inputs {
+            let (event, follow) = self.event_of(input);
+            if let Some(event) = event {
+                self.grid.apply(now, event, &mut outcome);
+            }
+            parts.push((outcome.effects.len(), follow));
+        }
+        self.journal
+            .append(&outcome.records, &outcome.effects)
+            .context("the journal cannot be written")?;
+        let mut effects = outcome.effects.into_iter();
+        let mut done = 0;
+        for (until, follow) in parts {
+            let own: Vec<Effect> = effects.by_ref().take(until - done).collect();
+            done = until;
+            self.carry_out(own, follow);
+        }
+        self.journal.shorten(self.grid.ledger()).context("the snapshot cannot be written")
+    }
+
+    /// What an input means to the grid, and what comes after.
+    fn event_of(&mut self, input: Input) -> (Option<Event>, Follow) {
+        match input {
+            Input::Stop => (None, Follow::Nothing),
+            Input::Configured(config) => (Some(Event::Configured(config)), Follow::Nothing),
+            Input::Ask { user, ask, reply } => match ask {
+                Ask::Submit { spec } => (Some(Event::Submit { user, spec }), Follow::Reply(reply)),
+                Ask::Command { target, verb } => {
+                    (Some(Event::Command { by: user, target, verb }), Follow::Reply(reply))
+                }
+                Ask::Queue { queue, verb } => {
+                    (Some(Event::Queue { by: user, queue, verb }), Follow::Reply(reply))
+                }
+                Ask::Host { host, state } => {
+                    (Some(Event::Host { by: user, host, state }), Follow::Reply(reply))
+                }
+                ask => (None, Follow::Query { user, ask, reply }),
+            },
+            Input::Joined { connection, joined, outbox } => {
+                let host = joined.host.clone();
+                let ended = joined.runs.iter().filter_map(|run| match run.status {
+                    RunStatus::Exited(..) => Some((run.task, run.attempt)),
+                    RunStatus::Running | RunStatus::Stopped => None,
+                });
+                let ended = ended.collect();
+                self.connections.insert(host.clone(), connection);
+                let follow = Follow::Connected { host, connection, outbox, ended };
+                (Some(Event::HostJoined(joined)), follow)
+            }
+            Input::Left { host, connection } => {
+                let latest = self.connections.get(&host) == Some(&connection);
+                let event = latest.then(|| Event::HostLost { host: host.clone() });
+                (event, Follow::Disconnected { host, connection })
+            }
+            Input::Report { host, connection, report } => {
+                if self.connections.get(&host) != Some(&connection) {
+                    return (None, Follow::Nothing);
+                }
+                report_event(host, report)
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, follow: Follow) {
+        let mut reply = None;
+        let mut after = Follow::Nothing;
+        match follow {
+            Follow::Reply(sender) => reply = Some(sender),
+            Follow::Connected { host, connection, outbox, ended } => {
+                self.outboxes.insert(host.clone(), (connection, outbox.clone()));
+                after = Follow::Connected { host, connection, outbox, ended };
+            }
+            follow => after = follow,
+        }
+        for effect in effects {
+            if let Some(answer) = self.perform(effect)
+                && let Some(reply) = reply.take()
+            {
+                // Whoever asked may be gone.
+                let _ = reply.send(answer);
+            }
+        }
+        match after {
+            Follow::Nothing | Follow::Reply(_) => {}
+            Follow::Query { user, ask, reply } => self.answer(&user, &ask, reply),
+            Follow::Note { host, task, attempt } => {
+                self.tell(&host, Order::Noted { task, attempt })
+            }
+            Follow::Connected { host, ended, .. } => {
+                for (task, attempt) in ended {
+                    self.tell(&host, Order::Noted { task, attempt });
+                }
+                self.release_left_work(&host);
+            }
+            Follow::Disconnected { host, connection } => {
+                if self.outboxes.get(&host).is_some_and(|(latest, _)| *latest == connection) {
+                    self.outboxes.remove(&host);
+                }
+            }
+        }
+    }
+
+    /// Carries one effect out; the answer if it is one.
+    fn perform(&mut self, effect: Effect) -> Option<Answer> {
+        match effect {
+            Effect::Accepted { job } => return Some(Answer::Accepted { job }),
+            Effect::Obeyed { tasks } => return Some(Answer::Obeyed { tasks }),
+            Effect::Rejected(refusal) => {
+                return Some(Answer::Refused { reason: refusal.to_string() });
+            }
+            Effect::Launch { task, attempt, host, slots, time_limit } => {
+                let ledger = self.grid.ledger();
+                let job = ledger.job(task.job)?;
+                let (user, spec) = (ledger.user_of(job).clone(), job.spec().clone());
+                let launch = Launch { task, attempt, user, spec, slots, time_limit };
+                self.tell(&host, Order::Launch(Box::new(launch)));
+            }
+            Effect::Kill { task, attempt, host, why } => {
+                self.tell(&host, Order::Kill { task, attempt, why });
+            }
+            Effect::Suspend { task, attempt, host } => {
+                self.tell(&host, Order::Suspend { task, attempt });
+            }
+            Effect::Resume { task, attempt, host } => {
+                self.tell(&host, Order::Resume { task, attempt });
+            }
+            Effect::GrantLease { host, lease } => self.tell(&host, Order::Grant { lease }),
+            Effect::ReleaseWork { task, host } => self.release_work(task, host.as_ref()),
+            Effect::JobFinished { job } => {
+                let waiting = self.waits.remove(&job).unwrap_or_default();
+                let value = view::exit_value(&self.grid, job).unwrap_or(0);
+                for reply in waiting {
+                    let _ = reply.send(Answer::Ended { value });
+                }
+            }
+            // The history was committed with the records.
+            Effect::Ended(_) | Effect::KeepWork { .. } | Effect::Forgotten { .. } => {}
+        }
+        None
+    }
+
+    /// An order that finds nobody is lost: the agent is told again when it joins.
+    fn tell(&self, host: &HostName, order: Order) {
+        if let Some((_, outbox)) = self.outboxes.get(host) {
+            let _ = outbox.send(order);
+        }
+    }
+
+    /// Hosts of one machine share the places of work areas, so any of them can remove one.
+    fn release_work(&self, task: TaskId, host: Option<&HostName>) {
+        let own = host.filter(|host| self.outboxes.contains_key(*host));
+        if let Some(host) = own.or_else(|| self.outboxes.keys().min()) {
+            self.tell(host, Order::ReleaseWork { task });
+        }
+    }
+
+    /// What was to be removed while nobody was there to do it.
+    fn release_left_work(&self, host: &HostName) {
+        for (id, job) in self.grid.ledger().jobs() {
+            for (index, task) in job.tasks() {
+                if let Task::Finished(finish) = task
+                    && finish.post == Post::Awaited
+                {
+                    self.tell(host, Order::ReleaseWork { task: TaskId { job: id, index } });
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, user: &UserName, ask: &Ask, reply: Sender<Answer>) {
+        let answer = match ask {
+            &Ask::Wait { job } => match self.wait(user, job) {
+                Ok(Some(value)) => Answer::Ended { value },
+                Ok(None) => {
+                    self.waits.entry(job).or_default().push(reply);
+                    return;
+                }
+                Err(reason) => Answer::Refused { reason },
+            },
+            &Ask::History { target } => match self.journal.history(target) {
+                Ok(attempts) => view::history(&self.grid, user, target, attempts),
+                Err(error) => Answer::Refused { reason: format!("{error:#}") },
+            },
+            ask => view::answer(&self.grid, user, ask),
+        };
+        let _ = reply.send(answer);
+    }
+
+    fn wait(&self, user: &UserName, job: JobId) -> Result<Option<u8>, String> {
+        let ledger = self.grid.ledger();
+        let known =
+            ledger.job(job).filter(|known| view::may_see(&self.grid, user, ledger.user_of(known)));
+        match known {
+            None => Err(format!("there is no job {job}")),
+            Some(known) if known.tally().is_finished() => Ok(view::exit_value(&self.grid, job)),
+            Some(_) => Ok(None),
+        }
+    }
+}
+
+fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
+    let event = match report {
+        Report::Load { load } => Event::HostLoad { host, load },
+        Report::Started { task, attempt } => Event::Started { host, task, attempt },
+        Report::Exited { task, attempt, exit, usage } => {
+            let follow = Follow::Note { host: host.clone(), task, attempt };
+            return (Some(Event::Exited { host, task, attempt, exit, usage }), follow);
+        }
+        Report::WorkReleased { task, result } => Event::WorkReleased { task, result },
+    };
+    (Some(event), Follow::Nothing)
+}

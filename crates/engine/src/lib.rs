@@ -1,0 +1,26 @@
+//! The grid at work: the controller around `forebay_grid::Grid`, the agents that run its jobs, and what
+//! they say to each other and to commands.
+//!
+//! - [`controller`] drives the state machine: it makes records durable in the store, then carries their
+//!   effects out. It knows no socket: inputs come in by a channel, so tests drive it without processes.
+//! - [`server`] puts it behind the unix socket of ROOT/grid; the kernel says who asks.
+//! - [`agent`] is one host. It gives each job to a process of its own, the [`shim`], which keeps the job
+//!   when the agent dies, ends it when the lease is over, and writes down how it ended.
+//! - [`message`] holds every message; docs/formats/grid-protocol.md describes them.
+//!
+//! What it does not do: talk to other machines. The socket is local, and its peers are known by the
+//! kernel's word alone.
+
+pub mod agent;
+pub mod client;
+pub mod controller;
+pub mod home;
+pub mod journal;
+mod load;
+pub mod message;
+mod runs;
+pub mod server;
+pub mod shim;
+mod socket;
+pub mod user;
+mod view;

@@ -1,0 +1,343 @@
+//! What commands, controller and agents say to each other: one JSON value on each line.
+
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::config::Load;
+use forebay_grid::event::{Joined, KillReason, QueueVerb, Verb};
+use forebay_grid::journal::HostSwitch;
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::{Exit, JobSpec, Usage};
+use forebay_grid::vocabulary::{
+    Attempt, HostName, JobId, Moment, QueueName, Target, TaskId, UserName,
+};
+use serde::{Deserialize, Serialize};
+
+/// What is asked of the controller. Each line gets one [`Answer`], but for [`Ask::Join`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Ask {
+    /// Take a job.
+    Submit {
+        /// The job.
+        spec: Box<JobSpec>,
+    },
+    /// Do something to jobs.
+    Command {
+        /// Which.
+        target: Target,
+        /// What.
+        verb: Verb,
+    },
+    /// Switch a queue.
+    Queue {
+        /// Which.
+        queue: QueueName,
+        /// How.
+        verb: QueueVerb,
+    },
+    /// Open or close a host.
+    Host {
+        /// Which.
+        host: HostName,
+        /// How it shall be.
+        state: HostSwitch,
+    },
+    /// List jobs: the asker's own, or everybody's for an admin.
+    Jobs {
+        /// One job or element only.
+        target: Option<Target>,
+        /// Also those that have ended.
+        ended: bool,
+    },
+    /// List hosts.
+    Hosts,
+    /// List queues.
+    Queues,
+    /// Every attempt of a job that ended.
+    History {
+        /// Which.
+        target: Target,
+    },
+    /// Why a task waits, or ran where it ran.
+    Explain {
+        /// Which.
+        target: Target,
+    },
+    /// Answer when every task of a job has ended.
+    Wait {
+        /// Which.
+        job: JobId,
+    },
+    /// Say whether the controller is there.
+    Ping,
+    /// An agent begins; from here on the connection carries [`Report`]s and [`Order`]s.
+    Join {
+        /// What it says.
+        joined: Box<Joined>,
+    },
+}
+
+/// What the controller answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// The job was taken.
+    Accepted {
+        /// Its number.
+        job: JobId,
+    },
+    /// Done, on so many tasks.
+    Obeyed {
+        /// How many.
+        tasks: u32,
+    },
+    /// Refused or failed; nothing was changed.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// To [`Ask::Jobs`].
+    Jobs {
+        /// In the order of their numbers.
+        jobs: Vec<JobView>,
+    },
+    /// To [`Ask::Hosts`].
+    Hosts {
+        /// In the order in which they came.
+        hosts: Vec<HostView>,
+    },
+    /// To [`Ask::Queues`].
+    Queues {
+        /// In the order of the settings.
+        queues: Vec<QueueView>,
+    },
+    /// To [`Ask::History`].
+    History {
+        /// In the order of element and attempt.
+        attempts: Vec<AttemptRecord>,
+    },
+    /// To [`Ask::Explain`].
+    Explained {
+        /// What concerns the task as a whole, in words.
+        reasons: Vec<String>,
+        /// What each host says.
+        hosts: Vec<Verdict>,
+    },
+    /// To [`Ask::Wait`].
+    Ended {
+        /// The exit value of the job: 0, or the first that is not 0 of its tasks.
+        value: u8,
+    },
+    /// To [`Ask::Ping`].
+    Here,
+}
+
+/// One task, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Job or element, as `12` or `12[3]`.
+    pub id: String,
+    /// Name of the job.
+    pub name: String,
+    /// Whose.
+    pub user: UserName,
+    /// Its queue.
+    pub queue: QueueName,
+    /// `pending`, `held`, `starting`, `running`, `suspended`, `unknown`, `done` (ended by itself with 0),
+    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost`, `attempts_max`.
+    pub state: String,
+    /// Tasks that this line stands for: waiting elements of an array share one.
+    pub tasks: u32,
+    /// Where it runs or ran last.
+    pub host: Option<HostName>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// Slots that it asks for.
+    pub slots: u32,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// When it was submitted.
+    pub submitted: Moment,
+    /// Since when it runs, or ran last.
+    pub started: Option<Moment>,
+    /// When it ended.
+    pub ended: Option<Moment>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// File of its output.
+    pub output: String,
+    /// File of its errors, if not the same.
+    pub error: Option<String>,
+}
+
+/// One host, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostView {
+    /// Its name.
+    pub name: HostName,
+    /// `up`, `away` (cannot be reached, its jobs may run) or `gone`.
+    pub state: String,
+    /// Whether jobs may be started on it.
+    pub switch: HostSwitch,
+    /// Its slots.
+    pub slots: u32,
+    /// Slots in use.
+    pub used_slots: u32,
+    /// Memory for jobs.
+    pub memory_bytes: Option<u64>,
+    /// Memory that is set aside.
+    pub used_memory_bytes: u64,
+    /// Its load, as far as it was reported.
+    pub load: Option<Load>,
+    /// What runs there.
+    pub tasks: Vec<String>,
+}
+
+/// One queue, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueView {
+    /// Its name.
+    pub name: QueueName,
+    /// Its priority; none if it is no longer in the settings.
+    pub priority: Option<u32>,
+    /// Whether it takes jobs.
+    pub open: bool,
+    /// Whether it starts jobs.
+    pub active: bool,
+    /// Whether its windows are open.
+    pub windows_open: bool,
+    /// Slots in use.
+    pub used_slots: u32,
+}
+
+/// What one host says of a task that waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Which.
+    pub host: HostName,
+    /// Why not; none if it could take the task.
+    pub obstacle: Option<String>,
+}
+
+/// Everything that a host needs to start a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Which task.
+    pub task: TaskId,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// Whose; it runs as this user.
+    pub user: UserName,
+    /// What was asked for.
+    pub spec: JobSpec,
+    /// Slots that it has.
+    pub slots: u32,
+    /// How long it may run.
+    pub time_limit: Option<Period>,
+}
+
+/// What the controller tells an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// Start a task.
+    Launch(Box<Launch>),
+    /// End a task, if it is there.
+    Kill {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Why.
+        why: KillReason,
+    },
+    /// Suspend a task.
+    Suspend {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// Let a task go on.
+    Resume {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// Jobs may run for so long, counted from the message that this answers.
+    Grant {
+        /// How long.
+        lease: Period,
+    },
+    /// The end of this attempt was taken note of.
+    Noted {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// Remove the work area of a task.
+    ReleaseWork {
+        /// Which.
+        task: TaskId,
+    },
+}
+
+/// What an agent tells the controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub enum Report {
+    /// How loaded the host is.
+    Load {
+        /// The indices.
+        load: Load,
+    },
+    /// A task was started.
+    Started {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// A task ended.
+    Exited {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// How.
+        exit: Exit,
+        /// What it used.
+        usage: Option<Box<Usage>>,
+    },
+    /// The work area of a task was removed, or why not.
+    WorkReleased {
+        /// Which.
+        task: TaskId,
+        /// Why not.
+        result: Result<(), String>,
+    },
+}
+
+/// Where the output of a task goes: a path below its directory. `%J` in what the user gave stands for the
+/// job, `%I` for the element.
+#[must_use]
+pub fn output_path(spec: &JobSpec, task: TaskId) -> String {
+    let given = match &spec.output {
+        Some(given) => given.as_str(),
+        None if spec.array.is_some() => "forebay-%J-%I.out",
+        None => "forebay-%J.out",
+    };
+    below(spec, given, task)
+}
+
+/// Where the errors of a task go, if not with the output.
+#[must_use]
+pub fn error_path(spec: &JobSpec, task: TaskId) -> Option<String> {
+    spec.error.as_ref().map(|given| below(spec, given, task))
+}
+
+fn below(spec: &JobSpec, given: &str, task: TaskId) -> String {
+    let name = given.replace("%J", &task.job.to_string()).replace("%I", &task.index.to_string());
+    std::path::Path::new(&spec.directory).join(name).display().to_string()
+}

@@ -1,0 +1,197 @@
+//! The controller behind its socket. The kernel says which user is on the other side.
+//!
+//! Threads: the one that called [`serve`] is the controller; one accepts, one waits for signals, one for
+//! each connection, and one more for the orders of each agent.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::time::SystemClock;
+use forebay_grid::config::Config;
+use forebay_grid::event::Joined;
+use forebay_grid::vocabulary::UserName;
+use forebay_store::redb::{RedbOptions, RedbStore};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::controller::{Controller, Input};
+use crate::home::{GridHome, claim, is_root};
+use crate::message::{Answer, Ask, Order, Report};
+use crate::socket::{self, Reader};
+use crate::user;
+
+/// The most connections at a time; each has a thread.
+const CONNECTIONS_MAX: usize = 2048;
+
+/// Memory for pages of the journal.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// Runs the controller of a grid until SIGTERM or SIGINT. SIGHUP makes it read its settings again.
+///
+/// # Errors
+/// If another one runs, the settings are bad, or the journal cannot be read or written.
+pub fn serve(home: &GridHome) -> Result<()> {
+    home.make()?;
+    let Some(_lock) = claim(&home.lock())? else {
+        bail!("a controller of {} runs already", home.folder().display());
+    };
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let config = read_settings(home)?;
+    // SAFETY: umask always succeeds; no other thread makes files yet.
+    unsafe { libc::umask(0o077) };
+    let path = home.journal();
+    let options = RedbOptions { cache_bytes: CACHE_BYTES };
+    let store = if path.exists() {
+        RedbStore::open_with(&path, &options)?
+    } else {
+        RedbStore::create_with(&path, &options)?
+    };
+    let controller = Controller::open(store, config, Arc::new(SystemClock))?;
+    let listener = socket::listen(&home.socket(), if is_root() { 0o666 } else { 0o600 })?;
+    let (inputs, taken) = channel();
+    let for_signals = (home.clone(), inputs.clone());
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || obey_signals(signals, &for_signals.0, &for_signals.1))?;
+    std::thread::Builder::new()
+        .name("accept".to_owned())
+        .spawn(move || accept(&listener, &inputs))?;
+    tracing::info!(folder = %home.folder().display(), "the controller is there");
+    let result = controller.run(&taken);
+    let _ = std::fs::remove_file(home.socket());
+    tracing::info!(?result, "the controller ends");
+    result
+}
+
+/// The settings, with those as admins who can do everything anyway.
+fn read_settings(home: &GridHome) -> Result<Config> {
+    let path = home.settings();
+    let mut config = match std::fs::read_to_string(&path) {
+        Ok(text) => Config::read(&text).with_context(|| path.display().to_string())?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Config::default(),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    for admin in [user::name_of(0)?, user::own_name()?] {
+        if !config.general.admins.contains(&admin) {
+            config.general.admins.push(admin);
+        }
+    }
+    Ok(config)
+}
+
+fn obey_signals(mut signals: Signals, home: &GridHome, inputs: &Sender<Input>) {
+    for signal in signals.forever() {
+        let input = if signal == SIGHUP {
+            match read_settings(home) {
+                Ok(config) => Input::Configured(Box::new(config)),
+                Err(error) => {
+                    tracing::error!("settings are left as they are: {error:#}");
+                    continue;
+                }
+            }
+        } else {
+            Input::Stop
+        };
+        if inputs.send(input).is_err() {
+            return;
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
+    let open = Arc::new(AtomicUsize::new(0));
+    for (number, stream) in (1..).zip(listener.incoming()) {
+        let Ok(stream) = stream else {
+            // Out of descriptors: others may close theirs.
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            continue;
+        };
+        if open.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+            let reason =
+                format!("{CONNECTIONS_MAX} connections are open, and there can be no more");
+            let _ = socket::write(&stream, &Answer::Refused { reason });
+            continue;
+        }
+        open.fetch_add(1, Ordering::SeqCst);
+        let (inputs, counter) = (inputs.clone(), Arc::clone(&open));
+        let started =
+            std::thread::Builder::new().name(format!("connection-{number}")).spawn(move || {
+                if let Err(error) = converse(stream, number, &inputs) {
+                    tracing::debug!("connection {number}: {error:#}");
+                }
+                counter.fetch_sub(1, Ordering::SeqCst);
+            });
+        if started.is_err() {
+            open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// One connection from beginning to end.
+fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<()> {
+    let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    let user = user::name_of(uid.as_raw())?;
+    let mut reader = Reader::new(stream.try_clone()?);
+    loop {
+        let ask = match reader.read::<Ask>() {
+            Ok(None) => return Ok(()),
+            Ok(Some(ask)) => ask,
+            Err(error) => {
+                let reason = format!("{error:#}");
+                return socket::write(&stream, &Answer::Refused { reason });
+            }
+        };
+        if let Ask::Join { joined } = ask {
+            let trusted = uid.is_root() || uid == rustix::process::geteuid();
+            if !trusted {
+                let reason = format!("{user} may not be an agent of this grid");
+                return socket::write(&stream, &Answer::Refused { reason });
+            }
+            return converse_with_agent(stream, reader, number, joined, inputs);
+        }
+        socket::write(&stream, &ask_controller(user.clone(), ask, inputs)?)?;
+    }
+}
+
+fn ask_controller(user: UserName, ask: Ask, inputs: &Sender<Input>) -> Result<Answer> {
+    let (reply, answer) = channel();
+    inputs.send(Input::Ask { user, ask, reply }).ok().context("the controller ends")?;
+    answer.recv().context("the controller ends")
+}
+
+fn converse_with_agent(
+    stream: UnixStream,
+    mut reader: Reader,
+    connection: u64,
+    joined: Box<Joined>,
+    inputs: &Sender<Input>,
+) -> Result<()> {
+    let host = joined.host.clone();
+    let (outbox, orders) = channel::<Order>();
+    let ends = || "the controller ends";
+    inputs.send(Input::Joined { connection, joined, outbox }).ok().with_context(ends)?;
+    std::thread::Builder::new().name(format!("orders-{connection}")).spawn(move || {
+        for order in orders {
+            if socket::write(&stream, &order).is_err() {
+                break;
+            }
+        }
+        // The reading side shall notice as well.
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    })?;
+    let result = loop {
+        match reader.read::<Report>() {
+            Ok(None) => break Ok(()),
+            Ok(Some(report)) => {
+                let host = host.clone();
+                inputs.send(Input::Report { host, connection, report }).ok().with_context(ends)?;
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    inputs.send(Input::Left { host, connection }).ok().with_context(ends)?;
+    result
+}

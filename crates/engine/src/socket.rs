@@ -1,0 +1,67 @@
+//! Unix sockets with lines of JSON.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Longest line in bytes: a command with its environment, as JSON escapes it.
+const LINE_MAX: u64 = 16 << 20;
+
+/// Calls `act` with a path to the socket that is short enough for a socket address.
+fn with_short_path<T>(socket: &Path, act: impl FnOnce(&Path) -> std::io::Result<T>) -> Result<T> {
+    let parent = socket.parent().context("a socket lies in a folder")?;
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    let folder = rustix::fs::open(parent, flags, rustix::fs::Mode::empty())
+        .with_context(|| parent.display().to_string())?;
+    let name = socket.file_name().context("a socket has a name")?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+    act(&short).with_context(|| socket.display().to_string())
+}
+
+pub fn connect(socket: &Path) -> Result<UnixStream> {
+    with_short_path(socket, |short| UnixStream::connect(short))
+}
+
+/// Listens; `mode` says who may connect.
+pub fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let _ = std::fs::remove_file(socket);
+    let listener = with_short_path(socket, |short| UnixListener::bind(short))?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(mode))?;
+    Ok(listener)
+}
+
+/// Reads lines.
+pub struct Reader(BufReader<UnixStream>);
+
+impl Reader {
+    pub fn new(stream: UnixStream) -> Reader {
+        Reader(BufReader::new(stream))
+    }
+
+    /// The next value; none at the end.
+    pub fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let mut line = Vec::new();
+        let length = self.0.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        if line.last() != Some(&b'\n') {
+            bail!("a line without an end, or longer than {LINE_MAX} bytes");
+        }
+        serde_json::from_slice(&line).context("not understood").map(Some)
+    }
+}
+
+/// Writes one value as a line.
+pub fn write<T: Serialize>(mut stream: &UnixStream, value: &T) -> Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    Ok(())
+}

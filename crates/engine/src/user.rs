@@ -1,0 +1,105 @@
+//! Users of the system: their names, numbers and groups.
+
+use std::ffi::{CStr, CString};
+
+use anyhow::{Context as _, Result};
+use forebay_grid::vocabulary::UserName;
+
+/// Somebody as whom a process can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Number.
+    pub uid: u32,
+    /// First group.
+    pub gid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+    /// Home directory.
+    pub home: String,
+}
+
+/// Calls `act` with the entry of the user database that `find` looks up.
+fn entry<T>(
+    find: impl Fn(&mut libc::passwd, &mut [libc::c_char], &mut *mut libc::passwd) -> i32,
+    act: impl FnOnce(&libc::passwd) -> T,
+) -> Option<T> {
+    const ENTRY_MAX: usize = 1 << 20;
+    let mut buffer: Vec<libc::c_char> = vec![0; 4096];
+    loop {
+        // SAFETY: a passwd of zeros is one: numbers and null pointers.
+        let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+        let mut found = std::ptr::null_mut();
+        match find(&mut entry, &mut buffer, &mut found) {
+            libc::ERANGE if buffer.len() < ENTRY_MAX => buffer.resize(buffer.len() * 2, 0),
+            0 if !found.is_null() => return Some(act(&entry)),
+            _ => return None,
+        }
+    }
+}
+
+fn text(pointer: *const libc::c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: the user database gives strings that end in zero, within a buffer that lives.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}
+
+/// The name of a user; the number, if the system knows no name.
+///
+/// # Errors
+/// If the name cannot be a user's on the grid.
+pub fn name_of(uid: u32) -> Result<UserName> {
+    let name = entry(
+        // SAFETY: all pointers are to live memory of the lengths given.
+        |entry, buffer, found| unsafe {
+            libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found)
+        },
+        |entry| text(entry.pw_name),
+    );
+    name.unwrap_or_else(|| uid.to_string()).parse().map_err(anyhow::Error::msg)
+}
+
+/// Who this process is.
+///
+/// # Errors
+/// As [`name_of`].
+pub fn own_name() -> Result<UserName> {
+    name_of(rustix::process::geteuid().as_raw())
+}
+
+/// The account of a user by name, or by number where there is no name.
+///
+/// # Errors
+/// If there is no such user.
+pub fn account_of(user: &UserName) -> Result<Account> {
+    let name = CString::new(user.as_str())?;
+    let found = entry(
+        // SAFETY: all pointers are to live memory of the lengths given.
+        |entry, buffer, found| unsafe {
+            libc::getpwnam_r(name.as_ptr(), entry, buffer.as_mut_ptr(), buffer.len(), found)
+        },
+        |entry| (entry.pw_uid, entry.pw_gid, text(entry.pw_dir)),
+    );
+    let Some((uid, gid, home)) = found else {
+        let uid: u32 = user
+            .as_str()
+            .parse()
+            .with_context(|| format!("there is no user {user} on this host"))?;
+        return Ok(Account { uid, gid: uid, groups: vec![uid], home: "/".to_owned() });
+    };
+    let mut groups = vec![0; 64];
+    loop {
+        let mut count = i32::try_from(groups.len())?;
+        // SAFETY: the list has room for `count` groups.
+        let fits =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
+        let count = usize::try_from(count)?;
+        let full = groups.len();
+        groups.resize(count.max(1), 0);
+        if fits >= 0 {
+            return Ok(Account { uid, gid, groups, home });
+        }
+        anyhow::ensure!(count > full, "the groups of {user} cannot be read");
+    }
+}

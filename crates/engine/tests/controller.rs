@@ -1,0 +1,136 @@
+//! The controller without sockets and processes: what it promises, and what it still knows afterwards.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use forebay_base::time::StepClock;
+use forebay_engine::controller::{Controller, Input};
+use forebay_engine::message::{Answer, Ask, Order, Report};
+use forebay_grid::config::Config;
+use forebay_grid::event::{Joined, Memory, Verb};
+use forebay_grid::hosts::Facts;
+use forebay_grid::spec::{Exit, JobSpec};
+use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
+use forebay_store::Store;
+use forebay_store::faulty::{Fault, FaultyStore};
+use forebay_store::memory::MemoryStore;
+
+type Shared = Arc<FaultyStore<MemoryStore>>;
+
+fn controller(store: &Shared) -> Controller<Shared> {
+    let clock = Arc::new(StepClock::new(1_000_000));
+    Controller::open(Arc::clone(store), Config::default(), clock).unwrap()
+}
+
+fn store() -> Shared {
+    Arc::new(FaultyStore::new(MemoryStore::new()))
+}
+
+fn ask<S: Store>(controller: &mut Controller<S>, user: &str, ask: Ask) -> Answer {
+    let (reply, answer) = channel();
+    controller.take(vec![Input::Ask { user: user.parse().unwrap(), ask, reply }]).unwrap();
+    answer.try_recv().expect("an answer")
+}
+
+fn submit() -> Ask {
+    let spec = JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() };
+    Ask::Submit { spec: Box::new(spec) }
+}
+
+fn join<S: Store>(controller: &mut Controller<S>, connection: u64) -> Receiver<Order> {
+    let (outbox, orders) = channel();
+    let joined = Box::new(Joined {
+        host: "h1".parse().unwrap(),
+        facts: Facts { cores: 1, memory_bytes: 1 << 30 },
+        memory: Memory::Kept,
+        runs: Vec::new(),
+    });
+    controller.take(vec![Input::Joined { connection, joined, outbox }]).unwrap();
+    orders
+}
+
+fn state<S: Store>(controller: &mut Controller<S>, user: &str) -> String {
+    match ask(controller, user, Ask::Jobs { target: Some(JobId(1).into()), ended: true }) {
+        Answer::Jobs { jobs } => jobs[0].state.clone(),
+        answer => format!("{answer:?}"),
+    }
+}
+
+#[test]
+fn what_was_accepted_is_known_to_the_next_controller() {
+    let store = store();
+    let mut first = controller(&store);
+    assert!(matches!(ask(&mut first, "ann", submit()), Answer::Accepted { job: JobId(1) }));
+    drop(first);
+    assert_eq!(state(&mut controller(&store), "ann"), "pending");
+}
+
+#[test]
+fn nothing_is_answered_or_ordered_that_is_not_durable() {
+    let store = store();
+    let mut controller = controller(&store);
+    let orders = join(&mut controller, 1);
+    let before = orders.try_iter().count();
+    assert!(before > 0, "the lease is granted");
+    store.fail_commits(1, Fault::Io);
+    let (reply, answer) = channel();
+    let input = Input::Ask { user: "ann".parse().unwrap(), ask: submit(), reply };
+    assert!(controller.take(vec![input]).is_err());
+    assert!(answer.try_recv().is_err());
+    assert_eq!(orders.try_iter().count(), 0);
+}
+
+#[test]
+fn a_job_is_launched_noted_and_told_of_when_it_has_ended() {
+    let store = store();
+    let mut controller = controller(&store);
+    let orders = join(&mut controller, 1);
+    ask(&mut controller, "ann", submit());
+    assert!(orders.try_iter().any(|order| matches!(order, Order::Launch(_))));
+    let (task, attempt) = (TaskId::only(JobId(1)), Attempt(1));
+    let report = |report| Input::Report { host: "h1".parse().unwrap(), connection: 1, report };
+    let (reply, ended) = channel();
+    let wait = Input::Ask { user: "ann".parse().unwrap(), ask: Ask::Wait { job: JobId(1) }, reply };
+    controller.take(vec![wait, report(Report::Started { task, attempt })]).unwrap();
+    assert!(ended.try_recv().is_err());
+    let exited = Report::Exited { task, attempt, exit: Exit::Code(7), usage: None };
+    controller.take(vec![report(exited)]).unwrap();
+    assert!(matches!(ended.try_recv(), Ok(Answer::Ended { value: 7 })));
+    let orders: Vec<Order> = orders.try_iter().collect();
+    assert!(orders.contains(&Order::Noted { task, attempt }), "{orders:?}");
+    assert!(orders.contains(&Order::ReleaseWork { task }), "{orders:?}");
+    match ask(&mut controller, "ann", Ask::History { target: JobId(1).into() }) {
+        Answer::History { attempts } => assert_eq!(attempts[0].exit, Some(Exit::Code(7))),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[test]
+fn a_connection_that_was_replaced_changes_nothing() {
+    let store = store();
+    let mut controller = controller(&store);
+    join(&mut controller, 1);
+    let orders = join(&mut controller, 2);
+    controller.take(vec![Input::Left { host: "h1".parse().unwrap(), connection: 1 }]).unwrap();
+    ask(&mut controller, "ann", submit());
+    assert!(orders.try_iter().any(|order| matches!(order, Order::Launch(_))));
+}
+
+#[test]
+fn users_neither_see_nor_touch_jobs_of_others() {
+    let store = store();
+    let mut controller = controller(&store);
+    ask(&mut controller, "ann", submit());
+    let target = JobId(1).into();
+    for question in [
+        Ask::Jobs { target: Some(target), ended: true },
+        Ask::Explain { target },
+        Ask::History { target },
+        Ask::Wait { job: JobId(1) },
+        Ask::Command { target, verb: Verb::Kill },
+    ] {
+        let answer = ask(&mut controller, "bob", question);
+        assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
+    }
+    assert_eq!(state(&mut controller, "ann"), "pending");
+}
