@@ -255,7 +255,7 @@ impl<S: Store> Controller<S> {
             Follow::Nothing | Follow::Reply(_) => {}
             Follow::Query { user, ask, reply } => self.answer(&user, &ask, reply),
             Follow::Note { host, task, attempt } => {
-                self.tell(&host, Order::Noted { task, attempt })
+                self.tell(&host, Order::Noted { task, attempt });
             }
             Follow::Connected { host, ended, .. } => {
                 for (task, attempt) in ended {

@@ -42,7 +42,8 @@ fn flowers_fall_into_the_known_clusters() {
         close(found.inertia, inertia, 10);
         assert!(found.converged);
         let mut rows: Vec<u64> = found.clusters.iter().map(|cluster| cluster.rows).collect();
-        (rows.sort_unstable(), sizes.sort_unstable());
+        rows.sort_unstable();
+        sizes.sort_unstable();
         assert_eq!(rows, sizes, "{k}");
     }
     let found = clusters(&flowers(directory.path(), 3));

@@ -102,7 +102,7 @@ pub struct BufferArguments {
 }
 
 fn page_size(text: &str) -> Result<ByteSize, String> {
-    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let size: ByteSize = text.parse()?;
     let fits = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&size.0);
     if fits && size.0.is_multiple_of(PAGE_BYTES_MIN) {
         Ok(size)
