@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -93,6 +93,7 @@ pub fn run(settings: Settings) -> Result<()> {
     }
     for area in [&settings.work, &settings.util] {
         std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
+        sweep(area)?;
     }
     let signals = Signals::new([SIGTERM, SIGINT])?;
     let (inputs, taken) = channel();
@@ -141,6 +142,34 @@ fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
 /// What tells this run of the machine from all others.
 fn boot() -> Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?)
+}
+
+/// What the names of areas begin with that were taken away and are being removed.
+const ASIDE: &str = ".gone-job-";
+
+/// Removes areas that an agent had taken away when it died; another agent may be at one of them.
+fn sweep(place: &Path) -> Result<()> {
+    let shown = || place.display().to_string();
+    for entry in std::fs::read_dir(place).with_context(shown)? {
+        let entry = entry.with_context(shown)?;
+        if entry.file_name().as_encoded_bytes().starts_with(ASIDE.as_bytes()) {
+            let left = entry.path();
+            std::thread::spawn(move || {
+                if let Err(error) = remove(&left) {
+                    tracing::warn!(area = %left.display(), %error, "a work area is left");
+                }
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory, which may be gone already.
+fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
 }
 
 impl Agent {
@@ -397,7 +426,7 @@ impl Agent {
         }
         std::thread::spawn(move || {
             for area in gone {
-                if let Err(error) = std::fs::remove_dir_all(&area) {
+                if let Err(error) = remove(&area) {
                     failed = Some(format!("{}: {error}", area.display()));
                 }
             }
