@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use forebay_fuse::mount::FS_TYPE;
+use forebay_study::environment::unescape;
 
 use crate::home::Home;
 
@@ -36,23 +37,6 @@ fn parse(line: &str) -> Option<Mounted> {
         mountpoint,
         device,
     })
-}
-
-/// Undoes the octal escapes of blanks and backslashes.
-fn unescape(text: &str) -> PathBuf {
-    use std::os::unix::ffi::OsStringExt as _;
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let octal = (bytes[at] == b'\\')
-            .then(|| std::str::from_utf8(bytes.get(at + 1..at + 4)?).ok())
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        plain.push(octal.unwrap_or(bytes[at]));
-        at += if octal.is_some() { 4 } else { 1 };
-    }
-    std::ffi::OsString::from_vec(plain).into()
 }
 
 /// The mount of a home folder.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 pub use machine::machine;
+pub use mounts::unescape;
 pub use storage::{device_scope, storage};
 
 /// Where the kernel's files are; elsewhere in tests.

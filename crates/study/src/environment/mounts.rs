@@ -85,8 +85,9 @@ fn joined(mount: &str, file_system: &str) -> String {
     options.join(",")
 }
 
-/// Undoes the octal escapes of blanks and backslashes.
-fn unescape(text: &str) -> PathBuf {
+/// Undoes the octal escapes of blanks and backslashes in a path of a mount table (proc_pid_mounts(5)).
+#[must_use]
+pub fn unescape(text: &str) -> PathBuf {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;

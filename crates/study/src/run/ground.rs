@@ -128,19 +128,10 @@ impl Ground {
     /// If something cannot be removed.
     pub fn clear_results(&self) -> Result<()> {
         visit(self.data.path(), &mut |path, is_directory| {
-            if self.inputs.contains(path) {
-                return Ok(());
-            }
-            let removed = if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
-            removed.map_err(Error::io("remove", path))
+            if self.inputs.contains(path) { Ok(()) } else { remove(path, is_directory) }
         })?;
-        for area in [self.work.path(), self.util.path()] {
-            visit(area, &mut |path, is_directory| {
-                let removed =
-                    if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
-                removed.map_err(Error::io("remove", path))
-            })?;
-        }
+        visit(self.work.path(), &mut remove)?;
+        visit(self.util.path(), &mut remove)?;
         Ok(())
     }
 
@@ -174,6 +165,11 @@ impl Ground {
     pub fn leave(self) -> [PathBuf; 3] {
         [self.data.leave(), self.work.leave(), self.util.leave()]
     }
+}
+
+fn remove(path: &Path, is_directory: bool) -> Result<()> {
+    let removed = if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
+    removed.map_err(Error::io("remove", path))
 }
 
 /// Calls `found` for everything below `directory`, what is in a directory before the directory itself.
