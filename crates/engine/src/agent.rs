@@ -85,7 +85,7 @@ pub fn run(settings: Settings) -> Result<()> {
     settings.home.make()?;
     let own = settings.home.hosts().join(settings.name.as_str());
     runs::make_agent_folder(&own)?;
-    let Some(_lock) = claim(&own.join("lock"))? else {
+    let Some(_lock) = claim_soon(&own.join("lock"))? else {
         bail!("an agent {} of this grid runs already", settings.name);
     };
     if settings.work.starts_with(settings.home.folder()) {
@@ -113,6 +113,19 @@ pub fn run(settings: Settings) -> Result<()> {
     };
     agent.find_runs()?;
     agent.work(&taken)
+}
+
+/// Takes the lock of the agent. A process that an agent was about to start when it was killed holds its lock
+/// for a moment more.
+fn claim_soon(path: &Path) -> Result<Option<File>> {
+    const TRIES: u32 = 200;
+    for _ in 1..TRIES {
+        if let Some(lock) = claim(path)? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    claim(path)
 }
 
 fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
