@@ -8,6 +8,7 @@ mod disk;
 mod external;
 mod figure;
 mod fio;
+mod grid;
 mod interrupt;
 mod load;
 mod machine;
@@ -105,6 +106,8 @@ struct Arguments {
 enum Role {
     /// Compare the probe of the workloads with fio, on tmpfs and on a disk.
     Probe(probe::Probe),
+    /// Measure the grid: latency, throughput, memory, and Slurm beside it.
+    Grid(grid::Grid),
     /// Do one job of a benchmark (started by the benchmark itself).
     #[command(hide = true)]
     Worker,
@@ -174,6 +177,7 @@ fn main() -> std::process::ExitCode {
     let done = match &arguments.role {
         Some(Role::Worker) => load::work(),
         Some(Role::Probe(probe)) => probe.run(),
+        Some(Role::Grid(grid)) => grid.run(),
         None => run(&arguments),
     };
     match done {

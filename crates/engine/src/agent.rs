@@ -52,7 +52,7 @@ enum Input {
     Lost { connection: u64 },
     Started { task: TaskId, attempt: Attempt },
     Ended { task: TaskId, attempt: Attempt },
-    Released { task: TaskId, result: Result<(), String> },
+    Released { task: TaskId, requeues: u32, result: Result<(), String> },
     Leave,
     EndAll,
 }
@@ -85,7 +85,7 @@ pub fn run(settings: Settings) -> Result<()> {
     settings.home.make()?;
     let own = settings.home.hosts().join(settings.name.as_str());
     runs::make_agent_folder(&own)?;
-    let Some(_lock) = claim(&own.join("lock"))? else {
+    let Some(_lock) = claim_soon(&own.join("lock"))? else {
         bail!("an agent {} of this grid runs already", settings.name);
     };
     if settings.work.starts_with(settings.home.folder()) {
@@ -113,6 +113,19 @@ pub fn run(settings: Settings) -> Result<()> {
     };
     agent.find_runs()?;
     agent.work(&taken)
+}
+
+/// Takes the lock of the agent. A process that an agent was about to start when it was killed holds its lock
+/// for a moment more.
+fn claim_soon(path: &Path) -> Result<Option<File>> {
+    const TRIES: u32 = 200;
+    for _ in 1..TRIES {
+        if let Some(lock) = claim(path)? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    claim(path)
 }
 
 fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
@@ -285,7 +298,9 @@ impl Agent {
                 self.runs.insert((task, attempt), Status::Exited(end));
                 self.report(&Report::Exited { task, attempt, exit, usage });
             }
-            Input::Released { task, result } => self.report(&Report::WorkReleased { task, result }),
+            Input::Released { task, requeues, result } => {
+                self.report(&Report::WorkReleased { task, requeues, result });
+            }
         }
     }
 
@@ -313,7 +328,7 @@ impl Agent {
                     RunFolder::of(&self.folder, task, attempt).remove();
                 }
             }
-            Order::ReleaseWork { task } => self.release_work(task),
+            Order::ReleaseWork { task, requeues } => self.release_work(task, requeues),
         }
     }
 
@@ -326,11 +341,16 @@ impl Agent {
         Ok(())
     }
 
-    fn areas(&self, task: TaskId) -> (PathBuf, PathBuf) {
-        let name = match task.index {
+    /// Places of a task. One that is requeued after its end has other ones, as the old ones may still be on
+    /// their way out.
+    fn areas(&self, task: TaskId, requeues: u32) -> (PathBuf, PathBuf) {
+        let mut name = match task.index {
             0 => format!("job-{}", task.job),
             index => format!("job-{}-{index}", task.job),
         };
+        if requeues > 0 {
+            name += &format!(".{requeues}");
+        }
         (self.settings.work.join(&name), self.settings.util.join(format!("{name}-util")))
     }
 
@@ -340,7 +360,7 @@ impl Agent {
         if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
             return;
         }
-        let (work, util) = self.areas(task);
+        let (work, util) = self.areas(task, launch.requeues);
         let order = Task {
             launch,
             host: self.settings.name.clone(),
@@ -410,8 +430,8 @@ impl Agent {
     }
 
     /// Takes the areas of a task away at once, and removes what is in them meanwhile.
-    fn release_work(&self, task: TaskId) {
-        let (work, util) = self.areas(task);
+    fn release_work(&self, task: TaskId, requeues: u32) {
+        let (work, util) = self.areas(task, requeues);
         let inputs = self.inputs.clone();
         let mut gone = Vec::new();
         let mut failed = None;
@@ -430,7 +450,7 @@ impl Agent {
                     failed = Some(format!("{}: {error}", area.display()));
                 }
             }
-            let _ = inputs.send(Input::Released { task, result: failed.map_or(Ok(()), Err) });
+            let _ = inputs.send(Input::Released { task, requeues, result: failed.map_or(Ok(()), Err) });
         });
     }
 
@@ -485,18 +505,34 @@ fn watch(
     let _ = inputs.send(Input::Ended { task, attempt });
 }
 
-/// Kills what a shim that was killed has left behind. The number of a session is not given out again as
-/// long as one of its processes is there.
+/// Kills what a shim that was killed has left behind, and waits until it is gone: the job may start again
+/// after that. The number of a session is not given out again as long as one of its processes is there.
 fn end_session(session: Pid) {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
-        else {
-            continue;
-        };
-        if rustix::process::getsid(Some(pid)) == Ok(session) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
+    loop {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return };
+        let mut killed = false;
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+            else {
+                continue;
+            };
+            // SAFETY: it asks for a number. Threads of the kernel have none, for which rustix has no word.
+            let of = unsafe { libc::getsid(pid.as_raw_nonzero().get()) };
+            if of == session.as_raw_nonzero().get() && !is_zombie(pid) {
+                killed |= rustix::process::kill_process(pid, Signal::KILL).is_ok();
+            }
         }
+        if !killed {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Whether a process has ended, and only its parent does not know yet.
+fn is_zombie(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let state = stat.ok().and_then(|stat| Some(stat.rsplit_once(") ")?.1.chars().next()));
+    matches!(state, None | Some(Some('Z' | 'X')))
 }

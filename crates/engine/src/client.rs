@@ -34,9 +34,36 @@ impl Client {
     /// If the controller went away, or refused: with its reason.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer> {
         socket::write(&self.stream, ask)?;
-        match self.reader.read()?.context("the controller went away before it answered")? {
+        match answer(&mut self.reader)? {
             Answer::Refused { reason } => bail!("{reason}"),
             answer => Ok(answer),
         }
     }
+
+    /// Asks many things without waiting in between, and calls `each` with every answer in the same order;
+    /// it may be a refusal.
+    ///
+    /// # Errors
+    /// If the controller went away, or what `each` says: then the connection is of no more use.
+    pub fn ask_all(
+        &mut self,
+        asks: &[Ask],
+        mut each: impl FnMut(usize, Answer) -> Result<()>,
+    ) -> Result<()> {
+        let Client { stream, reader } = self;
+        // Written by a thread of its own, so that neither side waits for the other to read.
+        std::thread::scope(|scope| {
+            let sent = scope.spawn(|| socket::write_all(stream, asks));
+            let answered = (0..asks.len()).try_for_each(|place| each(place, answer(reader)?));
+            if answered.is_err() {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+            let sent = sent.join().expect("writing does not panic");
+            answered.and(sent)
+        })
+    }
+}
+
+fn answer(reader: &mut Reader) -> Result<Answer> {
+    reader.read()?.context("the controller went away before it answered")
 }

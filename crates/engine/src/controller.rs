@@ -279,11 +279,11 @@ impl<S: Store> Controller<S> {
             Effect::Rejected(refusal) => {
                 return Some(Answer::Refused { reason: refusal.to_string() });
             }
-            Effect::Launch { task, attempt, host, slots, time_limit } => {
+            Effect::Launch { task, attempt, requeues, host, slots, time_limit } => {
                 let ledger = self.grid.ledger();
                 let job = ledger.job(task.job)?;
                 let (user, spec) = (ledger.user_of(job).clone(), job.spec().clone());
-                let launch = Launch { task, attempt, user, spec, slots, time_limit };
+                let launch = Launch { task, attempt, requeues, user, spec, slots, time_limit };
                 self.tell(&host, Order::Launch(Box::new(launch)));
             }
             Effect::Kill { task, attempt, host, why } => {
@@ -296,7 +296,9 @@ impl<S: Store> Controller<S> {
                 self.tell(&host, Order::Resume { task, attempt });
             }
             Effect::GrantLease { host, lease } => self.tell(&host, Order::Grant { lease }),
-            Effect::ReleaseWork { task, host } => self.release_work(task, host.as_ref()),
+            Effect::ReleaseWork { task, requeues, host } => {
+                self.release_work(task, requeues, host.as_ref());
+            }
             Effect::JobFinished { job } => {
                 let waiting = self.waits.remove(&job).unwrap_or_default();
                 let value = view::exit_value(&self.grid, job).unwrap_or(0);
@@ -318,10 +320,10 @@ impl<S: Store> Controller<S> {
     }
 
     /// Hosts of one machine share the places of work areas, so any of them can remove one.
-    fn release_work(&self, task: TaskId, host: Option<&HostName>) {
+    fn release_work(&self, task: TaskId, requeues: u32, host: Option<&HostName>) {
         let own = host.filter(|host| self.outboxes.contains_key(*host));
         if let Some(host) = own.or_else(|| self.outboxes.keys().min()) {
-            self.tell(host, Order::ReleaseWork { task });
+            self.tell(host, Order::ReleaseWork { task, requeues });
         }
     }
 
@@ -332,7 +334,8 @@ impl<S: Store> Controller<S> {
                 if let Task::Finished(finish) = task
                     && finish.post == Post::Awaited
                 {
-                    self.tell(host, Order::ReleaseWork { task: TaskId { job: id, index } });
+                    let (task, requeues) = (TaskId { job: id, index }, finish.requeues);
+                    self.tell(host, Order::ReleaseWork { task, requeues });
                 }
             }
         }
@@ -377,7 +380,9 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
             let follow = Follow::Note { host: host.clone(), task, attempt };
             return (Some(Event::Exited { host, task, attempt, exit, usage }), follow);
         }
-        Report::WorkReleased { task, result } => Event::WorkReleased { task, result },
+        Report::WorkReleased { task, requeues, result } => {
+            Event::WorkReleased { task, requeues, result }
+        }
     };
     (Some(event), Follow::Nothing)
 }

@@ -225,6 +225,8 @@ pub struct Launch {
     pub task: TaskId,
     /// Which start of it.
     pub attempt: Attempt,
+    /// How often it was requeued after it had ended: each time it gets a new work area.
+    pub requeues: u32,
     /// Whose; it runs as this user.
     pub user: UserName,
     /// What was asked for.
@@ -280,6 +282,8 @@ pub enum Order {
     ReleaseWork {
         /// Which.
         task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
     },
 }
 
@@ -314,6 +318,8 @@ pub enum Report {
     WorkReleased {
         /// Which.
         task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
         /// Why not.
         result: Result<(), String>,
     },

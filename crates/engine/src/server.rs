@@ -6,13 +6,12 @@
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
 use forebay_grid::config::Config;
 use forebay_grid::event::Joined;
-use forebay_grid::vocabulary::UserName;
 use forebay_store::redb::{RedbOptions, RedbStore};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -134,12 +133,18 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
 fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     let user = user::name_of(uid.as_raw())?;
-    let mut reader = Reader::new(stream.try_clone()?);
+    let mut reader = Reader::of_many(stream.try_clone()?);
+    // Answers to what was asked without waiting for an answer, in order.
+    let mut awaited = Vec::new();
     loop {
+        if !reader.has_line() {
+            answer_all(&stream, &mut awaited)?;
+        }
         let ask = match reader.read::<Ask>() {
             Ok(None) => return Ok(()),
             Ok(Some(ask)) => ask,
             Err(error) => {
+                answer_all(&stream, &mut awaited)?;
                 let reason = format!("{error:#}");
                 return socket::write(&stream, &Answer::Refused { reason });
             }
@@ -152,14 +157,19 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
             }
             return converse_with_agent(stream, reader, number, joined, inputs);
         }
-        socket::write(&stream, &ask_controller(user.clone(), ask, inputs)?)?;
+        let (reply, answer) = channel();
+        let input = Input::Ask { user: user.clone(), ask, reply };
+        inputs.send(input).ok().context("the controller ends")?;
+        awaited.push(answer);
     }
 }
 
-fn ask_controller(user: UserName, ask: Ask, inputs: &Sender<Input>) -> Result<Answer> {
-    let (reply, answer) = channel();
-    inputs.send(Input::Ask { user, ask, reply }).ok().context("the controller ends")?;
-    answer.recv().context("the controller ends")
+/// Waits for answers and gives them out: what was asked together becomes durable together.
+fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Result<()> {
+    let answers: Result<Vec<Answer>, _> =
+        awaited.drain(..).map(|answer| answer.recv()).collect();
+    let answers = answers.context("the controller ends")?;
+    if answers.is_empty() { Ok(()) } else { socket::write_all(stream, &answers) }
 }
 
 fn converse_with_agent(

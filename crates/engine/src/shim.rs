@@ -58,8 +58,9 @@ fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {
     make_area(&task.util, &task.launch, &account)?;
     anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host is over");
     let accounting = Accounting::find(Arc::new(SystemClock));
-    let mut child = Child::spawn(command(task, &account)?, &accounting)?;
+    // Said before: if this process is killed in between, nobody takes the job for one that never started.
     folder.say_started()?;
+    let mut child = Child::spawn(command(task, &account)?, &accounting)?;
     // The agent may be gone; the next one finds the file.
     let _ = std::io::stdout().write_all(b"started\n");
     let agent = task.agent.clone();
@@ -173,6 +174,8 @@ fn command(task: &Task, account: &Account) -> Result<Command> {
             }
             libc::umask(umask);
             step(libc::chdir(directory.as_ptr()))?;
+            // What the daemons were started with is not the job's.
+            libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed());
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | fresh;
             let opened = step(libc::open(output.as_ptr(), flags, 0o666))?;
             step(libc::dup2(opened, 1))?;

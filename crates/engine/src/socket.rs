@@ -39,9 +39,22 @@ pub fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
 /// Reads lines.
 pub struct Reader(BufReader<UnixStream>);
 
+/// Memory for lines that lie ready, where many may come at once.
+const READY_BYTES: usize = 64 << 10;
+
 impl Reader {
     pub fn new(stream: UnixStream) -> Reader {
         Reader(BufReader::new(stream))
+    }
+
+    /// One for a peer that may send many lines before it reads an answer.
+    pub fn of_many(stream: UnixStream) -> Reader {
+        Reader(BufReader::with_capacity(READY_BYTES, stream))
+    }
+
+    /// Whether a whole line lies ready, so that reading it waits for nobody.
+    pub fn has_line(&self) -> bool {
+        self.0.buffer().contains(&b'\n')
     }
 
     /// The next value; none at the end.
@@ -59,9 +72,20 @@ impl Reader {
 }
 
 /// Writes one value as a line.
-pub fn write<T: Serialize>(mut stream: &UnixStream, value: &T) -> Result<()> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
+pub fn write<T: Serialize>(stream: &UnixStream, value: &T) -> Result<()> {
+    write_all(stream, std::iter::once(value))
+}
+
+/// Writes values as lines, with one call.
+pub fn write_all<'a, T: Serialize + 'a>(
+    mut stream: &UnixStream,
+    values: impl IntoIterator<Item = &'a T>,
+) -> Result<()> {
+    let mut lines = Vec::new();
+    for value in values {
+        serde_json::to_writer(&mut lines, value)?;
+        lines.push(b'\n');
+    }
+    stream.write_all(&lines)?;
     Ok(())
 }

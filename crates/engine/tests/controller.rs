@@ -98,7 +98,7 @@ fn a_job_is_launched_noted_and_told_of_when_it_has_ended() {
     assert!(matches!(ended.try_recv(), Ok(Answer::Ended { value: 7 })));
     let orders: Vec<Order> = orders.try_iter().collect();
     assert!(orders.contains(&Order::Noted { task, attempt }), "{orders:?}");
-    assert!(orders.contains(&Order::ReleaseWork { task }), "{orders:?}");
+    assert!(orders.contains(&Order::ReleaseWork { task, requeues: 0 }), "{orders:?}");
     match ask(&mut controller, "ann", Ask::History { target: JobId(1).into() }) {
         Answer::History { attempts } => assert_eq!(attempts[0].exit, Some(Exit::Code(7))),
         answer => panic!("{answer:?}"),

@@ -90,6 +90,8 @@ pub enum Event {
     WorkReleased {
         /// Which task.
         task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
         /// Why not.
         result: Result<(), String>,
     },
@@ -210,6 +212,8 @@ pub enum Effect {
         task: TaskId,
         /// Which start of it.
         attempt: Attempt,
+        /// How often it was requeued after it had ended: each time it gets a new work area.
+        requeues: u32,
         /// Where.
         host: HostName,
         /// With how many slots.
@@ -261,6 +265,8 @@ pub enum Effect {
     ReleaseWork {
         /// Which task.
         task: TaskId,
+        /// How often it had been requeued: it may be on its way to a new area already.
+        requeues: u32,
         /// Where it ran last, as far as it ran.
         host: Option<HostName>,
     },

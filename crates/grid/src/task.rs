@@ -34,6 +34,8 @@ pub enum Task {
 pub struct Waiting {
     /// How often it was started before.
     pub attempts: u32,
+    /// How often it was requeued after it had ended.
+    pub requeues: u32,
     /// Hosts on which it may not run again.
     pub excluded: Option<Box<Excluded>>,
 }
@@ -47,6 +49,8 @@ pub struct Excluded(pub Vec<HostId>);
 pub struct Run {
     /// Which start this is.
     pub attempt: Attempt,
+    /// How often it was requeued after it had ended.
+    pub requeues: u32,
     /// Where.
     pub host: HostId,
     /// Slots that it holds.
@@ -176,6 +180,8 @@ pub struct Finish {
     pub cause: Cause,
     /// How often it was started.
     pub attempts: u32,
+    /// How often it was requeued after it had ended, before this end.
+    pub requeues: u32,
     /// When.
     pub ended: Moment,
     /// Its last attempt.
@@ -329,6 +335,7 @@ impl Task {
                     exit: None,
                     cause: Cause::Killed,
                     attempts: waiting.attempts,
+                    requeues: waiting.requeues,
                     ended: at,
                     last: None,
                     post: if waiting.attempts == 0 { Post::Nothing } else { Post::Awaited },
@@ -337,6 +344,7 @@ impl Task {
             (Task::Pending(waiting), Step::Dispatched { host, limit_ms, why }) => {
                 Task::Active(Box::new(Run {
                     attempt: Attempt(waiting.attempts + 1),
+                    requeues: waiting.requeues,
                     host: *host,
                     slots,
                     memory_bytes,
@@ -358,7 +366,8 @@ impl Task {
             }
             (Task::Active(run), Step::Ended { exit, fate, .. }) => run.end(at, exit.clone(), *fate),
             (Task::Finished(finish), Step::Requeued) => {
-                Task::Pending(Waiting { attempts: finish.attempts, excluded: None })
+                let requeues = finish.requeues + 1;
+                Task::Pending(Waiting { attempts: finish.attempts, requeues, excluded: None })
             }
             (Task::Finished(mut finish), Step::Post(post)) => {
                 finish.post = *post;
@@ -426,11 +435,13 @@ impl Run {
 
     fn end(self, at: Moment, exit: Option<Exit>, fate: Fate) -> Task {
         let mut excluded = self.excluded;
+        let (attempts, requeues) = (self.attempt.0, self.requeues);
         match fate {
             Fate::Finished(cause) => Task::Finished(Box::new(Finish {
                 exit,
                 cause,
-                attempts: self.attempt.0,
+                attempts,
+                requeues,
                 ended: at,
                 last: Some(LastRun {
                     host: self.host,
@@ -439,13 +450,13 @@ impl Run {
                 }),
                 post: Post::Awaited,
             })),
-            Fate::Again => Task::Pending(Waiting { attempts: self.attempt.0, excluded }),
+            Fate::Again => Task::Pending(Waiting { attempts, requeues, excluded }),
             Fate::AgainElsewhere => {
                 let hosts = &mut excluded.get_or_insert_default().0;
                 if let Err(place) = hosts.binary_search(&self.host) {
                     hosts.insert(place, self.host);
                 }
-                Task::Pending(Waiting { attempts: self.attempt.0, excluded })
+                Task::Pending(Waiting { attempts, requeues, excluded })
             }
         }
     }

@@ -239,7 +239,7 @@ fn dependencies_let_jobs_start_or_say_that_they_never_will() {
     rig.exit(task(3), 9);
     let all = ["done(1[2])", "ended(lo*)", "exit(1, > 5)", "numdone(1, >= 2)", "started(1)"];
     assert_eq!(started(&rig), all);
-    rig.send(forebay_grid::Event::WorkReleased { task: task(1), result: Ok(()) });
+    rig.send(forebay_grid::Event::WorkReleased { task: task(1), requeues: 0, result: Ok(()) });
     assert!(started(&rig).contains(&"post_done(1[1])"));
     for (job, text) in &jobs {
         let never = ["done(load)", "exit(1, > 100)"].contains(text);

@@ -138,14 +138,15 @@ impl Grid {
                 && let Task::Pending(waiting) | Task::Held(waiting) = task
                 && waiting.attempts > 0
             {
-                areas.push(TaskId { job, index: entry.index_at(place) });
+                areas.push((TaskId { job, index: entry.index_at(place) }, waiting.requeues));
             }
         }
         self.record(Change::Waiting { job, places, step }, out);
         self.index.moved_together(&self.ledger, job, &before);
         self.index.wake(&self.ledger, job);
-        let released = areas.into_iter().map(|task| Effect::ReleaseWork { task, host: None });
-        out.effects.extend(released);
+        let release =
+            |(task, requeues)| Effect::ReleaseWork { task, requeues, host: None };
+        out.effects.extend(areas.into_iter().map(release));
         if self.ledger.jobs[&job].tally.is_finished() {
             out.effects.push(Effect::JobFinished { job });
         }

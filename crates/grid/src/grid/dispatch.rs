@@ -22,7 +22,7 @@ use crate::journal::{HostSwitch, Starts};
 use crate::parse::period::Period;
 use crate::ready::{Entry, Shape, ShapeId};
 use crate::task::{Second, Step, Why};
-use crate::vocabulary::{Attempt, HostId, JobId, QueueId, TaskId, UserId};
+use crate::vocabulary::{HostId, JobId, QueueId, TaskId, UserId};
 
 /// Whose turn it is: the greatest goes first.
 #[derive(Clone, Copy, Debug)]
@@ -324,7 +324,8 @@ impl Grid {
         let limit_ms = time_limit.map(Period::as_ms);
         debug_assert_eq!(job.queue, queue);
         self.step(task, Step::Dispatched { host, limit_ms, why }, out);
-        let attempt = self.ledger.task(task).and_then(|task| task.run()).map(|run| run.attempt);
+        let run = self.ledger.task(task).and_then(|task| task.run()).expect("was dispatched");
+        let (attempt, requeues) = (run.attempt, run.requeues);
         let now = &mut self.index.hosts[host.0 as usize];
         now.since_load += slots;
         if let Dispatch::Interval { sleep, accept } = self.ledger.config.general.dispatch
@@ -335,7 +336,8 @@ impl Grid {
         }
         out.effects.push(Effect::Launch {
             task,
-            attempt: attempt.unwrap_or(Attempt(1)),
+            attempt,
+            requeues,
             host: self.host_name(host),
             slots,
             time_limit,

@@ -79,7 +79,9 @@ impl Grid {
             Event::Exited { host, task, attempt, exit, usage } => {
                 self.exited(&host, task, attempt, exit, usage, out);
             }
-            Event::WorkReleased { task, result } => self.work_released(task, &result, out),
+            Event::WorkReleased { task, requeues, result } => {
+                self.work_released(task, requeues, &result, out);
+            }
             Event::Tick => {}
         }
         if self.ledger.config.general.dispatch == Dispatch::Event {

@@ -134,7 +134,8 @@ impl Grid {
         match fate {
             Fate::Again | Fate::AgainElsewhere => out.effects.push(Effect::KeepWork { task }),
             Fate::Finished(_) => {
-                out.effects.push(Effect::ReleaseWork { task, host: Some(host) });
+                let requeues = run.requeues;
+                out.effects.push(Effect::ReleaseWork { task, requeues, host: Some(host) });
                 if self.ledger.jobs[&task.job].tally.is_finished() {
                     out.effects.push(Effect::JobFinished { job: task.job });
                 }
@@ -177,11 +178,13 @@ impl Grid {
     pub(super) fn work_released(
         &mut self,
         task: TaskId,
+        requeues: u32,
         result: &Result<(), String>,
         out: &mut Outcome,
     ) {
         if let Some(Task::Finished(finish)) = self.ledger.task(task)
             && finish.post == Post::Awaited
+            && finish.requeues == requeues
         {
             let post = if result.is_ok() { Post::Done } else { Post::Failed };
             self.step(task, Step::Post(post), out);

@@ -114,7 +114,7 @@ pub struct World {
     pub placed: BTreeMap<TaskId, Placed>,
     /// Tasks that a process was started for, and that nothing allows to start again.
     pub spent: BTreeSet<TaskId>,
-    pub to_clean: Vec<TaskId>,
+    pub to_clean: Vec<(TaskId, u32)>,
     old: Vec<Event>,
     snapshot: (Ledger, usize),
 }
@@ -217,7 +217,7 @@ impl World {
                 assert_eq!((&placed.host, placed.attempt), (&record.host, record.attempt));
                 self.allow_again(record);
             }
-            Effect::ReleaseWork { task, .. } => self.to_clean.push(*task),
+            Effect::ReleaseWork { task, requeues, .. } => self.to_clean.push((*task, *requeues)),
             Effect::Forgotten { job } => {
                 self.forgotten.insert(*job);
                 self.jobs.remove(job);
@@ -483,8 +483,8 @@ impl World {
             }
             Op::Stale(which) => self.repeat(*which),
             Op::Clean => {
-                for task in std::mem::take(&mut self.to_clean) {
-                    self.send(Event::WorkReleased { task, result: Ok(()) });
+                for (task, requeues) in std::mem::take(&mut self.to_clean) {
+                    self.send(Event::WorkReleased { task, requeues, result: Ok(()) });
                 }
             }
         }

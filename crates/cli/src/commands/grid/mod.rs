@@ -1,5 +1,6 @@
 //! The commands of the grid.
 
+mod batch;
 pub mod daemons;
 pub mod jobs;
 pub mod submit;

@@ -1,5 +1,6 @@
 //! `forebay submit`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
@@ -13,6 +14,7 @@ use forebay_grid::parse::requeue::RequeueExits;
 use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
 use forebay_grid::vocabulary::QueueName;
 
+use super::batch::{self, Print};
 use super::{Which, no_sense};
 
 /// Variables that every job gets from whoever submits it.
@@ -32,6 +34,7 @@ const PASSED_ON: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "TERM"];
   forebay submit -J 'load[1-100]%10' -- ./load.sh        an array, ten elements at a time
   forebay submit -w 'done(12) && ended(load)' -- ./sum   when others have ended
   forebay submit --wait -- sh -c 'exit 3'; echo $?       wait for its exit code
+  ls *.csv | sed 's/^/load /' | forebay submit --batch -   a job for each line
   forebay submit -q night -n 4 --mem '8 GiB' --requeue-exit '99 EXCLUDE(137)' -- ./big")]
 pub struct Submit {
     #[command(flatten)]
@@ -87,16 +90,25 @@ pub struct Submit {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Submit a job for each line of a file, or of standard input (-): a command for the shell. Empty lines
+    /// and lines that begin with # are left out. The other options hold for each of them.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "wait"])]
+    batch: Option<PathBuf>,
     /// The program and its arguments.
-    #[arg(last = true, required = true)]
+    #[arg(last = true, required_unless_present = "batch")]
     command: Vec<String>,
 }
 
 impl Submit {
     pub fn run(self) -> Result<ExitCode> {
         let (which, wait, json) = (self.which.client(), self.wait, self.json);
+        let batch = self.batch.clone();
         let spec = Box::new(self.into_spec()?);
         let mut client = which?;
+        if let Some(file) = batch {
+            let print = if json { Print::Json } else { Print::Text };
+            return batch::submit_lines(&mut client, *spec, &file, print);
+        }
         let job = match client.ask(&Ask::Submit { spec })? {
             Answer::Accepted { job } => job,
             answer => return Err(no_sense(&answer)),

@@ -1,0 +1,95 @@
+//! `forebay submit --batch`: many jobs through one connection, without waiting for each answer.
+//!
+//! Each line is submitted by itself: one that is refused holds none of the others up. Numbers are printed in
+//! the order of the lines, as soon as the jobs are durable. Bounded: [`TOGETHER_MAX`] lines at a time.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write as _, stdin, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use forebay_engine::client::Client;
+use forebay_engine::message::{Answer, Ask};
+use forebay_grid::spec::JobSpec;
+
+use super::no_sense;
+
+/// The most lines that are submitted together.
+const TOGETHER_MAX: usize = 1024;
+
+/// How the numbers are printed.
+#[derive(Clone, Copy)]
+pub enum Print {
+    Text,
+    Json,
+}
+
+/// A line of the file that is a job.
+struct Line {
+    number: u64,
+    command: String,
+}
+
+/// Submits a job as `like` for each line; 2 if one of them was refused.
+pub fn submit_lines(
+    client: &mut Client,
+    like: JobSpec,
+    file: &Path,
+    print: Print,
+) -> Result<ExitCode> {
+    let shown = || format!("--batch {}", file.display());
+    let source: Box<dyn BufRead> = if file == Path::new("-") {
+        Box::new(stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(file).with_context(shown)?))
+    };
+    let mut lines = (1..).zip(source.lines()).filter_map(|(number, line)| match line {
+        Ok(line) if line.trim().is_empty() || line.trim_start().starts_with('#') => None,
+        line => Some(line.map(|command| Line { number, command })),
+    });
+    let mut code = ExitCode::SUCCESS;
+    loop {
+        let next: std::io::Result<Vec<Line>> = lines.by_ref().take(TOGETHER_MAX).collect();
+        let next = next.with_context(shown)?;
+        if next.is_empty() {
+            return Ok(code);
+        }
+        if submit_some(client, &like, &next, print)? > 0 {
+            code = ExitCode::from(2);
+        }
+    }
+}
+
+/// Submits lines together; how many were refused.
+fn submit_some(
+    client: &mut Client,
+    like: &JobSpec,
+    lines: &[Line],
+    print: Print,
+) -> Result<usize> {
+    let ask = |line: &Line| {
+        let command = ["sh", "-c", &line.command].map(str::to_owned).to_vec();
+        Ask::Submit { spec: Box::new(JobSpec { command, ..like.clone() }) }
+    };
+    let asks: Vec<Ask> = lines.iter().map(ask).collect();
+    let mut out = BufWriter::new(stdout().lock());
+    let mut refused = 0;
+    client.ask_all(&asks, |place, answer| {
+        let number = lines[place].number;
+        match (answer, print) {
+            (Answer::Accepted { job }, Print::Text) => writeln!(out, "{job}")?,
+            (Answer::Accepted { job }, Print::Json) => {
+                writeln!(out, "{}", serde_json::json!({ "line": number, "job": job }))?;
+            }
+            (Answer::Refused { reason }, _) => {
+                eprintln!("forebay: line {number}: {reason}");
+                refused += 1;
+            }
+            (answer, _) => return Err(no_sense(&answer)),
+        }
+        Ok(())
+    })?;
+    out.flush()?;
+    Ok(refused)
+}

@@ -1,0 +1,202 @@
+//! A grid of several hosts whose daemons are children of the test and can be killed one by one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use forebay_e2e::command::{Ended, run};
+use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::need::forebay;
+use forebay_e2e::wait_until;
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// A controller and hosts, in a folder of their own with another one for the jobs.
+pub struct Fixture {
+    folder: TempDir,
+    pub root: PathBuf,
+    pub jobs: PathBuf,
+    controller: Option<Child>,
+    agents: BTreeMap<String, Child>,
+}
+
+impl Fixture {
+    /// Hosts `h1`, `h2`, ... with four slots each, under these settings.
+    pub fn start(hosts: u32, settings: &str) -> Fixture {
+        let folder = scratch_folder();
+        let (root, jobs) = (folder.path().join("g"), folder.path().join("j"));
+        std::fs::create_dir_all(root.join("grid")).expect("makes ROOT");
+        std::fs::create_dir(&jobs).expect("makes a folder for the jobs");
+        std::fs::write(root.join("grid/grid.toml"), settings).expect("writes the settings");
+        let mut grid =
+            Fixture { folder, root, jobs, controller: None, agents: BTreeMap::default() };
+        grid.start_controller();
+        for number in 1..=hosts {
+            grid.start_agent(&format!("h{number}"));
+        }
+        grid.wait_for_hosts(hosts as usize);
+        grid
+    }
+
+    fn spawn(&self, arguments: &[&str], log: &str) -> Child {
+        let path = self.folder.path().join(format!("{log}.log"));
+        let log = File::options().create(true).append(true).open(path).expect("opens a log");
+        let mut command = Command::new(forebay());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.spawn().expect("starts a daemon")
+    }
+
+    pub fn start_controller(&mut self) {
+        let root = self.root.display().to_string();
+        self.controller = Some(self.spawn(&["controller", &root], "controller"));
+        wait_until("the controller answers", LIMIT, || {
+            self.forebay(&["queues"]).status.success()
+        });
+    }
+
+    pub fn start_agent(&mut self, host: &str) {
+        let root = self.root.display().to_string();
+        let agent = self.spawn(&["agent", &root, "--name", host, "--slots", "4"], host);
+        self.agents.insert(host.to_owned(), agent);
+    }
+
+    pub fn wait_for_hosts(&self, hosts: usize) {
+        wait_until("the hosts are up", LIMIT, || {
+            self.json(&["hosts"]).as_array().is_some_and(|known| {
+                known.iter().filter(|host| host["state"] == "up").count() >= hosts
+            })
+        });
+    }
+
+    /// Kills the controller by force.
+    pub fn kill_controller(&mut self) {
+        end(self.controller.take());
+    }
+
+    /// Kills an agent by force; its jobs go on.
+    pub fn kill_agent(&mut self, host: &str) {
+        end(self.agents.remove(host));
+    }
+
+    /// Tells the controller to read its settings again.
+    pub fn reload(&self) {
+        let controller = self.controller.as_ref().expect("the controller runs");
+        rustix::process::kill_process(Pid::from_child(controller), Signal::HUP).expect("signals");
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(forebay());
+        command.args(arguments).env("FOREBAY_GRID", &self.root).current_dir(&self.jobs);
+        command
+    }
+
+    pub fn forebay(&self, arguments: &[&str]) -> Ended {
+        run(&mut self.command(arguments), LIMIT)
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.forebay(&[arguments, &["--json"]].concat()).output();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Submits a shell script; the number of the job.
+    pub fn submit(&self, options: &[&str], script: &str) -> String {
+        let words = [&["submit"], options, &["--", "sh", "-c", script]].concat();
+        self.forebay(&words).output().trim().to_owned()
+    }
+
+    pub fn state(&self, job: &str) -> String {
+        self.json(&["jobs", job])[0]["state"].as_str().expect("a state").to_owned()
+    }
+
+    pub fn wait_for(&self, job: &str, state: &str) {
+        wait_until(&format!("job {job} is {state}"), LIMIT, || self.state(job) == state);
+    }
+
+    pub fn history(&self, job: &str) -> Vec<Value> {
+        self.json(&["history", job]).as_array().expect("attempts").clone()
+    }
+
+    pub fn agent_folder(&self, host: &str) -> PathBuf {
+        self.root.join("grid/hosts").join(host)
+    }
+
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Shims that run now.
+    pub fn shims(&self) -> Vec<Pid> {
+        self.processes("cmdline", "job-shim")
+    }
+
+    /// Everything that a job has left, in words: work areas, run folders, processes.
+    pub fn left_behind(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let mut places = vec![self.root.join("grid/work")];
+        for host in std::fs::read_dir(self.root.join("grid/hosts")).expect("lists hosts").flatten() {
+            places.push(host.path().join("runs"));
+        }
+        for place in places {
+            for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+                left.push(entry.path().display().to_string());
+            }
+        }
+        let jobs = self.processes("environ", "FOREBAY_JOB=");
+        left.extend(jobs.iter().chain(&self.shims()).map(|pid| format!("process {pid:?}")));
+        left
+    }
+
+    /// Processes of this grid that have `word` in a file of theirs below /proc.
+    fn processes(&self, file: &str, word: &str) -> Vec<Pid> {
+        let root = self.root.as_os_str().as_encoded_bytes();
+        let has = |bytes: &[u8], word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
+        let entries = std::fs::read_dir("/proc").expect("lists processes").flatten();
+        entries
+            .filter_map(|entry| {
+                let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+                let bytes = std::fs::read(entry.path().join(file)).ok()?;
+                (has(&bytes, root) && has(&bytes, word.as_bytes())).then_some(pid)
+            })
+            .collect()
+    }
+}
+
+/// Kills a child by force and waits for its end.
+fn end(child: Option<Child>) {
+    if let Some(mut child) = child {
+        child.kill().expect("kills");
+        child.wait().expect("waits");
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for name in ["controller", "h1", "h2", "h3"] {
+                let log = self.log(name);
+                let lines: Vec<&str> = log.lines().collect();
+                for line in &lines[lines.len().saturating_sub(8)..] {
+                    eprintln!("{name}: {line}");
+                }
+            }
+        }
+        // Ends the jobs too, whatever state the test left them in.
+        let root: &Path = &self.root;
+        let mut down = Command::new(forebay());
+        let _ = down.arg("down").arg(root).arg("--now").stderr(Stdio::null()).status();
+        for daemon in self.controller.iter_mut().chain(self.agents.values_mut()) {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let jobs = self.processes("environ", "FOREBAY_JOB=");
+        for pid in self.shims().into_iter().chain(jobs) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}

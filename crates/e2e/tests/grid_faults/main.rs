@@ -1,0 +1,4 @@
+//! The grid under faults: killed daemons and jobs, reboots, other users, bad input.
+
+mod fixture;
+mod storm;
