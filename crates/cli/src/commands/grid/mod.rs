@@ -1,6 +1,7 @@
 //! The commands of the grid.
 
 pub mod daemons;
+pub mod flow;
 pub mod jobs;
 pub mod submit;
 pub mod switch;
