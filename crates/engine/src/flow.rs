@@ -248,7 +248,7 @@ fn step_view(grid: &Grid, name: &str, id: JobId, job: &Job, state: StepState) ->
         tasks: tally.all(),
         running: tally.active,
         done: tally.done,
-        failed: tally.failed,
+        failed: if state == StepState::Skipped { 0 } else { tally.failed },
         host: None,
         attempts: 0,
         exit: exit_value(grid, id).filter(|_| ended && state != StepState::Skipped),
