@@ -69,6 +69,7 @@ enum Command {
     Requeue(commands::grid::switch::Targets),
     Host(commands::grid::switch::Host),
     Queue(commands::grid::switch::Queue),
+    Flow(commands::grid::flow::Flow),
 }
 
 fn main() -> ExitCode {
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
         Command::Requeue(command) => command.run(Verb::Requeue),
         Command::Host(command) => command.run(),
         Command::Queue(command) => command.run(),
+        Command::Flow(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("forebay: {}", output::chain(&error));

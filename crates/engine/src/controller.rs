@@ -15,11 +15,15 @@ use anyhow::{Context as _, Result};
 use forebay_base::Clock;
 use forebay_grid::config::Config;
 use forebay_grid::event::{Joined, RunStatus};
+use forebay_grid::flow::event::{FlowEffect, FlowEvent, Found};
+use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::task::{Post, Task};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Outcome};
 use forebay_store::Store;
 
+use crate::arrival::{self, Watch};
+use crate::flow::{self, FlowAnswer, FlowAsk};
 use crate::journal::Journal;
 use crate::message::{Answer, Ask, Launch, Order, Report};
 use crate::view;
@@ -63,6 +67,20 @@ pub enum Input {
         /// Which connection.
         connection: u64,
     },
+    /// Which files do flows wait for?
+    Watches {
+        /// Where the answer goes.
+        reply: Sender<Vec<Watch>>,
+    },
+    /// Somebody has looked for files.
+    Looked {
+        /// For which schedule.
+        schedule: ScheduleId,
+        /// What is there.
+        files: Vec<Found>,
+        /// What could not be looked at.
+        trouble: Option<String>,
+    },
     /// Settings were read anew.
     Configured(Box<Config>),
     /// The controller shall end.
@@ -93,6 +111,7 @@ enum Follow {
         host: HostName,
         connection: u64,
     },
+    Watches(Sender<Vec<Watch>>),
 }
 
 /// One controller.
@@ -105,6 +124,7 @@ pub struct Controller<S> {
     /// The latest connection of each host, counting those that are not carried out yet.
     connections: HashMap<HostName, u64>,
     waits: BTreeMap<JobId, Vec<Sender<Answer>>>,
+    flow_waits: BTreeMap<FlowId, Vec<Sender<Answer>>>,
 }
 
 impl<S: Store> Controller<S> {
@@ -121,6 +141,7 @@ impl<S: Store> Controller<S> {
             outboxes: HashMap::new(),
             connections: HashMap::new(),
             waits: BTreeMap::new(),
+            flow_waits: BTreeMap::new(),
         };
         controller.take(vec![Input::Configured(Box::new(config))])?;
         Ok(controller)
@@ -205,8 +226,17 @@ impl<S: Store> Controller<S> {
                 Ask::Host { host, state } => {
                     (Some(Event::Host { by: user, host, state }), Follow::Reply(reply))
                 }
+                Ask::Flow { flow } => match flow::event_of(&user, &flow) {
+                    Some(event) => (Some(event), Follow::Reply(reply)),
+                    None => (None, Follow::Query { user, ask: Ask::Flow { flow }, reply }),
+                },
                 ask => (None, Follow::Query { user, ask, reply }),
             },
+            Input::Watches { reply } => (None, Follow::Watches(reply)),
+            Input::Looked { schedule, files, trouble } => {
+                let event = FlowEvent::Looked { schedule, files, trouble };
+                (Some(Event::Flow(event)), Follow::Nothing)
+            }
             Input::Joined { connection, joined, outbox } => {
                 let host = joined.host.clone();
                 let ended = joined.runs.iter().filter_map(|run| match run.status {
@@ -254,6 +284,10 @@ impl<S: Store> Controller<S> {
         match after {
             Follow::Nothing | Follow::Reply(_) => {}
             Follow::Query { user, ask, reply } => self.answer(&user, &ask, reply),
+            Follow::Watches(reply) => {
+                // Whoever asked may be gone.
+                let _ = reply.send(arrival::watches(&self.grid));
+            }
             Follow::Note { host, task, attempt } => {
                 self.tell(&host, Order::Noted { task, attempt });
             }
@@ -306,10 +340,27 @@ impl<S: Store> Controller<S> {
                     let _ = reply.send(Answer::Ended { value });
                 }
             }
+            Effect::Flow(effect) => return self.perform_flow(&effect),
             // The history was committed with the records.
             Effect::Ended(_) | Effect::KeepWork { .. } | Effect::Forgotten { .. } => {}
         }
         None
+    }
+
+    /// Carries out what concerns flows; the answer if it is one.
+    fn perform_flow(&mut self, effect: &FlowEffect) -> Option<Answer> {
+        let answer = match effect {
+            FlowEffect::Accepted { flow } => FlowAnswer::Accepted(*flow),
+            FlowEffect::Scheduled { schedule } => FlowAnswer::Scheduled(*schedule),
+            FlowEffect::Finished { flow } => {
+                let state = self.grid.ledger().flow(*flow)?.state();
+                for reply in self.flow_waits.remove(flow).unwrap_or_default() {
+                    let _ = reply.send(Answer::Flow { flow: FlowAnswer::Ended(state) });
+                }
+                return None;
+            }
+        };
+        Some(Answer::Flow { flow: answer })
     }
 
     /// An order that finds nobody is lost: the agent is told again when it joins.
@@ -354,6 +405,14 @@ impl<S: Store> Controller<S> {
             &Ask::History { target } => match self.journal.history(target) {
                 Ok(attempts) => view::history(&self.grid, user, target, attempts),
                 Err(error) => Answer::Refused { reason: format!("{error:#}") },
+            },
+            Ask::Flow { flow } => match (flow::answer(&self.grid, user, flow), flow) {
+                (Some(answer), _) => answer,
+                (None, FlowAsk::Wait(flow)) => {
+                    self.flow_waits.entry(*flow).or_default().push(reply);
+                    return;
+                }
+                (None, _) => return,
             },
             ask => view::answer(&self.grid, user, ask),
         };

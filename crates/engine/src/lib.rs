@@ -6,14 +6,18 @@
 //! - [`server`] puts it behind the unix socket of ROOT/grid; the kernel says who asks.
 //! - [`agent`] is one host. It gives each job to a process of its own, the [`shim`], which keeps the job
 //!   when the agent dies, ends it when the lease is over, and writes down how it ended.
+//! - [`arrival`] looks for files that flows wait for, with the rights of their owners; [`flow`] is what is
+//!   asked and answered about flows.
 //! - [`message`] holds every message; docs/formats/grid-protocol.md describes them.
 //!
 //! What it does not do: talk to other machines. The socket is local, and its peers are known by the
 //! kernel's word alone.
 
 pub mod agent;
+pub mod arrival;
 pub mod client;
 pub mod controller;
+pub mod flow;
 pub mod home;
 pub mod journal;
 mod load;

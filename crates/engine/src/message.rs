@@ -11,6 +11,8 @@ use forebay_grid::vocabulary::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::flow::{FlowAnswer, FlowAsk};
+
 /// What is asked of the controller. Each line gets one [`Answer`], but for [`Ask::Join`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
@@ -66,6 +68,11 @@ pub enum Ask {
     Wait {
         /// Which.
         job: JobId,
+    },
+    /// Something about flows.
+    Flow {
+        /// What.
+        flow: FlowAsk,
     },
     /// Say whether the controller is there.
     Ping,
@@ -126,6 +133,11 @@ pub enum Answer {
     Ended {
         /// The exit value of the job: 0, or the first that is not 0 of its tasks.
         value: u8,
+    },
+    /// To [`Ask::Flow`], unless it is obeyed or refused.
+    Flow {
+        /// What.
+        flow: FlowAnswer,
     },
     /// To [`Ask::Ping`].
     Here,

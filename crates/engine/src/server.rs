@@ -1,7 +1,7 @@
 //! The controller behind its socket. The kernel says which user is on the other side.
 //!
-//! Threads: the one that called [`serve`] is the controller; one accepts, one waits for signals, one for
-//! each connection, and one more for the orders of each agent.
+//! Threads: the one that called [`serve`] is the controller; one accepts, one waits for signals, one looks for
+//! files that flows wait for, one for each connection, and one more for the orders of each agent.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use forebay_store::redb::{RedbOptions, RedbStore};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::arrival;
 use crate::controller::{Controller, Input};
 use crate::home::{GridHome, claim, is_root};
 use crate::message::{Answer, Ask, Order, Report};
@@ -55,6 +56,10 @@ pub fn serve(home: &GridHome) -> Result<()> {
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || obey_signals(signals, &for_signals.0, &for_signals.1))?;
+    let for_arrivals = inputs.clone();
+    std::thread::Builder::new()
+        .name("arrivals".to_owned())
+        .spawn(move || arrival::watch(&for_arrivals))?;
     std::thread::Builder::new()
         .name("accept".to_owned())
         .spawn(move || accept(&listener, &inputs))?;

@@ -45,6 +45,7 @@ pub fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Host { .. }
         | Ask::History { .. }
         | Ask::Wait { .. }
+        | Ask::Flow { .. }
         | Ask::Join { .. } => Answer::Refused { reason: "this cannot be asked here".to_owned() },
     }
 }

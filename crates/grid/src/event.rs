@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::AttemptRecord;
 use crate::config::{Config, Load};
+use crate::flow::event::{FlowEffect, FlowEvent};
 use crate::hosts::Facts;
 use crate::journal::{HostSwitch, Record};
 use crate::parse::period::Period;
@@ -95,6 +96,8 @@ pub enum Event {
         /// Why not.
         result: Result<(), String>,
     },
+    /// Something about flows.
+    Flow(FlowEvent),
     /// Time has passed. Every other event lets time pass as well.
     Tick,
 }
@@ -285,6 +288,8 @@ pub enum Effect {
         /// Which job.
         job: JobId,
     },
+    /// Something about flows.
+    Flow(FlowEffect),
 }
 
 /// Why a task is ended.

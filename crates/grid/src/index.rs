@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::depend::{Tally, Verdict};
 use crate::fairshare::InUse;
+use crate::flow::{FlowId, ScheduleId};
 use crate::hosts::{HostNow, Reach};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::Condition;
@@ -76,6 +77,12 @@ pub(crate) struct Index {
     pub finished: BTreeSet<(Moment, JobId)>,
     pub finished_at: FxHashMap<JobId, Moment>,
     pub finished_tasks: u64,
+    /// The run that a job is a step of.
+    pub flow_of: FxHashMap<JobId, FlowId>,
+    /// Runs to look at: a job has ended, starts again, or can no longer start.
+    pub flows_stirred: BTreeSet<FlowId>,
+    /// When schedules are due.
+    pub due: BTreeSet<(Moment, ScheduleId)>,
     /// Hosts that a queue and a shape allow; emptied when hosts or settings change.
     pub candidates: FxHashMap<ShapeId, BTreeMap<QueueId, Vec<Candidate>>>,
 }
@@ -132,9 +139,11 @@ impl Index {
     pub fn build(ledger: &Ledger, now: Moment) -> Index {
         let mut index = Index::default();
         index.configure(ledger);
+        index.know_steps(ledger);
         for (id, job) in &ledger.jobs {
             index.add_job(ledger, *id, job);
         }
+        index.build_flows(ledger);
         let leased = now.after(ledger.config.general.lease.as_ms());
         for host in index.hosts.iter_mut().filter(|host| !host.runs.is_empty()) {
             host.contact.state = Reach::Away;
@@ -234,6 +243,10 @@ impl Index {
     }
 
     fn note_finished(&mut self, job: &Job, id: JobId) {
+        if let Some(flow) = self.flow_of.get(&id) {
+            self.flows_stirred.insert(*flow);
+            return;
+        }
         let ends = job.tasks.iter().filter_map(|task| match task {
             Task::Finished(finish) => Some(finish.ended),
             Task::Pending(_) | Task::Held(_) | Task::Active(_) => None,
@@ -245,6 +258,10 @@ impl Index {
     }
 
     fn unnote_finished(&mut self, job: &Job, id: JobId) {
+        if let Some(flow) = self.flow_of.get(&id) {
+            self.flows_stirred.insert(*flow);
+            return;
+        }
         let at = self.finished_at.remove(&id).expect("a finished job was noted");
         self.finished.remove(&(at, id));
         self.finished_tasks -= u64::from(job.tally.all());
@@ -438,6 +455,7 @@ impl Index {
             if now != open.verdict {
                 open.verdict = now;
                 changed.push(*dependent);
+                self.flows_stirred.extend(self.flow_of.get(dependent));
             }
         }
         for dependent in changed {

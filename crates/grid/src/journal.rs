@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::flow::event::FlowChange;
 use crate::parse::dependency::Condition;
 use crate::spans::Spans;
 use crate::spec::JobSpec;
@@ -64,6 +65,8 @@ pub enum Change {
     },
     /// A finished job is no longer known.
     Forgotten(JobId),
+    /// Something about flows.
+    Flow(Box<FlowChange>),
 }
 
 /// A job that was taken.

@@ -13,6 +13,7 @@ use crate::account::Summary;
 use crate::config::Config;
 use crate::depend::Tally;
 use crate::fairshare::Used;
+use crate::flow::ledger::Flows;
 use crate::journal::{Change, HostSwitch, Record, Submitted, Switch};
 use crate::parse::dependency::Condition;
 use crate::spec::{JobSpec, Usage};
@@ -94,6 +95,7 @@ pub struct Ledger {
     used: Vec<Used>,
     /// By day (counted from 1970-01-01 on the clocks of the zone), user and queue.
     days: BTreeMap<(i32, UserId, QueueId), Summary>,
+    pub(crate) flows: Flows,
 }
 
 impl Default for Ledger {
@@ -116,6 +118,7 @@ impl Default for Ledger {
             host_switches: BTreeMap::new(),
             used: Vec::new(),
             days: BTreeMap::new(),
+            flows: Flows::default(),
         }
     }
 }
@@ -170,12 +173,13 @@ impl Ledger {
                 }
                 self.jobs.remove(job);
             }
+            Change::Flow(change) => self.apply_flow(record.at, change)?,
         }
         self.at = self.at.max(record.at);
         Ok(())
     }
 
-    fn submit(&mut self, at: Moment, submitted: &Submitted) -> Result<(), String> {
+    pub(crate) fn submit(&mut self, at: Moment, submitted: &Submitted) -> Result<(), String> {
         let Submitted { job, user, spec, condition } = submitted;
         let queue = spec.queue.as_ref().ok_or_else(|| format!("job {job} has no queue"))?;
         if job.0 <= self.jobs_ever {

@@ -50,13 +50,15 @@
 //! hosts)`, where jobs with the same slots, memory, host list and excluded hosts are of one shape.
 //!
 //! Reading order: [`vocabulary`], [`parse`], [`spec`], [`config`], [`task`] (states), [`journal`],
-//! `ledger` (what lasts), `index` and `ready` (what follows from it), [`grid`] (events).
+//! `ledger` (what lasts), `index` and `ready` (what follows from it), [`grid`] (events), [`flow`] (jobs that
+//! belong together).
 
 pub mod account;
 pub mod config;
 pub mod depend;
 pub mod event;
 mod fairshare;
+pub mod flow;
 pub mod grid;
 pub mod hosts;
 mod index;

@@ -100,7 +100,13 @@ impl Grid {
     }
 
     /// Carries a command out; on how many tasks.
-    fn obey(&mut self, job: JobId, places: &[u32], verb: Verb, out: &mut Outcome) -> u32 {
+    pub(super) fn obey(
+        &mut self,
+        job: JobId,
+        places: &[u32],
+        verb: Verb,
+        out: &mut Outcome,
+    ) -> u32 {
         let mut count = 0;
         let mut waiting = Spans::default();
         let mut alike = None;
@@ -127,7 +133,13 @@ impl Grid {
     }
 
     /// Changes many waiting tasks of a job alike.
-    fn change_waiting(&mut self, job: JobId, places: Spans, step: Step, out: &mut Outcome) {
+    pub(super) fn change_waiting(
+        &mut self,
+        job: JobId,
+        places: Spans,
+        step: Step,
+        out: &mut Outcome,
+    ) {
         let entry = &self.ledger.jobs[&job];
         let mut areas = Vec::new();
         let mut before = Vec::new();

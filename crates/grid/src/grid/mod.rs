@@ -4,12 +4,15 @@ mod contact;
 mod control;
 mod dispatch;
 mod explain;
+mod flow;
 mod running;
+mod schedule;
 mod submit;
 mod time;
 mod view;
 
 pub use explain::{Explanation, HostObstacle, HostVerdict, Placement, Reason};
+pub use flow::StepState;
 pub use view::{HostView, QueueView, State};
 
 use crate::config::{Config, Dispatch};
@@ -82,8 +85,10 @@ impl Grid {
             Event::WorkReleased { task, requeues, result } => {
                 self.work_released(task, requeues, &result, out);
             }
+            Event::Flow(event) => self.flow_event(event, out),
             Event::Tick => {}
         }
+        self.follow_flows(out);
         if self.ledger.config.general.dispatch == Dispatch::Event {
             self.dispatch(out);
         }
@@ -99,7 +104,7 @@ impl Grid {
             Dispatch::Interval { .. } if stirred => self.next_round,
             Dispatch::Interval { .. } | Dispatch::Event => Moment::NEVER,
         };
-        self.next_look.min(deadline).min(round).min(self.next_forgetting())
+        self.next_look.min(deadline).min(round).min(self.next_forgetting()).min(self.next_firing())
     }
 
     /// Everything that lasts: serialised, it is a snapshot in place of all records so far.
@@ -175,8 +180,16 @@ impl Grid {
         let oldest: Vec<(Moment, JobId)> =
             self.index.finished.iter().take(AT_ONCE).copied().collect();
         for (ended, job) in oldest {
+            if !self.ledger.jobs.contains_key(&job) {
+                // It went with its flow.
+                continue;
+            }
             if self.index.finished_tasks <= most && ended.after(age) > self.now {
                 break;
+            }
+            if let Some(flow) = self.index.flow_of.get(&job).copied() {
+                self.forget_flow(flow, out);
+                continue;
             }
             if !self.is_waited_for(job) {
                 self.index.forget(job, &self.ledger.jobs[&job]);
@@ -186,7 +199,7 @@ impl Grid {
         }
     }
 
-    fn is_waited_for(&self, job: JobId) -> bool {
+    pub(super) fn is_waited_for(&self, job: JobId) -> bool {
         let dependents = self.index.dependents.get(&job);
         dependents.into_iter().flatten().any(|other| self.index.open.contains_key(other))
     }

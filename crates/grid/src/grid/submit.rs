@@ -29,7 +29,7 @@ impl Grid {
     }
 
     /// Checks a job and names its queue; its condition if it is taken.
-    fn admit(
+    pub(super) fn admit(
         &self,
         user: &UserName,
         spec: &mut JobSpec,
@@ -73,7 +73,7 @@ impl Grid {
         Ok(Some(condition))
     }
 
-    fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
+    pub(super) fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
         let general = &self.ledger.config.general;
         let tasks = u64::from(tasks);
         if self.index.tasks + tasks > u64::from(general.tasks_max) {

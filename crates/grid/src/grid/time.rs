@@ -14,6 +14,7 @@ impl Grid {
         {
             self.end(task, Ending::TimeLimit, out);
         }
+        self.fire_due(out);
         if self.next_look <= self.now {
             let hosts = self.look_at_hosts(out);
             let windows = self.look_at_windows();

@@ -99,11 +99,11 @@ pub struct Output {
     follow: bool,
 }
 
-fn or_dash(text: Option<impl ToString>) -> String {
+pub(super) fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }
 
-fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
     println!("{}", serde_json::to_string_pretty(value)?);
     Ok(ExitCode::SUCCESS)
 }

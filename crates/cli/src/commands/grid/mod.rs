@@ -2,6 +2,7 @@
 
 mod batch;
 pub mod daemons;
+pub mod flow;
 pub mod jobs;
 pub mod submit;
 pub mod switch;

@@ -132,12 +132,6 @@ impl Submit {
         let directory = std::env::current_dir()?;
         let directory = directory.to_str().context("the present directory is no text")?.to_owned();
         let memory = self.mem.map(|text| text.parse::<ByteSize>()).transpose();
-        // SAFETY: umask always succeeds; it is put back at once, before there is another thread.
-        let umask = unsafe {
-            let umask = libc::umask(0o077);
-            libc::umask(umask);
-            umask
-        };
         Ok(JobSpec {
             name: name.to_owned(),
             array,
@@ -155,14 +149,24 @@ impl Submit {
             output: self.output,
             error: self.error,
             directory,
-            umask,
+            umask: umask(),
             checkpoint: if self.checkpoint { Checkpoint::Steps } else { Checkpoint::None },
             held: self.hold,
         })
     }
 }
 
-fn environment(given: &[String]) -> Result<Vec<(String, String)>> {
+/// The file mode creation mask of this process.
+pub(super) fn umask() -> u32 {
+    // SAFETY: umask always succeeds; it is put back at once, before there is another thread.
+    unsafe {
+        let umask = libc::umask(0o077);
+        libc::umask(umask);
+        umask
+    }
+}
+
+pub(super) fn environment(given: &[String]) -> Result<Vec<(String, String)>> {
     let present = |key: &str| std::env::var(key).ok().map(|value| (key.to_owned(), value));
     let mut variables: Vec<(String, String)> =
         PASSED_ON.iter().filter_map(|key| present(key)).collect();

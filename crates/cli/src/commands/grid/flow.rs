@@ -1,0 +1,496 @@
+//! `forebay flow`.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView};
+use forebay_engine::message::{Answer, Ask};
+use forebay_grid::flow::event::FlowState;
+use forebay_grid::flow::file::{FILE_BYTES_MAX, Surroundings};
+use forebay_grid::flow::schedule::utc as time;
+use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
+use forebay_grid::parse::zone::Zone;
+use forebay_grid::vocabulary::Moment;
+
+use super::jobs::{or_dash, print_json};
+use super::submit::{environment, umask};
+use super::{Which, no_sense};
+use crate::output::Table;
+
+/// Run jobs that belong together, in their order, now or by a schedule.
+///
+/// A flow is a TOML file of jobs with what each comes after. A run is taken as a whole: all its jobs, or none.
+/// Jobs run in the present directory unless the file says otherwise, as the present user.
+///
+/// Exit code: 0 if it was done, 2 if it was refused; with --wait 1 if the run failed or was killed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay flow check nightly.toml          say what is wrong with it, or in which order it runs
+  forebay flow run nightly.toml --wait     run it now, and wait for its end
+  forebay flow show 3                      see how each of its jobs is
+  forebay flow rerun 3                     start it again where it failed
+  forebay flow schedule add nightly.toml   run it when its [schedule] says")]
+pub struct Flow {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Check(Check),
+    Run(Run),
+    List(List),
+    Show(Show),
+    Rerun(Rerun),
+    Kill(Kill),
+    Schedule(Schedule),
+}
+
+/// Check the file of a flow without a grid: its order, and the next times of its schedule.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  forebay flow check nightly.toml\n  forebay flow check - <x.toml"
+)]
+struct Check {
+    /// File of the flow; - for standard input.
+    file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Start a flow now, whatever its schedule says, and print the number of the run.
+///
+/// Exit code: 0 if it was taken, 2 if not; with --wait 0 if it was done, 1 if it failed or was killed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay flow run nightly.toml
+  forebay flow run nightly.toml --wait --env DAY=2027-01-01")]
+struct Run {
+    #[command(flatten)]
+    which: Which,
+    /// File of the flow; - for standard input.
+    file: PathBuf,
+    /// A variable of every job's environment, K=V, or K for the present value; may be repeated.
+    #[arg(long, value_name = "K=V")]
+    env: Vec<String>,
+    /// Wait for its end.
+    #[arg(long)]
+    wait: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// List runs: your own, or everybody's for an admin.
+///
+/// Those that have not ended, unless all are wanted.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay flow list\n  forebay flow list --all --json")]
+struct List {
+    #[command(flatten)]
+    which: Which,
+    /// Also runs that have ended.
+    #[arg(long)]
+    all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show a run with each of its jobs.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay flow show 3\n  forebay flow show 3 --json")]
+struct Show {
+    #[command(flatten)]
+    which: Which,
+    /// Number of the run.
+    #[arg(value_parser = |text: &str| text.parse::<FlowId>())]
+    flow: FlowId,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Start a run again where it failed.
+///
+/// Jobs that failed, were killed or were skipped run again, of an array the elements that failed; so do those
+/// that come after them. What was done before stays done.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay flow rerun 3\n  forebay flow rerun 3 --wait")]
+struct Rerun {
+    #[command(flatten)]
+    which: Which,
+    /// Number of the run.
+    #[arg(value_parser = |text: &str| text.parse::<FlowId>())]
+    flow: FlowId,
+    /// Wait for its end.
+    #[arg(long)]
+    wait: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// End a run with all its jobs: first gently, after 10 seconds by force.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay flow kill 3")]
+struct Kill {
+    #[command(flatten)]
+    which: Which,
+    /// Number of the run.
+    #[arg(value_parser = |text: &str| text.parse::<FlowId>())]
+    flow: FlowId,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Start flows by themselves: at times, or when files arrive.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay flow schedule add nightly.toml
+  forebay flow schedule list
+  forebay flow schedule remove 2")]
+struct Schedule {
+    #[command(subcommand)]
+    verb: ScheduleVerb,
+}
+
+#[derive(Subcommand)]
+enum ScheduleVerb {
+    /// Start a flow whenever its [schedule] says, and print the number of the schedule.
+    #[command(after_help = "Examples:\n  forebay flow schedule add nightly.toml")]
+    Add {
+        #[command(flatten)]
+        which: Which,
+        /// File of the flow; - for standard input. The grid keeps what it says now.
+        file: PathBuf,
+        /// A variable of every job's environment, K=V, or K for the present value; may be repeated.
+        #[arg(long, value_name = "K=V")]
+        env: Vec<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List schedules: your own, or everybody's for an admin.
+    #[command(after_help = "Examples:\n  forebay flow schedule list --json")]
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a schedule. Runs that it has started go on.
+    #[command(after_help = "Examples:\n  forebay flow schedule remove 2")]
+    Remove {
+        #[command(flatten)]
+        which: Which,
+        /// Number of the schedule.
+        #[arg(value_parser = |text: &str| text.parse::<ScheduleId>())]
+        schedule: ScheduleId,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Reads the file of a flow.
+fn read(path: &Path, env: &[String]) -> Result<FlowSpec> {
+    let name = match path.to_str() {
+        Some("-") => "standard input".to_owned(),
+        Some(_) | None => path.display().to_string(),
+    };
+    let mut bytes = Vec::new();
+    let most = FILE_BYTES_MAX as u64 + 1;
+    if path == Path::new("-") {
+        std::io::stdin().take(most).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+    }
+    .with_context(|| name.clone())?;
+    let text = String::from_utf8(bytes).ok().with_context(|| format!("{name}: it is no text"))?;
+    let directory = std::env::current_dir()?;
+    let directory = directory.to_str().context("the present directory is no text")?.to_owned();
+    let around = Surroundings { directory, umask: umask(), environment: environment(env)? };
+    FlowSpec::read(&text, &around).with_context(|| name)
+}
+
+fn ask(which: &Which, flow: FlowAsk) -> Result<Answer> {
+    which.ask(&Ask::Flow { flow })
+}
+
+impl Flow {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.verb {
+            Verb::Check(command) => command.run(),
+            Verb::Run(command) => command.run(),
+            Verb::List(command) => command.run(),
+            Verb::Show(command) => command.run(),
+            Verb::Rerun(command) => command.run(),
+            Verb::Kill(command) => command.run(),
+            Verb::Schedule(command) => command.verb.run(),
+        }
+    }
+}
+
+impl Check {
+    fn run(self) -> Result<ExitCode> {
+        const TIMES: usize = 3;
+        let spec = read(&self.file, &[])?;
+        let plan = spec.plan()?;
+        let mut times = Vec::new();
+        let mut now: Moment = SystemClock.now().into();
+        let zone = Zone::default();
+        while let Some(next) =
+            spec.trigger.as_ref().and_then(|trigger| trigger.next_after(now, zone.clocks()))
+            && times.len() < TIMES
+        {
+            times.push(next);
+            now = next;
+        }
+        let when = spec.trigger.as_ref().map(ToString::to_string);
+        let steps = plan.order.iter().map(|place| &spec.steps[*place]);
+        if self.json {
+            let steps: Vec<_> = steps
+                .map(|step| {
+                    let after = step.depends.as_ref().map(ToString::to_string);
+                    serde_json::json!({ "name": step.name, "after": after, "tasks": step.tasks() })
+                })
+                .collect();
+            let name = &spec.name;
+            let flow = serde_json::json!({
+                "name": name, "jobs": steps, "schedule": when, "next": times
+            });
+            return print_json(&flow);
+        }
+        let mut table = Table::new(&["job", "tasks", "after"]);
+        for step in steps {
+            let after = or_dash(step.depends.as_ref());
+            table.row(vec![step.name.clone(), step.tasks().to_string(), after]);
+        }
+        print!("{}", table.render());
+        if let Some(when) = when {
+            println!("schedule: {when}");
+        }
+        for at in times {
+            println!("next: {}", time(at));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Run {
+    fn run(self) -> Result<ExitCode> {
+        let spec = Box::new(read(&self.file, &self.env)?);
+        let flow = match ask(&self.which, FlowAsk::Run(spec))? {
+            Answer::Flow { flow: FlowAnswer::Accepted(flow) } => flow,
+            answer => return Err(no_sense(&answer)),
+        };
+        if self.json {
+            println!("{}", serde_json::json!({ "flow": flow }));
+        } else {
+            println!("{flow}");
+        }
+        if self.wait { wait(&self.which, flow) } else { Ok(ExitCode::SUCCESS) }
+    }
+}
+
+/// Waits for the end of a run; says why if it was not done.
+fn wait(which: &Which, flow: FlowId) -> Result<ExitCode> {
+    let state = match ask(which, FlowAsk::Wait(flow))? {
+        Answer::Flow { flow: FlowAnswer::Ended(state) } => state,
+        answer => return Err(no_sense(&answer)),
+    };
+    if state == FlowState::Done {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let failed = view(which, flow)?.failed.join(", ");
+    eprintln!("forebay: flow {flow} {}: {failed}", state.word());
+    Ok(ExitCode::from(1))
+}
+
+fn view(which: &Which, flow: FlowId) -> Result<FlowView> {
+    match ask(which, FlowAsk::Show(flow))? {
+        Answer::Flow { flow: FlowAnswer::Shown(view) } => Ok(*view),
+        answer => Err(no_sense(&answer)),
+    }
+}
+
+impl List {
+    fn run(self) -> Result<ExitCode> {
+        let flows = match ask(&self.which, FlowAsk::List { ended: self.all })? {
+            Answer::Flow { flow: FlowAnswer::Listed(flows) } => flows,
+            answer => return Err(no_sense(&answer)),
+        };
+        if self.json {
+            return print_json(&flows);
+        }
+        let heading =
+            ["flow", "name", "user", "state", "done", "jobs", "begun", "ended", "reruns", "failed"];
+        let mut table = Table::new(&heading);
+        for flow in flows {
+            table.row(vec![
+                flow.id.to_string(),
+                flow.name,
+                flow.user.to_string(),
+                flow.state.word().to_owned(),
+                flow.done.to_string(),
+                flow.count.to_string(),
+                time(flow.begun),
+                or_dash(flow.ended.map(time)),
+                flow.reruns.to_string(),
+                if flow.failed.is_empty() { "-".to_owned() } else { flow.failed.join(",") },
+            ]);
+        }
+        print!("{}", table.render());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Show {
+    fn run(self) -> Result<ExitCode> {
+        let flow = view(&self.which, self.flow)?;
+        if self.json {
+            return print_json(&flow);
+        }
+        print!("flow {} {} of {}: {}", flow.id, flow.name, flow.user, flow.state.word());
+        if !flow.failed.is_empty() {
+            print!(" ({})", flow.failed.join(", "));
+        }
+        print!(", begun {}", time(flow.begun));
+        if let Some(ended) = flow.ended {
+            print!(", ended {}", time(ended));
+        }
+        if flow.reruns > 0 {
+            print!(", run again {} times", flow.reruns);
+        }
+        println!();
+        if let Some(schedule) = flow.schedule {
+            println!("started by schedule {schedule} {}", flow.file.as_deref().unwrap_or_default());
+        }
+        let heading = [
+            "step", "job", "state", "tasks", "running", "done", "failed", "host", "starts", "exit",
+            "started", "ended", "after",
+        ];
+        let mut table = Table::new(&heading);
+        for step in flow.steps {
+            table.row(step_row(step));
+        }
+        print!("{}", table.render());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn step_row(step: StepView) -> Vec<String> {
+    vec![
+        step.name,
+        step.job.to_string(),
+        step.state,
+        step.tasks.to_string(),
+        step.running.to_string(),
+        step.done.to_string(),
+        step.failed.to_string(),
+        or_dash(step.host),
+        step.attempts.to_string(),
+        or_dash(step.exit),
+        or_dash(step.started.map(time)),
+        or_dash(step.ended.map(time)),
+        or_dash(step.after),
+    ]
+}
+
+/// The answer to a command about a run, and how many tasks it concerned.
+fn obeyed(answer: &Answer) -> Result<u32> {
+    match answer {
+        Answer::Obeyed { tasks } => Ok(*tasks),
+        answer => Err(no_sense(answer)),
+    }
+}
+
+impl Rerun {
+    fn run(self) -> Result<ExitCode> {
+        let tasks = obeyed(&ask(&self.which, FlowAsk::Rerun(self.flow))?)?;
+        if self.json {
+            println!("{}", serde_json::json!({ "flow": self.flow, "tasks": tasks }));
+        }
+        if self.wait { wait(&self.which, self.flow) } else { Ok(ExitCode::SUCCESS) }
+    }
+}
+
+impl Kill {
+    fn run(self) -> Result<ExitCode> {
+        let tasks = obeyed(&ask(&self.which, FlowAsk::Kill(self.flow))?)?;
+        if self.json {
+            println!("{}", serde_json::json!({ "flow": self.flow, "tasks": tasks }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl ScheduleVerb {
+    fn run(self) -> Result<ExitCode> {
+        match self {
+            ScheduleVerb::Add { which, file, env, json } => {
+                let spec = read(&file, &env)?;
+                if spec.trigger.is_none() {
+                    bail!(
+                        "{}: it has no [schedule]; start it with: forebay flow run",
+                        file.display()
+                    );
+                }
+                match ask(&which, FlowAsk::Schedule(Box::new(spec)))? {
+                    Answer::Flow { flow: FlowAnswer::Scheduled(schedule) } if json => {
+                        println!("{}", serde_json::json!({ "schedule": schedule }));
+                    }
+                    Answer::Flow { flow: FlowAnswer::Scheduled(schedule) } => {
+                        println!("{schedule}");
+                    }
+                    answer => return Err(no_sense(&answer)),
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            ScheduleVerb::List { which, json } => match ask(&which, FlowAsk::Schedules)? {
+                Answer::Flow { flow: FlowAnswer::Schedules(list) } if json => print_json(&list),
+                Answer::Flow { flow: FlowAnswer::Schedules(list) } => {
+                    print!("{}", schedules(list).render());
+                    Ok(ExitCode::SUCCESS)
+                }
+                answer => Err(no_sense(&answer)),
+            },
+            ScheduleVerb::Remove { which, schedule, json } => {
+                obeyed(&ask(&which, FlowAsk::Unschedule(schedule))?)?;
+                if json {
+                    println!("{}", serde_json::json!({ "schedule": schedule }));
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+fn schedules(list: Vec<ScheduleView>) -> Table {
+    let heading =
+        ["schedule", "name", "user", "when", "next", "last", "started", "passed", "trouble"];
+    let mut table = Table::new(&heading);
+    for schedule in list {
+        table.row(vec![
+            schedule.id.to_string(),
+            schedule.name,
+            schedule.user.to_string(),
+            schedule.when,
+            or_dash(schedule.due.map(time)),
+            or_dash(schedule.last),
+            schedule.fired.to_string(),
+            schedule.passed.to_string(),
+            or_dash(schedule.trouble),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,244 @@
+//! Looks for the files that flows wait for, with the rights of those who wait.
+//!
+//! A file has arrived when two looks, [`PAUSE`] apart, find it unchanged. What was told of before is told
+//! again now and then: the controller knows which files have started a run, here nothing is kept that
+//! could be lost.
+//!
+//! Each look of a user has a thread that takes that user's ids on for good and ends afterwards: the kernel
+//! keeps ids by thread. A file system that does not answer holds up the files of its user only.
+//!
+//! Bounds: [`FILES_MAX`] files and [`FOLDERS_MAX`] folders of one pattern at each look.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use forebay_grid::Grid;
+use forebay_grid::flow::ScheduleId;
+use forebay_grid::flow::event::{Found, Stamp};
+use forebay_grid::flow::ledger::Schedule;
+use forebay_grid::flow::schedule::{Trigger, When};
+use forebay_grid::parse::matches;
+use forebay_grid::vocabulary::UserName;
+
+use crate::controller::Input;
+use crate::home::is_root;
+use crate::user;
+
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Looks after which something that has not changed is told again.
+const REPEAT: u32 = 30;
+/// The most files of one pattern.
+const FILES_MAX: usize = 4096;
+/// The most folders that one pattern looks into.
+const FOLDERS_MAX: usize = 4096;
+
+/// Files that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// For which schedule.
+    pub schedule: ScheduleId,
+    /// Whose it is.
+    pub user: UserName,
+    /// An absolute path, in which `*` stands for anything but `/`.
+    pub pattern: String,
+}
+
+/// What one look at a pattern found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Files and the states that they are in.
+    pub files: BTreeMap<String, Stamp>,
+    /// What could not be looked at.
+    pub trouble: Option<String>,
+}
+
+/// What the looks at one pattern came to so far.
+#[derive(Debug, Default)]
+pub struct Memory {
+    before: Look,
+    told: Option<(Vec<Found>, Option<String>)>,
+    quiet: u32,
+}
+
+impl Memory {
+    /// Takes a look in; what is to be told, if it is anything new or was not told for long.
+    pub fn take(&mut self, look: Look) -> Option<(Vec<Found>, Option<String>)> {
+        let found = |(path, stamp): (&String, &Stamp)| Found {
+            path: path.clone(),
+            stamp: *stamp,
+            steady: self.before.files.get(path) == Some(stamp),
+        };
+        let files: Vec<Found> = look.files.iter().map(found).collect();
+        let news = (files, look.trouble.clone());
+        self.before = look;
+        self.quiet += 1;
+        let silent = news.0.is_empty() && news.1.is_none();
+        if silent || (self.told.as_ref() == Some(&news) && self.quiet < REPEAT) {
+            return None;
+        }
+        self.quiet = 0;
+        self.told = Some(news.clone());
+        Some(news)
+    }
+}
+
+/// Files that match a pattern, as this thread may see them. Links are followed to what they name.
+#[must_use]
+pub fn look(pattern: &str) -> Look {
+    let mut look = Look::default();
+    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+    let mut places = vec![PathBuf::from("/")];
+    for (depth, part) in parts.iter().enumerate() {
+        let mut next = Vec::new();
+        for place in places {
+            if part.contains('*') {
+                next.extend(entries(&place, part, &mut look));
+            } else {
+                next.push(place.join(part));
+            }
+        }
+        let most = if depth + 1 == parts.len() { FILES_MAX } else { FOLDERS_MAX };
+        if next.len() > most {
+            next.truncate(most);
+            look.trouble = Some(format!("more than {most} paths match {pattern}"));
+        }
+        places = next;
+    }
+    for path in places {
+        match std::fs::metadata(&path) {
+            Ok(about) if about.is_file() => {
+                if let Some(text) = path.to_str() {
+                    look.files.insert(text.to_owned(), stamp(&about));
+                }
+            }
+            Ok(_) => {}
+            Err(error) => note(&path, &error, &mut look),
+        }
+    }
+    look
+}
+
+/// What matches in a folder, in order.
+fn entries(folder: &Path, part: &str, look: &mut Look) -> Vec<PathBuf> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            note(folder, &error, look);
+            return Vec::new();
+        }
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        // As in a shell, * does not find hidden files.
+        .filter(|name| matches(part, name) && (part.starts_with('.') || !name.starts_with('.')))
+        .map(|name| folder.join(name))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn note(path: &Path, error: &std::io::Error, look: &mut Look) {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    // What is not there yet is what is waited for.
+    if !matches!(error.kind(), NotFound | NotADirectory) && look.trouble.is_none() {
+        look.trouble = Some(format!("{}: {error}", path.display()));
+    }
+}
+
+fn stamp(about: &Metadata) -> Stamp {
+    let modified_ns =
+        about.mtime().saturating_mul(1_000_000_000).saturating_add(about.mtime_nsec());
+    Stamp { inode: about.ino(), length_bytes: about.len(), modified_ns }
+}
+
+/// Takes the ids of a user on, for this thread and for good.
+fn become_user(name: &UserName) -> Result<()> {
+    use rustix::fs::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    if !is_root() {
+        // Everything is the one user's then.
+        return Ok(());
+    }
+    let account = user::account_of(name)?;
+    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    let groups: Vec<Gid> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+    set_thread_groups(&groups).context("setgroups")?;
+    set_thread_res_gid(gid, gid, gid).context("setresgid")?;
+    set_thread_res_uid(uid, uid, uid).context("setresuid")
+}
+
+/// Which files the flows of a grid wait for.
+#[must_use]
+pub fn watches(grid: &Grid) -> Vec<Watch> {
+    let ledger = grid.ledger();
+    let watch = |(schedule, entry): (ScheduleId, &Schedule)| match &entry.spec().trigger {
+        Some(Trigger { when: When::File(pattern), .. }) => {
+            let user = ledger.user_of_schedule(entry).clone();
+            Some(Watch { schedule, user, pattern: pattern.clone() })
+        }
+        Some(_) | None => None,
+    };
+    ledger.schedules().filter_map(watch).collect()
+}
+
+/// Looks for all patterns of one user.
+fn look_as(user: &UserName, patterns: &[Watch]) -> Vec<(ScheduleId, Look)> {
+    let trouble = become_user(user).err().map(|error| format!("{error:#}"));
+    let look = |watch: &Watch| match &trouble {
+        None => look(&watch.pattern),
+        Some(trouble) => Look { trouble: Some(trouble.clone()), ..Look::default() },
+    };
+    patterns.iter().map(|watch| (watch.schedule, look(watch))).collect()
+}
+
+/// Asks the controller what to look for and tells it what is there, until it ends.
+pub fn watch(inputs: &Sender<Input>) {
+    let memories: Arc<Mutex<HashMap<ScheduleId, Memory>>> = Arc::default();
+    let mut busy: HashMap<UserName, std::thread::JoinHandle<()>> = HashMap::new();
+    loop {
+        std::thread::sleep(PAUSE);
+        let (reply, watches) = channel();
+        if inputs.send(Input::Watches { reply }).is_err() {
+            return;
+        }
+        let Ok(watches) = watches.recv() else { return };
+        let mut users: BTreeMap<UserName, Vec<Watch>> = BTreeMap::new();
+        if let Ok(mut memories) = memories.lock() {
+            memories.retain(|id, _| watches.iter().any(|watch| watch.schedule == *id));
+        }
+        for watch in watches {
+            users.entry(watch.user.clone()).or_default().push(watch);
+        }
+        busy.retain(|_, thread| !thread.is_finished());
+        for (user, patterns) in users {
+            if busy.contains_key(&user) {
+                continue;
+            }
+            let (inputs, memories, name) = (inputs.clone(), Arc::clone(&memories), user.clone());
+            let look = move || {
+                for (schedule, look) in look_as(&name, &patterns) {
+                    let news = memories
+                        .lock()
+                        .ok()
+                        .and_then(|mut memories| memories.entry(schedule).or_default().take(look));
+                    if let Some((files, trouble)) = news {
+                        let _ = inputs.send(Input::Looked { schedule, files, trouble });
+                    }
+                }
+            };
+            match std::thread::Builder::new().name("arrivals".to_owned()).spawn(look) {
+                Ok(thread) => {
+                    busy.insert(user, thread);
+                }
+                Err(error) => tracing::warn!("the files of {user} are not looked for: {error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Flows over the socket: what is asked and answered about them, and who may see what.
+
+use forebay_grid::event::Event;
+use forebay_grid::flow::event::{FlowEvent, FlowState};
+use forebay_grid::flow::ledger::{FlowRun, Schedule};
+use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
+use forebay_grid::grid::{State, StepState};
+use forebay_grid::task::Task;
+use forebay_grid::vocabulary::{HostName, JobId, Moment, TaskId, UserName};
+use forebay_grid::{Grid, Job};
+use serde::{Deserialize, Serialize};
+
+use crate::message::Answer;
+use crate::view::{exit_value, may_see};
+
+/// What is asked about flows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowAsk {
+    /// Start one; answered with [`FlowAnswer::Accepted`].
+    Run(Box<FlowSpec>),
+    /// End a run with all its jobs; answered with [`Answer::Obeyed`].
+    Kill(FlowId),
+    /// Start a run again where it failed; answered with [`Answer::Obeyed`].
+    Rerun(FlowId),
+    /// Answer with [`FlowAnswer::Ended`] when every job has ended.
+    Wait(FlowId),
+    /// One run with its steps; answered with [`FlowAnswer::Shown`].
+    Show(FlowId),
+    /// The asker's own runs, or everybody's for an admin; answered with [`FlowAnswer::Listed`].
+    List {
+        /// Also those that have ended.
+        ended: bool,
+    },
+    /// Start one by its schedule; answered with [`FlowAnswer::Scheduled`].
+    Schedule(Box<FlowSpec>),
+    /// Do so no longer; answered with [`Answer::Obeyed`].
+    Unschedule(ScheduleId),
+    /// The asker's own schedules, or everybody's for an admin; answered with [`FlowAnswer::Schedules`].
+    Schedules,
+}
+
+/// What is answered about flows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowAnswer {
+    /// The run has begun.
+    Accepted(FlowId),
+    /// Every job of the run has ended.
+    Ended(FlowState),
+    /// A run with its steps.
+    Shown(Box<FlowView>),
+    /// Runs without their steps, in the order of their numbers.
+    Listed(Vec<FlowView>),
+    /// The schedule holds.
+    Scheduled(ScheduleId),
+    /// In the order of their numbers.
+    Schedules(Vec<ScheduleView>),
+}
+
+/// One run, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowView {
+    /// Its number.
+    pub id: FlowId,
+    /// Name of the flow.
+    pub name: String,
+    /// Whose.
+    pub user: UserName,
+    /// What became of it.
+    pub state: FlowState,
+    /// Steps that failed, or were skipped in vain.
+    pub failed: Vec<String>,
+    /// When it began.
+    pub begun: Moment,
+    /// When every job had ended.
+    pub ended: Option<Moment>,
+    /// How often it was started again where it failed.
+    pub reruns: u32,
+    /// The schedule that started it.
+    pub schedule: Option<ScheduleId>,
+    /// The file that started it.
+    pub file: Option<String>,
+    /// How many steps it has.
+    pub count: usize,
+    /// How many of them are done.
+    pub done: usize,
+    /// The steps, each after what it depends on; empty in a list.
+    pub steps: Vec<StepView>,
+}
+
+/// One step, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepView {
+    /// Its name.
+    pub name: String,
+    /// Its job.
+    pub job: JobId,
+    /// `pending`, `held`, `running`, `done`, `failed`, `killed` or `skipped`.
+    pub state: String,
+    /// What it waits for, as it was written.
+    pub after: Option<String>,
+    /// Elements, 1 if it is no array.
+    pub tasks: u32,
+    /// Elements that were given to a host.
+    pub running: u32,
+    /// Elements that ended with 0.
+    pub done: u32,
+    /// Elements that ended otherwise.
+    pub failed: u32,
+    /// Where it runs or ran last, if it is no array.
+    pub host: Option<HostName>,
+    /// Starts of all its elements together.
+    pub attempts: u32,
+    /// Its exit value, once it has ended: 0, or the first that is not 0.
+    pub exit: Option<u8>,
+    /// When the first element started, of those whose latest start is known.
+    pub started: Option<Moment>,
+    /// When the last element ended, once all have.
+    pub ended: Option<Moment>,
+}
+
+/// One schedule, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleView {
+    /// Its number.
+    pub id: ScheduleId,
+    /// Name of the flow.
+    pub name: String,
+    /// Whose.
+    pub user: UserName,
+    /// When it starts, in words.
+    pub when: String,
+    /// The next time.
+    pub due: Option<Moment>,
+    /// The latest run.
+    pub last: Option<FlowId>,
+    /// How many runs it has started.
+    pub fired: u64,
+    /// How many times were passed over or refused.
+    pub passed: u64,
+    /// Why the latest start did not happen.
+    pub trouble: Option<String>,
+}
+
+/// The event that carries a command out; none if it only looks.
+#[must_use]
+pub fn event_of(user: &UserName, ask: &FlowAsk) -> Option<Event> {
+    let by = user.clone();
+    Some(Event::Flow(match ask {
+        FlowAsk::Run(spec) => FlowEvent::Run { user: by, spec: spec.clone() },
+        FlowAsk::Kill(flow) => FlowEvent::Kill { by, flow: *flow },
+        FlowAsk::Rerun(flow) => FlowEvent::Rerun { by, flow: *flow },
+        FlowAsk::Schedule(spec) => FlowEvent::Schedule { user: by, spec: spec.clone() },
+        FlowAsk::Unschedule(schedule) => FlowEvent::Unschedule { by, schedule: *schedule },
+        FlowAsk::Wait(_) | FlowAsk::Show(_) | FlowAsk::List { .. } | FlowAsk::Schedules => {
+            return None;
+        }
+    }))
+}
+
+fn no_flow(flow: FlowId) -> Answer {
+    Answer::Refused { reason: format!("there is no flow {flow}") }
+}
+
+/// The run, if the user may see it.
+fn known<'a>(grid: &'a Grid, user: &UserName, flow: FlowId) -> Option<&'a FlowRun> {
+    let ledger = grid.ledger();
+    ledger.flow(flow).filter(|run| may_see(grid, user, ledger.user_of_flow(run)))
+}
+
+/// Answers what only looks. None if the answer has to wait for the end of the run.
+pub fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Option<Answer> {
+    let ledger = grid.ledger();
+    let answer = match ask {
+        FlowAsk::Wait(flow) => match known(grid, user, *flow).map(FlowRun::state) {
+            None => return Some(no_flow(*flow)),
+            Some(FlowState::Running) => return None,
+            Some(state) => FlowAnswer::Ended(state),
+        },
+        FlowAsk::Show(flow) => match known(grid, user, *flow) {
+            None => return Some(no_flow(*flow)),
+            Some(run) => {
+                let mut view = flow_view(grid, *flow, run);
+                view.steps = steps(grid, run);
+                FlowAnswer::Shown(Box::new(view))
+            }
+        },
+        FlowAsk::List { ended } => {
+            let wanted = |run: &FlowRun| *ended || run.state() == FlowState::Running;
+            let seen = |run: &FlowRun| may_see(grid, user, ledger.user_of_flow(run));
+            let runs = ledger.flows().filter(|(_, run)| wanted(run) && seen(run));
+            FlowAnswer::Listed(runs.map(|(id, run)| flow_view(grid, id, run)).collect())
+        }
+        FlowAsk::Schedules => {
+            let seen = |entry: &Schedule| may_see(grid, user, ledger.user_of_schedule(entry));
+            let schedules = ledger.schedules().filter(|(_, entry)| seen(entry));
+            FlowAnswer::Schedules(schedules.map(|(id, s)| schedule_view(grid, id, s)).collect())
+        }
+        FlowAsk::Run(_)
+        | FlowAsk::Kill(_)
+        | FlowAsk::Rerun(_)
+        | FlowAsk::Schedule(_)
+        | FlowAsk::Unschedule(_) => {
+            return Some(Answer::Refused { reason: "this cannot be asked here".to_owned() });
+        }
+    };
+    Some(Answer::Flow { flow: answer })
+}
+
+fn flow_view(grid: &Grid, id: FlowId, run: &FlowRun) -> FlowView {
+    let states = grid.step_states(run);
+    FlowView {
+        id,
+        name: run.name().to_owned(),
+        user: grid.ledger().user_of_flow(run).clone(),
+        state: run.state(),
+        failed: grid.failed_steps(run).into_iter().map(str::to_owned).collect(),
+        begun: run.begun(),
+        ended: run.ended(),
+        reruns: run.reruns(),
+        schedule: run.schedule(),
+        file: run.file().map(str::to_owned),
+        count: states.len(),
+        done: states.iter().filter(|state| **state == StepState::Done).count(),
+        steps: Vec::new(),
+    }
+}
+
+fn steps(grid: &Grid, run: &FlowRun) -> Vec<StepView> {
+    let states = grid.step_states(run);
+    let steps = run.steps().iter().zip(states);
+    let view = |(step, state): (&forebay_grid::flow::ledger::FlowStep, StepState)| {
+        let job = grid.ledger().job(step.job)?;
+        Some(step_view(grid, &step.name, step.job, job, state))
+    };
+    steps.filter_map(view).collect()
+}
+
+fn step_view(grid: &Grid, name: &str, id: JobId, job: &Job, state: StepState) -> StepView {
+    let tally = job.tally();
+    let ended = tally.is_finished();
+    let mut view = StepView {
+        name: name.to_owned(),
+        job: id,
+        state: state.word().to_owned(),
+        after: job.spec().depends.as_ref().map(ToString::to_string),
+        tasks: tally.all(),
+        running: tally.active,
+        done: tally.done,
+        failed: if state == StepState::Skipped { 0 } else { tally.failed },
+        host: None,
+        attempts: 0,
+        exit: exit_value(grid, id).filter(|_| ended && state != StepState::Skipped),
+        started: None,
+        ended: None,
+    };
+    for (index, task) in job.tasks() {
+        let (attempts, started, host) = match grid.state(TaskId { job: id, index }) {
+            Some(State::Pending { attempts } | State::Held { attempts }) => (attempts, None, None),
+            Some(State::Starting { host, attempt } | State::Unknown { host, attempt, .. }) => {
+                (attempt.0, None, Some(host))
+            }
+            Some(
+                State::Running { host, attempt, started }
+                | State::Suspended { host, attempt, started, .. },
+            ) => (attempt.0, Some(started), Some(host)),
+            Some(State::Finished { attempts, host, started, .. }) => (attempts, started, host),
+            None => (0, None, None),
+        };
+        view.attempts = view.attempts.saturating_add(attempts);
+        view.started = [view.started, started].into_iter().flatten().min();
+        if job.spec().array.is_none() {
+            view.host = host;
+        }
+        if let (true, Task::Finished(finish)) = (ended, task) {
+            view.ended = view.ended.max(Some(finish.ended));
+        }
+    }
+    view
+}
+
+fn schedule_view(grid: &Grid, id: ScheduleId, entry: &Schedule) -> ScheduleView {
+    ScheduleView {
+        id,
+        name: entry.spec().name.clone(),
+        user: grid.ledger().user_of_schedule(entry).clone(),
+        when: entry.spec().trigger.as_ref().map(ToString::to_string).unwrap_or_default(),
+        due: entry.due(),
+        last: entry.last(),
+        fired: entry.fired(),
+        passed: entry.passed(),
+        trouble: entry.trouble().map(str::to_owned),
+    }
+}

@@ -1,0 +1,301 @@
+//! The file of a flow: TOML, checked as a whole, with the line of what is wrong. See docs/formats/flow.md.
+
+use std::collections::BTreeMap;
+
+use forebay_base::ByteSize;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::schedule::{CivilTime, Missed, Overlap, Trigger, When};
+use super::{Fault, FlowSpec};
+use crate::config::ConfigError;
+use crate::parse::array::ArraySpec;
+use crate::parse::cron::Schedule as Cron;
+use crate::parse::dependency::{Condition, Dependency};
+use crate::parse::hosts::HostList;
+use crate::parse::period::Period;
+use crate::parse::requeue::RequeueExits;
+use crate::parse::zone::Zone;
+use crate::spec::{Checkpoint, JobSpec, Rerun};
+use crate::vocabulary::QueueName;
+
+/// The most bytes of a file.
+pub const FILE_BYTES_MAX: usize = 4 << 20;
+
+/// What the file need not say, as whoever gives it has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The working directory; others are taken from here.
+    pub directory: String,
+    /// The file mode creation mask.
+    pub umask: u32,
+    /// Variables that each job gets.
+    pub environment: Vec<(String, String)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    flow: Spanned<Head>,
+    schedule: Option<Spanned<Timetable>>,
+    #[serde(rename = "job", default)]
+    jobs: Vec<Spanned<Entry>>,
+}
+
+/// `[flow]`: a name, and what holds for jobs that do not say otherwise.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    name: Spanned<String>,
+    queue: Option<QueueName>,
+    slots: Option<Spanned<u32>>,
+    hosts: Option<HostList>,
+    memory: Option<ByteSize>,
+    priority: Option<i32>,
+    rerunnable: Option<bool>,
+    requeue_exit: Option<RequeueExits>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    time_limit: Option<Period>,
+    output: Option<String>,
+    error: Option<String>,
+    directory: Option<String>,
+    checkpoint: Option<bool>,
+}
+
+/// `[[job]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: Spanned<String>,
+    command: Spanned<Words>,
+    after: Option<Spanned<Words>>,
+    array: Option<Spanned<String>>,
+    queue: Option<QueueName>,
+    slots: Option<Spanned<u32>>,
+    hosts: Option<HostList>,
+    memory: Option<ByteSize>,
+    priority: Option<i32>,
+    rerunnable: Option<bool>,
+    requeue_exit: Option<RequeueExits>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    time_limit: Option<Period>,
+    output: Option<String>,
+    error: Option<String>,
+    directory: Option<String>,
+    checkpoint: Option<bool>,
+}
+
+/// One text or several.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a text or a list of texts")]
+enum Words {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// `[schedule]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Timetable {
+    cron: Option<Cron>,
+    at: Option<CivilTime>,
+    file: Option<Spanned<String>>,
+    zone: Option<Zone>,
+    catch_up: Option<Spanned<bool>>,
+    overlap: Option<Spanned<bool>>,
+}
+
+fn line_of(text: &str, byte: usize) -> usize {
+    text[..byte.min(text.len())].matches('\n').count() + 1
+}
+
+/// A fault and the byte of the file at which it is.
+struct Blame {
+    byte: usize,
+    reason: String,
+}
+
+fn blame<T>(at: &Spanned<T>, reason: impl Into<String>) -> Blame {
+    Blame { byte: at.span().start, reason: reason.into() }
+}
+
+impl FlowSpec {
+    /// Reads and checks the file of a flow.
+    ///
+    /// # Errors
+    /// The first fault, with its line.
+    pub fn read(text: &str, around: &Surroundings) -> Result<FlowSpec, ConfigError> {
+        if text.len() > FILE_BYTES_MAX {
+            let reason = format!("the file of a flow has at most {FILE_BYTES_MAX} bytes");
+            return Err(ConfigError { line: None, reason });
+        }
+        let file: File = toml::from_str(text).map_err(|error| ConfigError {
+            line: error.span().map(|span| line_of(text, span.start)),
+            reason: error.message().to_owned(),
+        })?;
+        file.spec(around).map_err(|Blame { byte, reason }| ConfigError {
+            line: Some(line_of(text, byte)),
+            reason,
+        })
+    }
+}
+
+impl File {
+    fn spec(&self, around: &Surroundings) -> Result<FlowSpec, Blame> {
+        let head = self.flow.get_ref();
+        let steps = self.jobs.iter().map(|job| job.get_ref().spec(head, around));
+        let spec = FlowSpec {
+            name: head.name.get_ref().clone(),
+            steps: steps.collect::<Result<Vec<_>, _>>()?,
+            trigger: self.schedule.as_ref().map(trigger).transpose()?,
+        };
+        spec.plan().map_err(|fault| self.place(&fault))?;
+        Ok(spec)
+    }
+
+    /// Where a fault is.
+    fn place(&self, fault: &Fault) -> Blame {
+        let Some(entry) = fault.step.map(|step| self.jobs[step].get_ref()) else {
+            return blame(&self.flow.get_ref().name, &fault.reason);
+        };
+        match (fault.key, &entry.after) {
+            ("after", Some(after)) => blame(after, &fault.reason),
+            ("command", _) => blame(&entry.command, &fault.reason),
+            _ => blame(&entry.name, &fault.reason),
+        }
+    }
+}
+
+fn trigger(table: &Spanned<Timetable>) -> Result<Trigger, Blame> {
+    let Timetable { cron, at, file, zone, catch_up, overlap } = table.get_ref();
+    let when = match (cron, at, file) {
+        (Some(cron), None, None) => When::Cron(Box::new(cron.clone())),
+        (None, Some(time), None) => When::At(*time),
+        (None, None, Some(pattern)) => {
+            let text = pattern.get_ref();
+            if let Some(fault) = pattern_fault(text) {
+                return Err(blame(pattern, format!("file = \"{text}\": {fault}")));
+            }
+            When::File(text.clone())
+        }
+        _ => return Err(blame(table, "a schedule has one of cron, at and file")),
+    };
+    if let (When::File(_), Some(setting)) = (&when, catch_up.as_ref().or(overlap.as_ref())) {
+        let reason = "catch_up and overlap are for times: every file that arrives starts a run";
+        return Err(blame(setting, reason));
+    }
+    let is = |setting: &Option<Spanned<bool>>, default| {
+        setting.as_ref().map_or(default, |setting| *setting.get_ref())
+    };
+    // Nothing else would ever start what has one time only.
+    let catch_up = is(catch_up, matches!(when, When::At(_)));
+    Ok(Trigger {
+        when,
+        zone: zone.clone(),
+        missed: if catch_up { Missed::CatchUp } else { Missed::PassOver },
+        overlap: if is(overlap, true) { Overlap::Start } else { Overlap::PassOver },
+    })
+}
+
+/// Why a pattern cannot be looked for.
+pub(crate) fn pattern_fault(pattern: &str) -> Option<&'static str> {
+    if !pattern.starts_with('/') || pattern.ends_with('/') {
+        return Some("expected the absolute path of a file, with * for anything but /");
+    }
+    if pattern.len() > 4096 || pattern.contains('\0') {
+        return Some("a path has at most 4096 bytes, none of them zero");
+    }
+    if pattern.split('/').any(|part| part == "..") {
+        return Some("a path that is looked for has no .. in it");
+    }
+    None
+}
+
+impl Entry {
+    fn spec(&self, head: &Head, around: &Surroundings) -> Result<JobSpec, Blame> {
+        let or = |own: &Option<String>, of_flow: &Option<String>| own.clone().or(of_flow.clone());
+        let slots = self.slots.as_ref().or(head.slots.as_ref());
+        if let Some(slots) = slots.filter(|slots| *slots.get_ref() == 0) {
+            return Err(blame(slots, "slots = 0: must be at least 1"));
+        }
+        let mut environment: BTreeMap<String, String> =
+            around.environment.iter().cloned().collect();
+        for (key, value) in head.environment.iter().chain(&self.environment) {
+            if key.is_empty() || key.contains(['=', '\0']) {
+                let reason = format!("environment: \"{key}\" cannot be the name of a variable");
+                return Err(blame(&self.name, reason));
+            }
+            environment.insert(key.clone(), value.clone());
+        }
+        let directory = or(&self.directory, &head.directory).unwrap_or_default();
+        let directory = std::path::Path::new(&around.directory).join(directory);
+        let checkpoint = self.checkpoint.or(head.checkpoint).unwrap_or(false);
+        Ok(JobSpec {
+            command: match self.command.get_ref() {
+                Words::One(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()],
+                Words::Many(words) => words.clone(),
+            },
+            queue: self.queue.clone().or_else(|| head.queue.clone()),
+            name: self.name.get_ref().clone(),
+            slots: slots.map_or(1, |slots| *slots.get_ref()),
+            hosts: self.hosts.clone().or_else(|| head.hosts.clone()).unwrap_or_default(),
+            memory: self.memory.or(head.memory),
+            array: self.array.as_ref().map(array).transpose()?,
+            depends: self.after.as_ref().map(dependency).transpose()?.flatten(),
+            priority: self.priority.or(head.priority).unwrap_or(0),
+            rerun: match self.rerunnable.or(head.rerunnable) {
+                None => Rerun::AsQueue,
+                Some(true) => Rerun::Rerunnable,
+                Some(false) => Rerun::Once,
+            },
+            requeue_exits: self
+                .requeue_exit
+                .clone()
+                .or_else(|| head.requeue_exit.clone())
+                .unwrap_or_default(),
+            environment: environment.into_iter().collect(),
+            time_limit: self.time_limit.or(head.time_limit),
+            output: or(&self.output, &head.output),
+            error: or(&self.error, &head.error),
+            directory: directory.to_string_lossy().trim_end_matches('/').to_owned(),
+            umask: around.umask,
+            checkpoint: if checkpoint { Checkpoint::Steps } else { Checkpoint::None },
+            ..JobSpec::default()
+        })
+    }
+}
+
+/// `1-100%10`, with or without the brackets that the command line has.
+fn array(given: &Spanned<String>) -> Result<ArraySpec, Blame> {
+    let text = given.get_ref();
+    let whole = if text.starts_with('[') {
+        text.clone()
+    } else {
+        match text.split_once('%') {
+            Some((elements, most)) => format!("[{elements}]%{most}"),
+            None => format!("[{text}]"),
+        }
+    };
+    whole.parse().map_err(|error| blame(given, format!("array: {error}")))
+}
+
+/// All of the conditions; none of an empty list.
+fn dependency(given: &Spanned<Words>) -> Result<Option<Dependency>, Blame> {
+    let texts = match given.get_ref() {
+        Words::One(text) => std::slice::from_ref(text),
+        Words::Many(texts) => texts,
+    };
+    let mut parts = Vec::new();
+    for text in texts {
+        let dependency: Dependency =
+            text.parse().map_err(|error| blame(given, format!("after: {error}")))?;
+        parts.push(dependency.0);
+    }
+    Ok(match parts.len() {
+        0 => None,
+        1 => Some(Dependency(parts.remove(0))),
+        _ => Some(Dependency(Condition::All(parts))),
+    })
+}

@@ -1,0 +1,422 @@
+//! Runs of flows: started as a whole, followed step by step, killed, started again where they failed.
+
+use std::collections::BTreeMap;
+
+use crate::depend::Verdict;
+use crate::event::{Effect, Outcome, Refusal, Verb};
+use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowEvent, FlowState, Started};
+use crate::flow::ledger::FlowRun;
+use crate::flow::{FlowId, FlowSpec, asks_for_failure};
+use crate::grid::Grid;
+use crate::index::{Index, verdict};
+use crate::journal::{Change, Submitted};
+use crate::ledger::{Job, Ledger};
+use crate::parse::dependency::Condition;
+use crate::spans::Spans;
+use crate::spec::JobSpec;
+use crate::task::{Cause, Step, Task};
+use crate::vocabulary::{JobId, Target, TaskId, UserId, UserName};
+
+/// How a step of a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepState {
+    /// It waits for others, or for its turn.
+    Pending,
+    /// Every element that has not ended waits to be released.
+    Held,
+    /// Some of it was given to a host.
+    Running,
+    /// All of it ended with 0.
+    Done,
+    /// Some of it ended otherwise.
+    Failed,
+    /// It was killed.
+    Killed,
+    /// It could no longer start, because of what others came to.
+    Skipped,
+}
+
+impl StepState {
+    /// The state as a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            StepState::Pending => "pending",
+            StepState::Held => "held",
+            StepState::Running => "running",
+            StepState::Done => "done",
+            StepState::Failed => "failed",
+            StepState::Killed => "killed",
+            StepState::Skipped => "skipped",
+        }
+    }
+}
+
+impl Grid {
+    pub(super) fn flow_event(&mut self, event: FlowEvent, out: &mut Outcome) {
+        // The answer goes before what follows from the command.
+        let place = out.effects.len();
+        let answer = match event {
+            FlowEvent::Run { user, spec } => self
+                .start_flow(&user, &spec, None, out)
+                .map(|flow| Effect::Flow(FlowEffect::Accepted { flow })),
+            FlowEvent::Kill { by, flow } => self.kill_flow(&by, flow, out),
+            FlowEvent::Rerun { by, flow } => self.rerun_flow(&by, flow, out),
+            FlowEvent::Schedule { user, spec } => self.add_schedule(user, spec, out),
+            FlowEvent::Unschedule { by, schedule } => self.remove_schedule(&by, schedule, out),
+            FlowEvent::Looked { schedule, files, trouble } => {
+                self.take_look(schedule, &files, trouble, out);
+                return;
+            }
+        };
+        out.effects.insert(place, answer.unwrap_or_else(Effect::Rejected));
+    }
+
+    /// Starts a flow: one record with all its jobs.
+    pub(super) fn start_flow(
+        &mut self,
+        user: &UserName,
+        spec: &FlowSpec,
+        firing: Option<Firing>,
+        out: &mut Outcome,
+    ) -> Result<FlowId, Refusal> {
+        let file = firing.as_ref().and_then(|firing| firing.file.as_ref());
+        let steps = self.admit_flow(user, spec, file.map(|(path, _)| path.as_str()))?;
+        let flow = self.ledger.flows.next_run();
+        let jobs: Vec<JobId> = steps.iter().map(|(_, submitted)| submitted.job).collect();
+        let (user, name) = (user.clone(), spec.name.clone());
+        let started = Started { flow, user, name, steps, firing };
+        self.record_flow(FlowChange::Started(started), out);
+        for job in jobs {
+            self.index.flow_of.insert(job, flow);
+            self.index.add_job(&self.ledger, job, &self.ledger.jobs[&job]);
+        }
+        Ok(flow)
+    }
+
+    /// Checks every step, and gives jobs their numbers.
+    pub(super) fn admit_flow(
+        &self,
+        user: &UserName,
+        spec: &FlowSpec,
+        file: Option<&str>,
+    ) -> Result<Vec<(String, Submitted)>, Refusal> {
+        let plan = spec.plan().map_err(|fault| Refusal::Invalid(fault.reason))?;
+        let tasks: u64 = spec.steps.iter().map(|step| u64::from(step.tasks())).sum();
+        let known = self.ledger.users.find(user).map(UserId);
+        self.check_number(known, u32::try_from(tasks).unwrap_or(u32::MAX))?;
+        let first = self.ledger.next_job().0;
+        // Places in the specification, and the jobs that they become.
+        let jobs: BTreeMap<usize, JobId> =
+            plan.order.iter().zip(first..).map(|(place, job)| (*place, JobId(job))).collect();
+        let mut steps = Vec::new();
+        for place in plan.order {
+            let given = &spec.steps[place];
+            let mut step = JobSpec { depends: None, ..given.clone() };
+            step.name = format!("{}.{}", spec.name, given.name);
+            if let Some(file) = file {
+                step.environment.push(("FOREBAY_FILE".to_owned(), file.to_owned()));
+            }
+            self.admit(user, &mut step).map_err(|refusal| match refusal {
+                Refusal::Invalid(fault) => Refusal::Invalid(format!("job {}: {fault}", given.name)),
+                other => other,
+            })?;
+            step.depends = given.depends.clone();
+            let condition = plan.conditions[place].as_ref();
+            let condition = condition.map(|condition| {
+                condition.map(&|at| Target { job: jobs[&at.step], index: at.index })
+            });
+            let submitted =
+                Submitted { job: jobs[&place], user: user.clone(), spec: step, condition };
+            steps.push((given.name.clone(), submitted));
+        }
+        Ok(steps)
+    }
+
+    pub(super) fn record_flow(&mut self, change: FlowChange, out: &mut Outcome) {
+        self.record(Change::Flow(Box::new(change)), out);
+    }
+
+    /// The run, if the user may do this to it.
+    fn flow_for(&self, by: &UserName, verb: &str, flow: FlowId) -> Result<&FlowRun, Refusal> {
+        let no_flow = || Refusal::Invalid(format!("there is no flow {flow}"));
+        let run = self.ledger.flow(flow).ok_or_else(no_flow)?;
+        let owner = self.ledger.user_of_flow(run);
+        if owner != by && !self.is_admin(by) {
+            let what = format!("{verb} flow {flow} of {owner}");
+            return Err(Refusal::NotAllowed { user: by.clone(), what });
+        }
+        Ok(run)
+    }
+
+    fn kill_flow(
+        &mut self,
+        by: &UserName,
+        flow: FlowId,
+        out: &mut Outcome,
+    ) -> Result<Effect, Refusal> {
+        let run = self.flow_for(by, "kill", flow)?;
+        if run.ended.is_some() {
+            return Err(Refusal::Invalid(format!("flow {flow} has ended")));
+        }
+        let jobs: Vec<JobId> = run.steps.iter().map(|step| step.job).collect();
+        self.record_flow(FlowChange::Killed(flow), out);
+        let mut tasks = 0;
+        // The last steps first: what waits for a job is gone when that job ends.
+        for job in jobs.into_iter().rev() {
+            let places: Vec<u32> = (0..self.ledger.jobs[&job].tasks.len() as u32).collect();
+            tasks += self.obey(job, &places, Verb::Kill, out);
+        }
+        self.index.flows_stirred.insert(flow);
+        Ok(Effect::Obeyed { tasks })
+    }
+
+    /// Starts a run again where it failed. Steps that failed, were killed or skipped start again, of an
+    /// array the elements that failed. So does, as a whole, whatever comes after such a step.
+    fn rerun_flow(
+        &mut self,
+        by: &UserName,
+        flow: FlowId,
+        out: &mut Outcome,
+    ) -> Result<Effect, Refusal> {
+        let run = self.flow_for(by, "rerun", flow)?;
+        match run.state() {
+            FlowState::Running => {
+                let reason = format!("flow {flow} still runs: rerun it when it has ended");
+                return Err(Refusal::Invalid(reason));
+            }
+            FlowState::Done => {
+                let reason = format!("flow {flow} is done: there is nothing to run again");
+                return Err(Refusal::Invalid(reason));
+            }
+            FlowState::Failed | FlowState::Killed => {}
+        }
+        let blameless = self.blameless(run);
+        let mut again: BTreeMap<JobId, u32> = BTreeMap::new();
+        let mut tasks: Vec<TaskId> = Vec::new();
+        for (place, step) in run.steps.iter().enumerate() {
+            let job = &self.ledger.jobs[&step.job];
+            let upstream = job.condition.iter().flat_map(Condition::jobs);
+            let follows = upstream.into_iter().any(|up| again.contains_key(&up));
+            let failed = job.tally.failed > 0 && !blameless[place];
+            if !follows && !failed {
+                continue;
+            }
+            again.insert(step.job, place as u32);
+            let wanted = |task: &Task| match task {
+                Task::Finished(finish) => follows || !finish.is_done(),
+                Task::Pending(_) | Task::Held(_) | Task::Active(_) => false,
+            };
+            let places = job.tasks().filter(|(_, task)| wanted(task));
+            tasks.extend(places.map(|(index, _)| TaskId { job: step.job, index }));
+        }
+        let user = Some(run.user);
+        self.check_number(user, u32::try_from(tasks.len()).unwrap_or(u32::MAX))?;
+        let steps = again.into_values().collect();
+        self.record_flow(FlowChange::Rerun { flow, steps }, out);
+        self.index.flow_reopened(&self.ledger, flow);
+        for task in &tasks {
+            self.step(*task, Step::Requeued, out);
+        }
+        self.index.flows_stirred.insert(flow);
+        Ok(Effect::Obeyed { tasks: tasks.len() as u32 })
+    }
+
+    /// Looks at the runs in which something happened.
+    pub(super) fn follow_flows(&mut self, out: &mut Outcome) {
+        while let Some(flow) = self.index.flows_stirred.pop_first() {
+            self.skip_steps(flow, out);
+            let Some(run) = self.ledger.flow(flow) else { continue };
+            let all = run.steps.iter().all(|step| self.ledger.jobs[&step.job].tally.is_finished());
+            match (all, run.ended) {
+                (true, None) => {
+                    let state = self.outcome_of(run);
+                    self.record_flow(FlowChange::Ended { flow, state }, out);
+                    self.index.flow_ended(&self.ledger, flow);
+                    out.effects.push(Effect::Flow(FlowEffect::Finished { flow }));
+                }
+                (false, Some(_)) => {
+                    self.record_flow(FlowChange::Reopened(flow), out);
+                    self.index.flow_reopened(&self.ledger, flow);
+                }
+                (true, Some(_)) | (false, None) => {}
+            }
+        }
+    }
+
+    /// Ends what waits for something that can no longer come. Steps are in order, so one pass is enough.
+    fn skip_steps(&mut self, flow: FlowId, out: &mut Outcome) {
+        let count = self.ledger.flow(flow).map_or(0, |run| run.steps.len());
+        for place in 0..count {
+            let run = &self.ledger.flows.runs[&flow];
+            let (step, killed) = (&run.steps[place], run.killed);
+            let (id, skipped, number) = (step.job, step.skipped, place as u32);
+            let job = &self.ledger.jobs[&id];
+            if job.tally.is_finished() {
+                continue;
+            }
+            let waiting = |(place, task): (usize, &Task)| {
+                matches!(task, Task::Pending(_) | Task::Held(_)).then_some(place as u32)
+            };
+            if killed || self.verdict_of(id) != Verdict::Never {
+                if skipped {
+                    let change = FlowChange::Skipped { flow, step: number, skipped: false };
+                    self.record_flow(change, out);
+                }
+                continue;
+            }
+            let places: Spans = job.tasks.iter().enumerate().filter_map(waiting).collect();
+            if places.is_empty() {
+                continue;
+            }
+            // If some of it runs or ran, it failed like any other.
+            let whole = places.count() == job.tally.all();
+            self.record_flow(FlowChange::Skipped { flow, step: number, skipped: whole }, out);
+            self.change_waiting(id, places, Step::Cancelled, out);
+        }
+    }
+
+    fn outcome_of(&self, run: &FlowRun) -> FlowState {
+        if run.killed {
+            return FlowState::Killed;
+        }
+        let blameless = self.blameless(run);
+        let fine = |(place, step): (usize, &crate::flow::ledger::FlowStep)| {
+            blameless[place] || self.ledger.jobs[&step.job].tally.failed == 0
+        };
+        if run.steps.iter().enumerate().all(fine) { FlowState::Done } else { FlowState::Failed }
+    }
+
+    /// By place: whether a step was skipped although nothing went wrong, because all that it waited for in
+    /// vain was somebody's failure.
+    fn blameless(&self, run: &FlowRun) -> Vec<bool> {
+        let mut steps: BTreeMap<JobId, bool> = BTreeMap::new();
+        for step in &run.steps {
+            let mut fine = step.skipped;
+            let condition = self.ledger.jobs[&step.job].condition.iter();
+            condition.for_each(|condition| {
+                condition.leaves(&mut |leaf| {
+                    let Condition::Is(test, target) = leaf else { return };
+                    let vain = verdict(&self.ledger, leaf) == Verdict::Never;
+                    let excused = asks_for_failure(*test) || steps.get(&target.job) == Some(&true);
+                    fine &= !vain || excused;
+                });
+            });
+            steps.insert(step.job, fine);
+        }
+        run.steps.iter().map(|step| steps[&step.job]).collect()
+    }
+
+    /// How each step of a run is.
+    #[must_use]
+    pub fn step_states(&self, run: &FlowRun) -> Vec<StepState> {
+        let state = |step: &crate::flow::ledger::FlowStep| {
+            step_state(&self.ledger.jobs[&step.job], step.skipped)
+        };
+        run.steps.iter().map(state).collect()
+    }
+
+    /// Names of the steps because of which a run failed.
+    #[must_use]
+    pub fn failed_steps<'a>(&self, run: &'a FlowRun) -> Vec<&'a str> {
+        let failed = |state| matches!(state, StepState::Failed | StepState::Killed);
+        let states = self.step_states(run);
+        let names: Vec<&str> = run
+            .steps
+            .iter()
+            .zip(&states)
+            .filter(|(_, state)| failed(**state))
+            .map(|(step, _)| step.name.as_str())
+            .collect();
+        if !names.is_empty() || run.state() != FlowState::Failed {
+            return names;
+        }
+        // Nothing failed, but a step waited for what did not come.
+        let blameless = self.blameless(run);
+        let vain = run.steps.iter().zip(&states).zip(blameless);
+        vain.filter(|((_, state), fine)| **state == StepState::Skipped && !fine)
+            .map(|((step, _), _)| step.name.as_str())
+            .collect()
+    }
+
+    /// Forgets a run with its jobs, unless something else waits for one of them.
+    pub(super) fn forget_flow(&mut self, flow: FlowId, out: &mut Outcome) {
+        let Some(run) = self.ledger.flow(flow) else { return };
+        let jobs: Vec<JobId> = run.steps.iter().map(|step| step.job).collect();
+        if jobs.iter().any(|job| self.is_waited_for(*job)) {
+            return;
+        }
+        self.index.flow_reopened(&self.ledger, flow);
+        for job in &jobs {
+            self.index.forget(*job, &self.ledger.jobs[job]);
+        }
+        for job in &jobs {
+            self.index.flow_of.remove(job);
+        }
+        self.index.flows_stirred.remove(&flow);
+        self.record_flow(FlowChange::Forgotten(flow), out);
+        out.effects.extend(jobs.into_iter().map(|job| Effect::Forgotten { job }));
+    }
+}
+
+fn step_state(job: &Job, skipped: bool) -> StepState {
+    let tally = &job.tally;
+    if tally.active > 0 {
+        return StepState::Running;
+    }
+    if !tally.is_finished() {
+        let held = tally.pending == 0;
+        return if held { StepState::Held } else { StepState::Pending };
+    }
+    let killed = |task: &Task| match task {
+        Task::Finished(finish) => finish.cause == Cause::Killed || finish.is_done(),
+        Task::Pending(_) | Task::Held(_) | Task::Active(_) => false,
+    };
+    match (tally.failed, skipped) {
+        (0, _) => StepState::Done,
+        (_, true) => StepState::Skipped,
+        (_, false) if job.tasks.iter().all(killed) => StepState::Killed,
+        (_, false) => StepState::Failed,
+    }
+}
+
+impl Index {
+    /// Learns which jobs are steps of runs.
+    pub fn know_steps(&mut self, ledger: &Ledger) {
+        for (flow, run) in &ledger.flows.runs {
+            self.flow_of.extend(run.steps.iter().map(|step| (step.job, *flow)));
+        }
+    }
+
+    /// What else follows from the flows of a ledger.
+    pub fn build_flows(&mut self, ledger: &Ledger) {
+        for (flow, run) in &ledger.flows.runs {
+            if run.ended.is_some() {
+                self.flow_ended(ledger, *flow);
+            }
+        }
+        let due = |(id, schedule): (_, &crate::flow::ledger::Schedule)| Some((schedule.due?, id));
+        self.due = ledger.schedules().filter_map(due).collect();
+    }
+
+    /// The jobs of a run that has ended may be forgotten, all at the same time.
+    fn flow_ended(&mut self, ledger: &Ledger, flow: FlowId) {
+        let run = &ledger.flows.runs[&flow];
+        let Some((at, _)) = run.ended else { return };
+        for step in &run.steps {
+            self.finished.insert((at, step.job));
+            self.finished_at.insert(step.job, at);
+            self.finished_tasks += u64::from(ledger.jobs[&step.job].tally.all());
+        }
+    }
+
+    /// The jobs of a run may not be forgotten any more.
+    fn flow_reopened(&mut self, ledger: &Ledger, flow: FlowId) {
+        for step in &ledger.flows.runs[&flow].steps {
+            if let Some(at) = self.finished_at.remove(&step.job) {
+                self.finished.remove(&(at, step.job));
+                self.finished_tasks -= u64::from(ledger.jobs[&step.job].tally.all());
+            }
+        }
+    }
+}

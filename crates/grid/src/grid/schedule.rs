@@ -1,0 +1,190 @@
+//! Flows that start by themselves: at times, and for files that arrive.
+
+use std::collections::BTreeSet;
+
+use crate::event::{Effect, Outcome, Refusal};
+use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowState, Found, Stamp};
+use crate::flow::file::pattern_fault;
+use crate::flow::schedule::{GRACE_MS, Missed, Overlap, Trigger, When};
+use crate::flow::{FlowSpec, SCHEDULES_MAX, SEEN_MAX, ScheduleId};
+use crate::grid::Grid;
+use crate::vocabulary::{Moment, UserName};
+
+/// The most runs that one look at files starts; the next look starts more.
+const RUNS_AT_ONCE: usize = 64;
+
+impl Grid {
+    pub(super) fn add_schedule(
+        &mut self,
+        user: UserName,
+        spec: Box<FlowSpec>,
+        out: &mut Outcome,
+    ) -> Result<Effect, Refusal> {
+        let Some(trigger) = &spec.trigger else {
+            let reason = format!("flow {} says nothing of when it starts", spec.name);
+            return Err(Refusal::Invalid(reason));
+        };
+        if self.ledger.flows.schedules.len() >= SCHEDULES_MAX {
+            let reason = format!("the grid has at most {SCHEDULES_MAX} schedules");
+            return Err(Refusal::TooMany(reason));
+        }
+        let due = self.next_of(trigger, self.now);
+        match &trigger.when {
+            When::File(pattern) => {
+                if let Some(fault) = pattern_fault(pattern) {
+                    return Err(Refusal::Invalid(format!("file = \"{pattern}\": {fault}")));
+                }
+            }
+            When::At(time) if due.is_none() => {
+                return Err(Refusal::Invalid(format!("at = {time}: this time is past")));
+            }
+            When::Cron(cron) if due.is_none() => {
+                return Err(Refusal::Invalid(format!("cron = \"{cron}\": it never holds")));
+            }
+            When::At(_) | When::Cron(_) => {}
+        }
+        // What could not start now will not later, most likely.
+        self.admit_flow(&user, &spec, None)?;
+        let schedule = self.ledger.flows.next_schedule();
+        self.record_flow(FlowChange::Scheduled { schedule, user, spec, due }, out);
+        self.index.due.extend(due.map(|due| (due, schedule)));
+        Ok(Effect::Flow(FlowEffect::Scheduled { schedule }))
+    }
+
+    pub(super) fn remove_schedule(
+        &mut self,
+        by: &UserName,
+        schedule: ScheduleId,
+        out: &mut Outcome,
+    ) -> Result<Effect, Refusal> {
+        let no_schedule = || Refusal::Invalid(format!("there is no schedule {schedule}"));
+        let entry = self.ledger.flows.schedules.get(&schedule).ok_or_else(no_schedule)?;
+        let owner = self.ledger.user_of_schedule(entry);
+        if owner != by && !self.is_admin(by) {
+            let what = format!("remove schedule {schedule} of {owner}");
+            return Err(Refusal::NotAllowed { user: by.clone(), what });
+        }
+        self.index.due.retain(|(_, id)| *id != schedule);
+        self.record_flow(FlowChange::Unscheduled(schedule), out);
+        Ok(Effect::Obeyed { tasks: 0 })
+    }
+
+    fn next_of(&self, trigger: &Trigger, now: Moment) -> Option<Moment> {
+        trigger.next_after(now, self.ledger.config.general.time_zone.clocks())
+    }
+
+    /// When a schedule is due next.
+    pub(super) fn next_firing(&self) -> Moment {
+        self.index.due.first().map_or(Moment::NEVER, |(at, _)| *at)
+    }
+
+    /// Starts what is due until now.
+    pub(super) fn fire_due(&mut self, out: &mut Outcome) {
+        while let Some((at, schedule)) = self.index.due.first().copied()
+            && at <= self.now
+        {
+            self.index.due.pop_first();
+            self.fire(schedule, at, out);
+        }
+    }
+
+    /// Starts what was due at a time, or says why not.
+    fn fire(&mut self, id: ScheduleId, at: Moment, out: &mut Outcome) {
+        let entry = &self.ledger.flows.schedules[&id];
+        let Some(trigger) = &entry.spec.trigger else { return };
+        let due = match trigger.when {
+            When::Cron(_) => self.next_of(trigger, self.now),
+            When::At(_) | When::File(_) => None,
+        };
+        self.index.due.extend(due.map(|due| (due, id)));
+        let running = entry.last.and_then(|last| self.ledger.flow(last));
+        let running = running.is_some_and(|run| run.state() == FlowState::Running);
+        let why = if self.now.since(at) > GRACE_MS && trigger.missed == Missed::PassOver {
+            "the time was missed, and catch_up is not set".to_owned()
+        } else if running && trigger.overlap == Overlap::PassOver {
+            "the run before had not ended".to_owned()
+        } else {
+            let firing = Firing { schedule: id, due, file: None };
+            match self.start_of(id, firing, out) {
+                Ok(()) => return,
+                Err(refusal) => refusal.to_string(),
+            }
+        };
+        self.record_flow(FlowChange::Passed { schedule: id, due, why }, out);
+    }
+
+    fn start_of(
+        &mut self,
+        id: ScheduleId,
+        firing: Firing,
+        out: &mut Outcome,
+    ) -> Result<(), Refusal> {
+        let entry = &self.ledger.flows.schedules[&id];
+        let (user, spec) = (self.ledger.user_of_schedule(entry).clone(), entry.spec.clone());
+        self.start_flow(&user, &spec, Some(firing), out).map(|_| ())
+    }
+
+    /// Starts a run for each file that has arrived since the last look.
+    pub(super) fn take_look(
+        &mut self,
+        id: ScheduleId,
+        files: &[Found],
+        trouble: Option<String>,
+        out: &mut Outcome,
+    ) {
+        let Some(entry) = self.ledger.flows.schedules.get(&id) else { return };
+        if !matches!(&entry.spec.trigger, Some(Trigger { when: When::File(_), .. })) {
+            return;
+        }
+        let is_news =
+            |file: &&Found| file.steady && entry.seen.get(&file.path) != Some(&file.stamp);
+        let news: Vec<(String, Stamp)> = files
+            .iter()
+            .filter(is_news)
+            .take(RUNS_AT_ONCE)
+            .map(|file| (file.path.clone(), file.stamp))
+            .collect();
+        let mut why = trouble;
+        self.make_room(id, news.len(), files, out);
+        for (path, stamp) in news {
+            let entry = &self.ledger.flows.schedules[&id];
+            if entry.seen.len() >= SEEN_MAX && !entry.seen.contains_key(&path) {
+                let most = format!("{SEEN_MAX} files have arrived and are still there");
+                why = Some(format!("{most}: a schedule remembers no more"));
+                break;
+            }
+            let firing = Firing { schedule: id, due: None, file: Some((path, stamp)) };
+            if let Err(refusal) = self.start_of(id, firing, out) {
+                // It is tried again at the next look.
+                why = Some(refusal.to_string());
+                break;
+            }
+        }
+        if let Some(why) = why
+            && self.ledger.flows.schedules[&id].trouble.as_ref() != Some(&why)
+        {
+            self.record_flow(FlowChange::Passed { schedule: id, due: None, why }, out);
+        }
+    }
+
+    /// Forgets files that are gone, if there is no room for new ones: as late as that, so that a folder
+    /// that is away for a while starts nothing twice.
+    fn make_room(
+        &mut self,
+        schedule: ScheduleId,
+        wanted: usize,
+        there: &[Found],
+        out: &mut Outcome,
+    ) {
+        let seen = &self.ledger.flows.schedules[&schedule].seen;
+        if seen.len() + wanted <= SEEN_MAX {
+            return;
+        }
+        let there: BTreeSet<&str> = there.iter().map(|file| file.path.as_str()).collect();
+        let gone = |path: &&String| !there.contains(path.as_str());
+        let paths: Vec<String> = seen.keys().filter(gone).cloned().collect();
+        if !paths.is_empty() {
+            self.record_flow(FlowChange::Unseen { schedule, paths }, out);
+        }
+    }
+}
