@@ -20,7 +20,7 @@ pub fn find(name: &str) -> Result<PathBuf> {
         .chain(SYSTEM_FOLDERS.map(PathBuf::from))
         .map(|folder| folder.join(name))
         .find(|program| program.is_file())
-        .with_context(|| format!("the program {name} is missing (see scripts/setup test)"))
+        .with_context(|| format!("the program {name} is missing (see scripts/setup)"))
 }
 
 /// Runs a program to its end and returns what it wrote to standard output.

@@ -21,6 +21,8 @@ pub enum Figure {
     StormFour,
     /// Temporary files of the calibration mix.
     Calibration,
+    /// The same of sixteen processes.
+    CalibrationSixteen,
     /// Creating empty files.
     Create,
     /// Stat right after.
@@ -31,6 +33,20 @@ pub enum Figure {
     Readdir,
     /// Unlinking.
     Unlink,
+    /// Unpacking a source tree, per file.
+    Untar,
+    /// The first git status in it, which reads every file.
+    GitStatusFirst,
+    /// The second, which asks for the attributes of every file.
+    GitStatus,
+    /// Removing it.
+    RemoveTree,
+    /// Inserting rows into a database, each synced.
+    Sqlite,
+    /// Runs of a small calibration workload.
+    BenchCalibration,
+    /// Runs of a small mixed workload.
+    BenchMixed,
 }
 
 /// Figures by kind.
@@ -47,11 +63,19 @@ impl Figure {
             Figure::StormOne => "storm, 1 worker, files/s",
             Figure::StormFour => "storm, 4 workers, files/s",
             Figure::Calibration => "calibration, 4 processes, temp files/s",
+            Figure::CalibrationSixteen => "calibration, 16 processes, temp files/s",
             Figure::Create => "create, /s",
             Figure::StatCached => "stat cached, /s",
             Figure::StatCold => "stat cold, /s",
             Figure::Readdir => "readdir, entries/s",
             Figure::Unlink => "unlink, /s",
+            Figure::Untar => "untar, files/s",
+            Figure::GitStatusFirst => "git status, first, files/s",
+            Figure::GitStatus => "git status, files/s",
+            Figure::RemoveTree => "rm -r, files/s",
+            Figure::Sqlite => "SQLite inserts, synced, /s",
+            Figure::BenchCalibration => "bench run calibration, runs/h",
+            Figure::BenchMixed => "bench run mixed, runs/h",
         }
     }
 }

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::figure::{Figure, Figures};
 use crate::interrupt::Interrupt;
 use crate::machine::drop_caches;
+use crate::peer::{Cell, Chore};
 
 /// What a worker is to do in a directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +59,8 @@ pub enum Job {
         /// How many there are.
         count: u64,
     },
+    /// Have other programs do something.
+    Chore(Chore),
     /// Remove the directory and everything in it.
     Remove,
 }
@@ -151,6 +154,7 @@ fn carry_out(order: &Order) -> Result<Figures> {
         Job::Calibration(load, number) => {
             load.work(&directory.join("table"), directory, *number)?;
         }
+        Job::Chore(chore) => figures = chore.carry_out(directory)?,
         Job::Fill { directories, files } => {
             let start = clock.instant();
             fill(directory, *directories, *files)?;
@@ -201,9 +205,14 @@ struct Worker {
 
 impl Worker {
     /// Starts one and waits until it is ready.
-    fn start(interrupt: &Interrupt, directory: &Path, job: &Job) -> Result<Worker> {
-        interrupt.check()?;
-        let mut child = Command::new(std::env::current_exe()?)
+    fn start(jobs: Jobs<'_>, directory: &Path, job: &Job) -> Result<Worker> {
+        jobs.interrupt.check()?;
+        let program = std::env::current_exe()?;
+        let mut command = match jobs.within {
+            Some(cell) => cell.command(&program),
+            None => Command::new(program),
+        };
+        let mut child = command
             .arg("worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -211,7 +220,7 @@ impl Worker {
             .context("cannot start a worker")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.context("a worker has no pipes")?;
-        let cover = interrupt.cover(&child)?;
+        let cover = jobs.interrupt.cover(&child)?;
         let mut worker = Worker { child, input, output: BufReader::new(output), _cover: cover };
         let order = Order { directory: directory.to_owned(), job: job.clone() };
         worker.say(&serde_json::to_string(&order)?)?;
@@ -262,6 +271,8 @@ impl Drop for Worker {
 pub struct Jobs<'a> {
     /// Ends them.
     pub interrupt: &'a Interrupt,
+    /// Where they run, if not beside this process. Jobs that a signal cut off end with the cell.
+    pub within: Option<&'a Cell>,
 }
 
 impl Jobs<'_> {
@@ -277,7 +288,7 @@ impl Jobs<'_> {
     }
 
     fn run_uncovered(self, directory: &Path, job: &Job) -> Result<Figures> {
-        let mut worker = Worker::start(self.interrupt, directory, job)?;
+        let mut worker = Worker::start(self, directory, job)?;
         worker.say("go")?;
         worker.result()
     }
@@ -309,7 +320,7 @@ impl Jobs<'_> {
 
     /// Starts a worker for each job, all of them ready to go.
     fn ready(self, directory: &Path, jobs: impl Iterator<Item = Job>) -> Result<Vec<Worker>> {
-        jobs.map(|job| Worker::start(self.interrupt, directory, &job)).collect()
+        jobs.map(|job| Worker::start(self, directory, &job)).collect()
     }
 
     /// Runs a calibration load in `directory` with a process per worker.
@@ -318,22 +329,30 @@ impl Jobs<'_> {
     /// If one fails; after a signal.
     pub fn calibrate(self, directory: &Path, load: &Calibration) -> Result<Figures> {
         self.run(directory, &Job::Table(load.clone()))?;
-        let done = self.calibrate_uncovered(directory, load);
+        let jobs = (0..load.workers).map(|number| Job::Calibration(load.clone(), number));
+        let seconds = self.race(directory, jobs)?;
+        let files = load.temp_files_per_worker * u64::from(load.workers);
+        Ok(Figures::from([(Figure::Calibration, files as f64 / seconds)]))
+    }
+
+    /// Runs jobs at once in `directory`, and returns the seconds until the last has ended.
+    ///
+    /// # Errors
+    /// If one fails; after a signal.
+    pub fn race(self, directory: &Path, jobs: impl Iterator<Item = Job>) -> Result<f64> {
+        let done = self.race_uncovered(directory, jobs);
         self.interrupt.check()?;
         done
     }
 
-    fn calibrate_uncovered(self, directory: &Path, load: &Calibration) -> Result<Figures> {
-        let jobs = (0..load.workers).map(|number| Job::Calibration(load.clone(), number));
+    fn race_uncovered(self, directory: &Path, jobs: impl Iterator<Item = Job>) -> Result<f64> {
         let mut workers = self.ready(directory, jobs)?;
         let start = SystemClock.instant();
         go(&mut workers)?;
         for worker in &mut workers {
             worker.result()?;
         }
-        let seconds = (SystemClock.instant() - start).as_secs_f64();
-        let files = load.temp_files_per_worker * u64::from(load.workers);
-        Ok(Figures::from([(Figure::Calibration, files as f64 / seconds)]))
+        Ok((SystemClock.instant() - start).as_secs_f64())
     }
 }
 

@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod measure;
 mod mount;
+mod peer;
 mod probe;
 mod processor;
 mod report;
@@ -108,9 +109,24 @@ enum Role {
     Probe(probe::Probe),
     /// Measure the grid: latency, throughput, memory, and Slurm beside it.
     Grid(grid::Grid),
+    /// Compare Forebay with other file systems: XFS, ext4, mergerfs, MooseFS, GlusterFS, CephFS.
+    ///
+    /// Brings each up from the packages of the distribution, on a fresh disk and in namespaces of its
+    /// own, runs the same loads on it, and takes it down, round after round. Prints medians, spread,
+    /// ratios and what the loads cost in processor time. Needs root. Nothing is left at the end, also
+    /// at Ctrl-C.
+    #[command(after_help = "Examples:
+  forebay-bench peers                                  everything
+  forebay-bench peers --peers xfs,forebay,moosefs --rounds 2
+  forebay-bench peers --loads calibration-four,metadata --budget 5
+  forebay-bench peers --output docs/benchmarks.md --json samples.json")]
+    Peers(peer::Peers),
     /// Do one job of a benchmark (started by the benchmark itself).
     #[command(hide = true)]
     Worker,
+    /// Be the first process of a subject's namespaces (started by the benchmark itself).
+    #[command(hide = true)]
+    Cell,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -178,6 +194,8 @@ fn main() -> std::process::ExitCode {
         Some(Role::Worker) => load::work(),
         Some(Role::Probe(probe)) => probe.run(),
         Some(Role::Grid(grid)) => grid.run(),
+        Some(Role::Peers(peers)) => peers.run(),
+        Some(Role::Cell) => peer::idle(),
         None => run(&arguments),
     };
     match done {

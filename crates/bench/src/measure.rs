@@ -179,7 +179,7 @@ impl Bench<'_> {
         group: Group,
         mount: Option<&Mount>,
     ) -> Result<(Figures, Usage)> {
-        let jobs = Jobs { interrupt: self.interrupt };
+        let jobs = Jobs { interrupt: self.interrupt, within: None };
         let sizes = &self.plan.sizes;
         jobs.run(directory, &Job::Make)?;
         settle(self.interrupt, self.plan.pause)?;
@@ -209,7 +209,7 @@ impl Bench<'_> {
         let home = Home::make(self.program, self.disk.folder.join("memory"), &settings)?;
         let mount = home.mount(&self.disk.folder.join("mount"), Way::Direct)?;
         let directory = mount.fileset(FILESET).join("memory");
-        let jobs = Jobs { interrupt: self.interrupt };
+        let jobs = Jobs { interrupt: self.interrupt, within: None };
         jobs.run(&directory, &Job::Make)?;
         settle(self.interrupt, self.plan.pause)?;
         let (before, inodes_before) = (resident(mount.pid)?, mount.status()?.cached_inodes);

@@ -164,7 +164,7 @@ impl Probe {
 
     /// Measures one case in all rounds; who comes first changes from round to round.
     fn sample(&self, interrupt: &Interrupt, case: &Case, directory: &Path) -> Result<Samples> {
-        let jobs = Jobs { interrupt };
+        let jobs = Jobs { interrupt, within: None };
         if !case.writes() {
             // Both read the same files, as warm as one reading makes them.
             let make = Stream { passes: Some(1), ..case.stream() };

@@ -91,7 +91,8 @@ pub fn wait_for_quiet(interrupt: &Interrupt) -> Result<()> {
     }
 }
 
-fn read(daemon: Option<u32>) -> Result<Ticks> {
+/// Ticks that the cores of the machine were busy since it started, and those in user code among them.
+fn busy_ticks() -> Result<(u64, u64)> {
     let all = fs::read_to_string("/proc/stat")?;
     let line = all.lines().next().unwrap_or_default();
     // user nice system idle iowait irq softirq steal; guests are part of user and nice
@@ -100,6 +101,19 @@ fn read(daemon: Option<u32>) -> Result<Ticks> {
     let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = ticks[..] else {
         anyhow::bail!("/proc/stat has an unknown form");
     };
+    Ok((user + nice + system + irq + softirq + steal, user + nice))
+}
+
+/// Ticks that the cores of the machine were busy since it started.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn machine_ticks() -> Result<u64> {
+    busy_ticks().map(|(busy, _)| busy)
+}
+
+fn read(daemon: Option<u32>) -> Result<Ticks> {
+    let (machine, machine_user) = busy_ticks()?;
     let times = |name: &str| {
         Times::parse(&fs::read_to_string(format!("/proc/{name}/stat"))?)
             .context("cannot read the times of a process")
@@ -107,8 +121,8 @@ fn read(daemon: Option<u32>) -> Result<Ticks> {
     let own = times("self")?;
     let daemon = daemon.map_or(Ok(Times::default()), |id| times(&id.to_string()))?;
     Ok(Ticks {
-        machine: user + nice + system + irq + softirq + steal,
-        machine_user: user + nice,
+        machine,
+        machine_user,
         own_user: own.user + own.children_user,
         daemon: daemon.user + daemon.system,
         daemon_user: daemon.user,
@@ -117,20 +131,25 @@ fn read(daemon: Option<u32>) -> Result<Ticks> {
 
 /// Processor times of a process, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Times {
-    user: u64,
-    system: u64,
-    /// Of its children that have ended.
-    children_user: u64,
+pub struct Times {
+    /// In its own code.
+    pub user: u64,
+    /// In the kernel.
+    pub system: u64,
+    /// Of its children that have ended and were waited for, in their code.
+    pub children_user: u64,
+    /// Of the same, in the kernel.
+    pub children_system: u64,
 }
 
 impl Times {
     /// Out of /proc/PID/stat. The name of the process may hold anything, blanks included.
-    fn parse(stat: &str) -> Option<Times> {
+    #[must_use]
+    pub fn parse(stat: &str) -> Option<Times> {
         let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-        let numbers: Vec<u64> = fields.take(3).filter_map(|text| text.parse().ok()).collect();
-        let [user, system, children_user] = numbers[..] else { return None };
-        Some(Times { user, system, children_user })
+        let numbers: Vec<u64> = fields.take(4).filter_map(|text| text.parse().ok()).collect();
+        let [user, system, children_user, children_system] = numbers[..] else { return None };
+        Some(Times { user, system, children_user, children_system })
     }
 }
 
@@ -141,7 +160,7 @@ mod tests {
     #[test]
     fn times_of_a_process_with_an_odd_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 9 8 20 0 1 0 5 6 7";
-        let times = Times { user: 250, system: 50, children_user: 9 };
+        let times = Times { user: 250, system: 50, children_user: 9, children_system: 8 };
         assert_eq!(Times::parse(stat), Some(times));
     }
 

@@ -213,7 +213,8 @@ pub fn spread(of: Summary) -> String {
 }
 
 /// A whole number with a comma between thousands.
-fn grouped(value: f64) -> String {
+#[must_use]
+pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
