@@ -125,7 +125,7 @@ impl FileSystem {
         for removal in &batch.removals {
             self.objects.remove(*removal);
         }
-        let was_large = batch.records() >= LARGE_BATCH;
+        let was_large = batch.len() >= LARGE_BATCH;
         drop(batch);
         if was_large {
             give_back_memory();

@@ -20,7 +20,7 @@ use crate::inode::{Body, Counted, Inode, State};
 use crate::key;
 use crate::number::NumberRange;
 use crate::object::Objects;
-use crate::record::{EntryRecord, InodeRecord, Superblock, decode, encode};
+use crate::record::{EntryRecord, InodeRecord, Superblock, decode};
 use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::stats::{Counters, Latency, OPERATIONS};
@@ -153,7 +153,7 @@ impl FileSystem {
 
     // --- reading what is not cached ---
 
-    /// The newest value of a key, committed or not.
+    /// The newest value of a key that is none of an inode or entry, committed or not.
     pub(crate) fn read_key(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Uncommitted::Changed(value) = self.writes.lock().get(key) {
             return Ok(value);
@@ -190,8 +190,15 @@ impl FileSystem {
     }
 
     fn load(&self, ino: Ino) -> Result<State> {
-        let bytes = self.read_key(&key::inode(ino))?.ok_or(FsError::Stale)?;
-        let record: InodeRecord = decode("inode", &bytes)?;
+        let uncommitted = self.writes.lock().inode(ino);
+        let record = match uncommitted {
+            Uncommitted::Changed(record) => record,
+            Uncommitted::Unchanged => {
+                let bytes = self.store.get(&key::inode(ino))?;
+                bytes.map(|bytes| decode::<InodeRecord>("inode", &bytes)).transpose()?
+            }
+        };
+        let record = record.ok_or(FsError::Stale)?;
         let suspect = record.epoch <= self.suspect_epoch && record.object.is_some();
         let mut state = State::from_record(record);
         if suspect {
@@ -207,7 +214,7 @@ impl FileSystem {
         }
         let known = if state.recorded { Known::MayExist } else { Known::Absent };
         state.recorded = true;
-        writes.put(key::inode(ino), encode(&state.record(self.epoch)), known);
+        writes.put_inode(ino, state.record(self.epoch), known);
         recount(writes, state, Some(state.counts()));
         if let Some(live) = state.file().and_then(|file| file.live.as_ref())
             && !live.is_published()
@@ -225,7 +232,7 @@ impl FileSystem {
         state: &mut State,
         xattrs: Vec<Row>,
     ) {
-        writes.delete(key::inode(ino));
+        writes.delete_inode(ino);
         for (key, value) in xattrs {
             if let Some(key::Key::Xattr(_, name)) = key::parse(&key) {
                 state.nameless_xattrs.get_or_insert_default().insert(name, value);
@@ -288,7 +295,7 @@ impl FileSystem {
         let directory = state.directory_mut()?;
         let before = directory.cost();
         let cookie = directory.free_cookie(Bucket::of(&self.hash_key, &child.name))?;
-        writes.put(key::entry(ino, cookie), encode(&child.record()), Known::Absent);
+        writes.put_entry(ino, cookie, child.clone(), Known::Absent);
         directory.insert(cookie, child);
         self.inodes.directory_changed(before, directory.cost());
         state.size += 1;
@@ -305,7 +312,7 @@ impl FileSystem {
         child: Child,
     ) -> Result<()> {
         let directory = state.directory_mut()?;
-        writes.put(key::entry(ino, cookie), encode(&child.record()), Known::MayExist);
+        writes.put_entry(ino, cookie, child.clone(), Known::MayExist);
         directory.insert(cookie, child);
         Ok(())
     }
@@ -322,7 +329,7 @@ impl FileSystem {
         let before = directory.cost();
         directory.remove(cookie);
         self.inodes.directory_changed(before, directory.cost());
-        writes.delete(key::entry(ino, cookie));
+        writes.delete_entry(ino, cookie);
         state.size = state.size.saturating_sub(1);
         Ok(())
     }

@@ -15,6 +15,7 @@
 pub mod acl;
 mod attributes;
 mod cache;
+mod changes;
 mod commit;
 mod directory;
 pub mod error;

@@ -11,32 +11,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use forebay_base::{DiskId, FilesetId, ObjectId};
+use forebay_base::{DiskId, FilesetId, Ino, ObjectId};
 
+pub use crate::changes::Known;
+use crate::changes::Records;
+use crate::directory::Child;
 use crate::object::LiveObject;
-use crate::record::{DiskUsage, ObjectRef, Usage, encode};
-
-/// A new value of a key.
-#[derive(Clone, Debug)]
-struct Change {
-    value: Option<Vec<u8>>,
-    /// The store is known to hold nothing under this key.
-    fresh: bool,
-}
-
-/// What is known of a key before its first change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// The store holds nothing under this key.
-    Absent,
-    /// The store may hold a value.
-    MayExist,
-}
+use crate::record::{DiskUsage, InodeRecord, ObjectRef, Usage, encode};
 
 /// Changes that belong to one batch.
 #[derive(Default)]
 pub struct Changes {
-    values: BTreeMap<Vec<u8>, Change>,
+    records: Records,
     /// Fresh objects that records of this batch refer to: published before the batch is committed.
     publish: HashMap<ObjectId, Arc<LiveObject>>,
     /// Objects of files that took the place of others: synced before the batch is committed, as the old
@@ -52,13 +38,13 @@ impl Changes {
     /// The changes as the store takes them.
     #[must_use]
     pub fn to_store(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
-        self.values.iter().map(|(key, change)| (key.clone(), change.value.clone())).collect()
+        self.records.to_store()
     }
 
     /// Number of records.
     #[must_use]
-    pub fn records(&self) -> usize {
-        self.values.len()
+    pub fn len(&self) -> usize {
+        self.records.len()
     }
 
     /// Fresh objects to publish before the batch is committed.
@@ -67,16 +53,16 @@ impl Changes {
     }
 
     fn is_empty(&self) -> bool {
-        self.values.is_empty() && self.removals.is_empty()
+        self.records.is_empty() && self.removals.is_empty()
     }
 }
 
 /// Where a key's newest uncommitted value was found.
-pub enum Uncommitted {
+pub enum Uncommitted<V> {
     /// The key is as the store has it.
     Unchanged,
     /// The key has this value, `None` for deleted.
-    Changed(Option<Vec<u8>>),
+    Changed(Option<V>),
 }
 
 /// Uncommitted values by key; `None` for deleted.
@@ -106,26 +92,35 @@ impl WriteSet {
         }
     }
 
-    /// Sets `key` to `value`; `known` counts only for a key that is not pending yet.
+    /// Sets `key`, which is none of an inode or entry, to `value`; `known` counts only for a key that is
+    /// not pending yet.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>, known: Known) {
-        self.pending
-            .values
-            .entry(key)
-            .and_modify(|change| change.value = Some(value.clone()))
-            .or_insert_with(|| Change { value: Some(value), fresh: known == Known::Absent });
+        self.pending.records.put(key, value, known);
     }
 
-    /// Deletes `key`.
+    /// Deletes `key`, which is none of an inode or entry.
     pub fn delete(&mut self, key: Vec<u8>) {
-        match self.pending.values.get_mut(&key) {
-            Some(change) if change.fresh => {
-                self.pending.values.remove(&key);
-            }
-            Some(change) => change.value = None,
-            None => {
-                self.pending.values.insert(key, Change { value: None, fresh: false });
-            }
-        }
+        self.pending.records.delete(key);
+    }
+
+    /// Sets an inode's record; `known` as for [`WriteSet::put`].
+    pub fn put_inode(&mut self, ino: Ino, record: InodeRecord, known: Known) {
+        self.pending.records.put_inode(ino, record, known);
+    }
+
+    /// Deletes an inode's record.
+    pub fn delete_inode(&mut self, ino: Ino) {
+        self.pending.records.delete_inode(ino);
+    }
+
+    /// Sets a directory entry; `known` as for [`WriteSet::put`].
+    pub(crate) fn put_entry(&mut self, parent: Ino, cookie: u64, child: Child, known: Known) {
+        self.pending.records.put_entry(parent, cookie, child, known);
+    }
+
+    /// Deletes a directory entry.
+    pub fn delete_entry(&mut self, parent: Ino, cookie: u64) {
+        self.pending.records.delete_entry(parent, cookie);
     }
 
     /// Has `live` published with the batch that now refers to it.
@@ -200,22 +195,32 @@ impl WriteSet {
         self.delete(crate::key::usage(fileset));
     }
 
-    /// The newest uncommitted value of `key`.
+    /// Changed records, the newest first.
+    fn layers(&self) -> impl Iterator<Item = &Records> {
+        let older = self.in_flight.as_ref().map(|batch| &batch.records);
+        [&self.pending.records].into_iter().chain(older)
+    }
+
+    /// The newest uncommitted value of `key`, which is none of an inode or entry.
     #[must_use]
-    pub fn get(&self, key: &[u8]) -> Uncommitted {
-        let change = self
-            .pending
-            .values
-            .get(key)
-            .or_else(|| self.in_flight.as_ref().and_then(|batch| batch.values.get(key)));
-        match change {
-            Some(change) => Uncommitted::Changed(change.value.clone()),
+    pub fn get(&self, key: &[u8]) -> Uncommitted<Vec<u8>> {
+        match self.layers().find_map(|records| records.value(key)) {
+            Some(value) => Uncommitted::Changed(value.cloned()),
+            None => Uncommitted::Unchanged,
+        }
+    }
+
+    /// The newest uncommitted record of an inode.
+    #[must_use]
+    pub fn inode(&self, ino: Ino) -> Uncommitted<InodeRecord> {
+        match self.layers().find_map(|records| records.inode(ino)) {
+            Some(record) => Uncommitted::Changed(record.cloned()),
             None => Uncommitted::Unchanged,
         }
     }
 
     /// Uncommitted values of `from <= key < to`, the newest of each key, at most about `limit` of them.
-    /// The second value is the last key that is covered if the range was cut short.
+    /// The second value is the last key that is covered if the range was cut short. Not for inodes.
     #[must_use]
     pub fn range(&self, from: &[u8], to: &[u8], limit: usize) -> (Overlay, Option<Vec<u8>>) {
         let mut found = Overlay::new();
@@ -223,16 +228,15 @@ impl WriteSet {
         if from >= to {
             return (found, covered);
         }
-        let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Excluded(to));
-        let older = self.in_flight.as_ref().map(|batch| &batch.values);
-        for values in older.into_iter().chain([&self.pending.values]) {
-            let mut last: Option<&Vec<u8>> = None;
-            for (index, (key, change)) in values.range::<[u8], _>(bounds).enumerate() {
+        for records in self.layers() {
+            let mut last: Option<Vec<u8>> = None;
+            for (index, (key, value)) in records.range(from, to).enumerate() {
                 if index == limit {
-                    covered = covered.into_iter().chain(last.cloned()).min();
+                    covered = covered.into_iter().chain(last).min();
                     break;
                 }
-                found.insert(key.clone(), change.value.clone());
+                // Newer layers come first.
+                found.entry(key.clone()).or_insert(value);
                 last = Some(key);
             }
         }
@@ -242,7 +246,7 @@ impl WriteSet {
     /// Records that are pending.
     #[must_use]
     pub fn pending_len(&self) -> usize {
-        self.pending.values.len()
+        self.pending.len()
     }
 
     /// Number of the batch that holds everything done so far, or `None` if all is committed.
@@ -287,17 +291,7 @@ impl WriteSet {
     /// The batch in flight could not be committed: its changes go under the pending ones.
     pub fn batch_failed(&mut self) {
         let Some(batch) = self.in_flight.take() else { return };
-        for (key, older) in &batch.values {
-            match self.pending.values.get_mut(key) {
-                None => {
-                    self.pending.values.insert(key.clone(), older.clone());
-                }
-                Some(newer) if older.fresh && newer.value.is_none() => {
-                    self.pending.values.remove(key);
-                }
-                Some(newer) => newer.fresh = older.fresh,
-            }
-        }
+        self.pending.records.put_under(&batch.records);
         for (id, live) in &batch.publish {
             self.pending.publish.entry(*id).or_insert_with(|| Arc::clone(live));
         }
@@ -364,5 +358,142 @@ mod tests {
         assert_eq!(set.range(b"a", b"z", 10).0.len(), 2);
         set.batch_committed();
         assert!(matches!(set.get(b"a"), Uncommitted::Unchanged));
+    }
+
+    type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn apply(pairs: &mut Pairs, changes: impl IntoIterator<Item = (Vec<u8>, Option<Vec<u8>>)>) {
+        for (key, value) in changes {
+            match value {
+                Some(value) => pairs.insert(key, value),
+                None => pairs.remove(&key),
+            };
+        }
+    }
+
+    /// A key of few, so that changes meet: kinds in turn, parents 1 and 2.
+    fn place(number: u8) -> (Ino, u64) {
+        (Ino(1 + u64::from(number % 2)), 128 + u64::from(number / 2))
+    }
+
+    fn key_of(kind: u8, number: u8) -> Vec<u8> {
+        let (parent, cookie) = place(number);
+        match kind {
+            0 => crate::key::inode(Ino(number.into())),
+            1 => crate::key::entry(parent, cookie),
+            _ => crate::key::xattr(parent, &[number]),
+        }
+    }
+
+    fn change(set: &mut WriteSet, truth: &mut Pairs, kind: u8, number: u8, value: Option<u8>) {
+        let key = key_of(kind, number);
+        let known = if truth.contains_key(&key) { Known::MayExist } else { Known::Absent };
+        let (parent, cookie) = place(number);
+        let ino = Ino(number.into());
+        let encoded = match (kind, value) {
+            (0, Some(value)) => {
+                let mut state = crate::ops::fileset_root(
+                    FilesetId::ROOT,
+                    0o755,
+                    forebay_base::Timestamp::default(),
+                );
+                state.uid = value.into();
+                let record = state.record(forebay_base::Epoch(1));
+                set.put_inode(ino, record.clone(), known);
+                Some(encode(&record))
+            }
+            (1, Some(value)) => {
+                let name = crate::directory::Name::from_slice(&[b'a' + value % 26]);
+                let child = Child { ino, kind: crate::record::Kind::File, name };
+                set.put_entry(parent, cookie, child.clone(), known);
+                Some(encode(&child.record()))
+            }
+            (_, Some(value)) => {
+                set.put(key.clone(), vec![value], known);
+                Some(vec![value])
+            }
+            (kind, None) => {
+                match kind {
+                    0 => set.delete_inode(ino),
+                    1 => set.delete_entry(parent, cookie),
+                    _ => set.delete(key.clone()),
+                }
+                None
+            }
+        };
+        apply(truth, [(key, encoded)]);
+    }
+
+    fn assert_reads_are_newest(set: &WriteSet, stored: &Pairs, truth: &Pairs) {
+        for parent in [Ino(1), Ino(2)] {
+            for (from, to) in [crate::key::entries(parent, 0, u64::MAX), crate::key::xattrs(parent)]
+            {
+                let mut seen: Pairs = stored.range(from.clone()..to.clone()).map(own).collect();
+                apply(&mut seen, set.range(&from, &to, 1000).0);
+                assert_eq!(seen, truth.range(from..to).map(own).collect());
+            }
+        }
+        for number in 0..16 {
+            let key = key_of(0, number);
+            let seen = match set.inode(Ino(number.into())) {
+                Uncommitted::Changed(record) => record.map(|record| encode(&record)),
+                Uncommitted::Unchanged => stored.get(&key).cloned(),
+            };
+            assert_eq!(seen.as_ref(), truth.get(&key));
+        }
+    }
+
+    fn own((key, value): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
+        (key.clone(), value.clone())
+    }
+
+    proptest::proptest! {
+        /// Whatever is done while a batch is committed, the store gets the state at which it was taken.
+        #[test]
+        fn a_batch_is_the_state_at_which_it_was_taken(
+            steps in proptest::collection::vec((0_u8..5, 0_u8..16, proptest::option::of(0_u8..9)), 1..200)
+        ) {
+            let mut set = set();
+            let (mut truth, mut stored) = (Pairs::new(), Pairs::new());
+            let mut taken: Option<(Option<Arc<Changes>>, Pairs)> = None;
+            for (kind, number, value) in steps {
+                match (kind, taken.take()) {
+                    (3, None) => taken = Some((set.take_batch(), truth.clone())),
+                    (3, Some((batch, cut))) => {
+                        apply(&mut stored, batch.iter().flat_map(|batch| batch.to_store()));
+                        assert_eq!(stored, cut);
+                        set.batch_committed();
+                    }
+                    (4, Some(_)) => set.batch_failed(),
+                    (4, None) => {}
+                    (kind, under_way) => {
+                        taken = under_way;
+                        change(&mut set, &mut truth, kind, number, value);
+                    }
+                }
+                assert_reads_are_newest(&set, &stored, &truth);
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_of_entries_goes_on_after_a_key() {
+        let mut set = set();
+        let mut truth = Pairs::new();
+        for number in 0..16 {
+            change(&mut set, &mut truth, 1, number, Some(number));
+        }
+        let (mut from, to) = crate::key::entries(Ino(2), 0, u64::MAX);
+        let mut seen = Pairs::new();
+        loop {
+            let (rows, covered) = set.range(&from, &to, 3);
+            apply(&mut seen, rows);
+            let Some(covered) = covered else { break };
+            from = covered;
+            from.push(0);
+        }
+        let (first, last) = crate::key::entries(Ino(2), 0, u64::MAX);
+        assert_eq!(seen, truth.range(first..last).map(own).collect());
+        assert_eq!(seen.len(), 8);
     }
 }
