@@ -19,6 +19,8 @@ use crate::abi::{
 use crate::reply::{Reply, Ttl};
 use crate::request::{Answer, Body, Errno};
 
+pub(crate) use init::payload_max;
+
 /// What the transport does with a handled request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
