@@ -5,6 +5,8 @@
 mod files;
 mod init;
 mod names;
+#[cfg(test)]
+mod tests;
 mod xattrs;
 
 use std::sync::Arc;
