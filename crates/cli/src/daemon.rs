@@ -14,7 +14,7 @@ use forebay_base::time::SystemClock;
 use forebay_fs::settings::TransportChoice;
 use forebay_fs::{Background, FileSystem};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
-use forebay_fuse::transport::{Switch, switch_on};
+use forebay_fuse::transport::{Switch, Wish, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -118,10 +118,10 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
 fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Running, Background)> {
     let source = home.root().to_str().context("the home folder's path is no text")?;
     // The switch counts when the kernel mounts.
-    let wanted = choose_transport(fs.settings().transport)?;
+    let wish = wish_for(fs.settings().transport)?;
     let device = mount(source, &mountpoint, By::this_process()).map_err(anyhow::Error::msg)?;
     let adapter = Adapter::new(Arc::clone(fs), Arc::new(SystemClock));
-    let begun = Opening::begin(device, adapter, wanted).context("the FUSE session did not begin");
+    let begun = Opening::begin(device, adapter, wish).context("the FUSE session did not begin");
     let started = begun.and_then(|(opening, direct)| {
         let background = fs.start_background()?;
         match opening.start() {
@@ -151,22 +151,22 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
     }
 }
 
-/// What can be had of what is wanted, as far as it is known before mounting.
-fn choose_transport(wanted: TransportChoice) -> Result<TransportChoice> {
+/// What to wish for, as far as it is known before mounting.
+fn wish_for(wanted: TransportChoice) -> Result<Wish> {
     if wanted == TransportChoice::Dev {
-        return Ok(wanted);
+        return Ok(Wish::Dev("it was asked for".to_owned()));
     }
-    match (switch_on(), wanted) {
-        (Switch::On, _) => Ok(wanted),
-        (Switch::TurnedOn, _) => {
-            tracing::info!("FUSE over io_uring is switched on for this machine (enable_uring)");
-            Ok(wanted)
-        }
+    let switch = switch_on();
+    if switch == Switch::TurnedOn {
+        tracing::info!("FUSE over io_uring is switched on for this machine (enable_uring)");
+    }
+    match (switch, wanted) {
         (Switch::Off(why), TransportChoice::Uring) => {
             bail!("the transport \"uring\" cannot be had: {why}")
         }
-        // The session finds out and says why.
-        (Switch::Off(_), _) => Ok(wanted),
+        (Switch::Off(why), TransportChoice::Auto | TransportChoice::Dev) => Ok(Wish::Dev(why)),
+        (Switch::On | Switch::TurnedOn, TransportChoice::Uring) => Ok(Wish::UringOnly),
+        (Switch::On | Switch::TurnedOn, _) => Ok(Wish::Uring),
     }
 }
 

@@ -48,12 +48,12 @@ macro_rules! on_both_paths {
 #[macro_export]
 macro_rules! on_every_way {
     ($($rule:ident),+ $(,)?) => {
-        $crate::on_every_way!(direct_uring, Direct, Uring, $($rule),+);
-        $crate::on_every_way!(direct_dev, Direct, Dev, $($rule),+);
-        $crate::on_every_way!(served_uring, Served, Uring, $($rule),+);
-        $crate::on_every_way!(served_dev, Served, Dev, $($rule),+);
+        $crate::on_every_way!(direct_uring: Direct, Uring; $($rule),+);
+        $crate::on_every_way!(direct_dev: Direct, Dev; $($rule),+);
+        $crate::on_every_way!(served_uring: Served, Uring; $($rule),+);
+        $crate::on_every_way!(served_dev: Served, Dev; $($rule),+);
     };
-    ($way:ident, $placement:ident, $transport:ident, $($rule:ident),+) => {
+    ($way:ident: $placement:ident, $transport:ident; $($rule:ident),+) => {
         mod $way {
             $(#[test]
             fn $rule() {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_fs::object::DirectAccess;
-use forebay_fs::settings::TransportChoice;
 use forebay_fs::{FileSystem, Stale};
 use parking_lot::Mutex;
 
@@ -13,7 +12,7 @@ use crate::adapter::Adapter;
 use crate::device::{Device, Received};
 use crate::transport::dev::{Crew, Seat};
 use crate::transport::ring::{Prepared, Registered};
-use crate::transport::{End, Transport};
+use crate::transport::{End, Transport, Wish};
 
 /// A running session.
 pub struct Session {
@@ -58,15 +57,14 @@ impl Opening {
     pub fn begin(
         device: Device,
         adapter: Adapter,
-        wanted: TransportChoice,
+        wish: Wish,
     ) -> io::Result<(Opening, DirectPath)> {
         let (device, adapter) = (Arc::new(device), Arc::new(adapter));
         let ends = channel();
-        let mut ring = match wanted {
-            TransportChoice::Dev => Err("it was asked for".to_owned()),
-            TransportChoice::Auto | TransportChoice::Uring => {
-                Prepared::make(&device, &adapter, &ends.0)
-            }
+        let insists = wish == Wish::UringOnly;
+        let mut ring = match wish {
+            Wish::Dev(why) => Err(why),
+            Wish::Uring | Wish::UringOnly => Prepared::make(&device, &adapter, &ends.0),
         };
         if ring.is_ok() {
             adapter.offer_ring();
@@ -81,7 +79,9 @@ impl Opening {
         if ring.is_ok() && !adapter.ring_agreed() {
             ring = Err("the kernel did not offer FUSE over io_uring to this mount".to_owned());
         }
-        if let (TransportChoice::Uring, Err(why)) = (wanted, &ring) {
+        if let Err(why) = &ring
+            && insists
+        {
             return Err(io::Error::other(format!("the transport \"uring\" cannot be had: {why}")));
         }
         let opening = Opening { device, adapter, ring, ends };

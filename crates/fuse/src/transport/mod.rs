@@ -32,6 +32,17 @@ pub enum Transport {
     Uring(Plan),
 }
 
+/// What transport is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// /dev/fuse, for this reason.
+    Dev(String),
+    /// io_uring if that can be had, else /dev/fuse.
+    Uring,
+    /// io_uring, or no session.
+    UringOnly,
+}
+
 /// How a thread that answers requests ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
