@@ -129,7 +129,7 @@ fn the_structures_of_the_ring_are_the_bytes_of_the_kernel() {
     let mut extended = entry;
     extended.in_out[36] = 1;
     assert!(Body::parse_entry(&extended, b"ab\0").is_none());
-    let (_, mut body) = Body::parse_entry(&extended, b"ab\012345678").unwrap();
+    let (_, mut body) = Body::parse_entry(&extended, b"ab\0.2345678").unwrap();
     assert_eq!(body.name().unwrap(), b"ab");
     assert!(body.bytes(1).is_err());
 }

@@ -125,6 +125,8 @@ impl Prepared {
                 prepared.go.push(go);
             }
         }
+        // Only the threads speak from here on: if all were gone, waiting would end.
+        drop(say);
         for _ in 0..prepared.plan.entries() {
             let (_, made) = prepared.said.recv().map_err(|_| "a thread died".to_owned())?;
             made.map_err(|error| explain_refusal(&error))?;

@@ -33,7 +33,7 @@ pub(crate) const SCRATCH_BYTES: usize = 72 << 10;
 const SUBMISSIONS: u32 = 2;
 /// Where `len` lies in a submission (struct io_uring_sqe of `include/uapi/linux/io_uring.h`).
 const SQE_LEN_OFFSET: usize = 24;
-/// Requests after which the file system may look after its limits: they leave room for so few.
+/// Requests of a thread after which it looks at the file system's limits, which leave room for so few.
 const REQUESTS_BETWEEN_CHECKS: u32 = 16;
 
 const _: () = assert!(size_of::<squeue::Entry128>() == 128);
@@ -172,13 +172,18 @@ impl Seat {
                 Completed::Lost(errno) => return Err(io::Error::from_raw_os_error(errno)),
             }
             self.push(last.0, last.1)?;
-            since_check += 1;
             // What is left to do comes after the answer, which otherwise goes with the next wait.
-            if adapter.fs.has_stale() || since_check >= REQUESTS_BETWEEN_CHECKS {
-                since_check = 0;
+            if adapter.fs.has_stale() {
                 self.enter(0)?;
                 tell_of_attributes(&adapter.fs, device);
-                adapter.fs.after_request();
+            }
+            since_check += 1;
+            if since_check == REQUESTS_BETWEEN_CHECKS {
+                since_check = 0;
+                if adapter.fs.is_over_limits() {
+                    self.enter(0)?;
+                    adapter.fs.after_request();
+                }
             }
         }
     }
