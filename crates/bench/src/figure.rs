@@ -92,6 +92,10 @@ pub enum Subject {
     Direct,
     /// The mount, the daemon moving all bytes.
     Served,
+    /// As direct, with requests over /dev/fuse.
+    DirectDev,
+    /// As served, with requests over /dev/fuse.
+    ServedDev,
 }
 
 impl Subject {
@@ -102,6 +106,8 @@ impl Subject {
             Subject::Plain => "plain",
             Subject::Direct => "direct",
             Subject::Served => "served",
+            Subject::DirectDev => "direct, dev",
+            Subject::ServedDev => "served, dev",
         }
     }
 }

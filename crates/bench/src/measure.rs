@@ -12,7 +12,7 @@ use crate::figure::{Figure, Figures, Group, Subject};
 use crate::interrupt::Interrupt;
 use crate::load::{Job, Jobs, Sizes};
 use crate::machine::{kib_field, settle};
-use crate::mount::{Home, Mount, Way};
+use crate::mount::{Home, Mount, Transport, Way};
 use crate::processor::{DISTURBED_CORES, Span, Usage, wait_for_quiet};
 
 /// Empty files per directory when memory is measured.
@@ -130,10 +130,15 @@ impl Bench<'_> {
             Subject::Plain => {
                 self.measure_undisturbed(&self.disk.folder.join("plain"), group, None)?
             }
-            Subject::Direct | Subject::Served => {
-                let way = if subject == Subject::Direct { Way::Direct } else { Way::Served };
+            Subject::Direct | Subject::Served | Subject::DirectDev | Subject::ServedDev => {
+                let (way, transport) = match subject {
+                    Subject::Direct | Subject::Plain => (Way::Direct, Transport::Uring),
+                    Subject::Served => (Way::Served, Transport::Uring),
+                    Subject::DirectDev => (Way::Direct, Transport::Dev),
+                    Subject::ServedDev => (Way::Served, Transport::Dev),
+                };
                 // A mount of its own: nothing else runs, and the disk's read-ahead is raised only now.
-                let mount = home.mount(&self.disk.folder.join("mount"), way)?;
+                let mount = home.mount(&self.disk.folder.join("mount"), way, transport)?;
                 let parent = mount.fileset(FILESET);
                 let measured = self.measure_undisturbed(&parent, group, Some(&mount))?;
                 mount.unmount()?;
@@ -207,7 +212,7 @@ impl Bench<'_> {
         settings.retain(|line| !line.starts_with("store_cache"));
         settings.push(SMALL_STORE_CACHE.to_owned());
         let home = Home::make(self.program, self.disk.folder.join("memory"), &settings)?;
-        let mount = home.mount(&self.disk.folder.join("mount"), Way::Direct)?;
+        let mount = home.mount(&self.disk.folder.join("mount"), Way::Direct, Transport::Uring)?;
         let directory = mount.fileset(FILESET).join("memory");
         let jobs = Jobs { interrupt: self.interrupt, within: None };
         jobs.run(&directory, &Job::Make)?;

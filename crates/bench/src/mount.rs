@@ -26,6 +26,15 @@ pub enum Way {
     Served,
 }
 
+/// How requests reach the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Over /dev/fuse.
+    Dev,
+    /// Over io_uring.
+    Uring,
+}
+
 /// A file system that can be mounted.
 #[derive(Clone, Debug)]
 pub struct Home {
@@ -83,13 +92,17 @@ impl Home {
     /// Mounts it at `mountpoint`, which is made if it does not exist.
     ///
     /// # Errors
-    /// If the command refuses, or the direct path was asked for and is closed.
-    pub fn mount(&self, mountpoint: &Path, way: Way) -> Result<Mount> {
+    /// If the command refuses, or the way or the transport cannot be had.
+    pub fn mount(&self, mountpoint: &Path, way: Way, transport: Transport) -> Result<Mount> {
         fs::create_dir_all(mountpoint)?;
         let mut arguments = vec!["mount".as_ref(), self.root.as_os_str(), mountpoint.as_os_str()];
         if way == Way::Served {
             arguments.push("--served".as_ref());
         }
+        arguments.push(match transport {
+            Transport::Dev => "--transport=dev".as_ref(),
+            Transport::Uring => "--transport=uring".as_ref(),
+        });
         run(&self.program, arguments)?;
         let found = self.status().and_then(|status| Ok((process(status.pid)?, status)));
         let (daemon, status) = match found {

@@ -103,8 +103,12 @@ pub struct MountStatus {
     pub passthrough: bool,
     /// Why not, if it does not.
     pub passthrough_closed: Option<String>,
-    /// How requests arrive.
+    /// How requests arrive: `uring` or `dev`.
     pub transport: String,
+    /// Why over /dev/fuse, if they do.
+    pub transport_why: Option<String>,
+    /// The ring, if requests arrive over one.
+    pub ring: Option<RingStatus>,
     /// FUSE protocol version of the kernel.
     pub protocol: String,
     /// Fresh objects in stock.
@@ -117,6 +121,19 @@ pub struct MountStatus {
     pub cache_bytes: usize,
     /// Whether space is kept aside for commits on a full disk.
     pub reserve_held: bool,
+}
+
+/// Queues over which requests arrive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RingStatus {
+    /// Queues: one for each core that there can be.
+    pub queues: usize,
+    /// Requests of a queue that can be under way.
+    pub depth: usize,
+    /// Threads: one for each request that can be under way.
+    pub threads: usize,
+    /// Most memory of all requests, in bytes; the system gives what was used.
+    pub memory_max_bytes: usize,
 }
 
 /// Counters since the mount.

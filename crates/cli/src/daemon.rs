@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
+use forebay_fs::settings::TransportChoice;
 use forebay_fs::{Background, FileSystem};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
-use forebay_fuse::{Adapter, DirectPath, Opening, Session};
+use forebay_fuse::transport::{Switch, Wish, switch_on};
+use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::control::{self, Answer, Ask, Counters, MountStatus, Status};
+use crate::control::{self, Answer, Ask, Counters, MountStatus, RingStatus, Status};
 use crate::home::{Home, Lock};
 use crate::tuning::{Tuning, raise_file_limit};
 
@@ -32,6 +34,8 @@ pub struct Order {
     pub mountpoint: PathBuf,
     /// Whether the kernel may read and write objects itself.
     pub direct: bool,
+    /// How requests are to arrive, if not as the settings say.
+    pub transport: Option<TransportChoice>,
 }
 
 /// A mounted file system that answers requests.
@@ -56,6 +60,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     clear_dead_mount(order)?;
     let mountpoint = check_mountpoint(order)?;
     open.settings.direct &= order.direct;
+    open.settings.transport = order.transport.unwrap_or(open.settings.transport);
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
     let room = file_limit.saturating_sub(OTHER_FILES + open.settings.spare_objects);
     if open.settings.open_objects_max > room {
@@ -112,9 +117,11 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
 
 fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Running, Background)> {
     let source = home.root().to_str().context("the home folder's path is no text")?;
+    // The switch counts when the kernel mounts.
+    let wish = wish_for(fs.settings().transport)?;
     let device = mount(source, &mountpoint, By::this_process()).map_err(anyhow::Error::msg)?;
     let adapter = Adapter::new(Arc::clone(fs), Arc::new(SystemClock));
-    let begun = Opening::begin(device, adapter).context("the FUSE session did not begin");
+    let begun = Opening::begin(device, adapter, wish).context("the FUSE session did not begin");
     let started = begun.and_then(|(opening, direct)| {
         let background = fs.start_background()?;
         match opening.start() {
@@ -141,6 +148,25 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
             let _ = unmount(&mountpoint, WhenBusy::Detach, By::this_process());
             Err(error)
         }
+    }
+}
+
+/// What to wish for, as far as it is known before mounting.
+fn wish_for(wanted: TransportChoice) -> Result<Wish> {
+    if wanted == TransportChoice::Dev {
+        return Ok(Wish::Dev("it was asked for".to_owned()));
+    }
+    let switch = switch_on();
+    if switch == Switch::TurnedOn {
+        tracing::info!("FUSE over io_uring is switched on for this machine (enable_uring)");
+    }
+    match (switch, wanted) {
+        (Switch::Off(why), TransportChoice::Uring) => {
+            bail!("the transport \"uring\" cannot be had: {why}")
+        }
+        (Switch::Off(why), TransportChoice::Auto | TransportChoice::Dev) => Ok(Wish::Dev(why)),
+        (Switch::On | Switch::TurnedOn, TransportChoice::Uring) => Ok(Wish::UringOnly),
+        (Switch::On | Switch::TurnedOn, _) => Ok(Wish::Uring),
     }
 }
 
@@ -171,10 +197,13 @@ fn serve(
         mountpoint = %running.mountpoint.display(),
         epoch = running.fs.epoch().0,
         direct = ?running.direct,
+        transport = %describe(running.session.transport()),
         "mounted"
     );
     ready(running.loss().as_deref())?;
-    running.session.wait();
+    if running.session.wait() == Ending::Broken {
+        running.give_up();
+    }
     running.ended.store(true, Ordering::SeqCst);
     background.stop();
     let closed = running.fs.close();
@@ -188,6 +217,16 @@ fn serve(
     }
     drop(lock);
     Ok(closed?)
+}
+
+/// The transport in a line of the log.
+fn describe(transport: &Transport) -> String {
+    match transport {
+        Transport::Dev(why) => format!("/dev/fuse ({why})"),
+        Transport::Uring(plan) => {
+            format!("io_uring, {} queues of {}", plan.queues(), plan.depth())
+        }
+    }
 }
 
 impl Running {
@@ -217,6 +256,17 @@ impl Running {
                 tracing::error!(%error, "cannot unmount");
             }
         }
+    }
+
+    /// Ends when requests may wait for ever: the kernel ends them with this process.
+    fn give_up(&self) -> ! {
+        tracing::error!("a thread that answers requests is gone: unmounting and ending");
+        if let Err(error) = self.detach() {
+            tracing::error!(%error, "cannot unmount");
+        }
+        let committed = self.fs.commit();
+        tracing::error!(?committed, "ended with the file system in use; mount it again");
+        std::process::exit(1);
     }
 
     /// Takes the mount out of the tree; the session ends when its last user is gone. Another process does
@@ -276,6 +326,18 @@ impl Running {
             DirectPath::Open => None,
             DirectPath::Closed(why) => Some(why.clone()),
         };
+        let (transport, transport_why, ring) = match self.session.transport() {
+            Transport::Dev(why) => ("dev", Some(why.clone()), None),
+            Transport::Uring(plan) => {
+                let ring = RingStatus {
+                    queues: plan.queues(),
+                    depth: plan.depth(),
+                    threads: plan.entries(),
+                    memory_max_bytes: plan.memory_bytes(),
+                };
+                ("uring", None, Some(ring))
+            }
+        };
         Status {
             root: self.home.root().to_owned(),
             uuid: self.fs.uuid(),
@@ -287,7 +349,9 @@ impl Running {
                 commit_error: health.last_error,
                 passthrough: closed.is_none(),
                 passthrough_closed: closed,
-                transport: "/dev/fuse".to_owned(),
+                transport: transport.to_owned(),
+                transport_why,
+                ring,
                 protocol: format!("7.{}", self.session.protocol_minor()),
                 spare_objects: self.fs.objects().spare_count(),
                 open_objects: self.fs.objects().open_count(),

@@ -33,6 +33,23 @@ pub enum Placement {
     Served,
 }
 
+/// How the requests of the kernel reach the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Over /dev/fuse.
+    Dev,
+    /// Over io_uring.
+    Uring,
+}
+
+/// Every data path over every transport.
+pub const EVERY_WAY: [(Placement, Transport); 4] = [
+    (Placement::Direct, Transport::Uring),
+    (Placement::Served, Transport::Dev),
+    (Placement::Served, Transport::Uring),
+    (Placement::Direct, Transport::Dev),
+];
+
 /// A file system in a folder of its own, and its mount point.
 ///
 /// When dropped, it is unmounted, checked and removed.
@@ -42,6 +59,8 @@ pub struct Grid {
     scratch: TempDir,
     root: PathBuf,
     placement: Placement,
+    /// What `forebay mount` is told, if it is.
+    transport: Option<Transport>,
     user: Option<User>,
     allowed_log_lines: Mutex<Vec<String>>,
 }
@@ -59,6 +78,25 @@ impl Grid {
     pub fn start(placement: Placement) -> Grid {
         let grid = Grid::make(placement);
         grid.mount();
+        grid
+    }
+
+    /// Makes a file system and mounts it with a transport, without which the test fails.
+    #[track_caller]
+    #[must_use]
+    pub fn start_over(placement: Placement, transport: Transport) -> Grid {
+        let grid = Grid::make_over(placement, transport);
+        grid.mount();
+        grid
+    }
+
+    /// Makes a file system that will be mounted with a transport.
+    #[track_caller]
+    #[must_use]
+    pub fn make_over(placement: Placement, transport: Transport) -> Grid {
+        let mut grid = Grid::plan(placement, None, None);
+        grid.transport = Some(transport);
+        grid.mkfs();
         grid
     }
 
@@ -116,7 +154,14 @@ impl Grid {
         let scratch = scratch_folder();
         let root = folder.unwrap_or(scratch.path()).join("root");
         fs::create_dir(&root).expect("makes ROOT");
-        let grid = Grid { scratch, root, placement, user, allowed_log_lines: Mutex::default() };
+        let grid = Grid {
+            scratch,
+            root,
+            placement,
+            transport: None,
+            user,
+            allowed_log_lines: Mutex::default(),
+        };
         fs::create_dir(grid.mountpoint()).expect("makes the mount point");
         if let Some(user) = &grid.user {
             for folder in [grid.scratch.path(), grid.root(), &grid.mountpoint()] {
@@ -163,6 +208,12 @@ impl Grid {
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
+    }
+
+    /// How requests arrive, if the test has said it.
+    #[must_use]
+    pub fn transport(&self) -> Option<Transport> {
+        self.transport
     }
 
     /// Lists a text: WARN and ERROR lines of the log that contain it are expected.
@@ -215,6 +266,11 @@ impl Grid {
         // An ordinary user has the served path without asking for it.
         if self.placement == Placement::Served && self.user.is_none() {
             command.arg("--served");
+        }
+        match self.transport {
+            None => {}
+            Some(Transport::Dev) => drop(command.arg("--transport=dev")),
+            Some(Transport::Uring) => drop(command.arg("--transport=uring")),
         }
         command.arg(&self.root).arg(self.mountpoint());
         command
@@ -325,9 +381,9 @@ impl Grid {
         self.detach();
     }
 
-    /// Ends the kernel's connection to the daemon, if there is one. A daemon that waits for an answer
+    /// Ends the kernel's connection to the daemon, if there is one, as a stuck mount is ended. A daemon that waits for an answer
     /// to its own request cannot be killed before.
-    fn abort_connection(&self) {
+    pub fn abort_connection(&self) {
         let Some(minor) = device_minor(&self.mountpoint()) else { return };
         let control = self.scratch.path().join("fusectl");
         let _ = fs::create_dir(&control);

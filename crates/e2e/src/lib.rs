@@ -19,7 +19,7 @@ pub mod need;
 
 pub use actor::{Peer, as_user};
 pub use command::{Ended, run};
-pub use grid::{Grid, Placement};
+pub use grid::{Grid, Placement, Transport};
 pub use loop_disk::LoopDisk;
 
 use std::time::{Duration, Instant};
@@ -39,6 +39,26 @@ macro_rules! on_both_paths {
             $(#[test]
             fn $rule() {
                 super::$rule(&$crate::Grid::start($crate::Placement::Served));
+            })+
+        }
+    };
+}
+
+/// Makes four tests of one function that takes a `&Grid`: on both paths, over both transports.
+#[macro_export]
+macro_rules! on_every_way {
+    ($($rule:ident),+ $(,)?) => {
+        $crate::on_every_way!(direct_uring: Direct, Uring; $($rule),+);
+        $crate::on_every_way!(direct_dev: Direct, Dev; $($rule),+);
+        $crate::on_every_way!(served_uring: Served, Uring; $($rule),+);
+        $crate::on_every_way!(served_dev: Served, Dev; $($rule),+);
+    };
+    ($way:ident: $placement:ident, $transport:ident; $($rule:ident),+) => {
+        mod $way {
+            $(#[test]
+            fn $rule() {
+                use $crate::{Grid, Placement, Transport};
+                super::$rule(&Grid::start_over(Placement::$placement, Transport::$transport));
             })+
         }
     };

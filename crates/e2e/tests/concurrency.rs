@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, Peer, Placement, on_both_paths, setting, wait_until};
+use forebay_e2e::grid::EVERY_WAY;
+use forebay_e2e::{Grid, Peer, on_every_way, setting, wait_until};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-on_both_paths!(
+on_every_way!(
     everything_at_once_in_the_same_trees_neither_hangs_nor_breaks,
     entries_made_at_once_in_one_directory_are_all_there,
     writers_of_one_file_do_not_disturb_each_other,
@@ -34,8 +35,10 @@ fuse_readers = 4";
 
 #[test]
 fn everything_at_once_survives_constant_eviction_and_commits() {
-    for placement in [Placement::Direct, Placement::Served] {
-        let grid = Grid::start_with(placement, HURRIED);
+    for (placement, transport) in EVERY_WAY {
+        let grid = Grid::make_over(placement, transport);
+        grid.add_settings(HURRIED);
+        grid.mount();
         // More inodes than the cache holds, so that those in use are evicted and loaded again.
         for number in 0..4000 {
             fs::write(grid.work().join(format!("ballast-{number}")), b"ballast").expect("writes");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, need, on_both_paths, run, setting};
+use forebay_e2e::{Grid, need, on_every_way, run, setting};
 
 /// Operations of one run, unless `FOREBAY_E2E_FSX_OPERATIONS` says otherwise.
 const OPERATIONS: u64 = 100_000;
@@ -37,7 +37,7 @@ posix_fadvise = 2
 copy_file_range = 5
 ";
 
-on_both_paths!(
+on_every_way!(
     fsx_finds_every_byte_where_it_was_written,
     fsx_finds_every_byte_around_holes_and_copies
 );

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, need, on_both_paths, run};
+use forebay_e2e::{Grid, need, on_every_way, run};
 
 /// Cases that do not run, each with the reason. docs/semantics.md shows the same list.
 const EXPECTED_SKIPS: [(&str, &str); 1] = [(
@@ -38,7 +38,7 @@ entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 /// with; `-i` asks the kernel alone.
 const MOUNT_BY_THE_KERNEL: &str = "#!/bin/sh\nexec /bin/mount -i \"$@\"\n";
 
-on_both_paths!(every_pjdfstest_case_passes);
+on_every_way!(every_pjdfstest_case_passes);
 
 fn every_pjdfstest_case_passes(grid: &Grid) {
     // Version 0.2.2 leaves files open for writing, which makes later remounts fail on any file system:

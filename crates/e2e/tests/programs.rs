@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Peer, Placement, need, on_both_paths, run};
+use forebay_e2e::grid::EVERY_WAY;
+use forebay_e2e::{Grid, Peer, need, on_every_way, run};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-on_both_paths!(
+on_every_way!(
     sqlite_keeps_its_database_whole_in_both_journal_modes,
     sqlite_databases_are_shared_by_processes,
     git_clones_and_checks_a_repository,
@@ -102,8 +103,8 @@ except sqlite3.Error:
 
 #[test]
 fn sqlite_keeps_every_acknowledged_transaction_when_the_daemon_is_killed() {
-    for placement in [Placement::Direct, Placement::Served] {
-        let grid = Grid::start(placement);
+    for (placement, transport) in EVERY_WAY {
+        let grid = Grid::start_over(placement, transport);
         for (index, mode) in ["wal", "delete", "wal", "delete"].into_iter().enumerate() {
             let database = grid.data().join(format!("{mode}-{index}.db"));
             let path = database.to_str().expect("plain path");

@@ -226,6 +226,13 @@ impl FileSystem {
         }
     }
 
+    /// Whether [`FileSystem::after_request`] has something to do.
+    #[must_use]
+    pub fn is_over_limits(&self) -> bool {
+        self.objects.open_count() > self.settings.open_objects_max
+            || self.writes.lock().pending_len() > self.settings.uncommitted_max
+    }
+
     /// Body of the commit thread, until [`FileSystem::stop_background`].
     pub(crate) fn run_commits(&self) {
         let mut guard = self.stop_wanted.0.lock();

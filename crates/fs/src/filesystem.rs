@@ -23,6 +23,7 @@ use crate::object::Objects;
 use crate::record::{EntryRecord, InodeRecord, Superblock, decode};
 use crate::reserve::Reserve;
 use crate::settings::Settings;
+use crate::stale::{Stale, StaleList};
 use crate::stats::{Counters, Latency, OPERATIONS};
 use crate::writeset::{Known, Overlay, Uncommitted, WriteSet};
 
@@ -69,22 +70,13 @@ pub struct FileSystem {
     /// Serialises renames between directories, so that the tree above them stands still.
     pub(crate) tree_changes: Mutex<()>,
     /// What the kernel must forget: things that changed behind its back.
-    pub(crate) stale: Mutex<Vec<Stale>>,
+    pub(crate) stale: StaleList,
     pub(crate) latencies: Vec<Latency>,
     pub(crate) system_counters: Counters,
     pub(crate) stopping: AtomicBool,
     pub(crate) stop_wanted: (Mutex<()>, Condvar),
     pub(crate) sweep_done: AtomicBool,
     pub(crate) first_object: AtomicU64,
-}
-
-/// Something that changed without the kernel's knowledge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stale {
-    /// Attributes of an inode.
-    Attributes(Ino),
-    /// A name in a directory.
-    Entry(Ino, Vec<u8>),
 }
 
 /// Who asks: owner of what is made, and subject of the set-id rules.
@@ -380,7 +372,19 @@ impl FileSystem {
     /// What the kernel may hold although it changed; the front end tells it.
     #[must_use]
     pub fn take_stale(&self) -> Vec<Stale> {
-        std::mem::take(&mut *self.stale.lock())
+        self.stale.take()
+    }
+
+    /// As [`FileSystem::take_stale`], but only inodes whose attributes are stale: quick if there are none.
+    #[must_use]
+    pub fn take_stale_attributes(&self) -> Vec<Ino> {
+        self.stale.take_attributes()
+    }
+
+    /// Whether the kernel may hold something that changed.
+    #[must_use]
+    pub fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
     }
 
     /// Cached inodes, and bytes of memory they are reckoned at.

@@ -34,6 +34,7 @@ pub mod record;
 pub mod recovery;
 pub mod reserve;
 pub mod settings;
+mod stale;
 pub mod stats;
 pub mod writeset;
 
@@ -43,7 +44,7 @@ pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
 pub use fileset::Fileset;
-pub use filesystem::{Caller, FileSystem, Parts, Stale};
+pub use filesystem::{Caller, FileSystem, Parts};
 pub use object::DirectAccess;
 pub use ops::{
     Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,
@@ -51,3 +52,4 @@ pub use ops::{
 };
 pub use recovery::Background;
 pub use settings::Settings;
+pub use stale::Stale;

@@ -28,6 +28,7 @@ use crate::object::{FsDisk, Objects};
 use crate::record::{
     DiskUsage, FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
 };
+use crate::stale::StaleList;
 use crate::stats::Counters;
 use crate::writeset::WriteSet;
 
@@ -171,7 +172,7 @@ impl FileSystem {
             filesets,
             writers: Mutex::default(),
             tree_changes: Mutex::default(),
-            stale: Mutex::default(),
+            stale: StaleList::default(),
             latencies: FileSystem::latency_table(),
             system_counters: Counters::default(),
             stopping: AtomicBool::new(false),

@@ -33,6 +33,10 @@ pub struct Settings {
     pub fuse_threads: usize,
     /// Threads that wait for requests at once.
     pub fuse_readers: usize,
+    /// How requests of the kernel arrive.
+    pub transport: TransportChoice,
+    /// Requests of each core that can be under way over io_uring.
+    pub ring_depth: usize,
     /// Largest read or write request of the served path.
     pub request_max: ByteSize,
     /// How long the kernel may keep names and attributes without asking.
@@ -46,6 +50,41 @@ pub struct Settings {
     pub store_cache: ByteSize,
     /// Space kept aside in the home folder so that deletes can be committed on a full disk.
     pub store_reserve: ByteSize,
+}
+
+/// How requests of the kernel are to arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Over io_uring if that can be had, else over /dev/fuse.
+    #[default]
+    Auto,
+    /// Over /dev/fuse.
+    Dev,
+    /// Over io_uring, or not at all.
+    Uring,
+}
+
+impl std::fmt::Display for TransportChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TransportChoice::Auto => "auto",
+            TransportChoice::Dev => "dev",
+            TransportChoice::Uring => "uring",
+        })
+    }
+}
+
+impl std::str::FromStr for TransportChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TransportChoice, String> {
+        match text {
+            "auto" => Ok(TransportChoice::Auto),
+            "dev" => Ok(TransportChoice::Dev),
+            "uring" => Ok(TransportChoice::Uring),
+            _ => Err("give auto, dev or uring".to_owned()),
+        }
+    }
 }
 
 /// One setting.
@@ -95,7 +134,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 16] = [
+pub const SETTINGS: [Setting; 18] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -157,15 +196,32 @@ pub const SETTINGS: [Setting; 16] = [
         name: "fuse_threads",
         default: "8",
         allowed: "a number from 2 to 256",
-        meaning: "Threads that answer the kernel; slow requests run side by side on them.",
+        meaning: "Threads that answer the kernel over /dev/fuse; slow requests run side by side on \
+                  them.",
         set: |s, v| count(v, 2, 256).map(|x| s.fuse_threads = x),
     },
     Setting {
         name: "fuse_readers",
         default: "1",
         allowed: "a number from 1 to 64",
-        meaning: "Threads that wait for requests at once; quick requests run on these.",
+        meaning: "Threads that wait for requests of /dev/fuse at once; quick requests run on these.",
         set: |s, v| count(v, 1, 64).map(|x| s.fuse_readers = x),
+    },
+    Setting {
+        name: "transport",
+        default: "\"auto\"",
+        allowed: "\"auto\", \"dev\" or \"uring\"",
+        meaning: "How requests of the kernel arrive: over io_uring (\"uring\"), over /dev/fuse \
+                  (\"dev\"), or over io_uring if that can be had (\"auto\").",
+        set: |s, v| v.as_str()?.parse().ok().map(|x| s.transport = x),
+    },
+    Setting {
+        name: "ring_depth",
+        default: "8",
+        allowed: "a number from 1 to 64",
+        meaning: "Requests of each core that can be under way over io_uring; each has a thread and \
+                  up to request_max of memory.",
+        set: |s, v| count(v, 1, 64).map(|x| s.ring_depth = x),
     },
     Setting {
         name: "request_max",
@@ -225,6 +281,8 @@ impl Default for Settings {
             extended_attributes: false,
             fuse_threads: 0,
             fuse_readers: 0,
+            transport: TransportChoice::Auto,
+            ring_depth: 0,
             request_max: ByteSize(0),
             kernel_ttl: Duration::ZERO,
             read_ahead: ByteSize(0),

@@ -38,6 +38,7 @@ pub mod feature {
         DO_READDIRPLUS = 13, READDIRPLUS_AUTO = 14, ASYNC_DIO = 15, PARALLEL_DIROPS = 18,
         POSIX_ACL = 20, MAX_PAGES = 22, CACHE_SYMLINKS = 23, HANDLE_KILLPRIV_V2 = 28,
         SETXATTR_EXT = 29, INIT_EXT = 30, DIRECT_IO_ALLOW_MMAP = 36, PASSTHROUGH = 37,
+        OVER_IO_URING = 41,
     }
 }
 
@@ -181,7 +182,38 @@ received! { #[doc = "Notification to forget an inode's attributes."] NotifyInval
 received! { #[doc = "Notification to forget a name; followed by it and a NUL."] NotifyInvalEntry { parent: u64, namelen: u32, flags: u32, } }
 received! { #[doc = "Registration of a file for passthrough (FUSE_DEV_IOC_BACKING_OPEN)."] BackingMap { fd: i32, flags: u32, padding: u64, } }
 
+/// io_uring command: gives the kernel the memory of an entry, and asks for a request in it.
+pub const RING_REGISTER: u32 = 1;
+/// io_uring command: gives the answer to the request in an entry, and asks for the next one in it.
+pub const RING_COMMIT_AND_FETCH: u32 = 2;
+/// Least room for the payload of an entry, in bytes (FUSE_MIN_READ_BUFFER).
+pub const RING_PAYLOAD_LEAST: usize = 8192;
+
+received! {
+    /// Fate of an entry of a ring: which request it holds, and how long the payload is, either way.
+    RingEntry { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64, }
+}
+received! {
+    /// In a submission for a ring: which request is answered (0 with RING_REGISTER), on which queue.
+    RingCommand { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }
+}
+
+/// What stands in front of an entry of a ring. The payload lies elsewhere.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct RingHeader {
+    /// [`InHeader`], and then [`OutHeader`].
+    pub in_out: [u8; 128],
+    /// The first structure of the request, if it has one.
+    pub op_in: [u8; 128],
+    /// The rest.
+    pub entry: RingEntry,
+}
+
 const _: () = {
+    assert!(size_of::<RingEntry>() == 32);
+    assert!(size_of::<RingCommand>() == 24);
+    assert!(size_of::<RingHeader>() == 288);
     assert!(size_of::<InHeader>() == 40);
     assert!(size_of::<Attr>() == 88);
     assert!(size_of::<EntryOut>() == 128);

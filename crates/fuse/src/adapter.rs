@@ -5,6 +5,8 @@
 mod files;
 mod init;
 mod names;
+#[cfg(test)]
+mod tests;
 mod xattrs;
 
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use crate::abi::{
 };
 use crate::reply::{Reply, Ttl};
 use crate::request::{Answer, Body, Errno};
+
+pub(crate) use init::payload_max;
 
 /// What the transport does with a handled request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! The FUSE device: reading requests, writing answers, notifications, and registering files.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use forebay_base::Ino;
 use forebay_fs::object::DirectAccess;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -17,6 +18,9 @@ use crate::abi::{
 const BACKING_OPEN: libc::Ioctl = 0x4010_e501;
 /// `FUSE_DEV_IOC_BACKING_CLOSE`: _IOW(229, 2, uint32_t).
 const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
+
+/// Parts of a message: header and body.
+const PARTS_MAX: usize = 2;
 
 /// An open /dev/fuse that belongs to a mount.
 pub struct Device(OwnedFd);
@@ -49,9 +53,13 @@ impl Device {
         }
     }
 
-    /// Sends an answer or a notification.
-    pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
-        match rustix::io::write(&self.0, message) {
+    /// Sends an answer or a notification, given in parts.
+    pub(crate) fn send(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+        for (slice, part) in slices.iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        match rustix::io::writev(&self.0, &slices[..parts.len()]) {
             // The asker is gone, or nobody had the thing that the notification is about.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
             Err(error) => Err(error.into()),
@@ -59,11 +67,17 @@ impl Device {
     }
 
     fn notify(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
-        let length = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
-        let len = u32::try_from(length).unwrap_or(u32::MAX);
-        let mut message = OutHeader { len, error: code, unique: 0 }.as_bytes().to_vec();
-        parts.iter().for_each(|part| message.extend_from_slice(part));
-        self.send(&message)
+        let body = parts.concat();
+        let len = u32::try_from(size_of::<OutHeader>() + body.len()).unwrap_or(u32::MAX);
+        let header = OutHeader { len, error: code, unique: 0 };
+        self.send(&[header.as_bytes(), &body])
+    }
+
+    /// Whether the file system is still mounted.
+    pub(crate) fn is_connected(&self) -> bool {
+        let mut asked = [PollFd::new(&self.0, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut asked, Some(&now)).is_ok() && !asked[0].revents().contains(PollFlags::ERR)
     }
 
     /// Has the kernel forget an inode's attributes; its pages stay.
@@ -83,6 +97,12 @@ impl Device {
         let namelen = u32::try_from(name.len()).unwrap_or(0);
         let what = NotifyInvalEntry { parent: parent.0, namelen, flags: 0 };
         self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
+    }
+}
+
+impl AsRawFd for Device {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The kernel front end: the FUSE protocol, its transport, and mounting.
 //!
-//! Reading order: [`abi`] (the protocol), [`Adapter`] (requests to operations), [`session`] (threads on
-//! the device), [`mount`]. Only this crate knows errno and FUSE; the adapter knows nothing of how
-//! requests arrive, so that another transport can hand them in.
+//! Reading order: [`abi`] (the protocol), [`Adapter`] (requests to operations), [`transport`] (how they
+//! arrive: over /dev/fuse, over io_uring), [`session`] (begin and end), [`mount`]. Only this crate knows
+//! errno and FUSE; the adapter knows nothing of how requests arrive.
 //!
 //! Why not a library for the protocol: docs/adr/0003-own-fuse-protocol.md.
 
@@ -14,7 +14,9 @@ pub mod mount;
 mod reply;
 mod request;
 pub mod session;
+pub mod transport;
 
 pub use adapter::Adapter;
 pub use device::Device;
-pub use session::{DirectPath, Opening, Session};
+pub use session::{DirectPath, Ending, Opening, Session};
+pub use transport::Transport;

@@ -1,4 +1,5 @@
-//! Building an answer in a buffer that is used again and again.
+//! Building an answer in memory that is used again and again. An answer for which there is no room
+//! becomes EIO.
 
 use std::time::Duration;
 
@@ -8,45 +9,48 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{Attr, AttrOut, EntryOut, OutHeader};
 
-const HEADER: usize = size_of::<OutHeader>();
 /// Preferred size of a program's reads and writes (st_blksize), in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 256 << 10;
 
-/// An answer under construction: room for the header, then the body.
-pub(crate) struct Reply(Vec<u8>);
+/// The body of an answer under construction, in a room that is used again and again.
+pub(crate) struct Reply<'a> {
+    room: &'a mut [u8],
+    used: usize,
+    /// Something did not fit: the answer is an error then.
+    overflown: bool,
+}
 
-impl Reply {
-    /// A buffer that can take `capacity` bytes of body without growing.
-    pub fn with_capacity(capacity: usize) -> Reply {
-        let mut buffer = Vec::with_capacity(capacity + HEADER);
-        buffer.resize(HEADER, 0);
-        Reply(buffer)
-    }
-
-    /// Empties the body.
-    pub fn clear(&mut self) {
-        self.0.truncate(HEADER);
+impl<'a> Reply<'a> {
+    /// An empty body in `room`.
+    pub fn new(room: &'a mut [u8]) -> Reply<'a> {
+        Reply { room, used: 0, overflown: false }
     }
 
     /// Bytes in the body.
     pub fn len(&self) -> usize {
-        self.0.len() - HEADER
+        self.used
     }
 
     /// Adds a structure.
     pub fn push<T: IntoBytes + Immutable>(&mut self, value: &T) {
-        self.0.extend_from_slice(value.as_bytes());
+        self.push_bytes(value.as_bytes());
     }
 
     /// Adds bytes.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        match self.room[self.used..].get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                self.used += bytes.len();
+            }
+            None => self.overflown = true,
+        }
     }
 
     /// Adds zeros up to a multiple of 8.
     pub fn pad(&mut self) {
-        let length = self.0.len().next_multiple_of(8);
-        self.0.resize(length, 0);
+        let length = self.used.next_multiple_of(8) - self.used;
+        self.push_bytes(&[0; 8][..length]);
     }
 
     /// Has `fill` fill up to `length` bytes of body and say how many it filled.
@@ -55,23 +59,21 @@ impl Reply {
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
-        let start = self.0.len();
-        self.0.resize(start + length, 0);
-        let filled = fill(&mut self.0[start..]);
-        let kept = *filled.as_ref().unwrap_or(&0);
-        self.0.truncate(start + kept.min(length));
-        filled.map(|_| ())
+        let Some(place) = self.room[self.used..].get_mut(..length) else {
+            self.overflown = true;
+            return Ok(());
+        };
+        let filled = fill(place)?;
+        self.used += filled.min(length);
+        Ok(())
     }
 
-    /// The whole answer to request `unique`: with the body, or an error without one.
-    pub fn finish(&mut self, unique: u64, error: i32) -> &[u8] {
-        if error != 0 {
-            self.clear();
-        }
-        let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        let header = OutHeader { len, error: -error, unique };
-        self.0[..HEADER].copy_from_slice(header.as_bytes());
-        &self.0
+    /// The answer to request `unique`: the header, and the body, which is empty with an error.
+    pub fn finish(&self, unique: u64, error: i32) -> (OutHeader, &[u8]) {
+        let error = if error == 0 && self.overflown { libc::EIO } else { error };
+        let body = if error == 0 { &self.room[..self.used] } else { &[] };
+        let len = u32::try_from(size_of::<OutHeader>() + body.len()).unwrap_or(u32::MAX);
+        (OutHeader { len, error: -error, unique }, body)
     }
 }
 

@@ -1,32 +1,25 @@
-//! A session: threads that read requests from the device and answer them.
-//!
-//! Quick requests are handled by the thread that read them, one after the other: waking another thread
-//! costs more than the work. A thread that is about to handle a slow request (a sync, served bytes)
-//! first lets another one read. So `fuse_readers` threads wait for requests at any one time, and
-//! `fuse_threads` requests can be under way.
+//! A session: from the kernel's INIT to the unmount.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_fs::object::DirectAccess;
 use forebay_fs::{FileSystem, Stale};
 use parking_lot::Mutex;
 
-use crate::adapter::{Adapter, Outcome};
+use crate::adapter::Adapter;
 use crate::device::{Device, Received};
-use crate::reply::Reply;
-use crate::request::Body;
-
-/// Room in a request buffer beside the data of a write, in bytes.
-const REQUEST_OVERHEAD: usize = 64 << 10;
+use crate::transport::dev::{Crew, Seat};
+use crate::transport::ring::{Prepared, Registered};
+use crate::transport::{End, Transport, Wish};
 
 /// A running session.
 pub struct Session {
     device: Arc<Device>,
     adapter: Arc<Adapter>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    transport: Transport,
+    ends: Mutex<Receiver<End>>,
 }
 
 /// How the bytes of files can go in this session.
@@ -38,26 +31,60 @@ pub enum DirectPath {
     Closed(String),
 }
 
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The file system was unmounted.
+    Unmounted,
+    /// A thread could not go on, so that requests may wait for ever: unmount, and end the process.
+    Broken,
+}
+
 /// A session that has begun but answers no requests yet.
 pub struct Opening {
     device: Arc<Device>,
     adapter: Arc<Adapter>,
+    ring: Result<Prepared, String>,
+    ends: (Sender<End>, Receiver<End>),
 }
 
 impl Opening {
     /// Waits for the kernel's INIT and answers it; opens the direct path if there is one.
     ///
     /// # Errors
-    /// What the device says; a kernel that speaks another protocol.
-    pub fn begin(device: Device, adapter: Adapter) -> io::Result<(Opening, DirectPath)> {
-        let opening = Opening { device: Arc::new(device), adapter: Arc::new(adapter) };
-        let mut seat = Seat::new(&opening.adapter.fs);
-        while opening.adapter.protocol_minor() == 0 {
-            let Received::Request(length) = opening.device.receive(&mut seat.request)? else {
+    /// What the device says; a kernel that speaks another protocol; a transport that is insisted on and
+    /// cannot be had, with the reason and what helps.
+    pub fn begin(
+        device: Device,
+        adapter: Adapter,
+        wish: Wish,
+    ) -> io::Result<(Opening, DirectPath)> {
+        let (device, adapter) = (Arc::new(device), Arc::new(adapter));
+        let ends = channel();
+        let insists = wish == Wish::UringOnly;
+        let mut ring = match wish {
+            Wish::Dev(why) => Err(why),
+            Wish::Uring | Wish::UringOnly => Prepared::make(&device, &adapter, &ends.0),
+        };
+        if ring.is_ok() {
+            adapter.offer_ring();
+        }
+        let mut seat = Seat::new(adapter.fs.settings());
+        while adapter.protocol_minor() == 0 {
+            let Received::Request(length) = seat.receive(&device)? else {
                 return Err(io::Error::other("unmounted before the session began"));
             };
-            seat.answer(length, &opening.adapter, &opening.device)?;
+            seat.answer(length, &adapter, &device)?;
         }
+        if ring.is_ok() && !adapter.ring_agreed() {
+            ring = Err("the kernel did not offer FUSE over io_uring to this mount".to_owned());
+        }
+        if let Err(why) = &ring
+            && insists
+        {
+            return Err(io::Error::other(format!("the transport \"uring\" cannot be had: {why}")));
+        }
+        let opening = Opening { device, adapter, ring, ends };
         let direct = opening.open_direct_path();
         Ok((opening, direct))
     }
@@ -94,20 +121,27 @@ impl Opening {
     /// Starts answering requests.
     ///
     /// # Errors
-    /// If the system gives no threads.
+    /// If the system gives no threads, or a ring was agreed on and cannot be had, nor done without.
     pub fn start(self) -> io::Result<Session> {
-        let settings = self.adapter.fs.settings();
-        let readers: Arc<Vec<Mutex<()>>> =
-            Arc::new((0..settings.fuse_readers).map(|_| Mutex::new(())).collect());
-        let count = settings.fuse_threads.max(settings.fuse_readers + 1);
-        let mut threads = Vec::with_capacity(count);
-        for index in 0..count {
-            let (device, adapter) = (Arc::clone(&self.device), Arc::clone(&self.adapter));
-            let readers = Arc::clone(&readers);
-            let body = move || answer_requests(&device, &adapter, &readers[index % readers.len()]);
-            threads.push(std::thread::Builder::new().name(format!("fuse-{index}")).spawn(body)?);
-        }
-        Ok(Session { device: self.device, adapter: self.adapter, threads: Mutex::new(threads) })
+        let transport = match self.ring {
+            Err(why) => Transport::Dev(why),
+            Ok(prepared) => match prepared.register()? {
+                Registered::All(plan) => Transport::Uring(plan),
+                // The kernel uses the device then.
+                Registered::TooFew(why) => Transport::Dev(why),
+            },
+        };
+        let crew = match &transport {
+            Transport::Dev(_) => Crew::alone(self.adapter.fs.settings()),
+            Transport::Uring(_) => Crew::beside_ring(),
+        };
+        crew.start(&self.device, &self.adapter, &self.ends.0)?;
+        Ok(Session {
+            device: self.device,
+            adapter: self.adapter,
+            transport,
+            ends: Mutex::new(self.ends.1),
+        })
     }
 }
 
@@ -123,78 +157,25 @@ impl Session {
         self.adapter.protocol_minor()
     }
 
-    /// Waits until the file system is unmounted.
-    pub fn wait(&self) {
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a request thread panicked");
+    /// How requests arrive.
+    #[must_use]
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// Waits until the file system is unmounted, or a thread cannot go on.
+    pub fn wait(&self) -> Ending {
+        // The channel closes when the last thread has gone.
+        for end in self.ends.lock().iter() {
+            if end == End::Failed {
+                return Ending::Broken;
             }
         }
+        Ending::Unmounted
     }
 }
 
-/// A thread's buffers.
-struct Seat {
-    request: Vec<u8>,
-    reply: Reply,
-}
-
-impl Seat {
-    fn new(fs: &FileSystem) -> Seat {
-        let data = fs.settings().request_max.as_usize().max(128 << 10);
-        Seat { request: vec![0; data + REQUEST_OVERHEAD], reply: Reply::with_capacity(data) }
-    }
-
-    fn answer(&mut self, length: usize, adapter: &Adapter, device: &Device) -> io::Result<()> {
-        let Some((header, body)) = Body::parse(&self.request[..length]) else {
-            tracing::error!(length, "the kernel sent a request that is cut short");
-            return Ok(());
-        };
-        self.reply.clear();
-        let reply = &mut self.reply;
-        let handled = catch_unwind(AssertUnwindSafe(|| adapter.handle(&header, body, reply)));
-        let outcome = handled.unwrap_or_else(|_| {
-            tracing::error!(opcode = header.opcode, "a request hit a broken invariant");
-            Outcome::Reply(libc::EIO)
-        });
-        if let Outcome::Reply(errno) = outcome {
-            device.send(self.reply.finish(header.unique, errno))?;
-        }
-        Ok(())
-    }
-}
-
-fn answer_requests(device: &Device, adapter: &Adapter, reader: &Mutex<()>) {
-    let mut seat = Seat::new(&adapter.fs);
-    let mut reading = None;
-    loop {
-        let turn = reading.take().unwrap_or_else(|| reader.lock());
-        let length = match device.receive(&mut seat.request) {
-            Ok(Received::Request(length)) => length,
-            Ok(Received::Unmounted) => return,
-            Err(error) => {
-                tracing::error!(%error, "reading from the FUSE device failed");
-                return;
-            }
-        };
-        if !is_slow(&seat.request[..length]) {
-            reading = Some(turn);
-        } else {
-            drop(turn);
-        }
-        if let Err(error) = seat.answer(length, adapter, device) {
-            tracing::error!(%error, "an answer was refused by the FUSE device");
-        }
-        tell_kernel(&adapter.fs, device);
-        adapter.fs.after_request();
-    }
-}
-
-fn is_slow(request: &[u8]) -> bool {
-    Body::parse(request).is_some_and(|(header, body)| Adapter::is_slow(&header, body))
-}
-
+/// Waits for locks that an asker may hold: not for threads that answer requests.
 fn tell_kernel(fs: &FileSystem, device: &Device) {
     for stale in fs.take_stale() {
         let told = match &stale {

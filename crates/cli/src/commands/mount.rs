@@ -8,6 +8,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use forebay_fs::settings::TransportChoice;
+
 use crate::daemon::{self, Order};
 use crate::home::Home;
 
@@ -24,7 +26,8 @@ const READY_FD: &str = "FOREBAY_READY_FD";
 #[command(after_help = "Examples:
   forebay mount /srv/grid /grid
   forebay mount /srv/grid /grid --foreground       log to the terminal, Ctrl-C unmounts
-  forebay mount /srv/grid /grid --served           for comparison: without the direct path")]
+  forebay mount /srv/grid /grid --served           for comparison: without the direct path
+  forebay mount /srv/grid /grid --transport dev    for comparison: without io_uring")]
 pub struct Mount {
     /// Home folder of the file system.
     root: PathBuf,
@@ -36,6 +39,10 @@ pub struct Mount {
     /// Have the daemon move all bytes, also those of direct filesets.
     #[arg(long)]
     served: bool,
+    /// How requests arrive: over io_uring (uring), over /dev/fuse (dev), or over io_uring if that can be
+    /// had (auto) [default: the setting "transport", which is auto].
+    #[arg(long, value_name = "auto|dev|uring")]
+    transport: Option<TransportChoice>,
 }
 
 impl Mount {
@@ -60,7 +67,12 @@ impl Mount {
             .with_ansi(false)
             .with_target(false)
             .init();
-        let order = Order { home, mountpoint: self.mountpoint, direct: !self.served };
+        let order = Order {
+            home,
+            mountpoint: self.mountpoint,
+            direct: !self.served,
+            transport: self.transport,
+        };
         daemon::run(&order, |loss| {
             let Ok(fd) = std::env::var(READY_FD) else {
                 if let Some(loss) = loss {
@@ -90,6 +102,7 @@ impl Mount {
             .arg(std::path::absolute(&self.mountpoint)?)
             .arg("--foreground")
             .args(self.served.then_some("--served"))
+            .args(self.transport.map(|choice| format!("--transport={choice}")))
             .env(READY_FD, writer.as_raw_fd().to_string())
             .current_dir("/")
             .stdin(Stdio::null())

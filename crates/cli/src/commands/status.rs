@@ -108,7 +108,8 @@ fn print_mount(mount: &MountStatus) {
         None => "passthrough".to_owned(),
         Some(why) => format!("served only ({why})"),
     };
-    println!("data path    {path}; requests over {} ({})", mount.transport, mount.protocol);
+    println!("data path    {path}");
+    println!("requests     {}; protocol {}", transport(mount), mount.protocol);
     println!(
         "memory       {} inodes cached, {}; {} objects open, {} of them spare",
         mount.cached_inodes,
@@ -118,5 +119,18 @@ fn print_mount(mount: &MountStatus) {
     );
     if !mount.reserve_held {
         println!("reserve      given away: the disk of the home folder is full or nearly so");
+    }
+}
+
+fn transport(mount: &MountStatus) -> String {
+    match (&mount.ring, &mount.transport_why) {
+        (Some(ring), _) => format!(
+            "over io_uring: {} queues of {}, at most {} of memory",
+            ring.queues,
+            ring.depth,
+            bytes(ring.memory_max_bytes as u64)
+        ),
+        (None, Some(why)) => format!("over /dev/fuse ({why})"),
+        (None, None) => "over /dev/fuse".to_owned(),
     }
 }

@@ -5,14 +5,14 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Placement, need, on_both_paths, run, wait_until};
+use forebay_e2e::{Grid, Placement, need, on_every_way, run, wait_until};
 use rustix::process::Signal;
 
 use crate::assert_says;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-on_both_paths!(
+on_every_way!(
     a_second_mount_is_refused_and_harms_nothing,
     umount_refuses_while_files_are_open,
     a_signal_unmounts_in_order,

@@ -9,13 +9,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Placement, setting};
+use forebay_e2e::grid::EVERY_WAY;
+use forebay_e2e::{Grid, Placement, Transport, setting};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use load::Writer;
 
 const WRITERS: u64 = 3;
-/// Rounds on both paths together, unless `FOREBAY_E2E_CRASH_ROUNDS` says otherwise.
+/// Rounds on both paths over both transports together, unless `FOREBAY_E2E_CRASH_ROUNDS` says otherwise.
 const ROUNDS: u64 = 50;
 
 /// Points of the daemon at which it can be made to abort while it works.
@@ -77,10 +78,12 @@ fn storm(work: &Path, stop: &AtomicBool) {
     }
 }
 
-fn rounds(placement: Placement, rounds: u64) {
+/// A quarter of all rounds, or what is left of them.
+fn rounds(placement: Placement, transport: Transport, quarter: u64) {
     let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
-    let grid = Grid::start(placement);
+    let rounds = (setting("FOREBAY_E2E_CRASH_ROUNDS", ROUNDS) + quarter) / 4;
+    let grid = Grid::start_over(placement, transport);
     let mut writers = writers(&grid, seed);
     for round in 0..rounds {
         let pause = Duration::from_millis(random.random_range(20..700));
@@ -99,25 +102,37 @@ fn rounds(placement: Placement, rounds: u64) {
         }
     }
     let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
-    println!("{rounds} rounds on the {placement:?} path, {acknowledged} acknowledged fsyncs");
+    println!(
+        "{rounds} rounds on the {placement:?} path over {transport:?}, {acknowledged} acknowledged fsyncs"
+    );
     assert!(acknowledged >= rounds, "the load hardly ran: {acknowledged} fsyncs");
 }
 
 #[test]
 fn acknowledged_fsyncs_survive_kill_9_on_the_direct_path() {
-    rounds(Placement::Direct, setting("FOREBAY_E2E_CRASH_ROUNDS", ROUNDS) / 2);
+    rounds(Placement::Direct, Transport::Uring, 0);
 }
 
 #[test]
 fn acknowledged_fsyncs_survive_kill_9_on_the_served_path() {
-    rounds(Placement::Served, setting("FOREBAY_E2E_CRASH_ROUNDS", ROUNDS).div_ceil(2));
+    rounds(Placement::Served, Transport::Uring, 1);
+}
+
+#[test]
+fn acknowledged_fsyncs_survive_kill_9_on_the_direct_path_over_dev() {
+    rounds(Placement::Direct, Transport::Dev, 2);
+}
+
+#[test]
+fn acknowledged_fsyncs_survive_kill_9_on_the_served_path_over_dev() {
+    rounds(Placement::Served, Transport::Dev, 3);
 }
 
 #[test]
 fn a_crash_leaves_a_clean_file_system_before_the_next_mount() {
     let seed = seed();
-    for placement in [Placement::Direct, Placement::Served] {
-        let grid = Grid::start(placement);
+    for (placement, transport) in EVERY_WAY {
+        let grid = Grid::start_over(placement, transport);
         let mut writers = writers(&grid, seed);
         under_load(&grid, &mut writers, || {
             std::thread::sleep(Duration::from_millis(500));
@@ -133,9 +148,9 @@ fn a_crash_leaves_a_clean_file_system_before_the_next_mount() {
 }
 
 /// Runs into one fail point, and checks what is left.
-fn abort_at(placement: Placement, point: &str, passes: u64) {
+fn abort_at(placement: Placement, transport: Transport, point: &str, passes: u64) {
     let seed = seed();
-    let grid = Grid::start(placement);
+    let grid = Grid::start_over(placement, transport);
     let mut writers = writers(&grid, seed);
     grid.umount();
     // A daemon that dies before it serves makes the mount command fail, which is as good.
@@ -157,13 +172,11 @@ fn abort_at(placement: Placement, point: &str, passes: u64) {
 fn an_abort_at_any_fail_point_loses_nothing_acknowledged() {
     for (index, point) in FAIL_POINTS.into_iter().enumerate() {
         for passes in [0, 5] {
-            let placement = if (index as u64 + passes).is_multiple_of(2) {
-                Placement::Direct
-            } else {
-                Placement::Served
-            };
-            println!("abort at {point} after {passes} passes, {placement:?} path");
-            abort_at(placement, point, passes);
+            let (placement, transport) = EVERY_WAY[(2 * index + usize::from(passes > 0)) % 4];
+            println!(
+                "abort at {point} after {passes} passes, {placement:?} path over {transport:?}"
+            );
+            abort_at(placement, transport, point, passes);
         }
     }
 }
@@ -192,8 +205,8 @@ fn an_abort_during_recovery_is_recovered_from() {
 
 #[test]
 fn a_daemon_that_dies_while_it_mounts_leaves_nothing_that_hangs() {
-    for placement in [Placement::Direct, Placement::Served] {
-        let grid = Grid::make(placement);
+    for (placement, transport) in EVERY_WAY {
+        let grid = Grid::make_over(placement, transport);
         for passes in (0..128).step_by(4) {
             // The supply of objects starts with the daemon: the passes spread its death over the time
             // of the mount. The command returns when the daemon has gone, with or without success.

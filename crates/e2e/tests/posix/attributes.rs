@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, as_user, on_both_paths};
+use forebay_e2e::{Grid, as_user, on_every_way};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, fallocate, utimensat};
 
 use crate::open_rw;
 
-on_both_paths!(
+on_every_way!(
     times_keep_their_nanoseconds,
     writing_moves_the_times_of_an_open_file,
     a_write_by_another_user_clears_the_set_id_bits,

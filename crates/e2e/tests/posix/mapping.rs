@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, Peer, on_both_paths};
+use forebay_e2e::{Grid, Peer, on_every_way};
 use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use crate::{open_rw, open_with};
 
-on_both_paths!(
+on_every_way!(
     a_shared_mapping_and_the_file_are_one,
     a_shared_mapping_is_one_with_that_of_another_process,
     a_private_mapping_keeps_its_changes_to_itself,

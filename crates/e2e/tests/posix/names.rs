@@ -8,11 +8,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_e2e::{Grid, on_both_paths};
+use forebay_e2e::{Grid, on_every_way};
 use rustix::fs::{CWD, Dir, FileType, Mode, mknodat};
 use rustix::io::Errno;
 
-on_both_paths!(
+on_every_way!(
     names_are_any_255_bytes,
     a_listing_names_every_lasting_entry_exactly_once,
     a_directory_position_stays_valid_while_entries_go,

@@ -7,13 +7,13 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Barrier;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, on_both_paths};
+use forebay_e2e::{Grid, on_every_way};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
 
 use crate::{open_rw, open_with};
 
-on_both_paths!(
+on_every_way!(
     o_append_writes_at_the_end,
     concurrent_appends_lose_and_tear_no_record,
     o_trunc_empties_the_file,

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, on_both_paths};
+use forebay_e2e::{Grid, on_every_way};
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::open_rw;
 
-on_both_paths!(
+on_every_way!(
     fallocate_reserves_zeros_and_grows_the_file,
     fallocate_with_keep_size_grows_nothing_visible,
     a_punched_hole_reads_as_zeros,

@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_e2e::{Grid, on_both_paths};
+use forebay_e2e::{Grid, on_every_way};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use crate::open_rw;
 
-on_both_paths!(
+on_every_way!(
     rename_without_replacing_keeps_the_target,
     exchange_swaps_files_and_directories,
     names_do_not_cross_filesets,

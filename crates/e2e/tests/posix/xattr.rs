@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, as_user, need, on_both_paths, run};
+use forebay_e2e::{Grid, as_user, need, on_every_way, run};
 use rustix::fs::{XattrFlags, getxattr, listxattr, lsetxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
-on_both_paths!(
+on_every_way!(
     an_extended_attribute_keeps_its_value,
     create_and_replace_of_an_attribute_are_told_apart,
     attribute_names_are_listed,

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
 use crate::error::{FsError, Result};
-use crate::filesystem::{FileSystem, Stale};
+use crate::filesystem::FileSystem;
 use crate::inode::{Body, Inode, Locked, State};
 use crate::key;
 use crate::record::{Durability, FilesetRecord, Kind, Placement, Usage, encode};
+use crate::stale::Stale;
 use crate::writeset::Known;
 
 /// A fileset with what it holds.
@@ -144,7 +145,7 @@ impl FileSystem {
 
     fn tell_of_top_level_change(&self, name: &str) {
         let entry = Stale::Entry(Ino::ROOT, name.as_bytes().to_vec());
-        self.stale.lock().extend([Stale::Attributes(Ino::ROOT), entry]);
+        self.stale.add([Stale::Attributes(Ino::ROOT), entry]);
     }
 
     /// Changes a fileset's settings; they count for files opened from now on.

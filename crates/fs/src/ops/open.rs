@@ -11,9 +11,10 @@ use forebay_base::Ino;
 use forebay_disk::ObjectAttributes;
 
 use crate::error::{FsError, Result};
-use crate::filesystem::{Caller, FileSystem, Stale};
+use crate::filesystem::{Caller, FileSystem};
 use crate::inode::{FileBody, State, Way};
 use crate::object::LiveObject;
+use crate::stale::Stale;
 use crate::stats::Operation;
 
 /// What an open asks for.
@@ -200,7 +201,7 @@ impl FileSystem {
             if access.read {
                 opens.mappers = opens.mappers.saturating_sub(1);
                 if changed {
-                    self.stale.lock().push(Stale::Attributes(ino));
+                    self.stale.add([Stale::Attributes(ino)]);
                 }
             }
         }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use forebay_fs::Settings;
+
 use crate::abi::{self, InitIn, InitOut, feature};
 use crate::adapter::Adapter;
 use crate::reply::Reply;
@@ -34,12 +36,25 @@ pub(crate) struct Session {
     minor: AtomicU32,
     passthrough: AtomicBool,
     long_setxattr: AtomicBool,
+    ring_offered: AtomicBool,
+    ring: AtomicBool,
 }
 
 impl Adapter {
     /// Whether the kernel can read and write objects itself, and the settings let it.
     pub fn passthrough_agreed(&self) -> bool {
         self.session.passthrough.load(Ordering::Acquire)
+    }
+
+    /// Lets INIT agree on requests over io_uring.
+    pub(crate) fn offer_ring(&self) {
+        self.session.ring_offered.store(true, Ordering::Release);
+    }
+
+    /// Whether requests over io_uring were agreed on. From then on the kernel keeps all requests but INIT
+    /// waiting until every queue has an entry, or an entry was refused.
+    pub(crate) fn ring_agreed(&self) -> bool {
+        self.session.ring.load(Ordering::Acquire)
     }
 
     /// Minor version of the protocol that the kernel speaks; 0 before the session began.
@@ -74,11 +89,15 @@ impl Adapter {
         if settings.direct {
             taken |= offered & feature::PASSTHROUGH;
         }
+        if self.session.ring_offered.load(Ordering::Acquire) {
+            taken |= offered & feature::OVER_IO_URING;
+        }
+        self.session.ring.store(taken & feature::OVER_IO_URING != 0, Ordering::Release);
         let passthrough = taken & feature::PASSTHROUGH != 0;
         self.session.passthrough.store(passthrough, Ordering::Release);
         self.session.long_setxattr.store(taken & feature::SETXATTR_EXT != 0, Ordering::Release);
         self.session.minor.store(asked.minor, Ordering::Release);
-        let max_write = u32::try_from(settings.request_max.0).unwrap_or(1 << 20);
+        let max_write = max_write(settings);
         let read_ahead = u32::try_from(settings.read_ahead.0).unwrap_or(u32::MAX);
         reply.push(&InitOut {
             major: abi::MAJOR,
@@ -89,11 +108,31 @@ impl Adapter {
             congestion_threshold: BACKGROUND_MAX / 4 * 3,
             max_write,
             time_gran: 1,
-            max_pages: u16::try_from(max_write.div_ceil(4096)).unwrap_or(256),
+            max_pages: max_pages(max_write),
             flags2: u32::try_from(taken >> 32).unwrap_or(0),
             max_stack_depth: if passthrough { STACK_DEPTH } else { 0 },
             ..InitOut::default()
         });
         Ok(())
     }
+}
+
+/// Largest WRITE, in bytes.
+fn max_write(settings: &Settings) -> u32 {
+    u32::try_from(settings.request_max.0).unwrap_or(1 << 20)
+}
+
+/// Most pages of a request.
+fn max_pages(max_write: u32) -> u16 {
+    let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
+    u16::try_from(max_write.div_ceil(page)).unwrap_or(256)
+}
+
+/// Most bytes of a request or an answer beside its headers: what the kernel reckons from the answer to
+/// INIT (fuse_uring_create of `fs/fuse/dev_uring.c`), and never less than it sends without `MAX_PAGES`.
+pub(crate) fn payload_max(settings: &Settings) -> usize {
+    const PAGES_UNASKED: usize = 32;
+    let write = max_write(settings);
+    let pages = usize::from(max_pages(write)).max(PAGES_UNASKED);
+    (write as usize).max(pages * rustix::param::page_size()).max(abi::RING_PAYLOAD_LEAST)
 }

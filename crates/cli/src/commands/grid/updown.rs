@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_engine::client::Client;
 use forebay_engine::home::{GridHome, holder};
 use forebay_engine::message::{Answer, Ask};
+use forebay_fs::settings::TransportChoice;
 use rustix::process::{Pid, Signal};
 
 /// Start a grid on this machine: a controller, and agents named host1, host2, ...
@@ -28,6 +29,9 @@ pub struct Up {
     /// Where to mount its file system.
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
+    /// How requests to its file system arrive, as with `forebay mount`.
+    #[arg(long, value_name = "auto|dev|uring", requires = "mount")]
+    transport: Option<TransportChoice>,
     /// Hosts.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     hosts: u32,
@@ -138,7 +142,9 @@ impl Up {
         let home = crate::home::Home::at(&self.root)?;
         if crate::mounts::of_home(&home).is_none() {
             let mut command = Command::new(std::env::current_exe()?);
-            let status = command.arg("mount").arg(&self.root).arg(place).status()?;
+            command.arg("mount").arg(&self.root).arg(place);
+            command.args(self.transport.map(|choice| format!("--transport={choice}")));
+            let status = command.status()?;
             if !status.success() {
                 bail!("{} could not be mounted", self.root.display());
             }

@@ -1,0 +1,82 @@
+//! What the kernel may hold although it changed, until the front end tells it.
+//!
+//! Bound: one entry for each change that did not come through the kernel, or that closed a file which was
+//! mapped for writing; taken after each request. Asking whether there is anything takes no lock.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_base::Ino;
+use parking_lot::Mutex;
+
+/// Something that changed without the kernel's knowledge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stale {
+    /// Attributes of an inode.
+    Attributes(Ino),
+    /// A name in a directory.
+    Entry(Ino, Vec<u8>),
+}
+
+/// All that is stale.
+#[derive(Default)]
+pub(crate) struct StaleList {
+    any: AtomicBool,
+    list: Mutex<Vec<Stale>>,
+}
+
+impl StaleList {
+    /// Adds some.
+    pub fn add<const N: usize>(&self, stale: [Stale; N]) {
+        let mut list = self.list.lock();
+        list.extend(stale);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// Takes all.
+    pub fn take(&self) -> Vec<Stale> {
+        let mut list = self.list.lock();
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut *list)
+    }
+
+    /// Takes the inodes whose attributes are stale.
+    pub fn take_attributes(&self) -> Vec<Ino> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut inodes = Vec::new();
+        let mut list = self.list.lock();
+        list.retain(|stale| match stale {
+            Stale::Attributes(ino) => {
+                inodes.push(*ino);
+                false
+            }
+            Stale::Entry(..) => true,
+        });
+        self.any.store(!list.is_empty(), Ordering::Release);
+        inodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_taken_apart_from_entries() {
+        let list = StaleList::default();
+        assert!(list.is_empty() && list.take_attributes().is_empty());
+        let entry = Stale::Entry(Ino(1), b"name".to_vec());
+        list.add([Stale::Attributes(Ino(1)), entry.clone(), Stale::Attributes(Ino(2))]);
+        assert_eq!(list.take_attributes(), [Ino(1), Ino(2)]);
+        assert!(!list.is_empty());
+        list.add([Stale::Attributes(Ino(3))]);
+        assert_eq!(list.take(), [entry, Stale::Attributes(Ino(3))]);
+        assert!(list.is_empty());
+    }
+}

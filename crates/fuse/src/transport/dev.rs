@@ -1,0 +1,138 @@
+//! Requests over /dev/fuse.
+//!
+//! Quick requests are handled by the thread that read them, one after the other: waking another thread
+//! costs more than the work. A thread that is about to handle a slow request (a sync, served bytes)
+//! first lets another one read. So `readers` threads wait for requests at any one time, and `threads`
+//! requests can be under way. Memory: one request and one answer of [`payload_max`] for each thread, of
+//! which the system gives only what is used.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use forebay_fs::Settings;
+use parking_lot::Mutex;
+use zerocopy::IntoBytes;
+
+use crate::adapter::{Adapter, Outcome, payload_max};
+use crate::device::{Device, Received};
+use crate::reply::Reply;
+use crate::request::Body;
+use crate::transport::{End, Farewell, carry_out, tell_of_attributes};
+
+/// Room in a request buffer beside the data of a write, in bytes.
+const REQUEST_OVERHEAD: usize = 64 << 10;
+/// Threads beside a ring: forgets and interrupts are all that comes.
+const THREADS_BESIDE_RING: usize = 2;
+
+/// Threads on the device.
+pub(crate) struct Crew {
+    /// Threads that wait for requests at once.
+    pub readers: usize,
+    /// All threads.
+    pub threads: usize,
+}
+
+impl Crew {
+    /// The threads if all requests come over the device.
+    pub fn alone(settings: &Settings) -> Crew {
+        let readers = settings.fuse_readers;
+        Crew { readers, threads: settings.fuse_threads.max(readers + 1) }
+    }
+
+    /// The threads if a ring carries most requests.
+    pub fn beside_ring() -> Crew {
+        Crew { readers: 1, threads: THREADS_BESIDE_RING }
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If the system gives no threads.
+    pub fn start(
+        &self,
+        device: &Arc<Device>,
+        adapter: &Arc<Adapter>,
+        ends: &Sender<End>,
+    ) -> io::Result<()> {
+        let readers: Arc<Vec<Mutex<()>>> =
+            Arc::new((0..self.readers).map(|_| Mutex::new(())).collect());
+        for index in 0..self.threads {
+            let (device, adapter) = (Arc::clone(device), Arc::clone(adapter));
+            let readers = Arc::clone(&readers);
+            let farewell = Farewell::new(ends.clone());
+            let body = move || {
+                let reader = &readers[index % readers.len()];
+                answer_requests(&device, &adapter, reader, farewell);
+            };
+            std::thread::Builder::new().name(format!("fuse-{index}")).spawn(body)?;
+        }
+        Ok(())
+    }
+}
+
+/// A thread's buffers.
+pub(crate) struct Seat {
+    request: Vec<u8>,
+    room: Vec<u8>,
+}
+
+impl Seat {
+    /// Buffers for the largest request and answer.
+    pub fn new(settings: &Settings) -> Seat {
+        let data = payload_max(settings);
+        Seat { request: vec![0; data + REQUEST_OVERHEAD], room: vec![0; data] }
+    }
+
+    /// Waits for a request.
+    pub fn receive(&mut self, device: &Device) -> io::Result<Received> {
+        device.receive(&mut self.request)
+    }
+
+    /// Handles the request of `length` bytes and sends the answer.
+    pub fn answer(&mut self, length: usize, adapter: &Adapter, device: &Device) -> io::Result<()> {
+        let Some((header, body)) = Body::parse(&self.request[..length]) else {
+            tracing::error!(length, "the kernel sent a request that is cut short");
+            return Ok(());
+        };
+        let mut reply = Reply::new(&mut self.room);
+        match carry_out(adapter, &header, body, &mut reply) {
+            Outcome::Reply(errno) => {
+                let (header, body) = reply.finish(header.unique, errno);
+                device.send(&[header.as_bytes(), body])
+            }
+            Outcome::NoReply => Ok(()),
+        }
+    }
+
+    fn is_slow(&self, length: usize) -> bool {
+        Body::parse(&self.request[..length])
+            .is_some_and(|(header, body)| Adapter::is_slow(&header, body))
+    }
+}
+
+fn answer_requests(device: &Device, adapter: &Adapter, reader: &Mutex<()>, farewell: Farewell) {
+    let mut seat = Seat::new(adapter.fs.settings());
+    let mut reading = None;
+    loop {
+        let turn = reading.take().unwrap_or_else(|| reader.lock());
+        let length = match seat.receive(device) {
+            Ok(Received::Request(length)) => length,
+            Ok(Received::Unmounted) => return farewell.unmounted(),
+            Err(error) => {
+                tracing::error!(%error, "reading from the FUSE device failed");
+                return;
+            }
+        };
+        if seat.is_slow(length) {
+            drop(turn);
+        } else {
+            reading = Some(turn);
+        }
+        if let Err(error) = seat.answer(length, adapter, device) {
+            tracing::error!(%error, "an answer was refused by the FUSE device");
+        }
+        tell_of_attributes(&adapter.fs, device);
+        adapter.fs.after_request();
+    }
+}
