@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build test demo bench bench-probe soak clean
+.PHONY: help setup build test demo bench bench-probe bench-peers soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -31,6 +31,11 @@ bench-probe: ## Compare the probe of the workloads with fio (several minutes)
 	scripts/setup bench
 	$(CARGO) build --locked --release --package forebay-bench
 	target/release/forebay-bench probe
+
+bench-peers: ## Compare with XFS, ext4, mergerfs, MooseFS, GlusterFS and CephFS (as root, half an hour)
+	scripts/setup peers
+	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
+	target/release/forebay-bench peers --output docs/benchmarks.md --json target/bench-peers.json $(PEERS_OPTIONS)
 
 soak: setup build ## Crash and exerciser tests for about an hour
 	scripts/soak

@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{WaitOptions, wait};
 
 use crate::external::{find, run};
-use crate::interrupt::{Interrupt, process};
+use crate::interrupt::Interrupt;
 
 /// Address of every cell beside 127.0.0.1: MooseFS and GlusterFS refuse loopback addresses.
 pub const ADDRESS: &str = "10.77.0.1";

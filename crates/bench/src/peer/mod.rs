@@ -35,8 +35,9 @@ use measure::{Outcome, Plan, Rounds};
 use report::Report;
 use subject::Peer;
 
-/// Space that subjects take at most, one at a time, with what is under way to the disk.
+/// Space that a subject takes at most, with what is under way to the disk; and at the least scale.
 const SPACE: ByteSize = ByteSize::gib(8);
+const SPACE_LEAST: ByteSize = ByteSize::gib(1);
 
 /// What to compare.
 #[derive(Args, Debug)]
@@ -103,7 +104,8 @@ impl Peers {
                 self.scratch.display()
             );
         }
-        check_space(scratch.path(), SPACE)?;
+        let space = ((SPACE.0 as f64 * self.scale) as u64).max(SPACE_LEAST.0);
+        check_space(scratch.path(), ByteSize(space))?;
         let mut archives = BTreeMap::new();
         if plan.loads.contains(&Load::Tree) {
             let limit = Load::Tree.limits(plan.scale).most;
