@@ -1,4 +1,6 @@
-//! The grid with real processes: submitting, dependencies, arrays, signals, restarts.
+//! The grid with real processes: submitting, dependencies, arrays, signals, restarts; flows.
+
+mod flow;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
