@@ -264,9 +264,14 @@ impl FileSystem {
         if directory.is_complete() {
             return Ok(None);
         }
-        let (from, to) = key::entries(ino, bucket.first(), bucket.last());
-        let (rows, _) = self.read_range(&from, &to, 256)?;
-        self.cache_entries(state, &rows)?;
+        let reads = directory.count_read();
+        if state.size <= self.settings.directory_load_max && is_worth_caching(state.size, reads) {
+            self.load_directory(ino, state)?;
+        } else {
+            let (from, to) = key::entries(ino, bucket.first(), bucket.last());
+            let (rows, _) = self.read_range(&from, &to, 256)?;
+            self.cache_entries(state, &rows)?;
+        }
         let directory = state.directory_mut()?;
         Ok(directory.find(bucket, name).map(|(cookie, child)| (cookie, child.clone())))
     }
@@ -433,3 +438,9 @@ fn merge(overlay: Overlay, stored: Vec<Row>, through: Option<&[u8]>) -> Vec<Row>
         .filter_map(|(key, value)| Some((key, value?)))
         .collect()
 }
+/// Whether a directory of `entries` is to be cached whole after so many names were read from the store:
+/// those that are looked for and not there could be told without it.
+fn is_worth_caching(entries: u64, reads: u32) -> bool {
+    entries <= 256 || u64::from(reads) >= entries / 16
+}
+
