@@ -69,11 +69,13 @@ pub struct FileSystem {
     /// Serialises renames between directories, so that the tree above them stands still.
     pub(crate) tree_changes: Mutex<()>,
     /// What the kernel must forget: things that changed behind its back.
-    pub(crate) stale: Mutex<Vec<Stale>>,
+    pub(crate) stale: StaleList,
     pub(crate) latencies: Vec<Latency>,
     pub(crate) system_counters: Counters,
     pub(crate) stopping: AtomicBool,
     pub(crate) stop_wanted: (Mutex<()>, Condvar),
+    /// The commit thread is to commit before its time; it is woken through `stop_wanted`.
+    pub(crate) commit_wanted: AtomicBool,
     pub(crate) sweep_done: AtomicBool,
     pub(crate) first_object: AtomicU64,
 }
@@ -85,6 +87,31 @@ pub enum Stale {
     Attributes(Ino),
     /// A name in a directory.
     Entry(Ino, Vec<u8>),
+}
+
+/// What the kernel must forget, until the front end takes it. Asked after each request and nearly always
+/// empty: that is known without a lock.
+#[derive(Default)]
+pub(crate) struct StaleList {
+    list: Mutex<Vec<Stale>>,
+    some: AtomicBool,
+}
+
+impl StaleList {
+    pub fn extend(&self, stale: impl IntoIterator<Item = Stale>) {
+        let mut list = self.list.lock();
+        list.extend(stale);
+        self.some.store(!list.is_empty(), Ordering::Release);
+    }
+
+    fn take(&self) -> Vec<Stale> {
+        if !self.some.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut list = self.list.lock();
+        self.some.store(false, Ordering::Release);
+        std::mem::take(&mut *list)
+    }
 }
 
 /// Who asks: owner of what is made, and subject of the set-id rules.
@@ -148,7 +175,7 @@ impl FileSystem {
     }
 
     pub(crate) fn count(&self, fileset: FilesetId, operation: crate::stats::Operation) {
-        self.filesets.get(fileset).counters.count(operation);
+        self.filesets.with(fileset, |fileset| fileset.counters.count(operation));
     }
 
     // --- reading what is not cached ---
@@ -385,7 +412,7 @@ impl FileSystem {
     /// What the kernel may hold although it changed; the front end tells it.
     #[must_use]
     pub fn take_stale(&self) -> Vec<Stale> {
-        std::mem::take(&mut *self.stale.lock())
+        self.stale.take()
     }
 
     /// Cached inodes, and bytes of memory they are reckoned at.
@@ -425,6 +452,12 @@ fn recount(writes: &mut WriteSet, state: &mut State, now: Option<Counted>) {
     }
 }
 
+/// Whether a directory of `entries` is to be cached whole after so many names were read from the store:
+/// those that are looked for and not there could be told without it.
+fn is_worth_caching(entries: u64, reads: u32) -> bool {
+    entries <= 256 || u64::from(reads) >= entries / 16
+}
+
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -438,9 +471,3 @@ fn merge(overlay: Overlay, stored: Vec<Row>, through: Option<&[u8]>) -> Vec<Row>
         .filter_map(|(key, value)| Some((key, value?)))
         .collect()
 }
-/// Whether a directory of `entries` is to be cached whole after so many names were read from the store:
-/// those that are looked for and not there could be told without it.
-fn is_worth_caching(entries: u64, reads: u32) -> bool {
-    entries <= 256 || u64::from(reads) >= entries / 16
-}
-

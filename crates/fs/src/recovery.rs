@@ -19,7 +19,7 @@ use crate::cache::InodeCache;
 use crate::commit::CommitTurn;
 use crate::error::{FsError, Result};
 use crate::fileset::Filesets;
-use crate::filesystem::{FileSystem, Parts};
+use crate::filesystem::{FileSystem, Parts, StaleList};
 use crate::idle::IdleObjects;
 use crate::inode::State;
 use crate::key::{self, Key};
@@ -171,11 +171,12 @@ impl FileSystem {
             filesets,
             writers: Mutex::default(),
             tree_changes: Mutex::default(),
-            stale: Mutex::default(),
+            stale: StaleList::default(),
             latencies: FileSystem::latency_table(),
             system_counters: Counters::default(),
             stopping: AtomicBool::new(false),
             stop_wanted: (Mutex::new(()), Condvar::new()),
+            commit_wanted: AtomicBool::new(false),
             sweep_done: AtomicBool::new(!crashed),
             first_object: AtomicU64::new(before.object_limit),
             superblock: Mutex::new(superblock),

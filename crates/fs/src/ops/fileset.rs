@@ -144,7 +144,7 @@ impl FileSystem {
 
     fn tell_of_top_level_change(&self, name: &str) {
         let entry = Stale::Entry(Ino::ROOT, name.as_bytes().to_vec());
-        self.stale.lock().extend([Stale::Attributes(Ino::ROOT), entry]);
+        self.stale.extend([Stale::Attributes(Ino::ROOT), entry]);
     }
 
     /// Changes a fileset's settings; they count for files opened from now on.

@@ -200,7 +200,7 @@ impl FileSystem {
             if access.read {
                 opens.mappers = opens.mappers.saturating_sub(1);
                 if changed {
-                    self.stale.lock().push(Stale::Attributes(ino));
+                    self.stale.extend([Stale::Attributes(ino)]);
                 }
             }
         }
