@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
 use forebay_fs::settings::TransportChoice;
+use forebay_fs::object::CLOSING_MAX;
 use forebay_fs::{Background, FileSystem};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::transport::{Switch, Wish, switch_on};
@@ -62,7 +63,8 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     open.settings.direct &= order.direct;
     open.settings.transport = order.transport.unwrap_or(open.settings.transport);
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
-    let room = file_limit.saturating_sub(OTHER_FILES + open.settings.spare_objects);
+    let beside = OTHER_FILES + CLOSING_MAX + open.settings.spare_objects;
+    let room = file_limit.saturating_sub(beside);
     if open.settings.open_objects_max > room {
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
         open.settings.open_objects_max = room.max(16);

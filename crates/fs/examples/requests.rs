@@ -177,8 +177,13 @@ impl Meter {
     }
 }
 
-fn name_of(thread: usize, file: u64, renamed: bool) -> String {
-    format!("{}{thread}-{file}", if renamed { "r" } else { "t" })
+fn first_name(thread: usize, file: u64) -> String {
+    format!("t{thread}-{file}")
+}
+
+/// The name that a file ends with.
+fn last_name(thread: usize, file: u64) -> String {
+    if is_renamed(file) { format!("r{thread}-{file}") } else { first_name(thread, file) }
 }
 
 fn is_renamed(file: u64) -> bool {
@@ -198,7 +203,7 @@ fn make_files(
     let waits = voluntary_waits();
     for file in 0..order.files {
         let (before, began) = (ALLOCATIONS.with(Cell::get), meter.clock.instant());
-        let name = name_of(thread, file, false);
+        let name = first_name(thread, file);
         match meter.request(fs, 0, || fs.lookup(parent, name.as_bytes())) {
             Err(FsError::NotFound) => {}
             other => drop(other?),
@@ -218,7 +223,7 @@ fn make_files(
         meter.request(fs, 6, || fs.open_file(ino, READ, CALLER))?;
         meter.request(fs, 7, || fs.close_file(ino, READ))?;
         if is_renamed(file) {
-            let to = name_of(thread, file, true);
+            let to = last_name(thread, file);
             let (from, to) = (name.as_bytes(), to.as_bytes());
             meter.request(fs, 8, || fs.rename(parent, from, parent, to, Replace::Allowed))?;
         }
@@ -226,7 +231,7 @@ fn make_files(
         if inos.len() as u64 > LIVE
             && let Some((oldest, ino)) = inos.pop_front()
         {
-            let name = name_of(thread, oldest, is_renamed(oldest));
+            let name = last_name(thread, oldest);
             meter.request(fs, 9, || fs.unlink(parent, name.as_bytes()))?;
             meter.request(fs, 10, || {
                 fs.forget(ino, 1);

@@ -41,6 +41,9 @@ struct Outcome {
 /// Records of a batch after which memory is given back to the system.
 const LARGE_BATCH: usize = 20_000;
 
+/// So many times `uncommitted_max` may be uncommitted before requests wait for a commit.
+const COMMIT_LAG_MAX: usize = 4;
+
 /// Gives free memory back to the system: what a large batch took lies scattered between inodes that stay,
 /// and the allocator (glibc) keeps it for itself.
 fn give_back_memory() {
@@ -217,32 +220,56 @@ impl FileSystem {
     /// What the front end calls after each request, with no locks held: keeps uncommitted changes and
     /// open objects within their bounds.
     pub fn after_request(&self) {
-        if self.objects.open_count() > self.settings.open_objects_max {
+        if self.objects.in_use_count() > self.settings.open_objects_max {
             self.close_idle_objects();
         }
-        if self.writes.lock().pending_len() > self.settings.uncommitted_max {
+        // Whoever holds the lock is about to look as well.
+        let Some(pending) = self.writes.try_lock().map(|writes| writes.pending_len()) else {
+            return;
+        };
+        let max = self.settings.uncommitted_max;
+        if pending <= max {
+            return;
+        }
+        if self.objects.in_background() && pending <= max.saturating_mul(COMMIT_LAG_MAX) {
+            self.want_commit();
+        } else {
             // A failure is kept for `status`, and the next interval tries again.
             let _ = self.commit();
         }
     }
 
-    /// Whether [`FileSystem::after_request`] has something to do.
+    /// Whether [`FileSystem::after_request`] has something to do. Where that cannot be known at once, whoever
+    /// holds the lock is about to look as well.
     #[must_use]
     pub fn is_over_limits(&self) -> bool {
-        self.objects.open_count() > self.settings.open_objects_max
-            || self.writes.lock().pending_len() > self.settings.uncommitted_max
+        let pending = self.writes.try_lock().map_or(0, |writes| writes.pending_len());
+        self.objects.in_use_count() > self.settings.open_objects_max
+            || pending > self.settings.uncommitted_max
+    }
+
+    /// Has the commit thread commit now.
+    fn want_commit(&self) {
+        if !self.commit_wanted.swap(true, Ordering::AcqRel) {
+            drop(self.stop_wanted.0.lock());
+            self.stop_wanted.1.notify_all();
+        }
     }
 
     /// Body of the commit thread, until [`FileSystem::stop_background`].
     pub(crate) fn run_commits(&self) {
         let mut guard = self.stop_wanted.0.lock();
         while !self.is_stopping() {
-            self.stop_wanted.1.wait_for(&mut guard, self.settings.commit_interval);
+            if !self.commit_wanted.load(Ordering::Acquire) {
+                self.stop_wanted.1.wait_for(&mut guard, self.settings.commit_interval);
+            }
             if self.is_stopping() {
                 return;
             }
             parking_lot::MutexGuard::unlocked(&mut guard, || {
                 let _ = self.commit();
+                // Not before: requests that come during the commit ask for one more if they need it.
+                self.commit_wanted.store(false, Ordering::Release);
                 self.reserve.hold();
                 self.close_idle_objects();
             });

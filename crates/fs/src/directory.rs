@@ -57,6 +57,8 @@ pub(crate) struct Directory {
     children: BTreeMap<u64, Child>,
     /// Every entry is cached.
     complete: bool,
+    /// Names that were read from the store since the cached entries were last forgotten.
+    reads: u32,
     cost: usize,
 }
 
@@ -68,11 +70,17 @@ impl Directory {
 
     /// A directory of which nothing is cached.
     pub fn stored(parent: Ino) -> Directory {
-        Directory { parent, children: BTreeMap::new(), complete: false, cost: 0 }
+        Directory { parent, children: BTreeMap::new(), complete: false, reads: 0, cost: 0 }
     }
 
     pub fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    /// Notes that a name is read from the store; returns how many were, with this one.
+    pub fn count_read(&mut self) -> u32 {
+        self.reads = self.reads.saturating_add(1);
+        self.reads
     }
 
     pub fn mark_complete(&mut self) {

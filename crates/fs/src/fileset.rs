@@ -36,9 +36,14 @@ impl Filesets {
 
     /// The fileset, or the root fileset where a record names one that is gone.
     pub fn get(&self, id: FilesetId) -> Arc<Fileset> {
+        self.with(id, Arc::clone)
+    }
+
+    /// Shows the fileset of [`Filesets::get`] to `look`, which must be short.
+    pub fn with<T>(&self, id: FilesetId, look: impl FnOnce(&Arc<Fileset>) -> T) -> T {
         let all = self.0.read();
         let found = all.get(&id).or_else(|| all.get(&FilesetId::ROOT));
-        Arc::clone(found.expect("the root fileset is always there"))
+        look(found.expect("the root fileset is always there"))
     }
 
     pub fn list(&self) -> Vec<Arc<Fileset>> {

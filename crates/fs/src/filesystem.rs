@@ -75,6 +75,8 @@ pub struct FileSystem {
     pub(crate) system_counters: Counters,
     pub(crate) stopping: AtomicBool,
     pub(crate) stop_wanted: (Mutex<()>, Condvar),
+    /// The commit thread is to commit before its time; it is woken through `stop_wanted`.
+    pub(crate) commit_wanted: AtomicBool,
     pub(crate) sweep_done: AtomicBool,
     pub(crate) first_object: AtomicU64,
 }
@@ -140,7 +142,7 @@ impl FileSystem {
     }
 
     pub(crate) fn count(&self, fileset: FilesetId, operation: crate::stats::Operation) {
-        self.filesets.get(fileset).counters.count(operation);
+        self.filesets.with(fileset, |fileset| fileset.counters.count(operation));
     }
 
     // --- reading what is not cached ---
@@ -256,9 +258,14 @@ impl FileSystem {
         if directory.is_complete() {
             return Ok(None);
         }
-        let (from, to) = key::entries(ino, bucket.first(), bucket.last());
-        let (rows, _) = self.read_range(&from, &to, 256)?;
-        self.cache_entries(state, &rows)?;
+        let reads = directory.count_read();
+        if state.size <= self.settings.directory_load_max && is_worth_caching(state.size, reads) {
+            self.load_directory(ino, state)?;
+        } else {
+            let (from, to) = key::entries(ino, bucket.first(), bucket.last());
+            let (rows, _) = self.read_range(&from, &to, 256)?;
+            self.cache_entries(state, &rows)?;
+        }
         let directory = state.directory_mut()?;
         Ok(directory.find(bucket, name).map(|(cookie, child)| (cookie, child.clone())))
     }
@@ -422,6 +429,12 @@ fn recount(writes: &mut WriteSet, state: &mut State, now: Option<Counted>) {
         old.into_iter().for_each(|disk| writes.count_objects(disk, -1));
         new.into_iter().for_each(|disk| writes.count_objects(disk, 1));
     }
+}
+
+/// Whether a directory of `entries` is to be cached whole after so many names were read from the store:
+/// those that are looked for and not there could be told without it.
+fn is_worth_caching(entries: u64, reads: u32) -> bool {
+    entries <= 256 || u64::from(reads) >= entries / 16
 }
 
 fn signed(bytes: u64) -> i64 {

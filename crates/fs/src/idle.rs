@@ -40,7 +40,7 @@ impl FileSystem {
     pub(crate) fn close_idle_objects(&self) {
         let max = self.settings.open_objects_max;
         // Files that were removed meanwhile stay in the queue; four times the bound is their bound.
-        while self.objects.open_count() > max || self.idle.len() > 4 * max {
+        while self.objects.in_use_count() > max || self.idle.len() > 4 * max {
             let Some(ino) = self.idle.oldest() else { return };
             if let Err(error) = self.close_idle_object(ino) {
                 tracing::warn!(%ino, %error, "an idle object stays open");

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, Timestamp};
 use forebay_disk::ObjectAttributes;
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use crate::directory::Directory;
 use crate::object::LiveObject;
@@ -322,12 +323,15 @@ impl State {
 }
 
 /// Several inodes locked at once, in inode order, so that no two operations wait for each other.
-pub(crate) struct Locked<'a>(Vec<(Ino, MutexGuard<'a, State>)>);
+pub(crate) struct Locked<'a>(SmallVec<[(Ino, MutexGuard<'a, State>); LOCKED_MAX]>);
+
+/// Inodes of one operation at most: a rename has two directories and two that they name.
+const LOCKED_MAX: usize = 4;
 
 impl<'a> Locked<'a> {
     /// Locks each of `inodes` once.
     pub fn all(inodes: &[&'a Arc<Inode>]) -> Locked<'a> {
-        let mut sorted: Vec<&'a Arc<Inode>> = inodes.to_vec();
+        let mut sorted: SmallVec<[&'a Arc<Inode>; LOCKED_MAX]> = SmallVec::from_slice(inodes);
         sorted.sort_by_key(|inode| inode.ino);
         sorted.dedup_by_key(|inode| inode.ino);
         Locked(sorted.into_iter().map(|inode| (inode.ino, inode.lock())).collect())

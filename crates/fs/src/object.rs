@@ -127,6 +127,8 @@ pub struct Objects {
     spare_target: AtomicUsize,
     next_disk: AtomicUsize,
     open_count: Arc<AtomicUsize>,
+    /// Handles among `reclaim`.
+    closing: AtomicUsize,
     reclaim: Mutex<VecDeque<Dropped>>,
     reclaim_wanted: Condvar,
     background: AtomicBool,
@@ -147,6 +149,9 @@ const RECLAIM_PAUSE: Duration = Duration::from_millis(10);
 /// Dropped objects that may wait for the reclaim thread; beyond this the dropper does the work.
 const RECLAIM_BACKLOG_MAX: usize = 16_384;
 
+/// Handles among them: so many objects may be open beside the ones that are in use.
+pub const CLOSING_MAX: usize = 4096;
+
 impl Objects {
     /// Objects on `disks`, numbered from `numbers`.
     #[must_use]
@@ -165,6 +170,7 @@ impl Objects {
             spare_target: AtomicUsize::new(0),
             next_disk: AtomicUsize::new(0),
             open_count: Arc::default(),
+            closing: AtomicUsize::new(0),
             reclaim: Mutex::new(VecDeque::new()),
             reclaim_wanted: Condvar::new(),
             background: AtomicBool::new(false),
@@ -187,6 +193,16 @@ impl Objects {
     /// Objects that are open now, spares included.
     pub fn open_count(&self) -> usize {
         self.open_count.load(Ordering::Relaxed)
+    }
+
+    /// Objects that are open and not about to be closed, spares included.
+    pub fn in_use_count(&self) -> usize {
+        self.open_count().saturating_sub(self.closing.load(Ordering::Relaxed))
+    }
+
+    /// Whether threads of the background do what can be done off the request path.
+    pub fn in_background(&self) -> bool {
+        self.background.load(Ordering::Acquire)
     }
 
     /// Fresh objects in stock.
@@ -352,10 +368,13 @@ impl Objects {
     }
 
     fn reclaim_later(&self, dropped: Dropped) {
-        if self.background.load(Ordering::Acquire) {
+        if self.in_background() {
+            let is_handle = matches!(dropped, Dropped::Handle(_));
             let mut queue = self.reclaim.lock();
-            if queue.len() < RECLAIM_BACKLOG_MAX {
+            let closing = self.closing.load(Ordering::Relaxed);
+            if queue.len() < RECLAIM_BACKLOG_MAX && !(is_handle && closing >= CLOSING_MAX) {
                 queue.push_back(dropped);
+                self.closing.fetch_add(usize::from(is_handle), Ordering::Relaxed);
                 let first = queue.len() == 1;
                 drop(queue);
                 if first {
@@ -432,7 +451,9 @@ impl Objects {
             let batch: Vec<Dropped> = queue.drain(..).collect();
             drop(queue);
             for dropped in batch {
+                let is_handle = matches!(dropped, Dropped::Handle(_));
                 self.reclaim_now(dropped);
+                self.closing.fetch_sub(usize::from(is_handle), Ordering::Relaxed);
             }
         }
     }

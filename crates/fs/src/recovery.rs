@@ -177,6 +177,7 @@ impl FileSystem {
             system_counters: Counters::default(),
             stopping: AtomicBool::new(false),
             stop_wanted: (Mutex::new(()), Condvar::new()),
+            commit_wanted: AtomicBool::new(false),
             sweep_done: AtomicBool::new(!crashed),
             first_object: AtomicU64::new(before.object_limit),
             superblock: Mutex::new(superblock),

@@ -39,6 +39,9 @@ impl StaleList {
 
     /// Takes all.
     pub fn take(&self) -> Vec<Stale> {
+        if self.is_empty() {
+            return Vec::new();
+        }
         let mut list = self.list.lock();
         self.any.store(false, Ordering::Release);
         std::mem::take(&mut *list)

@@ -112,7 +112,7 @@ impl FileSystem {
     }
 
     /// Caches every entry of a directory.
-    fn load_directory(&self, ino: Ino, state: &mut State) -> Result<()> {
+    pub(crate) fn load_directory(&self, ino: Ino, state: &mut State) -> Result<()> {
         let (mut from, to) = key::entries(ino, FIRST_COOKIE, u64::MAX);
         loop {
             let (rows, next) = self.read_range(&from, &to, 4096)?;

@@ -1,4 +1,6 @@
-//! A store that remembers what was committed.
+//! A store that remembers what was committed, and counts how often it was read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_fs::key::{self, Key};
 use forebay_store::memory::MemoryStore;
@@ -8,16 +10,22 @@ use parking_lot::Mutex;
 pub struct WatchedStore {
     inner: MemoryStore,
     batches: Mutex<Vec<Batch>>,
+    scans: AtomicU64,
 }
 
 impl WatchedStore {
     pub fn new(inner: MemoryStore) -> WatchedStore {
-        WatchedStore { inner, batches: Mutex::default() }
+        WatchedStore { inner, batches: Mutex::default(), scans: AtomicU64::new(0) }
     }
 
     /// The batches committed since the last call.
     pub fn take(&self) -> Vec<Batch> {
         std::mem::take(&mut *self.batches.lock())
+    }
+
+    /// Scans since the last call.
+    pub fn take_scans(&self) -> u64 {
+        self.scans.swap(0, Ordering::Relaxed)
     }
 
     /// The keys changed since the last call.
@@ -37,6 +45,7 @@ impl Store for WatchedStore {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.scans.fetch_add(1, Ordering::Relaxed);
         self.inner.scan(from, to, limit)
     }
 
