@@ -1,5 +1,8 @@
 //! The grid with real processes: submitting, dependencies, arrays, signals, restarts.
 
+mod account;
+mod areas;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
