@@ -43,7 +43,7 @@ pub fn run(path: &Path) -> Result<()> {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let folder = RunFolder::at(path.to_owned());
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD])?;
-    folder.say_pid()?;
+    folder.say_pid().with_context(|| format!("no folder of a run: {}", path.display()))?;
     let task = folder.task()?;
     let end = match hold(&folder, &task, signals) {
         Ok(end) => end,
