@@ -155,7 +155,7 @@ fn files_of_the_grid_are_closed_to_its_users() {
     let join = r#"{"ask":"join","joined":{"host":"evil","facts":{"cores":1,"memory_bytes":1},"memory":"kept","runs":[]}}"#;
     let program = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
                    s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())";
-    let mut command = need::program("python3");
+    let mut command = Command::new("/usr/bin/python3");
     command.args(["-c", program]).arg(home.join("controller.sock")).arg(join);
     let said = run(command.uid(bob.uid).gid(bob.gid), LIMIT).output();
     assert!(said.contains("may not be an agent"), "{said}");
