@@ -5,11 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, PipeReader};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -25,6 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::home::{GridHome, claim, folder, is_root, try_lock};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
+use crate::nursery::Nursery;
 use crate::runs::{self, End, RunFolder, Task, uptime_ms};
 use crate::socket::{self, Reader};
 
@@ -43,7 +42,7 @@ pub struct Settings {
     pub work: PathBuf,
     /// Where areas for utility files are made.
     pub util: PathBuf,
-    /// The program and first argument that start a shim; the folder of the run follows.
+    /// The program and first argument that start a nursery of shims.
     pub shim: (PathBuf, String),
 }
 
@@ -74,6 +73,7 @@ struct Agent {
     /// When the messages were sent that no grant has answered yet.
     sent_ms: VecDeque<u64>,
     lease_ms: u64,
+    nursery: Nursery,
     inputs: Sender<Input>,
 }
 
@@ -100,6 +100,7 @@ pub fn run(settings: Settings) -> Result<()> {
     let for_signals = inputs.clone();
     std::thread::spawn(move || obey_signals(signals, &for_signals));
     let memory = remember_boot(&own)?;
+    let nursery = Nursery::new(settings.shim.clone(), own.clone());
     let mut agent = Agent {
         settings,
         folder: own,
@@ -109,6 +110,7 @@ pub fn run(settings: Settings) -> Result<()> {
         connection: 0,
         sent_ms: VecDeque::new(),
         lease_ms: 1000,
+        nursery,
         inputs,
     };
     agent.find_runs()?;
@@ -370,10 +372,10 @@ impl Agent {
             util,
         };
         match run.make(&order).and_then(|()| self.start_shim(&run)) {
-            Ok(child) => {
+            Ok(said) => {
                 self.runs.insert((task, attempt), Status::Running);
                 let inputs = self.inputs.clone();
-                std::thread::spawn(move || watch(&run, Some(child), task, attempt, &inputs));
+                std::thread::spawn(move || watch(&run, Some(said), task, attempt, &inputs));
             }
             Err(error) => {
                 let end = End { exit: Exit::NotStarted(format!("{error:#}")), usage: None };
@@ -384,20 +386,12 @@ impl Agent {
         }
     }
 
-    fn start_shim(&self, run: &RunFolder) -> Result<std::process::Child> {
+    /// Has a shim started; what it says.
+    fn start_shim(&mut self, run: &RunFolder) -> Result<PipeReader> {
         let lock: File = try_lock(&run.lock_path())?.context("the folder of the run is locked")?;
-        let (program, argument) = &self.settings.shim;
-        let mut command = Command::new(program);
-        command.arg(argument).arg(run.path()).current_dir("/");
-        command.stdin(lock).stdout(Stdio::piped());
-        // SAFETY: setsid is safe to call between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                rustix::process::setsid()?;
-                Ok(())
-            });
-        }
-        command.spawn().with_context(|| program.display().to_string())
+        let (reader, writer) = std::io::pipe()?;
+        self.nursery.start(run, &lock, &writer)?;
+        Ok(reader)
     }
 
     /// Signals the shim of a run that has not ended. The lock that it holds says that its number is its
@@ -450,7 +444,8 @@ impl Agent {
                     failed = Some(format!("{}: {error}", area.display()));
                 }
             }
-            let _ = inputs.send(Input::Released { task, requeues, result: failed.map_or(Ok(()), Err) });
+            let _ =
+                inputs.send(Input::Released { task, requeues, result: failed.map_or(Ok(()), Err) });
         });
     }
 
@@ -477,28 +472,24 @@ impl Agent {
 /// Waits for the beginning and the end of a shim.
 fn watch(
     run: &RunFolder,
-    child: Option<std::process::Child>,
+    said: Option<PipeReader>,
     task: TaskId,
     attempt: Attempt,
     inputs: &Sender<Input>,
 ) {
-    let mut shim = run.pid();
-    if let Some(mut child) = child {
-        shim = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(said) = said {
         let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            let read = BufReader::new(stdout).read_line(&mut line);
-            if read.is_ok() && line == "started\n" {
-                let _ = inputs.send(Input::Started { task, attempt });
-            }
+        let read = BufReader::new(said).read_line(&mut line);
+        if read.is_ok() && line == "started\n" {
+            let _ = inputs.send(Input::Started { task, attempt });
         }
-        let _ = child.wait();
     }
     if let Err(error) = run.wait() {
         tracing::error!("{}: {error:#}", run.path().display());
     }
+    // One that had not said its number yet had started nothing.
     if run.end().is_none()
-        && let Some(session) = shim
+        && let Some(session) = run.pid()
     {
         end_session(session);
     }
@@ -513,7 +504,8 @@ fn end_session(session: Pid) {
         let mut killed = false;
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+            let Some(pid) =
+                name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
             else {
                 continue;
             };

@@ -100,7 +100,9 @@ pub(crate) fn folder(path: &Path, mode: u32) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     if about.uid() != own {
         let (path, owner) = (path.display(), about.uid());
-        bail!("{path} belongs to user {owner}, not to user {own} who starts this: use another folder");
+        bail!(
+            "{path} belongs to user {owner}, not to user {own} who starts this: use another folder"
+        );
     }
     let now = about.mode() & 0o7777;
     if now & !mode == 0 { Ok(()) } else { set(now & mode).with_context(shown) }

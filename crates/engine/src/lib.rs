@@ -22,6 +22,7 @@ pub mod home;
 pub mod journal;
 mod load;
 pub mod message;
+pub mod nursery;
 mod runs;
 pub mod server;
 pub mod shim;

@@ -171,8 +171,7 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
 
 /// Waits for answers and gives them out: what was asked together becomes durable together.
 fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Result<()> {
-    let answers: Result<Vec<Answer>, _> =
-        awaited.drain(..).map(|answer| answer.recv()).collect();
+    let answers: Result<Vec<Answer>, _> = awaited.drain(..).map(|answer| answer.recv()).collect();
     let answers = answers.context("the controller ends")?;
     if answers.is_empty() { Ok(()) } else { socket::write_all(stream, &answers) }
 }

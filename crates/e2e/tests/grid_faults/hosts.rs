@@ -21,8 +21,8 @@ fn end_all_jobs(grid: &Fixture) {
 fn a_lease_of_an_earlier_boot_counts_for_nothing_and_its_jobs_are_lost() {
     let mut grid = Fixture::start(1, "");
     let once = grid.submit(&[], "echo ran >>once; exec sleep 600");
-    let again =
-        grid.submit(&["--rerunnable"], "echo ran >>again; test $FOREBAY_ATTEMPT = 2 || exec sleep 600");
+    let again = grid
+        .submit(&["--rerunnable"], "echo ran >>again; test $FOREBAY_ATTEMPT = 2 || exec sleep 600");
     grid.wait_for(&once, "running");
     grid.wait_for(&again, "running");
     grid.kill_controller();
@@ -85,7 +85,8 @@ fn a_controller_that_is_away_for_longer_than_the_lease_finds_the_jobs_ended_by_f
 fn bad_settings_keep_the_old_ones_and_say_so() {
     let grid = Fixture::start(1, "");
     let settings = grid.root.join("grid/grid.toml");
-    std::fs::write(&settings, "[general]\nlease = \"1 s\"\nhost_timeouts = \"2 s\"\n").expect("writes");
+    std::fs::write(&settings, "[general]\nlease = \"1 s\"\nhost_timeouts = \"2 s\"\n")
+        .expect("writes");
     grid.reload();
     wait_until("the log says what is wrong", LIMIT, || {
         let log = grid.log("controller");
@@ -94,9 +95,7 @@ fn bad_settings_keep_the_old_ones_and_say_so() {
     assert!(grid.forebay(&["queues"]).output().contains("normal"));
     std::fs::write(&settings, "[[queue]]\nname = \"night\"\npriority = 3\n").expect("writes");
     grid.reload();
-    wait_until("the settings hold", LIMIT, || {
-        grid.forebay(&["queues"]).output().contains("night")
-    });
+    wait_until("the settings hold", LIMIT, || grid.forebay(&["queues"]).output().contains("night"));
     let job = grid.submit(&["-q", "night"], "true");
     grid.wait_for(&job, "done");
 }
@@ -105,7 +104,8 @@ fn bad_settings_keep_the_old_ones_and_say_so() {
 fn a_job_that_is_requeued_to_another_host_keeps_its_new_work_area() {
     let grid = Fixture::start(2, "");
     let deep = "mkdir -p $(seq -s / 60) && touch $(seq 300)";
-    let script = format!("cd \"$WORK\"; {deep}; sleep 0.1; test -e \"$WORK/300\" && test -d \"$UTIL\"");
+    let script =
+        format!("cd \"$WORK\"; {deep}; sleep 0.1; test -e \"$WORK/300\" && test -d \"$UTIL\"");
     let job = grid.submit(&["-m", "h1"], &script);
     // Ended and requeued at once: the first area is on its way out while the second one is made.
     for _ in 0..10 {

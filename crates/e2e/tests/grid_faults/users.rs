@@ -36,7 +36,11 @@ impl Fixture {
         // SAFETY: setgroups with an empty list reads no memory.
         unsafe {
             command.pre_exec(|| {
-                if libc::getuid() == 0 { libc::setgroups(0, std::ptr::null()) } else { 0 };
+                if libc::getuid() == 0 {
+                    libc::setgroups(0, std::ptr::null())
+                } else {
+                    0
+                };
                 Ok(())
             });
         }
