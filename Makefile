@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build test demo bench bench-probe bench-peers soak clean
+.PHONY: help setup build test demo bench bench-grid bench-probe bench-peers soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -26,6 +26,11 @@ bench: ## Measure the mount against plain directories (as root, several minutes)
 	scripts/setup test
 	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
 	target/release/forebay-bench
+
+bench-grid: ## Measure the grid, with Slurm beside it (as root, about 20 minutes)
+	scripts/setup bench
+	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
+	target/release/forebay-bench grid
 
 bench-probe: ## Compare the probe of the workloads with fio (several minutes)
 	scripts/setup bench

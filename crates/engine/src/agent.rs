@@ -5,11 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, PipeReader};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -26,6 +24,7 @@ use crate::area::{self, Area, Places};
 use crate::home::{GridHome, claim, folder, is_root, try_lock};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
+use crate::nursery::Nursery;
 use crate::runs::{self, End, RunFolder, Task, uptime_ms};
 use crate::socket::{self, Reader};
 
@@ -44,7 +43,7 @@ pub struct Settings {
     pub work: PathBuf,
     /// Where areas for utility files are made.
     pub util: PathBuf,
-    /// The program and first argument that start a shim; the folder of the run follows.
+    /// The program and first argument that start a nursery of shims.
     pub shim: (PathBuf, String),
 }
 
@@ -77,6 +76,7 @@ struct Agent {
     sent_ms: VecDeque<u64>,
     lease_ms: u64,
     meter: load::Meter,
+    nursery: Nursery,
     inputs: Sender<Input>,
 }
 
@@ -103,6 +103,7 @@ pub fn run(settings: Settings) -> Result<()> {
     let for_signals = inputs.clone();
     std::thread::spawn(move || obey_signals(signals, &for_signals));
     let memory = remember_boot(&own)?;
+    let nursery = Nursery::new(settings.shim.clone(), own.clone());
     let mut agent = Agent {
         settings,
         folder: own,
@@ -113,6 +114,7 @@ pub fn run(settings: Settings) -> Result<()> {
         sent_ms: VecDeque::new(),
         lease_ms: 1000,
         meter: load::Meter::default(),
+        nursery,
         inputs,
     };
     agent.find_runs()?;
@@ -401,10 +403,10 @@ impl Agent {
             util,
         };
         match run.make(&order).and_then(|()| self.start_shim(&run)) {
-            Ok(child) => {
+            Ok(said) => {
                 self.runs.insert((task, attempt), Status::Running);
                 let inputs = self.inputs.clone();
-                std::thread::spawn(move || watch(&run, Some(child), task, attempt, &inputs));
+                std::thread::spawn(move || watch(&run, Some(said), task, attempt, &inputs));
             }
             Err(error) => {
                 let end = End { exit: Exit::NotStarted(format!("{error:#}")), usage: None };
@@ -415,20 +417,12 @@ impl Agent {
         }
     }
 
-    fn start_shim(&self, run: &RunFolder) -> Result<std::process::Child> {
+    /// Has a shim started; what it says.
+    fn start_shim(&mut self, run: &RunFolder) -> Result<PipeReader> {
         let lock: File = try_lock(&run.lock_path())?.context("the folder of the run is locked")?;
-        let (program, argument) = &self.settings.shim;
-        let mut command = Command::new(program);
-        command.arg(argument).arg(run.path()).current_dir("/");
-        command.stdin(lock).stdout(Stdio::piped());
-        // SAFETY: setsid is safe to call between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                rustix::process::setsid()?;
-                Ok(())
-            });
-        }
-        command.spawn().with_context(|| program.display().to_string())
+        let (reader, writer) = std::io::pipe()?;
+        self.nursery.start(run, &lock, &writer)?;
+        Ok(reader)
     }
 
     /// Signals the shim of a run that has not ended. The lock that it holds says that its number is its
@@ -509,31 +503,27 @@ impl Agent {
 /// Waits for the beginning and the end of a shim.
 fn watch(
     run: &RunFolder,
-    child: Option<std::process::Child>,
+    said: Option<PipeReader>,
     task: TaskId,
     attempt: Attempt,
     inputs: &Sender<Input>,
 ) {
-    let mut shim = run.pid();
-    if let Some(mut child) = child {
-        shim = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(said) = said {
         let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            let read = BufReader::new(stdout).read_line(&mut line);
-            if read.is_ok()
-                && let Some(pid) = line.strip_prefix("started ")
-            {
-                let pid = pid.trim_end().parse().ok();
-                let _ = inputs.send(Input::Started { task, attempt, pid });
-            }
+        let read = BufReader::new(said).read_line(&mut line);
+        if read.is_ok()
+            && let Some(pid) = line.strip_prefix("started ")
+        {
+            let pid = pid.trim_end().parse().ok();
+            let _ = inputs.send(Input::Started { task, attempt, pid });
         }
-        let _ = child.wait();
     }
     if let Err(error) = run.wait() {
         tracing::error!("{}: {error:#}", run.path().display());
     }
+    // One that had not said its number yet had started nothing.
     if run.end().is_none()
-        && let Some(session) = shim
+        && let Some(session) = run.pid()
     {
         end_session(session);
     }

@@ -1,6 +1,6 @@
 //! The folder of a grid: ROOT/grid with its settings, journal, socket, hosts and work areas.
 
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -83,15 +83,29 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes a folder with a mode, whatever the umask is, or leaves one that is there.
+/// Makes a folder with a mode, whatever the umask is. One that is there must belong to this user, and is
+/// closed to those whom the mode shuts out.
 pub(crate) fn folder(path: &Path, mode: u32) -> Result<()> {
     let shown = || format!("cannot make {}", path.display());
+    let set = |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     match std::fs::DirBuilder::new().mode(mode).create(path) {
-        Ok(()) => std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-            .with_context(shown),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        Err(error) => Err(error).with_context(shown),
+        Ok(()) => return set(mode).with_context(shown),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error).with_context(shown),
     }
+    let about = std::fs::symlink_metadata(path).with_context(shown)?;
+    if !about.is_dir() {
+        bail!("{} is in the way: it is no directory", path.display());
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if about.uid() != own {
+        let (path, owner) = (path.display(), about.uid());
+        bail!(
+            "{path} belongs to user {owner}, not to user {own} who starts this: use another folder"
+        );
+    }
+    let now = about.mode() & 0o7777;
+    if now & !mode == 0 { Ok(()) } else { set(now & mode).with_context(shown) }
 }
 
 /// Takes a lock that lasts until the file is closed; `None` if another process has it.

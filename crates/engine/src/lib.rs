@@ -25,6 +25,7 @@ pub mod journal;
 pub mod launcher;
 mod load;
 pub mod message;
+pub mod nursery;
 mod runs;
 pub mod server;
 mod sessions;

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use forebay_base::time::SystemClock;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::process::{Accounting, Child, Ended};
@@ -44,15 +44,24 @@ pub const GRACE: Duration = Duration::from_secs(10);
 pub fn run(path: &Path) -> Result<()> {
     // SAFETY: ignoring a signal is always sound; the job gets the default back.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    name_process(path);
     let folder = RunFolder::at(path.to_owned());
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD])?;
-    folder.say_pid()?;
+    folder.say_pid().with_context(|| format!("no folder of a run: {}", path.display()))?;
     let task = folder.task()?;
     let end = match hold(&folder, &task, signals) {
         Ok(end) => end,
         Err(error) => End { exit: Exit::NotStarted(format!("{error:#}")), usage: None },
     };
     folder.say_end(&end)
+}
+
+/// Shows which run this is, where processes are listed.
+fn name_process(path: &Path) {
+    let run = path.file_name().unwrap_or_default().to_string_lossy();
+    if let Ok(name) = CString::new(format!("shim {run}")) {
+        let _ = rustix::thread::set_name(&name);
+    }
 }
 
 fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {

@@ -91,7 +91,7 @@ fn a_job_is_launched_noted_and_told_of_when_it_has_ended() {
     let report = |report| Input::Report { host: "h1".parse().unwrap(), connection: 1, report };
     let (reply, ended) = channel();
     let wait = Input::Ask { user: "ann".parse().unwrap(), ask: Ask::Wait { job: JobId(1) }, reply };
-    controller.take(vec![wait, report(Report::Started { task, attempt })]).unwrap();
+    controller.take(vec![wait, report(Report::Started { task, attempt, pid: None })]).unwrap();
     assert!(ended.try_recv().is_err());
     let exited = Report::Exited { task, attempt, exit: Exit::Code(7), usage: None };
     controller.take(vec![report(exited)]).unwrap();

@@ -115,7 +115,11 @@ fn exit_values_requeue_here_or_elsewhere_and_not_for_ever() {
         _ => None,
     });
     assert_eq!(ended.unwrap().fate, Fate::Finished(Cause::AttemptsMax));
-    assert!(effects.contains(&Effect::ReleaseWork { task, requeues: 0, host: Some("b".parse().unwrap()) }));
+    assert!(effects.contains(&Effect::ReleaseWork {
+        task,
+        requeues: 0,
+        host: Some("b".parse().unwrap())
+    }));
     assert!(effects.contains(&Effect::JobFinished { job: task.job }));
 }
 

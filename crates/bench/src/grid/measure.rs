@@ -127,7 +127,8 @@ pub fn latency(running: &Running, count: u32) -> Result<Vec<Figure>> {
             .command(&["submit", "--wait", "-o", "stamp", "--", STAMP[0], STAMP[1]])
             .output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        commands.push(stamp_of(&std::fs::read_to_string(running.folder().join("stamp"))?)? - before);
+        commands
+            .push(stamp_of(&std::fs::read_to_string(running.folder().join("stamp"))?)? - before);
     }
     Ok(vec![
         Figure::new("start of a process without a grid, ms", 2, plain),
@@ -144,8 +145,7 @@ pub fn latency(running: &Running, count: u32) -> Result<Vec<Figure>> {
 pub fn single(running: &Running, count: u32) -> Result<Vec<Figure>> {
     let mut client = running.client()?;
     let spec = spec(running, &["true"])?;
-    let asks: Vec<Ask> =
-        (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
+    let asks: Vec<Ask> = (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
     let mut jobs = Vec::new();
     let start = SystemClock.instant();
     // A thousand at a time, as `forebay submit --batch` does.
@@ -202,8 +202,7 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
     let before = running.controller_memory()?;
     let mut spec = spec(running, &["true"])?;
     spec.held = true;
-    let asks: Vec<Ask> =
-        (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
+    let asks: Vec<Ask> = (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
     let mut jobs = Vec::new();
     for asks in asks.chunks(1024) {
         client.ask_all(asks, |_, answer| match answer {
@@ -232,18 +231,12 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
             1,
             command_ms(running, &["jobs", &middle])?,
         ),
-        Figure::new(
-            "`forebay jobs`, listing all 100,000, ms",
-            0,
-            command_ms(running, &["jobs"])?,
-        ),
+        Figure::new("`forebay jobs`, listing all 100,000, ms", 0, command_ms(running, &["jobs"])?),
     ];
     // Ended without having run, but for a few.
     let ends = jobs.split_off(10);
-    let asks: Vec<Ask> = ends
-        .iter()
-        .map(|job| Ask::Command { target: (*job).into(), verb: Verb::Kill })
-        .collect();
+    let asks: Vec<Ask> =
+        ends.iter().map(|job| Ask::Command { target: (*job).into(), verb: Verb::Kill }).collect();
     for asks in asks.chunks(1024) {
         client.ask_all(asks, |_, answer| match answer {
             Answer::Obeyed { .. } => Ok(()),
@@ -257,7 +250,11 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
     ] {
         figures.push(Figure::new(name, 1, command_ms(running, arguments)?));
     }
-    figures.push(Figure::new("`forebay queues`, for comparison, ms", 1, command_ms(running, &["queues"])?));
+    figures.push(Figure::new(
+        "`forebay queues`, for comparison, ms",
+        1,
+        command_ms(running, &["queues"])?,
+    ));
     Ok(figures)
 }
 

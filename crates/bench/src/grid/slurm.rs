@@ -48,9 +48,8 @@ fn free_port() -> Result<u16> {
 /// Numbers of a user of the system.
 fn user(name: &str) -> Result<(u32, u32)> {
     let id = external::find("id")?;
-    let number = |option: &str| -> Result<u32> {
-        Ok(external::run(&id, [option, name])?.trim().parse()?)
-    };
+    let number =
+        |option: &str| -> Result<u32> { Ok(external::run(&id, [option, name])?.trim().parse()?) };
     Ok((number("-u")?, number("-g")?))
 }
 

@@ -54,9 +54,7 @@ impl Fixture {
     pub fn start_controller(&mut self) {
         let root = self.root.display().to_string();
         self.controller = Some(self.spawn(&["controller", &root], "controller"));
-        wait_until("the controller answers", LIMIT, || {
-            self.forebay(&["queues"]).status.success()
-        });
+        wait_until("the controller answers", LIMIT, || self.forebay(&["queues"]).status.success());
     }
 
     pub fn start_agent(&mut self, host: &str) {
@@ -132,14 +130,28 @@ impl Fixture {
 
     /// Shims that run now.
     pub fn shims(&self) -> Vec<Pid> {
-        self.processes("cmdline", "job-shim")
+        let mut shims = self.processes("cmdline", "job-shim");
+        shims.retain(|pid| {
+            let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
+            std::fs::read_to_string(path).is_ok_and(|name| name.starts_with("shim "))
+        });
+        shims
+    }
+
+    /// The processes from which agents fork shims.
+    pub fn nurseries(&self) -> Vec<Pid> {
+        let shims = self.shims();
+        let mut all = self.processes("cmdline", "--nursery");
+        all.retain(|pid| !shims.contains(pid));
+        all
     }
 
     /// Everything that a job has left, in words: work areas, run folders, processes.
     pub fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
         let mut places = vec![self.root.join("grid/work")];
-        for host in std::fs::read_dir(self.root.join("grid/hosts")).expect("lists hosts").flatten() {
+        for host in std::fs::read_dir(self.root.join("grid/hosts")).expect("lists hosts").flatten()
+        {
             places.push(host.path().join("runs"));
         }
         for place in places {

@@ -1,4 +1,7 @@
 //! The grid under faults: killed daemons and jobs, reboots, other users, bad input.
 
 mod fixture;
+mod hosts;
+mod refusals;
 mod storm;
+mod users;

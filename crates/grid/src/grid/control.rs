@@ -156,8 +156,7 @@ impl Grid {
         self.record(Change::Waiting { job, places, step }, out);
         self.index.moved_together(&self.ledger, job, &before);
         self.index.wake(&self.ledger, job);
-        let release =
-            |(task, requeues)| Effect::ReleaseWork { task, requeues, host: None };
+        let release = |(task, requeues)| Effect::ReleaseWork { task, requeues, host: None };
         out.effects.extend(areas.into_iter().map(release));
         if self.ledger.jobs[&job].tally.is_finished() {
             out.effects.push(Effect::JobFinished { job });

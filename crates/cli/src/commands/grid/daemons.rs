@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_engine::home::GridHome;
-use forebay_engine::{agent, server, shim};
+use forebay_engine::{agent, nursery, server, shim};
 use forebay_grid::vocabulary::HostName;
 
 /// Run the controller of a grid.
@@ -47,10 +47,13 @@ pub struct Agent {
     util: Option<PathBuf>,
 }
 
-/// Hold one job. Agents start this.
+/// Hold one job, or start processes that each hold one. Agents start this.
 #[derive(clap::Args)]
 pub struct JobShim {
-    /// Folder of the run.
+    /// Start a process for each folder of a run that comes through standard input.
+    #[arg(long)]
+    nursery: bool,
+    /// Folder of the run, or of the agent.
     folder: PathBuf,
 }
 
@@ -100,7 +103,11 @@ impl Agent {
 
 impl JobShim {
     pub fn run(self) -> Result<ExitCode> {
-        shim::run(&self.folder)?;
+        if self.nursery {
+            nursery::serve()?;
+        } else {
+            shim::run(&self.folder)?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

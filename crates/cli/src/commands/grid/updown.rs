@@ -71,9 +71,10 @@ fn in_time(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Starts this program in the background, with a log.
-fn start(arguments: &[&OsStr], log: &Path) -> Result<()> {
+fn start(arguments: &[&OsStr], path: &Path) -> Result<()> {
     let mut options = std::fs::OpenOptions::new();
-    let log = options.create(true).append(true).mode(0o600).open(log)?;
+    let log = options.create(true).append(true).mode(0o600).open(path);
+    let log = log.with_context(|| format!("cannot write {}", path.display()))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).current_dir("/").stdin(Stdio::null());
     command.stdout(log.try_clone()?).stderr(log);
@@ -169,6 +170,12 @@ fn stop(lock: &Path, signal: Signal) -> Result<()> {
 impl Down {
     pub fn run(self) -> Result<ExitCode> {
         let home = GridHome::of(&self.root)?;
+        // Whoever may not look at its locks cannot tell that it runs.
+        if let Err(error) = std::fs::File::open(home.lock())
+            && error.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            return Err(error).with_context(|| home.lock().display().to_string());
+        }
         if !self.now && holder(&home.lock()).is_some() {
             let mut client = Client::connect(&home)?;
             if let Answer::Hosts { hosts } = client.ask(&Ask::Hosts)? {

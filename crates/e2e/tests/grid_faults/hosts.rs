@@ -1,0 +1,126 @@
+//! Hosts that are rebooted, that are away for too long, and settings that are read again.
+
+use forebay_e2e::wait_until;
+use rustix::process::Signal;
+
+use crate::fixture::{Fixture, LIMIT};
+
+const SHORT: &str = "[general]\nlease = \"1 s\"\nhost_timeout = \"2 s\"\n";
+
+/// Ends all processes of jobs, as the machine does that goes down.
+fn end_all_jobs(grid: &Fixture) {
+    wait_until("no process of a job is left", LIMIT, || {
+        for pid in grid.shims() {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        !grid.left_behind().iter().any(|left| left.starts_with("process"))
+    });
+}
+
+#[test]
+fn a_lease_of_an_earlier_boot_counts_for_nothing_and_its_jobs_are_lost() {
+    let mut grid = Fixture::start(1, "");
+    let once = grid.submit(&[], "echo ran >>once; exec sleep 600");
+    let again = grid
+        .submit(&["--rerunnable"], "echo ran >>again; test $FOREBAY_ATTEMPT = 2 || exec sleep 600");
+    grid.wait_for(&once, "running");
+    grid.wait_for(&again, "running");
+    grid.kill_controller();
+    grid.kill_agent("h1");
+    end_all_jobs(&grid);
+    let folder = grid.agent_folder("h1");
+    // The clock of the machine starts anew, so the old lease seems to last for ages.
+    std::fs::write(folder.join("boot"), "another-boot\n").expect("writes");
+    std::fs::write(folder.join("lease"), u64::MAX.to_string()).expect("writes");
+    grid.start_agent("h1");
+    wait_until("the lease is taken back", LIMIT, || {
+        std::fs::read_to_string(folder.join("lease")).expect("reads") == "0"
+    });
+    grid.start_controller();
+    grid.wait_for_hosts(1);
+    grid.wait_for(&again, "done");
+    grid.wait_for(&once, "host_lost");
+    let ran = |name: &str| std::fs::read_to_string(grid.jobs.join(name)).expect("reads");
+    assert_eq!((ran("once").as_str(), ran("again").as_str()), ("ran\n", "ran\nran\n"));
+    assert_eq!(grid.history(&again)[0]["fate"], "Again");
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
+fn jobs_of_a_host_that_is_away_have_ended_before_they_start_elsewhere() {
+    let mut grid = Fixture::start(2, SHORT);
+    // Without a lock of the kernel's the second start would find the first one alive.
+    let script = "exec 9>>lock; flock -n 9 || { echo both >overlap; exit 1; }; \
+                  test $FOREBAY_ATTEMPT = 1 || { test -e \"$WORK/kept\"; exit; }; \
+                  touch \"$WORK/kept\"; sleep 600";
+    let job = grid.submit(&["--rerunnable", "--checkpoint", "-m", "h1+1 h2"], script);
+    grid.wait_for(&job, "running");
+    let once = grid.submit(&["-m", "h1"], "sleep 600");
+    grid.wait_for(&once, "running");
+    grid.kill_agent("h1");
+    grid.wait_for(&job, "done");
+    grid.wait_for(&once, "host_lost");
+    assert!(!grid.jobs.join("overlap").exists());
+    let attempts = grid.history(&job);
+    assert_eq!((&attempts[0]["host"], &attempts[1]["host"]), (&"h1".into(), &"h2".into()));
+    // What it did when it was away is cleared once it is back.
+    grid.start_agent("h1");
+    grid.wait_for_hosts(2);
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
+fn a_controller_that_is_away_for_longer_than_the_lease_finds_the_jobs_ended_by_force() {
+    let mut grid = Fixture::start(1, SHORT);
+    let job = grid.submit(&[], "sleep 600");
+    grid.wait_for(&job, "running");
+    grid.kill_controller();
+    wait_until("the job has ended", LIMIT, || grid.shims().is_empty());
+    grid.start_controller();
+    grid.wait_for(&job, "exited");
+    assert_eq!(grid.history(&job)[0]["exit"]["Signal"], 9);
+}
+
+#[test]
+fn bad_settings_keep_the_old_ones_and_say_so() {
+    let grid = Fixture::start(1, "");
+    let settings = grid.root.join("grid/grid.toml");
+    std::fs::write(&settings, "[general]\nlease = \"1 s\"\nhost_timeouts = \"2 s\"\n")
+        .expect("writes");
+    grid.reload();
+    wait_until("the log says what is wrong", LIMIT, || {
+        let log = grid.log("controller");
+        log.contains("ERROR") && log.contains("grid.toml: line 3") && log.contains("host_timeouts")
+    });
+    assert!(grid.forebay(&["queues"]).output().contains("normal"));
+    std::fs::write(&settings, "[[queue]]\nname = \"night\"\npriority = 3\n").expect("writes");
+    grid.reload();
+    wait_until("the settings hold", LIMIT, || grid.forebay(&["queues"]).output().contains("night"));
+    let job = grid.submit(&["-q", "night"], "true");
+    grid.wait_for(&job, "done");
+}
+
+#[test]
+fn a_job_that_is_requeued_to_another_host_keeps_its_new_work_area() {
+    let grid = Fixture::start(2, "");
+    let deep = "mkdir -p $(seq -s / 60) && touch $(seq 300)";
+    let script =
+        format!("cd \"$WORK\"; {deep}; sleep 0.1; test -e \"$WORK/300\" && test -d \"$UTIL\"");
+    let job = grid.submit(&["-m", "h1"], &script);
+    // Ended and requeued at once: the first area is on its way out while the second one is made.
+    for _ in 0..10 {
+        grid.wait_for(&job, "done");
+        grid.forebay(&["requeue", &job]).succeeds();
+    }
+    grid.wait_for(&job, "done");
+    assert_eq!(grid.history(&job).len(), 11);
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
+fn a_time_limit_ends_a_job_and_all_its_processes() {
+    let grid = Fixture::start(1, "");
+    let job = grid.submit(&["--time-limit", "1 s"], "trap '' TERM; sleep 600 & sleep 600 & wait");
+    grid.wait_for(&job, "time_limit");
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
