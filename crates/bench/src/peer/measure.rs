@@ -228,7 +228,10 @@ impl Rounds<'_> {
         let load = place.load;
         let (limits, budget) = (load.limits(self.plan.scale), self.plan.budget.as_secs_f64());
         let mut done = limits.least;
-        while limits.least < limits.most {
+        if limits.most == done {
+            return Ok(done);
+        }
+        loop {
             let (figures, _) = self.perform(place, done).context("pilot")?;
             let per_unit = seconds_per_unit(&figures) * load.processes() as f64;
             let next = next_pilot(done, per_unit, budget, limits);
@@ -237,7 +240,6 @@ impl Rounds<'_> {
                 _ => return Ok(load.available(amount(per_unit, budget, limits))),
             }
         }
-        Ok(done)
     }
 
     /// Does so much of a load in a fresh directory.

@@ -152,7 +152,7 @@ impl Report {
             let best = self.best_networked(*figure);
             let of_plain = peers.iter().map(|peer| self.ratio(*figure, *peer, plain));
             let of_best = own.iter().map(|peer| self.ratio(*figure, *peer, Some(&best)));
-            rows.push(row(figure.label(), of_plain.chain(of_best).map(|ratio| factor(ratio))));
+            rows.push(row(figure.label(), of_plain.chain(of_best).map(factor)));
         }
         aligned(&rows)
     }
