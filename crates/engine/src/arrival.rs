@@ -4,8 +4,10 @@
 //! again now and then: the controller knows which files have started a run, here nothing is kept that
 //! could be lost.
 //!
-//! Each look of a user has a thread that takes that user's ids on for good and ends afterwards: the kernel
-//! keeps ids by thread. A file system that does not answer holds up the files of its user only.
+//! Each look of a user has a thread that takes that user's rights on files on for good and ends afterwards: the
+//! kernel keeps them by thread. It takes the ids for files only, and gives all capabilities up: were the thread
+//! the user's own, the user could send it a signal that ends the controller. A file system that does not
+//! answer holds up the files of its user only.
 //!
 //! Bounds: [`FILES_MAX`] files and [`FOLDERS_MAX`] folders of one pattern at each look.
 
@@ -158,20 +160,32 @@ fn stamp(about: &Metadata) -> Stamp {
     Stamp { inode: about.ino(), length_bytes: about.len(), modified_ns }
 }
 
-/// Takes the ids of a user on, for this thread and for good.
+/// Takes the rights of a user on files on, and no others, for this thread and for good.
 fn become_user(name: &UserName) -> Result<()> {
-    use rustix::fs::{Gid, Uid};
-    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    use rustix::fs::Gid;
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups};
     if !is_root() {
         // Everything is the one user's then.
         return Ok(());
     }
     let account = user::account_of(name)?;
-    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
     let groups: Vec<Gid> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     set_thread_groups(&groups).context("setgroups")?;
-    set_thread_res_gid(gid, gid, gid).context("setresgid")?;
-    set_thread_res_uid(uid, uid, uid).context("setresuid")
+    // SAFETY: both concern the calling thread alone, touch no memory, and answer what was before.
+    let (gid, uid) = unsafe {
+        libc::setfsgid(account.gid);
+        libc::setfsuid(account.uid);
+        // They say nothing of a failure: asked again, they say what holds.
+        (libc::setfsgid(account.gid), libc::setfsuid(account.uid))
+    };
+    let holds = |now: i32, wanted: u32| u32::try_from(now).is_ok_and(|now| now == wanted);
+    anyhow::ensure!(
+        holds(gid, account.gid) && holds(uid, account.uid),
+        "the ids cannot be taken on"
+    );
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, sets).context("capset")
 }
 
 /// Which files the flows of a grid wait for.

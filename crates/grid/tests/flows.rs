@@ -98,6 +98,19 @@ fn a_bad_file_is_refused_with_the_line_and_the_name() {
 }
 
 #[test]
+fn what_a_flow_says_of_all_jobs_counts_for_each() {
+    let big = format!("environment = {{ A = \"{}\" }}", "x".repeat(1 << 20));
+    let jobs: Vec<String> = (0..9).map(|number| format!("j{number}")).collect();
+    let mut text = format!("[flow]\nname = \"f\"\n{big}\n");
+    for job in &jobs {
+        text += &format!("[[job]]\nname = \"{job}\"\ncommand = \"true\"\n");
+    }
+    let error = FlowSpec::read(&text, &Surroundings::default()).unwrap_err();
+    assert!(error.reason.contains("8388608 bytes together"), "{error}");
+    assert_eq!(error.line, Some(25), "the eighth is one too many");
+}
+
+#[test]
 fn jobs_take_what_the_flow_says_unless_they_say_otherwise() {
     let around = Surroundings {
         directory: "/home/u".to_owned(),

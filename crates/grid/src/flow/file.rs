@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::schedule::{CivilTime, Missed, Overlap, Trigger, When};
-use super::{Fault, FlowSpec};
+use super::{FLOW_BYTES_MAX, Fault, FlowSpec, bytes_of, too_many_bytes};
 use crate::config::ConfigError;
 use crate::parse::array::ArraySpec;
 use crate::parse::cron::Schedule as Cron;
@@ -145,10 +145,19 @@ impl FlowSpec {
 impl File {
     fn spec(&self, around: &Surroundings) -> Result<FlowSpec, Blame> {
         let head = self.flow.get_ref();
-        let steps = self.jobs.iter().map(|job| job.get_ref().spec(head, around));
+        let (mut steps, mut bytes) = (Vec::new(), 0);
+        for job in &self.jobs {
+            let step = job.get_ref().spec(head, around)?;
+            // What the flow says of all jobs is there once for each: looked at before memory is full.
+            bytes += bytes_of(&step);
+            if bytes > FLOW_BYTES_MAX {
+                return Err(blame(job, too_many_bytes()));
+            }
+            steps.push(step);
+        }
         let spec = FlowSpec {
             name: head.name.get_ref().clone(),
-            steps: steps.collect::<Result<Vec<_>, _>>()?,
+            steps,
             trigger: self.schedule.as_ref().map(trigger).transpose()?,
         };
         spec.plan().map_err(|fault| self.place(&fault))?;

@@ -10,7 +10,7 @@
 //! - A schedule fires once for each time or file: the record that starts the run also says what is next.
 //!
 //! # Bounds
-//! [`STEPS_MAX`] steps in a flow, [`SCHEDULES_MAX`] schedules on the grid, [`SEEN_MAX`] files that a schedule
+//! [`STEPS_MAX`] steps and [`FLOW_BYTES_MAX`] bytes in a flow, [`SCHEDULES_MAX`] schedules on the grid, [`SEEN_MAX`] files that a schedule
 //! remembers. Runs are forgotten with their jobs.
 
 pub mod event;
@@ -33,6 +33,8 @@ pub const STEPS_MAX: usize = 1000;
 pub const SCHEDULES_MAX: usize = 1000;
 /// The most files that a schedule remembers.
 pub const SEEN_MAX: usize = 4096;
+/// The most bytes of the commands and environments of all steps together.
+pub const FLOW_BYTES_MAX: usize = 8 << 20;
 /// The longest name of a flow or a step: both, with a dot between, are the name of a job.
 pub const NAME_MAX: usize = 63;
 /// The most conditions of a step once its names are looked up.
@@ -151,6 +153,9 @@ impl FlowSpec {
         if self.steps.len() > STEPS_MAX {
             return Err(of_flow(format!("a flow has at most {STEPS_MAX} jobs")));
         }
+        if self.steps.iter().map(bytes_of).sum::<usize>() > FLOW_BYTES_MAX {
+            return Err(of_flow(too_many_bytes()));
+        }
         for (place, step) in self.steps.iter().enumerate() {
             if let Some(reason) = name_fault("job of a flow", &step.name) {
                 return Err(Fault::of_step(place, "name", reason));
@@ -268,6 +273,16 @@ impl FlowSpec {
             path.push(next);
         }
     }
+}
+
+/// Bytes of command and environment.
+fn bytes_of(step: &JobSpec) -> usize {
+    let environment = step.environment.iter().map(|(key, value)| key.len() + value.len());
+    step.command.iter().map(String::len).chain(environment).sum()
+}
+
+fn too_many_bytes() -> String {
+    format!("commands and environments of a flow have at most {FLOW_BYTES_MAX} bytes together")
 }
 
 /// The steps that a condition asks of, each once, in order.

@@ -226,6 +226,7 @@ impl World {
             | Effect::Obeyed { .. }
             | Effect::Rejected(_)
             | Effect::KeepWork { .. }
+            | Effect::Flow(_)
             | Effect::JobFinished { .. } => {}
         }
     }
