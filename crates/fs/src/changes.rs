@@ -161,9 +161,11 @@ impl Records {
 
     /// All changes as the store takes them.
     pub fn to_store(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
-        let inodes = self.inodes.0.iter().map(|(ino, change)| {
-            (key::inode(*ino), change.value.as_deref().map(|record| encode(record)))
-        });
+        let inodes = self
+            .inodes
+            .0
+            .iter()
+            .map(|(ino, change)| (key::inode(*ino), change.value.as_deref().map(encode)));
         let values = self.values.0.iter().map(|(key, change)| (key.clone(), change.value.clone()));
         self.entries.0.iter().map(entry_pair).chain(inodes).chain(values).collect()
     }

@@ -41,8 +41,9 @@ struct Outcome {
 /// Records of a batch after which memory is given back to the system.
 const LARGE_BATCH: usize = 20_000;
 
-/// So many times `uncommitted_max` may be uncommitted before requests wait for a commit.
-const COMMIT_LAG_MAX: usize = 4;
+/// So many times `uncommitted_max` may be uncommitted before requests wait for a commit: more would take
+/// memory (about 250 bytes a record) and make that wait longer.
+const COMMIT_LAG_MAX: usize = 2;
 
 /// Gives free memory back to the system: what a large batch took lies scattered between inodes that stay,
 /// and the allocator (glibc) keeps it for itself.
@@ -128,7 +129,7 @@ impl FileSystem {
         for removal in &batch.removals {
             self.objects.remove(*removal);
         }
-        let was_large = batch.len() >= LARGE_BATCH;
+        let was_large = batch.record_count() >= LARGE_BATCH;
         drop(batch);
         if was_large {
             give_back_memory();

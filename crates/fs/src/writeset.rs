@@ -43,7 +43,7 @@ impl Changes {
 
     /// Number of records.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn record_count(&self) -> usize {
         self.records.len()
     }
 
@@ -246,7 +246,7 @@ impl WriteSet {
     /// Records that are pending.
     #[must_use]
     pub fn pending_len(&self) -> usize {
-        self.pending.len()
+        self.pending.record_count()
     }
 
     /// Number of the batch that holds everything done so far, or `None` if all is committed.

@@ -88,12 +88,12 @@ fn changes_far_beyond_the_bound_are_committed_before_the_request_ends() {
     // In the background, but nobody is there: only the request itself can commit.
     fs.objects().start();
     let work = fs.fileset("work");
-    for number in 0..90 {
+    for number in 0..40 {
         fs.make_file(work, &format!("file-{number}"));
     }
     fs.after_request();
-    assert!(fs.commit_health().pending > 180, "four times the bound may wait");
-    for number in 90..110 {
+    assert!(fs.commit_health().pending > 80, "twice the bound may wait");
+    for number in 40..60 {
         fs.make_file(work, &format!("file-{number}"));
     }
     fs.after_request();
