@@ -58,6 +58,8 @@ enum Command {
     Queues(commands::grid::jobs::Queues),
     History(commands::grid::jobs::History),
     Explain(commands::grid::jobs::Explain),
+    Sessions(commands::grid::sessions::Sessions),
+    Usage(commands::grid::usage::Usage),
     Output(commands::grid::jobs::Output),
     /// End jobs, waiting or running: first gently, after 10 seconds by force.
     Kill(commands::grid::switch::Targets),
@@ -100,6 +102,8 @@ fn main() -> ExitCode {
         Command::Queues(command) => command.run(),
         Command::History(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Sessions(command) => command.run(),
+        Command::Usage(command) => command.run(),
         Command::Output(command) => command.run(),
         Command::Kill(command) => command.run(Verb::Kill),
         Command::Hold(command) => command.run(Verb::Hold),

@@ -22,6 +22,7 @@ use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::area::{self, Area, Places};
 use crate::home::{GridHome, claim, folder, is_root, try_lock};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
@@ -50,9 +51,10 @@ pub struct Settings {
 enum Input {
     Order { connection: u64, order: Order },
     Lost { connection: u64 },
-    Started { task: TaskId, attempt: Attempt },
+    Started { task: TaskId, attempt: Attempt, pid: Option<u32> },
     Ended { task: TaskId, attempt: Attempt },
     Released { task: TaskId, requeues: u32, result: Result<(), String> },
+    Say(Report),
     Leave,
     EndAll,
 }
@@ -74,6 +76,7 @@ struct Agent {
     /// When the messages were sent that no grant has answered yet.
     sent_ms: VecDeque<u64>,
     lease_ms: u64,
+    meter: load::Meter,
     inputs: Sender<Input>,
 }
 
@@ -109,6 +112,7 @@ pub fn run(settings: Settings) -> Result<()> {
         connection: 0,
         sent_ms: VecDeque::new(),
         lease_ms: 1000,
+        meter: load::Meter::default(),
         inputs,
     };
     agent.find_runs()?;
@@ -157,15 +161,12 @@ fn boot() -> Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?)
 }
 
-/// What the names of areas begin with that were taken away and are being removed.
-const ASIDE: &str = ".gone-job-";
-
 /// Removes areas that an agent had taken away when it died; another agent may be at one of them.
 fn sweep(place: &Path) -> Result<()> {
     let shown = || place.display().to_string();
     for entry in std::fs::read_dir(place).with_context(shown)? {
         let entry = entry.with_context(shown)?;
-        if entry.file_name().as_encoded_bytes().starts_with(ASIDE.as_bytes()) {
+        if area::is_aside(&entry.file_name()) {
             let left = entry.path();
             std::thread::spawn(move || {
                 if let Err(error) = remove(&left) {
@@ -209,8 +210,9 @@ impl Agent {
                 self.connect();
             }
             let now = uptime_ms();
+            self.meter.look(now);
             if self.stream.is_some() && next_load_ms <= now {
-                let load = load::now(self.settings.slots, &self.settings.work);
+                let load = self.meter.load(self.settings.slots, &self.settings.work);
                 self.sent_ms.push_back(now);
                 self.report(&Report::Load { load });
                 next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
@@ -289,7 +291,10 @@ impl Agent {
             Input::Order { connection, order } if connection == self.connection => self.obey(order),
             Input::Lost { connection } if connection == self.connection => self.disconnect(),
             Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
-            Input::Started { task, attempt } => self.report(&Report::Started { task, attempt }),
+            Input::Started { task, attempt, pid } => {
+                self.report(&Report::Started { task, attempt, pid });
+            }
+            Input::Say(report) => self.report(&report),
             Input::Ended { task, attempt } => {
                 let run = RunFolder::of(&self.folder, task, attempt);
                 let killed = || End { exit: Exit::Signal(9), usage: None };
@@ -329,7 +334,46 @@ impl Agent {
                 }
             }
             Order::ReleaseWork { task, requeues } => self.release_work(task, requeues),
+            Order::ListAreas { query, sizes } => {
+                let (places, inputs) = (self.places(), self.inputs.clone());
+                std::thread::spawn(move || {
+                    let (areas, faults) = places.list(sizes);
+                    let _ = inputs.send(Input::Say(Report::Areas { query, areas, faults }));
+                });
+            }
+            Order::Reap { query, areas } => self.reap(query, areas),
         }
+    }
+
+    fn places(&self) -> Places {
+        Places { work: self.settings.work.clone(), util: self.settings.util.clone() }
+    }
+
+    /// Takes areas away at once, before any later order, and removes what is in them meanwhile.
+    fn reap(&self, query: u64, areas: Vec<Area>) {
+        let (places, hosts) = (self.places(), self.settings.home.hosts());
+        let (mut taken, mut faults) = (Vec::new(), Vec::new());
+        for area in areas {
+            if let Some(host) = area::host_with_run(&hosts, area.task) {
+                faults.push(format!("{}: {host} has a start of it", area.path.display()));
+                continue;
+            }
+            match places.take_away(&area) {
+                Ok(aside) => taken.push((area, aside)),
+                Err(error) => faults.push(format!("{error:#}")),
+            }
+        }
+        let inputs = self.inputs.clone();
+        std::thread::spawn(move || {
+            let mut removed = Vec::new();
+            for (area, aside) in taken {
+                match remove(&aside) {
+                    Ok(()) => removed.push(area),
+                    Err(error) => faults.push(format!("{}: {error}", aside.display())),
+                }
+            }
+            let _ = inputs.send(Input::Say(Report::Reaped { query, removed, faults }));
+        });
     }
 
     /// What was lost before the agent joined is settled with the first grant.
@@ -341,26 +385,13 @@ impl Agent {
         Ok(())
     }
 
-    /// Places of a task. One that is requeued after its end has other ones, as the old ones may still be on
-    /// their way out.
-    fn areas(&self, task: TaskId, requeues: u32) -> (PathBuf, PathBuf) {
-        let mut name = match task.index {
-            0 => format!("job-{}", task.job),
-            index => format!("job-{}-{index}", task.job),
-        };
-        if requeues > 0 {
-            name += &format!(".{requeues}");
-        }
-        (self.settings.work.join(&name), self.settings.util.join(format!("{name}-util")))
-    }
-
     fn launch(&mut self, launch: Launch) {
         let (task, attempt) = (launch.task, launch.attempt);
         let run = RunFolder::of(&self.folder, task, attempt);
         if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
             return;
         }
-        let (work, util) = self.areas(task, launch.requeues);
+        let (work, util) = self.places().areas(task, launch.requeues);
         let order = Task {
             launch,
             host: self.settings.name.clone(),
@@ -431,7 +462,7 @@ impl Agent {
 
     /// Takes the areas of a task away at once, and removes what is in them meanwhile.
     fn release_work(&self, task: TaskId, requeues: u32) {
-        let (work, util) = self.areas(task, requeues);
+        let (work, util) = self.places().areas(task, requeues);
         let inputs = self.inputs.clone();
         let mut gone = Vec::new();
         let mut failed = None;
@@ -450,7 +481,8 @@ impl Agent {
                     failed = Some(format!("{}: {error}", area.display()));
                 }
             }
-            let _ = inputs.send(Input::Released { task, requeues, result: failed.map_or(Ok(()), Err) });
+            let _ =
+                inputs.send(Input::Released { task, requeues, result: failed.map_or(Ok(()), Err) });
         });
     }
 
@@ -488,8 +520,11 @@ fn watch(
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
             let read = BufReader::new(stdout).read_line(&mut line);
-            if read.is_ok() && line == "started\n" {
-                let _ = inputs.send(Input::Started { task, attempt });
+            if read.is_ok()
+                && let Some(pid) = line.strip_prefix("started ")
+            {
+                let pid = pid.trim_end().parse().ok();
+                let _ = inputs.send(Input::Started { task, attempt, pid });
             }
         }
         let _ = child.wait();
@@ -513,7 +548,8 @@ fn end_session(session: Pid) {
         let mut killed = false;
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+            let Some(pid) =
+                name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
             else {
                 continue;
             };

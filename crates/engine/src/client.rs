@@ -33,11 +33,21 @@ impl Client {
     /// # Errors
     /// If the controller went away, or refused: with its reason.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer> {
-        socket::write(&self.stream, ask)?;
-        match answer(&mut self.reader)? {
+        match self.exchange(ask)? {
             Answer::Refused { reason } => bail!("{reason}"),
             answer => Ok(answer),
         }
+    }
+
+    /// As [`Client::ask`], but a refusal is an answer: an error means that there may be none any more.
+    pub(crate) fn exchange(&mut self, ask: &Ask) -> Result<Answer> {
+        socket::write(&self.stream, ask)?;
+        answer(&mut self.reader)
+    }
+
+    /// The two directions, for a connection that carries more than answers.
+    pub(crate) fn into_parts(self) -> (UnixStream, Reader) {
+        (self.stream, self.reader)
     }
 
     /// Asks many things without waiting in between, and calls `each` with every answer in the same order;

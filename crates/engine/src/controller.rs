@@ -6,7 +6,7 @@
 //!
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -26,7 +26,9 @@ use crate::arrival::{self, Watch};
 use crate::flow::{self, FlowAnswer, FlowAsk};
 use crate::journal::Journal;
 use crate::message::{Answer, Ask, Launch, Order, Report};
+use crate::sessions::{Orders, Sessions};
 use crate::view;
+use crate::watch::Watches;
 
 /// The most inputs that are committed together.
 const TOGETHER_MAX: usize = 1024;
@@ -102,6 +104,11 @@ enum Follow {
         outbox: Sender<Order>,
         ended: Vec<(TaskId, Attempt)>,
     },
+    Started(TaskId),
+    Areas {
+        host: HostName,
+        report: Report,
+    },
     Note {
         host: HostName,
         task: TaskId,
@@ -125,6 +132,8 @@ pub struct Controller<S> {
     connections: HashMap<HostName, u64>,
     waits: BTreeMap<JobId, Vec<Sender<Answer>>>,
     flow_waits: BTreeMap<FlowId, Vec<Sender<Answer>>>,
+    watches: Watches,
+    sessions: Sessions,
 }
 
 impl<S: Store> Controller<S> {
@@ -142,6 +151,8 @@ impl<S: Store> Controller<S> {
             connections: HashMap::new(),
             waits: BTreeMap::new(),
             flow_waits: BTreeMap::new(),
+            watches: Watches::default(),
+            sessions: Sessions::new(),
         };
         controller.take(vec![Input::Configured(Box::new(config))])?;
         Ok(controller)
@@ -178,7 +189,8 @@ impl<S: Store> Controller<S> {
     fn patience(&self) -> Duration {
         const LONGEST_MS: u64 = 60_000;
         // Clocks have steps: a little later is better than a little too early, many times.
-        Duration::from_millis(self.grid.next_wake().since(self.now()).min(LONGEST_MS) + 1)
+        let wake = self.grid.next_wake().min(self.sessions.next_wake());
+        Duration::from_millis(wake.since(self.now()).min(LONGEST_MS) + 1)
     }
 
     /// Takes inputs, makes what they led to durable, and carries it out.
@@ -198,7 +210,7 @@ impl<S: Store> Controller<S> {
             parts.push((outcome.effects.len(), follow));
         }
         self.journal
-            .append(&outcome.records, &outcome.effects)
+            .append(&outcome.records, &outcome.effects, &self.grid.ledger().config().general)
             .context("the journal cannot be written")?;
         let mut effects = outcome.effects.into_iter();
         let mut done = 0;
@@ -207,6 +219,9 @@ impl<S: Store> Controller<S> {
             done = until;
             self.carry_out(own, follow);
         }
+        let outboxes = &self.outboxes;
+        let orders = self.sessions.tick(&self.grid, now, || outboxes.keys().cloned().collect());
+        self.tell_all(orders);
         self.journal.shorten(self.grid.ledger()).context("the snapshot cannot be written")
     }
 
@@ -257,6 +272,9 @@ impl<S: Store> Controller<S> {
                 if self.connections.get(&host) != Some(&connection) {
                     return (None, Follow::Nothing);
                 }
+                if let Report::Started { task, attempt, pid } = &report {
+                    self.watches.learn(*task, *attempt, *pid);
+                }
                 report_event(host, report)
             }
         }
@@ -288,6 +306,8 @@ impl<S: Store> Controller<S> {
                 // Whoever asked may be gone.
                 let _ = reply.send(arrival::watches(&self.grid));
             }
+            Follow::Started(task) => self.watches.started(&self.grid, task),
+            Follow::Areas { host, report } => self.take_areas(&host, report),
             Follow::Note { host, task, attempt } => {
                 self.tell(&host, Order::Noted { task, attempt });
             }
@@ -296,10 +316,13 @@ impl<S: Store> Controller<S> {
                     self.tell(&host, Order::Noted { task, attempt });
                 }
                 self.release_left_work(&host);
+                self.sessions.joined(self.now());
             }
             Follow::Disconnected { host, connection } => {
                 if self.outboxes.get(&host).is_some_and(|(latest, _)| *latest == connection) {
                     self.outboxes.remove(&host);
+                    let orders = self.sessions.left(&self.grid, &host);
+                    self.tell_all(orders);
                 }
             }
         }
@@ -339,10 +362,12 @@ impl<S: Store> Controller<S> {
                 for reply in waiting {
                     let _ = reply.send(Answer::Ended { value });
                 }
+                self.watches.finished(&self.grid, job);
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),
             // The history was committed with the records.
-            Effect::Ended(_) | Effect::KeepWork { .. } | Effect::Forgotten { .. } => {}
+            Effect::Ended(record) => self.watches.ended(record),
+            Effect::KeepWork { .. } | Effect::Forgotten { .. } => {}
         }
         None
     }
@@ -368,6 +393,28 @@ impl<S: Store> Controller<S> {
         if let Some((_, outbox)) = self.outboxes.get(host) {
             let _ = outbox.send(order);
         }
+    }
+
+    fn tell_all(&self, orders: Orders) {
+        for (host, order) in orders {
+            self.tell(&host, order);
+        }
+    }
+
+    fn take_areas(&mut self, host: &HostName, report: Report) {
+        let orders = match report {
+            Report::Areas { query, areas, faults } => {
+                self.sessions.listed(&self.grid, host, query, areas, faults)
+            }
+            Report::Reaped { query, removed, faults } => {
+                self.sessions.reaped(&self.grid, host, query, removed, faults)
+            }
+            Report::Load { .. }
+            | Report::Started { .. }
+            | Report::Exited { .. }
+            | Report::WorkReleased { .. } => Vec::new(),
+        };
+        self.tell_all(orders);
     }
 
     /// Hosts of one machine share the places of work areas, so any of them can remove one.
@@ -414,9 +461,40 @@ impl<S: Store> Controller<S> {
                 }
                 (None, _) => return,
             },
+            &Ask::Watch { job } => match self.watch(user, job, &reply) {
+                Ok(()) => return,
+                Err(reason) => Answer::Refused { reason },
+            },
+            &Ask::Sessions { orphans } => {
+                let hosts: BTreeSet<HostName> = self.outboxes.keys().cloned().collect();
+                let orders = self.sessions.ask(self.now(), hosts, (user.clone(), orphans, reply));
+                self.tell_all(orders);
+                return;
+            }
+            Ask::Usage { query } => {
+                let visible = |owner: &UserName| view::may_see(&self.grid, user, owner);
+                match self.journal.accounts().answer(query, visible) {
+                    Ok(rows) => Answer::Usage { rows },
+                    Err(reason) => Answer::Refused { reason },
+                }
+            }
+            Ask::Jobs { target: Some(target), .. } | Ask::Explain { target } => {
+                let answer = view::answer(&self.grid, user, ask);
+                match self.journal.history(*target) {
+                    Ok(attempts) => view::with_usage(answer, &attempts),
+                    Err(error) => Answer::Refused { reason: format!("{error:#}") },
+                }
+            }
             ask => view::answer(&self.grid, user, ask),
         };
         let _ = reply.send(answer);
+    }
+
+    fn watch(&mut self, user: &UserName, job: JobId, reply: &Sender<Answer>) -> Result<(), String> {
+        self.wait(user, job)?;
+        let ended = self.journal.history(job.into()).map_err(|error| format!("{error:#}"))?;
+        self.watches.add(&self.grid, job, ended, reply.clone());
+        Ok(())
     }
 
     fn wait(&self, user: &UserName, job: JobId) -> Result<Option<u8>, String> {
@@ -434,7 +512,12 @@ impl<S: Store> Controller<S> {
 fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
     let event = match report {
         Report::Load { load } => Event::HostLoad { host, load },
-        Report::Started { task, attempt } => Event::Started { host, task, attempt },
+        Report::Started { task, attempt, .. } => {
+            return (Some(Event::Started { host, task, attempt }), Follow::Started(task));
+        }
+        Report::Areas { .. } | Report::Reaped { .. } => {
+            return (None, Follow::Areas { host, report });
+        }
         Report::Exited { task, attempt, exit, usage } => {
             let follow = Follow::Note { host: host.clone(), task, attempt };
             return (Some(Event::Exited { host, task, attempt, exit, usage }), follow);

@@ -2,17 +2,21 @@
 //!
 //! Keys: `j` and the number of a batch (8 bytes, big end first): records in postcard. `s`: the number of
 //! the first batch that the snapshot does not hold (8 bytes), then the ledger in postcard. `h`, job,
-//! element, attempt (8, 4 and 4 bytes): an attempt that ended, in JSON.
+//! element, attempt (8, 4 and 4 bytes): an attempt that ended, in JSON. `u`: sums of what was used, see
+//! [`crate::usage`].
 //!
-//! Records and the history entries that they led to are committed together. Memory: one batch, and a
+//! Records and the history entries and sums that they led to are committed together. Memory: one batch, and a
 //! snapshot while it is written. The history is not cut here.
 
 use anyhow::{Context as _, Result};
 use forebay_grid::account::AttemptRecord;
+use forebay_grid::config::General;
 use forebay_grid::journal::Record;
 use forebay_grid::vocabulary::{Moment, Target};
 use forebay_grid::{Effect, Grid, Ledger};
 use forebay_store::{Batch, Store};
+
+use crate::usage::Accounts;
 
 const SNAPSHOT: &[u8] = b"s";
 
@@ -26,6 +30,7 @@ pub struct Journal<S> {
     next: u64,
     /// The first batch that no snapshot holds.
     first: u64,
+    accounts: Accounts,
 }
 
 fn batch_key(number: u64) -> Vec<u8> {
@@ -68,21 +73,38 @@ impl<S: Store> Journal<S> {
             }
         }
         let grid = Grid::restore(ledger, &records, now)?;
-        Ok((Journal { store, next, first }, grid))
+        let general = &grid.ledger().config().general;
+        let accounts =
+            Accounts::open(&store, general.time_zone.clocks(), general.days_max, |found| {
+                let all = (history_key(0, 0, 0), history_key(u64::MAX, u32::MAX, u32::MAX));
+                visit(&store, all, found)
+            })?;
+        Ok((Journal { store, next, first, accounts }, grid))
     }
 
-    /// Makes records durable, with the history entries among the effects.
+    /// Makes records durable, with the history entries among the effects and what they add to the sums.
     ///
     /// # Errors
     /// If the store refuses: then nothing was written, and memory is ahead of it.
-    pub fn append(&mut self, records: &[Record], effects: &[Effect]) -> Result<()> {
+    pub fn append(
+        &mut self,
+        records: &[Record],
+        effects: &[Effect],
+        general: &General,
+    ) -> Result<()> {
         let mut batch = Batch::default();
+        let mut ended: Vec<&AttemptRecord> = Vec::new();
         for effect in effects {
             if let Effect::Ended(record) = effect {
+                ended.push(record);
                 let task = record.task;
                 let key = history_key(task.job.0, task.index, record.attempt.0);
                 batch.changes.insert(key, Some(serde_json::to_vec(record)?));
             }
+        }
+        if !ended.is_empty() {
+            let zone = general.time_zone.clocks();
+            self.accounts.add(&ended, zone, general.days_max, &mut batch)?;
         }
         if !records.is_empty() {
             batch.changes.insert(batch_key(self.next), Some(postcard::to_stdvec(records)?));
@@ -123,20 +145,34 @@ impl<S: Store> Journal<S> {
     /// # Errors
     /// If the store cannot be read.
     pub fn history(&self, target: Target) -> Result<Vec<AttemptRecord>> {
-        const PAGE: usize = 1024;
         let (low, high) = target.index.map_or((0, u32::MAX), |index| (index, index));
-        let mut from = history_key(target.job.0, low, 0);
-        let to = history_key(target.job.0, high, u32::MAX);
+        let range = (history_key(target.job.0, low, 0), history_key(target.job.0, high, u32::MAX));
         let mut attempts = Vec::new();
-        loop {
-            let page = self.store.scan(&from, &to, PAGE)?;
-            for (_, bytes) in &page {
-                attempts.push(serde_json::from_slice(bytes).context("an entry of the history")?);
-            }
-            match page.into_iter().nth(PAGE - 1) {
-                Some((last, _)) => from = [last, vec![0]].concat(),
-                None => return Ok(attempts),
-            }
+        visit(&self.store, range, &mut |record| attempts.push(record))?;
+        Ok(attempts)
+    }
+
+    /// Sums of what was used.
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+}
+
+/// Calls `found` for each attempt in a range of the history.
+fn visit<S: Store>(
+    store: &S,
+    (mut from, to): (Vec<u8>, Vec<u8>),
+    found: &mut dyn FnMut(AttemptRecord),
+) -> Result<()> {
+    const PAGE: usize = 1024;
+    loop {
+        let page = store.scan(&from, &to, PAGE)?;
+        for (_, bytes) in &page {
+            found(serde_json::from_slice(bytes).context("an entry of the history")?);
+        }
+        match page.into_iter().nth(PAGE - 1) {
+            Some((last, _)) => from = [last, vec![0]].concat(),
+            None => return Ok(()),
         }
     }
 }

@@ -8,23 +8,29 @@
 //!   when the agent dies, ends it when the lease is over, and writes down how it ended.
 //! - [`arrival`] looks for files that flows wait for, with the rights of their owners; [`flow`] is what is
 //!   asked and answered about flows.
+//! - [`launcher`] runs the jobs of a study on the grid; [`usage`] sums up what was used.
 //! - [`message`] holds every message; docs/formats/grid-protocol.md describes them.
 //!
 //! What it does not do: talk to other machines. The socket is local, and its peers are known by the
 //! kernel's word alone.
 
 pub mod agent;
+mod area;
 pub mod arrival;
 pub mod client;
 pub mod controller;
 pub mod flow;
 pub mod home;
 pub mod journal;
+pub mod launcher;
 mod load;
 pub mod message;
 mod runs;
 pub mod server;
+mod sessions;
 pub mod shim;
 mod socket;
+pub mod usage;
 pub mod user;
 mod view;
+mod watch;

@@ -11,7 +11,11 @@ use forebay_grid::vocabulary::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use crate::area::{Area, AreaKind, Sizes};
 use crate::flow::{FlowAnswer, FlowAsk};
+pub use crate::sessions::{AreaState, AreaView, Orphans};
+pub use crate::usage::{UsageKey, UsageQuery, UsageRow};
+pub use crate::watch::Notice;
 
 /// What is asked of the controller. Each line gets one [`Answer`], but for [`Ask::Join`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +77,22 @@ pub enum Ask {
     Flow {
         /// What.
         flow: FlowAsk,
+    },
+    /// Say what happens to a job, from how it is now until all its tasks have ended; the connection
+    /// carries [`Answer::Noticed`] from here on, and may be used to watch more jobs.
+    Watch {
+        /// Which.
+        job: JobId,
+    },
+    /// List work areas: of the asker's own jobs, or everybody's for an admin.
+    Sessions {
+        /// Whether orphans are removed.
+        orphans: Orphans,
+    },
+    /// What was used: by the asker, or by everybody for an admin.
+    Usage {
+        /// Of which days, by what.
+        query: UsageQuery,
     },
     /// Say whether the controller is there.
     Ping,
@@ -139,6 +159,25 @@ pub enum Answer {
         /// What.
         flow: FlowAnswer,
     },
+    /// To [`Ask::Watch`], many times.
+    Noticed {
+        /// What happened.
+        notice: Notice,
+    },
+    /// To [`Ask::Sessions`].
+    Sessions {
+        /// What there is; that which was removed is not among them.
+        areas: Vec<AreaView>,
+        /// What was removed.
+        removed: Vec<AreaView>,
+        /// What could not be removed or seen, and why.
+        faults: Vec<String>,
+    },
+    /// To [`Ask::Usage`].
+    Usage {
+        /// In the order of what they are summed up by.
+        rows: Vec<UsageRow>,
+    },
     /// To [`Ask::Ping`].
     Here,
 }
@@ -179,6 +218,9 @@ pub struct JobView {
     pub output: String,
     /// File of its errors, if not the same.
     pub error: Option<String>,
+    /// What its last start used, if it has ended; told only when one job is asked for.
+    #[serde(default)]
+    pub usage: Option<Usage>,
 }
 
 /// One host, for people and scripts.
@@ -297,6 +339,20 @@ pub enum Order {
         /// How often it had been requeued.
         requeues: u32,
     },
+    /// Say what work areas lie on the host.
+    ListAreas {
+        /// Number of the question.
+        query: u64,
+        /// Whether sizes are wanted.
+        sizes: Sizes,
+    },
+    /// Remove work areas whose jobs are gone, as far as they still are what they were.
+    Reap {
+        /// Number of the question.
+        query: u64,
+        /// Which.
+        areas: Vec<Area>,
+    },
 }
 
 /// What an agent tells the controller.
@@ -314,6 +370,9 @@ pub enum Report {
         task: TaskId,
         /// Which start of it.
         attempt: Attempt,
+        /// Its process on this machine.
+        #[serde(default)]
+        pid: Option<u32>,
     },
     /// A task ended.
     Exited {
@@ -334,6 +393,24 @@ pub enum Report {
         requeues: u32,
         /// Why not.
         result: Result<(), String>,
+    },
+    /// The work areas of the host.
+    Areas {
+        /// Number of the question.
+        query: u64,
+        /// Those that could be seen.
+        areas: Vec<Area>,
+        /// What could not.
+        faults: Vec<String>,
+    },
+    /// Work areas were removed.
+    Reaped {
+        /// Number of the question.
+        query: u64,
+        /// Those that were removed.
+        removed: Vec<Area>,
+        /// Why others were not.
+        faults: Vec<String>,
     },
 }
 

@@ -158,16 +158,3 @@ pub fn granted(agent: &Path) -> u64 {
     let text = std::fs::read_to_string(agent.join("lease")).unwrap_or_default();
     text.parse().unwrap_or(0)
 }
-
-/// Bytes in a folder, links not followed.
-pub fn bytes_below(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
-    entries
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let about = entry.metadata().ok()?;
-            Some(if about.is_dir() { bytes_below(&entry.path()) } else { about.blocks() * 512 })
-        })
-        .sum()
-}

@@ -5,13 +5,15 @@
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
 use forebay_grid::config::Config;
 use forebay_grid::event::Joined;
+use forebay_grid::vocabulary::UserName;
 use forebay_store::redb::{RedbOptions, RedbStore};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -162,6 +164,10 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
             }
             return converse_with_agent(stream, reader, number, joined, inputs);
         }
+        if let Ask::Watch { .. } = ask {
+            answer_all(&stream, &mut awaited)?;
+            return converse_with_watcher(stream, reader, &user, ask, inputs);
+        }
         let (reply, answer) = channel();
         let input = Input::Ask { user: user.clone(), ask, reply };
         inputs.send(input).ok().context("the controller ends")?;
@@ -171,10 +177,54 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
 
 /// Waits for answers and gives them out: what was asked together becomes durable together.
 fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Result<()> {
-    let answers: Result<Vec<Answer>, _> =
-        awaited.drain(..).map(|answer| answer.recv()).collect();
+    let answers: Result<Vec<Answer>, _> = awaited.drain(..).map(|answer| answer.recv()).collect();
     let answers = answers.context("the controller ends")?;
     if answers.is_empty() { Ok(()) } else { socket::write_all(stream, &answers) }
+}
+
+/// A connection that watches jobs: answers come as things happen, whatever is asked meanwhile.
+fn converse_with_watcher(
+    stream: UnixStream,
+    mut reader: Reader,
+    user: &UserName,
+    first: Ask,
+    inputs: &Sender<Input>,
+) -> Result<()> {
+    const LOOK: Duration = Duration::from_secs(1);
+    let (reply, answers) = channel::<Answer>();
+    let closed = Arc::new(AtomicBool::new(false));
+    let is_closed = Arc::clone(&closed);
+    std::thread::Builder::new().name("notices".to_owned()).spawn(move || {
+        loop {
+            match answers.recv_timeout(LOOK) {
+                Ok(answer) if socket::write(&stream, &answer).is_ok() => {}
+                Err(RecvTimeoutError::Timeout) if !is_closed.load(Ordering::SeqCst) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        // The reading side shall notice as well.
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    })?;
+    let mut next = Ok(Some(first));
+    let result = loop {
+        let ask = match next {
+            Ok(Some(ask @ Ask::Watch { .. })) => ask,
+            Ok(Some(_)) => {
+                let reason = "this connection watches jobs, and can do nothing else".to_owned();
+                let _ = reply.send(Answer::Refused { reason });
+                break Ok(());
+            }
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        let (user, reply) = (user.clone(), reply.clone());
+        if inputs.send(Input::Ask { user, ask, reply }).is_err() {
+            break Ok(());
+        }
+        next = reader.read::<Ask>();
+    };
+    closed.store(true, Ordering::SeqCst);
+    result
 }
 
 fn converse_with_agent(

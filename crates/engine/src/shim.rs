@@ -7,7 +7,8 @@
 //! there is an agent. If it is killed itself, the kernel kills the job's first process with it, and the
 //! agent what is left of the session.
 //!
-//! Standard input is the lock of its folder, standard output says `started` to the agent.
+//! Standard input is the lock of its folder, standard output says `started` and the process of the job to
+//! the agent.
 
 use std::ffi::CString;
 use std::io::Write as _;
@@ -18,17 +19,19 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use forebay_base::time::SystemClock;
-use forebay_grid::spec::{Checkpoint, Exit, Usage};
+use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::process::{Accounting, Child, Ended};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use crate::home::{folder, is_root};
+use crate::area::{self, Left, bytes_below};
+use crate::home::is_root;
+use crate::launcher::usage_of;
 use crate::message::{error_path, output_path};
-use crate::runs::{End, RunFolder, Task, bytes_below, granted, uptime_ms};
+use crate::runs::{End, RunFolder, Task, granted, uptime_ms};
 use crate::user::{Account, account_of};
 
 /// How long a job has after SIGTERM.
@@ -54,15 +57,19 @@ pub fn run(path: &Path) -> Result<()> {
 
 fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {
     let account = account_of(&task.launch.user)?;
-    make_area(&task.work, &task.launch, &account)?;
-    make_area(&task.util, &task.launch, &account)?;
+    let left = match task.launch.spec.checkpoint {
+        Checkpoint::None => Left::Removed,
+        Checkpoint::Steps => Left::Kept,
+    };
+    area::make(&task.work, left, &account)?;
+    area::make(&task.util, left, &account)?;
     anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host is over");
     let accounting = Accounting::find(Arc::new(SystemClock));
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     folder.say_started()?;
     let mut child = Child::spawn(command(task, &account)?, &accounting)?;
     // The agent may be gone; the next one finds the file.
-    let _ = std::io::stdout().write_all(b"started\n");
+    let _ = std::io::stdout().write_all(format!("started {}\n", child.id()).as_bytes());
     let agent = task.agent.clone();
     std::thread::spawn(move || watch_lease(&agent));
     // A child that ended before the signals were looked at is found here.
@@ -72,7 +79,10 @@ fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {
         }
     }
     let ended = child.wait()?;
-    Ok(End { exit: exit_of(ended), usage: Some(Box::new(usage_of(ended, &task.work))) })
+    Ok(End {
+        exit: exit_of(ended),
+        usage: Some(Box::new(usage_of(&ended.usage, bytes_below(&task.work)))),
+    })
 }
 
 fn pass_on(signal: i32, child: &Child) {
@@ -107,21 +117,6 @@ fn watch_lease(agent: &Path) {
         }
         std::thread::sleep(Duration::from_millis(until - now));
     }
-}
-
-/// Makes an area that only the user can use. One that is left from an earlier start is emptied, unless the
-/// job keeps its steps in it.
-fn make_area(path: &Path, launch: &crate::message::Launch, account: &Account) -> Result<()> {
-    let shown = || format!("work area {}", path.display());
-    if launch.spec.checkpoint == Checkpoint::None && path.exists() {
-        std::fs::remove_dir_all(path).with_context(shown)?;
-    }
-    folder(path, 0o700)?;
-    if is_root() {
-        std::os::unix::fs::lchown(path, Some(account.uid), Some(account.gid))
-            .with_context(shown)?;
-    }
-    Ok(())
 }
 
 /// The environment that the grid gives, before what the job asks for.
@@ -203,23 +198,5 @@ fn exit_of(ended: &Ended) -> Exit {
     match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => Exit::Code(byte(code)),
         (None, signal) => Exit::Signal(byte(signal.unwrap_or(0))),
-    }
-}
-
-fn usage_of(ended: &Ended, work: &Path) -> Usage {
-    let used = &ended.usage;
-    Usage {
-        real_seconds: used.real_seconds,
-        user_seconds: used.user_seconds,
-        system_seconds: used.system_seconds,
-        io_wait_seconds: used.io_wait_seconds,
-        peak_memory_bytes: Some(used.peak_memory_bytes),
-        minor_faults: used.minor_faults,
-        major_faults: used.major_faults,
-        voluntary_switches: used.voluntary_switches,
-        involuntary_switches: used.involuntary_switches,
-        read_bytes: used.read_bytes,
-        written_bytes: used.written_bytes,
-        work_bytes: Some(bytes_below(work)),
     }
 }

@@ -1,11 +1,14 @@
 //! What there is to see, for those who may see it: users see their own jobs, admins all.
 
+use std::collections::HashMap;
+
 use forebay_grid::Grid;
 use forebay_grid::Job;
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::grid::{Explanation, State};
 use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
+use forebay_grid::spec::Usage;
 use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, Target, TaskId, UserName};
 
@@ -46,6 +49,9 @@ pub fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::History { .. }
         | Ask::Wait { .. }
         | Ask::Flow { .. }
+        | Ask::Watch { .. }
+        | Ask::Sessions { .. }
+        | Ask::Usage { .. }
         | Ask::Join { .. } => Answer::Refused { reason: "this cannot be asked here".to_owned() },
     }
 }
@@ -118,6 +124,7 @@ fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         command: spec.command.clone(),
         output: output_path(spec, id),
         error: error_path(spec, id),
+        usage: None,
     };
     let Some(state) = grid.state(id) else { return line };
     let word = match state {
@@ -228,6 +235,39 @@ fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
                 .collect(),
         },
     }
+}
+
+/// An answer about one job, with what the last start of each of its tasks used.
+pub fn with_usage(mut answer: Answer, attempts: &[AttemptRecord]) -> Answer {
+    // In the order of element and attempt: the last one of a task stands.
+    let used: HashMap<String, Option<Usage>> =
+        attempts.iter().map(|attempt| (attempt.task.to_string(), attempt.usage)).collect();
+    if let Answer::Jobs { jobs } = &mut answer {
+        for job in jobs.iter_mut().filter(|job| job.ended.is_some()) {
+            job.usage = used.get(&job.id).copied().flatten();
+        }
+    }
+    // Of a whole array it would not be clear which element is meant.
+    if let Answer::Explained { reasons, .. } = &mut answer
+        && used.len() == 1
+        && let Some(usage) = attempts.last().and_then(|attempt| attempt.usage)
+    {
+        reasons.push(use_of_time(&usage));
+    }
+    answer
+}
+
+/// Where the time of an attempt went, in words.
+fn use_of_time(usage: &Usage) -> String {
+    let waited = match usage.io_wait_seconds {
+        Some(seconds) => format!("waited {seconds:.3} s for I/O"),
+        None => "waited for I/O for a time that is not known".to_owned(),
+    };
+    format!(
+        "its last start that ended took {:.3} s, computed {:.3} s and {waited}",
+        usage.real_seconds,
+        usage.cpu_seconds()
+    )
 }
 
 /// The attempts that `user` may see.

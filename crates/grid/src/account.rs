@@ -17,6 +17,9 @@ pub struct AttemptRecord {
     pub user: UserName,
     /// Its queue.
     pub queue: QueueName,
+    /// What it is charged to; may be empty.
+    #[serde(default)]
+    pub project: String,
     /// Where it ran.
     pub host: HostName,
     /// Which start it was.

@@ -344,7 +344,8 @@ impl Ledger {
 }
 
 /// The day of `at` on the clocks of the zone, counted from 1970-01-01.
-fn day_of(at: Moment, zone: &TimeZone) -> i32 {
+#[must_use]
+pub fn day_of(at: Moment, zone: &TimeZone) -> i32 {
     let time = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(i64::MAX))
         .unwrap_or(jiff::Timestamp::MAX);
     let seconds = time.as_second() + i64::from(zone.to_offset(time).seconds());

@@ -73,4 +73,4 @@ pub mod vocabulary;
 
 pub use event::{Effect, Event, Outcome};
 pub use grid::Grid;
-pub use ledger::{Job, Ledger};
+pub use ledger::{Job, Ledger, day_of};

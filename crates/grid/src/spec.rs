@@ -83,6 +83,8 @@ pub struct JobSpec {
     pub checkpoint: Checkpoint,
     /// Whether it waits until it is released.
     pub held: bool,
+    /// What it is charged to in summaries; may be empty.
+    pub project: String,
 }
 
 impl JobSpec {
@@ -121,6 +123,13 @@ impl JobSpec {
         if self.name.len() > crate::vocabulary::NAME_BYTES_MAX {
             let most = crate::vocabulary::NAME_BYTES_MAX;
             return Some(format!("the name of a job has at most {most} bytes"));
+        }
+        if self.project.len() > crate::vocabulary::NAME_BYTES_MAX
+            || self.project.contains(|c: char| c.is_control() || c == ',')
+        {
+            let most = crate::vocabulary::NAME_BYTES_MAX;
+            let project = &self.project;
+            return Some(format!("project {project:?}: at most {most} bytes, without comma"));
         }
         if self.name.contains(['*', '"', '[', ']']) || self.name.contains(char::is_control) {
             return Some(format!("\"{}\": the name of a job has no * \" [ ]", self.name));
@@ -189,6 +198,24 @@ pub struct Usage {
     pub written_bytes: Option<u64>,
     /// Bytes in its work area at the end.
     pub work_bytes: Option<u64>,
+    /// Read calls.
+    #[serde(default)]
+    pub read_calls: Option<u64>,
+    /// Write calls.
+    #[serde(default)]
+    pub write_calls: Option<u64>,
+    /// Bytes that it made devices read; those that a daemon reads for it are not in.
+    #[serde(default)]
+    pub device_read_bytes: Option<u64>,
+    /// Bytes that it dirtied for devices, without those that were cut off again.
+    #[serde(default)]
+    pub device_written_bytes: Option<u64>,
+    /// Seconds in which it waited for memory.
+    #[serde(default)]
+    pub memory_wait_seconds: Option<f64>,
+    /// Seconds in which it could have run and waited for a processor.
+    #[serde(default)]
+    pub processor_wait_seconds: Option<f64>,
 }
 
 impl Usage {

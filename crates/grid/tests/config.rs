@@ -51,6 +51,7 @@ fn a_bad_setting_is_told_with_line_key_value_and_what_is_allowed() {
         ("[general]\nsleep = 3", 2, "unknown field `sleep`"),
         ("[general]\ntime_zone = \"Mars\"", 2, "Europe/Berlin"),
         ("[general]\nqueue_default = \"x\"", 2, "the name of a queue"),
+        ("[general]\nreap_interval = \"10 ms\"", 2, "at least 1 s"),
         ("[general]\nattempts_max = 0", 2, "attempts_max = 0: must be at least 1"),
         ("[general]\ndispatch = { interval = { sleep = \"1 ms\" } }", 2, "dispatch.interval.sleep"),
         ("[fair_share]\nhalf_life = \"0 s\"", 2, "at least 1 s"),

@@ -33,6 +33,12 @@ pub enum Error {
         /// What its program said last.
         reason: String,
     },
+    /// Whoever starts the jobs refused, or lost track of them.
+    #[error("{reason}")]
+    Launcher {
+        /// Why.
+        reason: String,
+    },
     /// A record cannot be read.
     #[error("{}: {reason}", path.display())]
     Record {

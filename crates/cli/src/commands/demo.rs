@@ -1,5 +1,5 @@
-//! `forebay demo`: the whole way of a file system, with an analytics program on real data and a small
-//! workload of many programs at once.
+//! `forebay demo`: the whole way of a file system and a grid, with an analytics program on real data and a
+//! small workload of many jobs at once.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,17 @@ use forebay_study::record::Record;
 use forebay_workload::flights;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Make a file system, run an analytics program on it, and check it.
+/// Slots of the grid: jobs at once, as the published study has them.
+const SLOTS: &str = "20";
+
+/// Make a file system and a grid, run analytics programs on them, and check the file system.
 ///
 /// Makes a file system in a temporary folder, mounts it, brings in the 2013 New York flights, and runs
 /// import, repeat, sort, summary, regression and export on it, with inputs and results in data,
 /// temporary data sets in work and sort files in util. Prints the time and input/output of each step
-/// and the results. Then runs the mixed workload of `forebay bench` at a small scale, 77 programs, and
-/// writes its report; unmounts and checks the file system.
+/// and the results. Then starts a grid on the file system, submits the mixed workload of `forebay bench` to
+/// it at a small scale, 77 programs, and writes its report; stops the grid, unmounts and checks the file
+/// system.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay demo                                 about 1 GiB of rows
@@ -56,12 +60,12 @@ impl Demo {
         let ran = self.play(&stage, &csv);
         if self.keep && ran.is_ok() {
             println!(
-                "\nkept: mounted at {}; look at it with\n  forebay status {}\nand end it with\n  \
-                 forebay umount {} && rm -r {}",
+                "\nkept: mounted at {}; look at it with\n  forebay status {root}\n  \
+                 forebay jobs --all --grid {root}\nand end it with\n  \
+                 forebay down {root} && rm -r {}",
                 stage.mountpoint().display(),
-                stage.root().display(),
-                stage.mountpoint().display(),
-                stage.folder.display()
+                stage.folder.display(),
+                root = stage.root().display()
             );
             return Ok(ExitCode::SUCCESS);
         }
@@ -75,11 +79,14 @@ impl Demo {
     fn play(&self, stage: &Stage, csv: &Path) -> Result<()> {
         say("make a file system", &stage.root());
         stage.forebay(&["mkfs".as_ref(), stage.root().as_os_str()])?;
-        say("mount it", &stage.mountpoint());
+        say("mount it, and start a grid on it", &stage.mountpoint());
         stage.forebay(&[
-            "mount".as_ref(),
+            "up".as_ref(),
             stage.root().as_os_str(),
+            "--mount".as_ref(),
             stage.mountpoint().as_os_str(),
+            "--slots".as_ref(),
+            SLOTS.as_ref(),
         ])?;
         let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
         let name = csv.file_name().context("the flights file has no name")?;
@@ -106,7 +113,7 @@ impl Demo {
         stage.forebay(&["status".as_ref(), stage.root().as_os_str()])
     }
 
-    /// Runs the mixed workload on the file system, with its report outside of it.
+    /// Runs the mixed workload as jobs of the grid, with its report outside of the file system.
     fn run_mixed(&self, stage: &Stage) -> Result<()> {
         if self.scale == 0.0 {
             return Ok(());
@@ -116,8 +123,9 @@ impl Demo {
                 .with_context(|| format!("cannot replace {}", self.report.display()))?;
         }
         let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
-        say("run the mixed workload, 77 programs", &data);
+        say("run the mixed workload, 77 jobs", &data);
         let scale = self.scale.to_string();
+        let root = stage.root();
         stage.forebay(&[
             "bench".as_ref(),
             "run".as_ref(),
@@ -133,7 +141,11 @@ impl Demo {
             "--out".as_ref(),
             self.report.as_os_str(),
             "--brief".as_ref(),
+            "--grid".as_ref(),
+            root.as_os_str(),
         ])?;
+        say("what the grid has recorded of it", &root);
+        stage.forebay(&["usage".as_ref(), "--grid".as_ref(), root.as_os_str()])?;
         println!();
         Ok(())
     }
@@ -187,6 +199,8 @@ impl Stage {
             if signals.forever().next().is_some() {
                 eprintln!("\nforebay: interrupted, clearing up");
                 // The program still has files open: they go with this process.
+                let _ =
+                    stage.forebay(&["down".as_ref(), stage.root().as_os_str(), "--now".as_ref()]);
                 let _ = stage.unmount(&["--lazy".as_ref()]);
                 let _ = std::fs::remove_dir_all(&stage.folder);
                 std::process::exit(130);
@@ -202,11 +216,11 @@ impl Stage {
         self.forebay(&arguments)
     }
 
-    /// Unmounts, checks and removes everything.
+    /// Stops the grid, unmounts, checks and removes everything.
     fn clear(&self) -> Result<()> {
         if crate::mounts::at(&self.mountpoint()).is_ok() {
-            say("unmount", &self.mountpoint());
-            self.unmount(&[])?;
+            say("stop the grid and unmount", &self.mountpoint());
+            self.forebay(&["down".as_ref(), self.root().as_os_str(), "--now".as_ref()])?;
             say("check", &self.root());
             self.forebay(&["fsck".as_ref(), self.root().as_os_str()])?;
         }

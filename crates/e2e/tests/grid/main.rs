@@ -2,6 +2,9 @@
 
 mod flow;
 
+mod account;
+mod areas;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

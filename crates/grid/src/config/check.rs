@@ -151,6 +151,9 @@ impl General {
             let path = [Key("dispatch"), Key("interval"), Key("sleep")];
             return Some(Fault::at(path, sleep, "at least 10 ms"));
         }
+        if self.reap_interval.as_ms() < 1000 {
+            return Some(Fault::at([Key("reap_interval")], self.reap_interval, "at least 1 s"));
+        }
         let at_least_one = [
             ("tasks_max", self.tasks_max),
             ("attempts_max", self.attempts_max),

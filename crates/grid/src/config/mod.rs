@@ -95,6 +95,8 @@ pub struct General {
     pub finished_age: Period,
     /// The most days that are summed up.
     pub days_max: u32,
+    /// After which time work areas are looked for whose jobs are gone.
+    pub reap_interval: Period,
 }
 
 impl Default for General {
@@ -114,6 +116,7 @@ impl Default for General {
             finished_max: 100_000,
             finished_age: Period::seconds(7 * 86_400),
             days_max: 400,
+            reap_interval: Period::seconds(600),
         }
     }
 }

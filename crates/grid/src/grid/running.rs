@@ -119,6 +119,7 @@ impl Grid {
             name: job.spec.name.clone(),
             user: self.ledger.users.at(job.user.0).clone(),
             queue: self.ledger.queues.at(job.queue.0).clone(),
+            project: job.spec.project.clone(),
             host: host.clone(),
             attempt: run.attempt,
             slots: run.slots,

@@ -6,7 +6,7 @@
 //! at it comes with its last counters. Memory: one sample per interval (about 250 bytes), a few open
 //! files per running job.
 
-mod disks;
+pub mod disks;
 mod family;
 mod ledger;
 pub mod snapshot;

@@ -2,6 +2,7 @@
 
 mod compare;
 mod display;
+mod grid;
 mod list;
 mod report;
 mod result;

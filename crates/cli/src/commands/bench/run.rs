@@ -11,11 +11,12 @@ use forebay_base::time::SystemClock;
 use forebay_study::process::Accounting;
 use forebay_study::record::{Record, State};
 use forebay_study::run::{
-    self as study, Areas, Caches, Leftovers, Observer, Order, Progress, Slots,
+    self as study, Areas, Caches, Launcher, Leftovers, Observer, Order, Progress, Slots,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::display::Display;
+use super::grid::GridArguments;
 use super::result::{self, Shown};
 use super::workload::WorkloadArguments;
 
@@ -26,7 +27,8 @@ const FAILED: u8 = 1;
 
 /// Run a workload on a storage and report what happened.
 ///
-/// Makes the workload's inputs below the path, runs its jobs as processes, records every job and every
+/// Makes the workload's inputs below the path, runs its jobs as processes or, with --grid, as jobs of the
+/// grid, records every job and every
 /// second, removes everything it made, and writes a report. Ctrl-C ends the jobs, removes their files and
 /// writes the report of what was done until then. Exit codes: 0 all jobs ended well, 1 some did not, 2
 /// refused, 130 interrupted.
@@ -37,6 +39,7 @@ const FAILED: u8 = 1;
   forebay bench run probe --on /grid/data --set block=4MiB --set file_size=2GiB --concurrent 8
   forebay bench run sessions --on /grid/data --sessions 80 --nodes 4 --scale 0.01 --drop-caches
   forebay bench run mixed --on /mnt/xfs --against /grid/data --rounds 5
+  forebay bench run mixed --on /grid/data --work /grid/work --util /grid/util --grid /srv/grid -q night
   forebay bench run --file mine.toml --on /grid/data --out results/mine")]
 pub struct Run {
     #[command(flatten)]
@@ -50,6 +53,8 @@ pub struct Run {
     /// Directory for utility files of sorts and joins, if it is not that of --work.
     #[arg(long, value_name = "PATH")]
     util: Option<PathBuf>,
+    #[command(flatten)]
+    grid: GridArguments,
     /// Another storage to compare with, run by run in turn; may be given several times.
     #[arg(long, value_name = "PATH")]
     against: Vec<PathBuf>,
@@ -75,7 +80,12 @@ pub struct Run {
 
 impl Run {
     pub fn run(self: Box<Self>) -> Result<ExitCode> {
-        let (mix, plan) = self.workload.plan()?;
+        let (mut mix, mut plan) = self.workload.plan(None)?;
+        let target = self.grid.target()?;
+        if let Some(target) = &target {
+            let concurrent = self.grid.concurrent(target, &plan);
+            (mix, plan) = self.workload.plan(Some(concurrent))?;
+        }
         let subjects = self.subjects()?;
         let caches = if self.drop_caches { Caches::Emptied } else { Caches::AsTheyAre };
         if self.drop_caches && !rustix::process::geteuid().is_root() {
@@ -86,7 +96,13 @@ impl Run {
         })?;
         let (out, made) = self.out_folder(&mix.name)?;
         let clock: Arc<dyn forebay_base::Clock> = Arc::new(SystemClock);
-        let accounting = Accounting::find(Arc::clone(&clock));
+        let mut launcher: Box<dyn Launcher> = match target {
+            Some(target) => Box::new(self.grid.launcher(target, &mix.name, Arc::clone(&clock))?),
+            None => {
+                let accounting = Accounting::find(Arc::clone(&clock));
+                Box::new(Slots::new(Arc::clone(&clock), accounting))
+            }
+        };
         let order = Order {
             mix: &mix,
             plan: &plan,
@@ -101,7 +117,7 @@ impl Run {
             clock: Arc::clone(&clock),
         };
         let mut watch = Watch::start()?;
-        let ran = study::run(&order, &mut Slots::new(Arc::clone(&clock), accounting), &mut watch);
+        let ran = study::run(&order, &mut *launcher, &mut watch);
         watch.display.end();
         let record = match ran {
             Ok(record) => record,

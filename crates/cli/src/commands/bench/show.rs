@@ -104,7 +104,7 @@ impl Show {
             print!("{}", self.workload.text()?);
             return Ok(ExitCode::SUCCESS);
         }
-        let (mix, plan) = self.workload.plan()?;
+        let (mix, plan) = self.workload.plan(None)?;
         let shown = self.shown(&mix, &plan);
         if self.json {
             println!("{}", serde_json::to_string_pretty(&shown)?);

@@ -46,8 +46,8 @@ fn setting(text: &str) -> Result<(String, String), String> {
 }
 
 impl WorkloadArguments {
-    /// Reads the workload and plans it.
-    pub fn plan(&self) -> Result<(Mix, Plan)> {
+    /// Reads the workload and plans it; `concurrent` stands for --concurrent where it is not given.
+    pub fn plan(&self, concurrent: Option<u32>) -> Result<(Mix, Plan)> {
         let mix = self.mix()?;
         if self.sessions.is_some() && mix.sessions.is_none() {
             bail!("--sessions: {} has no sessions; use --concurrent for jobs at once", mix.name);
@@ -55,7 +55,7 @@ impl WorkloadArguments {
         let plan = mix.plan(&Options {
             scale: self.scale,
             nodes: self.nodes,
-            concurrent: self.concurrent,
+            concurrent: self.concurrent.or(concurrent),
             sessions: self.sessions,
             page_bytes: self.buffers.page_size,
             sort_memory: self.buffers.sort_memory,

@@ -62,12 +62,7 @@ pub fn submit_lines(
 }
 
 /// Submits lines together; how many were refused.
-fn submit_some(
-    client: &mut Client,
-    like: &JobSpec,
-    lines: &[Line],
-    print: Print,
-) -> Result<usize> {
+fn submit_some(client: &mut Client, like: &JobSpec, lines: &[Line], print: Print) -> Result<usize> {
     let ask = |line: &Line| {
         let command = ["sh", "-c", &line.command].map(str::to_owned).to_vec();
         Ask::Submit { spec: Box::new(JobSpec { command, ..like.clone() }) }

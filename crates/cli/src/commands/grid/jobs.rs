@@ -117,10 +117,14 @@ impl Jobs {
         if self.json {
             return print_json(&jobs);
         }
-        let heading = ["job", "name", "user", "queue", "state", "tasks", "host", "starts", "exit"];
+        let mut heading =
+            vec!["job", "name", "user", "queue", "state", "tasks", "host", "starts", "exit"];
+        if self.job.is_some() {
+            heading.extend(["real s", "cpu s", "io s"]);
+        }
         let mut table = Table::new(&heading);
         for job in jobs {
-            table.row(vec![
+            let mut row = vec![
                 job.id,
                 if job.name.is_empty() { job.command.join(" ") } else { job.name },
                 job.user.to_string(),
@@ -130,7 +134,14 @@ impl Jobs {
                 or_dash(job.host),
                 job.attempts.to_string(),
                 or_dash(job.exit),
-            ]);
+            ];
+            if self.job.is_some() {
+                let seconds = |value: f64| format!("{value:.3}");
+                row.push(or_dash(job.usage.map(|used| seconds(used.real_seconds))));
+                row.push(or_dash(job.usage.map(|used| seconds(used.cpu_seconds()))));
+                row.push(or_dash(job.usage.and_then(|used| used.io_wait_seconds).map(seconds)));
+            }
+            table.row(row);
         }
         print!("{}", table.render());
         Ok(ExitCode::SUCCESS)
@@ -146,7 +157,9 @@ impl Hosts {
         if self.json {
             return print_json(&hosts);
         }
-        let mut table = Table::new(&["host", "state", "switch", "slots", "used", "r1m", "free"]);
+        let heading =
+            ["host", "state", "switch", "slots", "used", "r15s", "r1m", "ut", "pg", "io", "free"];
+        let mut table = Table::new(&heading);
         for host in hosts {
             table.row(vec![
                 host.name.to_string(),
@@ -154,7 +167,11 @@ impl Hosts {
                 format!("{:?}", host.switch).to_lowercase(),
                 host.slots.to_string(),
                 host.used_slots.to_string(),
+                or_dash(host.load.map(|load| format!("{:.2}", load.r15s))),
                 or_dash(host.load.map(|load| format!("{:.2}", load.r1m))),
+                or_dash(host.load.map(|load| format!("{:.0}%", load.ut * 100.0))),
+                or_dash(host.load.map(|load| format!("{:.1}", load.pg))),
+                or_dash(host.load.map(|load| format!("{:.0}", load.io))),
                 or_dash(host.load.map(|load| bytes((load.mem * 1_048_576.0) as u64))),
             ]);
         }

@@ -4,9 +4,11 @@ mod batch;
 pub mod daemons;
 pub mod flow;
 pub mod jobs;
+pub mod sessions;
 pub mod submit;
 pub mod switch;
 pub mod updown;
+pub mod usage;
 
 use std::path::PathBuf;
 
@@ -26,16 +28,20 @@ pub struct Which {
 impl Which {
     /// Connects to its controller.
     fn client(&self) -> Result<Client> {
-        let variable = || std::env::var_os("FOREBAY_GRID").map(PathBuf::from);
-        let root = self.grid.clone().or_else(variable);
-        let root = root.context("which grid? give --grid ROOT, or set FOREBAY_GRID")?;
-        Client::connect(&GridHome::of(&root)?)
+        Client::connect(&home_of(self.grid.clone())?)
     }
 
     /// Asks its controller once.
     fn ask(&self, ask: &Ask) -> Result<Answer> {
         self.client()?.ask(ask)
     }
+}
+
+/// The grid of a folder that was given, or of FOREBAY_GRID.
+pub fn home_of(given: Option<PathBuf>) -> Result<GridHome> {
+    let root = given.or_else(|| std::env::var_os("FOREBAY_GRID").map(PathBuf::from));
+    let root = root.context("which grid? give --grid ROOT, or set FOREBAY_GRID")?;
+    GridHome::of(&root)
 }
 
 /// An answer that does not fit the question.

@@ -81,6 +81,9 @@ pub struct Submit {
     /// Keep its work area when it starts again, for the steps that it has finished.
     #[arg(long)]
     checkpoint: bool,
+    /// What it is charged to in `forebay usage`.
+    #[arg(short = 'P', long, default_value = "")]
+    project: String,
     /// Hold it until it is released.
     #[arg(long)]
     hold: bool,
@@ -152,12 +155,13 @@ impl Submit {
             umask: umask(),
             checkpoint: if self.checkpoint { Checkpoint::Steps } else { Checkpoint::None },
             held: self.hold,
+            project: self.project,
         })
     }
 }
 
 /// The file mode creation mask of this process.
-pub(super) fn umask() -> u32 {
+pub fn umask() -> u32 {
     // SAFETY: umask always succeeds; it is put back at once, before there is another thread.
     unsafe {
         let umask = libc::umask(0o077);
@@ -166,7 +170,8 @@ pub(super) fn umask() -> u32 {
     }
 }
 
-pub(super) fn environment(given: &[String]) -> Result<Vec<(String, String)>> {
+/// The environment of a job: what every job gets, and what is given as K=V or K.
+pub fn environment(given: &[String]) -> Result<Vec<(String, String)>> {
     let present = |key: &str| std::env::var(key).ok().map(|value| (key.to_owned(), value));
     let mut variables: Vec<(String, String)> =
         PASSED_ON.iter().filter_map(|key| present(key)).collect();

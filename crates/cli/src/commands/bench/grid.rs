@@ -1,0 +1,94 @@
+//! Running a workload's jobs on the grid.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::Clock;
+use forebay_engine::client::Client;
+use forebay_engine::home::GridHome;
+use forebay_engine::launcher::GridLauncher;
+use forebay_engine::message::{Answer, Ask, HostView};
+use forebay_grid::journal::HostSwitch;
+use forebay_grid::parse::hosts::HostList;
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::QueueName;
+use forebay_workload::mix::Plan;
+
+use crate::commands::grid::home_of;
+use crate::commands::grid::submit::{environment, umask};
+
+/// Whether and how the jobs go to the grid.
+#[derive(clap::Args)]
+pub struct GridArguments {
+    /// Submit the jobs to the grid of ROOT (FOREBAY_GRID if no ROOT is given): the slots of its hosts say
+    /// how many run at once; fewer --nodes than hosts use the first hosts only.
+    #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with = "concurrent")]
+    grid: Option<Option<PathBuf>>,
+    /// Queue of the jobs.
+    #[arg(short, long, requires = "grid", value_parser = |text: &str| text.parse::<QueueName>())]
+    queue: Option<QueueName>,
+    /// Slots of each job.
+    #[arg(short = 'n', long, requires = "grid", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    slots: u32,
+    /// Hosts on which the jobs may run: 'gridn1+1 others+2'.
+    #[arg(short = 'm', long, requires = "grid", default_value = "", value_parser = |text: &str| text.parse::<HostList>())]
+    hosts: HostList,
+    /// What the names of the jobs begin with; the name of the workload if left out.
+    #[arg(short = 'J', long, requires = "grid")]
+    name: Option<String>,
+}
+
+/// A grid that will run the jobs.
+pub struct Target {
+    home: GridHome,
+    hosts: Vec<HostView>,
+}
+
+impl GridArguments {
+    /// The grid, if one shall run the jobs.
+    pub fn target(&self) -> Result<Option<Target>> {
+        let Some(root) = &self.grid else { return Ok(None) };
+        let home = home_of(root.clone())?;
+        let answer = Client::connect(&home)?.ask(&Ask::Hosts)?;
+        let Answer::Hosts { mut hosts } = answer else {
+            bail!("the controller's answer makes no sense: {answer:?}");
+        };
+        hosts
+            .retain(|host| host.state == "up" && host.switch == HostSwitch::Open && host.slots > 0);
+        if !hosts.iter().any(|host| host.slots >= self.slots) {
+            bail!("no host of the grid is up and open and has {} slots", self.slots);
+        }
+        Ok(Some(Target { home, hosts }))
+    }
+
+    /// How many jobs run at once on each logical node of a plan.
+    pub fn concurrent(&self, target: &Target, plan: &Plan) -> u32 {
+        let hosts = u32::try_from(target.hosts.len()).unwrap_or(u32::MAX);
+        let nodes = plan.stages.iter().map(|stage| stage.nodes).max().unwrap_or(1);
+        let jobs: u32 = target.hosts.iter().map(|host| host.slots / self.slots).sum();
+        (jobs / hosts.max(nodes)).max(1)
+    }
+
+    /// What starts the jobs.
+    pub fn launcher(
+        &self,
+        target: Target,
+        workload: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<GridLauncher> {
+        let directory = std::env::current_dir()?;
+        let template = JobSpec {
+            queue: self.queue.clone(),
+            name: self.name.clone().unwrap_or_else(|| workload.to_owned()),
+            slots: self.slots,
+            hosts: self.hosts.clone(),
+            environment: environment(&[])?,
+            directory: directory.to_str().context("the present directory is no text")?.to_owned(),
+            umask: umask(),
+            ..JobSpec::default()
+        };
+        let hosts = target.hosts.into_iter().map(|host| host.name).collect();
+        Ok(GridLauncher::connect(target.home, hosts, template, clock)?)
+    }
+}

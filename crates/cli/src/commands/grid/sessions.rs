@@ -1,0 +1,118 @@
+//! `forebay sessions`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_engine::message::{Answer, AreaKind, AreaState, AreaView, Ask, Orphans};
+use forebay_grid::vocabulary::Moment;
+
+use super::jobs::{or_dash, print_json};
+use super::{Which, no_sense};
+use crate::output::{Table, bytes};
+
+/// List the work areas of jobs: your own, or everybody's for an admin.
+///
+/// Each job has one for work (WORK) and one for utility files (UTIL). An area is running, kept (its job will
+/// start again), orphaned (its job is gone) or being removed. Hosts remove orphans by themselves when they
+/// join and after each reap_interval; --reap does it now, and is refused while a host is away. Exit codes:
+/// 0 done, 1 something could not be seen or removed, 2 refused.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay sessions
+  forebay sessions --all --json
+  forebay sessions --reap        remove those whose jobs are gone")]
+pub struct Sessions {
+    #[command(flatten)]
+    which: Which,
+    /// Remove orphans, and say which.
+    #[arg(long)]
+    reap: bool,
+    /// Also areas that are being removed.
+    #[arg(long)]
+    all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sessions {
+    pub fn run(self) -> Result<ExitCode> {
+        let orphans = if self.reap { Orphans::Removed } else { Orphans::Listed };
+        let (mut areas, removed, faults) = match self.which.ask(&Ask::Sessions { orphans })? {
+            Answer::Sessions { areas, removed, faults } => (areas, removed, faults),
+            answer => return Err(no_sense(&answer)),
+        };
+        if !self.all {
+            areas.retain(|area| area.state != AreaState::BeingRemoved);
+        }
+        for fault in &faults {
+            eprintln!("forebay: {fault}");
+        }
+        let code = ExitCode::from(u8::from(!faults.is_empty()));
+        if self.json {
+            print_json(&serde_json::json!({
+                "areas": areas, "removed": removed, "faults": faults
+            }))?;
+            return Ok(code);
+        }
+        let now = SystemClock.now().into();
+        if self.reap {
+            for area in &removed {
+                let size = or_dash(area.bytes.map(bytes));
+                println!("removed: {} of {}, {size}", area.path.display(), area.user);
+            }
+            if removed.is_empty() {
+                println!("nothing to remove");
+            }
+        } else {
+            print!("{}", table(&areas, now).render());
+        }
+        Ok(code)
+    }
+}
+
+fn table(areas: &[AreaView], now: Moment) -> Table {
+    let mut table = Table::new(&["job", "user", "kind", "host", "size", "age", "state", "path"]);
+    for area in areas {
+        let kind = match area.kind {
+            AreaKind::Work => "work",
+            AreaKind::Util => "util",
+        };
+        let state = match area.state {
+            AreaState::Running => "running",
+            AreaState::Kept => "kept",
+            AreaState::Orphaned => "orphaned",
+            AreaState::BeingRemoved => "being removed",
+        };
+        table.row(vec![
+            area.job.clone(),
+            area.user.to_string(),
+            kind.to_owned(),
+            area.host.to_string(),
+            or_dash(area.bytes.map(bytes)),
+            age(now.since(area.made) / 1000),
+            state.to_owned(),
+            area.path.display().to_string(),
+        ]);
+    }
+    table
+}
+
+/// Days, hours, minutes and seconds as Slurm writes them.
+fn age(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let clock = format!("{}:{:02}:{:02}", hours % 24, minutes % 60, seconds % 60);
+    if days == 0 { clock } else { format!("{days}-{clock}") }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn ages_are_written_as_times_of_jobs_are_read() {
+        for (seconds, text) in [(0, "0:00:00"), (3725, "1:02:05"), (90_061, "1-1:01:01")] {
+            assert_eq!(super::age(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! Runs the jobs of a study on the grid: a [`Launcher`] whose slots are those of the hosts.
+//!
+//! Each job becomes a job of the grid, durable before the launcher goes on. Nothing is polled: one
+//! connection submits, another is told of starts and ends. When the controller goes away, the jobs go on;
+//! the launcher connects again and is told what happened meanwhile. A submission whose answer was lost is
+//! looked for before it is made again, so that no job runs twice. What a job used is what the grid has
+//! recorded of its last start.
+//!
+//! A stage of fewer logical nodes than the grid has hosts runs on the first so many hosts, by name; one of
+//! more runs on all. How many jobs run at once is up to the slots of the hosts.
+//!
+//! What it does not do: start jobs again that were lost with their host. Memory: one entry for each job
+//! that has not ended.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use forebay_base::Clock;
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::event::Verb;
+use forebay_grid::parse::hosts::HostList;
+use forebay_grid::spec::{Exit, JobSpec, Rerun, Usage};
+use forebay_grid::vocabulary::{HostName, JobId, Moment};
+use forebay_study::counters::Counters;
+use forebay_study::error::{Error, Result};
+use forebay_study::record::{Exit as StudyExit, Usage as StudyUsage};
+use forebay_study::run::{Event, Launch, Launcher};
+
+use crate::client::Client;
+use crate::home::GridHome;
+use crate::message::{Answer, Ask, Notice};
+use crate::socket::{self, Reader};
+
+/// How long the controller may be away.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+
+/// How long jobs have to end that were killed: a little longer than the grid gives them.
+const END_MAX: Duration = Duration::from_secs(30);
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Starts jobs by submitting them.
+pub struct GridLauncher {
+    home: GridHome,
+    clock: Arc<dyn Clock>,
+    /// What all jobs have in common; its name is the beginning of theirs.
+    template: JobSpec,
+    /// The hosts of the grid by name.
+    hosts: Vec<HostName>,
+    /// Where the jobs of this stage may run.
+    allowed: HostList,
+    client: Option<Client>,
+    watching: Option<UnixStream>,
+    /// Number of the connection that watches; what an older one still says is not heard.
+    connection: u64,
+    heard: (Sender<Heard>, Receiver<Heard>),
+    jobs: BTreeMap<JobId, Tracked>,
+    ready: Vec<Event>,
+    lost_since: Option<Instant>,
+}
+
+/// A job that has not ended.
+struct Tracked {
+    number: usize,
+    output: PathBuf,
+    started: bool,
+    last: Option<Box<AttemptRecord>>,
+}
+
+struct Heard {
+    connection: u64,
+    /// None at the end of the connection.
+    answer: Option<Answer>,
+}
+
+fn refuse(reason: impl std::fmt::Display) -> Error {
+    Error::Launcher { reason: format!("grid: {reason}") }
+}
+
+impl GridLauncher {
+    /// A launcher on a grid with these hosts.
+    ///
+    /// # Errors
+    /// If its controller does not answer.
+    pub fn connect(
+        home: GridHome,
+        mut hosts: Vec<HostName>,
+        template: JobSpec,
+        clock: Arc<dyn Clock>,
+    ) -> Result<GridLauncher> {
+        hosts.sort();
+        let allowed = template.hosts.clone();
+        let mut launcher = GridLauncher {
+            home,
+            clock,
+            template,
+            hosts,
+            allowed,
+            client: None,
+            watching: None,
+            connection: 0,
+            heard: channel(),
+            jobs: BTreeMap::new(),
+            ready: Vec::new(),
+            lost_since: None,
+        };
+        launcher.reconnect().map_err(refuse)?;
+        Ok(launcher)
+    }
+
+    /// Connects, and asks to be told of all jobs that have not ended.
+    fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.disconnect();
+        let client = Client::connect(&self.home)?;
+        let (stream, reader) = Client::connect(&self.home)?.into_parts();
+        self.connection += 1;
+        for &job in self.jobs.keys() {
+            socket::write(&stream, &Ask::Watch { job })?;
+        }
+        let (connection, heard) = (self.connection, self.heard.0.clone());
+        std::thread::Builder::new()
+            .name("notices".to_owned())
+            .spawn(move || listen(connection, reader, &heard))?;
+        (self.client, self.watching) = (Some(client), Some(stream));
+        self.lost_since = None;
+        Ok(())
+    }
+
+    fn disconnect(&mut self) {
+        self.client = None;
+        if let Some(stream) = self.watching.take() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Connects again if the connection is lost; an error once that takes too long.
+    fn stay_connected(&mut self) -> Result<()> {
+        if self.client.is_some() && self.watching.is_some() {
+            return Ok(());
+        }
+        let now = self.clock.instant();
+        let since = *self.lost_since.get_or_insert(now);
+        match self.reconnect() {
+            Ok(()) => Ok(()),
+            Err(error) if now.saturating_duration_since(since) > AWAY_MAX => {
+                Err(refuse(format!("{error:#}")))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Asks until there is an answer, however often the controller goes away meanwhile. `after_loss` says
+    /// what to do when the answer to a question may have been lost.
+    fn ask(
+        &mut self,
+        ask: &Ask,
+        after_loss: impl Fn(&mut Client) -> anyhow::Result<Option<Answer>>,
+    ) -> Result<Answer> {
+        let mut sent = false;
+        loop {
+            if let Some(client) = &mut self.client {
+                let found = if sent { after_loss(client) } else { Ok(None) };
+                let answer = match found {
+                    Ok(Some(answer)) => Ok(answer),
+                    Ok(None) => client.exchange(ask),
+                    Err(error) => Err(error),
+                };
+                sent = true;
+                match answer {
+                    Ok(answer) => return Ok(answer),
+                    Err(_) => self.disconnect(),
+                }
+            }
+            self.stay_connected()?;
+            if self.client.is_none() {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    fn spec(&self, launch: &Launch) -> Result<JobSpec> {
+        let text = |word: &std::ffi::OsString| match word.to_str() {
+            Some(word) => Ok(word.to_owned()),
+            None => Err(refuse(format!("{}: is no text", word.display()))),
+        };
+        let output = launch.output.clone().into_os_string();
+        Ok(JobSpec {
+            command: launch.command.iter().map(text).collect::<Result<_>>()?,
+            name: format!("{}-{}", self.template.name, launch.name),
+            output: Some(text(&output)?),
+            hosts: self.allowed.clone(),
+            // A second start would be measured with the first.
+            rerun: Rerun::Once,
+            ..self.template.clone()
+        })
+    }
+
+    /// The moment that the controller told, on the clock of the study.
+    fn instant_of(&self, at: Moment) -> Instant {
+        let (now, instant) = (Moment::from(self.clock.now()), self.clock.instant());
+        instant.checked_sub(Duration::from_millis(now.since(at))).unwrap_or(instant)
+    }
+
+    fn take(&mut self, heard: Heard) -> Result<()> {
+        if heard.connection != self.connection {
+            return Ok(());
+        }
+        match heard.answer {
+            None => self.disconnect(),
+            Some(Answer::Noticed { notice }) => self.notice(notice),
+            Some(Answer::Refused { reason }) => return Err(refuse(reason)),
+            Some(_) => return Err(refuse("the controller's answer makes no sense")),
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Started { task, at, pid, .. } => self.start(task.job, at, pid),
+            Notice::Ended { record } => {
+                if let Some(job) = self.jobs.get_mut(&record.task.job) {
+                    job.last = Some(record);
+                }
+            }
+            Notice::Finished { job, at, .. } => self.end(job, at),
+        }
+    }
+
+    fn start(&mut self, job: JobId, at: Moment, pid: Option<u32>) {
+        let at = self.instant_of(at);
+        // It may be told twice, and be started twice if its user wants it.
+        if let Some(job) = self.jobs.get_mut(&job).filter(|job| !job.started) {
+            job.started = true;
+            self.ready.push(Event::Started { number: job.number, at, pid });
+        }
+    }
+
+    fn end(&mut self, job: JobId, at: Moment) {
+        // A job that was quick is told of when it has ended.
+        let known = self.jobs.get(&job).and_then(|job| job.last.as_ref());
+        if let Some(started) = known.and_then(|last| last.started) {
+            self.start(job, started, None);
+        }
+        let Some(job) = self.jobs.remove(&job) else { return };
+        let (number, at) = (job.number, self.instant_of(at));
+        let usage = job.last.as_ref().and_then(|last| last.usage);
+        let exit = match job.last.and_then(|last| last.exit) {
+            Some(Exit::Code(0)) => StudyExit::Success,
+            Some(Exit::Code(code)) => {
+                StudyExit::Failure { code: code.into(), message: String::new() }
+            }
+            Some(Exit::Signal(signal)) => StudyExit::Signal { signal: signal.into() },
+            Some(Exit::NotStarted(reason)) => {
+                tell(&job.output, &reason);
+                StudyExit::Failure { code: 127, message: reason }
+            }
+            None => StudyExit::NotStarted,
+        };
+        self.ready.push(Event::Ended {
+            number,
+            at,
+            exit,
+            last: usage.as_ref().and_then(counters_of),
+            usage: Box::new(usage.as_ref().map(study_usage_of).unwrap_or_default()),
+        });
+    }
+}
+
+/// Says in the file of its output why a job was not started; the grid could not.
+fn tell(output: &std::path::Path, reason: &str) {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(output);
+    // The reason is told beside it.
+    let _ = file.and_then(|mut file| writeln!(file, "{reason}"));
+}
+
+fn listen(connection: u64, mut reader: Reader, heard: &Sender<Heard>) {
+    loop {
+        let answer = reader.read::<Answer>().ok().flatten();
+        let last = answer.is_none();
+        if heard.send(Heard { connection, answer }).is_err() || last {
+            return;
+        }
+    }
+}
+
+impl Launcher for GridLauncher {
+    fn set_slots(&mut self, nodes: u32, _concurrent: u32) {
+        let first = self.hosts.get(..nodes as usize).filter(|_| self.template.hosts.is_empty());
+        let list = first.map(|hosts| {
+            let names: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+            names.join(" ").parse().unwrap_or_default()
+        });
+        self.allowed = list.unwrap_or_else(|| self.template.hosts.clone());
+    }
+
+    fn submit(&mut self, launch: Launch) -> Result<()> {
+        let spec = Box::new(self.spec(&launch)?);
+        let command = spec.command.clone();
+        let submitted = self.ask(&Ask::Submit { spec }, |client| find(client, &command))?;
+        let job = match submitted {
+            Answer::Accepted { job } => job,
+            Answer::Refused { reason } => return Err(refuse(reason)),
+            _ => return Err(refuse("the controller's answer makes no sense")),
+        };
+        let (number, output) = (launch.number, launch.output);
+        self.jobs.insert(job, Tracked { number, output, started: false, last: None });
+        if let Some(stream) = &self.watching
+            && socket::write(stream, &Ask::Watch { job }).is_err()
+        {
+            self.disconnect();
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, limit: Duration) -> Result<Vec<Event>> {
+        self.stay_connected()?;
+        if self.ready.is_empty() {
+            let limit = if self.watching.is_some() { limit } else { limit.min(PAUSE) };
+            match self.heard.1.recv_timeout(limit) {
+                Ok(heard) => self.take(heard)?,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        while let Ok(heard) = self.heard.1.try_recv() {
+            self.take(heard)?;
+        }
+        Ok(std::mem::take(&mut self.ready))
+    }
+
+    fn stop(&mut self) -> Vec<Event> {
+        let begin = self.clock.instant();
+        // Those that wait came last; none of them shall get the slot of one that ends.
+        let jobs: Vec<JobId> = self.jobs.keys().rev().copied().collect();
+        for job in jobs {
+            let ask = Ask::Command { target: job.into(), verb: Verb::Kill };
+            // One that is about to end refuses; without a controller nobody can be told.
+            if self.ask(&ask, |_| Ok(None)).is_err() {
+                break;
+            }
+        }
+        let mut events = std::mem::take(&mut self.ready);
+        while !self.jobs.is_empty()
+            && self.clock.instant().saturating_duration_since(begin) < END_MAX
+        {
+            match self.wait(Duration::from_millis(100)) {
+                Ok(more) => events.extend(more),
+                Err(_) => break,
+            }
+        }
+        let at = self.clock.instant();
+        for (_, job) in std::mem::take(&mut self.jobs) {
+            let (number, usage) = (job.number, Box::default());
+            events.push(Event::Ended {
+                number,
+                at,
+                exit: StudyExit::NotStarted,
+                usage,
+                last: None,
+            });
+        }
+        events
+    }
+}
+
+impl Drop for GridLauncher {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
+}
+
+/// A job that was submitted before the controller went away: each names a file of its own.
+fn find(client: &mut Client, command: &[String]) -> anyhow::Result<Option<Answer>> {
+    let Answer::Jobs { jobs } = client.exchange(&Ask::Jobs { target: None, ended: true })? else {
+        return Ok(None);
+    };
+    let found = jobs.iter().rev().find(|job| job.command == command);
+    let number = found.and_then(|job| job.id.parse().ok());
+    Ok(number.map(|number| Answer::Accepted { job: JobId(number) }))
+}
+
+/// What a process used, as the grid records it.
+#[must_use]
+pub fn usage_of(used: &StudyUsage, work_bytes: u64) -> Usage {
+    Usage {
+        real_seconds: used.real_seconds,
+        user_seconds: used.user_seconds,
+        system_seconds: used.system_seconds,
+        io_wait_seconds: used.io_wait_seconds,
+        peak_memory_bytes: Some(used.peak_memory_bytes),
+        minor_faults: used.minor_faults,
+        major_faults: used.major_faults,
+        voluntary_switches: used.voluntary_switches,
+        involuntary_switches: used.involuntary_switches,
+        read_bytes: used.read_bytes,
+        written_bytes: used.written_bytes,
+        work_bytes: Some(work_bytes),
+        read_calls: used.read_calls,
+        write_calls: used.write_calls,
+        device_read_bytes: used.device_read_bytes,
+        device_written_bytes: used.device_written_bytes,
+        memory_wait_seconds: used.memory_wait_seconds,
+        processor_wait_seconds: used.processor_wait_seconds,
+    }
+}
+
+/// What the grid has recorded, as a study records it.
+#[must_use]
+pub fn study_usage_of(used: &Usage) -> StudyUsage {
+    StudyUsage {
+        real_seconds: used.real_seconds,
+        user_seconds: used.user_seconds,
+        system_seconds: used.system_seconds,
+        peak_memory_bytes: used.peak_memory_bytes.unwrap_or(0),
+        minor_faults: used.minor_faults,
+        major_faults: used.major_faults,
+        voluntary_switches: used.voluntary_switches,
+        involuntary_switches: used.involuntary_switches,
+        read_bytes: used.read_bytes,
+        written_bytes: used.written_bytes,
+        read_calls: used.read_calls,
+        write_calls: used.write_calls,
+        device_read_bytes: used.device_read_bytes,
+        device_written_bytes: used.device_written_bytes,
+        io_wait_seconds: used.io_wait_seconds,
+        memory_wait_seconds: used.memory_wait_seconds,
+        processor_wait_seconds: used.processor_wait_seconds,
+    }
+}
+
+/// The counters of a process at its end, if they were known.
+fn counters_of(used: &Usage) -> Option<Counters> {
+    let device_written_bytes = used.device_written_bytes?;
+    Some(Counters {
+        read_bytes: used.read_bytes?,
+        written_bytes: used.written_bytes?,
+        read_calls: used.read_calls?,
+        write_calls: used.write_calls?,
+        device_read_bytes: used.device_read_bytes?,
+        device_dirtied_bytes: device_written_bytes,
+        device_cancelled_bytes: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_study_records_is_lost_on_the_way_through_the_grid() {
+        let used = StudyUsage {
+            real_seconds: 1.0,
+            user_seconds: 2.0,
+            system_seconds: 3.0,
+            peak_memory_bytes: 4,
+            minor_faults: 5,
+            major_faults: 6,
+            voluntary_switches: 7,
+            involuntary_switches: 8,
+            read_bytes: Some(9),
+            written_bytes: Some(10),
+            read_calls: Some(11),
+            write_calls: Some(12),
+            device_read_bytes: Some(13),
+            device_written_bytes: Some(14),
+            io_wait_seconds: Some(15.0),
+            memory_wait_seconds: Some(16.0),
+            processor_wait_seconds: Some(17.0),
+        };
+        let recorded = usage_of(&used, 18);
+        assert_eq!(recorded.work_bytes, Some(18));
+        assert_eq!(study_usage_of(&recorded), used);
+        let counters = counters_of(&recorded).unwrap();
+        assert_eq!((counters.read_bytes, counters.write_calls), (9, 12));
+        assert_eq!((counters.device_read_bytes, counters.device_written_bytes()), (13, 14));
+    }
+}

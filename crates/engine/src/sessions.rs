@@ -1,0 +1,379 @@
+//! The work areas of all hosts: what there is, and the removal of those whose jobs are gone.
+//!
+//! Agents say what lies on their hosts; the controller says what it is. An orphan is an area whose job is
+//! not known, or has ended for good and whose removal failed. Nothing is removed while a host is away: what
+//! runs there is not known. An area that a host was told to remove is removed only if it still is the one
+//! that was seen, and no start of its job is on the machine. Orphans are looked for when a host joins and
+//! at intervals.
+//!
+//! Places of areas belong to one grid. Memory: the areas of the questions that are open, at most
+//! [`OPEN_MAX`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+
+use forebay_grid::Grid;
+use forebay_grid::hosts::Reach;
+use forebay_grid::task::{Post, Task};
+use forebay_grid::vocabulary::{HostName, Moment, UserName};
+use serde::{Deserialize, Serialize};
+
+use crate::area::{Area, AreaKind, Sizes};
+use crate::message::{Answer, Order};
+use crate::view::may_see;
+
+/// The most questions that are open at a time.
+const OPEN_MAX: usize = 64;
+
+/// How long hosts have for an answer.
+const PATIENCE_MS: u64 = 60_000;
+
+/// How long after a host joined orphans are looked for: others may join as well.
+const JOIN_PAUSE_MS: u64 = 2000;
+
+/// What shall become of orphans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Orphans {
+    /// They are listed.
+    Listed,
+    /// They are removed.
+    Removed,
+}
+
+/// How a work area is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AreaState {
+    /// Its task is on a host.
+    Running,
+    /// Its task waits to be started again.
+    Kept,
+    /// Its task is gone.
+    Orphaned,
+    /// It is being removed, or about to be.
+    BeingRemoved,
+}
+
+/// One work area, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AreaView {
+    /// Job or element, as `12` or `12[3]`.
+    pub job: String,
+    /// Whose.
+    pub user: UserName,
+    /// What it is for.
+    pub kind: AreaKind,
+    /// A host that sees it.
+    pub host: HostName,
+    /// Bytes on disk, if they were counted.
+    pub bytes: Option<u64>,
+    /// When it was made.
+    pub made: Moment,
+    /// How it is.
+    pub state: AreaState,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Who wants to know.
+enum Purpose {
+    Asked { user: UserName, orphans: Orphans, reply: Sender<Answer> },
+    Sweep,
+}
+
+/// What was seen, and then what was removed.
+enum Phase {
+    Listing { seen: Vec<(HostName, Area)> },
+    Removing { all: Vec<AreaView>, removed: BTreeSet<(PathBuf, Moment)> },
+}
+
+struct Query {
+    purpose: Purpose,
+    phase: Phase,
+    /// Hosts that have not answered.
+    waiting: BTreeSet<HostName>,
+    /// Hosts that did not answer, or could not see everything.
+    faults: Vec<String>,
+    until: Moment,
+}
+
+/// Orders for hosts.
+pub(crate) type Orders = Vec<(HostName, Order)>;
+
+/// All questions about areas that are open.
+pub(crate) struct Sessions {
+    next: u64,
+    open: BTreeMap<u64, Query>,
+    sweep_at: Moment,
+}
+
+impl Sessions {
+    pub fn new() -> Sessions {
+        Sessions { next: 1, open: BTreeMap::new(), sweep_at: Moment::NEVER }
+    }
+
+    /// A user wants to know.
+    pub fn ask(
+        &mut self,
+        now: Moment,
+        hosts: BTreeSet<HostName>,
+        (user, orphans, reply): (UserName, Orphans, Sender<Answer>),
+    ) -> Orders {
+        let refusal = if hosts.is_empty() {
+            Some("no host is connected: nobody can say what work areas there are")
+        } else if self.open.len() >= OPEN_MAX {
+            Some("too many questions about work areas are open; ask again later")
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            let _ = reply.send(Answer::Refused { reason: reason.to_owned() });
+            return Vec::new();
+        }
+        self.list(now, hosts, Purpose::Asked { user, orphans, reply }, Sizes::Counted)
+    }
+
+    fn list(
+        &mut self,
+        now: Moment,
+        hosts: BTreeSet<HostName>,
+        purpose: Purpose,
+        sizes: Sizes,
+    ) -> Orders {
+        let query = self.next;
+        self.next += 1;
+        let order = |host: &HostName| (host.clone(), Order::ListAreas { query, sizes });
+        let orders = hosts.iter().map(order).collect();
+        let phase = Phase::Listing { seen: Vec::new() };
+        let until = now.after(PATIENCE_MS);
+        let faults = Vec::new();
+        self.open.insert(query, Query { purpose, phase, waiting: hosts, faults, until });
+        orders
+    }
+
+    /// A host has joined.
+    pub fn joined(&mut self, now: Moment) {
+        self.sweep_at = self.sweep_at.min(now.after(JOIN_PAUSE_MS));
+    }
+
+    /// A host says what areas it has.
+    pub fn listed(
+        &mut self,
+        grid: &Grid,
+        host: &HostName,
+        query: u64,
+        areas: Vec<Area>,
+        faults: Vec<String>,
+    ) -> Orders {
+        let Some(open) = self.open.get_mut(&query) else { return Vec::new() };
+        if let Phase::Listing { seen } = &mut open.phase
+            && open.waiting.remove(host)
+        {
+            seen.extend(areas.into_iter().map(|area| (host.clone(), area)));
+            open.faults.extend(faults.into_iter().map(|fault| format!("{host}: {fault}")));
+        }
+        self.go_on(grid, query)
+    }
+
+    /// A host has removed areas.
+    pub fn reaped(
+        &mut self,
+        grid: &Grid,
+        host: &HostName,
+        query: u64,
+        gone: Vec<Area>,
+        faults: Vec<String>,
+    ) -> Orders {
+        let Some(open) = self.open.get_mut(&query) else { return Vec::new() };
+        if let Phase::Removing { removed, .. } = &mut open.phase
+            && open.waiting.remove(host)
+        {
+            removed.extend(gone.into_iter().map(|area| (area.path, area.made)));
+            open.faults.extend(faults.into_iter().map(|fault| format!("{host}: {fault}")));
+        }
+        self.go_on(grid, query)
+    }
+
+    /// A host has left.
+    pub fn left(&mut self, grid: &Grid, host: &HostName) -> Orders {
+        let mut concerned = Vec::new();
+        for (query, open) in &mut self.open {
+            if open.waiting.remove(host) {
+                open.faults.push(format!("{host} went away before it answered"));
+                concerned.push(*query);
+            }
+        }
+        concerned.into_iter().flat_map(|query| self.go_on(grid, query)).collect()
+    }
+
+    /// When there is something to do next.
+    pub fn next_wake(&self) -> Moment {
+        self.open.values().map(|open| open.until).fold(self.sweep_at, Moment::min)
+    }
+
+    /// Time has passed: gives up on hosts that do not answer, and looks for orphans.
+    pub fn tick(
+        &mut self,
+        grid: &Grid,
+        now: Moment,
+        hosts: impl FnOnce() -> BTreeSet<HostName>,
+    ) -> Orders {
+        let mut orders = Vec::new();
+        let late = self.open.iter().filter(|(_, open)| open.until <= now).map(|(query, _)| *query);
+        for query in late.collect::<Vec<u64>>() {
+            if let Some(open) = self.open.get_mut(&query) {
+                for host in std::mem::take(&mut open.waiting) {
+                    open.faults.push(format!("{host} did not answer"));
+                }
+            }
+            orders.extend(self.go_on(grid, query));
+        }
+        if self.sweep_at <= now {
+            self.sweep_at = now.after(grid.ledger().config().general.reap_interval.as_ms());
+            let hosts = hosts();
+            if !hosts.is_empty() {
+                orders.extend(self.list(now, hosts, Purpose::Sweep, Sizes::Left));
+            }
+        }
+        orders
+    }
+
+    /// Goes on with a question when all hosts have answered.
+    fn go_on(&mut self, grid: &Grid, query: u64) -> Orders {
+        if self.open.get(&query).is_none_or(|open| !open.waiting.is_empty()) {
+            return Vec::new();
+        }
+        let Some(mut open) = self.open.remove(&query) else { return Vec::new() };
+        let seen = match open.phase {
+            Phase::Listing { seen } => seen,
+            Phase::Removing { all, removed } => {
+                finish(open.purpose, all, &removed, open.faults);
+                return Vec::new();
+            }
+        };
+        let away = away(grid);
+        let wanted = match &open.purpose {
+            Purpose::Asked { orphans, .. } => *orphans,
+            Purpose::Sweep => Orphans::Removed,
+        };
+        let unsure = unsure(&away, &open.faults);
+        open.faults.extend(away.iter().map(|host| format!("{host} is away: not looked at")));
+        let visible = |owner: &UserName| match &open.purpose {
+            Purpose::Asked { user, .. } => may_see(grid, user, owner),
+            Purpose::Sweep => true,
+        };
+        let mut all: BTreeMap<(PathBuf, Moment), (AreaView, Area)> = BTreeMap::new();
+        for (host, area) in seen {
+            let view = view(grid, host, &area);
+            if visible(&view.user) {
+                all.entry((area.path.clone(), area.made)).or_insert((view, area));
+            }
+        }
+        let mut by_host: BTreeMap<HostName, Vec<Area>> = BTreeMap::new();
+        if wanted == Orphans::Removed {
+            for (view, area) in all.values().filter(|(view, _)| view.state == AreaState::Orphaned) {
+                by_host.entry(view.host.clone()).or_default().push(area.clone());
+            }
+        }
+        let all = all.into_values().map(|(view, _)| view).collect();
+        match unsure {
+            Some(reason) if wanted == Orphans::Removed => {
+                refuse(&open.purpose, reason);
+                return Vec::new();
+            }
+            Some(_) | None if by_host.is_empty() => {
+                finish(open.purpose, all, &BTreeSet::new(), open.faults);
+                return Vec::new();
+            }
+            Some(_) | None => {}
+        }
+        open.waiting = by_host.keys().cloned().collect();
+        open.phase = Phase::Removing { all, removed: BTreeSet::new() };
+        self.open.insert(query, open);
+        by_host.into_iter().map(|(host, areas)| (host, Order::Reap { query, areas })).collect()
+    }
+}
+
+/// Hosts of which it is not known what they do.
+fn away(grid: &Grid) -> Vec<HostName> {
+    grid.hosts().filter(|host| host.reach == Reach::Away).map(|host| host.name).collect()
+}
+
+/// Why nothing may be removed.
+fn unsure(away: &[HostName], faults: &[String]) -> Option<String> {
+    match (away.first(), faults.first()) {
+        (Some(host), _) => Some(format!(
+            "{host} is away, and what runs there is not known: nothing is removed until it is back \
+             or given up"
+        )),
+        (None, Some(fault)) => Some(format!("nothing is removed, as not all was seen: {fault}")),
+        (None, None) => None,
+    }
+}
+
+fn refuse(purpose: &Purpose, reason: String) {
+    match purpose {
+        Purpose::Asked { reply, .. } => {
+            let _ = reply.send(Answer::Refused { reason });
+        }
+        Purpose::Sweep => tracing::debug!("orphans: {reason}"),
+    }
+}
+
+fn finish(
+    purpose: Purpose,
+    all: Vec<AreaView>,
+    gone: &BTreeSet<(PathBuf, Moment)>,
+    faults: Vec<String>,
+) {
+    let is_gone = |area: &AreaView| gone.contains(&(area.path.clone(), area.made));
+    let (removed, areas): (Vec<AreaView>, Vec<AreaView>) = all.into_iter().partition(is_gone);
+    match purpose {
+        Purpose::Asked { reply, .. } => {
+            let _ = reply.send(Answer::Sessions { areas, removed, faults });
+        }
+        Purpose::Sweep => {
+            for area in removed {
+                tracing::info!(area = %area.path.display(), user = %area.user, "an orphan is removed");
+            }
+            for fault in faults {
+                tracing::warn!("orphans: {fault}");
+            }
+        }
+    }
+}
+
+fn view(grid: &Grid, host: HostName, area: &Area) -> AreaView {
+    let ledger = grid.ledger();
+    let task = ledger.task(area.task);
+    let requeues = task.map(|task| match task {
+        Task::Pending(waiting) | Task::Held(waiting) => waiting.requeues,
+        Task::Active(run) => run.requeues,
+        Task::Finished(finish) => finish.requeues,
+    });
+    // What an earlier life of the task has left was told to go when that ended.
+    let is_former = requeues.is_some_and(|now| now != area.requeues);
+    let state = match task {
+        _ if area.aside => AreaState::BeingRemoved,
+        Some(Task::Active(_) | Task::Pending(_) | Task::Held(_)) if is_former => {
+            AreaState::BeingRemoved
+        }
+        Some(Task::Active(_)) => AreaState::Running,
+        Some(Task::Pending(_) | Task::Held(_)) => AreaState::Kept,
+        Some(Task::Finished(finish)) if finish.post == Post::Awaited => AreaState::BeingRemoved,
+        Some(Task::Finished(_)) | None => AreaState::Orphaned,
+    };
+    let user = ledger.job(area.task.job).map_or(&area.owner, |job| ledger.user_of(job));
+    AreaView {
+        job: area.task.to_string(),
+        user: user.clone(),
+        kind: area.kind,
+        host,
+        bytes: area.bytes,
+        made: area.made,
+        state,
+        path: area.path.clone(),
+    }
+}

@@ -1,0 +1,403 @@
+//! What was used: running sums of all attempts that ended, by day, user, queue, host and project.
+//!
+//! The sums are kept beside the history and committed with it, so they are as durable as it is and a
+//! question never reads the history. The day is that on which an attempt ended, on the clocks of the grid's
+//! time zone at that time. How long jobs waited is counted in buckets, so medians are right within 2 %.
+//!
+//! Keys in the store: `u` alone holds the version; `u`, day (4 bytes, big end first, 1970-01-01 being
+//! 2^31) and the rest of the key in postcard: one row, in postcard. Memory and disk: at most [`ROWS_MAX`]
+//! rows of about 500 bytes each, of as many days as the settings say; then the oldest days go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result};
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::day_of;
+use forebay_grid::task::Fate;
+use forebay_grid::vocabulary::{HostName, QueueName, UserName};
+use forebay_store::{Batch, Store};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+/// The most rows that are kept.
+const ROWS_MAX: usize = 100_000;
+
+/// The most rows of one answer.
+const ANSWER_MAX: usize = 20_000;
+
+const VERSION: u8 = 1;
+const PREFIX: u8 = b'u';
+
+/// What is summed up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageKey {
+    /// Whose jobs.
+    User,
+    /// Their queue.
+    Queue,
+    /// The day on which they ended.
+    Day,
+    /// Where they ran.
+    Host,
+    /// What they are charged to.
+    Project,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageQuery {
+    /// By what, in this order; everything together if empty.
+    pub by: Vec<UsageKey>,
+    /// The first day.
+    pub since: Option<Date>,
+    /// The last day.
+    pub until: Option<Date>,
+}
+
+/// Sums for people and scripts. What was not summed up by is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageRow {
+    /// The day.
+    pub day: Option<Date>,
+    /// The user.
+    pub user: Option<UserName>,
+    /// The queue.
+    pub queue: Option<QueueName>,
+    /// The host.
+    pub host: Option<HostName>,
+    /// The project; empty for jobs without one.
+    pub project: Option<String>,
+    /// Tasks that ended for good after they were started; elements of arrays count each.
+    pub jobs: u64,
+    /// Those of them that did not end by themselves with exit value 0.
+    pub failed: u64,
+    /// Starts.
+    pub attempts: u64,
+    /// Seconds on the clock.
+    pub real_seconds: f64,
+    /// Processor seconds in user mode.
+    pub user_seconds: f64,
+    /// Processor seconds in the kernel.
+    pub system_seconds: f64,
+    /// Processor seconds for each second on the clock.
+    pub cpu_per_real: Option<f64>,
+    /// Slots times seconds from being given to a host to the end.
+    pub slot_seconds: f64,
+    /// Seconds in which they waited for I/O, as far as known.
+    pub io_wait_seconds: f64,
+    /// Bytes read by system calls, as far as known.
+    pub read_bytes: u64,
+    /// Bytes written by system calls, as far as known.
+    pub written_bytes: u64,
+    /// The most memory of one of them.
+    pub peak_memory_bytes: u64,
+    /// From submission to the first start, half of them waited no longer, within 2 %.
+    pub wait_median_seconds: Option<f64>,
+    /// The longest of these times.
+    pub wait_max_seconds: Option<f64>,
+}
+
+/// What tells rows from each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Key {
+    day: i32,
+    user: UserName,
+    queue: QueueName,
+    host: HostName,
+    project: String,
+}
+
+/// One row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Sums {
+    jobs: u64,
+    failed: u64,
+    attempts: u64,
+    real_seconds: f64,
+    user_seconds: f64,
+    system_seconds: f64,
+    slot_seconds: f64,
+    io_wait_seconds: f64,
+    read_bytes: u64,
+    written_bytes: u64,
+    peak_memory_bytes: u64,
+    /// Number of the bucket and how many waits lie in it.
+    waits: BTreeMap<u16, u64>,
+    wait_max_ms: u64,
+}
+
+/// All rows.
+pub(crate) struct Accounts {
+    rows: BTreeMap<Key, Sums>,
+}
+
+/// Each doubling has 32 buckets.
+fn bucket_of(ms: u64) -> u16 {
+    if ms < 64 {
+        return ms as u16;
+    }
+    let doubling = 63 - ms.leading_zeros();
+    let part = (ms >> (doubling - 5)) & 31;
+    (64 + (doubling - 6) * 32) as u16 + part as u16
+}
+
+/// The middle of a bucket, in milliseconds.
+fn middle_of(bucket: u16) -> f64 {
+    if bucket < 64 {
+        return f64::from(bucket);
+    }
+    let (doubling, part) = ((bucket - 64) / 32 + 6, (bucket - 64) % 32);
+    let width = 2_f64.powi(i32::from(doubling) - 5);
+    (32.0 + f64::from(part) + 0.5) * width
+}
+
+impl Sums {
+    fn add(&mut self, record: &AttemptRecord) {
+        self.attempts += 1;
+        if let Fate::Finished(_) = record.fate {
+            self.jobs += 1;
+            let good = record.exit.as_ref().is_some_and(|exit| exit.value() == 0);
+            self.failed += u64::from(!good);
+        }
+        let held_ms = record.ended.since(record.launched);
+        self.slot_seconds += f64::from(record.slots) * held_ms as f64 / 1000.0;
+        if record.attempt.0 == 1 {
+            let waited_ms = record.launched.since(record.submitted);
+            *self.waits.entry(bucket_of(waited_ms)).or_default() += 1;
+            self.wait_max_ms = self.wait_max_ms.max(waited_ms);
+        }
+        let Some(usage) = &record.usage else { return };
+        self.real_seconds += usage.real_seconds;
+        self.user_seconds += usage.user_seconds;
+        self.system_seconds += usage.system_seconds;
+        self.io_wait_seconds += usage.io_wait_seconds.unwrap_or(0.0);
+        self.read_bytes = self.read_bytes.saturating_add(usage.read_bytes.unwrap_or(0));
+        self.written_bytes = self.written_bytes.saturating_add(usage.written_bytes.unwrap_or(0));
+        self.peak_memory_bytes = self.peak_memory_bytes.max(usage.peak_memory_bytes.unwrap_or(0));
+    }
+
+    fn merge(&mut self, other: &Sums) {
+        self.jobs += other.jobs;
+        self.failed += other.failed;
+        self.attempts += other.attempts;
+        self.real_seconds += other.real_seconds;
+        self.user_seconds += other.user_seconds;
+        self.system_seconds += other.system_seconds;
+        self.slot_seconds += other.slot_seconds;
+        self.io_wait_seconds += other.io_wait_seconds;
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
+        self.peak_memory_bytes = self.peak_memory_bytes.max(other.peak_memory_bytes);
+        for (bucket, count) in &other.waits {
+            *self.waits.entry(*bucket).or_default() += count;
+        }
+        self.wait_max_ms = self.wait_max_ms.max(other.wait_max_ms);
+    }
+
+    fn wait_median_seconds(&self) -> Option<f64> {
+        let all: u64 = self.waits.values().sum();
+        let mut seen = 0;
+        let (bucket, _) = self.waits.iter().find(|(_, count)| {
+            seen += **count;
+            seen * 2 >= all
+        })?;
+        Some((middle_of(*bucket) / 1000.0).min(self.wait_max_ms as f64 / 1000.0))
+    }
+
+    fn row(&self, group: Group) -> UsageRow {
+        let Group { day, user, queue, host, project } = group;
+        let cpu_seconds = self.user_seconds + self.system_seconds;
+        let waited = !self.waits.is_empty();
+        UsageRow {
+            day,
+            user,
+            queue,
+            host,
+            project,
+            jobs: self.jobs,
+            failed: self.failed,
+            attempts: self.attempts,
+            real_seconds: self.real_seconds,
+            user_seconds: self.user_seconds,
+            system_seconds: self.system_seconds,
+            cpu_per_real: (self.real_seconds > 0.0).then(|| cpu_seconds / self.real_seconds),
+            slot_seconds: self.slot_seconds,
+            io_wait_seconds: self.io_wait_seconds,
+            read_bytes: self.read_bytes,
+            written_bytes: self.written_bytes,
+            peak_memory_bytes: self.peak_memory_bytes,
+            wait_median_seconds: self.wait_median_seconds(),
+            wait_max_seconds: waited.then_some(self.wait_max_ms as f64 / 1000.0),
+        }
+    }
+}
+
+/// What a row of an answer stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    day: Option<Date>,
+    user: Option<UserName>,
+    queue: Option<QueueName>,
+    host: Option<HostName>,
+    project: Option<String>,
+}
+
+const EPOCH: Date = Date::constant(1970, 1, 1);
+
+fn number_of(date: Date) -> i32 {
+    let hours = EPOCH.at(0, 0, 0, 0).duration_until(date.at(0, 0, 0, 0)).as_hours();
+    i32::try_from(hours / 24).unwrap_or(i32::MAX)
+}
+
+fn date_of(day: i32) -> Option<Date> {
+    EPOCH.checked_add(jiff::SignedDuration::from_hours(i64::from(day) * 24)).ok()
+}
+
+fn store_key(key: &Key) -> Result<Vec<u8>> {
+    let day = (i64::from(key.day) + (1 << 31)) as u32;
+    let rest = postcard::to_stdvec(&(&key.user, &key.queue, &key.host, &key.project))?;
+    Ok([&[PREFIX], &day.to_be_bytes()[..], &rest].concat())
+}
+
+fn key_of(bytes: &[u8]) -> Result<Key> {
+    let (day, rest) =
+        bytes.get(1..).and_then(|bytes| bytes.split_first_chunk()).context("a key is too short")?;
+    let (user, queue, host, project) = postcard::from_bytes(rest)?;
+    let day = (i64::from(u32::from_be_bytes(*day)) - (1 << 31)) as i32;
+    Ok(Key { day, user, queue, host, project })
+}
+
+impl Accounts {
+    /// Reads the sums; makes them from the history if there are none yet.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written, or is damaged.
+    pub fn open<S: Store>(
+        store: &S,
+        zone: &TimeZone,
+        days_max: u32,
+        history: impl FnOnce(&mut dyn FnMut(AttemptRecord)) -> Result<()>,
+    ) -> Result<Accounts> {
+        const PAGE: usize = 1024;
+        let mut accounts = Accounts { rows: BTreeMap::new() };
+        let mut batch = Batch::default();
+        let mut from = vec![PREFIX, 0];
+        let current = store.get(&[PREFIX])?.as_deref() == Some(&[VERSION]);
+        loop {
+            let page = store.scan(&from, &[PREFIX + 1], PAGE)?;
+            for (key, bytes) in &page {
+                if current {
+                    let sums = postcard::from_bytes(bytes).context("a row of the usage")?;
+                    accounts.rows.insert(key_of(key)?, sums);
+                } else {
+                    batch.changes.insert(key.clone(), None);
+                }
+            }
+            match page.into_iter().nth(PAGE - 1) {
+                Some((last, _)) => from = [last, vec![0]].concat(),
+                None => break,
+            }
+        }
+        if !current {
+            let mut failed = Ok(());
+            history(&mut |record| {
+                if failed.is_ok() {
+                    failed = accounts.add(&[&record], zone, days_max, &mut batch);
+                }
+            })?;
+            failed?;
+            batch.changes.insert(vec![PREFIX], Some(vec![VERSION]));
+            store.commit(&batch)?;
+        }
+        Ok(accounts)
+    }
+
+    /// Adds attempts that ended; `batch` gets what changes in the store.
+    ///
+    /// # Errors
+    /// If a row cannot be written down.
+    pub fn add(
+        &mut self,
+        records: &[&AttemptRecord],
+        zone: &TimeZone,
+        days_max: u32,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        let mut changed = BTreeSet::new();
+        for record in records {
+            let key = Key {
+                day: day_of(record.ended, zone),
+                user: record.user.clone(),
+                queue: record.queue.clone(),
+                host: record.host.clone(),
+                project: record.project.clone(),
+            };
+            self.rows.entry(key.clone()).or_default().add(record);
+            changed.insert(key);
+        }
+        for key in changed {
+            batch.changes.insert(store_key(&key)?, Some(postcard::to_stdvec(&self.rows[&key])?));
+        }
+        let days_max = i32::try_from(days_max).unwrap_or(i32::MAX);
+        let last = self.rows.last_key_value().map_or(0, |(key, _)| key.day);
+        while let Some((key, _)) = self.rows.first_key_value()
+            && (self.rows.len() > ROWS_MAX || key.day <= last.saturating_sub(days_max))
+        {
+            batch.changes.insert(store_key(key)?, None);
+            self.rows.pop_first();
+        }
+        Ok(())
+    }
+
+    /// Sums rows up that `visible` lets be seen.
+    ///
+    /// # Errors
+    /// If there are too many rows.
+    pub fn answer(
+        &self,
+        query: &UsageQuery,
+        visible: impl Fn(&UserName) -> bool,
+    ) -> Result<Vec<UsageRow>, String> {
+        let since = query.since.map_or(i32::MIN, number_of);
+        let until = query.until.map_or(i32::MAX, number_of);
+        let has = |key| query.by.contains(&key);
+        let mut groups: BTreeMap<Group, Sums> = BTreeMap::new();
+        for (key, sums) in &self.rows {
+            if key.day < since || key.day > until || !visible(&key.user) {
+                continue;
+            }
+            let group = Group {
+                day: has(UsageKey::Day).then(|| date_of(key.day)).flatten(),
+                user: has(UsageKey::User).then(|| key.user.clone()),
+                queue: has(UsageKey::Queue).then(|| key.queue.clone()),
+                host: has(UsageKey::Host).then(|| key.host.clone()),
+                project: has(UsageKey::Project).then(|| key.project.clone()),
+            };
+            groups.entry(group).or_default().merge(sums);
+            if groups.len() > ANSWER_MAX {
+                return Err(format!(
+                    "these are more than {ANSWER_MAX} rows: sum up by less, or ask for fewer days"
+                ));
+            }
+        }
+        let mut rows: Vec<UsageRow> =
+            groups.into_iter().map(|(group, sums)| sums.row(group)).collect();
+        let part = |row: &UsageRow, key| match key {
+            UsageKey::User => row.user.as_ref().map(ToString::to_string),
+            UsageKey::Queue => row.queue.as_ref().map(ToString::to_string),
+            UsageKey::Day => row.day.map(|day| day.to_string()),
+            UsageKey::Host => row.host.as_ref().map(ToString::to_string),
+            UsageKey::Project => row.project.clone(),
+        };
+        let order = |row: &UsageRow| -> Vec<Option<String>> {
+            query.by.iter().map(|key| part(row, *key)).collect()
+        };
+        rows.sort_by_cached_key(order);
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests;

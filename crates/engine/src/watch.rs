@@ -1,0 +1,152 @@
+//! Those who watch jobs: they are told how a job is, and what happens to it until it has ended.
+//!
+//! A notice may come twice, to one who watches again after the controller was away; none is left out.
+//! Memory: one channel for each watched job, and a process number for each task that runs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc::Sender;
+
+use forebay_grid::Grid;
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::grid::State;
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
+use serde::{Deserialize, Serialize};
+
+use crate::message::Answer;
+use crate::view;
+
+/// Something that happened to a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "notice", rename_all = "snake_case")]
+pub enum Notice {
+    /// A task runs.
+    Started {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+        /// Since when.
+        at: Moment,
+        /// Its process, as far as its host has said.
+        pid: Option<u32>,
+    },
+    /// An attempt ended.
+    Ended {
+        /// How, and what it used.
+        record: Box<AttemptRecord>,
+    },
+    /// All tasks of the job have ended.
+    Finished {
+        /// Which.
+        job: JobId,
+        /// Its exit value: 0, or the first that is not 0 of its tasks.
+        value: u8,
+        /// When the last of them ended.
+        at: Moment,
+    },
+}
+
+/// Everybody who watches.
+#[derive(Default)]
+pub(crate) struct Watches {
+    jobs: BTreeMap<JobId, Vec<Sender<Answer>>>,
+    pids: HashMap<(TaskId, Attempt), u32>,
+}
+
+impl Watches {
+    /// A host has said as which process a task runs.
+    pub fn learn(&mut self, task: TaskId, attempt: Attempt, pid: Option<u32>) {
+        if let Some(pid) = pid {
+            self.pids.insert((task, attempt), pid);
+        }
+    }
+
+    /// Tells how a job is, with the attempts that have ended, and from now on what happens to it.
+    pub fn add(
+        &mut self,
+        grid: &Grid,
+        job: JobId,
+        ended: Vec<AttemptRecord>,
+        reply: Sender<Answer>,
+    ) {
+        let notices = ended.into_iter().map(|record| Notice::Ended { record: Box::new(record) });
+        let tasks: Vec<TaskId> = grid.ledger().job(job).map_or_else(Vec::new, |known| {
+            known.tasks().map(|(index, _)| TaskId { job, index }).collect()
+        });
+        let running = tasks.into_iter().filter_map(|task| self.running(grid, task));
+        for notice in notices.chain(running) {
+            let _ = reply.send(Answer::Noticed { notice });
+        }
+        match finished(grid, job) {
+            Some(notice) => {
+                let _ = reply.send(Answer::Noticed { notice });
+            }
+            None => self.jobs.entry(job).or_default().push(reply),
+        }
+    }
+
+    fn running(&self, grid: &Grid, task: TaskId) -> Option<Notice> {
+        let (host, attempt, at) = match grid.state(task)? {
+            State::Running { host, attempt, started }
+            | State::Suspended { host, attempt, started, .. } => (host, attempt, started),
+            State::Pending { .. }
+            | State::Held { .. }
+            | State::Starting { .. }
+            | State::Unknown { .. }
+            | State::Finished { .. } => return None,
+        };
+        let pid = self.pids.get(&(task, attempt)).copied();
+        Some(Notice::Started { task, attempt, host, at, pid })
+    }
+
+    /// A host has started a task.
+    pub fn started(&mut self, grid: &Grid, task: TaskId) {
+        if self.jobs.contains_key(&task.job)
+            && let Some(notice) = self.running(grid, task)
+        {
+            self.tell(task.job, &notice);
+        }
+    }
+
+    /// An attempt ended.
+    pub fn ended(&mut self, record: Box<AttemptRecord>) {
+        let job = record.task.job;
+        self.pids.remove(&(record.task, record.attempt));
+        if self.jobs.contains_key(&job) {
+            self.tell(job, &Notice::Ended { record });
+        }
+    }
+
+    /// All tasks of a job have ended.
+    pub fn finished(&mut self, grid: &Grid, job: JobId) {
+        if self.jobs.contains_key(&job)
+            && let Some(notice) = finished(grid, job)
+        {
+            self.tell(job, &notice);
+            self.jobs.remove(&job);
+        }
+    }
+
+    fn tell(&mut self, job: JobId, notice: &Notice) {
+        if let Some(watching) = self.jobs.get_mut(&job) {
+            watching.retain(|reply| reply.send(Answer::Noticed { notice: notice.clone() }).is_ok());
+        }
+    }
+}
+
+fn finished(grid: &Grid, job: JobId) -> Option<Notice> {
+    let known = grid.ledger().job(job).filter(|job| job.tally().is_finished())?;
+    let ends = known.tasks().filter_map(|(index, _)| match grid.state(TaskId { job, index })? {
+        State::Finished { ended, .. } => Some(ended),
+        State::Pending { .. }
+        | State::Held { .. }
+        | State::Starting { .. }
+        | State::Running { .. }
+        | State::Suspended { .. }
+        | State::Unknown { .. } => None,
+    });
+    let at = ends.max().unwrap_or_default();
+    Some(Notice::Finished { job, value: view::exit_value(grid, job).unwrap_or(0), at })
+}
