@@ -145,7 +145,10 @@ fn nothing_is_reaped_while_a_host_is_away() {
     assert!(said.contains("h2 is away"), "{said}");
     assert!(orphan.exists());
     let listed = grid.forebay(&["sessions"], &[]).expect_code(1);
-    assert!(listed.stderr.contains("h2 is away") && listed.stdout.contains("orphaned"), "{listed:?}");
+    assert!(
+        listed.stderr.contains("h2 is away") && listed.stdout.contains("orphaned"),
+        "{listed:?}"
+    );
     grid.spawn(&["agent", &root, "--name", "h2", "--slots", "1"]);
     // Both hosts see the same place: one of them removes it, now or when it looks for orphans.
     wait_until("the orphan is gone", LIMIT, || {
