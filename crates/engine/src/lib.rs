@@ -27,5 +27,6 @@ mod runs;
 pub mod server;
 pub mod shim;
 mod socket;
+mod steady;
 pub mod user;
 mod view;
