@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
-use forebay_fs::settings::TransportChoice;
 use forebay_fs::object::CLOSING_MAX;
+use forebay_fs::settings::TransportChoice;
 use forebay_fs::{Background, FileSystem};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::transport::{Switch, Wish, switch_on};

@@ -18,7 +18,7 @@ use forebay_grid::event::{Joined, RunStatus};
 use forebay_grid::flow::event::{FlowEffect, FlowEvent, Found};
 use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::task::{Post, Task};
-use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Outcome};
 use forebay_store::Store;
 
@@ -27,6 +27,7 @@ use crate::flow::{self, FlowAnswer, FlowAsk};
 use crate::journal::Journal;
 use crate::message::{Answer, Ask, Launch, Order, Report};
 use crate::sessions::{Orders, Sessions};
+use crate::steady::{Reading, Steady};
 use crate::view;
 use crate::watch::Watches;
 
@@ -125,7 +126,7 @@ enum Follow {
 pub struct Controller<S> {
     grid: Grid,
     journal: Journal<S>,
-    clock: Arc<dyn Clock>,
+    time: Steady,
     /// The latest connection of each host, and where its orders go.
     outboxes: HashMap<HostName, (u64, Sender<Order>)>,
     /// The latest connection of each host, counting those that are not carried out yet.
@@ -142,11 +143,12 @@ impl<S: Store> Controller<S> {
     /// # Errors
     /// If the journal cannot be read or written.
     pub fn open(store: S, config: Config, clock: Arc<dyn Clock>) -> Result<Controller<S>> {
-        let (journal, grid) = Journal::open(store, clock.now().into())?;
+        let time = Steady::new(clock);
+        let (journal, grid) = Journal::open(store, time.look().now)?;
         let mut controller = Controller {
             grid,
             journal,
-            clock,
+            time,
             outboxes: HashMap::new(),
             connections: HashMap::new(),
             waits: BTreeMap::new(),
@@ -181,16 +183,12 @@ impl<S: Store> Controller<S> {
         self.journal.snapshot(self.grid.ledger())
     }
 
-    fn now(&self) -> Moment {
-        self.clock.now().into()
-    }
-
     /// How long to wait for an input before time itself is one.
     fn patience(&self) -> Duration {
         const LONGEST_MS: u64 = 60_000;
         // Clocks have steps: a little later is better than a little too early, many times.
         let wake = self.grid.next_wake().min(self.sessions.next_wake());
-        Duration::from_millis(wake.since(self.now()).min(LONGEST_MS) + 1)
+        Duration::from_millis(wake.since(self.time.look().now).min(LONGEST_MS) + 1)
     }
 
     /// Takes inputs, makes what they led to durable, and carries it out.
@@ -198,7 +196,11 @@ impl<S: Store> Controller<S> {
     /// # Errors
     /// If the journal cannot be written: nothing was carried out then.
     pub fn take(&mut self, inputs: Vec<Input>) -> Result<()> {
-        let now = self.now();
+        let Reading { now, set_forward_ms } = self.time.read();
+        if set_forward_ms > 0 {
+            tracing::warn!(set_forward_ms, "the clock was set; no lease ends sooner for it");
+            self.grid.skip_time(set_forward_ms);
+        }
         let mut outcome = Outcome::default();
         self.grid.apply(now, Event::Tick, &mut outcome);
         let mut parts = vec![(outcome.effects.len(), Follow::Nothing)];
@@ -316,7 +318,7 @@ impl<S: Store> Controller<S> {
                     self.tell(&host, Order::Noted { task, attempt });
                 }
                 self.release_left_work(&host);
-                self.sessions.joined(self.now());
+                self.sessions.joined(self.time.look().now);
             }
             Follow::Disconnected { host, connection } => {
                 if self.outboxes.get(&host).is_some_and(|(latest, _)| *latest == connection) {
@@ -467,7 +469,8 @@ impl<S: Store> Controller<S> {
             },
             &Ask::Sessions { orphans } => {
                 let hosts: BTreeSet<HostName> = self.outboxes.keys().cloned().collect();
-                let orders = self.sessions.ask(self.now(), hosts, (user.clone(), orphans, reply));
+                let orders =
+                    self.sessions.ask(self.time.look().now, hosts, (user.clone(), orphans, reply));
                 self.tell_all(orders);
                 return;
             }

@@ -31,6 +31,7 @@ pub mod server;
 mod sessions;
 pub mod shim;
 mod socket;
+mod steady;
 pub mod usage;
 pub mod user;
 mod view;

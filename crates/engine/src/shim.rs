@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use forebay_base::time::SystemClock;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::process::{Accounting, Child, Ended};
