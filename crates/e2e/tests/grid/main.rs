@@ -1,14 +1,13 @@
 //! The grid with real processes: submitting, dependencies, arrays, signals, restarts; flows.
 
-mod flow;
-
 mod account;
 mod areas;
-
 mod checkpoint;
+mod flow;
 mod job_file;
 mod pipes;
 mod terminal;
+mod users;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

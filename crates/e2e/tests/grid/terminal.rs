@@ -14,7 +14,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use crate::{Fixture, LIMIT};
 
 /// A terminal at which a user runs a command; what appears on it is kept.
-struct Desk {
+pub(crate) struct Desk {
     keys: File,
     /// The terminal itself, to look at its settings.
     terminal: OwnedFd,
@@ -24,6 +24,13 @@ struct Desk {
 
 impl Desk {
     fn sit(grid: &Fixture, options: &[&str], command: &[&str]) -> Desk {
+        let mut run = Command::new(forebay());
+        run.arg("run").args(options).arg("--").args(command);
+        Desk::start(grid, run)
+    }
+
+    /// Starts a client at a new terminal.
+    pub(crate) fn start(grid: &Fixture, mut run: Command) -> Desk {
         let (mut ours, mut theirs) = (0, 0);
         let null = std::ptr::null_mut();
         // SAFETY: both numbers live; no name, settings or size are wanted.
@@ -40,8 +47,6 @@ impl Desk {
         let desk = size(33, 101);
         tcsetwinsize(&terminal, desk).unwrap();
         let stream = || Stdio::from(terminal.try_clone().unwrap());
-        let mut run = Command::new(forebay());
-        run.arg("run").args(options).arg("--").args(command);
         run.env("FOREBAY_GRID", &grid.root).env("TERM", "xterm").current_dir(&grid.jobs);
         run.stdin(stream()).stdout(stream()).stderr(stream());
         // SAFETY: system calls only.
@@ -72,7 +77,7 @@ impl Desk {
 
     /// Waits for a text, and clears the screen behind it.
     #[track_caller]
-    fn see(&self, text: &str) {
+    pub(crate) fn see(&self, text: &str) {
         wait_until(&format!("{text:?} appears; there is {:?}", self.screen()), LIMIT, || {
             let mut screen = self.screen.lock().unwrap();
             let found = screen.find(text);
@@ -98,7 +103,7 @@ impl Desk {
 
     /// The exit code; afterwards the terminal has to be as it was.
     #[track_caller]
-    fn leave(mut self) -> i32 {
+    pub(crate) fn leave(mut self) -> i32 {
         let mut status = None;
         wait_until("the client ends", LIMIT, || {
             status = self.client.try_wait().unwrap();
