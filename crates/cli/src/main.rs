@@ -3,6 +3,7 @@
 //! Each subcommand is a module of `commands`; `home` knows the layout of a file system's home folder;
 //! `daemon` is the process behind a mount, and `control` the socket through which commands talk to it.
 
+mod checkpoint;
 mod commands;
 mod control;
 mod daemon;
@@ -53,6 +54,8 @@ enum Command {
     #[command(hide = true)]
     JobShim(commands::grid::daemons::JobShim),
     Submit(Box<commands::grid::submit::Submit>),
+    Run(Box<commands::grid::run::Run>),
+    Checkpoint(commands::grid::checkpoint::Checkpoint),
     Jobs(commands::grid::jobs::Jobs),
     Hosts(commands::grid::jobs::Hosts),
     Queues(commands::grid::jobs::Queues),
@@ -97,6 +100,8 @@ fn main() -> ExitCode {
         Command::Agent(command) => command.run(),
         Command::JobShim(command) => command.run(),
         Command::Submit(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Checkpoint(command) => command.run(),
         Command::Jobs(command) => command.run(),
         Command::Hosts(command) => command.run(),
         Command::Queues(command) => command.run(),

@@ -16,7 +16,7 @@ use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::Exit;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -26,6 +26,7 @@ use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
 use crate::nursery::Nursery;
 use crate::runs::{self, End, RunFolder, Task, uptime_ms};
+use crate::session;
 use crate::socket::{self, Reader};
 
 /// What an agent is told at its start.
@@ -521,44 +522,10 @@ fn watch(
     if let Err(error) = run.wait() {
         tracing::error!("{}: {error:#}", run.path().display());
     }
-    // One that had not said its number yet had started nothing.
-    if run.end().is_none()
-        && let Some(session) = run.pid()
-    {
-        end_session(session);
+    if run.end().is_none() {
+        // What a shim that was killed has left behind. One that had not said its number yet had started
+        // nothing.
+        run.pid().into_iter().chain(run.session()).for_each(session::end);
     }
     let _ = inputs.send(Input::Ended { task, attempt });
-}
-
-/// Kills what a shim that was killed has left behind, and waits until it is gone: the job may start again
-/// after that. The number of a session is not given out again as long as one of its processes is there.
-fn end_session(session: Pid) {
-    loop {
-        let Ok(entries) = std::fs::read_dir("/proc") else { return };
-        let mut killed = false;
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let Some(pid) =
-                name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
-            else {
-                continue;
-            };
-            // SAFETY: it asks for a number. Threads of the kernel have none, for which rustix has no word.
-            let of = unsafe { libc::getsid(pid.as_raw_nonzero().get()) };
-            if of == session.as_raw_nonzero().get() && !is_zombie(pid) {
-                killed |= rustix::process::kill_process(pid, Signal::KILL).is_ok();
-            }
-        }
-        if !killed {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Whether a process has ended, and only its parent does not know yet.
-fn is_zombie(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    let state = stat.ok().and_then(|stat| Some(stat.rsplit_once(") ")?.1.chars().next()));
-    matches!(state, None | Some(Some('Z' | 'X')))
 }

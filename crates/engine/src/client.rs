@@ -1,8 +1,9 @@
 //! How commands talk to the controller.
 
+use std::fmt;
 use std::os::unix::net::UnixStream;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::home::GridHome;
 use crate::message::{Answer, Ask};
@@ -13,6 +14,18 @@ pub struct Client {
     stream: UnixStream,
     reader: Reader,
 }
+
+/// What the controller said against a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 impl Client {
     /// Connects.
@@ -31,10 +44,10 @@ impl Client {
     /// Asks and waits for the answer.
     ///
     /// # Errors
-    /// If the controller went away, or refused: with its reason.
+    /// If the controller went away, or refused: [`Refusal`] with its reason.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer> {
         match self.exchange(ask)? {
-            Answer::Refused { reason } => bail!("{reason}"),
+            Answer::Refused { reason } => Err(Refusal(reason).into()),
             answer => Ok(answer),
         }
     }

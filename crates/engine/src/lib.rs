@@ -9,6 +9,7 @@
 //! - [`arrival`] looks for files that flows wait for, with the rights of their owners; [`flow`] is what is
 //!   asked and answered about flows.
 //! - [`launcher`] runs the jobs of a study on the grid; [`usage`] sums up what was used.
+//! - [`terminal`] carries the streams of interactive jobs between their clients and their shims.
 //! - [`message`] holds every message; docs/formats/grid-protocol.md describes them.
 //!
 //! What it does not do: talk to other machines. The socket is local, and its peers are known by the
@@ -27,11 +28,14 @@ mod load;
 pub mod message;
 pub mod nursery;
 mod runs;
+mod script;
 pub mod server;
+mod session;
 mod sessions;
 pub mod shim;
 mod socket;
 mod steady;
+pub mod terminal;
 pub mod usage;
 pub mod user;
 mod view;

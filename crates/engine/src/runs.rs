@@ -1,7 +1,8 @@
 //! What an agent and its shims keep on disk: a folder for each attempt, and the lease.
 //!
 //! Of an attempt: `order.json` (the launch and its places), `lock` (held by the shim for as long as it
-//! lives), `pid` (of the shim), `started` (the job was started), `exit.json` (how it ended). The folder is
+//! lives), `pid` (of the shim), `session` (of a job that has one of its own), `started` (the job was
+//! started), `exit.json` (how it ended). The folder is
 //! made before the shim and removed when the controller has taken note of the end, so an attempt is
 //! started once at most. The lock needs no process ids to be told from each other after a restart.
 
@@ -100,6 +101,17 @@ impl RunFolder {
     /// The process of the shim, which may have ended unless the lock is held.
     pub fn pid(&self) -> Option<rustix::process::Pid> {
         let text = std::fs::read_to_string(self.0.join("pid")).ok()?;
+        rustix::process::Pid::from_raw(text.parse().ok()?)
+    }
+
+    /// The job has a session of its own, by this number.
+    pub fn say_session(&self, session: rustix::process::Pid) -> Result<()> {
+        replace(&self.0.join("session"), session.as_raw_nonzero().to_string().as_bytes())
+    }
+
+    /// The job's own session, whose processes may have ended.
+    pub fn session(&self) -> Option<rustix::process::Pid> {
+        let text = std::fs::read_to_string(self.0.join("session")).ok()?;
         rustix::process::Pid::from_raw(text.parse().ok()?)
     }
 

@@ -23,7 +23,8 @@ use anyhow::{Context as _, Result};
 use forebay_base::time::SystemClock;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::process::{Accounting, Child, Ended};
-use rustix::process::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -32,6 +33,9 @@ use crate::home::is_root;
 use crate::launcher::usage_of;
 use crate::message::{error_path, output_path};
 use crate::runs::{End, RunFolder, Task, granted, uptime_ms};
+use crate::script;
+use crate::session;
+use crate::terminal::job::{Caller, Conversation, Ends, Order};
 use crate::user::{Account, account_of};
 
 /// How long a job has after SIGTERM.
@@ -73,43 +77,140 @@ fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {
     area::make(&task.work, left, &account)?;
     area::make(&task.util, left, &account)?;
     anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host is over");
-    let accounting = Accounting::find(Arc::new(SystemClock));
+    let interactive = task.launch.spec.interactive.as_ref();
+    let caller = interactive.map(|at| Caller::reach(at, task, &account)).transpose()?;
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     folder.say_started()?;
-    let mut child = Child::spawn(command(task, &account)?, &accounting)?;
+    let (mut job, conversation) = Job::start(task, &account, caller)?;
+    if let Some(session) = job.session {
+        folder.say_session(session)?;
+    }
     // The agent may be gone; the next one finds the file.
-    let _ = std::io::stdout().write_all(format!("started {}\n", child.id()).as_bytes());
+    let _ = std::io::stdout().write_all(format!("started {}\n", job.child.id()).as_bytes());
     let agent = task.agent.clone();
     std::thread::spawn(move || watch_lease(&agent));
-    // A child that ended before the signals were looked at is found here.
-    while child.try_wait()?.is_none() {
+    // A job that ended before the signals were looked at is found here.
+    while !job.has_ended() {
         for signal in signals.wait() {
-            pass_on(signal, &child);
+            job.pass_on(signal);
+        }
+        for order in conversation.iter().flat_map(|conversation| conversation.orders.try_iter()) {
+            job.obey(&order);
         }
     }
-    let ended = child.wait()?;
-    Ok(End {
-        exit: exit_of(ended),
-        usage: Some(Box::new(usage_of(&ended.usage, bytes_below(&task.work)))),
-    })
+    let ended = job.reap()?;
+    let (exit, usage) = (exit_of(ended), usage_of(&ended.usage, bytes_below(&task.work)));
+    if let Some(conversation) = conversation {
+        while !conversation.is_over() {
+            // Whoever wants the job to end does not wait for its reader.
+            if signals.wait().any(|signal| matches!(signal, SIGTERM | SIGINT)) {
+                conversation.cut();
+            }
+        }
+        conversation.say_exit(&exit);
+    }
+    Ok(End { exit, usage: Some(Box::new(usage)) })
 }
 
-fn pass_on(signal: i32, child: &Child) {
-    match signal {
-        SIGTERM => {
-            child.signal(Signal::TERM);
-            // A process that is suspended can end only when it goes on.
-            child.signal(Signal::CONT);
-            std::thread::spawn(|| {
-                std::thread::sleep(GRACE);
-                end_by_force();
-            });
-        }
-        SIGINT => child.signal(Signal::KILL),
-        SIGUSR1 => child.signal(Signal::STOP),
-        SIGUSR2 => child.signal(Signal::CONT),
-        _ => {}
+/// The processes of the job: a group, or a session if it has a terminal.
+struct Job {
+    child: Child,
+    session: Option<Pid>,
+}
+
+impl Job {
+    fn start(
+        task: &Task,
+        account: &Account,
+        caller: Option<Caller>,
+    ) -> Result<(Job, Option<Conversation>)> {
+        let accounting = Accounting::find(Arc::new(SystemClock));
+        let Some(caller) = caller else {
+            let child = Child::spawn(command(task, account, Channels::Files)?, &accounting)?;
+            return Ok((Job { child, session: None }, None));
+        };
+        let mut command = command(task, account, Channels::Given)?;
+        let ends = caller.give_streams(&mut command, account)?;
+        let (child, session) = match ends {
+            Ends::Pipes(_) => (Child::spawn(command, &accounting)?, None),
+            Ends::Terminal(_) => {
+                // SAFETY: between fork and exec it makes system calls only.
+                unsafe { command.pre_exec(take_terminal) };
+                let child = Child::spawn_leader(command, &accounting)?;
+                let session = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                (child, session)
+            }
+        };
+        Ok((Job { child, session }, Some(caller.talk(ends)?)))
     }
+
+    fn has_ended(&self) -> bool {
+        let mut ends = [PollFd::new(&self.child, PollFlags::IN)];
+        poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+    }
+
+    /// Ends what is left of it, and says how it ended.
+    fn reap(&mut self) -> Result<&Ended> {
+        // As long as the first process is not reaped, nobody else can have the number of its session.
+        self.session.into_iter().for_each(session::end);
+        Ok(self.child.wait()?)
+    }
+
+    fn signal(&self, signal: Signal) {
+        match self.session {
+            Some(session) => session::signal(session, signal),
+            None => self.child.signal(signal),
+        }
+    }
+
+    fn pass_on(&self, signal: i32) {
+        match signal {
+            SIGTERM => self.end_gently(&[Signal::TERM]),
+            SIGINT => self.signal(Signal::KILL),
+            SIGUSR1 => self.signal(Signal::STOP),
+            SIGUSR2 => self.signal(Signal::CONT),
+            _ => {}
+        }
+    }
+
+    fn obey(&self, order: &Order) {
+        match order {
+            Order::Signal(signal) => self.signal(*signal),
+            Order::Hangup => self.end_gently(&[]),
+        }
+    }
+
+    /// Gives the job a while to end. Shells at a terminal ignore SIGTERM and end by SIGHUP; without its
+    /// client any interactive job does.
+    fn end_gently(&self, signals: &[Signal]) {
+        signals.iter().for_each(|signal| self.signal(*signal));
+        if signals.is_empty() || self.session.is_some() {
+            self.signal(Signal::HUP);
+        }
+        // A process that is suspended can end only when it goes on.
+        self.signal(Signal::CONT);
+        std::thread::spawn(|| {
+            std::thread::sleep(GRACE);
+            end_by_force();
+        });
+    }
+}
+
+/// Between fork and exec: makes the terminal at standard input that of a new session.
+fn take_terminal() -> std::io::Result<()> {
+    rustix::process::setsid()?;
+    // SAFETY: TIOCSCTTY takes a number.
+    step(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
+    Ok(())
+}
+
+/// Where the standard streams of a job come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Channels {
+    /// Files, as the job says.
+    Files,
+    /// The command has them.
+    Given,
 }
 
 /// Has the thread that owns the job kill it.
@@ -128,7 +229,22 @@ fn watch_lease(agent: &Path) {
     }
 }
 
-/// The environment that the grid gives, before what the job asks for.
+/// Variables that the grid sets, whatever a job asks for.
+pub const VARIABLES: [&str; 11] = [
+    "WORK",
+    "UTIL",
+    "TMPDIR",
+    "FOREBAY_GRID",
+    "FOREBAY_JOB",
+    "FOREBAY_INDEX",
+    "FOREBAY_ATTEMPT",
+    "FOREBAY_SLOTS",
+    "FOREBAY_HOST",
+    "FOREBAY_RESTART",
+    "FOREBAY_CHECKPOINT",
+];
+
+/// The environment: what the grid always gives, what the job brings, and what the grid sets.
 fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
     let launch = &task.launch;
     let path = |path: &Path| path.display().to_string();
@@ -138,7 +254,8 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
         ("USER".to_owned(), launch.user.to_string()),
         ("LOGNAME".to_owned(), launch.user.to_string()),
     ];
-    variables.extend(launch.spec.environment.iter().cloned());
+    let brought = launch.spec.environment.iter();
+    variables.extend(brought.filter(|(key, _)| !VARIABLES.contains(&key.as_str())).cloned());
     variables.extend([
         ("WORK".to_owned(), path(&task.work)),
         ("UTIL".to_owned(), path(&task.util)),
@@ -150,17 +267,25 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
         ("FOREBAY_SLOTS".to_owned(), launch.slots.to_string()),
         ("FOREBAY_HOST".to_owned(), task.host.to_string()),
     ]);
+    if launch.spec.checkpoint == Checkpoint::Steps {
+        variables.push(("FOREBAY_CHECKPOINT".to_owned(), "1".to_owned()));
+    }
     if launch.attempt.0 > 1 {
         variables.push(("FOREBAY_RESTART".to_owned(), "1".to_owned()));
     }
     variables
 }
 
-fn command(task: &Task, account: &Account) -> Result<Command> {
+fn command(task: &Task, account: &Account, channels: Channels) -> Result<Command> {
     let spec = &task.launch.spec;
-    let mut command = Command::new(&spec.command[0]);
+    let mut command = match &spec.script {
+        Some(text) => script::command(text, &task.work, account)?,
+        None => Command::new(&spec.command[0]),
+    };
     command.args(&spec.command[1..]).env_clear().envs(environment(task, account));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if channels == Channels::Files {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    }
     let text = |path: &str| CString::new(Path::new(path).as_os_str().as_bytes());
     let output = text(&output_path(spec, task.launch.task))?;
     let error = error_path(spec, task.launch.task).map(|path| text(&path)).transpose()?;
@@ -180,6 +305,9 @@ fn command(task: &Task, account: &Account) -> Result<Command> {
             step(libc::chdir(directory.as_ptr()))?;
             // What the daemons were started with is not the job's.
             libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed());
+            if channels == Channels::Given {
+                return Ok(());
+            }
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | fresh;
             let opened = step(libc::open(output.as_ptr(), flags, 0o666))?;
             step(libc::dup2(opened, 1))?;

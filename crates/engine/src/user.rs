@@ -4,6 +4,10 @@ use std::ffi::{CStr, CString};
 
 use anyhow::{Context as _, Result};
 use forebay_grid::vocabulary::UserName;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use crate::home::is_root;
 
 /// Somebody as whom a process can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +20,28 @@ pub struct Account {
     pub groups: Vec<u32>,
     /// Home directory.
     pub home: String,
+}
+
+impl Account {
+    /// Calls `act` with the rights of this user, if this process can change them, and as it is otherwise.
+    ///
+    /// # Errors
+    /// If the rights cannot be taken.
+    pub(crate) fn act<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T> {
+        let with_rights = || -> std::io::Result<T> {
+            if is_root() {
+                let groups: Vec<Gid> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+                let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+                set_thread_groups(&groups)?;
+                set_thread_res_gid(gid, gid, gid)?;
+                set_thread_res_uid(uid, uid, uid)?;
+            }
+            Ok(act())
+        };
+        // On Linux rights belong to the thread, and this one ends with them.
+        let done = std::thread::scope(|scope| scope.spawn(with_rights).join());
+        Ok(done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+    }
 }
 
 /// Calls `act` with the entry of the user database that `find` looks up.

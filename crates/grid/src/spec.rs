@@ -17,6 +17,9 @@ pub const SLOTS_MAX: u32 = 100_000;
 /// The most bytes of a command with its environment, as the system's own limit is.
 pub const COMMAND_BYTES_MAX: usize = 2 << 20;
 
+/// The greatest setting for the most bytes of a script: a job goes in one message.
+pub const SCRIPT_BYTES_LIMIT: u32 = 4 << 20;
+
 /// Whether a job may be started again after its host was lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,7 +44,30 @@ pub enum Checkpoint {
     Steps,
 }
 
-/// A job as it was submitted. A job file holds the same fields.
+/// What the standard streams of an interactive job are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Streams {
+    /// One terminal, which is the controlling terminal of a session of the job's own.
+    Terminal,
+    /// A pipe each.
+    Pipes,
+}
+
+/// Where the user of an interactive job is. Such a job is started once at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interactive {
+    /// Path of the unix socket on which its client listens.
+    pub socket: String,
+    /// What its standard streams are.
+    pub streams: Streams,
+}
+
+/// The most bytes of the path of a unix socket.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A job as it was submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobSpec {
@@ -85,6 +111,10 @@ pub struct JobSpec {
     pub held: bool,
     /// What it is charged to in summaries; may be empty.
     pub project: String,
+    /// Makes it interactive: its streams go to its client instead of files.
+    pub interactive: Option<Interactive>,
+    /// The text of its script, which is run in place of the program that the command names.
+    pub script: Option<String>,
 }
 
 impl JobSpec {
@@ -106,15 +136,21 @@ impl JobSpec {
         self.array.as_ref().map_or(1, ArraySpec::count)
     }
 
+    /// Bytes of its environment, as the system counts them.
+    #[must_use]
+    pub fn environment_bytes(&self) -> usize {
+        self.environment.iter().map(|(key, value)| key.len() + value.len() + 2).sum()
+    }
+
     /// Why it cannot be taken, as far as it shows by itself.
     pub(crate) fn fault(&self) -> Option<String> {
         let bytes = |text: &String| text.len() + 1;
-        let environment: usize =
-            self.environment.iter().map(|(key, value)| bytes(key) + bytes(value)).sum();
         if self.command.first().is_none_or(String::is_empty) {
             return Some("there is no command".to_owned());
         }
-        if self.command.iter().map(bytes).sum::<usize>() + environment > COMMAND_BYTES_MAX {
+        if self.command.iter().map(bytes).sum::<usize>() + self.environment_bytes()
+            > COMMAND_BYTES_MAX
+        {
             return Some(format!("command and environment exceed {COMMAND_BYTES_MAX} bytes"));
         }
         if self.slots() > SLOTS_MAX {
@@ -134,7 +170,31 @@ impl JobSpec {
         if self.name.contains(['*', '"', '[', ']']) || self.name.contains(char::is_control) {
             return Some(format!("\"{}\": the name of a job has no * \" [ ]", self.name));
         }
-        None
+        let zero = |text: &str| text.contains('\0');
+        if self.command.iter().any(|word| zero(word))
+            || self
+                .environment
+                .iter()
+                .any(|(key, value)| key.is_empty() || key.contains('=') || zero(key) || zero(value))
+        {
+            return Some(
+                "words have no zero byte, and variables a name without = as well".to_owned(),
+            );
+        }
+        self.interactive.as_ref().and_then(|interactive| self.interactive_fault(interactive))
+    }
+
+    fn interactive_fault(&self, interactive: &Interactive) -> Option<String> {
+        let socket = &interactive.socket;
+        if !socket.starts_with('/') || socket.len() > SOCKET_PATH_BYTES_MAX || socket.contains('\0')
+        {
+            let most = SOCKET_PATH_BYTES_MAX;
+            return Some(format!(
+                "socket {socket:?} of an interactive job: an absolute path of at most {most} bytes"
+            ));
+        }
+        (self.array.is_some() || self.held)
+            .then(|| "an interactive job is no array, and is not held".to_owned())
     }
 }
 

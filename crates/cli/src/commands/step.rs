@@ -1,5 +1,7 @@
 //! `forebay step`: runs a program of analytics steps.
 
+mod resume;
+
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,15 +19,22 @@ use forebay_workload::resource::ResourceRecord;
 use forebay_workload::scratch::ScratchDir;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::resume::Resume;
+
 /// Run a program: a file of analytics steps, one after another.
 ///
 /// Paths in a program start with data, work or util. Data is a directory whose files stay; in work and
 /// util the program gets a directory of its own that is removed at its end. Every job of `forebay bench`
 /// is one such process.
+///
+/// With --checkpoint, and always in a job of the grid that was submitted with --checkpoint, an interrupted
+/// program goes on where it stopped: steps that have finished are skipped, unless the program or its
+/// settings have changed. In a job of the grid, --work and --util are those of the job if left out.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay step report.toml --data /grid/data --work /grid/work --util /grid/util
   forebay step report.toml --data . --sort-memory '64 MiB' --json
+  forebay step report.toml --data /grid/data --work /grid/work --checkpoint    can be interrupted
   forebay step --kinds                           the kinds of steps; docs/formats/steps describes them
 
 A program:
@@ -50,10 +59,10 @@ pub struct Step {
     /// Directory of what stays.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// Directory for temporary data sets; that of --data if left out.
+    /// Directory for temporary data sets; that of the job or of --data if left out.
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// Directory for utility files; that of --work if left out.
+    /// Directory for utility files; that of the job or of --work if left out.
     #[arg(long, value_name = "DIR")]
     util: Option<PathBuf>,
     /// Name of the job, for {job} in paths and for the names of directories.
@@ -76,6 +85,9 @@ pub struct Step {
     scale: Scale,
     #[command(flatten)]
     buffers: BufferArguments,
+    /// Record finished steps in --work, and skip those that an interrupted run has finished.
+    #[arg(long)]
+    checkpoint: bool,
     /// Write a line of JSON per finished step to this file; tables are left out.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -123,7 +135,7 @@ impl Step {
         let program: Program = toml::from_str(&text).map_err(|error| {
             anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
         })?;
-        let areas = Areas::make(&self)?;
+        let (areas, finished) = self.areas(path, &program)?;
         areas.remove_at_signal()?;
         let context = self.context(&areas);
         let mut record = match &self.record {
@@ -132,10 +144,18 @@ impl Step {
             ),
             None => None,
         };
-        let mut records = Vec::new();
         let mut lost = None;
         let show = Show::new(&self, program.steps.len());
-        let ran = program.run(
+        let skipped = finished.len();
+        for (number, (step, done)) in program.steps.iter().zip(&finished).enumerate() {
+            show.skipped(number, step);
+            if let Some(file) = &mut record {
+                lost = lost.take().or(write_line(file, done).err());
+            }
+        }
+        let mut records = finished;
+        let ran = program.run_from(
+            skipped,
             &context,
             &mut |number, step| show.started(number, step),
             &mut |done| {
@@ -144,21 +164,76 @@ impl Step {
                     lost = lost.take().or(write_line(file, &done).err());
                 }
                 records.push(done);
+                lost = lost.take().or(areas.record(records.len(), records.last()).err());
             },
             &mut |rows| show.progress(rows),
         );
-        let cleared = areas.remove();
+        let cleared = areas.remove(ran.is_ok() && lost.is_none());
         ran?;
         cleared?;
         if let Some(error) = lost {
-            bail!("cannot write the record: {error}");
+            bail!("cannot write the record: {error:#}");
         }
         show.summary(&program, &records)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn context(&self, areas: &Areas) -> Context<'static> {
+    /// The directories of the program, and the steps that need not be done again.
+    fn areas(&self, path: &Path, program: &Program) -> Result<(Areas, Vec<StepRecord>)> {
+        let job = crate::checkpoint::Job::present();
+        if !self.checkpoint && !job.as_ref().is_some_and(|job| job.keeps_steps) {
+            return Ok((Areas::make(self)?, Vec::new()));
+        }
+        let [data, work, util] = self.places()?;
+        let data = data.canonicalize().context("--data")?;
+        let path = std::path::absolute(path)?;
+        let key = format!("{}\0{}\0{}\0{}", path.display(), self.job, self.class, self.number);
+        let settings = (
+            (env!("CARGO_PKG_VERSION"), program, &data),
+            (&self.job, &self.class, self.number, self.count),
+            (self.seed, self.scale, self.page_and_memory()),
+        );
+        let digest = resume::digest(&serde_json::to_string(&settings)?);
+        let work = work.canonicalize().context("--work")?;
+        let (resume, found) = Resume::open([&work, &util, &data], &key, digest)?;
+        if found.changed && !self.quiet {
+            eprintln!(
+                "forebay: the program or its settings have changed: it starts at its first step"
+            );
+        }
+        Ok((Areas::Kept(Box::new(resume), data), found.records))
+    }
+
+    /// The directories that were given for data, work and util.
+    fn places(&self) -> Result<[PathBuf; 3]> {
+        let of_job = |name: &str| {
+            let job = crate::checkpoint::Job::present()?;
+            let given = std::env::var_os(name).map_or(job.work, PathBuf::from);
+            Some(given)
+        };
+        let work = self.work.clone().or_else(|| of_job("WORK"));
+        let util =
+            self.util.clone().or_else(|| if self.work.is_some() { None } else { of_job("UTIL") });
+        let work = work.unwrap_or_else(|| self.data.clone());
+        let util = util.unwrap_or_else(|| work.clone());
+        for (name, path) in [("data", &self.data), ("work", &work), ("util", &util)] {
+            if !path.is_dir() {
+                bail!("--{name} {}: is no directory", path.display());
+            }
+        }
+        Ok([self.data.clone(), work, util])
+    }
+
+    fn page_and_memory(&self) -> Buffers {
         let default = Buffers::default();
+        Buffers {
+            page_bytes: self.buffers.page_size.unwrap_or(default.page_bytes),
+            sort_memory: self.buffers.sort_memory.unwrap_or(default.sort_memory),
+            memory: self.buffers.memory.unwrap_or(default.memory),
+        }
+    }
+
+    fn context(&self, areas: &Areas) -> Context<'static> {
         Context {
             places: areas.places(),
             job: Job {
@@ -169,11 +244,7 @@ impl Step {
             },
             seed: self.seed,
             scale: self.scale,
-            buffers: Buffers {
-                page_bytes: self.buffers.page_size.unwrap_or(default.page_bytes),
-                sort_memory: self.buffers.sort_memory.unwrap_or(default.sort_memory),
-                memory: self.buffers.memory.unwrap_or(default.memory),
-            },
+            buffers: self.page_and_memory(),
             clock: &SystemClock,
         }
     }
@@ -188,41 +259,52 @@ fn write_line(file: &mut File, record: &StepRecord) -> Result<()> {
     Ok(())
 }
 
-/// The directories of a program; its own ones in work and util are gone with it.
-struct Areas {
-    data: PathBuf,
-    work: ScratchDir,
-    util: ScratchDir,
+/// The directories of a program.
+enum Areas {
+    /// Its own ones in work and util are gone with it.
+    Own { data: PathBuf, work: ScratchDir, util: ScratchDir },
+    /// Its own ones are kept until it has finished; with the directory of what stays.
+    Kept(Box<Resume>, PathBuf),
 }
 
 impl Areas {
     fn make(step: &Step) -> Result<Areas> {
-        let work = step.work.as_ref().unwrap_or(&step.data);
-        let util = step.util.as_ref().unwrap_or(work);
-        for (name, path) in [("data", &step.data), ("work", work), ("util", util)] {
-            if !path.is_dir() {
-                bail!("--{name} {}: is no directory", path.display());
-            }
-        }
-        Ok(Areas {
-            data: step.data.clone(),
-            work: ScratchDir::create(work, &format!("work-{}", step.job))?,
-            util: ScratchDir::create(util, &format!("util-{}", step.job))?,
+        let [data, work, util] = step.places()?;
+        Ok(Areas::Own {
+            data,
+            work: ScratchDir::create(&work, &format!("work-{}", step.job))?,
+            util: ScratchDir::create(&util, &format!("util-{}", step.job))?,
         })
     }
 
     fn places(&self) -> Places {
-        Places {
-            data: self.data.clone(),
-            work: self.work.path().to_owned(),
-            util: self.util.path().to_owned(),
+        match self {
+            Areas::Own { data, work, util } => Places {
+                data: data.clone(),
+                work: work.path().to_owned(),
+                util: util.path().to_owned(),
+            },
+            Areas::Kept(resume, data) => {
+                Places { data: data.clone(), work: resume.work(), util: resume.util() }
+            }
         }
     }
 
-    /// Removes the program's own directories when it is interrupted.
+    /// Records that step `number` has finished, where that is wanted.
+    fn record(&self, number: usize, record: Option<&StepRecord>) -> Result<()> {
+        match (self, record) {
+            (Areas::Kept(resume, _), Some(record)) => resume.done(number, record),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the program's own directories when it is interrupted, but what it needs to go on.
     fn remove_at_signal(&self) -> Result<()> {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let own = [self.work.path().to_owned(), self.util.path().to_owned()];
+        let own = match self {
+            Areas::Own { work, util, .. } => vec![work.path().to_owned(), util.path().to_owned()],
+            Areas::Kept(resume, _) => vec![resume.util()],
+        };
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
                 own.iter().for_each(|path| remove_while_written(path));
@@ -232,9 +314,15 @@ impl Areas {
         Ok(())
     }
 
-    fn remove(self) -> Result<()> {
-        self.work.remove()?;
-        self.util.remove()?;
+    fn remove(self, finished: bool) -> Result<()> {
+        match self {
+            Areas::Own { work, util, .. } => {
+                work.remove()?;
+                util.remove()?;
+            }
+            Areas::Kept(resume, _) if finished => resume.finish()?,
+            Areas::Kept(..) => {}
+        }
         Ok(())
     }
 }
@@ -278,6 +366,16 @@ impl Show {
                 number + 1,
                 self.steps,
                 step.name(),
+                step.step.kind()
+            );
+        }
+    }
+
+    fn skipped(&self, number: usize, step: &NamedStep) {
+        if self.lines {
+            let (number, steps, name) = (number + 1, self.steps, step.name());
+            println!(
+                "== step {number} of {steps}: {name} ({}) has finished before",
                 step.step.kind()
             );
         }

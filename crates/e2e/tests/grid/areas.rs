@@ -40,7 +40,7 @@ impl Fixture {
     }
 
     /// As another user.
-    fn as_user(&self, uid: u32, arguments: &[&str]) -> Ended {
+    pub(crate) fn as_user(&self, uid: u32, arguments: &[&str]) -> Ended {
         let mut command = Command::new(forebay());
         command.args(arguments).env("FOREBAY_GRID", &self.root).current_dir("/tmp");
         run(command.uid(uid).gid(uid), LIMIT)

@@ -1,9 +1,13 @@
 //! The grid with real processes: submitting, dependencies, arrays, signals, restarts; flows.
 
-mod flow;
-
 mod account;
 mod areas;
+mod checkpoint;
+mod flow;
+mod job_file;
+mod pipes;
+mod terminal;
+mod users;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -74,6 +78,14 @@ impl Fixture {
         child.wait().unwrap();
     }
 
+    /// Ends the agent by a signal: SIGINT takes its jobs along.
+    fn stop_agent(&mut self, signal: i32) {
+        let mut child = self.daemons.remove(1);
+        // SAFETY: it is not waited for yet, so the number is its own.
+        unsafe { libc::kill(i32::try_from(child.id()).unwrap(), signal) };
+        child.wait().unwrap();
+    }
+
     fn forebay(&self, arguments: &[&str], more: &[&str]) -> Ended {
         let mut command = Command::new(forebay());
         command.args(arguments).args(more).env("FOREBAY_GRID", &self.root).current_dir(&self.jobs);
@@ -96,6 +108,13 @@ impl Fixture {
         wait_until(&format!("job {job} is {state}"), LIMIT, || self.state(job) == state);
     }
 
+    fn wait_for_end(&self, job: &str) {
+        let lasts = ["pending", "held", "starting", "running", "suspended", "unknown"];
+        wait_until(&format!("job {job} ends"), LIMIT, || {
+            !lasts.contains(&self.state(job).as_str())
+        });
+    }
+
     /// How often a job was started and ended. An attempt whose order was lost with its agent has no exit.
     fn attempts(&self, job: &str) -> usize {
         let json = self.forebay(&["history", job, "--json"], &[]).output();
@@ -111,6 +130,25 @@ impl Fixture {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines
+    }
+
+    /// What ps says of the jobs' processes whose command line contains a text: their states.
+    fn processes(&self, text: &str) -> Vec<String> {
+        let listed = run(Command::new("ps").args(["-eo", "stat=,args="]), LIMIT).output();
+        let own = listed.lines().filter(|line| {
+            let (stat, words) = line.trim().split_once(char::is_whitespace).unwrap_or_default();
+            !stat.starts_with('Z') && words.trim_start().starts_with(text)
+        });
+        own.map(str::to_owned).collect()
+    }
+
+    /// Kills the processes that hold the jobs of the grid.
+    fn kill_shims(&self) {
+        for run in std::fs::read_dir(self.root.join("grid/hosts/h1/runs")).unwrap() {
+            let pid = std::fs::read_to_string(run.unwrap().path().join("pid")).unwrap();
+            // SAFETY: a number; the shim lives as long as its folder, but for a moment at its end.
+            unsafe { libc::kill(pid.trim().parse().unwrap(), libc::SIGKILL) };
+        }
     }
 
     fn is_without_work(&self) -> bool {

@@ -154,6 +154,11 @@ impl General {
         if self.reap_interval.as_ms() < 1000 {
             return Some(Fault::at([Key("reap_interval")], self.reap_interval, "at least 1 s"));
         }
+        let most = crate::spec::SCRIPT_BYTES_LIMIT;
+        if self.script_bytes_max > most {
+            let allowed = format!("at most {most}");
+            return Some(Fault::at([Key("script_bytes_max")], self.script_bytes_max, allowed));
+        }
         let at_least_one = [
             ("tasks_max", self.tasks_max),
             ("attempts_max", self.attempts_max),

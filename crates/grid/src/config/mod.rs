@@ -97,6 +97,10 @@ pub struct General {
     pub days_max: u32,
     /// After which time work areas are looked for whose jobs are gone.
     pub reap_interval: Period,
+    /// The most bytes of the environment that a job brings.
+    pub environment_bytes_max: u32,
+    /// The most bytes of the script of a job.
+    pub script_bytes_max: u32,
 }
 
 impl Default for General {
@@ -117,6 +121,8 @@ impl Default for General {
             finished_age: Period::seconds(7 * 86_400),
             days_max: 400,
             reap_interval: Period::seconds(600),
+            environment_bytes_max: 128 << 10,
+            script_bytes_max: 1 << 20,
         }
     }
 }

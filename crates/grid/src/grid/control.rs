@@ -93,6 +93,11 @@ impl Grid {
             let what = format!("{verb} job {target} of {owner}");
             return Err(Refusal::NotAllowed { user: by.clone(), what });
         }
+        if verb == Verb::Requeue && job.spec.interactive.is_some() {
+            return Err(Refusal::Invalid(format!(
+                "job {target} is interactive: its user has to run it again"
+            )));
+        }
         match target.index {
             None => Ok((0..job.tasks.len() as u32).collect()),
             Some(index) => Ok(vec![job.place_of(index).ok_or_else(no_job)?]),

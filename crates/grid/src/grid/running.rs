@@ -83,7 +83,10 @@ impl Grid {
             None => {}
         }
         let job = &self.ledger.jobs[&task.job];
+        let once = job.spec.interactive.is_some();
         let fate = match end {
+            End::Lost if once => Fate::Finished(Cause::HostLost),
+            End::Exited(..) if once => Fate::Finished(Cause::Exited),
             End::NeverStarted => return Fate::Again,
             End::Lost => match (job.spec.rerun, self.queue_config(job.queue).map(|q| q.rerun)) {
                 (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => {

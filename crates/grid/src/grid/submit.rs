@@ -1,5 +1,6 @@
 //! Submitting: whether a job is taken, and which jobs its dependency names.
 
+use crate::config::General;
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, Refusal};
 use crate::grid::Grid;
@@ -38,6 +39,9 @@ impl Grid {
             return Err(Refusal::Invalid(fault));
         }
         let config = &self.ledger.config;
+        if let Some(fault) = size_fault(spec, &config.general) {
+            return Err(Refusal::Invalid(fault));
+        }
         let name = spec.queue.get_or_insert_with(|| config.queue_default().clone()).clone();
         let no_queue = || Refusal::NoSuchQueue(name.clone());
         let queue = config.queue(&name).ok_or_else(no_queue)?;
@@ -150,4 +154,23 @@ impl Grid {
     pub(super) fn verdict_of(&self, job: JobId) -> Verdict {
         self.index.open.get(&job).map_or(Verdict::Met, |open| open.verdict)
     }
+}
+
+/// Every job is kept in the journal and in memory with its environment and its script.
+fn size_fault(spec: &JobSpec, general: &General) -> Option<String> {
+    let script = spec.script.as_ref().map_or(0, String::len);
+    let sizes = [
+        (
+            "environment",
+            spec.environment_bytes(),
+            "environment_bytes_max",
+            general.environment_bytes_max,
+        ),
+        ("script", script, "script_bytes_max", general.script_bytes_max),
+    ];
+    sizes.into_iter().find(|(_, bytes, _, most)| *bytes as u64 > u64::from(*most)).map(
+        |(what, bytes, setting, most)| {
+            format!("the {what} has {bytes} bytes: {setting} of this grid is {most}")
+        },
+    )
 }

@@ -95,9 +95,18 @@ impl Child {
     /// # Errors
     /// [`Error::Io`] if it cannot be started, or if the kernel has no pidfd.
     pub fn spawn(mut command: Command, accounting: &Arc<Accounting>) -> Result<Child> {
+        command.process_group(0);
+        Child::spawn_leader(command, accounting)
+    }
+
+    /// Starts a process that makes a group of its own, with a session, before it is executed. It is
+    /// killed as one that [`Child::spawn`] started; what is left of its session is not.
+    ///
+    /// # Errors
+    /// As [`Child::spawn`].
+    pub fn spawn_leader(mut command: Command, accounting: &Arc<Accounting>) -> Result<Child> {
         let program = command.get_program().to_owned();
         let refused = |source: io::Error| Error::io("start", Path::new(&program))(source);
-        command.process_group(0);
         let parent = std::process::id();
         let (receiver, sender) = handover::pair().map_err(refused)?;
         let prepare = move || {

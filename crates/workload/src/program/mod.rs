@@ -97,8 +97,24 @@ impl Program {
         ended: &mut dyn FnMut(StepRecord),
         progress: &mut Progress<'_>,
     ) -> Result<()> {
+        self.run_from(0, context, started, ended, progress)
+    }
+
+    /// [`Program::run`] without the first steps, which have run before. What is left of them is all that
+    /// later steps see of them: random numbers depend on the seed and the purpose alone.
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub fn run_from(
+        &self,
+        first: usize,
+        context: &Context<'_>,
+        started: &mut dyn FnMut(usize, &NamedStep),
+        ended: &mut dyn FnMut(StepRecord),
+        progress: &mut Progress<'_>,
+    ) -> Result<()> {
         let begin = context.clock.instant();
-        for (number, named) in self.steps.iter().enumerate() {
+        for (number, named) in self.steps.iter().enumerate().skip(first) {
             started(number, named);
             let start = context.clock.instant().saturating_duration_since(begin);
             let failed = |source| Error::Step {

@@ -16,7 +16,7 @@ use forebay_grid::vocabulary::QueueName;
 use forebay_workload::mix::Plan;
 
 use crate::commands::grid::home_of;
-use crate::commands::grid::submit::{environment, umask};
+use crate::commands::grid::placement::{environment, umask};
 
 /// Whether and how the jobs go to the grid.
 #[derive(clap::Args)]

@@ -18,7 +18,7 @@ use forebay_grid::parse::zone::Zone;
 use forebay_grid::vocabulary::Moment;
 
 use super::jobs::{or_dash, print_json};
-use super::submit::{environment, umask};
+use super::placement::{environment, umask};
 use super::{Which, no_sense};
 use crate::output::Table;
 

@@ -1,9 +1,13 @@
 //! The commands of the grid.
 
 mod batch;
+pub mod checkpoint;
 pub mod daemons;
 pub mod flow;
+mod job_file;
 pub mod jobs;
+pub mod placement;
+pub mod run;
 pub mod sessions;
 pub mod submit;
 pub mod switch;
@@ -18,7 +22,7 @@ use forebay_engine::home::GridHome;
 use forebay_engine::message::{Answer, Ask};
 
 /// Which grid.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub struct Which {
     /// Folder of the grid; the variable FOREBAY_GRID if left out.
     #[arg(long, value_name = "ROOT")]

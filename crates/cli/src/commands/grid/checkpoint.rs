@@ -1,0 +1,94 @@
+//! `forebay checkpoint`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+
+use crate::checkpoint::{Job, Steps};
+use crate::output::Table;
+
+/// Record which steps of a job have finished, for scripts that start again where they stopped.
+///
+/// For use inside a job that was submitted with --checkpoint: its work area, and with it the records, is
+/// kept when it starts again. Exit code: of `has` 0 if the step has finished and 1 if not; 2 on an error.
+#[derive(clap::Args)]
+#[command(after_help = "Examples, in a script that was submitted with --checkpoint:
+  forebay checkpoint has load || { ./load && forebay checkpoint done load; }
+  forebay checkpoint list
+  forebay checkpoint clear load")]
+pub struct Checkpoint {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Record that a step has finished.
+    Done {
+        /// Its name.
+        step: String,
+    },
+    /// Ask whether a step has finished.
+    Has {
+        /// Its name.
+        step: String,
+    },
+    /// List the steps that have finished.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Forget that steps have finished; all if none is named.
+    Clear {
+        /// Their names.
+        steps: Vec<String>,
+    },
+}
+
+impl Checkpoint {
+    pub fn run(self) -> Result<ExitCode> {
+        let job = Job::present();
+        let job = job.context("this is no job of a grid: FOREBAY_JOB and WORK are not set")?;
+        let steps = Steps::of(&job)?;
+        match self.verb {
+            Verb::Done { step } => {
+                steps.done(&job, &step)?;
+                if !job.keeps_steps {
+                    let id = &job.id;
+                    eprintln!(
+                        "forebay: job {id} is without --checkpoint: its steps are forgotten when it starts again"
+                    );
+                }
+            }
+            Verb::Has { step } => {
+                return Ok(ExitCode::from(u8::from(!steps.has(&step)?)));
+            }
+            Verb::List { json } => print(&steps, json)?,
+            Verb::Clear { steps: named } => {
+                let all = || -> Result<Vec<String>> {
+                    Ok(steps.list()?.into_iter().map(|step| step.step).collect())
+                };
+                let named = if named.is_empty() { all()? } else { named };
+                named.iter().try_for_each(|step| steps.clear(step))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print(steps: &Steps, json: bool) -> Result<()> {
+    let steps = steps.list()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&steps)?);
+        return Ok(());
+    }
+    let mut table = Table::new(&["step", "start", "finished"]);
+    for step in steps {
+        let finished = jiff::Timestamp::from_second(step.finished_seconds)?;
+        table.row(vec![step.step, step.attempt.to_string(), finished.to_string()]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}

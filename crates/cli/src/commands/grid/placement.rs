@@ -1,0 +1,215 @@
+//! Options that `forebay submit` and `forebay run` share: where and when a job runs, and with which
+//! environment.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use forebay_base::ByteSize;
+use forebay_grid::parse::array::name_and_array;
+use forebay_grid::parse::dependency::Dependency;
+use forebay_grid::parse::hosts::HostList;
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::QueueName;
+
+/// Where and when a job runs, and with which environment.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Placement {
+    /// Queue; the default queue if left out.
+    #[arg(short, long, value_parser = |text: &str| text.parse::<QueueName>())]
+    queue: Option<QueueName>,
+    /// Slots, all on one host; 1 if left out.
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    slots: Option<u32>,
+    /// Hosts it may run on, with preference: 'gridn1+1 others+2'.
+    #[arg(short = 'm', long, value_parser = |text: &str| text.parse::<HostList>())]
+    hosts: Option<HostList>,
+    /// Memory that is set aside for it.
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<ByteSize>())]
+    mem: Option<ByteSize>,
+    /// Name; of a submitted job also with the elements of an array: 'load[1-100]%10'.
+    #[arg(short = 'J', long)]
+    name: Option<String>,
+    /// What has to come true first, as in 'done(12) && ended(load*)'.
+    #[arg(short = 'w', long, value_name = "CONDITION", value_parser = |text: &str| text.parse::<Dependency>())]
+    depends: Option<Dependency>,
+    /// Priority among your own jobs: higher first.
+    #[arg(long, allow_hyphen_values = true)]
+    priority: Option<i32>,
+    /// What it is charged to in `forebay usage`.
+    #[arg(short = 'P', long)]
+    project: Option<String>,
+    /// How long it may run: '90 s', '2 h', '1:30:00', or minutes.
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| text.parse::<Period>())]
+    time_limit: Option<Period>,
+    /// Variables that it gets of yours: ALL, NONE, or a list as in 'A,B=value'; ALL if left out, and
+    /// 'ALL,B=value' adds to them.
+    #[arg(long, value_name = "LIST", value_parser = Export::read)]
+    export: Option<Export>,
+    /// A variable of its environment, K=V, or K for the present value; may be repeated.
+    #[arg(long, value_name = "K=V")]
+    env: Vec<String>,
+}
+
+/// Which variables a job gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Export {
+    scope: Scope,
+    /// As `--env` has them.
+    more: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    Listed,
+}
+
+impl Export {
+    fn read(text: &str) -> Result<Export, String> {
+        if text == "NONE" {
+            return Ok(Export { scope: Scope::Listed, more: Vec::new() });
+        }
+        let mut export = Export { scope: Scope::Listed, more: Vec::new() };
+        for part in text.split(',') {
+            match part {
+                "ALL" => export.scope = Scope::All,
+                "NONE" => return Err("NONE stands alone".to_owned()),
+                part if part.is_empty() || part.starts_with('=') => {
+                    return Err("expected ALL, NONE, or names and K=V with commas".to_owned());
+                }
+                part => export.more.push(part.to_owned()),
+            }
+        }
+        Ok(export)
+    }
+}
+
+impl Placement {
+    /// These options, and those of `other` for what they leave open.
+    pub fn over(self, other: Placement) -> Placement {
+        Placement {
+            queue: self.queue.or(other.queue),
+            slots: self.slots.or(other.slots),
+            hosts: self.hosts.or(other.hosts),
+            mem: self.mem.or(other.mem),
+            name: self.name.or(other.name),
+            depends: self.depends.or(other.depends),
+            priority: self.priority.or(other.priority),
+            project: self.project.or(other.project),
+            time_limit: self.time_limit.or(other.time_limit),
+            export: self.export.or(other.export),
+            // A later variable of one name wins.
+            env: [other.env, self.env].concat(),
+        }
+    }
+
+    /// A job that runs `command` in the present directory.
+    pub fn into_spec(self, command: Vec<String>) -> Result<JobSpec> {
+        let (name, array) = name_and_array(self.name.as_deref().unwrap_or(""))?;
+        let directory = std::env::current_dir().context("the present directory")?;
+        let directory = directory.to_str().context("the present directory is no text")?.to_owned();
+        let environment = self.environment()?;
+        Ok(JobSpec {
+            name: name.to_owned(),
+            array,
+            command,
+            queue: self.queue,
+            slots: self.slots.unwrap_or(1),
+            hosts: self.hosts.unwrap_or_default(),
+            memory: self.mem,
+            depends: self.depends,
+            priority: self.priority.unwrap_or(0),
+            project: self.project.unwrap_or_default(),
+            time_limit: self.time_limit,
+            environment,
+            directory,
+            umask: umask(),
+            ..JobSpec::default()
+        })
+    }
+
+    fn environment(&self) -> Result<Vec<(String, String)>> {
+        let (scope, listed) = match &self.export {
+            None => (Scope::All, &[][..]),
+            Some(export) => (export.scope, &export.more[..]),
+        };
+        let mut variables = std::collections::BTreeMap::new();
+        if scope == Scope::All {
+            for (key, value) in std::env::vars_os() {
+                match (key.into_string(), value.into_string()) {
+                    (Ok(key), Ok(value)) => drop(variables.insert(key, value)),
+                    (Ok(key), Err(_)) => eprintln!("forebay: {key} is no text: not passed on"),
+                    (Err(_), _) => {}
+                }
+            }
+            // What the grid sets itself, for another job if this is one.
+            variables.retain(|key, _| !forebay_engine::shim::VARIABLES.contains(&key.as_str()));
+        }
+        let given = listed.iter().map(|text| ("--export", text));
+        for (option, text) in given.chain(self.env.iter().map(|text| ("--env", text))) {
+            let (key, value) = match text.split_once('=') {
+                Some((key, value)) => (key, value.to_owned()),
+                None => {
+                    let value = std::env::var(text);
+                    (text.as_str(), value.with_context(|| format!("{option} {text}"))?)
+                }
+            };
+            ensure!(!key.is_empty(), "{option} {text}: a variable has a name");
+            if forebay_engine::shim::VARIABLES.contains(&key) {
+                bail!("{option} {text}: the grid itself sets {key}");
+            }
+            variables.insert(key.to_owned(), value);
+        }
+        Ok(variables.into_iter().collect())
+    }
+}
+
+/// Variables that jobs of flows and workloads get, which run when whoever began them is gone.
+const FEW: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "TERM"];
+
+/// The environment of such a job: a few variables, and what is given as K=V or K.
+pub fn environment(given: &[String]) -> Result<Vec<(String, String)>> {
+    let few = FEW.iter().filter(|key| std::env::var(key).is_ok());
+    let export = Export { scope: Scope::Listed, more: few.map(|key| (*key).to_owned()).collect() };
+    Placement { export: Some(export), env: given.to_vec(), ..Placement::default() }.environment()
+}
+
+/// The file mode creation mask of this process.
+pub fn umask() -> u32 {
+    // SAFETY: umask always succeeds; it is put back at once, before there is another thread.
+    unsafe {
+        let umask = libc::umask(0o077);
+        libc::umask(umask);
+        umask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exports_are_all_none_or_a_list() {
+        let read = |text| Export::read(text).map(|export| (export.scope, export.more));
+        assert_eq!(read("ALL"), Ok((Scope::All, vec![])));
+        assert_eq!(read("NONE"), Ok((Scope::Listed, vec![])));
+        assert_eq!(read("A,B=x=y"), Ok((Scope::Listed, vec!["A".into(), "B=x=y".into()])));
+        assert_eq!(read("B=1,ALL"), Ok((Scope::All, vec!["B=1".into()])));
+        for bad in ["", ",", "A,", "=x", "ALL,NONE"] {
+            assert!(Export::read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_given_wins_over_what_a_file_says() {
+        let given = Placement { slots: Some(2), env: vec!["A=2".into()], ..Default::default() };
+        let file = Placement {
+            slots: Some(1),
+            priority: Some(7),
+            env: vec!["A=1".into(), "B=1".into()],
+            ..Default::default()
+        };
+        let both = given.over(file);
+        assert_eq!((both.slots, both.priority), (Some(2), Some(7)));
+        assert_eq!(both.env, ["A=1", "B=1", "A=2"]);
+    }
+}

@@ -1,0 +1,308 @@
+//! `forebay run`.
+
+mod attach;
+mod listen;
+mod tty;
+
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use forebay_engine::client::{Client, Refusal};
+use forebay_engine::message::{Answer, Ask, JobView};
+use forebay_engine::terminal::frame::Word;
+use forebay_grid::event::Verb;
+use forebay_grid::spec::{Exit, Interactive, JobSpec, Streams};
+use forebay_grid::vocabulary::JobId;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+
+use self::attach::{Attached, News};
+use self::listen::Listener;
+use super::placement::Placement;
+use super::{Which, no_sense};
+
+/// Run a command on the grid and stay attached to it.
+///
+/// The job is placed like any other, and runs in the present directory with your environment. At a terminal
+/// it has a terminal of its own: keys, Ctrl-C and Ctrl-Z go to it, and it follows the size of yours. Where
+/// standard input or output is none, or with --no-tty, its three streams are passed on as they are. If it
+/// has to wait, the reasons are told; Ctrl-C takes it back. If this command is killed, the job gets SIGHUP,
+/// and is killed 10 seconds later. It is never started twice.
+///
+/// Exit code: that of the command, and 128 and the number of a signal; 2 if the job was refused, 124 if it
+/// reached its time limit, 125 if its host or the connection was lost, 127 if it could not be started, 137
+/// if it was killed before it ended by itself, 130 after Ctrl-C before it began.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay run -- bash                               a shell on the grid
+  forebay run -q short -n 2 --mem '4 GiB' -- python3
+  forebay run -- sort -n < numbers > sorted         as a filter
+  forebay run --no-tty -- make 2> errors")]
+pub struct Run {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    placement: Placement,
+    /// Give the job pipes, also at a terminal.
+    #[arg(long)]
+    no_tty: bool,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+const TIME_LIMIT: u8 = 124;
+const LOST: u8 = 125;
+const KILLED: u8 = 137;
+
+/// Waiting for a slot this long without a word.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the reasons for waiting are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long the controller, which may be away, has to say what became of a job that said so itself.
+const WORD_LIMIT: Duration = Duration::from_secs(2);
+
+/// The interactive job of this process.
+struct Session {
+    which: Which,
+    job: JobId,
+    streams: Streams,
+    sender: Sender<News>,
+    news: Receiver<News>,
+}
+
+/// How following a job that runs ended.
+enum Followed {
+    Over(Option<Exit>),
+    Left(ExitCode),
+}
+
+fn code_of_signal(number: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + number).unwrap_or(LOST))
+}
+
+fn say(text: &str) {
+    eprintln!("forebay: {text}");
+}
+
+impl Run {
+    pub fn run(self) -> Result<ExitCode> {
+        // SAFETY: ignoring a signal is always sound. A reader that is gone is told to the job, and the
+        // terminal is left as it was.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        let at_terminal = !self.no_tty && tty::is_there();
+        let streams = if at_terminal { Streams::Terminal } else { Streams::Pipes };
+        let mut spec = self.placement.into_spec(self.command)?;
+        if spec.array.is_some() {
+            bail!("--name: an interactive job is no array");
+        }
+        let (sender, news) = channel();
+        let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
+        let mut signals = Signals::new(all)?;
+        let listener = Listener::make()?;
+        spec.interactive = Some(Interactive { socket: listener.path()?, streams });
+        let job = submit(&self.which, spec)?;
+        let for_signals = sender.clone();
+        std::thread::spawn(move || {
+            signals.forever().all(|signal| for_signals.send(News::Signal(signal)).is_ok())
+        });
+        let accepting = listener.socket()?;
+        let for_connection = sender.clone();
+        std::thread::spawn(move || listen::accept(&accepting, &for_connection));
+        let (which, for_end) = (self.which.clone(), sender.clone());
+        std::thread::spawn(move || wait_for_end(&which, job, &for_end));
+        let session = Session { which: self.which, job, streams, sender, news };
+        session.follow(listener)
+    }
+}
+
+fn submit(which: &Which, spec: JobSpec) -> Result<JobId> {
+    match which.ask(&Ask::Submit { spec: Box::new(spec) })? {
+        Answer::Accepted { job } => Ok(job),
+        answer => Err(no_sense(&answer)),
+    }
+}
+
+/// Waits until the job has ended, through restarts of the controller.
+fn wait_for_end(which: &Which, job: JobId, news: &Sender<News>) {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let wait = || -> Result<Answer> { which.ask(&Ask::Wait { job }) };
+    while let Err(error) = wait() {
+        if error.is::<Refusal>() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let _ = news.send(News::Ended);
+}
+
+impl Session {
+    /// Follows the job until it has ended; its exit code.
+    fn follow(&self, listener: Listener) -> Result<ExitCode> {
+        let stream = match self.await_start()? {
+            Begun::Connected(stream) => stream,
+            Begun::Ended => return Ok(self.exit_code(self.view().as_ref(), None)),
+            Begun::Signal(signal) => return Ok(self.take_back(signal)),
+        };
+        drop(listener);
+        let mut told = false;
+        let exit = match self.converse(stream, &mut told)? {
+            Followed::Over(exit) => exit,
+            Followed::Left(code) => return Ok(code),
+        };
+        if exit.is_none() && !told {
+            let job = self.job;
+            say(&format!("the connection to job {job} broke; waiting to hear what became of it"));
+        }
+        let known = told || self.await_end(exit.is_some());
+        let view = if known { self.view() } else { None };
+        Ok(self.exit_code(view.as_ref(), exit))
+    }
+
+    /// Passes the streams on until the job has ended; the terminal is again as it was afterwards.
+    fn converse(&self, stream: UnixStream, told: &mut bool) -> Result<Followed> {
+        let attached = Attached::begin(stream, self.streams, &self.sender)?;
+        let mut ending = false;
+        loop {
+            match self.news.recv()? {
+                News::Over(exit) => return Ok(Followed::Over(exit)),
+                News::Ending => ending = true,
+                News::Ended => *told = true,
+                News::Signal(SIGWINCH) => attached.say_size()?,
+                News::Signal(SIGCONT) => attached.resume()?,
+                News::Signal(number @ (SIGINT | SIGQUIT | SIGTERM | SIGHUP))
+                    if ending || self.streams == Streams::Terminal =>
+                {
+                    return Ok(Followed::Left(code_of_signal(number)));
+                }
+                News::Signal(number) => attached.say(&Word::Signal { number }),
+                News::Connected(_) => {}
+            }
+        }
+    }
+
+    /// Waits until the job begins, and says why it does not.
+    fn await_start(&self) -> Result<Begun> {
+        let mut patience = PATIENCE;
+        let mut said = String::new();
+        loop {
+            match self.news.recv_timeout(patience) {
+                Ok(News::Connected(stream)) => return Ok(Begun::Connected(stream)),
+                Ok(News::Ended) => return Ok(Begun::Ended),
+                Ok(News::Signal(SIGWINCH | SIGCONT | SIGUSR1 | SIGUSR2)) => {}
+                Ok(News::Signal(signal)) => return Ok(Begun::Signal(signal)),
+                Ok(News::Ending | News::Over(_)) | Err(RecvTimeoutError::Disconnected) => {
+                    bail!("job {} cannot be followed", self.job)
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    patience = LOOK;
+                    let reasons = self.reasons().unwrap_or_else(|error| format!("{error:#}"));
+                    if !reasons.is_empty() && reasons != said {
+                        say(&format!("job {} waits: {reasons}", self.job));
+                        said = reasons;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Why the job waits; empty if it does not.
+    fn reasons(&self) -> Result<String> {
+        let mut client = self.which.client()?;
+        if view(&mut client, self.job)?.is_none_or(|job| job.state != "pending") {
+            return Ok(String::new());
+        }
+        match client.ask(&Ask::Explain { target: self.job.into() })? {
+            Answer::Explained { reasons, hosts } => {
+                let of_hosts = hosts
+                    .into_iter()
+                    .filter_map(|verdict| Some(format!("{}: {}", verdict.host, verdict.obstacle?)));
+                Ok(reasons.into_iter().chain(of_hosts).collect::<Vec<_>>().join("; "))
+            }
+            answer => Err(no_sense(&answer)),
+        }
+    }
+
+    /// Removes the job, which has not begun.
+    fn take_back(&self, signal: i32) -> ExitCode {
+        let kill = Ask::Command { target: self.job.into(), verb: Verb::Kill };
+        match self.which.ask(&kill) {
+            Ok(_) => say(&format!("job {} is taken back", self.job)),
+            Err(error) => {
+                let why = crate::output::chain(&error);
+                say(&format!("job {} cannot be taken back: {why}", self.job));
+            }
+        }
+        code_of_signal(signal)
+    }
+
+    /// Waits until the controller knows of the end; whether it does. Without a word of the job itself
+    /// there is nobody else to ask, so that only a signal ends the waiting.
+    fn await_end(&self, job_said_so: bool) -> bool {
+        loop {
+            let next = if job_said_so {
+                self.news.recv_timeout(WORD_LIMIT).ok()
+            } else {
+                self.news.recv().ok()
+            };
+            match next {
+                Some(News::Ended) => return true,
+                None | Some(News::Signal(SIGINT | SIGQUIT | SIGTERM | SIGHUP)) => return false,
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn view(&self) -> Option<JobView> {
+        view(&mut self.which.client().ok()?, self.job).ok()?
+    }
+
+    /// The exit code, with a word where it is not that of the command.
+    fn exit_code(&self, view: Option<&JobView>, exit: Option<Exit>) -> ExitCode {
+        let job = self.job;
+        let state = view.map_or("", |view| view.state.as_str());
+        let exit = view.and_then(|view| view.exit.clone()).or(exit);
+        let value = exit.as_ref().map(Exit::value);
+        let code = match (state, exit) {
+            ("killed", _) => {
+                say(&format!("job {job} was killed"));
+                value.filter(|value| *value != 0).unwrap_or(KILLED)
+            }
+            ("time_limit", _) => {
+                say(&format!("job {job} reached its time limit"));
+                TIME_LIMIT
+            }
+            ("host_lost", _) => {
+                say(&format!("the host of job {job} was lost"));
+                LOST
+            }
+            (_, Some(Exit::NotStarted(reason))) => {
+                say(&format!("job {job} was not started: {reason}"));
+                127
+            }
+            (_, Some(exit)) => exit.value(),
+            (_, None) => {
+                say(&format!("nothing is known of the end of job {job}"));
+                LOST
+            }
+        };
+        ExitCode::from(code)
+    }
+}
+
+fn view(client: &mut Client, job: JobId) -> Result<Option<JobView>> {
+    match client.ask(&Ask::Jobs { target: Some(job.into()), ended: true })? {
+        Answer::Jobs { mut jobs } => Ok(jobs.pop()),
+        answer => Err(no_sense(&answer)),
+    }
+}
+
+/// How the waiting ended.
+enum Begun {
+    Connected(UnixStream),
+    Ended,
+    Signal(i32),
+}

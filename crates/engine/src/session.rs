@@ -1,0 +1,45 @@
+//! All processes of one session, found in /proc. The number of a session is not given out again as long as
+//! one of its processes is there.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Signals each process of a session.
+pub fn signal(session: Pid, signal: Signal) {
+    for process in members(session) {
+        let _ = kill_process(process, signal);
+    }
+}
+
+/// Kills all processes of a session, those as well that they make meanwhile, and waits until they are gone.
+pub fn end(session: Pid) {
+    loop {
+        let mut killed = false;
+        for process in members(session) {
+            killed |= !is_zombie(process) && kill_process(process, Signal::KILL).is_ok();
+        }
+        if !killed {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn members(session: Pid) -> Vec<Pid> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Pid::from_raw(number)
+    });
+    // SAFETY: it asks for a number. Threads of the kernel have none, for which rustix has no word.
+    let of = |pid: &Pid| unsafe { libc::getsid(pid.as_raw_nonzero().get()) };
+    pids.filter(|pid| of(pid) == session.as_raw_nonzero().get()).collect()
+}
+
+/// Whether a process has ended, and only its parent does not know yet.
+fn is_zombie(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let state = stat.ok().and_then(|stat| Some(stat.rsplit_once(") ")?.1.chars().next()));
+    matches!(state, None | Some(Some('Z' | 'X')))
+}
