@@ -22,7 +22,7 @@ use signal_hook::iterator::Signals;
 
 use crate::control::{self, Answer, Ask, Counters, MountStatus, RingStatus, Status};
 use crate::home::{Home, Lock};
-use crate::tuning::{Tuning, raise_file_limit};
+use crate::tuning::{Tuning, raise_file_limit, raise_priority};
 
 /// File descriptors that are needed for other things than objects.
 const OTHER_FILES: usize = 256;
@@ -69,6 +69,8 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
         open.settings.open_objects_max = room.max(16);
     }
+    // Before threads are started: they inherit it.
+    raise_priority(open.settings.daemon_nice);
     let (fs, lock) = open.into_file_system(&order.home)?;
     let mut tuning = Tuning::default();
     // Before the supply makes objects: an open file keeps the read-ahead that it was opened with.

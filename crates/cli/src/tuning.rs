@@ -65,3 +65,28 @@ pub fn raise_file_limit() -> u64 {
         if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     now.unwrap_or(u64::MAX)
 }
+
+/// The kernel's group of all processes of a session, which share processors as one (sched(7)).
+const GROUP: &str = "/proc/self/autogroup";
+
+/// Gives this thread, those that it starts, and its session the priority `nice`, as far as it may.
+/// Without the session's an own priority counts only against processes of the same session.
+pub fn raise_priority(nice: i32) {
+    if nice >= 0 {
+        return;
+    }
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
+        tracing::info!(nice, %error, "the daemon's priority stays as it is");
+        return;
+    }
+    // In the foreground the session is that of a shell with other programs.
+    if rustix::process::getsid(None).ok() != Some(rustix::process::getpid()) {
+        return;
+    }
+    // Absent where the kernel does not group by session.
+    if let Err(error) = std::fs::write(GROUP, nice.to_string())
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::info!(nice, %error, "the priority of the daemon's session stays as it is");
+    }
+}

@@ -202,6 +202,26 @@ fn an_idle_daemon_uses_no_processor() {
     }
 }
 
+#[test]
+fn the_daemon_comes_before_the_programs_that_wait_for_it() {
+    for (settings, wanted) in [("", -10), ("daemon_nice = -3", -3), ("daemon_nice = 0", 0)] {
+        let grid = Grid::make(Placement::Direct);
+        grid.add_settings(settings);
+        grid.mount();
+        let pid = pid(&grid);
+        for task in fs::read_dir(format!("/proc/{pid}/task")).expect("lists threads") {
+            let text = fs::read_to_string(task.expect("reads").path().join("stat"));
+            let text = text.expect("reads");
+            let fields = text.rsplit_once(") ").expect("has a name").1;
+            assert_eq!(fields.split(' ').nth(16), Some(wanted.to_string().as_str()), "{text}");
+        }
+        // Where sessions share processors as one, their own priority is what counts.
+        if let Ok(group) = fs::read_to_string(format!("/proc/{pid}/autogroup")) {
+            assert!(group.trim().ends_with(&format!("nice {wanted}")), "{group}");
+        }
+    }
+}
+
 /// Starts a process that asks the file system for something.
 fn asker(grid: &Grid, program: &str) -> Child {
     let mut command = need::program("python3");

@@ -37,6 +37,8 @@ pub struct Settings {
     pub transport: TransportChoice,
     /// Requests of each core that can be under way over io_uring.
     pub ring_depth: usize,
+    /// Priority of the daemon, as nice(1) counts it; needs root.
+    pub daemon_nice: i32,
     /// Largest read or write request of the served path.
     pub request_max: ByteSize,
     /// How long the kernel may keep names and attributes without asking.
@@ -134,7 +136,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 18] = [
+pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -224,6 +226,17 @@ pub const SETTINGS: [Setting; 18] = [
         set: |s, v| count(v, 1, 64).map(|x| s.ring_depth = x),
     },
     Setting {
+        name: "daemon_nice",
+        default: "-10",
+        allowed: "a number from -20 to 0",
+        meaning: "Priority of the daemon, as nice(1) counts it; needs root. Programs wait for it: on a \
+                  machine with all cores busy it must not queue behind them.",
+        set: |s, v| {
+            let nice = i32::try_from(v.as_integer()?).ok()?;
+            (-20..=0).contains(&nice).then(|| s.daemon_nice = nice)
+        },
+    },
+    Setting {
         name: "request_max",
         default: "\"1 MiB\"",
         allowed: "a size from \"4 KiB\" to \"1 MiB\"",
@@ -283,6 +296,7 @@ impl Default for Settings {
             fuse_readers: 0,
             transport: TransportChoice::Auto,
             ring_depth: 0,
+            daemon_nice: 0,
             request_max: ByteSize(0),
             kernel_ttl: Duration::ZERO,
             read_ahead: ByteSize(0),
