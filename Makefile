@@ -42,7 +42,7 @@ bench-peers: ## Compare with XFS, ext4, mergerfs, MooseFS, GlusterFS and CephFS 
 	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
 	target/release/forebay-bench peers --output docs/benchmarks.md --json target/bench-peers.json $(PEERS_OPTIONS)
 
-soak: setup build ## Crash and exerciser tests for about an hour
+soak: setup build ## Crash and exerciser tests, and the grid under kill -9, for hours
 	scripts/soak
 
 clean: ## Remove everything built and downloaded
