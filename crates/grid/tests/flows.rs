@@ -113,7 +113,7 @@ fn what_a_flow_says_of_all_jobs_counts_for_each() {
 #[test]
 fn jobs_take_what_the_flow_says_unless_they_say_otherwise() {
     let around = Surroundings {
-        directory: "/home/u".to_owned(),
+        directory: "/place".to_owned(),
         umask: 0o22,
         environment: vec![("A".to_owned(), "0".to_owned()), ("B".to_owned(), "0".to_owned())],
     };
@@ -131,7 +131,7 @@ fn jobs_take_what_the_flow_says_unless_they_say_otherwise() {
     assert_eq!(a.command, ["x", "y z"]);
     assert_eq!(b.command, ["/bin/sh", "-c", "x y"]);
     assert_eq!((a.slots, b.slots, a.umask), (2, 1, 0o22));
-    assert_eq!((a.directory.as_str(), b.directory.as_str()), ("/home/u/data", "/tmp"));
+    assert_eq!((a.directory.as_str(), b.directory.as_str()), ("/place/data", "/tmp"));
     assert_eq!(
         (a.queue.as_ref().unwrap().as_str(), b.queue.as_ref().unwrap().as_str()),
         ("night", "day")
