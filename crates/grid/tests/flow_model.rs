@@ -45,6 +45,8 @@ enum Op {
     KillFlow,
     /// One job is killed.
     KillJob(u8),
+    /// One job that has ended starts again, for its user's wish.
+    Requeue(u8),
     Rerun,
     Restart,
     Pass(u16),
@@ -65,6 +67,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(task, code)| Op::Exit(task, code)),
         1 => Just(Op::KillFlow),
         1 => any::<u8>().prop_map(Op::KillJob),
+        2 => any::<u8>().prop_map(Op::Requeue),
         4 => Just(Op::Rerun),
         3 => Just(Op::Restart),
         2 => (1..20_u16).prop_map(Op::Pass),
@@ -217,6 +220,10 @@ impl World {
                 !waits(*state) || self.holds(place) != Met::Never,
                 "step {place} waits for what cannot come"
             );
+            assert!(
+                *state != StepState::Skipped || self.killed || self.holds(place) == Met::Never,
+                "step {place} could start, and is skipped"
+            );
         }
         let over = states.iter().all(|state| !waits(*state) && *state != StepState::Running);
         assert_eq!(self.state() != FlowState::Running, over, "{states:?}");
@@ -262,6 +269,7 @@ impl World {
                 let effects = self.rig.command("u", job, Verb::Kill);
                 self.follow(&effects);
             }
+            Op::Requeue(job) => self.requeue(usize::from(*job) % self.jobs.len()),
             Op::Rerun => self.rerun(),
             Op::Restart => self.restart(),
             Op::Pass(seconds) => {
@@ -280,6 +288,35 @@ impl World {
         // A task that was killed has failed, whatever it said at its end.
         self.ended.insert(task, if killed { 137 } else { code });
         let effects = self.rig.exit(task, code);
+        self.follow(&effects);
+    }
+
+    fn requeue(&mut self, place: usize) {
+        let job = self.jobs[place];
+        let known = self.rig.grid.ledger().job(job).unwrap();
+        if !known.tally().is_finished() {
+            return;
+        }
+        let tasks: Vec<TaskId> = known.tasks().map(|(index, _)| TaskId { job, index }).collect();
+        for task in &tasks {
+            self.started.remove(task);
+            self.ended.remove(task);
+        }
+        if let Some(allowed) = &mut self.allowed {
+            allowed.insert(job);
+        }
+        // What was skipped because of it may start after all.
+        for later in place + 1..self.jobs.len() {
+            let before = |(_, of): &(Ask, usize)| {
+                self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&self.jobs[*of]))
+            };
+            let follows = self.asks(later).iter().any(before);
+            if let Some(allowed) = self.allowed.as_mut().filter(|_| follows) {
+                allowed.insert(self.jobs[later]);
+            }
+        }
+        self.killed &= self.state() == FlowState::Running;
+        let effects = self.rig.command("u", job, Verb::Requeue);
         self.follow(&effects);
     }
 

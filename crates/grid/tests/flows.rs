@@ -243,6 +243,22 @@ fn a_rerun_starts_failed_elements_and_what_comes_after_them() {
 }
 
 #[test]
+fn what_was_skipped_runs_when_a_job_before_it_is_requeued_and_done() {
+    let mut rig = Rig::new(QUEUE, &[("h1", 8)]);
+    run(&mut rig, flow(&[("a", ""), ("b", "a"), ("c", "b")], ""));
+    exit(&mut rig, 1, 1);
+    assert_eq!(state(&rig, 1), FlowState::Failed);
+    rig.command("u", JobId(1), forebay_grid::event::Verb::Requeue);
+    assert_eq!(state(&rig, 1), FlowState::Running);
+    use StepState::{Done, Pending, Running};
+    assert_eq!(states(&rig, 1), [Running, Pending, Pending]);
+    for job in 1..=3 {
+        exit(&mut rig, job, 0);
+    }
+    assert_eq!((states(&rig, 1), state(&rig, 1)), (vec![Done; 3], FlowState::Done));
+}
+
+#[test]
 fn a_killed_flow_ends_with_all_its_jobs() {
     let mut rig = Rig::new(QUEUE, &[("h1", 4)]);
     run(&mut rig, flow(&[("a", ""), ("b", "a"), ("c", "ended(b)")], ""));

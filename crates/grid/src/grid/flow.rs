@@ -225,46 +225,51 @@ impl Grid {
     /// Looks at the runs in which something happened.
     pub(super) fn follow_flows(&mut self, out: &mut Outcome) {
         while let Some(flow) = self.index.flows_stirred.pop_first() {
-            self.skip_steps(flow, out);
             let Some(run) = self.ledger.flow(flow) else { continue };
-            let all = run.steps.iter().all(|step| self.ledger.jobs[&step.job].tally.is_finished());
-            match (all, run.ended) {
-                (true, None) => {
-                    let state = self.outcome_of(run);
-                    self.record_flow(FlowChange::Ended { flow, state }, out);
-                    self.index.flow_ended(&self.ledger, flow);
-                    out.effects.push(Effect::Flow(FlowEffect::Finished { flow }));
-                }
+            match (self.is_over(run), run.ended) {
+                (true, Some(_)) => continue,
                 (false, Some(_)) => {
                     self.record_flow(FlowChange::Reopened(flow), out);
                     self.index.flow_reopened(&self.ledger, flow);
                 }
-                (true, Some(_)) | (false, None) => {}
+                (_, None) => {}
+            }
+            self.skip_steps(flow, out);
+            let run = &self.ledger.flows.runs[&flow];
+            if self.is_over(run) {
+                let state = self.outcome_of(run);
+                self.record_flow(FlowChange::Ended { flow, state }, out);
+                self.index.flow_ended(&self.ledger, flow);
+                out.effects.push(Effect::Flow(FlowEffect::Finished { flow }));
             }
         }
     }
 
-    /// Ends what waits for something that can no longer come. Steps are in order, so one pass is enough.
+    fn is_over(&self, run: &FlowRun) -> bool {
+        run.steps.iter().all(|step| self.ledger.jobs[&step.job].tally.is_finished())
+    }
+
+    /// Ends what waits for something that can no longer come, and lets wait again what was skipped and
+    /// can start after all, because its user requeued a job before it. Steps are in order, so one pass is
+    /// enough.
     fn skip_steps(&mut self, flow: FlowId, out: &mut Outcome) {
-        let count = self.ledger.flow(flow).map_or(0, |run| run.steps.len());
-        for place in 0..count {
+        for place in 0..self.ledger.flows.runs[&flow].steps.len() {
             let run = &self.ledger.flows.runs[&flow];
             let (step, killed) = (&run.steps[place], run.killed);
             let (id, skipped, number) = (step.job, step.skipped, place as u32);
             let job = &self.ledger.jobs[&id];
-            if job.tally.is_finished() {
+            let condition = job.condition.as_ref();
+            let vain = condition.is_some_and(|c| verdict(&self.ledger, c) == Verdict::Never);
+            if skipped && !vain && !killed {
+                self.unskip(flow, number, id, out);
+            }
+            let job = &self.ledger.jobs[&id];
+            if !vain || job.tally.is_finished() {
                 continue;
             }
             let waiting = |(place, task): (usize, &Task)| {
                 matches!(task, Task::Pending(_) | Task::Held(_)).then_some(place as u32)
             };
-            if killed || self.verdict_of(id) != Verdict::Never {
-                if skipped {
-                    let change = FlowChange::Skipped { flow, step: number, skipped: false };
-                    self.record_flow(change, out);
-                }
-                continue;
-            }
             let places: Spans = job.tasks.iter().enumerate().filter_map(waiting).collect();
             if places.is_empty() {
                 continue;
@@ -273,6 +278,16 @@ impl Grid {
             let whole = places.count() == job.tally.all();
             self.record_flow(FlowChange::Skipped { flow, step: number, skipped: whole }, out);
             self.change_waiting(id, places, Step::Cancelled, out);
+        }
+    }
+
+    fn unskip(&mut self, flow: FlowId, step: u32, id: JobId, out: &mut Outcome) {
+        self.record_flow(FlowChange::Skipped { flow, step, skipped: false }, out);
+        let finished = |task: &Task| matches!(task, Task::Finished(_));
+        let tasks = self.ledger.jobs[&id].tasks().filter(|(_, task)| finished(task));
+        let tasks: Vec<TaskId> = tasks.map(|(index, _)| TaskId { job: id, index }).collect();
+        for task in tasks {
+            self.step(task, Step::Requeued, out);
         }
     }
 
