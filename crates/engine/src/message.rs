@@ -214,7 +214,7 @@ pub struct JobView {
     pub ended: Option<Moment>,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// File of its output.
+    /// File of its output; empty if it is interactive.
     pub output: String,
     /// File of its errors, if not the same.
     pub error: Option<String>,
@@ -414,10 +414,13 @@ pub enum Report {
     },
 }
 
-/// Where the output of a task goes: a path below its directory. `%J` in what the user gave stands for the
+/// Where the output of a task goes: a path below its directory, none if it is interactive. `%J` in what the user gave stands for the
 /// job, `%I` for the element.
 #[must_use]
 pub fn output_path(spec: &JobSpec, task: TaskId) -> String {
+    if spec.interactive.is_some() {
+        return String::new();
+    }
     let given = match &spec.output {
         Some(given) => given.as_str(),
         None if spec.array.is_some() => "forebay-%J-%I.out",

@@ -252,3 +252,33 @@ fn jobs_get_the_environment_that_is_exported() {
         }
     }
 }
+
+#[test]
+fn the_output_of_an_interactive_job_was_its_clients() {
+    let grid = Fixture::start();
+    assert_eq!(code(&mut attach(&grid, &["--", "true"])), 0);
+    let said = grid.forebay(&["output", "1"], &[]).refused();
+    assert!(said.contains("interactive"), "{said}");
+}
+
+#[test]
+fn commands_that_change_things_say_so_in_json() {
+    let grid = Fixture::start();
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let said = grid.forebay(&[arguments, &["--json"]].concat(), &[]).output();
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {said}: {error}"))
+    };
+    assert_eq!(
+        json(&["host", "close", "h1"]),
+        serde_json::json!({ "host": "h1", "switch": "closed" })
+    );
+    let queue = json(&["queue", "inactivate", "normal"]);
+    assert_eq!(queue, serde_json::json!({ "queue": "normal", "verb": "inactivate" }));
+    let job = grid.submit(&[], "true");
+    for verb in ["hold", "release", "kill"] {
+        assert_eq!(json(&[verb, &job]), serde_json::json!({ "job": job, "tasks": 1 }));
+    }
+    let output = json(&["output", &job]);
+    assert!(output["output"].as_str().unwrap().ends_with(&format!("forebay-{job}.out")));
+    assert_eq!(output["ended"], true);
+}

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_engine::message::{Answer, Ask, JobView};
 use forebay_grid::vocabulary::Target;
 
@@ -97,6 +97,9 @@ pub struct Output {
     /// Go on until the job has ended.
     #[arg(short, long)]
     follow: bool,
+    /// Print JSON: the files of output and errors, and whether the job has ended.
+    #[arg(long, conflicts_with = "follow")]
+    json: bool,
 }
 
 pub(super) fn or_dash(text: Option<impl ToString>) -> String {
@@ -266,7 +269,18 @@ impl Output {
                 answer => Err(no_sense(&answer)),
             }
         };
-        let path = view()?.output;
+        let seen = view()?;
+        let path = seen.output;
+        if path.is_empty() {
+            bail!("job {} is interactive: its output went to its client", self.job);
+        }
+        if self.json {
+            let ended = seen.ended.is_some();
+            let told = serde_json::json!({
+                "job": seen.id, "output": path, "error": seen.error, "ended": ended,
+            });
+            return print_json(&told);
+        }
         let mut file = None;
         loop {
             // Asked before reading: what it wrote last is in the file then.

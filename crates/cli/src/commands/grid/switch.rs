@@ -55,6 +55,9 @@ impl Targets {
 pub struct Host {
     #[command(flatten)]
     which: Which,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     verb: HostVerb,
 }
@@ -89,6 +92,9 @@ pub struct Queue {
     /// Which.
     #[arg(value_parser = |text: &str| text.parse::<QueueName>())]
     queue: QueueName,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -103,9 +109,15 @@ enum QueueWord {
     Inactivate,
 }
 
-fn obey(which: &Which, ask: &Ask) -> Result<ExitCode> {
+/// Carries one command out; what it did, as JSON, if that is wanted.
+fn obey(which: &Which, ask: &Ask, done: Option<serde_json::Value>) -> Result<ExitCode> {
     match which.ask(ask)? {
-        Answer::Obeyed { .. } => Ok(ExitCode::SUCCESS),
+        Answer::Obeyed { .. } => {
+            if let Some(done) = done {
+                println!("{done}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         answer => Err(no_sense(&answer)),
     }
 }
@@ -116,7 +128,8 @@ impl Host {
             HostVerb::Open { host } => (host, HostSwitch::Open),
             HostVerb::Close { host } => (host, HostSwitch::Closed),
         };
-        obey(&self.which, &Ask::Host { host, state })
+        let done = self.json.then(|| serde_json::json!({ "host": host, "switch": state }));
+        obey(&self.which, &Ask::Host { host, state }, done)
     }
 }
 
@@ -128,6 +141,7 @@ impl Queue {
             QueueWord::Activate => QueueVerb::Activate,
             QueueWord::Inactivate => QueueVerb::Inactivate,
         };
-        obey(&self.which, &Ask::Queue { queue: self.queue, verb })
+        let done = self.json.then(|| serde_json::json!({ "queue": self.queue, "verb": verb }));
+        obey(&self.which, &Ask::Queue { queue: self.queue, verb }, done)
     }
 }

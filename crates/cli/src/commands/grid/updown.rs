@@ -38,6 +38,9 @@ pub struct Up {
     /// Slots of each host; as many as there are cores if left out.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: Option<u32>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Stop a grid.
@@ -52,6 +55,9 @@ pub struct Down {
     /// End the jobs that run.
     #[arg(long)]
     now: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 const STEP: Duration = Duration::from_millis(20);
@@ -132,6 +138,9 @@ impl Up {
         if !up {
             bail!("not all hosts came up; see the logs in {}", home.folder().display());
         }
+        if self.json {
+            println!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -197,6 +206,9 @@ impl Down {
             if !command.arg("umount").arg(&mount.mountpoint).status()?.success() {
                 bail!("{} could not be unmounted", mount.mountpoint.display());
             }
+        }
+        if self.json {
+            println!("{}", serde_json::json!({ "root": self.root }));
         }
         Ok(ExitCode::SUCCESS)
     }
