@@ -123,8 +123,8 @@ struct Sums {
     read_bytes: u64,
     written_bytes: u64,
     peak_memory_bytes: u64,
-    /// Number of the bucket and how many waits lie in it.
-    waits: BTreeMap<u16, u64>,
+    /// Buckets by their number, and how many waits lie in them.
+    waits: Vec<(u16, u64)>,
     wait_max_ms: u64,
 }
 
@@ -165,7 +165,11 @@ impl Sums {
         self.slot_seconds += f64::from(record.slots) * held_ms as f64 / 1000.0;
         if record.attempt.0 == 1 {
             let waited_ms = record.launched.since(record.submitted);
-            *self.waits.entry(bucket_of(waited_ms)).or_default() += 1;
+            let bucket = bucket_of(waited_ms);
+            match self.waits.binary_search_by_key(&bucket, |(other, _)| *other) {
+                Ok(place) => self.waits[place].1 += 1,
+                Err(place) => self.waits.insert(place, (bucket, 1)),
+            }
             self.wait_max_ms = self.wait_max_ms.max(waited_ms);
         }
         let Some(usage) = &record.usage else { return };
@@ -178,6 +182,7 @@ impl Sums {
         self.peak_memory_bytes = self.peak_memory_bytes.max(usage.peak_memory_bytes.unwrap_or(0));
     }
 
+    /// Adds sums, but not their waits.
     fn merge(&mut self, other: &Sums) {
         self.jobs += other.jobs;
         self.failed += other.failed;
@@ -190,26 +195,14 @@ impl Sums {
         self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
         self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
         self.peak_memory_bytes = self.peak_memory_bytes.max(other.peak_memory_bytes);
-        for (bucket, count) in &other.waits {
-            *self.waits.entry(*bucket).or_default() += count;
-        }
         self.wait_max_ms = self.wait_max_ms.max(other.wait_max_ms);
     }
 
-    fn wait_median_seconds(&self) -> Option<f64> {
-        let all: u64 = self.waits.values().sum();
-        let mut seen = 0;
-        let (bucket, _) = self.waits.iter().find(|(_, count)| {
-            seen += **count;
-            seen * 2 >= all
-        })?;
-        Some((middle_of(*bucket) / 1000.0).min(self.wait_max_ms as f64 / 1000.0))
-    }
-
-    fn row(&self, group: Group) -> UsageRow {
+    /// The row that these sums and waits make.
+    fn row(&self, group: Group, waits: &Waits) -> UsageRow {
         let Group { day, user, queue, host, project } = group;
         let cpu_seconds = self.user_seconds + self.system_seconds;
-        let waited = !self.waits.is_empty();
+        let median = waits.median_ms().map(|ms| ms.min(self.wait_max_ms as f64) / 1000.0);
         UsageRow {
             day,
             user,
@@ -228,9 +221,35 @@ impl Sums {
             read_bytes: self.read_bytes,
             written_bytes: self.written_bytes,
             peak_memory_bytes: self.peak_memory_bytes,
-            wait_median_seconds: self.wait_median_seconds(),
-            wait_max_seconds: waited.then_some(self.wait_max_ms as f64 / 1000.0),
+            wait_median_seconds: median,
+            wait_max_seconds: median.map(|_| self.wait_max_ms as f64 / 1000.0),
         }
+    }
+}
+
+/// Waits of many rows: every bucket has its place, so that adding is quick.
+#[derive(Default)]
+struct Waits(Vec<u64>);
+
+impl Waits {
+    fn add(&mut self, waits: &[(u16, u64)]) {
+        if let Some((last, _)) = waits.last() {
+            self.0.resize(self.0.len().max(usize::from(*last) + 1), 0);
+        }
+        for (bucket, count) in waits {
+            self.0[usize::from(*bucket)] += count;
+        }
+    }
+
+    fn median_ms(&self) -> Option<f64> {
+        let all: u64 = self.0.iter().sum();
+        let mut seen = 0;
+        let reached = |count: &u64| {
+            seen += count;
+            seen * 2 >= all
+        };
+        let bucket = self.0.iter().position(reached).filter(|_| all > 0)?;
+        u16::try_from(bucket).ok().map(middle_of)
     }
 }
 
@@ -363,7 +382,7 @@ impl Accounts {
         let since = query.since.map_or(i32::MIN, number_of);
         let until = query.until.map_or(i32::MAX, number_of);
         let has = |key| query.by.contains(&key);
-        let mut groups: BTreeMap<Group, Sums> = BTreeMap::new();
+        let mut groups: BTreeMap<Group, (Sums, Waits)> = BTreeMap::new();
         for (key, sums) in &self.rows {
             if key.day < since || key.day > until || !visible(&key.user) {
                 continue;
@@ -375,7 +394,9 @@ impl Accounts {
                 host: has(UsageKey::Host).then(|| key.host.clone()),
                 project: has(UsageKey::Project).then(|| key.project.clone()),
             };
-            groups.entry(group).or_default().merge(sums);
+            let (all, waits) = groups.entry(group).or_default();
+            all.merge(sums);
+            waits.add(&sums.waits);
             if groups.len() > ANSWER_MAX {
                 return Err(format!(
                     "these are more than {ANSWER_MAX} rows: sum up by less, or ask for fewer days"
@@ -383,7 +404,7 @@ impl Accounts {
             }
         }
         let mut rows: Vec<UsageRow> =
-            groups.into_iter().map(|(group, sums)| sums.row(group)).collect();
+            groups.into_iter().map(|(group, (sums, waits))| sums.row(group, &waits)).collect();
         let part = |row: &UsageRow, key| match key {
             UsageKey::User => row.user.as_ref().map(ToString::to_string),
             UsageKey::Queue => row.queue.as_ref().map(ToString::to_string),

@@ -5,12 +5,14 @@ use std::sync::mpsc::{Receiver, channel};
 
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
-use forebay_engine::message::{Answer, Ask, Order, Report};
+use forebay_engine::message::{
+    Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Report,
+};
 use forebay_grid::config::Config;
 use forebay_grid::event::{Joined, Memory, Verb};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{Exit, JobSpec};
-use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
+use forebay_grid::vocabulary::{Attempt, JobId, Moment, TaskId};
 use forebay_store::Store;
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
@@ -127,10 +129,126 @@ fn users_neither_see_nor_touch_jobs_of_others() {
         Ask::Explain { target },
         Ask::History { target },
         Ask::Wait { job: JobId(1) },
+        Ask::Watch { job: JobId(1) },
         Ask::Command { target, verb: Verb::Kill },
     ] {
         let answer = ask(&mut controller, "bob", question);
         assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
     }
     assert_eq!(state(&mut controller, "ann"), "pending");
+}
+
+#[test]
+fn one_who_watches_is_told_of_start_end_and_finish_however_late() {
+    let store = store();
+    let mut controller = controller(&store);
+    let _orders = join(&mut controller, 1);
+    ask(&mut controller, "ann", submit());
+    let (task, attempt) = (TaskId::only(JobId(1)), Attempt(1));
+    let report = |report| Input::Report { host: "h1".parse().unwrap(), connection: 1, report };
+    let watch = || {
+        let (reply, notices) = channel();
+        let user = "ann".parse().unwrap();
+        (Input::Ask { user, ask: Ask::Watch { job: JobId(1) }, reply }, notices)
+    };
+    let told = |notices: &Receiver<Answer>| -> Vec<String> {
+        let word = |answer| match answer {
+            Answer::Noticed { notice: Notice::Started { pid, .. } } => format!("started {pid:?}"),
+            Answer::Noticed { notice: Notice::Ended { record } } => format!("{:?}", record.exit),
+            Answer::Noticed { notice: Notice::Finished { value, .. } } => format!("value {value}"),
+            answer => format!("{answer:?}"),
+        };
+        notices.try_iter().map(word).collect()
+    };
+    let (early, from_start) = watch();
+    let started = Report::Started { task, attempt, pid: Some(4711) };
+    controller.take(vec![early]).unwrap();
+    controller.take(vec![report(started)]).unwrap();
+    assert_eq!(told(&from_start), ["started Some(4711)"]);
+    let (late, from_middle) = watch();
+    controller.take(vec![late]).unwrap();
+    assert_eq!(told(&from_middle), ["started Some(4711)"]);
+    let exited = Report::Exited { task, attempt, exit: Exit::Code(7), usage: None };
+    controller.take(vec![report(exited)]).unwrap();
+    let (last, from_end) = watch();
+    controller.take(vec![last]).unwrap();
+    for notices in [&from_start, &from_middle, &from_end] {
+        assert_eq!(told(notices), ["Some(Code(7))", "value 7"]);
+        assert!(notices.recv().is_err(), "nobody tells any more");
+    }
+}
+
+/// An area as a host would tell it.
+fn area(job: u64) -> Area {
+    Area {
+        path: format!("/work/job-{job}").into(),
+        task: TaskId::only(JobId(job)),
+        requeues: 0,
+        kind: AreaKind::Work,
+        aside: false,
+        owner: "ann".parse().unwrap(),
+        bytes: Some(7),
+        made: Moment(1),
+        inode: job,
+    }
+}
+
+#[test]
+fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
+    let store = store();
+    let mut controller = controller(&store);
+    let hosts = ["h1", "h2"].map(|host| {
+        let (outbox, orders) = channel();
+        let joined = Box::new(Joined {
+            host: host.parse().unwrap(),
+            facts: Facts { cores: 1, memory_bytes: 1 << 30 },
+            memory: Memory::Kept,
+            runs: Vec::new(),
+        });
+        controller.take(vec![Input::Joined { connection: 1, joined, outbox }]).unwrap();
+        orders
+    });
+    ask(&mut controller, "ann", submit());
+    let (reply, answer) = channel();
+    let question = Ask::Sessions { orphans: Orphans::Removed };
+    let user = "ann".parse().unwrap();
+    controller.take(vec![Input::Ask { user, ask: question, reply }]).unwrap();
+    let asked = |orders: &Receiver<Order>| {
+        orders.try_iter().find_map(|order| match order {
+            Order::ListAreas { query, .. } => Some(query),
+            _ => None,
+        })
+    };
+    let query = asked(&hosts[0]).expect("the host is asked");
+    assert_eq!(asked(&hosts[1]), Some(query));
+    let report =
+        |host: &str, report| Input::Report { host: host.parse().unwrap(), connection: 1, report };
+    // Both see the area of the job that is there and of one that nobody knows.
+    let areas = |query| Report::Areas { query, areas: vec![area(1), area(9)], faults: Vec::new() };
+    controller.take(vec![report("h1", areas(query))]).unwrap();
+    let reaped = |orders: &Receiver<Order>| {
+        orders.try_iter().find_map(|order| match order {
+            Order::Reap { areas, .. } => Some(areas),
+            _ => None,
+        })
+    };
+    assert_eq!(reaped(&hosts[0]), None, "the other host was not heard yet");
+    controller.take(vec![report("h2", areas(query))]).unwrap();
+    assert_eq!(reaped(&hosts[0]), Some(vec![area(9)]));
+    assert_eq!(reaped(&hosts[1]), None, "one removes it");
+    let removed = Report::Reaped { query, removed: vec![area(9)], faults: Vec::new() };
+    controller.take(vec![report("h1", removed)]).unwrap();
+    match answer.try_recv() {
+        Ok(Answer::Sessions { areas, removed, faults }) => {
+            let jobs = |areas: &[AreaView]| -> Vec<String> {
+                areas.iter().map(|area| area.job.clone()).collect()
+            };
+            assert_eq!(
+                (jobs(&areas), jobs(&removed)),
+                (vec!["1".to_owned()], vec!["9".to_owned()])
+            );
+            assert_eq!(faults, Vec::<String>::new());
+        }
+        answer => panic!("{answer:?}"),
+    }
 }
