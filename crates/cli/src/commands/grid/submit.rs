@@ -110,7 +110,7 @@ impl Submit {
         let mut client = which?;
         if let Some(file) = batch {
             let print = if json { Print::Json } else { Print::Text };
-            return batch::submit_lines(&mut client, *spec, &file, print);
+            return batch::submit_lines(&mut client, &spec, &file, print);
         }
         let job = match client.ask(&Ask::Submit { spec })? {
             Answer::Accepted { job } => job,
