@@ -195,9 +195,11 @@ fn fill(directory: &Path, directories: u64, files: u64) -> Result<()> {
     Ok(())
 }
 
-/// A process that has a job. Dropped, it is killed.
+/// A process that has a job. Dropped, it has ended: by itself if it has answered, otherwise killed.
 struct Worker {
     child: Child,
+    /// Whether it has nothing more to do than to end.
+    answered: bool,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     _cover: Arc<OwnedFd>,
@@ -221,7 +223,8 @@ impl Worker {
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.context("a worker has no pipes")?;
         let cover = jobs.interrupt.cover(&child)?;
-        let mut worker = Worker { child, input, output: BufReader::new(output), _cover: cover };
+        let output = BufReader::new(output);
+        let mut worker = Worker { child, answered: false, input, output, _cover: cover };
         let order = Order { directory: directory.to_owned(), job: job.clone() };
         worker.say(&serde_json::to_string(&order)?)?;
         if worker.hear()? != "ready" {
@@ -242,8 +245,14 @@ impl Worker {
         Ok(line.trim_end().to_owned())
     }
 
+    fn answer(&mut self) -> Result<Report> {
+        let line = self.hear()?;
+        self.answered = true;
+        Ok(serde_json::from_str(&line)?)
+    }
+
     fn result(&mut self) -> Result<Figures> {
-        match serde_json::from_str(&self.hear()?)? {
+        match self.answer()? {
             Report::Done(figures) => Ok(figures),
             Report::Streamed(_) => bail!("a worker streamed that was not to"),
             Report::Failed(why) => bail!("{why}"),
@@ -251,7 +260,7 @@ impl Worker {
     }
 
     fn streamed(&mut self) -> Result<Streamed> {
-        match serde_json::from_str(&self.hear()?)? {
+        match self.answer()? {
             Report::Streamed(streamed) => Ok(streamed),
             Report::Done(_) => bail!("a worker did not stream"),
             Report::Failed(why) => bail!("{why}"),
@@ -261,7 +270,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // In a cell the child is nsenter(1), which has to outlive the worker: otherwise the time that
+        // the worker took is told to nobody.
+        if !self.answered {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }

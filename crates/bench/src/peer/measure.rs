@@ -39,6 +39,8 @@ const STARTS_FAILED_MAX: usize = 2;
 /// What to measure.
 #[derive(Debug)]
 pub struct Plan {
+    /// The arguments that ask for it.
+    pub command: String,
     /// How often.
     pub rounds: usize,
     /// On what.

@@ -172,6 +172,7 @@ impl Peers {
         };
         let loads = Load::value_variants().iter().copied();
         Ok(Plan {
+            command: std::env::args().skip(1).collect::<Vec<String>>().join(" "),
             rounds: self.rounds.into(),
             peers,
             loads: loads

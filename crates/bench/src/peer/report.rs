@@ -46,6 +46,7 @@ type Rounds = BTreeMap<usize, f64>;
 /// Everything that was measured, and how.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    command: String,
     machine: Machine,
     /// File system of the machine, under the loop files.
     below: String,
@@ -70,6 +71,7 @@ impl Report {
             }
         }
         Report {
+            command: plan.command.clone(),
             machine,
             below: below.to_owned(),
             rounds: plan.rounds,
@@ -91,9 +93,10 @@ impl Report {
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut text = format!(
-            "{} {} round(s); every load takes about {} s on each subject, upper limits of amounts times \
+            "Command: `forebay-bench {}`.\n{} {} round(s); every load takes about {} s on each subject, upper limits of amounts times \
              {}. All data is on XFS (of the subject ext4: on ext4) in a sparse loop file with direct I/O \
              on {}.\n\n",
+            self.command,
             self.machine.describe(),
             self.rounds,
             self.budget_seconds,
@@ -364,6 +367,7 @@ mod tests {
             ..Outcome::default()
         };
         let plan = Plan {
+            command: "peers --rounds 2".to_owned(),
             rounds: 2,
             peers: vec![Peer::Xfs, Peer::Forebay, Peer::Moosefs, Peer::Cephfs],
             loads: vec![Load::CalibrationFour],
@@ -390,6 +394,7 @@ mod tests {
     fn the_report_tells_figures_aims_costs_and_what_is_missing() {
         let text = report().markdown();
         for part in [
+            "Command: `forebay-bench peers --rounds 2`.",
             "6,000 - 6,000",
             "4,500 (3,000 - 6,000)",
             "1,000 + 500 + 0",

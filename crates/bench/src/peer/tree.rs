@@ -1,17 +1,20 @@
 //! A source tree as an archive: many small files in nested directories under git, the same at every run.
 //!
 //! Files have the sizes of source code (lognormal, half below 3 KiB), 20 to a directory. Everything is
-//! committed and packed, so that the archive holds the tree and a handful of files of git's own.
+//! committed and packed, so that the archive holds the tree and a handful of files of git's own. The
+//! largest tree takes about 200 MB while it is made, in memory if the machine has a file system there.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use forebay_base::ByteSize;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, LogNormal};
 
+use crate::disk::check_space;
 use crate::external::{find, run};
 
 /// Where names, sizes and content come from.
@@ -26,6 +29,12 @@ const WORDS: [&str; 12] = [
     "let", "extent", "stripe", "inode", "lease", "return", "match", "epoch", "replica", "prefetch",
     "=>", "{ }",
 ];
+
+/// Where trees are made, if it is there: thousands of files that are removed at once would have the
+/// machine's ext4 create slowly for minutes.
+const MEMORY: &str = "/dev/shm";
+/// Room that it needs for that.
+const ROOM: ByteSize = ByteSize::mib(512);
 
 /// Path of file `number` below the root of a tree.
 fn path(number: u64) -> PathBuf {
@@ -45,12 +54,15 @@ fn content(random: &mut StdRng, bytes: usize) -> String {
     text
 }
 
-/// Makes a tree of `files` files in `folder` and archives it there; returns the archive.
+/// Makes a tree of `files` files and archives it in `folder`; returns the archive.
 ///
 /// # Errors
 /// If git or tar is missing or fails.
 pub fn archive(folder: &Path, files: u64) -> Result<PathBuf> {
-    let tree = folder.join(format!("tree-{files}"));
+    let memory = Path::new(MEMORY);
+    let parent = if check_space(memory, ROOM).is_ok() { memory } else { folder };
+    let workshop = tempfile::Builder::new().prefix("forebay-tree-").tempdir_in(parent)?;
+    let tree = workshop.path();
     let mut random = StdRng::seed_from_u64(SEED);
     let sizes = LogNormal::new(MEDIAN_BYTES.ln(), 1.0).context("sizes of files")?;
     for number in 0..files {
@@ -64,7 +76,8 @@ pub fn archive(folder: &Path, files: u64) -> Result<PathBuf> {
     }
     let git = find("git")?;
     let at = tree.as_os_str();
-    let author = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"];
+    let author = ["user.name=bench", "user.email=bench@localhost", "commit.gpgsign=false"];
+    let author = author.map(|setting| ["-c", setting]).concat();
     for step in [
         &["init", "--quiet"][..],
         &["add", "--all"],
@@ -78,7 +91,7 @@ pub fn archive(folder: &Path, files: u64) -> Result<PathBuf> {
     let pack = ["--create", "--sort=name", "--file"].map(AsRef::as_ref);
     let what = [archive.as_os_str(), "--directory".as_ref(), at, ".".as_ref()];
     run(&find("tar")?, pack.into_iter().chain(what))?;
-    fs::remove_dir_all(&tree)?;
+    workshop.close()?;
     Ok(archive)
 }
 

@@ -36,6 +36,13 @@ pub(super) fn bring_up(site: &Site<'_>, transport: Option<&str>) -> Result<Ready
     if status["mount"]["passthrough"] != true {
         bail!("the direct path is closed: {}", status["mount"]["passthrough_closed"]);
     }
-    let version = run(site.forebay, ["--version"])?.trim().to_owned();
+    let mut version = run(site.forebay, ["--version"])?.trim().to_owned();
+    // A forebay without transports does not tell one.
+    if let Some(used) = status["mount"]["transport"].as_str() {
+        if transport.is_some_and(|wanted| wanted != used) {
+            bail!("requests come by {used}: {}", status["mount"]["transport_why"]);
+        }
+        version += &format!(", requests by {used}");
+    }
     Ok(Ready { work: mount.join("work"), durable: mount.join("data"), version })
 }
