@@ -92,7 +92,7 @@ impl Meter {
         let used = look.busy.saturating_sub(last.busy) as f64 / (ticks.max(1) as f64);
         let kept = |over: f64| (-seconds / over).exp();
         let mix = |average: &mut f64, now: f64, kept: f64| {
-            *average = *average * kept + now * (1.0 - kept)
+            *average = *average * kept + now * (1.0 - kept);
         };
         mix(&mut self.running, look.running, kept(QUEUE_SECONDS));
         // The first interval is all that is known of the time before.

@@ -28,6 +28,9 @@ use crate::user;
 /// The most connections at a time; each has a thread.
 const CONNECTIONS_MAX: usize = 2048;
 
+/// The most questions of one connection that wait for their answers.
+const AWAITED_MAX: usize = 1024;
+
 /// Memory for pages of the journal.
 const CACHE_BYTES: usize = 32 << 20;
 
@@ -144,7 +147,7 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
     // Answers to what was asked without waiting for an answer, in order.
     let mut awaited = Vec::new();
     loop {
-        if !reader.has_line() {
+        if !reader.has_line() || awaited.len() >= AWAITED_MAX {
             answer_all(&stream, &mut awaited)?;
         }
         let ask = match reader.read::<Ask>() {

@@ -217,21 +217,25 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
     let middle = jobs[jobs.len() / 2].to_string();
     let mut figures = vec![
         Figure::new(
-            "controller memory for 100,000 jobs that wait, MiB",
+            "controller memory for each 100,000 jobs that wait, MiB",
             0,
             waiting as f64 / f64::from(count) * 100_000.0 / 1_048_576.0,
         ),
         Figure::new(
-            "`forebay explain ID`, 100,000 jobs waiting, ms",
+            format!("`forebay explain ID`, {count} jobs waiting, ms"),
             1,
             command_ms(running, &["explain", &middle])?,
         ),
         Figure::new(
-            "`forebay jobs ID`, 100,000 jobs waiting, ms",
+            format!("`forebay jobs ID`, {count} jobs waiting, ms"),
             1,
             command_ms(running, &["jobs", &middle])?,
         ),
-        Figure::new("`forebay jobs`, listing all 100,000, ms", 0, command_ms(running, &["jobs"])?),
+        Figure::new(
+            format!("`forebay jobs`, listing all {count}, ms"),
+            0,
+            command_ms(running, &["jobs"])?,
+        ),
     ];
     // Ended without having run, but for a few.
     let ends = jobs.split_off(10);
@@ -244,7 +248,7 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
         })?;
     }
     for (name, arguments) in [
-        ("`forebay jobs`, 10 jobs waiting, 100,000 ended, ms", &["jobs"][..]),
+        ("`forebay jobs`, 10 jobs waiting, all others ended, ms", &["jobs"][..]),
         ("`forebay explain ID`, the same, ms", &["explain", "1"]),
         ("`forebay history ID`, the same, ms", &["history", "1"]),
     ] {

@@ -103,6 +103,17 @@ pub(super) fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }
 
+/// A command on one line of a table, which a script in it would break.
+fn one_line(command: &[String]) -> String {
+    const CHARACTERS_MAX: usize = 60;
+    let words = command.iter().flat_map(|word| word.split_whitespace());
+    let line = words.collect::<Vec<&str>>().join(" ");
+    match line.char_indices().nth(CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
 pub(super) fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
     println!("{}", serde_json::to_string_pretty(value)?);
     Ok(ExitCode::SUCCESS)
@@ -126,7 +137,7 @@ impl Jobs {
         for job in jobs {
             let mut row = vec![
                 job.id,
-                if job.name.is_empty() { job.command.join(" ") } else { job.name },
+                if job.name.is_empty() { one_line(&job.command) } else { job.name },
                 job.user.to_string(),
                 job.queue.to_string(),
                 job.state,
