@@ -34,7 +34,7 @@ struct Line {
 /// Submits a job as `like` for each line; 2 if one of them was refused.
 pub fn submit_lines(
     client: &mut Client,
-    like: JobSpec,
+    like: &JobSpec,
     file: &Path,
     print: Print,
 ) -> Result<ExitCode> {
@@ -55,7 +55,7 @@ pub fn submit_lines(
         if next.is_empty() {
             return Ok(code);
         }
-        if submit_some(client, &like, &next, print)? > 0 {
+        if submit_some(client, like, &next, print)? > 0 {
             code = ExitCode::from(2);
         }
     }

@@ -138,7 +138,7 @@ impl Submit {
         let mut client = self.which.client()?;
         if let Some(file) = self.batch {
             let print = if self.json { Print::Json } else { Print::Text };
-            return batch::submit_lines(&mut client, *spec, &file, print);
+            return batch::submit_lines(&mut client, &spec, &file, print);
         }
         let job = match client.ask(&Ask::Submit { spec })? {
             Answer::Accepted { job } => job,
