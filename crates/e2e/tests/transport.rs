@@ -427,7 +427,7 @@ fn readers_of_a_killed_daemon_get_errors_and_end() {
             for number in 0..6_u64 {
                 scope.spawn(move || {
                     let mut bytes = vec![0; 100_000];
-                    let mut at = number * 3 << 20;
+                    let mut at = (number * 3) << 20;
                     while let Ok(file) = File::open(path) {
                         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
                         if file.read_exact_at(&mut bytes, at % (19 << 20)).is_err() {

@@ -239,7 +239,8 @@ impl World {
                 self.met(ask, of) != Met::Never || ask == Ask::Exit || fine[of]
             };
             let all = self.asks(place).into_iter().all(excused);
-            fine.push(*state == StepState::Skipped && all);
+            let vain = self.holds(place) == Met::Never;
+            fine.push(*state == StepState::Skipped && vain && all);
         }
         fine
     }

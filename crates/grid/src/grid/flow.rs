@@ -307,9 +307,11 @@ impl Grid {
     fn blameless(&self, run: &FlowRun) -> Vec<bool> {
         let mut steps: BTreeMap<JobId, bool> = BTreeMap::new();
         for step in &run.steps {
-            let mut fine = step.skipped;
-            let condition = self.ledger.jobs[&step.job].condition.iter();
-            condition.for_each(|condition| {
+            // A condition that can hold again (somebody had a job requeued) makes the step run again.
+            let condition = self.ledger.jobs[&step.job].condition.as_ref();
+            let vain = |whole| verdict(&self.ledger, whole) == Verdict::Never;
+            let mut fine = step.skipped && condition.is_some_and(vain);
+            condition.into_iter().for_each(|condition| {
                 condition.leaves(&mut |leaf| {
                     let Condition::Is(test, target) = leaf else { return };
                     let vain = verdict(&self.ledger, leaf) == Verdict::Never;
