@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::Summary;
 use crate::config::Config;
 use crate::depend::Tally;
+use crate::environment::Environment;
 use crate::fairshare::Used;
 use crate::flow::ledger::Flows;
 use crate::journal::{Change, HostSwitch, Record, Submitted, Switch};
@@ -78,6 +79,9 @@ impl Job {
         self.tasks.get(self.place_of(index)? as usize)
     }
 }
+
+/// Among how many jobs before it an environment like a job's own is looked for.
+const SHARED_AMONG: usize = 8;
 
 /// Everything that lasts. Its serde form is a snapshot of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,6 +183,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// Has jobs with equal environments hold them once, after a snapshot was read.
+    pub(crate) fn share_environments(&mut self) {
+        let mut before: Vec<Environment> = Vec::new();
+        for job in self.jobs.values_mut() {
+            job.spec.environment = job.spec.environment.shared_among(before.iter().rev());
+            before.push(job.spec.environment.clone());
+            if before.len() > SHARED_AMONG {
+                before.remove(0);
+            }
+        }
+    }
+
     pub(crate) fn submit(&mut self, at: Moment, submitted: &Submitted) -> Result<(), String> {
         let Submitted { job, user, spec, condition } = submitted;
         let queue = spec.queue.as_ref().ok_or_else(|| format!("job {job} has no queue"))?;
@@ -198,11 +214,14 @@ impl Ledger {
         let count = spec.tasks();
         let mut tally = Tally::default();
         *(if spec.held { &mut tally.held } else { &mut tally.pending }) = count;
+        let mut spec = Box::new(spec.clone());
+        let before = self.jobs.values().rev().take(SHARED_AMONG).map(|job| &job.spec.environment);
+        spec.environment = spec.environment.shared_among(before);
         let job_entry = Job {
             user,
             queue: QueueId(self.queues.place(queue)),
             submitted: at,
-            spec: Box::new(spec.clone()),
+            spec,
             condition: condition.clone(),
             tasks: vec![task; count as usize],
             tally,

@@ -56,6 +56,7 @@
 pub mod account;
 pub mod config;
 pub mod depend;
+pub mod environment;
 pub mod event;
 mod fairshare;
 pub mod flow;

@@ -5,6 +5,7 @@ use std::fmt;
 use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
 use crate::parse::array::ArraySpec;
 use crate::parse::dependency::Dependency;
 use crate::parse::hosts::HostList;
@@ -94,7 +95,7 @@ pub struct JobSpec {
     /// After which exit values it is started again.
     pub requeue_exits: RequeueExits,
     /// Variables of its environment.
-    pub environment: Vec<(String, String)>,
+    pub environment: Environment,
     /// How long it may run, without the time it was suspended.
     pub time_limit: Option<Period>,
     /// Where its output goes.

@@ -245,3 +245,22 @@ fn attempts_are_summed_up_by_day_user_and_queue_and_old_jobs_forgotten() {
     assert_eq!(rig.grid.state(tasks[0]), None, "the oldest is forgotten");
     assert!(rig.grid.state(tasks[1]).is_some());
 }
+
+#[test]
+fn equal_environments_are_held_once() {
+    let mut rig = Rig::new("", &[]);
+    let with = |value: &str| {
+        let variables = vec![("A".to_owned(), value.to_owned()), ("B".to_owned(), "x".to_owned())];
+        JobSpec { environment: variables.into(), ..spec() }
+    };
+    let jobs = [rig.submit(with("1")), rig.submit(with("2")), rig.submit(with("1"))];
+    let text = serde_json::to_string(rig.grid.ledger()).unwrap();
+    let snapshot: Ledger = serde_json::from_str(&text).unwrap();
+    let restored = Grid::restore(snapshot, [], Moment(rig.now)).unwrap();
+    for grid in [&rig.grid, &restored] {
+        let of = |place: usize| &grid.ledger().job(jobs[place]).unwrap().spec().environment;
+        assert!(of(0).is_shared_with(of(2)));
+        assert!(!of(0).is_shared_with(of(1)));
+        assert_eq!(of(1)[0].1, "2");
+    }
+}

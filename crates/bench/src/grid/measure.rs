@@ -70,7 +70,7 @@ fn spec(running: &Running, command: &[&str]) -> Result<JobSpec> {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
         directory: directory.to_owned(),
         output: Some("/dev/null".to_owned()),
-        environment: vec![path],
+        environment: vec![path].into(),
         umask: 0o022,
         ..JobSpec::default()
     })

@@ -115,7 +115,7 @@ impl Grid {
             let mut step = JobSpec { depends: None, ..given.clone() };
             step.name = format!("{}.{}", spec.name, given.name);
             if let Some(file) = file {
-                step.environment.push(("FOREBAY_FILE".to_owned(), file.to_owned()));
+                step.environment = step.environment.with("FOREBAY_FILE", file);
             }
             self.admit(user, &mut step).map_err(|refusal| match refusal {
                 Refusal::Invalid(fault) => Refusal::Invalid(format!("job {}: {fault}", given.name)),

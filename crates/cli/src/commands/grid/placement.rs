@@ -120,7 +120,7 @@ impl Placement {
             priority: self.priority.unwrap_or(0),
             project: self.project.unwrap_or_default(),
             time_limit: self.time_limit,
-            environment,
+            environment: environment.into(),
             directory,
             umask: umask(),
             ..JobSpec::default()
