@@ -83,7 +83,7 @@ impl GridArguments {
             name: self.name.clone().unwrap_or_else(|| workload.to_owned()),
             slots: self.slots,
             hosts: self.hosts.clone(),
-            environment: environment(&[])?,
+            environment: environment(&[])?.into(),
             directory: directory.to_str().context("the present directory is no text")?.to_owned(),
             umask: umask(),
             ..JobSpec::default()
