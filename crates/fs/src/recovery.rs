@@ -304,6 +304,22 @@ impl FileSystem {
     /// # Errors
     /// What the store or a disk says: the file system then counts as crashed.
     pub fn close(&self) -> Result<()> {
+        let settled = self.settle();
+        self.let_go();
+        settled
+    }
+
+    /// Closes the objects of all files. The kernel takes down the rings of a process in the background, after
+    /// its end, and with them what was registered: the disk could not be unmounted until then.
+    fn let_go(&self) {
+        for inode in self.inodes.all() {
+            if let Some(file) = inode.lock().file_mut() {
+                file.live = None;
+            }
+        }
+    }
+
+    fn settle(&self) -> Result<()> {
         self.sweep()?;
         self.drop_nameless();
         self.commit()?;

@@ -4,7 +4,8 @@
 //! is that a crash leaves a prefix of what happened, and that the prefix holds everything before the
 //! last acknowledged fsync. So the directory must look as it did at that fsync, or after one of the
 //! operations since, and every byte that an fsync covered must be there. Bytes are not part of the
-//! prefix: a file may hold what was written to it later. But all bytes of a file must be its own.
+//! prefix: a file may hold what was written to it later, also after it was cut to nothing, as an open that
+//! overtakes the release of the handle before cuts in place. But all bytes of a file must be its own.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,6 +23,8 @@ const BYTES_MAX: usize = 150_000;
 /// What a file of a writer holds: the first bytes of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Content {
+    /// The seed of its first content.
+    file: u64,
     seed: u64,
     length: usize,
     /// Bytes that an acknowledged fsync covers.
@@ -74,7 +77,9 @@ impl Operation {
     fn apply(&self, names: &mut Names) {
         match self {
             Operation::Write { name, seed, length } => {
-                names.insert(name.clone(), Content { seed: *seed, length: *length, synced: 0 });
+                let file = names.get(name).map_or(*seed, |before| before.file);
+                let content = Content { file, seed: *seed, length: *length, synced: 0 };
+                names.insert(name.clone(), content);
             }
             Operation::Append { name, length } => {
                 names.get_mut(name).expect("appends to a file that is there").length += length;
@@ -196,6 +201,8 @@ impl Writer {
         );
         // What is there after recovery is durable.
         for (name, content) in &mut candidate {
+            let later = holding(&found[name], content, &longest);
+            content.seed = later.unwrap_or(content.seed);
             content.length = found[name].len();
             content.synced = content.length;
         }
@@ -215,13 +222,15 @@ impl Writer {
     }
 }
 
-/// The greatest length that each content had, by its seed.
-fn longest(settled: &Names, since: &[Operation]) -> BTreeMap<u64, usize> {
+/// The greatest length that each content had, by file and seed.
+type Longest = BTreeMap<(u64, u64), usize>;
+
+fn longest(settled: &Names, since: &[Operation]) -> Longest {
     let mut names = settled.clone();
     let mut longest = BTreeMap::new();
     let mut note = |names: &Names| {
         for content in names.values() {
-            let length = longest.entry(content.seed).or_insert(0);
+            let length = longest.entry((content.file, content.seed)).or_insert(0);
             *length = content.length.max(*length);
         }
     };
@@ -234,22 +243,21 @@ fn longest(settled: &Names, since: &[Operation]) -> BTreeMap<u64, usize> {
 }
 
 /// Why `found` is not the directory `expected`, if it is not.
-fn fault(
-    found: &BTreeMap<String, Vec<u8>>,
-    expected: &Names,
-    longest: &BTreeMap<u64, usize>,
-) -> Option<String> {
+fn fault(found: &BTreeMap<String, Vec<u8>>, expected: &Names, longest: &Longest) -> Option<String> {
     if !found.keys().eq(expected.keys()) {
         let (found, expected): (Vec<_>, Vec<_>) =
             (found.keys().collect(), expected.keys().collect());
         return Some(format!("names {found:?} instead of {expected:?}"));
     }
     found.iter().zip(expected.values()).find_map(|((name, bytes), content)| {
+        if holding(bytes, content, longest).is_some() {
+            return None;
+        }
         let own = pattern(content.seed, bytes.len());
         if bytes.len() < content.synced {
             Some(format!("{name} has {} bytes, {} were synced", bytes.len(), content.synced))
-        } else if bytes.len() > longest[&content.seed] {
-            let written = longest[&content.seed];
+        } else if bytes.len() > longest[&(content.file, content.seed)] {
+            let written = longest[&(content.file, content.seed)];
             Some(format!("{name} has {} bytes, {written} were written", bytes.len()))
         } else if *bytes != own {
             let at = bytes.iter().zip(&own).position(|(a, b)| a != b);
@@ -259,6 +267,15 @@ fn fault(
             None
         }
     })
+}
+
+/// The seed of the content, of those that the file had later, that it holds.
+fn holding(bytes: &[u8], content: &Content, longest: &Longest) -> Option<u64> {
+    let later = longest.range((content.file, content.seed + 1)..=(content.file, u64::MAX));
+    let mut holds = later.filter(|((_, seed), most)| {
+        bytes.len() <= **most && *bytes == *pattern(*seed, bytes.len())
+    });
+    holds.next().map(|((_, seed), _)| *seed)
 }
 
 #[cfg(test)]

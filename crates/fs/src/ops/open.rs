@@ -79,6 +79,14 @@ impl FileSystem {
         Ok(self.add_handle(ino, file, way, access))
     }
 
+    /// Whether anybody has a file open.
+    #[must_use]
+    pub fn is_open(&self, ino: Ino) -> bool {
+        let Some(inode) = self.inodes.peek(ino) else { return false };
+        let state = inode.lock();
+        state.file().is_some_and(|file| file.opens.handles > 0)
+    }
+
     /// Makes sure that the file has an open object.
     pub(crate) fn make_live(&self, file: &mut FileBody) -> Result<Arc<LiveObject>> {
         if let Some(live) = &file.live {

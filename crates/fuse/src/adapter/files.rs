@@ -1,5 +1,7 @@
 //! Requests about open files.
 
+use std::time::Duration;
+
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
 use forebay_fs::{Access, Attributes, Opened};
@@ -15,6 +17,9 @@ use crate::request::{Answer, Body, Errno};
 
 /// Most bytes that COPY_FILE_RANGE can say it copied: its answer holds 32 bits.
 const COPY_MAX: u64 = 1 << 31;
+/// How often an open that cuts a file looks whether others have closed it, and how long it waits between.
+const RELEASE_LOOKS: u32 = 20;
+const RELEASE_PAUSE: Duration = Duration::from_micros(50);
 
 impl Adapter {
     pub(crate) fn open(
@@ -25,9 +30,24 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: OpenIn = body.take()?;
         let access = access_of(asked.flags);
+        if access.truncate {
+            self.await_releases(request.ino);
+        }
         let opened = self.fs.open_file(request.ino, access, request.caller)?;
         reply.push(&open_out(access, opened));
         Ok(())
+    }
+
+    /// Waits a little for handles to be released. The kernel sends RELEASE after close(2) has returned, and
+    /// over the ring a request that follows can overtake it: a file that nobody has open any more would be
+    /// cut in place, and a program that has just ended would count as running.
+    fn await_releases(&self, ino: Ino) {
+        for _ in 0..RELEASE_LOOKS {
+            if !self.fs.is_open(ino) {
+                return;
+            }
+            std::thread::sleep(RELEASE_PAUSE);
+        }
     }
 
     pub(crate) fn create(
