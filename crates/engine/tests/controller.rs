@@ -181,7 +181,7 @@ fn one_who_watches_is_told_of_start_end_and_finish_however_late() {
 /// An area as a host would tell it.
 fn area(job: u64) -> Area {
     Area {
-        path: format!("/work/job-{job}").into(),
+        path: format!("/areas/job-{job}").into(),
         task: TaskId::only(JobId(job)),
         requeues: 0,
         kind: AreaKind::Work,
