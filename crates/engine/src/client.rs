@@ -37,7 +37,7 @@ impl Client {
             let folder = home.folder().display();
             format!("the controller of {folder} does not answer; is the grid up?")
         })?;
-        let reader = Reader::new(stream.try_clone()?);
+        let reader = Reader::of_answers(stream.try_clone()?);
         Ok(Client { stream, reader })
     }
 

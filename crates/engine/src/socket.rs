@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 
 /// Longest line in bytes: a command with its environment, as JSON escapes it.
 const LINE_MAX: u64 = 16 << 20;
+/// Longest answer in bytes: a list of some million jobs.
+const ANSWER_MAX: u64 = 1 << 30;
 
 /// Calls `act` with a path to the socket that is short enough for a socket address.
 fn with_short_path<T>(socket: &Path, act: impl FnOnce(&Path) -> std::io::Result<T>) -> Result<T> {
@@ -37,35 +39,44 @@ pub fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
 }
 
 /// Reads lines.
-pub struct Reader(BufReader<UnixStream>);
+pub struct Reader {
+    stream: BufReader<UnixStream>,
+    line_max: u64,
+}
 
 /// Memory for lines that lie ready, where many may come at once.
 const READY_BYTES: usize = 64 << 10;
 
 impl Reader {
     pub fn new(stream: UnixStream) -> Reader {
-        Reader(BufReader::new(stream))
+        Reader { stream: BufReader::new(stream), line_max: LINE_MAX }
+    }
+
+    /// One for the answers of a controller, which may be long lists.
+    pub fn of_answers(stream: UnixStream) -> Reader {
+        Reader { line_max: ANSWER_MAX, ..Reader::of_many(stream) }
     }
 
     /// One for a peer that may send many lines before it reads an answer.
     pub fn of_many(stream: UnixStream) -> Reader {
-        Reader(BufReader::with_capacity(READY_BYTES, stream))
+        let stream = BufReader::with_capacity(READY_BYTES, stream);
+        Reader { stream, line_max: LINE_MAX }
     }
 
     /// Whether a whole line lies ready, so that reading it waits for nobody.
     pub fn has_line(&self) -> bool {
-        self.0.buffer().contains(&b'\n')
+        self.stream.buffer().contains(&b'\n')
     }
 
     /// The next value; none at the end.
     pub fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let mut line = Vec::new();
-        let length = self.0.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)?;
+        let length = self.stream.by_ref().take(self.line_max).read_until(b'\n', &mut line)?;
         if length == 0 {
             return Ok(None);
         }
         if line.last() != Some(&b'\n') {
-            bail!("a line without an end, or longer than {LINE_MAX} bytes");
+            bail!("a line without an end, or longer than {} bytes", self.line_max);
         }
         serde_json::from_slice(&line).context("not understood").map(Some)
     }
