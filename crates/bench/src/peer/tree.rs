@@ -76,15 +76,22 @@ pub fn archive(folder: &Path, files: u64) -> Result<PathBuf> {
     }
     let git = find("git")?;
     let at = tree.as_os_str();
-    let author = ["user.name=bench", "user.email=bench@localhost", "commit.gpgsign=false"];
-    let author = author.map(|setting| ["-c", setting]).concat();
+    let settings = [
+        "user.name=bench",
+        "user.email=bench@localhost",
+        "commit.gpgsign=false",
+        // Or git packs the tree in the background while it is archived.
+        "gc.auto=0",
+        "maintenance.auto=false",
+    ];
+    let settings = settings.map(|setting| ["-c", setting]).concat();
     for step in [
         &["init", "--quiet"][..],
         &["add", "--all"],
         &["commit", "--quiet", "--message=tree"],
         &["repack", "--quiet", "-a", "-d"],
     ] {
-        let arguments = author.iter().chain(step).map(AsRef::as_ref);
+        let arguments = settings.iter().chain(step).map(AsRef::as_ref);
         run(&git, ["-C".as_ref(), at].into_iter().chain(arguments))?;
     }
     let archive = folder.join(format!("tree-{files}.tar"));
