@@ -33,6 +33,9 @@ use crate::{shim, user};
 
 /// Longest path of a folder in bytes; Linux takes no longer ones.
 const PATH_MAX: usize = 4096;
+/// Steps of starting nurseries and asking them before a run is given up: one may be killed as soon as it is
+/// there.
+const ATTEMPTS_MAX: usize = 12;
 
 /// The agent's side.
 pub struct Nursery {
@@ -50,20 +53,26 @@ impl Nursery {
     /// Has a shim started that takes over the lock of its folder.
     ///
     /// # Errors
-    /// If it cannot be asked for, also not of a nursery that was just started.
+    /// If it cannot be asked for, also not of several nurseries that were just started.
     pub fn start(&mut self, run: &RunFolder, lock: &File, said: &PipeWriter) -> Result<()> {
-        if let Some((_, socket)) = &self.running
-            && request(socket, run.path(), lock, said).is_ok()
-        {
-            return Ok(());
+        let mut refused = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let Some((_, socket)) = &self.running else {
+                self.begin()?;
+                continue;
+            };
+            match request(socket, run.path(), lock, said) {
+                Ok(()) => return Ok(()),
+                // It read nothing of that: another one can be asked the same.
+                Err(error) => refused = Some(error),
+            }
+            self.end();
         }
-        self.begin()?;
-        let (_, socket) = self.running.as_ref().context("it was started")?;
-        request(socket, run.path(), lock, said).context("no shim can be started")
+        let refused = refused.context("no nursery came up")?;
+        Err(refused).context("no shim can be started")
     }
 
     fn begin(&mut self) -> Result<()> {
-        self.end();
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
