@@ -142,13 +142,9 @@ pub fn latency(running: &Running, count: u32) -> Result<Vec<Figure>> {
     ])
 }
 
-pub fn single(running: &Running, count: u32) -> Result<Vec<Figure>> {
-    let mut client = running.client()?;
-    let spec = spec(running, &["true"])?;
-    let asks: Vec<Ask> = (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
+/// Submits jobs, a thousand at a time as `forebay submit --batch` does.
+fn submit_all(client: &mut Client, asks: &[Ask]) -> Result<Vec<JobId>> {
     let mut jobs = Vec::new();
-    let start = SystemClock.instant();
-    // A thousand at a time, as `forebay submit --batch` does.
     for asks in asks.chunks(1024) {
         client.ask_all(asks, |_, answer| match answer {
             Answer::Accepted { job } => {
@@ -158,6 +154,15 @@ pub fn single(running: &Running, count: u32) -> Result<Vec<Figure>> {
             answer => bail!("not taken: {answer:?}"),
         })?;
     }
+    Ok(jobs)
+}
+
+pub fn single(running: &Running, count: u32) -> Result<Vec<Figure>> {
+    let mut client = running.client()?;
+    let spec = spec(running, &["true"])?;
+    let asks: Vec<Ask> = (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
+    let start = SystemClock.instant();
+    let jobs = submit_all(&mut client, &asks)?;
     let accepted = start.elapsed().as_secs_f64();
     wait(&mut client, &jobs)?;
     let ended = start.elapsed().as_secs_f64();
@@ -203,16 +208,7 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
     let mut spec = spec(running, &["true"])?;
     spec.held = true;
     let asks: Vec<Ask> = (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
-    let mut jobs = Vec::new();
-    for asks in asks.chunks(1024) {
-        client.ask_all(asks, |_, answer| match answer {
-            Answer::Accepted { job } => {
-                jobs.push(job);
-                Ok(())
-            }
-            answer => bail!("not taken: {answer:?}"),
-        })?;
-    }
+    let mut jobs = submit_all(&mut client, &asks)?;
     let waiting = running.controller_memory()?.saturating_sub(before);
     let middle = jobs[jobs.len() / 2].to_string();
     let mut figures = vec![
