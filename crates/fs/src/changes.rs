@@ -5,7 +5,7 @@
 //! the change, under the lock of the write set: later changes of the inode do not reach a batch that is
 //! being committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use forebay_base::Ino;
@@ -93,6 +93,8 @@ type Pair = (Vec<u8>, Option<Vec<u8>>);
 pub(crate) struct Records {
     /// Boxed: a change of an inode that is in the table moves nothing and takes no memory.
     inodes: Table<Ino, Box<InodeRecord>>,
+    /// Those of `inodes` of which nothing has changed but times and allocation.
+    times_only: HashSet<Ino>,
     entries: Table<Place, Child>,
     /// Keys of all other kinds.
     values: Table<Vec<u8>, Vec<u8>>,
@@ -105,6 +107,21 @@ fn has_a_table(key: &[u8]) -> bool {
 impl Records {
     /// Sets an inode's record.
     pub fn put_inode(&mut self, ino: Ino, record: InodeRecord, known: Known) {
+        if !self.times_only.is_empty() {
+            self.times_only.remove(&ino);
+        }
+        self.set_inode(ino, record, known);
+    }
+
+    /// Sets an inode's record that differs from the one before in nothing but times and allocation.
+    pub fn put_times(&mut self, ino: Ino, record: InodeRecord) {
+        if !self.inodes.0.contains_key(&ino) {
+            self.times_only.insert(ino);
+        }
+        self.set_inode(ino, record, Known::MayExist);
+    }
+
+    fn set_inode(&mut self, ino: Ino, record: InodeRecord, known: Known) {
         match self.inodes.0.get_mut(&ino) {
             Some(Change { value: Some(there), .. }) => **there = record,
             _ => self.inodes.put(ino, Box::new(record), known),
@@ -113,6 +130,7 @@ impl Records {
 
     /// Deletes an inode's record.
     pub fn delete_inode(&mut self, ino: Ino) {
+        self.times_only.remove(&ino);
         self.inodes.delete(ino);
     }
 
@@ -141,6 +159,12 @@ impl Records {
     /// The new record of an inode; the outer `None` if it is unchanged.
     pub fn inode(&self, ino: Ino) -> Option<Option<&InodeRecord>> {
         self.inodes.0.get(&ino).map(|change| change.value.as_deref())
+    }
+
+    /// Whether an inode has a new record that its bytes cannot be found without: with its first name, or
+    /// another size.
+    pub fn changes_more_than_times(&self, ino: Ino) -> bool {
+        self.inodes.0.contains_key(&ino) && !self.times_only.contains(&ino)
     }
 
     /// The new value of a key of another kind; the outer `None` if it is unchanged.
@@ -172,6 +196,13 @@ impl Records {
 
     /// Has the changes of an older batch count where this one has none.
     pub fn put_under(&mut self, older: &Records) {
+        for ino in older.inodes.0.keys() {
+            if !older.times_only.contains(ino) {
+                self.times_only.remove(ino);
+            } else if !self.inodes.0.contains_key(ino) {
+                self.times_only.insert(*ino);
+            }
+        }
         self.inodes.put_under(&older.inodes);
         self.entries.put_under(&older.entries);
         self.values.put_under(&older.values);

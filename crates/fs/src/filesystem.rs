@@ -209,12 +209,21 @@ impl FileSystem {
         let known = if state.recorded { Known::MayExist } else { Known::Absent };
         state.recorded = true;
         writes.put_inode(ino, state.record(self.epoch), known);
-        recount(writes, state, Some(state.counts()));
-        if let Some(live) = state.file().and_then(|file| file.live.as_ref())
-            && !live.is_published()
-        {
-            writes.publish(live);
+        put_with_inode(writes, state);
+    }
+
+    /// As [`FileSystem::put_inode`] of an inode whose record is there and would be the same but for times and
+    /// allocation: whoever asks only for the bytes to be durable need not wait for it.
+    pub(crate) fn put_times(&self, writes: &mut WriteSet, ino: Ino, state: &mut State) {
+        if state.nlink == 0 {
+            return;
         }
+        debug_assert!(
+            state.recorded,
+            "an inode of which there is no record has more than new times"
+        );
+        writes.put_times(ino, state.record(self.epoch));
+        put_with_inode(writes, state);
     }
 
     /// Takes the record of an inode that lost its last name, and its attributes, out of the write set
@@ -415,6 +424,16 @@ impl FileSystem {
 impl Body {
     pub(crate) fn is_file(&self) -> bool {
         matches!(self, Body::File(_))
+    }
+}
+
+/// What goes with an inode's record.
+fn put_with_inode(writes: &mut WriteSet, state: &mut State) {
+    recount(writes, state, Some(state.counts()));
+    if let Some(live) = state.file().and_then(|file| file.live.as_ref())
+        && !live.is_published()
+    {
+        writes.publish(live);
     }
 }
 

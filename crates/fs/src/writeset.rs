@@ -108,6 +108,11 @@ impl WriteSet {
         self.pending.records.put_inode(ino, record, known);
     }
 
+    /// Sets an inode's record that differs from the one before in nothing but times and allocation.
+    pub fn put_times(&mut self, ino: Ino, record: InodeRecord) {
+        self.pending.records.put_times(ino, record);
+    }
+
     /// Deletes an inode's record.
     pub fn delete_inode(&mut self, ino: Ino) {
         self.pending.records.delete_inode(ino);
@@ -257,6 +262,15 @@ impl WriteSet {
         } else {
             self.in_flight.as_ref().map(|batch| batch.number)
         }
+    }
+
+    /// Number of the newest batch without which an inode's bytes could not be found after a crash, or `None`
+    /// if the store has what that takes.
+    #[must_use]
+    pub fn batch_for_bytes_of(&self, ino: Ino) -> Option<u64> {
+        let batches = [Some(&self.pending), self.in_flight.as_deref()];
+        let needed = |batch: &&Changes| batch.records.changes_more_than_times(ino);
+        batches.into_iter().flatten().find(needed).map(|batch| batch.number)
     }
 
     /// Takes all pending changes as the batch in flight; `None` if there are none.

@@ -360,6 +360,40 @@ fn an_acknowledged_data_sync_covers_a_size_that_shrank() {
 }
 
 #[test]
+fn a_data_sync_commits_what_it_takes_to_find_the_bytes_and_nothing_else() {
+    for seed in 0..20 {
+        let rig = Rig::in_memory();
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let pending = || fs.commit_health().pending;
+        let ino = fs.make_file(data, "file");
+        let handle = fs.open(ino, WRITE);
+        handle.write(0, b"first");
+        fs.sync_file(ino, Sync::Data).unwrap();
+        assert_eq!(pending(), 0, "the new file is committed");
+        fs.make_file(data, "another");
+        handle.write(0, b"FIRST");
+        fs.sync_file(ino, Sync::Data).unwrap();
+        assert_ne!(pending(), 0, "another file is nothing to it");
+        handle.write(5, b" and longer");
+        fs.sync_file(ino, Sync::Data).unwrap();
+        assert_eq!(pending(), 0, "the new size is committed");
+        handle.write(0, b"third");
+        fs.sync_file(ino, Sync::All).unwrap();
+        assert_eq!(pending(), 0, "the new times are committed");
+        fs.make_file(data, "lost");
+        handle.write(0, b"LAST ");
+        fs.sync_file(ino, Sync::Data).unwrap();
+        rig.crash_machine_under(fs, seed, handle);
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"LAST  and longer", "seed {seed}");
+        assert!(fs.lookup(fs.fileset("data"), b"another").is_ok(), "seed {seed}");
+        fs.sweep().unwrap();
+        rig.close(fs);
+    }
+}
+
+#[test]
 fn bytes_synced_before_a_file_got_its_name_are_durable_once_the_name_is() {
     for seed in 0..20 {
         let rig = Rig::in_memory();

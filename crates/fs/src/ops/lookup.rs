@@ -97,6 +97,7 @@ impl FileSystem {
         }
         // The kernel does not tell how much it wrote: what shows is the growth.
         let grown = found.size.saturating_sub(state.size);
+        let resized = found.size != state.size;
         self.filesets.get(state.fileset).counters.add(Operation::BytesWritten, grown);
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;
@@ -104,7 +105,12 @@ impl FileSystem {
             state.modified = found.modified;
             state.changed = state.changed.max(found.modified);
         }
-        self.put_inode(&mut self.writes.lock(), ino, state);
+        let mut writes = self.writes.lock();
+        if resized {
+            self.put_inode(&mut writes, ino, state);
+        } else {
+            self.put_times(&mut writes, ino, state);
+        }
         Ok(())
     }
 }

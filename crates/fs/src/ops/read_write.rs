@@ -68,12 +68,18 @@ impl FileSystem {
         let live = self.live_object(&mut state)?;
         let written = self.objects.observe(live.at.disk, live.object.write_at(offset, data));
         // Also after an error: a part may have been written, and the object knows.
+        let size = state.size;
         self.adopt_size(&live, &mut state)?;
-        if set_id == SetId::Kill {
-            state.kill_set_id();
-        }
+        let more_than_times =
+            (set_id == SetId::Kill && state.kill_set_id()) || state.size != size || !state.recorded;
         state.touch(self.now());
-        self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        let mut writes = self.writes.lock();
+        if more_than_times {
+            self.put_inode(&mut writes, ino, &mut state);
+        } else {
+            self.put_times(&mut writes, ino, &mut state);
+        }
+        drop(writes);
         let counters = &self.filesets.get(state.fileset).counters;
         counters.count(Operation::Write);
         counters.add(Operation::BytesWritten, data.len() as u64);

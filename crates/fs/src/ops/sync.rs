@@ -8,8 +8,9 @@ use crate::filesystem::FileSystem;
 use crate::stats::Operation;
 
 impl FileSystem {
-    /// Makes a file's bytes, attributes and name durable, if its fileset is strict. In a scratch fileset
-    /// it returns at once: later commits keep the order.
+    /// Makes a file's bytes, attributes and name durable, if its fileset is strict; with [`Sync::Data`] its
+    /// bytes and what it takes to find them: new times alone then wait for a later commit, as do changes of
+    /// other files. In a scratch fileset it returns at once: later commits keep the order.
     ///
     /// # Errors
     /// [`FsError::Io`](crate::FsError::Io), [`FsError::NoSpace`](crate::FsError::NoSpace): nothing is
@@ -39,7 +40,13 @@ impl FileSystem {
             }
             self.objects.sync(&live, what)?;
         }
-        self.commit_newest()
+        match what {
+            Sync::All => self.commit_newest(),
+            Sync::Data => {
+                let needed = self.writes.lock().batch_for_bytes_of(ino);
+                needed.map_or(Ok(()), |number| self.commit_through(number))
+            }
+        }
     }
 
     /// Makes a directory's entries durable, if its fileset is strict.

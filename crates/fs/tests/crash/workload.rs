@@ -296,7 +296,10 @@ impl Workload {
         }
         let what = [Sync::Data, Sync::All][self.dice.below(2)];
         if self.is_strict(ino) {
-            self.commit(|fs| fs.sync_file(ino, what))?;
+            match what {
+                Sync::All => self.commit(|fs| fs.sync_file(ino, what))?,
+                Sync::Data => self.sync_data(ino)?,
+            }
             self.synced.insert(ino, self.sizes.get(&ino).copied().unwrap_or(0));
         } else {
             self.fs().sync_file(ino, what)?;
@@ -308,6 +311,20 @@ impl Workload {
         self.attempted = Some(self.tree.committed(|_| true));
         commit(self.fs())?;
         self.acknowledged = self.attempted.take().unwrap();
+        Ok(())
+    }
+
+    /// Syncs the bytes of a file: that commits what is pending if the file cannot be found without.
+    fn sync_data(&mut self, ino: Ino) -> Result<()> {
+        let tree = self.tree.committed(|_| true);
+        self.attempted = Some(tree);
+        self.fs().sync_file(ino, Sync::Data)?;
+        let attempted = self.attempted.take().unwrap();
+        if self.fs().commit_health().pending == 0 {
+            self.acknowledged = attempted;
+        }
+        let found = self.acknowledged.nodes.get(&ino).map(|node| node.nlink > 0);
+        assert_eq!(found, Some(true), "inode {ino} was synced and is not committed");
         Ok(())
     }
 

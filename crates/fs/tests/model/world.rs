@@ -202,10 +202,18 @@ impl<'a> World<'a> {
 
     pub fn sync(&mut self, ino: Ino, what: Sync) {
         self.fs().sync_file(ino, what).unwrap();
-        if self.is_strict(ino) {
-            self.note_commit(Some(ino));
-            self.tree.node(ino).content().unwrap().borrow_mut().synced = true;
+        if !self.is_strict(ino) {
+            return;
         }
+        if what == Sync::All || self.fs().commit_health().pending == 0 {
+            self.note_commit(Some(ino));
+        } else if self.tree.node(ino).nlink > 0 {
+            // The store has had what it takes to find the bytes.
+            let committed = self.committed.nodes.get_mut(&ino);
+            let committed = committed.expect("a file that was synced is in the store");
+            committed.certain = committed.size() > 0;
+        }
+        self.tree.node(ino).content().unwrap().borrow_mut().synced = true;
     }
 
     pub fn sync_directory(&mut self, ino: Ino) {
