@@ -66,18 +66,12 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
         }
     }
 
-    /// Has the changes of an older table count where this one has none.
+    /// Has the changes of an older table count where this one has none. The store was asked to take them: it
+    /// may hold them, whatever it answered.
     fn put_under(&mut self, older: &Table<K, V>) {
         for (key, older) in &older.0 {
-            match self.0.get_mut(key) {
-                None => {
-                    self.0.insert(key.clone(), older.clone());
-                }
-                Some(newer) if older.fresh && newer.value.is_none() => {
-                    self.0.remove(key);
-                }
-                Some(newer) => newer.fresh = older.fresh,
-            }
+            let older = || Change { value: older.value.clone(), fresh: false };
+            self.0.entry(key.clone()).or_insert_with(older).fresh = false;
         }
     }
 }
@@ -98,7 +92,12 @@ pub(crate) struct Records {
     entries: Table<Place, Child>,
     /// Keys of all other kinds.
     values: Table<Vec<u8>, Vec<u8>>,
+    /// Bytes that were put into `values`.
+    value_bytes: usize,
 }
+
+/// Bytes of values that weigh as much as a record of an inode or entry.
+const BYTES_OF_A_RECORD: usize = 256;
 
 fn has_a_table(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(key::INODE | key::ENTRY)))
@@ -147,6 +146,7 @@ impl Records {
     /// Sets a key of another kind.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>, known: Known) {
         debug_assert!(!has_a_table(&key), "inodes and entries have tables of their own");
+        self.value_bytes += value.len();
         self.values.put(key, value, known);
     }
 
@@ -206,16 +206,18 @@ impl Records {
         self.inodes.put_under(&older.inodes);
         self.entries.put_under(&older.entries);
         self.values.put_under(&older.values);
+        self.value_bytes += older.value_bytes;
     }
 
-    /// Number of changed records.
+    /// Number of changed records; large values count for many.
     pub fn len(&self) -> usize {
-        self.inodes.0.len() + self.entries.0.len() + self.values.0.len()
+        let values = self.values.0.len().max(self.value_bytes / BYTES_OF_A_RECORD);
+        self.inodes.0.len() + self.entries.0.len() + values
     }
 
     /// Whether nothing is changed.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.inodes.0.is_empty() && self.entries.0.is_empty() && self.values.0.is_empty()
     }
 }
 

@@ -11,6 +11,7 @@
 //! fsync is a group commit: callers that find a commit under way wait for it, and the first of them
 //! then commits for all.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -20,8 +21,10 @@ use parking_lot::Mutex;
 
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
+use crate::idle::enough_open;
 use crate::key;
 use crate::record::encode;
+use crate::settings::Settings;
 use crate::stats::Operation;
 use crate::writeset::Changes;
 
@@ -51,6 +54,30 @@ fn give_back_memory() {
     // SAFETY: malloc_trim may be called at any time, from any thread.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// What requests leave to be done.
+struct Backlog {
+    /// Objects in use, if any of them could be closed.
+    open: usize,
+    /// Records that are not committed.
+    uncommitted: usize,
+    /// Objects that stay open until they are synced with the next batch.
+    to_sync_first: usize,
+    /// Numbers run out before long.
+    numbers_low: bool,
+}
+
+impl Backlog {
+    fn is_over(&self, settings: &Settings) -> bool {
+        self.open > enough_open(settings.open_objects_max) || self.needs_commit(settings)
+    }
+
+    fn needs_commit(&self, settings: &Settings) -> bool {
+        self.uncommitted > settings.uncommitted_max
+            || self.to_sync_first > settings.open_objects_max / 4
+            || self.numbers_low
     }
 }
 
@@ -86,6 +113,10 @@ impl FileSystem {
         let newest = self.writes.lock().newest_batch();
         match newest {
             Some(number) => self.commit_through(number),
+            None if self.limits_to_store().is_some() => {
+                let _turn = self.turn.turn.lock();
+                self.store_limits()
+            }
             None => {
                 self.turn.outcome.lock().last_success = self.clock.instant();
                 Ok(())
@@ -153,7 +184,19 @@ impl FileSystem {
             }
         }
         self.fail_points.reach("commit.published")?;
-        let mut changes = batch.to_store();
+        self.store_with_limits(batch.to_store())?;
+        self.fail_points.reach("commit.stored")?;
+        Ok(())
+    }
+
+    /// Moves the limits of numbers ahead where nothing else is to be committed: files without a name take
+    /// numbers and leave no record.
+    fn store_limits(&self) -> Result<()> {
+        self.store_with_limits(BTreeMap::new())
+    }
+
+    /// Commits `changes`, and the limits of numbers if it is time to move them ahead.
+    fn store_with_limits(&self, mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
         let new_limits = self.limits_to_store();
         if let Some((ino_limit, object_limit)) = new_limits {
             let mut superblock = self.superblock.lock();
@@ -166,7 +209,6 @@ impl FileSystem {
             self.ino_numbers.limit_stored(ino_limit);
             self.objects.numbers.limit_stored(object_limit);
         }
-        self.fail_points.reach("commit.stored")?;
         Ok(())
     }
 
@@ -221,20 +263,18 @@ impl FileSystem {
     /// What the front end calls after each request, with no locks held: keeps uncommitted changes and
     /// open objects within their bounds.
     pub fn after_request(&self) {
-        if self.objects.in_use_count() > self.settings.open_objects_max {
+        let backlog = self.backlog();
+        if !backlog.is_over(&self.settings) {
+            return;
+        }
+        let lag = backlog.uncommitted / COMMIT_LAG_MAX > self.settings.uncommitted_max;
+        if self.objects.in_background() && !lag && backlog.open <= self.settings.open_objects_max {
+            return self.want_commit();
+        }
+        if backlog.open > self.settings.open_objects_max {
             self.close_idle_objects();
         }
-        // Whoever holds the lock is about to look as well.
-        let Some(pending) = self.writes.try_lock().map(|writes| writes.pending_len()) else {
-            return;
-        };
-        let max = self.settings.uncommitted_max;
-        if pending <= max {
-            return;
-        }
-        if self.objects.in_background() && pending <= max.saturating_mul(COMMIT_LAG_MAX) {
-            self.want_commit();
-        } else {
+        if backlog.needs_commit(&self.settings) {
             // A failure is kept for `status`, and the next interval tries again.
             let _ = self.commit();
         }
@@ -244,9 +284,23 @@ impl FileSystem {
     /// holds the lock is about to look as well.
     #[must_use]
     pub fn is_over_limits(&self) -> bool {
-        let pending = self.writes.try_lock().map_or(0, |writes| writes.pending_len());
-        self.objects.in_use_count() > self.settings.open_objects_max
-            || pending > self.settings.uncommitted_max
+        self.backlog().is_over(&self.settings)
+    }
+
+    fn backlog(&self) -> Backlog {
+        // Whoever holds the lock is about to look as well.
+        let (uncommitted, to_sync_first) = self
+            .writes
+            .try_lock()
+            .map_or((0, 0), |writes| (writes.pending_len(), writes.to_sync_first()));
+        let open = self.objects.in_use_count();
+        let can_close = open > enough_open(self.settings.open_objects_max) && self.idle.len() > 0;
+        Backlog {
+            open: if can_close { open } else { 0 },
+            uncommitted,
+            to_sync_first,
+            numbers_low: self.ino_numbers.is_low() || self.objects.numbers.is_low(),
+        }
     }
 
     /// Has the commit thread commit now.
@@ -269,10 +323,10 @@ impl FileSystem {
             }
             parking_lot::MutexGuard::unlocked(&mut guard, || {
                 let _ = self.commit();
+                self.close_idle_objects();
                 // Not before: requests that come during the commit ask for one more if they need it.
                 self.commit_wanted.store(false, Ordering::Release);
                 self.reserve.hold();
-                self.close_idle_objects();
             });
         }
     }

@@ -296,6 +296,11 @@ impl State {
         self.changed = now;
     }
 
+    /// A subdirectory is gone, and with it the link of its `..`.
+    pub fn lose_subdirectory(&mut self) {
+        self.nlink = self.nlink.saturating_sub(1);
+    }
+
     /// What counts of it now.
     pub fn counts(&self) -> Counted {
         Counted {

@@ -31,7 +31,7 @@ impl NumberRange {
     /// Takes the next number.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] if the limit is reached, because commits have failed for long.
+    /// [`FsError::NoSpace`] if the limit is reached, because commits fail.
     pub fn take(&self) -> Result<u64> {
         let below_limit =
             |next: u64| (next < self.limit.load(Ordering::Acquire)).then_some(next.wrapping_add(1));
@@ -50,6 +50,13 @@ impl NumberRange {
         let limit = self.limit.load(Ordering::Acquire);
         let left = limit.saturating_sub(self.next.load(Ordering::Relaxed));
         (left < RESERVE / 2 && limit < NUMBER_MAX).then(|| limit + RESERVE)
+    }
+
+    /// Whether the limit is so near that it should not wait for the next commit.
+    pub fn is_low(&self) -> bool {
+        let left =
+            self.limit.load(Ordering::Relaxed).saturating_sub(self.next.load(Ordering::Relaxed));
+        left < RESERVE / 4 && self.limit() < NUMBER_MAX
     }
 
     /// The store holds `limit` now.

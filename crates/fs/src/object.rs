@@ -76,6 +76,8 @@ pub struct LiveObject {
     publishing: Mutex<()>,
     /// The next sync must cover more than the bytes: the name may not be durable, or the size shrank.
     needs_full_sync: AtomicBool,
+    /// Held by a sync of more than the bytes: the syncs that come after it count on it.
+    full_sync: Mutex<()>,
     /// It was synced before it was published: the name must become as durable as the bytes.
     synced_nameless: AtomicBool,
     registration: OnceLock<Option<u32>>,
@@ -295,6 +297,7 @@ impl Objects {
             published: AtomicBool::new(published),
             publishing: Mutex::new(()),
             needs_full_sync: AtomicBool::new(published),
+            full_sync: Mutex::new(()),
             synced_nameless: AtomicBool::new(false),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
@@ -340,13 +343,16 @@ impl Objects {
         if !live.is_published() {
             live.synced_nameless.store(true, Ordering::Release);
         }
-        let full = live.needs_full_sync.swap(false, Ordering::AcqRel);
-        let what = if full { Sync::All } else { what };
-        let synced = self.observe(live.at.disk, live.object.sync(what));
-        if synced.is_err() && full {
-            live.needs_full_sync.store(true, Ordering::Release);
+        let turn = live.full_sync.lock();
+        if live.needs_full_sync.swap(false, Ordering::AcqRel) {
+            let synced = self.observe(live.at.disk, live.object.sync(Sync::All));
+            if synced.is_err() {
+                live.needs_full_sync.store(true, Ordering::Release);
+            }
+            return synced;
         }
-        synced
+        drop(turn);
+        self.observe(live.at.disk, live.object.sync(what))
     }
 
     /// Attributes of a published object that is not open; `None` if it does not exist.
@@ -368,22 +374,22 @@ impl Objects {
     }
 
     fn reclaim_later(&self, dropped: Dropped) {
-        if self.in_background() {
-            let is_handle = matches!(dropped, Dropped::Handle(_));
-            let mut queue = self.reclaim.lock();
-            let closing = self.closing.load(Ordering::Relaxed);
-            if queue.len() < RECLAIM_BACKLOG_MAX && !(is_handle && closing >= CLOSING_MAX) {
-                queue.push_back(dropped);
-                self.closing.fetch_add(usize::from(is_handle), Ordering::Relaxed);
-                let first = queue.len() == 1;
-                drop(queue);
-                if first {
-                    self.reclaim_wanted.notify_one();
-                }
-                return;
-            }
+        let is_handle = matches!(dropped, Dropped::Handle(_));
+        let mut queue = self.reclaim.lock();
+        let closing = self.closing.load(Ordering::Relaxed);
+        let has_room = queue.len() < RECLAIM_BACKLOG_MAX && !(is_handle && closing >= CLOSING_MAX);
+        // Under the lock: the thread ends when it sees the queue empty after the background's end.
+        if !self.in_background() || !has_room {
+            drop(queue);
+            return self.reclaim_now(dropped);
         }
-        self.reclaim_now(dropped);
+        queue.push_back(dropped);
+        self.closing.fetch_add(usize::from(is_handle), Ordering::Relaxed);
+        let first = queue.len() == 1;
+        drop(queue);
+        if first {
+            self.reclaim_wanted.notify_one();
+        }
     }
 
     fn reclaim_now(&self, dropped: Dropped) {

@@ -298,7 +298,8 @@ impl FileSystem {
         }
     }
 
-    /// Commits everything, syncs the disks and marks the file system clean. No request may be under
+    /// Commits everything, syncs the disks and marks the file system clean, unless its files are still being
+    /// written. No request may be under
     /// way, and the background threads must have ended.
     ///
     /// # Errors
@@ -319,10 +320,22 @@ impl FileSystem {
         }
     }
 
+    /// Whether the kernel still writes to objects itself: after an unmount by force, or an abort of the
+    /// connection, files that are open on the direct path stay writable, and nobody tells us.
+    fn is_still_written(&self) -> bool {
+        let writers = self.writers.lock();
+        writers.iter().filter_map(|ino| self.inodes.peek(*ino)).any(|inode| {
+            let state = inode.lock();
+            let live = state.file().and_then(|file| file.live.as_ref());
+            live.is_some_and(|live| live.object.has_other_writers())
+        })
+    }
+
     fn settle(&self) -> Result<()> {
-        self.sweep()?;
         self.drop_nameless();
+        // First of all: whatever hinders the rest, what was done is kept.
         self.commit()?;
+        self.sweep()?;
         if self.objects.has_left_behind() {
             // Nothing is pending any more: what no record refers to now, belongs to nothing.
             self.first_object.store(u64::MAX, Ordering::Relaxed);
@@ -331,6 +344,12 @@ impl FileSystem {
         }
         for (id, disk) in self.objects.numbered_disks() {
             self.objects.observe(id, disk.disk.sync())?;
+        }
+        if self.is_still_written() {
+            tracing::warn!(
+                "programs still write: the next mount compares the sizes of their files"
+            );
+            return Ok(());
         }
         let mut superblock = self.superblock.lock();
         superblock.state = MountState::Clean;

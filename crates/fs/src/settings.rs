@@ -162,7 +162,8 @@ pub const SETTINGS: [Setting; 19] = [
         name: "directory_load_max",
         default: "65536",
         allowed: "a number from 0 to 10000000",
-        meaning: "Directories with at most this many entries are cached whole when listed.",
+        meaning: "Directories with at most this many entries are cached whole when listed, or when many \
+                  names were looked up in vain.",
         set: |s, v| number(v, 0, 10_000_000).map(|x| s.directory_load_max = x),
     },
     Setting {
@@ -222,7 +223,7 @@ pub const SETTINGS: [Setting; 19] = [
         default: "8",
         allowed: "a number from 1 to 64",
         meaning: "Requests of each core that can be under way over io_uring; each has a thread and \
-                  up to request_max of memory.",
+                  up to request_max of memory, at least 128 KiB.",
         set: |s, v| count(v, 1, 64).map(|x| s.ring_depth = x),
     },
     Setting {

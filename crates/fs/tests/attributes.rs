@@ -6,7 +6,9 @@ use forebay_base::{Ino, Timestamp};
 use forebay_fs::key::Key;
 use forebay_fs::record::Kind;
 use forebay_fs::{Access, FsError, New, SetAttributes, SetMode, SetTime, SetXattr, acl};
-use support::{READ_WRITE, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_both_ways};
+use support::{
+    READ_WRITE, ROOT, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_both_ways,
+};
 
 fn set<'a>(name: &'a [u8], value: &'a [u8], mode: SetMode) -> SetXattr<'a> {
     SetXattr { name, value, mode, kill_set_gid: false }
@@ -343,4 +345,29 @@ fn names_coming_and_going_show_in_the_times_of_their_directory() {
     fs.items(one);
     check("listing", [false, false]);
     rig.close(fs);
+}
+
+#[test]
+fn the_extended_attributes_of_an_inode_have_a_bound_together() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let named = fs.make_file(data, "file");
+        let unnamed = fs.create_unnamed(data, file(0o600), ROOT).unwrap().ino;
+        let large = vec![7; 65_536];
+        for ino in [named, unnamed] {
+            let set = |number: usize, value: &[u8]| {
+                fs.set_xattr(ino, set(format!("user.{number}").as_bytes(), value, SetMode::Any))
+            };
+            let fit = (0..100).take_while(|number| set(*number, &large).is_ok()).count();
+            assert_eq!(fit, 15, "of 64 KiB and a name each, in 1 MiB");
+            assert!(matches!(set(fit, &large), Err(FsError::NoSpace)));
+            set(0, &large).expect("one of the same size takes its place");
+            set(fit, b"small").expect("there is room for a small one");
+            fs.remove_xattr(ino, b"user.0").unwrap();
+            set(fit + 1, &large).expect("there is room again");
+        }
+        fs.forget(unnamed, 1);
+        rig.close(fs);
+    });
 }

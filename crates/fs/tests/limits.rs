@@ -5,8 +5,9 @@ mod support;
 use std::ops::ControlFlow;
 
 use forebay_base::{ByteSize, Ino};
-use forebay_fs::record::{Durability, Kind, Placement};
-use forebay_fs::{FilesetStatus, FsError, New, Replace, SetAttributes};
+use forebay_fs::record::{Durability, Kind, Placement, Superblock, decode};
+use forebay_fs::{FilesetStatus, FsError, New, Replace, SetAttributes, key};
+use forebay_store::Store as _;
 use support::{READ, ROOT, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_both_ways};
 
 #[test]
@@ -393,5 +394,29 @@ fn a_directory_in_a_removed_directory_is_refused() {
     gone(fs.rename(inner, b"x", data, b"y", Replace::Allowed));
     assert_eq!(fs.names(inner), [""; 0]);
     fs.forget(inner, 1);
+    rig.close(fs);
+}
+
+#[test]
+fn files_without_names_do_not_use_up_the_numbers() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let work = fs.fileset("work");
+    let limit = || {
+        let bytes = rig.store.get(key::SUPERBLOCK).unwrap().unwrap();
+        decode::<Superblock>("superblock", &bytes).unwrap().ino_limit
+    };
+    fs.commit().unwrap();
+    let before = limit();
+    let mut commits = 0;
+    while limit() == before {
+        let ino = fs.create_unnamed(work, file(0o600), ROOT).unwrap().ino;
+        fs.forget(ino, 1);
+        if fs.is_over_limits() {
+            commits += 1;
+            assert_eq!(commits, 1, "one commit moves the limit");
+            fs.after_request();
+        }
+    }
     rig.close(fs);
 }

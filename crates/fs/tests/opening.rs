@@ -7,7 +7,7 @@ use forebay_fs::record::{MountState, Superblock, decode, encode};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::{Access, FileSystem, FsError, key};
 use forebay_store::{Batch, Store as _};
-use support::{READ, ROOT, Rig, Shorthand as _, on_both_ways};
+use support::{READ, ROOT, Rig, Shorthand as _, WRITE, on_both_ways};
 
 fn put(rig: &Rig, key: Vec<u8>, value: Vec<u8>) {
     let changes = [(key, Some(value))].into();
@@ -66,4 +66,41 @@ fn cutting_a_program_that_runs_is_refused() {
         assert_eq!(fs.contents(ino), b"", "reading may cut, as open(2) says");
         rig.close(fs);
     });
+}
+
+#[test]
+fn files_that_are_still_written_when_the_mount_ends_are_compared_by_the_next_one() {
+    let rig = Rig::in_directory();
+    let fs = rig.open();
+    let data = fs.fileset("data");
+    let ino = fs.make_file(data, "file");
+    let handle = fs.open(ino, WRITE);
+    handle.write(0, b"known");
+    let mut kept = handle.kept_by_the_kernel();
+    fs.fs.close().unwrap();
+    drop((handle, fs));
+    std::io::Write::write_all(&mut kept, b", and not known").unwrap();
+    drop(kept);
+    let fs = rig.open();
+    assert_eq!(fs.attributes(ino).unwrap().size, 20);
+    assert_eq!(fs.contents(ino), b"known, and not known");
+    rig.close(fs);
+}
+
+#[test]
+fn a_sweep_that_fails_keeps_nothing_from_being_committed() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let damaged = fs.make_file(fs.fileset("data"), "damaged");
+    fs.commit().unwrap();
+    rig.crash_process(fs);
+    put(&rig, key::inode(damaged), b"no record".to_vec());
+    let fs = rig.open();
+    let ino = fs.make_file(fs.fileset("data"), "made after the crash");
+    fs.write_file(ino, 0, b"kept");
+    let closed = fs.fs.close();
+    assert!(matches!(closed, Err(FsError::Damaged(_))), "{closed:?}");
+    drop(fs);
+    let fs = rig.open();
+    assert_eq!(fs.contents(ino), b"kept");
 }

@@ -65,6 +65,10 @@ impl Adapter {
             | opcode::COPY_FILE_RANGE
             | opcode::COPY_FILE_RANGE_64
             | opcode::SYNCFS => true,
+            // Its first field are the flags: a cut waits for the release of a close before it.
+            opcode::OPEN => {
+                body.take::<u32>().is_ok_and(|flags| flags.cast_signed() & libc::O_TRUNC != 0)
+            }
             // Its first field says what is set: only a size changes the object.
             opcode::SETATTR => {
                 body.take::<u32>().is_ok_and(|valid| valid & abi::setattr::SIZE != 0)

@@ -77,7 +77,25 @@ impl Device {
     pub(crate) fn is_connected(&self) -> bool {
         let mut asked = [PollFd::new(&self.0, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut asked, Some(&now)).is_ok() && !asked[0].revents().contains(PollFlags::ERR)
+        loop {
+            match poll(&mut asked, Some(&now)) {
+                Err(rustix::io::Errno::INTR) => {}
+                polled => return polled.is_ok() && !asked[0].revents().contains(PollFlags::ERR),
+            }
+        }
+    }
+
+    /// Whether the file system is unmounted, or is so within a moment: the kernel says so to the device
+    /// only after it has ended the requests of the rings (fuse_abort_conn).
+    pub(crate) fn is_disconnected_soon(&self) -> bool {
+        let look = || {
+            let gone = !self.is_connected();
+            if !gone {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            gone
+        };
+        std::iter::repeat_with(look).take(10).any(|gone| gone)
     }
 
     /// Has the kernel forget an inode's attributes; its pages stay.

@@ -75,6 +75,11 @@ impl Opening {
                 return Err(io::Error::other("unmounted before the session began"));
             };
             seat.answer(length, &adapter, &device)?;
+            if adapter.is_refused() {
+                return Err(io::Error::other(
+                    "the kernel speaks another FUSE protocol: Linux 5.10 or later is needed",
+                ));
+            }
         }
         if ring.is_ok() && !adapter.ring_agreed() {
             ring = Err("the kernel did not offer FUSE over io_uring to this mount".to_owned());

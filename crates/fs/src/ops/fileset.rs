@@ -193,7 +193,7 @@ impl FileSystem {
         {
             let mut writes = self.writes.lock();
             self.remove_entry(&mut writes, Ino::ROOT, locked.state(Ino::ROOT), cookie)?;
-            locked.state(Ino::ROOT).nlink -= 1;
+            locked.state(Ino::ROOT).lose_subdirectory();
             locked.state(Ino::ROOT).touch(now);
             self.put_inode(&mut writes, Ino::ROOT, locked.state(Ino::ROOT));
             self.drop_link(&mut writes, root.ino, locked.state(root.ino), xattrs);

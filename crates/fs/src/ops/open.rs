@@ -54,8 +54,8 @@ impl FileSystem {
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         if access.truncate {
             // The kernel looks for itself only before opens for writing; it asks us before it looks at
-            // an open for reading that also cuts.
-            if file.opens.executors > 0 {
+            // an open for reading that also cuts. Where it has looked, a release may still be on its way.
+            if !access.write && file.opens.executors > 0 {
                 return Err(FsError::ExecutableBusy);
             }
             self.truncate_for_open(ino, &mut state)?;
@@ -215,20 +215,22 @@ impl FileSystem {
         }
         if file.opens.handles == 0 {
             file.opens.way = None;
-            self.last_close(ino, &mut state);
+            self.last_close(ino, &mut state, access);
         }
         self.dispose_if_dead(ino, &mut state);
         refreshed
     }
 
-    fn last_close(&self, ino: Ino, state: &mut State) {
+    fn last_close(&self, ino: Ino, state: &mut State, access: Access) {
         let (size, linked) = (state.size, state.nlink > 0);
         let Some(file) = state.file_mut() else { return };
+        // A shared mapping outlives its file descriptor, and would lose its file.
+        let mapped = access.read && access.write && is_open_elsewhere(file);
         let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
         let fresh = file.live.as_ref().is_some_and(|live| {
             !live.is_published() && untouched(live.opened_attributes) && untouched(file.seen)
         });
-        if size == 0 && fresh {
+        if size == 0 && fresh && !mapped {
             // A file that stays empty needs no object.
             let mut writes = self.writes.lock();
             let dropped = self.drop_object(&mut writes, file);
@@ -240,4 +242,10 @@ impl FileSystem {
             self.idle.closed(ino, file);
         }
     }
+}
+
+/// Whether somebody else has the file's object open, be it by a mapping.
+fn is_open_elsewhere(file: &FileBody) -> bool {
+    let live = file.live.as_ref();
+    live.is_some_and(|live| live.object.file().is_some() && live.object.has_other_writers())
 }

@@ -11,6 +11,9 @@ use crate::inode::{Inode, Locked, State};
 use crate::object::LiveObject;
 use crate::stats::Operation;
 
+/// Directories within each other of which it is believed that they end at the root.
+const DEPTH_MAX: u32 = 1 << 20;
+
 /// What happens to an entry that already has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
@@ -110,7 +113,12 @@ impl FileSystem {
             return Ok(());
         }
         let mut above = new_parent;
+        let mut depth = 0_u32;
         while above != Ino::ROOT {
+            depth += 1;
+            if depth > DEPTH_MAX {
+                return Err(FsError::Damaged(format!("directory {new_parent} lies within itself")));
+            }
             if above == moved.child.ino {
                 return Err(FsError::Invalid);
             }
@@ -160,7 +168,7 @@ impl FileSystem {
             }
             self.remove_entry(&mut writes, old, locked.state(old), old_cookie)?;
             if is_directory {
-                locked.state(old).nlink -= 1;
+                locked.state(old).lose_subdirectory();
                 locked.state(moved).directory_mut()?.parent = new;
                 // The link of a directory that is replaced becomes that of the moved one.
                 if target.is_none() {
@@ -225,7 +233,7 @@ impl FileSystem {
         }
         for (ino, left) in [(one, source), (other, target)] {
             if locked.state(left.child.ino).is_directory() {
-                locked.state(ino).nlink -= 1;
+                locked.state(ino).lose_subdirectory();
             }
         }
         for ino in [one, other] {

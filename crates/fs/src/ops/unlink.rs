@@ -105,7 +105,7 @@ impl FileSystem {
             above.touch(now);
             let is_directory = locked.state(victim.ino).is_directory();
             if is_directory {
-                locked.state(parent).nlink -= 1;
+                locked.state(parent).lose_subdirectory();
             }
             self.put_inode(&mut writes, parent, locked.state(parent));
             self.drop_link(&mut writes, victim.ino, locked.state(victim.ino), xattrs);

@@ -16,6 +16,9 @@ const CLASSES: [&[u8]; 5] = [b"user.", b"trusted.", b"security.", acl::ACCESS, a
 
 /// Longest value of an attribute in bytes (XATTR_SIZE_MAX).
 const VALUE_MAX: usize = 65_536;
+/// Bytes that all attributes of an inode may take, names and values: they are read as a whole when the
+/// inode goes.
+const TOTAL_MAX: usize = 1 << 20;
 
 /// Whether the attribute may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +117,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Exists`], [`FsError::NoAttribute`], [`FsError::AttributeTooLarge`],
-    /// [`FsError::NameTooLong`], [`FsError::Invalid`] for a malformed list.
+    /// [`FsError::NoSpace`] if all attributes of the inode would take more than 1 MiB, [`FsError::NameTooLong`], [`FsError::Invalid`] for a malformed list.
     pub fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
         if set.name.is_empty() || set.name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
@@ -134,6 +137,7 @@ impl FileSystem {
             (SetMode::Replace, false) => return Err(FsError::NoAttribute),
             (SetMode::Any | SetMode::Create | SetMode::Replace, _) => {}
         }
+        self.check_room(ino, &state, &set)?;
         if set.name == acl::DEFAULT {
             if !state.is_directory() {
                 return Err(FsError::NotPermitted);
@@ -157,6 +161,36 @@ impl FileSystem {
         self.put_xattr(&mut writes, ino, &mut state, (set.name, set.value.to_vec()), known);
         self.put_inode(&mut writes, ino, &mut state);
         Ok(())
+    }
+
+    /// Refuses what would make the attributes of an inode larger than they may be.
+    fn check_room(&self, ino: Ino, state: &State, set: &SetXattr<'_>) -> Result<()> {
+        let most = (state.xattrs as usize + 1).saturating_mul(NAME_MAX + VALUE_MAX);
+        if most <= TOTAL_MAX {
+            return Ok(());
+        }
+        let mut total = set.name.len() + set.value.len();
+        let mut add = |name: &[u8], value: &[u8]| {
+            total += if name == set.name { 0 } else { name.len() + value.len() };
+        };
+        if let Some(all) = &state.nameless_xattrs {
+            all.iter().for_each(|(name, value)| add(name, value));
+        } else {
+            let (mut from, to) = key::xattrs(ino);
+            loop {
+                let (rows, next) = self.read_range(&from, &to, 256)?;
+                for (key, value) in &rows {
+                    if let Some(Key::Xattr(_, name)) = key::parse(key) {
+                        add(&name, value);
+                    }
+                }
+                match next {
+                    Some(next) => from = next,
+                    None => break,
+                }
+            }
+        }
+        if total > TOTAL_MAX { Err(FsError::NoSpace) } else { Ok(()) }
     }
 
     /// Removes an extended attribute.

@@ -145,6 +145,14 @@ impl Handle {
         contents
     }
 
+    /// The object as the kernel holds it open for this handle.
+    pub fn kept_by_the_kernel(&self) -> std::fs::File {
+        use std::os::fd::AsRawFd as _;
+        let file = self.direct.as_ref().expect("the handle is direct");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        std::fs::OpenOptions::new().append(true).open(path).unwrap()
+    }
+
     pub fn close(self) {
         self.fs.close_file(self.ino, self.access).unwrap();
     }

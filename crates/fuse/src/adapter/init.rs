@@ -38,6 +38,7 @@ pub(crate) struct Session {
     long_setxattr: AtomicBool,
     ring_offered: AtomicBool,
     ring: AtomicBool,
+    refused: AtomicBool,
 }
 
 impl Adapter {
@@ -62,6 +63,11 @@ impl Adapter {
         self.session.minor.load(Ordering::Acquire)
     }
 
+    /// Whether the kernel speaks a protocol that is not spoken here.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.session.refused.load(Ordering::Acquire)
+    }
+
     /// Whether SETXATTR comes with its extension.
     pub(crate) fn has_long_setxattr(&self) -> bool {
         self.session.long_setxattr.load(Ordering::Acquire)
@@ -75,6 +81,7 @@ impl Adapter {
                 minor = asked.minor,
                 "the kernel speaks another FUSE protocol: Linux 5.10 or later is needed"
             );
+            self.session.refused.store(true, Ordering::Release);
             return Err(Errno(libc::EPROTO));
         }
         let mut offered = u64::from(asked.flags);

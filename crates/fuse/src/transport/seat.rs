@@ -168,7 +168,7 @@ impl Seat {
                 Completed::Request => last = (RING_COMMIT_AND_FETCH, self.answer(adapter)),
                 Completed::Again => {}
                 // Any errno can come when the file system goes.
-                Completed::Lost(_) if !device.is_connected() => return Ok(()),
+                Completed::Lost(_) if device.is_disconnected_soon() => return Ok(()),
                 Completed::Lost(errno) => return Err(io::Error::from_raw_os_error(errno)),
             }
             self.push(last.0, last.1)?;
