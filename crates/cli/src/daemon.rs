@@ -15,7 +15,7 @@ use forebay_fs::object::CLOSING_MAX;
 use forebay_fs::settings::TransportChoice;
 use forebay_fs::{Background, FileSystem};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
-use forebay_fuse::transport::{Switch, Wish, switch_on};
+use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -63,7 +63,8 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     open.settings.direct &= order.direct;
     open.settings.transport = order.transport.unwrap_or(open.settings.transport);
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
-    let beside = OTHER_FILES + CLOSING_MAX + open.settings.spare_objects;
+    let beside =
+        OTHER_FILES + CLOSING_MAX + open.settings.spare_objects + files_of_rings(&open.settings);
     let room = file_limit.saturating_sub(beside);
     if open.settings.open_objects_max > room {
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
@@ -186,25 +187,11 @@ fn serve(
     if let Some(mount) = crate::mounts::of_home(&running.home) {
         tuning.raise_read_ahead(&mount.device, running.fs.settings().read_ahead);
     }
-    std::fs::write(running.home.pid_path(), format!("{}\n", std::process::id()))?;
-    let listener = control::listen(running.home.root())?;
-    let for_control = Arc::clone(&running);
-    std::thread::Builder::new()
-        .name("control".to_owned())
-        .spawn(move || for_control.answer_control(&listener))?;
-    let for_signals = Arc::clone(&running);
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || for_signals.obey_signals(signals))?;
-    tracing::info!(
-        home = %running.home.root().display(),
-        mountpoint = %running.mountpoint.display(),
-        epoch = running.fs.epoch().0,
-        direct = ?running.direct,
-        transport = %describe(running.session.transport()),
-        "mounted"
-    );
-    ready(running.loss().as_deref())?;
+    let announced = announce(&running, signals, ready);
+    if let Err(error) = &announced {
+        tracing::error!(%error, "mounted, but of no use: unmounting");
+        running.detach()?;
+    }
     if running.session.wait() == Ending::Broken {
         running.give_up();
     }
@@ -220,7 +207,37 @@ fn serve(
         Err(error) => tracing::error!(%error, "unmounted, but not everything could be committed"),
     }
     drop(lock);
+    announced?;
     Ok(closed?)
+}
+
+/// Lets commands and signals reach the daemon, and says that the mount is there.
+fn announce(
+    running: &Arc<Running>,
+    signals: Signals,
+    ready: impl FnOnce(Option<&str>) -> Result<()>,
+) -> Result<()> {
+    let pid_path = running.home.pid_path();
+    std::fs::write(&pid_path, format!("{}\n", std::process::id()))
+        .with_context(|| format!("cannot write {}", pid_path.display()))?;
+    let listener = control::listen(running.home.root())?;
+    let for_control = Arc::clone(running);
+    std::thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || for_control.answer_control(&listener))?;
+    let for_signals = Arc::clone(running);
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || for_signals.obey_signals(signals))?;
+    tracing::info!(
+        home = %running.home.root().display(),
+        mountpoint = %running.mountpoint.display(),
+        epoch = running.fs.epoch().0,
+        direct = ?running.direct,
+        transport = %describe(running.session.transport()),
+        "mounted"
+    );
+    ready(running.loss().as_deref())
 }
 
 /// The transport in a line of the log.

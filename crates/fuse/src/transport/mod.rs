@@ -21,7 +21,7 @@ use crate::reply::Reply;
 use crate::request::Body;
 
 pub use host::{Switch, switch_on};
-pub use ring::Plan;
+pub use ring::{Plan, files_of_rings};
 
 /// How the requests of a session arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -73,8 +73,23 @@ impl Plan {
     }
 }
 
+/// File descriptors that the entries take, if requests come over io_uring.
+#[must_use]
+pub fn files_of_rings(settings: &Settings) -> usize {
+    let plan = |cores| Plan::of(&cores, settings.ring_depth, payload_max(settings));
+    Cores::look().map_or(0, |cores| plan(cores).entries())
+}
+
 /// What a thread says on the way to its first request.
-type Said = (usize, io::Result<()>);
+type Said = (usize, io::Result<Offer>);
+
+/// What became of an entry that was offered to the kernel.
+pub(crate) enum Offer {
+    /// It is used.
+    Taken,
+    /// FUSE does not want it, and does without the ring.
+    Refused(io::Error),
+}
 
 /// Threads with their rings, which wait to be let in or sent home.
 pub(crate) struct Prepared {
@@ -146,17 +161,25 @@ impl Prepared {
         }
         let mut registered = vec![0_usize; self.plan.queues()];
         let mut refusal = None;
+        // A refused registration has the kernel do without the ring (fuse_uring_cmd).
+        let mut does_without = false;
         for _ in 0..self.plan.entries() {
             let (queue, done) =
                 self.said.recv().map_err(|_| io::Error::other("a thread of the ring died"))?;
             match done {
-                Ok(()) => registered[queue] += 1,
+                Ok(Offer::Taken) => registered[queue] += 1,
+                Ok(Offer::Refused(error)) => {
+                    does_without = true;
+                    refusal = Some(error);
+                }
                 Err(error) => refusal = Some(error),
             }
         }
         let Some(refusal) = refusal else { return Ok(Registered::All(self.plan)) };
         if registered.contains(&0) {
-            // A refused registration has the kernel do without the ring (fuse_uring_cmd).
+            if !does_without {
+                return Err(refusal);
+            }
             return Ok(Registered::TooFew(format!("the kernel refused an entry: {refusal}")));
         }
         tracing::warn!(error = %refusal, "the kernel refused some entries of the ring");
@@ -180,14 +203,14 @@ impl Thread {
             Ok(seat) => seat,
             Err(error) => return self.tell(Err(error)),
         };
-        self.tell(Ok(()));
+        self.tell(Ok(Offer::Taken));
         if go.recv().is_err() {
             return;
         }
-        let registered = seat.register();
-        let refused = registered.is_err();
-        self.tell(registered);
-        if refused {
+        let offered = seat.register();
+        let taken = matches!(offered, Ok(Offer::Taken));
+        self.tell(offered);
+        if !taken {
             return;
         }
         let Thread { device, adapter, say, .. } = self;
@@ -199,7 +222,7 @@ impl Thread {
         }
     }
 
-    fn tell(&self, what: io::Result<()>) {
+    fn tell(&self, what: io::Result<Offer>) {
         // Nobody listens if the ring is not wanted after all.
         let _ = self.say.send((self.queue, what));
     }

@@ -19,6 +19,7 @@ use crate::adapter::{Adapter, Outcome};
 use crate::device::Device;
 use crate::reply::Reply;
 use crate::request::Body;
+use crate::transport::ring::Offer;
 use crate::transport::{carry_out, tell_of_attributes};
 
 /// Room for the header of an entry, in bytes: a page, so that the payload begins on one.
@@ -140,18 +141,20 @@ impl Seat {
         Ok(Seat { ring, memory, vectors, scratch: vec![0; SCRATCH_BYTES], early: None, queue })
     }
 
-    /// Gives the entry to the kernel.
+    /// Offers the entry to the kernel.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn register(&mut self) -> io::Result<()> {
+    /// If FUSE was not reached.
+    pub fn register(&mut self) -> io::Result<Offer> {
         self.push(RING_REGISTER, 0)?;
         self.ring.submit()?;
         // A refusal is there at once; an accepted entry completes with its first request.
         self.early = self.ring.completion().next().map(|completion| completion.result());
         match self.early.map(Completed::of) {
-            Some(Completed::Lost(errno)) => Err(io::Error::from_raw_os_error(errno)),
-            Some(Completed::Request | Completed::Again) | None => Ok(()),
+            // io_uring has no memory for the command: FUSE has never heard of it.
+            Some(Completed::Lost(libc::ENOMEM)) => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+            Some(Completed::Lost(errno)) => Ok(Offer::Refused(io::Error::from_raw_os_error(errno))),
+            Some(Completed::Request | Completed::Again) | None => Ok(Offer::Taken),
         }
     }
 
