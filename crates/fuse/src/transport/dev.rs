@@ -9,11 +9,13 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use forebay_fs::Settings;
 use parking_lot::Mutex;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes as _, IntoBytes};
 
+use crate::abi::InHeader;
 use crate::adapter::{Adapter, Outcome, payload_max};
 use crate::device::{Device, Received};
 use crate::reply::Reply;
@@ -24,6 +26,9 @@ use crate::transport::{End, Farewell, carry_out, tell_of_attributes};
 const REQUEST_OVERHEAD: usize = 64 << 10;
 /// Threads beside a ring: forgets and interrupts are all that comes.
 const THREADS_BESIDE_RING: usize = 2;
+/// How long forgets are left to gather beside a ring: the kernel then sends them as one, and a removed file
+/// wakes nobody.
+const PAUSE_BESIDE_RING: Duration = Duration::from_millis(2);
 
 /// Threads on the device.
 pub(crate) struct Crew {
@@ -31,18 +36,20 @@ pub(crate) struct Crew {
     pub readers: usize,
     /// All threads.
     pub threads: usize,
+    /// How long a thread rests after each request.
+    pause: Duration,
 }
 
 impl Crew {
     /// The threads if all requests come over the device.
     pub fn alone(settings: &Settings) -> Crew {
         let readers = settings.fuse_readers;
-        Crew { readers, threads: settings.fuse_threads.max(readers + 1) }
+        Crew { readers, threads: settings.fuse_threads.max(readers + 1), pause: Duration::ZERO }
     }
 
     /// The threads if a ring carries most requests.
     pub fn beside_ring() -> Crew {
-        Crew { readers: 1, threads: THREADS_BESIDE_RING }
+        Crew { readers: 1, threads: THREADS_BESIDE_RING, pause: PAUSE_BESIDE_RING }
     }
 
     /// Starts the threads.
@@ -61,9 +68,10 @@ impl Crew {
             let (device, adapter) = (Arc::clone(device), Arc::clone(adapter));
             let readers = Arc::clone(&readers);
             let farewell = Farewell::new(ends.clone());
+            let pause = self.pause;
             let body = move || {
                 let reader = &readers[index % readers.len()];
-                answer_requests(&device, &adapter, reader, farewell);
+                answer_requests(&device, &adapter, reader, pause, farewell);
             };
             std::thread::Builder::new().name(format!("fuse-{index}")).spawn(body)?;
         }
@@ -93,7 +101,15 @@ impl Seat {
     pub fn answer(&mut self, length: usize, adapter: &Adapter, device: &Device) -> io::Result<()> {
         let Some((header, body)) = Body::parse(&self.request[..length]) else {
             tracing::error!(length, "the kernel sent a request that is cut short");
-            return Ok(());
+            let sent = &self.request[..length];
+            return match InHeader::read_from_prefix(sent) {
+                Ok((header, _)) => {
+                    let mut reply = Reply::new(&mut self.room);
+                    let (answer, body) = reply.finish(header.unique, libc::EIO);
+                    device.send(&[answer.as_bytes(), body])
+                }
+                Err(_) => Ok(()),
+            };
         };
         let mut reply = Reply::new(&mut self.room);
         match carry_out(adapter, &header, body, &mut reply) {
@@ -111,7 +127,13 @@ impl Seat {
     }
 }
 
-fn answer_requests(device: &Device, adapter: &Adapter, reader: &Mutex<()>, farewell: Farewell) {
+fn answer_requests(
+    device: &Device,
+    adapter: &Adapter,
+    reader: &Mutex<()>,
+    pause: Duration,
+    farewell: Farewell,
+) {
     let mut seat = Seat::new(adapter.fs.settings());
     let mut reading = None;
     loop {
@@ -134,5 +156,8 @@ fn answer_requests(device: &Device, adapter: &Adapter, reader: &Mutex<()>, farew
         }
         tell_of_attributes(&adapter.fs, device);
         adapter.fs.after_request();
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
     }
 }
