@@ -222,8 +222,7 @@ fn a_process_dies_with_the_thread_that_started_it() {
 fn waiting_for_devices_is_known_or_said_not_to_be() {
     let accounting = accounting();
     let source = accounting.io_wait_source();
-    let usage =
-        Child::spawn(shell("exec true"), &accounting).unwrap().wait().unwrap().usage.clone();
+    let usage = Child::spawn(shell("exec true"), &accounting).unwrap().wait().unwrap().usage;
     if source.starts_with("not known: ") {
         assert_eq!(usage.io_wait_seconds, None, "{source}");
     }

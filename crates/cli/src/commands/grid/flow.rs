@@ -17,9 +17,8 @@ use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::parse::zone::Zone;
 use forebay_grid::vocabulary::Moment;
 
-use super::jobs::{or_dash, print_json};
 use super::placement::{environment, umask};
-use super::{Which, no_sense};
+use super::{Listing, Which, no_sense, or_dash, print_json};
 use crate::output::Table;
 
 /// Run jobs that belong together, in their order, now or by a schedule.
@@ -94,13 +93,10 @@ struct Run {
 #[command(after_help = "Examples:\n  forebay flow list\n  forebay flow list --all --json")]
 struct List {
     #[command(flatten)]
-    which: Which,
+    listing: Listing,
     /// Also runs that have ended.
     #[arg(long)]
     all: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Show a run with each of its jobs.
@@ -182,10 +178,7 @@ enum ScheduleVerb {
     #[command(after_help = "Examples:\n  forebay flow schedule list --json")]
     List {
         #[command(flatten)]
-        which: Which,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        listing: Listing,
     },
     /// Remove a schedule. Runs that it has started go on.
     #[command(after_help = "Examples:\n  forebay flow schedule remove 2")]
@@ -325,33 +318,34 @@ fn view(which: &Which, flow: FlowId) -> Result<FlowView> {
 
 impl List {
     fn run(self) -> Result<ExitCode> {
-        let flows = match ask(&self.which, FlowAsk::List { ended: self.all })? {
-            Answer::Flow { flow: FlowAnswer::Listed(flows) } => flows,
-            answer => return Err(no_sense(&answer)),
+        let ask = Ask::Flow { flow: FlowAsk::List { ended: self.all } };
+        let wanted = |answer| match answer {
+            Answer::Flow { flow: FlowAnswer::Listed(flows) } => Ok(flows),
+            answer => Err(no_sense(&answer)),
         };
-        if self.json {
-            return print_json(&flows);
-        }
-        let heading =
-            ["flow", "name", "user", "state", "done", "jobs", "begun", "ended", "reruns", "failed"];
-        let mut table = Table::new(&heading);
-        for flow in flows {
-            table.row(vec![
-                flow.id.to_string(),
-                flow.name,
-                flow.user.to_string(),
-                flow.state.word().to_owned(),
-                flow.done.to_string(),
-                flow.count.to_string(),
-                time(flow.begun),
-                or_dash(flow.ended.map(time)),
-                flow.reruns.to_string(),
-                if flow.failed.is_empty() { "-".to_owned() } else { flow.failed.join(",") },
-            ]);
-        }
-        print!("{}", table.render());
-        Ok(ExitCode::SUCCESS)
+        self.listing.print(&ask, wanted, table_of_runs)
     }
+}
+
+fn table_of_runs(flows: Vec<FlowView>) -> Table {
+    let heading =
+        ["flow", "name", "user", "state", "done", "jobs", "begun", "ended", "reruns", "failed"];
+    let mut table = Table::new(&heading);
+    for flow in flows {
+        table.row(vec![
+            flow.id.to_string(),
+            flow.name,
+            flow.user.to_string(),
+            flow.state.word().to_owned(),
+            flow.done.to_string(),
+            flow.count.to_string(),
+            time(flow.begun),
+            or_dash(flow.ended.map(time)),
+            flow.reruns.to_string(),
+            if flow.failed.is_empty() { "-".to_owned() } else { flow.failed.join(",") },
+        ]);
+    }
+    table
 }
 
 impl Show {
@@ -456,14 +450,14 @@ impl ScheduleVerb {
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            ScheduleVerb::List { which, json } => match ask(&which, FlowAsk::Schedules)? {
-                Answer::Flow { flow: FlowAnswer::Schedules(list) } if json => print_json(&list),
-                Answer::Flow { flow: FlowAnswer::Schedules(list) } => {
-                    print!("{}", schedules(list).render());
-                    Ok(ExitCode::SUCCESS)
-                }
-                answer => Err(no_sense(&answer)),
-            },
+            ScheduleVerb::List { listing } => {
+                let wanted = |answer| match answer {
+                    Answer::Flow { flow: FlowAnswer::Schedules(list) } => Ok(list),
+                    answer => Err(no_sense(&answer)),
+                };
+                let ask = Ask::Flow { flow: FlowAsk::Schedules };
+                listing.print(&ask, wanted, table_of_schedules)
+            }
             ScheduleVerb::Remove { which, schedule, json } => {
                 obeyed(&ask(&which, FlowAsk::Unschedule(schedule))?)?;
                 if json {
@@ -475,7 +469,7 @@ impl ScheduleVerb {
     }
 }
 
-fn schedules(list: Vec<ScheduleView>) -> Table {
+fn table_of_schedules(list: Vec<ScheduleView>) -> Table {
     let heading =
         ["schedule", "name", "user", "when", "next", "last", "started", "passed", "trouble"];
     let mut table = Table::new(&heading);

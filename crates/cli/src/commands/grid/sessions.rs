@@ -8,8 +8,7 @@ use forebay_base::time::SystemClock;
 use forebay_engine::message::{Answer, AreaKind, AreaState, AreaView, Ask, Orphans};
 use forebay_grid::vocabulary::Moment;
 
-use super::jobs::{or_dash, print_json};
-use super::{Which, no_sense};
+use super::{Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};
 
 /// List the work areas of jobs: your own, or everybody's for an admin.
