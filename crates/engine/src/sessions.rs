@@ -6,7 +6,7 @@
 //! that was seen, and no start of its job is on the machine. Orphans are looked for when a host joins and
 //! at intervals.
 //!
-//! Places of areas belong to one grid. Memory: the areas of the questions that are open, at most
+//! Places of areas belong to one grid ([`crate::place`]). Memory: the areas of the questions that are open, at most
 //! [`OPEN_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -166,6 +166,34 @@ fn nothing_is_reaped_while_a_host_is_away() {
 }
 
 #[test]
+fn a_place_belongs_to_one_grid_and_its_agents_share_it() {
+    let mut grid = Fixture::start();
+    let other = grid.root.parent().expect("has a parent").join("other");
+    fs::create_dir(&other).expect("makes a folder");
+    let place = grid.areas();
+    let agent = |root: &std::path::Path| {
+        let mut command = Command::new(forebay());
+        command.arg("agent").arg(root).args(["--name", "x", "--slots", "1"]);
+        command.arg("--work").arg(&place);
+        run(&mut command, LIMIT)
+    };
+    let said = agent(&other).refused();
+    let owner = format!("belongs to the grid of {}", grid.root.display());
+    assert!(said.contains(&owner) && said.contains("--work"), "{said}");
+    // It stays that grid's when its agent has ended.
+    let kept = grid.leave("job-93");
+    grid.stop_agent(libc::SIGTERM);
+    assert!(agent(&other).refused().contains(&owner));
+    assert!(kept.exists(), "it was not taken for an orphan");
+    grid.start_agent();
+    let root = grid.root.display().to_string();
+    grid.spawn(&["agent", &root, "--name", "h2", "--slots", "1"]);
+    wait_until("both hosts are up", LIMIT, || {
+        grid.forebay(&["hosts"], &[]).output().matches(" up ").count() == 2
+    });
+}
+
+#[test]
 fn with_every_host_away_the_list_is_empty_and_says_so() {
     let mut grid = Fixture::start();
     grid.kill_daemon(1);
