@@ -36,6 +36,10 @@ pub enum FlowAsk {
     Schedule(Box<FlowSpec>),
     /// Do so no longer; answered with [`Answer::Obeyed`].
     Unschedule(ScheduleId),
+    /// Let a schedule start nothing for now; answered with [`Answer::Obeyed`].
+    Hold(ScheduleId),
+    /// Let it start again what is due; answered with [`Answer::Obeyed`].
+    Release(ScheduleId),
     /// The asker's own schedules, or everybody's for an admin; answered with [`FlowAnswer::Schedules`].
     Schedules,
 }
@@ -131,8 +135,10 @@ pub struct ScheduleView {
     pub user: UserName,
     /// When it starts, in words.
     pub when: String,
-    /// The next time.
+    /// The next time, if it is not held.
     pub due: Option<Moment>,
+    /// Since when it is held, if it is.
+    pub held: Option<Moment>,
     /// The latest run.
     pub last: Option<FlowId>,
     /// How many runs it has started.
@@ -153,6 +159,8 @@ pub fn event_of(user: &UserName, ask: &FlowAsk) -> Option<Event> {
         FlowAsk::Rerun(flow) => FlowEvent::Rerun { by, flow: *flow },
         FlowAsk::Schedule(spec) => FlowEvent::Schedule { user: by, spec: spec.clone() },
         FlowAsk::Unschedule(schedule) => FlowEvent::Unschedule { by, schedule: *schedule },
+        FlowAsk::Hold(schedule) => FlowEvent::Hold { by, schedule: *schedule },
+        FlowAsk::Release(schedule) => FlowEvent::Release { by, schedule: *schedule },
         FlowAsk::Wait(_) | FlowAsk::Show(_) | FlowAsk::List { .. } | FlowAsk::Schedules => {
             return None;
         }
@@ -201,7 +209,9 @@ pub fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Option<Answer> {
         | FlowAsk::Kill(_)
         | FlowAsk::Rerun(_)
         | FlowAsk::Schedule(_)
-        | FlowAsk::Unschedule(_) => {
+        | FlowAsk::Unschedule(_)
+        | FlowAsk::Hold(_)
+        | FlowAsk::Release(_) => {
             return Some(Answer::Refused { reason: "this cannot be asked here".to_owned() });
         }
     };
@@ -286,7 +296,8 @@ fn schedule_view(grid: &Grid, id: ScheduleId, entry: &Schedule) -> ScheduleView 
         name: entry.spec().name.clone(),
         user: grid.ledger().user_of_schedule(entry).clone(),
         when: entry.spec().trigger.as_ref().map(ToString::to_string).unwrap_or_default(),
-        due: entry.due(),
+        due: entry.due().filter(|_| entry.held().is_none()),
+        held: entry.held(),
         last: entry.last(),
         fired: entry.fired(),
         passed: entry.passed(),

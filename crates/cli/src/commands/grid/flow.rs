@@ -152,6 +152,8 @@ struct Kill {
 #[command(after_help = "Examples:
   forebay flow schedule add nightly.toml
   forebay flow schedule list
+  forebay flow schedule hold 2        start nothing for now
+  forebay flow schedule release 2
   forebay flow schedule remove 2")]
 struct Schedule {
     #[command(subcommand)]
@@ -180,18 +182,41 @@ enum ScheduleVerb {
         #[command(flatten)]
         listing: Listing,
     },
+    /// Let a schedule start nothing until it is released. Runs that it has started go on.
+    #[command(after_help = "Examples:\n  forebay flow schedule hold 2")]
+    Hold(OneSchedule),
+    /// Let a schedule start again what is due.
+    ///
+    /// Times that passed meanwhile were missed: with catch_up in its [schedule] they make one run now, as does a
+    /// single time (at) unless that says catch_up = false. Files that arrived meanwhile start runs.
+    #[command(after_help = "Examples:\n  forebay flow schedule release 2")]
+    Release(OneSchedule),
     /// Remove a schedule. Runs that it has started go on.
     #[command(after_help = "Examples:\n  forebay flow schedule remove 2")]
-    Remove {
-        #[command(flatten)]
-        which: Which,
-        /// Number of the schedule.
-        #[arg(value_parser = |text: &str| text.parse::<ScheduleId>())]
-        schedule: ScheduleId,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Remove(OneSchedule),
+}
+
+/// The schedule that a command is about.
+#[derive(clap::Args)]
+struct OneSchedule {
+    #[command(flatten)]
+    which: Which,
+    /// Number of the schedule.
+    #[arg(value_parser = |text: &str| text.parse::<ScheduleId>())]
+    schedule: ScheduleId,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl OneSchedule {
+    fn obey(self, verb: impl FnOnce(ScheduleId) -> FlowAsk) -> Result<ExitCode> {
+        obeyed(&ask(&self.which, verb(self.schedule))?)?;
+        if self.json {
+            println!("{}", serde_json::json!({ "schedule": self.schedule }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// Reads the file of a flow.
@@ -458,26 +483,24 @@ impl ScheduleVerb {
                 let ask = Ask::Flow { flow: FlowAsk::Schedules };
                 listing.print(&ask, wanted, table_of_schedules)
             }
-            ScheduleVerb::Remove { which, schedule, json } => {
-                obeyed(&ask(&which, FlowAsk::Unschedule(schedule))?)?;
-                if json {
-                    println!("{}", serde_json::json!({ "schedule": schedule }));
-                }
-                Ok(ExitCode::SUCCESS)
-            }
+            ScheduleVerb::Hold(schedule) => schedule.obey(FlowAsk::Hold),
+            ScheduleVerb::Release(schedule) => schedule.obey(FlowAsk::Release),
+            ScheduleVerb::Remove(schedule) => schedule.obey(FlowAsk::Unschedule),
         }
     }
 }
 
 fn table_of_schedules(list: Vec<ScheduleView>) -> Table {
-    let heading =
-        ["schedule", "name", "user", "when", "next", "last", "started", "passed", "trouble"];
+    let heading = [
+        "schedule", "name", "user", "state", "when", "next", "last", "started", "passed", "trouble",
+    ];
     let mut table = Table::new(&heading);
     for schedule in list {
         table.row(vec![
             schedule.id.to_string(),
             schedule.name,
             schedule.user.to_string(),
+            if schedule.held.is_some() { "held" } else { "active" }.to_owned(),
             schedule.when,
             or_dash(schedule.due.map(time)),
             or_dash(schedule.last),
