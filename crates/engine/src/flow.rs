@@ -4,7 +4,7 @@ use forebay_grid::event::Event;
 use forebay_grid::flow::event::{FlowEvent, FlowState};
 use forebay_grid::flow::ledger::{FlowRun, Schedule};
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
-use forebay_grid::grid::{State, StepState};
+use forebay_grid::grid::StepState;
 use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{HostName, JobId, Moment, TaskId, UserName};
 use forebay_grid::{Grid, Job};
@@ -266,22 +266,12 @@ fn step_view(grid: &Grid, name: &str, id: JobId, job: &Job, state: StepState) ->
         ended: None,
     };
     for (index, task) in job.tasks() {
-        let (attempts, started, host) = match grid.state(TaskId { job: id, index }) {
-            Some(State::Pending { attempts } | State::Held { attempts }) => (attempts, None, None),
-            Some(State::Starting { host, attempt } | State::Unknown { host, attempt, .. }) => {
-                (attempt.0, None, Some(host))
-            }
-            Some(
-                State::Running { host, attempt, started }
-                | State::Suspended { host, attempt, started, .. },
-            ) => (attempt.0, Some(started), Some(host)),
-            Some(State::Finished { attempts, host, started, .. }) => (attempts, started, host),
-            None => (0, None, None),
-        };
-        view.attempts = view.attempts.saturating_add(attempts);
-        view.started = [view.started, started].into_iter().flatten().min();
+        let state = grid.state(TaskId { job: id, index });
+        let start = state.map(|state| state.last_start()).unwrap_or_default();
+        view.attempts = view.attempts.saturating_add(start.attempts);
+        view.started = [view.started, start.started].into_iter().flatten().min();
         if job.spec().array.is_none() {
-            view.host = host;
+            view.host = start.host;
         }
         if let (true, Task::Finished(finish)) = (ended, task) {
             view.ended = view.ended.max(Some(finish.ended));
