@@ -194,6 +194,23 @@ fn a_place_belongs_to_one_grid_and_its_agents_share_it() {
 }
 
 #[test]
+fn up_says_at_once_why_a_host_could_not_begin() {
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let root = folder.path().join("grid");
+    let call = |arguments: &[&str]| {
+        let mut command = Command::new(forebay());
+        run(command.args(arguments).arg(&root), LIMIT)
+    };
+    fs::create_dir_all(root.join("grid/work/.forebay-grid")).expect("makes what is in the way");
+    let said = call(&["up"]).refused();
+    assert!(said.contains(".forebay-grid"), "{said}");
+    fs::remove_dir(root.join("grid/work/.forebay-grid")).expect("removes it");
+    // The controller is up by now, and stays.
+    call(&["up", "--hosts", "2"]).succeeds();
+    call(&["down"]).succeeds();
+}
+
+#[test]
 fn with_every_host_away_the_list_is_empty_and_says_so() {
     let mut grid = Fixture::start();
     grid.kill_daemon(1);
