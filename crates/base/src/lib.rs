@@ -1,4 +1,5 @@
-//! The vocabulary of the system: ids, time and its seam, byte sizes, name hashing and fail points.
+//! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing and
+//! fail points.
 //!
 //! Everything here is pure apart from [`time::SystemClock`]. Nothing here knows of files, stores or
 //! sockets; every other crate may depend on it.
@@ -8,8 +9,10 @@ pub mod hash;
 pub mod id;
 pub mod size;
 pub mod time;
+pub mod usage;
 
 pub use failpoint::{FailPoints, PowerCut};
 pub use id::{DiskId, Epoch, FilesetId, Ino, ObjectId};
 pub use size::ByteSize;
 pub use time::{Clock, Timestamp};
+pub use usage::Usage;

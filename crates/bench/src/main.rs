@@ -9,6 +9,7 @@ mod external;
 mod figure;
 mod fio;
 mod grid;
+mod ground;
 mod interrupt;
 mod load;
 mod machine;
@@ -29,6 +30,7 @@ use forebay_base::ByteSize;
 
 use crate::disk::Disk;
 use crate::figure::{Group, Subject};
+use crate::ground::Ground;
 use crate::interrupt::Interrupt;
 use crate::load::Sizes;
 use crate::machine::Machine;
@@ -95,12 +97,8 @@ struct Arguments {
     /// Write the tables to a file, as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Where to make things: a directory on a disk with room.
-    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
-    scratch: PathBuf,
-    /// The forebay command [default: the one beside this program].
-    #[arg(long, value_name = "PROGRAM")]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    ground: Ground,
 }
 
 #[derive(Subcommand)]
@@ -175,17 +173,6 @@ impl Arguments {
             settings: self.settings.clone(),
         }
     }
-
-    fn program(&self) -> Result<PathBuf> {
-        let program = match &self.forebay {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?.with_file_name("forebay"),
-        };
-        if !program.is_file() {
-            bail!("there is no {}: build it, or give --forebay", program.display());
-        }
-        Ok(program.canonicalize()?)
-    }
 }
 
 fn main() -> std::process::ExitCode {
@@ -211,13 +198,10 @@ fn run(arguments: &Arguments) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("needs root: it mounts, makes a loop device, and drops caches");
     }
-    let (plan, program) = (arguments.plan(), arguments.program()?);
+    let (plan, program) = (arguments.plan(), arguments.ground.program()?);
     let machine = Machine::look()?;
     let interrupt = Interrupt::watch()?;
-    let scratch = tempfile::Builder::new()
-        .prefix("forebay-bench-")
-        .tempdir_in(&arguments.scratch)
-        .with_context(|| format!("cannot use --scratch {}", arguments.scratch.display()))?;
+    let scratch = arguments.ground.directory("forebay-bench-")?;
     let mut disks = Vec::new();
     let mut measured = Ok(());
     for on in [On::Xfs, On::Own] {

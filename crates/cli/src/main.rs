@@ -3,6 +3,7 @@
 //! Each subcommand is a module of `commands`; `home` knows the layout of a file system's home folder;
 //! `daemon` is the process behind a mount, and `control` the socket through which commands talk to it.
 
+mod background;
 mod checkpoint;
 mod commands;
 mod control;

@@ -25,6 +25,7 @@ use crate::home::{GridHome, claim, folder, is_root, try_lock};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
 use crate::nursery::Nursery;
+use crate::place;
 use crate::runs::{self, End, RunFolder, Task, uptime_ms};
 use crate::session;
 use crate::socket::{self, Reader};
@@ -95,8 +96,10 @@ pub fn run(settings: Settings) -> Result<()> {
     if settings.work.starts_with(settings.home.folder()) {
         folder(&settings.home.work(), if is_root() { 0o711 } else { 0o700 })?;
     }
+    let mut claims = Vec::new();
     for area in [&settings.work, &settings.util] {
         std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
+        claims.push(place::claim(&settings.home, area)?);
         sweep(area)?;
     }
     let signals = Signals::new([SIGTERM, SIGINT])?;

@@ -199,7 +199,8 @@ pub fn watches(grid: &Grid) -> Vec<Watch> {
         }
         Some(_) | None => None,
     };
-    ledger.schedules().filter_map(watch).collect()
+    let free = ledger.schedules().filter(|(_, entry)| entry.held().is_none());
+    free.filter_map(watch).collect()
 }
 
 /// Looks for all patterns of one user.

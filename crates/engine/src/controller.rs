@@ -469,8 +469,8 @@ impl<S: Store> Controller<S> {
             },
             &Ask::Sessions { orphans } => {
                 let hosts: BTreeSet<HostName> = self.outboxes.keys().cloned().collect();
-                let orders =
-                    self.sessions.ask(self.time.look().now, hosts, (user.clone(), orphans, reply));
+                let (now, asked) = (self.time.look().now, (user.clone(), orphans, reply));
+                let orders = self.sessions.ask(&self.grid, now, hosts, asked);
                 self.tell_all(orders);
                 return;
             }

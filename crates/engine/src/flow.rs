@@ -4,7 +4,7 @@ use forebay_grid::event::Event;
 use forebay_grid::flow::event::{FlowEvent, FlowState};
 use forebay_grid::flow::ledger::{FlowRun, Schedule};
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
-use forebay_grid::grid::{State, StepState};
+use forebay_grid::grid::StepState;
 use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{HostName, JobId, Moment, TaskId, UserName};
 use forebay_grid::{Grid, Job};
@@ -36,6 +36,10 @@ pub enum FlowAsk {
     Schedule(Box<FlowSpec>),
     /// Do so no longer; answered with [`Answer::Obeyed`].
     Unschedule(ScheduleId),
+    /// Let a schedule start nothing for now; answered with [`Answer::Obeyed`].
+    Hold(ScheduleId),
+    /// Let it start again what is due; answered with [`Answer::Obeyed`].
+    Release(ScheduleId),
     /// The asker's own schedules, or everybody's for an admin; answered with [`FlowAnswer::Schedules`].
     Schedules,
 }
@@ -131,8 +135,10 @@ pub struct ScheduleView {
     pub user: UserName,
     /// When it starts, in words.
     pub when: String,
-    /// The next time.
+    /// The next time, if it is not held.
     pub due: Option<Moment>,
+    /// Since when it is held, if it is.
+    pub held: Option<Moment>,
     /// The latest run.
     pub last: Option<FlowId>,
     /// How many runs it has started.
@@ -153,6 +159,8 @@ pub fn event_of(user: &UserName, ask: &FlowAsk) -> Option<Event> {
         FlowAsk::Rerun(flow) => FlowEvent::Rerun { by, flow: *flow },
         FlowAsk::Schedule(spec) => FlowEvent::Schedule { user: by, spec: spec.clone() },
         FlowAsk::Unschedule(schedule) => FlowEvent::Unschedule { by, schedule: *schedule },
+        FlowAsk::Hold(schedule) => FlowEvent::Hold { by, schedule: *schedule },
+        FlowAsk::Release(schedule) => FlowEvent::Release { by, schedule: *schedule },
         FlowAsk::Wait(_) | FlowAsk::Show(_) | FlowAsk::List { .. } | FlowAsk::Schedules => {
             return None;
         }
@@ -201,7 +209,9 @@ pub fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Option<Answer> {
         | FlowAsk::Kill(_)
         | FlowAsk::Rerun(_)
         | FlowAsk::Schedule(_)
-        | FlowAsk::Unschedule(_) => {
+        | FlowAsk::Unschedule(_)
+        | FlowAsk::Hold(_)
+        | FlowAsk::Release(_) => {
             return Some(Answer::Refused { reason: "this cannot be asked here".to_owned() });
         }
     };
@@ -256,22 +266,12 @@ fn step_view(grid: &Grid, name: &str, id: JobId, job: &Job, state: StepState) ->
         ended: None,
     };
     for (index, task) in job.tasks() {
-        let (attempts, started, host) = match grid.state(TaskId { job: id, index }) {
-            Some(State::Pending { attempts } | State::Held { attempts }) => (attempts, None, None),
-            Some(State::Starting { host, attempt } | State::Unknown { host, attempt, .. }) => {
-                (attempt.0, None, Some(host))
-            }
-            Some(
-                State::Running { host, attempt, started }
-                | State::Suspended { host, attempt, started, .. },
-            ) => (attempt.0, Some(started), Some(host)),
-            Some(State::Finished { attempts, host, started, .. }) => (attempts, started, host),
-            None => (0, None, None),
-        };
-        view.attempts = view.attempts.saturating_add(attempts);
-        view.started = [view.started, started].into_iter().flatten().min();
+        let state = grid.state(TaskId { job: id, index });
+        let start = state.map(|state| state.last_start()).unwrap_or_default();
+        view.attempts = view.attempts.saturating_add(start.attempts);
+        view.started = [view.started, start.started].into_iter().flatten().min();
         if job.spec().array.is_none() {
-            view.host = host;
+            view.host = start.host;
         }
         if let (true, Task::Finished(finish)) = (ended, task) {
             view.ended = view.ended.max(Some(finish.ended));
@@ -286,7 +286,8 @@ fn schedule_view(grid: &Grid, id: ScheduleId, entry: &Schedule) -> ScheduleView 
         name: entry.spec().name.clone(),
         user: grid.ledger().user_of_schedule(entry).clone(),
         when: entry.spec().trigger.as_ref().map(ToString::to_string).unwrap_or_default(),
-        due: entry.due(),
+        due: entry.due().filter(|_| entry.held().is_none()),
+        held: entry.held(),
         last: entry.last(),
         fired: entry.fired(),
         passed: entry.passed(),

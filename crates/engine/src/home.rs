@@ -35,6 +35,33 @@ impl GridHome {
         folder(&self.hosts(), 0o700)
     }
 
+    /// The file that tells this grid from all others.
+    pub(crate) const ID: &str = "id";
+
+    /// What tells this grid from all others; made when it is first asked for.
+    ///
+    /// # Errors
+    /// If it can be neither read nor written.
+    pub fn id(&self) -> Result<String> {
+        let path = self.folder.join(GridHome::ID);
+        let shown = || path.display().to_string();
+        if !path.exists() {
+            let id = std::fs::read("/proc/sys/kernel/random/uuid").context("no random number")?;
+            let fresh = self.folder.join(format!("{}-{}", GridHome::ID, std::process::id()));
+            std::fs::write(&fresh, id).with_context(shown)?;
+            // Whole or not at all; of several agents that begin together one is first.
+            let linked = std::fs::hard_link(&fresh, &path);
+            std::fs::remove_file(&fresh).with_context(shown)?;
+            match linked {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(error).with_context(shown);
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(std::fs::read_to_string(&path).with_context(shown)?.trim().to_owned())
+    }
+
     /// ROOT/grid.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -20,15 +20,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use forebay_base::Clock;
+use forebay_base::{Clock, Usage};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::event::Verb;
 use forebay_grid::parse::hosts::HostList;
-use forebay_grid::spec::{Exit, JobSpec, Rerun, Usage};
+use forebay_grid::spec::{Exit, JobSpec, Rerun};
 use forebay_grid::vocabulary::{HostName, JobId, Moment};
 use forebay_study::counters::Counters;
 use forebay_study::error::{Error, Result};
-use forebay_study::record::{Exit as StudyExit, Usage as StudyUsage};
+use forebay_study::record::Exit as StudyExit;
 use forebay_study::run::{Event, Launch, Launcher};
 
 use crate::client::Client;
@@ -266,7 +266,7 @@ impl GridLauncher {
             at,
             exit,
             last: usage.as_ref().and_then(counters_of),
-            usage: Box::new(usage.as_ref().map(study_usage_of).unwrap_or_default()),
+            usage: Box::new(usage.unwrap_or_default()),
         });
     }
 }
@@ -383,55 +383,6 @@ fn find(client: &mut Client, command: &[String]) -> anyhow::Result<Option<Answer
     Ok(number.map(|number| Answer::Accepted { job: JobId(number) }))
 }
 
-/// What a process used, as the grid records it.
-#[must_use]
-pub fn usage_of(used: &StudyUsage, work_bytes: u64) -> Usage {
-    Usage {
-        real_seconds: used.real_seconds,
-        user_seconds: used.user_seconds,
-        system_seconds: used.system_seconds,
-        io_wait_seconds: used.io_wait_seconds,
-        peak_memory_bytes: Some(used.peak_memory_bytes),
-        minor_faults: used.minor_faults,
-        major_faults: used.major_faults,
-        voluntary_switches: used.voluntary_switches,
-        involuntary_switches: used.involuntary_switches,
-        read_bytes: used.read_bytes,
-        written_bytes: used.written_bytes,
-        work_bytes: Some(work_bytes),
-        read_calls: used.read_calls,
-        write_calls: used.write_calls,
-        device_read_bytes: used.device_read_bytes,
-        device_written_bytes: used.device_written_bytes,
-        memory_wait_seconds: used.memory_wait_seconds,
-        processor_wait_seconds: used.processor_wait_seconds,
-    }
-}
-
-/// What the grid has recorded, as a study records it.
-#[must_use]
-pub fn study_usage_of(used: &Usage) -> StudyUsage {
-    StudyUsage {
-        real_seconds: used.real_seconds,
-        user_seconds: used.user_seconds,
-        system_seconds: used.system_seconds,
-        peak_memory_bytes: used.peak_memory_bytes.unwrap_or(0),
-        minor_faults: used.minor_faults,
-        major_faults: used.major_faults,
-        voluntary_switches: used.voluntary_switches,
-        involuntary_switches: used.involuntary_switches,
-        read_bytes: used.read_bytes,
-        written_bytes: used.written_bytes,
-        read_calls: used.read_calls,
-        write_calls: used.write_calls,
-        device_read_bytes: used.device_read_bytes,
-        device_written_bytes: used.device_written_bytes,
-        io_wait_seconds: used.io_wait_seconds,
-        memory_wait_seconds: used.memory_wait_seconds,
-        processor_wait_seconds: used.processor_wait_seconds,
-    }
-}
-
 /// The counters of a process at its end, if they were known.
 fn counters_of(used: &Usage) -> Option<Counters> {
     let device_written_bytes = used.device_written_bytes?;
@@ -451,31 +402,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_study_records_is_lost_on_the_way_through_the_grid() {
-        let used = StudyUsage {
-            real_seconds: 1.0,
-            user_seconds: 2.0,
-            system_seconds: 3.0,
-            peak_memory_bytes: 4,
-            minor_faults: 5,
-            major_faults: 6,
-            voluntary_switches: 7,
-            involuntary_switches: 8,
+    fn counters_at_the_end_are_those_that_the_grid_has_recorded() {
+        let used = Usage {
             read_bytes: Some(9),
             written_bytes: Some(10),
             read_calls: Some(11),
             write_calls: Some(12),
             device_read_bytes: Some(13),
             device_written_bytes: Some(14),
-            io_wait_seconds: Some(15.0),
-            memory_wait_seconds: Some(16.0),
-            processor_wait_seconds: Some(17.0),
+            ..Usage::default()
         };
-        let recorded = usage_of(&used, 18);
-        assert_eq!(recorded.work_bytes, Some(18));
-        assert_eq!(study_usage_of(&recorded), used);
-        let counters = counters_of(&recorded).unwrap();
-        assert_eq!((counters.read_bytes, counters.write_calls), (9, 12));
+        let counters = counters_of(&used).unwrap();
+        assert_eq!((counters.read_bytes, counters.written_bytes), (9, 10));
+        assert_eq!((counters.read_calls, counters.write_calls), (11, 12));
         assert_eq!((counters.device_read_bytes, counters.device_written_bytes()), (13, 14));
+        assert!(counters_of(&Usage { read_calls: None, ..used }).is_none());
     }
 }

@@ -27,6 +27,7 @@ pub mod launcher;
 mod load;
 pub mod message;
 pub mod nursery;
+mod place;
 mod runs;
 mod script;
 pub mod server;

@@ -170,7 +170,9 @@ pub enum Answer {
         areas: Vec<AreaView>,
         /// What was removed.
         removed: Vec<AreaView>,
-        /// What could not be removed or seen, and why.
+        /// Hosts that are away: what lies on them only is not among the areas.
+        unknown: Vec<HostName>,
+        /// What could not be removed or seen on hosts that are up, and why.
         faults: Vec<String>,
     },
     /// To [`Ask::Usage`].

@@ -6,7 +6,7 @@
 //! that was seen, and no start of its job is on the machine. Orphans are looked for when a host joins and
 //! at intervals.
 //!
-//! Places of areas belong to one grid. Memory: the areas of the questions that are open, at most
+//! Places of areas belong to one grid ([`crate::place`]). Memory: the areas of the questions that are open, at most
 //! [`OPEN_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
 use forebay_grid::Grid;
+use forebay_grid::grid::State;
 use forebay_grid::hosts::Reach;
 use forebay_grid::task::{Post, Task};
 use forebay_grid::vocabulary::{HostName, Moment, UserName};
@@ -50,6 +51,8 @@ pub enum AreaState {
     Running,
     /// Its task waits to be started again.
     Kept,
+    /// Its task was on a host that is away: it may go on there.
+    Unknown,
     /// Its task is gone.
     Orphaned,
     /// It is being removed, or about to be.
@@ -94,6 +97,8 @@ struct Query {
     phase: Phase,
     /// Hosts that have not answered.
     waiting: BTreeSet<HostName>,
+    /// Hosts that went away before they answered.
+    lost: BTreeSet<HostName>,
     /// Hosts that did not answer, or could not see everything.
     faults: Vec<String>,
     until: Moment,
@@ -114,14 +119,16 @@ impl Sessions {
         Sessions { next: 1, open: BTreeMap::new(), sweep_at: Moment::NEVER }
     }
 
-    /// A user wants to know.
+    /// A user wants to know. What there is on hosts that are away is not known, and said to be so.
     pub fn ask(
         &mut self,
+        grid: &Grid,
         now: Moment,
         hosts: BTreeSet<HostName>,
         (user, orphans, reply): (UserName, Orphans, Sender<Answer>),
     ) -> Orders {
-        let refusal = if hosts.is_empty() {
+        let nobody = hosts.is_empty() && (orphans == Orphans::Removed || away(grid).is_empty());
+        let refusal = if nobody {
             Some("no host is connected: nobody can say what work areas there are")
         } else if self.open.len() >= OPEN_MAX {
             Some("too many questions about work areas are open; ask again later")
@@ -132,7 +139,9 @@ impl Sessions {
             let _ = reply.send(Answer::Refused { reason: reason.to_owned() });
             return Vec::new();
         }
-        self.list(now, hosts, Purpose::Asked { user, orphans, reply }, Sizes::Counted)
+        let query = self.next;
+        let orders = self.list(now, hosts, Purpose::Asked { user, orphans, reply }, Sizes::Counted);
+        if orders.is_empty() { self.go_on(grid, query) } else { orders }
     }
 
     fn list(
@@ -148,8 +157,8 @@ impl Sessions {
         let orders = hosts.iter().map(order).collect();
         let phase = Phase::Listing { seen: Vec::new() };
         let until = now.after(PATIENCE_MS);
-        let faults = Vec::new();
-        self.open.insert(query, Query { purpose, phase, waiting: hosts, faults, until });
+        let (lost, faults) = (BTreeSet::new(), Vec::new());
+        self.open.insert(query, Query { purpose, phase, waiting: hosts, lost, faults, until });
         orders
     }
 
@@ -201,7 +210,7 @@ impl Sessions {
         let mut concerned = Vec::new();
         for (query, open) in &mut self.open {
             if open.waiting.remove(host) {
-                open.faults.push(format!("{host} went away before it answered"));
+                open.lost.insert(host.clone());
                 concerned.push(*query);
             }
         }
@@ -249,17 +258,19 @@ impl Sessions {
         let seen = match open.phase {
             Phase::Listing { seen } => seen,
             Phase::Removing { all, removed } => {
-                finish(open.purpose, all, &removed, open.faults);
+                let lost = open.lost.iter();
+                open.faults.extend(lost.map(|host| format!("{host} went away meanwhile")));
+                finish(open.purpose, all, &removed, (Vec::new(), open.faults));
                 return Vec::new();
             }
         };
-        let away = away(grid);
+        let mut away = away(grid);
+        away.append(&mut open.lost);
         let wanted = match &open.purpose {
             Purpose::Asked { orphans, .. } => *orphans,
             Purpose::Sweep => Orphans::Removed,
         };
         let unsure = unsure(&away, &open.faults);
-        open.faults.extend(away.iter().map(|host| format!("{host} is away: not looked at")));
         let visible = |owner: &UserName| match &open.purpose {
             Purpose::Asked { user, .. } => may_see(grid, user, owner),
             Purpose::Sweep => true,
@@ -284,7 +295,8 @@ impl Sessions {
                 return Vec::new();
             }
             Some(_) | None if by_host.is_empty() => {
-                finish(open.purpose, all, &BTreeSet::new(), open.faults);
+                let unknown = away.into_iter().collect();
+                finish(open.purpose, all, &BTreeSet::new(), (unknown, open.faults));
                 return Vec::new();
             }
             Some(_) | None => {}
@@ -297,12 +309,12 @@ impl Sessions {
 }
 
 /// Hosts of which it is not known what they do.
-fn away(grid: &Grid) -> Vec<HostName> {
+fn away(grid: &Grid) -> BTreeSet<HostName> {
     grid.hosts().filter(|host| host.reach == Reach::Away).map(|host| host.name).collect()
 }
 
 /// Why nothing may be removed.
-fn unsure(away: &[HostName], faults: &[String]) -> Option<String> {
+fn unsure(away: &BTreeSet<HostName>, faults: &[String]) -> Option<String> {
     match (away.first(), faults.first()) {
         (Some(host), _) => Some(format!(
             "{host} is away, and what runs there is not known: nothing is removed until it is back \
@@ -326,13 +338,13 @@ fn finish(
     purpose: Purpose,
     all: Vec<AreaView>,
     gone: &BTreeSet<(PathBuf, Moment)>,
-    faults: Vec<String>,
+    (unknown, faults): (Vec<HostName>, Vec<String>),
 ) {
     let is_gone = |area: &AreaView| gone.contains(&(area.path.clone(), area.made));
     let (removed, areas): (Vec<AreaView>, Vec<AreaView>) = all.into_iter().partition(is_gone);
     match purpose {
         Purpose::Asked { reply, .. } => {
-            let _ = reply.send(Answer::Sessions { areas, removed, faults });
+            let _ = reply.send(Answer::Sessions { areas, removed, unknown, faults });
         }
         Purpose::Sweep => {
             for area in removed {
@@ -360,7 +372,10 @@ fn view(grid: &Grid, host: HostName, area: &Area) -> AreaView {
         Some(Task::Active(_) | Task::Pending(_) | Task::Held(_)) if is_former => {
             AreaState::BeingRemoved
         }
-        Some(Task::Active(_)) => AreaState::Running,
+        Some(Task::Active(_)) => match grid.state(area.task) {
+            Some(State::Unknown { .. }) => AreaState::Unknown,
+            _ => AreaState::Running,
+        },
         Some(Task::Pending(_) | Task::Held(_)) => AreaState::Kept,
         Some(Task::Finished(finish)) if finish.post == Post::Awaited => AreaState::BeingRemoved,
         Some(Task::Finished(_)) | None => AreaState::Orphaned,

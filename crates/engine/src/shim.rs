@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use forebay_base::Usage;
 use forebay_base::time::SystemClock;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::process::{Accounting, Child, Ended};
@@ -30,7 +31,6 @@ use signal_hook::iterator::Signals;
 
 use crate::area::{self, Left, bytes_below};
 use crate::home::is_root;
-use crate::launcher::usage_of;
 use crate::message::{error_path, output_path};
 use crate::runs::{End, RunFolder, Task, granted, uptime_ms};
 use crate::script;
@@ -99,7 +99,8 @@ fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {
         }
     }
     let ended = job.reap()?;
-    let (exit, usage) = (exit_of(ended), usage_of(&ended.usage, bytes_below(&task.work)));
+    let exit = exit_of(ended);
+    let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..ended.usage };
     if let Some(conversation) = conversation {
         while !conversation.is_over() {
             // Whoever wants the job to end does not wait for its reader.

@@ -127,35 +127,18 @@ fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         usage: None,
     };
     let Some(state) = grid.state(id) else { return line };
+    let start = state.last_start();
+    (line.attempts, line.host, line.started) = (start.attempts, start.host, start.started);
     let word = match state {
-        State::Pending { attempts } => {
-            line.attempts = attempts;
-            "pending"
-        }
-        State::Held { attempts } => {
-            line.attempts = attempts;
-            "held"
-        }
-        State::Starting { host, attempt } => {
-            (line.host, line.attempts) = (Some(host), attempt.0);
-            "starting"
-        }
-        State::Running { host, attempt, started } => {
-            (line.host, line.attempts, line.started) = (Some(host), attempt.0, Some(started));
-            "running"
-        }
-        State::Suspended { host, attempt, started, .. } => {
-            (line.host, line.attempts, line.started) = (Some(host), attempt.0, Some(started));
-            "suspended"
-        }
-        State::Unknown { host, attempt, .. } => {
-            (line.host, line.attempts) = (Some(host), attempt.0);
-            "unknown"
-        }
-        State::Finished { exit, cause, attempts, host, started, ended } => {
+        State::Pending { .. } => "pending",
+        State::Held { .. } => "held",
+        State::Starting { .. } => "starting",
+        State::Running { .. } => "running",
+        State::Suspended { .. } => "suspended",
+        State::Unknown { .. } => "unknown",
+        State::Finished { exit, cause, ended, .. } => {
             let good = exit.as_ref().is_some_and(|exit| exit.value() == 0);
-            (line.exit, line.attempts, line.host) = (exit, attempts, host);
-            (line.started, line.ended) = (started, Some(ended));
+            (line.exit, line.ended) = (exit, Some(ended));
             match cause {
                 Cause::Exited if good => "done",
                 Cause::Exited => "exited",

@@ -239,7 +239,7 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
     let removed = Report::Reaped { query, removed: vec![area(9)], faults: Vec::new() };
     controller.take(vec![report("h1", removed)]).unwrap();
     match answer.try_recv() {
-        Ok(Answer::Sessions { areas, removed, faults }) => {
+        Ok(Answer::Sessions { areas, removed, unknown, faults }) => {
             let jobs = |areas: &[AreaView]| -> Vec<String> {
                 areas.iter().map(|area| area.job.clone()).collect()
             };
@@ -247,7 +247,7 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
                 (jobs(&areas), jobs(&removed)),
                 (vec!["1".to_owned()], vec!["9".to_owned()])
             );
-            assert_eq!(faults, Vec::<String>::new());
+            assert_eq!((unknown, faults), (Vec::new(), Vec::<String>::new()));
         }
         answer => panic!("{answer:?}"),
     }

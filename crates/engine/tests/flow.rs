@@ -203,6 +203,8 @@ fn users_neither_see_nor_touch_flows_and_schedules_of_others() {
         FlowAsk::Wait(FlowId(1)),
         FlowAsk::Kill(FlowId(1)),
         FlowAsk::Rerun(FlowId(1)),
+        FlowAsk::Hold(ScheduleId(1)),
+        FlowAsk::Release(ScheduleId(1)),
         FlowAsk::Unschedule(ScheduleId(1)),
     ] {
         let answer = grid.ask("bob", Ask::Flow { flow });

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use forebay_base::ByteSize;
+pub use forebay_base::Usage;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
@@ -229,60 +230,5 @@ impl fmt::Display for Exit {
             Exit::Signal(number) => write!(f, "signal {number}"),
             Exit::NotStarted(reason) => write!(f, "not started: {reason}"),
         }
-    }
-}
-
-/// What one attempt used, as its agent measured it. Fields that the system did not say are none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Seconds on the clock.
-    pub real_seconds: f64,
-    /// Processor seconds in user mode.
-    pub user_seconds: f64,
-    /// Processor seconds in the kernel.
-    pub system_seconds: f64,
-    /// Seconds in which it waited for I/O.
-    pub io_wait_seconds: Option<f64>,
-    /// The most memory at one time.
-    pub peak_memory_bytes: Option<u64>,
-    /// Page faults that needed no I/O.
-    pub minor_faults: u64,
-    /// Page faults that needed I/O.
-    pub major_faults: u64,
-    /// Context switches because it waited.
-    pub voluntary_switches: u64,
-    /// Context switches because its time was up.
-    pub involuntary_switches: u64,
-    /// Bytes read by system calls.
-    pub read_bytes: Option<u64>,
-    /// Bytes written by system calls.
-    pub written_bytes: Option<u64>,
-    /// Bytes in its work area at the end.
-    pub work_bytes: Option<u64>,
-    /// Read calls.
-    #[serde(default)]
-    pub read_calls: Option<u64>,
-    /// Write calls.
-    #[serde(default)]
-    pub write_calls: Option<u64>,
-    /// Bytes that it made devices read; those that a daemon reads for it are not in.
-    #[serde(default)]
-    pub device_read_bytes: Option<u64>,
-    /// Bytes that it dirtied for devices, without those that were cut off again.
-    #[serde(default)]
-    pub device_written_bytes: Option<u64>,
-    /// Seconds in which it waited for memory.
-    #[serde(default)]
-    pub memory_wait_seconds: Option<f64>,
-    /// Seconds in which it could have run and waited for a processor.
-    #[serde(default)]
-    pub processor_wait_seconds: Option<f64>,
-}
-
-impl Usage {
-    /// Processor seconds.
-    #[must_use]
-    pub fn cpu_seconds(&self) -> f64 {
-        self.user_seconds + self.system_seconds
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use forebay_base::Timestamp;
+use forebay_base::{Timestamp, id};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A point in time: milliseconds since the Unix epoch. The core never asks for one, it is told.
@@ -39,40 +39,23 @@ impl From<Timestamp> for Moment {
     }
 }
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
-        pub struct $name(pub $inner);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    };
-}
-
-number! {
+id! {
     /// Number of a job; counted from 1, never reused.
     JobId(u64)
 }
-number! {
+id! {
     /// Which start of a task this is, counted from 1. A message about another attempt is stale.
     Attempt(u32)
 }
-number! {
+id! {
     /// Place of a host in the grid's list of all hosts ever known; a name's place never changes.
     HostId(u32)
 }
-number! {
+id! {
     /// Place of a queue in the grid's list of all queues ever known.
     QueueId(u32)
 }
-number! {
+id! {
     /// Place of a user in the grid's list of all users ever known; not the system's uid.
     UserId(u32)
 }

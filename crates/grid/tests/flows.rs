@@ -7,7 +7,7 @@ use forebay_grid::flow::file::Surroundings;
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::grid::StepState;
 use forebay_grid::task::Task;
-use forebay_grid::vocabulary::{JobId, Moment, TaskId};
+use forebay_grid::vocabulary::{JobId, Moment, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Ledger};
 use support::{Rig, launched, refusal};
 
@@ -71,6 +71,11 @@ fn a_bad_file_is_refused_with_the_line_and_the_name() {
         (format!("{head}{a}{a}"), Some(7), "two jobs are named \"a\""),
         (format!("{head}[[job]]\nname = \"a\"\n"), Some(3), "command"),
         (format!("{head}[[job]]\nname = \"a\"\ncommand = []\n"), Some(5), "there is no command"),
+        (format!("{head}command = \"true\"\n{a}"), Some(3), "below a [[job]]"),
+        (format!("{head}after = \"a\"\n{a}"), Some(3), "below a [[job]]"),
+        (format!("{head}array = \"1-3\"\n{a}"), Some(3), "below a [[job]]"),
+        (format!("{head}[job.b]\ncommand = \"true\"\n"), Some(3), "write [[job]] and name = \"b\""),
+        (format!("{head}[job]\nname = \"a\"\ncommand = \"true\"\n"), Some(3), "write [[job]]"),
         (format!("{head}{a}{b}after = \"c\"\n"), Some(9), "no job \"c\""),
         (format!("{head}{a}{b}after = \"done(a\"\n"), Some(9), "expected"),
         (format!("{head}{a}{b}after = 7\n"), Some(9), "a text or a list of texts"),
@@ -460,4 +465,83 @@ fn a_schedule_is_removed_by_its_owner_or_an_admin_only() {
     assert!(refusal(&remove(&mut rig, "u")).contains("there is no schedule 1"));
     rig.pass(5 * HOUR);
     assert_eq!(runs(&rig), 0);
+}
+
+fn command(rig: &mut Rig, event: fn(UserName, ScheduleId) -> FlowEvent, by: &str) -> Vec<Effect> {
+    rig.send(Event::Flow(event(by.parse().unwrap(), ScheduleId(1))))
+}
+
+fn hold(by: UserName, schedule: ScheduleId) -> FlowEvent {
+    FlowEvent::Hold { by, schedule }
+}
+
+fn release(by: UserName, schedule: ScheduleId) -> FlowEvent {
+    FlowEvent::Release { by, schedule }
+}
+
+#[test]
+fn times_of_a_schedule_that_is_held_are_missed_as_if_nobody_had_been_there() {
+    for (setting, expected) in [("", 0), ("catch_up = true", 1)] {
+        let mut rig = Rig::new(QUEUE, &[]);
+        rig.now = NEW_YEAR;
+        let text = format!("[schedule]\ncron = \"@hourly\"\n{setting}");
+        schedule(&mut rig, flow(&[("a", "")], &text));
+        assert_eq!(command(&mut rig, hold, "u"), [Effect::Obeyed { tasks: 0 }]);
+        rig.pass(HOUR * 2);
+        restart(&mut rig);
+        rig.pass(HOUR / 2);
+        assert_eq!(runs(&rig), 0, "it is held, also after a restart");
+        assert_eq!(rig.grid.next_wake(), Moment::NEVER);
+        command(&mut rig, release, "u");
+        rig.pass(0);
+        assert_eq!(runs(&rig), expected);
+        restart(&mut rig);
+        rig.pass(HOUR / 2);
+        assert_eq!(runs(&rig), expected + 1, "the next time is no other than ever");
+    }
+}
+
+#[test]
+fn a_schedule_that_is_released_before_its_time_has_missed_nothing() {
+    let mut rig = Rig::new(QUEUE, &[]);
+    rig.now = NEW_YEAR;
+    schedule(&mut rig, flow(&[("a", "")], "[schedule]\ncron = \"@hourly\""));
+    command(&mut rig, hold, "u");
+    rig.pass(HOUR / 2);
+    command(&mut rig, release, "u");
+    rig.pass(HOUR / 2);
+    let entry = rig.grid.ledger().schedules().next().unwrap().1;
+    assert_eq!((runs(&rig), entry.passed(), entry.held()), (1, 0, None));
+}
+
+#[test]
+fn files_that_arrive_while_their_schedule_is_held_start_runs_once_it_is_released() {
+    let mut rig = Rig::new(QUEUE, &[]);
+    schedule(&mut rig, flow(&[("a", "")], "[schedule]\nfile = \"/in/*\""));
+    command(&mut rig, hold, "u");
+    look(&mut rig, vec![found("/in/x", 1, true)]);
+    assert_eq!(runs(&rig), 0);
+    command(&mut rig, release, "u");
+    look(&mut rig, vec![found("/in/x", 1, true)]);
+    assert_eq!(runs(&rig), 1);
+}
+
+#[test]
+fn a_schedule_is_held_and_released_once_by_its_owner_or_an_admin_only() {
+    let mut rig = Rig::new("[general]\nadmins = [\"root\"]\n[[queue]]\nname = \"q\"\n", &[]);
+    rig.now = NEW_YEAR;
+    assert!(refusal(&command(&mut rig, hold, "u")).contains("no schedule 1"));
+    schedule(&mut rig, flow(&[("a", "")], "[schedule]\ncron = \"@hourly\""));
+    assert!(refusal(&command(&mut rig, hold, "v")).contains("v may not hold schedule 1 of u"));
+    assert!(refusal(&command(&mut rig, release, "u")).contains("is not held"));
+    command(&mut rig, hold, "root");
+    assert!(refusal(&command(&mut rig, hold, "u")).contains("is held already"));
+    assert!(refusal(&command(&mut rig, release, "v")).contains("v may not release schedule 1"));
+    assert_eq!(command(&mut rig, release, "u"), [Effect::Obeyed { tasks: 0 }]);
+    // What is held can be removed.
+    command(&mut rig, hold, "u");
+    let remove = |by, schedule| FlowEvent::Unschedule { by, schedule };
+    command(&mut rig, remove, "u");
+    rig.pass(HOUR * 2);
+    assert_eq!((runs(&rig), rig.grid.ledger().schedules().count()), (0, 0));
 }

@@ -6,7 +6,7 @@ use forebay_grid::config::Load;
 use forebay_grid::event::{KillReason, Memory, RunReport, RunStatus, Verb};
 use forebay_grid::grid::State;
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::{Exit, JobSpec, Rerun};
+use forebay_grid::spec::{Exit, JobSpec, Rerun, Usage};
 use forebay_grid::task::{Cause, Fate};
 use forebay_grid::vocabulary::{Attempt, HostName, Moment, TaskId};
 use forebay_grid::{Effect, Event, Grid, Ledger};
@@ -263,4 +263,34 @@ fn equal_environments_are_held_once() {
         assert!(!of(0).is_shared_with(of(1)));
         assert_eq!(of(1)[0].1, "2");
     }
+}
+
+#[test]
+fn what_an_attempt_used_is_read_as_journals_have_it() {
+    let whole = (1.0, 2.0, 3.0, Some(4.0), Some(5u64), 6u64, 7u64, 8u64, 9u64);
+    let bytes = (Some(10u64), Some(11u64), Some(12u64), Some(13u64), Some(14u64));
+    let more = (Some(15u64), Some(16u64), Some(17.0), None::<f64>);
+    let journaled = postcard::to_allocvec(&(whole, bytes, more)).unwrap();
+    let used: Usage = postcard::from_bytes(&journaled).unwrap();
+    let expected = Usage {
+        real_seconds: 1.0,
+        user_seconds: 2.0,
+        system_seconds: 3.0,
+        io_wait_seconds: Some(4.0),
+        peak_memory_bytes: Some(5),
+        minor_faults: 6,
+        major_faults: 7,
+        voluntary_switches: 8,
+        involuntary_switches: 9,
+        read_bytes: Some(10),
+        written_bytes: Some(11),
+        work_bytes: Some(12),
+        read_calls: Some(13),
+        write_calls: Some(14),
+        device_read_bytes: Some(15),
+        device_written_bytes: Some(16),
+        memory_wait_seconds: Some(17.0),
+        processor_wait_seconds: None,
+    };
+    assert_eq!(used, expected);
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_base::ByteSize;
+pub use forebay_base::Usage;
 pub use forebay_workload::mix::JobKind;
 use forebay_workload::program::{Buffers, StepRecord};
 use serde::{Deserialize, Serialize};
@@ -268,52 +269,6 @@ pub enum Exit {
     },
     /// It was never started.
     NotStarted,
-}
-
-/// What a process used as a whole. Counted by the kernel for the process and the children that it
-/// waited for (`wait4(2)`), bytes by `/proc/PID/io` before it was reaped.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Seconds from start to end.
-    pub real_seconds: f64,
-    /// Processor seconds in user mode.
-    pub user_seconds: f64,
-    /// Processor seconds in the kernel.
-    pub system_seconds: f64,
-    /// Peak resident memory in bytes; never less than that of the process that started it, whose copy
-    /// it was before it became its own program.
-    pub peak_memory_bytes: u64,
-    /// Page faults without I/O.
-    pub minor_faults: u64,
-    /// Page faults with I/O.
-    pub major_faults: u64,
-    /// Context switches because it waited.
-    pub voluntary_switches: u64,
-    /// Context switches because its time was up.
-    pub involuntary_switches: u64,
-    /// Bytes read by system calls (`rchar`); `None` where not known.
-    pub read_bytes: Option<u64>,
-    /// Bytes written by system calls (`wchar`).
-    pub written_bytes: Option<u64>,
-    /// Read calls (`syscr`).
-    pub read_calls: Option<u64>,
-    /// Write calls (`syscw`).
-    pub write_calls: Option<u64>,
-    /// Bytes that it made devices read (`read_bytes`); those that a daemon reads for it are not in.
-    pub device_read_bytes: Option<u64>,
-    /// Bytes that it dirtied for devices (`write_bytes` less `cancelled_write_bytes`).
-    pub device_written_bytes: Option<u64>,
-    /// Seconds that its threads waited for block devices, also when they waited for a page of a file;
-    /// without its children; `None` where not known or miscounted by the kernel. See
-    /// [`Machine::io_wait_source`].
-    pub io_wait_seconds: Option<f64>,
-    /// Seconds that its threads waited for memory (swapping, reclaim, thrashing), where known; waiting
-    /// for a device meanwhile counts as both.
-    #[serde(default)]
-    pub memory_wait_seconds: Option<f64>,
-    /// Seconds that its threads could have run and waited for a processor, where known.
-    #[serde(default)]
-    pub processor_wait_seconds: Option<f64>,
 }
 
 /// What the machine did in one interval, which ends at `at_seconds`.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
+use crate::ground::Ground;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::report::aligned;
@@ -47,12 +48,8 @@ pub struct Grid {
     /// Write the table to a file, as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Where to make things.
-    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
-    scratch: PathBuf,
-    /// The forebay command [default: the one beside this program].
-    #[arg(long, value_name = "PROGRAM")]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    ground: Ground,
 }
 
 /// One part of the measurements.
@@ -78,19 +75,10 @@ impl Grid {
     /// # Errors
     /// If something cannot be started or a job is lost; Slurm that does not start is a line of the table.
     pub fn run(&self) -> Result<()> {
-        let program = match &self.forebay {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?.with_file_name("forebay"),
-        };
-        let program = program
-            .canonicalize()
-            .with_context(|| format!("{}: build it, or give --forebay", program.display()))?;
+        let program = self.ground.program()?;
         let machine = Machine::look()?;
         let interrupt = Interrupt::watch()?;
-        let scratch = tempfile::Builder::new()
-            .prefix("fbg-")
-            .tempdir_in(&self.scratch)
-            .with_context(|| format!("cannot use --scratch {}", self.scratch.display()))?;
+        let scratch = self.ground.directory("fbg-")?;
         let mut table = Table::default();
         let mut measured = Ok(());
         for round in 1..=self.rounds {

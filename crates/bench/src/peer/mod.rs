@@ -28,6 +28,7 @@ pub use cell::{Cell, idle};
 pub use chore::Chore;
 
 use crate::disk::{check_space, kind_of};
+use crate::ground::Ground;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use amount::Load;
@@ -66,12 +67,8 @@ pub struct Peers {
     /// Write all samples to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where to make things: a directory on a disk with room, with a short path.
-    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
-    scratch: PathBuf,
-    /// The forebay command [default: the one beside this program].
-    #[arg(long, value_name = "PROGRAM")]
-    forebay: Option<PathBuf>,
+    #[command(flatten)]
+    ground: Ground,
 }
 
 fn budget(text: &str) -> Result<f64, String> {
@@ -93,15 +90,12 @@ impl Peers {
         let plan = self.plan()?;
         let machine = Machine::look()?;
         let interrupt = Interrupt::watch()?;
-        let scratch = tempfile::Builder::new()
-            .prefix("fbp.")
-            .tempdir_in(&self.scratch)
-            .with_context(|| format!("cannot use --scratch {}", self.scratch.display()))?;
+        let scratch = self.ground.directory("fbp.")?;
         let kind = kind_of(scratch.path())?;
         if matches!(kind.as_str(), "tmpfs" | "ramfs" | "overlay") {
             bail!(
                 "{} is on {kind}, which is no disk: choose another --scratch",
-                self.scratch.display()
+                self.ground.scratch().display()
             );
         }
         let space = ((SPACE.0 as f64 * self.scale) as u64).max(SPACE_LEAST.0);
@@ -153,14 +147,7 @@ impl Peers {
     }
 
     fn plan(&self) -> Result<Plan> {
-        let program = match &self.forebay {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?.with_file_name("forebay"),
-        };
-        if !program.is_file() {
-            bail!("there is no {}: build it, or give --forebay", program.display());
-        }
-        let forebay = program.canonicalize()?;
+        let forebay = self.ground.program()?;
         let peers = match &self.peers[..] {
             [] => Peer::all(setup::transports(&forebay)?),
             chosen => {

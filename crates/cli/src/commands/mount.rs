@@ -1,15 +1,16 @@
 //! `forebay mount`.
 
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use forebay_fs::settings::TransportChoice;
 
+use crate::background::{Background, log_to_standard_error};
 use crate::daemon::{self, Order};
 use crate::home::Home;
 
@@ -60,13 +61,7 @@ impl Mount {
 
     /// The daemon itself.
     fn serve(self, home: Home) -> Result<ExitCode> {
-        let filter = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "info".to_owned());
-        tracing_subscriber::fmt()
-            .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
-            .with_writer(std::io::stderr)
-            .with_ansi(false)
-            .with_target(false)
-            .init();
+        log_to_standard_error()?;
         let order = Order {
             home,
             mountpoint: self.mountpoint,
@@ -91,31 +86,16 @@ impl Mount {
 
     /// Starts the daemon in the background and waits until it says that it is ready.
     fn start_daemon(&self, home: &Home) -> Result<ExitCode> {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log_path())?;
-        let log_start = log.metadata()?.len();
         let (reader, writer) = rustix::pipe::pipe()?;
         rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC)?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg("mount")
-            .arg(home.root())
-            .arg(std::path::absolute(&self.mountpoint)?)
-            .arg("--foreground")
-            .args(self.served.then_some("--served"))
-            .args(self.transport.map(|choice| format!("--transport={choice}")))
-            .env(READY_FD, writer.as_raw_fd().to_string())
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        // SAFETY: setsid is safe to call between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                rustix::process::setsid()?;
-                Ok(())
-            });
-        }
-        let mut child = command.spawn().context("cannot start the daemon")?;
+        let mountpoint = std::path::absolute(&self.mountpoint)?;
+        let mut arguments: Vec<&OsStr> = vec!["mount".as_ref(), home.root().as_ref()];
+        arguments.extend([mountpoint.as_os_str(), "--foreground".as_ref()]);
+        arguments.extend(self.served.then_some(OsStr::new("--served")));
+        let transport = self.transport.map(|choice| format!("--transport={choice}"));
+        arguments.extend(transport.as_ref().map(OsStr::new));
+        let ready = (READY_FD, writer.as_raw_fd().to_string());
+        let daemon = Background::start(&arguments, &[ready], &home.log_path())?;
         drop(writer);
         let mut said = String::new();
         std::fs::File::from(reader).read_to_string(&mut said)?;
@@ -125,14 +105,6 @@ impl Mount {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let status = child.wait()?;
-        let text = std::fs::read(home.log_path()).unwrap_or_default();
-        let start = usize::try_from(log_start).unwrap_or(0).min(text.len());
-        let text = String::from_utf8_lossy(&text[start..]).into_owned();
-        let reason = text.lines().rev().find_map(|line| line.strip_prefix("forebay: "));
-        match reason {
-            Some(reason) => bail!("{reason}"),
-            None => bail!("the daemon ended ({status}); see {}", home.log_path().display()),
-        }
+        Err(daemon.wait())
     }
 }

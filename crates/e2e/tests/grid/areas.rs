@@ -137,6 +137,8 @@ fn nothing_is_reaped_while_a_host_is_away() {
     });
     grid.wait_for_sweep(&first);
     let orphan = grid.leave("job-91");
+    let job = grid.submit(&["-m", "h2"], "sleep 600");
+    grid.wait_for(&job, "running");
     grid.kill_daemon(2);
     wait_until("a host is away", LIMIT, || {
         grid.forebay(&["hosts"], &[]).output().contains(" away ")
@@ -144,17 +146,81 @@ fn nothing_is_reaped_while_a_host_is_away() {
     let said = grid.forebay(&["sessions", "--reap"], &[]).refused();
     assert!(said.contains("h2 is away"), "{said}");
     assert!(orphan.exists());
-    let listed = grid.forebay(&["sessions"], &[]).expect_code(1);
+    // What is known is listed, and what is not is said.
+    let listed = grid.forebay(&["sessions"], &[]).expect_code(0);
     assert!(
         listed.stderr.contains("h2 is away") && listed.stdout.contains("orphaned"),
         "{listed:?}"
     );
+    assert_eq!(grid.sessions(&[])["unknown"], serde_json::json!(["h2"]));
+    assert_eq!(grid.area(&job).as_deref(), Some("unknown"));
     grid.spawn(&["agent", &root, "--name", "h2", "--slots", "1"]);
     // Both hosts see the same place: one of them removes it, now or when it looks for orphans.
     wait_until("the orphan is gone", LIMIT, || {
         let _ = grid.forebay(&["sessions", "--reap"], &[]);
         !orphan.exists()
     });
+    assert_eq!(grid.sessions(&[])["unknown"], serde_json::json!([]));
+    grid.forebay(&["kill", &job], &[]).succeeds();
+    wait_until("the work areas are gone", LIMIT, || grid.is_without_work());
+}
+
+#[test]
+fn a_place_belongs_to_one_grid_and_its_agents_share_it() {
+    let mut grid = Fixture::start();
+    let other = grid.root.parent().expect("has a parent").join("other");
+    fs::create_dir(&other).expect("makes a folder");
+    let place = grid.areas();
+    let agent = |root: &std::path::Path| {
+        let mut command = Command::new(forebay());
+        command.arg("agent").arg(root).args(["--name", "x", "--slots", "1"]);
+        command.arg("--work").arg(&place);
+        run(&mut command, LIMIT)
+    };
+    let said = agent(&other).refused();
+    let owner = format!("belongs to the grid of {}", grid.root.display());
+    assert!(said.contains(&owner) && said.contains("--work"), "{said}");
+    // It stays that grid's when its agent has ended.
+    let kept = grid.leave("job-93");
+    grid.stop_agent(libc::SIGTERM);
+    assert!(agent(&other).refused().contains(&owner));
+    assert!(kept.exists(), "it was not taken for an orphan");
+    grid.start_agent();
+    let root = grid.root.display().to_string();
+    grid.spawn(&["agent", &root, "--name", "h2", "--slots", "1"]);
+    wait_until("both hosts are up", LIMIT, || {
+        grid.forebay(&["hosts"], &[]).output().matches(" up ").count() == 2
+    });
+}
+
+#[test]
+fn up_says_at_once_why_a_host_could_not_begin() {
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let root = folder.path().join("grid");
+    let call = |arguments: &[&str]| {
+        let mut command = Command::new(forebay());
+        run(command.args(arguments).arg(&root), LIMIT)
+    };
+    fs::create_dir_all(root.join("grid/work/.forebay-grid")).expect("makes what is in the way");
+    let said = call(&["up"]).refused();
+    assert!(said.contains(".forebay-grid"), "{said}");
+    fs::remove_dir(root.join("grid/work/.forebay-grid")).expect("removes it");
+    // The controller is up by now, and stays.
+    call(&["up", "--hosts", "2"]).succeeds();
+    call(&["down"]).succeeds();
+}
+
+#[test]
+fn with_every_host_away_the_list_is_empty_and_says_so() {
+    let mut grid = Fixture::start();
+    grid.kill_daemon(1);
+    wait_until("the host is away", LIMIT, || {
+        grid.forebay(&["hosts"], &[]).output().contains(" away ")
+    });
+    let told = grid.sessions(&[]);
+    assert_eq!((&told["areas"], &told["unknown"][0]), (&serde_json::json!([]), &"h1".into()));
+    let said = grid.forebay(&["sessions", "--reap"], &[]).refused();
+    assert!(said.contains("no host is connected"), "{said}");
 }
 
 #[test]

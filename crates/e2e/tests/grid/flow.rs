@@ -156,6 +156,37 @@ fn a_file_that_arrives_starts_a_run_once_also_after_a_restart() {
 }
 
 #[test]
+fn a_schedule_that_is_held_starts_nothing_until_it_is_released_also_after_a_restart() {
+    let mut grid = Fixture::start();
+    let job = "[[job]]\nname = \"a\"\ncommand = \"echo $FOREBAY_FILE >>$FLOW\"\n";
+    for name in ["held", "free"] {
+        let (head, file) = (format!("[flow]\nname = \"{name}\"\n"), grid.jobs.join("in/*"));
+        let text = format!("{head}environment = {{ FLOW = \"{name}\" }}\n{job}[schedule]\n");
+        grid.write("take.toml", &format!("{text}file = \"{}\"\n", file.display()));
+        grid.forebay(&["flow", "schedule", "add", "take.toml"], &[]).succeeds();
+    }
+    let held = grid.forebay(&["flow", "schedule", "hold", "1", "--json"], &[]).output();
+    assert_eq!(held, "{\"schedule\":1}\n");
+    let said = grid.forebay(&["flow", "schedule", "hold", "1"], &[]).refused();
+    assert!(said.contains("is held already"), "{said}");
+    grid.kill_daemon(0);
+    grid.start_controller();
+    std::fs::create_dir(grid.jobs.join("in")).unwrap();
+    grid.write("in/one", "");
+    wait_until("the other has taken it", LIMIT, || !grid.lines("free").is_empty());
+    let list = grid.forebay(&["flow", "schedule", "list", "--json"], &[]).output();
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!((list[0]["held"].is_u64(), list[0]["fired"].as_u64()), (true, Some(0)));
+    assert!(list[1]["held"].is_null(), "{list}");
+    let shown = grid.forebay(&["flow", "schedule", "list"], &[]).output();
+    assert!(shown.contains(" held ") && shown.contains(" active "), "{shown}");
+    grid.forebay(&["flow", "schedule", "release", "1"], &[]).succeeds();
+    wait_until("it has taken what arrived meanwhile", LIMIT, || !grid.lines("held").is_empty());
+    let said = grid.forebay(&["flow", "schedule", "release", "1"], &[]).refused();
+    assert!(said.contains("is not held"), "{said}");
+}
+
+#[test]
 fn a_time_starts_a_run() {
     let grid = Fixture::start();
     // Each minute: the longest that the test waits, besides its limit.
@@ -192,6 +223,8 @@ fn bad_input_of_flow_commands_is_refused_with_a_reason() {
         (&["flow", "schedule", "add", "plain.toml"], "no [schedule]"),
         (&["flow", "schedule", "add", "past.toml"], "past"),
         (&["flow", "schedule", "remove", "77"], "there is no schedule 77"),
+        (&["flow", "schedule", "hold", "77"], "there is no schedule 77"),
+        (&["flow", "schedule", "release", "x"], "no number"),
         (&["flow", "list", "--grid", "/does/not/exist"], "/does/not/exist"),
         (&["flow", "schedule", "list", "--grid", "/does/not/exist"], "/does/not/exist"),
     ] {

@@ -152,7 +152,8 @@ impl Fixture {
     }
 
     fn is_without_work(&self) -> bool {
-        std::fs::read_dir(self.root.join("grid/work")).unwrap().next().is_none()
+        let entries = std::fs::read_dir(self.root.join("grid/work")).unwrap();
+        entries.flatten().all(|entry| entry.file_name() == ".forebay-grid")
     }
 }
 

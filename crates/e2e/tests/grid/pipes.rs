@@ -115,7 +115,7 @@ fn a_reader_that_goes_away_ends_the_program_by_its_pipe() {
 #[test]
 fn a_program_that_reads_nothing_gets_signals_nevertheless() {
     let grid = Fixture::start();
-    let script = "trap 'exit 11' TERM; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'exit 11' TERM; sleep 605 & echo ready; wait";
     let mut client = attach(&grid, &["--", "sh", "-c", script]);
     let mut ready = [0; 6];
     client.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();

@@ -129,8 +129,8 @@ fn size(rows: u16, columns: u16) -> Winsize {
 #[test]
 fn a_job_at_a_terminal_has_one_of_its_own_that_follows_its_size() {
     let grid = Fixture::start();
-    let script = "tty; stty size; trap 'stty size; exit 3' WINCH; echo ready; \
-                  while :; do sleep 0.05; done";
+    // Shells that wait: dash loses a signal that comes while it starts a program.
+    let script = "tty; stty size; trap 'stty size; exit 3' WINCH; sleep 605 & echo ready; wait";
     let desk = Desk::sit(&grid, &[], &["sh", "-c", script]);
     desk.see("/dev/pts/");
     desk.see("33 101");
@@ -157,7 +157,7 @@ fn keys_reach_the_program_and_the_terminal_has_the_modes_of_the_users() {
 #[test]
 fn control_c_is_for_the_program_alone() {
     let grid = Fixture::start();
-    let script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'echo caught; exit 7' INT; sleep 605 & echo ready; wait";
     let mut desk = Desk::sit(&grid, &[], &["sh", "-c", script]);
     desk.see("ready");
     desk.press("\x03");
@@ -237,7 +237,7 @@ fn signals_that_end_the_client_leave_the_terminal_as_it_was_and_end_the_job() {
 #[test]
 fn a_client_that_is_killed_takes_its_job_along() {
     let grid = Fixture::start();
-    let script = "trap 'echo hung >hangup; exit 1' HUP; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'echo hung >hangup; exit 1' HUP; sleep 605 & echo ready; wait";
     let desk = Desk::sit(&grid, &[], &["sh", "-c", script]);
     desk.see("ready");
     desk.signal(libc::SIGKILL);

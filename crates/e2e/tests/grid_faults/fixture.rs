@@ -156,6 +156,9 @@ impl Fixture {
         }
         for place in places {
             for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+                if entry.file_name() == ".forebay-grid" {
+                    continue;
+                }
                 left.push(entry.path().display().to_string());
             }
         }

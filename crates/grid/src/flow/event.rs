@@ -44,6 +44,20 @@ pub enum FlowEvent {
         /// Which.
         schedule: ScheduleId,
     },
+    /// A user wants a schedule to start nothing until it is released.
+    Hold {
+        /// Who.
+        by: UserName,
+        /// Which.
+        schedule: ScheduleId,
+    },
+    /// A user wants it to start what is due again.
+    Release {
+        /// Who.
+        by: UserName,
+        /// Which.
+        schedule: ScheduleId,
+    },
     /// Somebody looked for the files of a schedule, with the rights of its owner.
     Looked {
         /// Which.
@@ -187,6 +201,10 @@ pub enum FlowChange {
         /// Which files.
         paths: Vec<String>,
     },
+    /// A schedule starts nothing until it is released.
+    Held(ScheduleId),
+    /// It starts what is due again.
+    Released(ScheduleId),
 }
 
 /// A run that has begun.

@@ -1,9 +1,11 @@
 //! The file of a flow: TOML, checked as a whole, with the line of what is wrong. See docs/formats/flow.md.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use forebay_base::ByteSize;
-use serde::Deserialize;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::schedule::{CivilTime, Missed, Overlap, Trigger, When};
@@ -36,39 +38,60 @@ pub struct Surroundings {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    flow: Spanned<Head>,
+    flow: Spanned<Options>,
     schedule: Option<Spanned<Timetable>>,
     #[serde(rename = "job", default)]
-    jobs: Vec<Spanned<Entry>>,
+    jobs: Jobs,
 }
 
-/// `[flow]`: a name, and what holds for jobs that do not say otherwise.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Head {
-    name: Spanned<String>,
-    queue: Option<QueueName>,
-    slots: Option<Spanned<u32>>,
-    hosts: Option<HostList>,
-    memory: Option<ByteSize>,
-    priority: Option<i32>,
-    rerunnable: Option<bool>,
-    requeue_exit: Option<RequeueExits>,
-    #[serde(default)]
-    environment: BTreeMap<String, String>,
-    time_limit: Option<Period>,
-    output: Option<String>,
-    error: Option<String>,
-    directory: Option<String>,
-    checkpoint: Option<bool>,
+/// All `[[job]]`.
+#[derive(Default)]
+struct Jobs(Vec<Spanned<Options>>);
+
+impl<'de> Deserialize<'de> for Jobs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Jobs, D::Error> {
+        from.deserialize_any(JobsVisitor)
+    }
 }
 
-/// `[[job]]`.
+/// Takes a list of jobs; of a table it says how it becomes one.
+struct JobsVisitor;
+
+impl<'de> Visitor<'de> for JobsVisitor {
+    type Value = Jobs;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[[job]] for each job")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut jobs: A) -> Result<Jobs, A::Error> {
+        let mut all = Vec::new();
+        while let Some(job) = jobs.next_element()? {
+            all.push(job);
+        }
+        Ok(Jobs(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut tables: A) -> Result<Jobs, A::Error> {
+        let first = tables.next_entry::<String, toml::Value>()?;
+        Err(de::Error::custom(match first {
+            Some((name, toml::Value::Table(_))) => {
+                format!(
+                    "[job.{name}]: jobs are a list: write [[job]] and name = \"{name}\" below it"
+                )
+            }
+            Some(_) | None => "[job]: jobs are a list: write [[job]]".to_owned(),
+        }))
+    }
+}
+
+/// `[[job]]`; and `[flow]`: its name, and what holds for jobs that do not say otherwise.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct Options {
     name: Spanned<String>,
-    command: Spanned<Words>,
+    /// Of a job only, like the next two.
+    command: Option<Spanned<Words>>,
     after: Option<Spanned<Words>>,
     array: Option<Spanned<String>>,
     queue: Option<QueueName>,
@@ -145,9 +168,10 @@ impl FlowSpec {
 impl File {
     fn spec(&self, around: &Surroundings) -> Result<FlowSpec, Blame> {
         let head = self.flow.get_ref();
+        head.of_all_jobs()?;
         let (mut steps, mut bytes) = (Vec::new(), 0);
-        for job in &self.jobs {
-            let step = job.get_ref().spec(head, around)?;
+        for job in &self.jobs.0 {
+            let step = spec(job, head, around)?;
             // What the flow says of all jobs is there once for each: looked at before memory is full.
             bytes += bytes_of(&step);
             if bytes > FLOW_BYTES_MAX {
@@ -166,12 +190,12 @@ impl File {
 
     /// Where a fault is.
     fn place(&self, fault: &Fault) -> Blame {
-        let Some(entry) = fault.step.map(|step| self.jobs[step].get_ref()) else {
+        let Some(entry) = fault.step.map(|step| self.jobs.0[step].get_ref()) else {
             return blame(&self.flow.get_ref().name, &fault.reason);
         };
-        match (fault.key, &entry.after) {
-            ("after", Some(after)) => blame(after, &fault.reason),
-            ("command", _) => blame(&entry.command, &fault.reason),
+        match (fault.key, &entry.after, &entry.command) {
+            ("after", Some(after), _) => blame(after, &fault.reason),
+            ("command", _, Some(command)) => blame(command, &fault.reason),
             _ => blame(&entry.name, &fault.reason),
         }
     }
@@ -222,58 +246,69 @@ pub(crate) fn pattern_fault(pattern: &str) -> Option<&'static str> {
     None
 }
 
-impl Entry {
-    fn spec(&self, head: &Head, around: &Surroundings) -> Result<JobSpec, Blame> {
-        let or = |own: &Option<String>, of_flow: &Option<String>| own.clone().or(of_flow.clone());
-        let slots = self.slots.as_ref().or(head.slots.as_ref());
-        if let Some(slots) = slots.filter(|slots| *slots.get_ref() == 0) {
-            return Err(blame(slots, "slots = 0: must be at least 1"));
+impl Options {
+    /// Refuses what cannot hold for all jobs of a flow.
+    fn of_all_jobs(&self) -> Result<(), Blame> {
+        let one =
+            |key| format!("{key}: [flow] says what holds for all jobs: write this below a [[job]]");
+        match self {
+            Options { command: Some(command), .. } => Err(blame(command, one("command"))),
+            Options { after: Some(after), .. } => Err(blame(after, one("after"))),
+            Options { array: Some(array), .. } => Err(blame(array, one("array"))),
+            Options { .. } => Ok(()),
         }
-        let mut environment: BTreeMap<String, String> =
-            around.environment.iter().cloned().collect();
-        for (key, value) in head.environment.iter().chain(&self.environment) {
-            if key.is_empty() || key.contains(['=', '\0']) {
-                let reason = format!("environment: \"{key}\" cannot be the name of a variable");
-                return Err(blame(&self.name, reason));
-            }
-            environment.insert(key.clone(), value.clone());
-        }
-        let directory = or(&self.directory, &head.directory).unwrap_or_default();
-        let directory = std::path::Path::new(&around.directory).join(directory);
-        let checkpoint = self.checkpoint.or(head.checkpoint).unwrap_or(false);
-        Ok(JobSpec {
-            command: match self.command.get_ref() {
-                Words::One(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()],
-                Words::Many(words) => words.clone(),
-            },
-            queue: self.queue.clone().or_else(|| head.queue.clone()),
-            name: self.name.get_ref().clone(),
-            slots: slots.map_or(1, |slots| *slots.get_ref()),
-            hosts: self.hosts.clone().or_else(|| head.hosts.clone()).unwrap_or_default(),
-            memory: self.memory.or(head.memory),
-            array: self.array.as_ref().map(array).transpose()?,
-            depends: self.after.as_ref().map(dependency).transpose()?.flatten(),
-            priority: self.priority.or(head.priority).unwrap_or(0),
-            rerun: match self.rerunnable.or(head.rerunnable) {
-                None => Rerun::AsQueue,
-                Some(true) => Rerun::Rerunnable,
-                Some(false) => Rerun::Once,
-            },
-            requeue_exits: self
-                .requeue_exit
-                .clone()
-                .or_else(|| head.requeue_exit.clone())
-                .unwrap_or_default(),
-            environment: environment.into_iter().collect(),
-            time_limit: self.time_limit.or(head.time_limit),
-            output: or(&self.output, &head.output),
-            error: or(&self.error, &head.error),
-            directory: directory.to_string_lossy().trim_end_matches('/').to_owned(),
-            umask: around.umask,
-            checkpoint: if checkpoint { Checkpoint::Steps } else { Checkpoint::None },
-            ..JobSpec::default()
-        })
     }
+}
+
+/// A job as its own table has it, and for what that leaves open as the flow has it.
+fn spec(job: &Spanned<Options>, head: &Options, around: &Surroundings) -> Result<JobSpec, Blame> {
+    let own = job.get_ref();
+    let or = |own: &Option<String>, of_flow: &Option<String>| own.clone().or(of_flow.clone());
+    let slots = own.slots.as_ref().or(head.slots.as_ref());
+    if let Some(slots) = slots.filter(|slots| *slots.get_ref() == 0) {
+        return Err(blame(slots, "slots = 0: must be at least 1"));
+    }
+    let mut environment: BTreeMap<String, String> = around.environment.iter().cloned().collect();
+    for (key, value) in head.environment.iter().chain(&own.environment) {
+        if key.is_empty() || key.contains(['=', '\0']) {
+            let reason = format!("environment: \"{key}\" cannot be the name of a variable");
+            return Err(blame(&own.name, reason));
+        }
+        environment.insert(key.clone(), value.clone());
+    }
+    let directory = or(&own.directory, &head.directory).unwrap_or_default();
+    let directory = std::path::Path::new(&around.directory).join(directory);
+    let checkpoint = own.checkpoint.or(head.checkpoint).unwrap_or(false);
+    let requeue_exits = own.requeue_exit.as_ref().or(head.requeue_exit.as_ref());
+    Ok(JobSpec {
+        command: match own.command.as_ref().map(Spanned::get_ref) {
+            None => return Err(blame(job, format!("job {} has no command", own.name.get_ref()))),
+            Some(Words::One(text)) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()],
+            Some(Words::Many(words)) => words.clone(),
+        },
+        queue: own.queue.clone().or_else(|| head.queue.clone()),
+        name: own.name.get_ref().clone(),
+        slots: slots.map_or(1, |slots| *slots.get_ref()),
+        hosts: own.hosts.clone().or_else(|| head.hosts.clone()).unwrap_or_default(),
+        memory: own.memory.or(head.memory),
+        array: own.array.as_ref().map(array).transpose()?,
+        depends: own.after.as_ref().map(dependency).transpose()?.flatten(),
+        priority: own.priority.or(head.priority).unwrap_or(0),
+        rerun: match own.rerunnable.or(head.rerunnable) {
+            None => Rerun::AsQueue,
+            Some(true) => Rerun::Rerunnable,
+            Some(false) => Rerun::Once,
+        },
+        requeue_exits: requeue_exits.cloned().unwrap_or_default(),
+        environment: environment.into_iter().collect(),
+        time_limit: own.time_limit.or(head.time_limit),
+        output: or(&own.output, &head.output),
+        error: or(&own.error, &head.error),
+        directory: directory.to_string_lossy().trim_end_matches('/').to_owned(),
+        umask: around.umask,
+        checkpoint: if checkpoint { Checkpoint::Steps } else { Checkpoint::None },
+        ..JobSpec::default()
+    })
 }
 
 /// `1-100%10`, with or without the brackets that the command line has.

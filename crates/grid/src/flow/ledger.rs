@@ -98,6 +98,7 @@ pub struct Schedule {
     pub(crate) trouble: Option<String>,
     /// Files that started a run, and in which state.
     pub(crate) seen: BTreeMap<String, Stamp>,
+    pub(crate) held: Option<Moment>,
 }
 
 impl Schedule {
@@ -117,6 +118,12 @@ impl Schedule {
     #[must_use]
     pub fn due(&self) -> Option<Moment> {
         self.due
+    }
+
+    /// Since when it is held, if it is: then nothing is due, whatever the time.
+    #[must_use]
+    pub fn held(&self) -> Option<Moment> {
+        self.held
     }
 
     /// The latest run.
@@ -221,6 +228,7 @@ impl Ledger {
                     passed: 0,
                     trouble: None,
                     seen: BTreeMap::new(),
+                    held: None,
                 };
                 self.flows.schedules.insert(*schedule, entry);
             }
@@ -234,6 +242,8 @@ impl Ledger {
                 entry.passed += 1;
                 entry.trouble = Some(why.clone());
             }
+            FlowChange::Held(schedule) => self.flows.schedule(*schedule)?.held = Some(at),
+            FlowChange::Released(schedule) => self.flows.schedule(*schedule)?.held = None,
             FlowChange::Unseen { schedule, paths } => {
                 let entry = self.flows.schedule(*schedule)?;
                 entry.seen.retain(|path, _| !paths.contains(path));

@@ -18,8 +18,9 @@ pub mod file;
 pub mod ledger;
 pub mod schedule;
 
-use std::fmt;
+use std::str::FromStr;
 
+use forebay_base::id;
 use serde::{Deserialize, Serialize};
 
 use crate::parse::dependency::{Condition, Countable, JobName, JobRef, Test};
@@ -40,39 +41,34 @@ pub const NAME_MAX: usize = 63;
 /// The most conditions of a step once its names are looked up.
 const CONDITIONS_MAX: usize = 10_000;
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
-        pub struct $name(pub u64);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<$name, String> {
-                let number = text.parse().ok().filter(|number| *number > 0).map($name);
-                number.ok_or_else(|| format!("\"{text}\" is no number from 1"))
-            }
-        }
-    };
-}
-
-number! {
+id! {
     /// Number of a run of a flow; counted from 1, never reused.
-    FlowId
+    FlowId(u64)
 }
-number! {
+id! {
     /// Number of a schedule; counted from 1, never reused.
-    ScheduleId
+    ScheduleId(u64)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("\"{text}\" is no number from 1"))
+}
+
+impl FromStr for FlowId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FlowId, String> {
+        number(text).map(FlowId)
+    }
+}
+
+impl FromStr for ScheduleId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ScheduleId, String> {
+        number(text).map(ScheduleId)
+    }
 }
 
 /// A flow as it is asked for.

@@ -64,6 +64,8 @@ impl Grid {
             FlowEvent::Rerun { by, flow } => self.rerun_flow(&by, flow, out),
             FlowEvent::Schedule { user, spec } => self.add_schedule(user, spec, out),
             FlowEvent::Unschedule { by, schedule } => self.remove_schedule(&by, schedule, out),
+            FlowEvent::Hold { by, schedule } => self.hold_schedule(&by, schedule, out),
+            FlowEvent::Release { by, schedule } => self.release_schedule(&by, schedule, out),
             FlowEvent::Looked { schedule, files, trouble } => {
                 self.take_look(schedule, &files, trouble, out);
                 return;
@@ -412,8 +414,8 @@ impl Index {
                 self.flow_ended(ledger, *flow);
             }
         }
-        let due = |(id, schedule): (_, &crate::flow::ledger::Schedule)| Some((schedule.due?, id));
-        self.due = ledger.schedules().filter_map(due).collect();
+        let free = ledger.schedules().filter(|(_, schedule)| schedule.held.is_none());
+        self.due = free.filter_map(|(id, schedule)| Some((schedule.due?, id))).collect();
     }
 
     /// The jobs of a run that has ended may be forgotten, all at the same time.

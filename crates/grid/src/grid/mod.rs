@@ -13,7 +13,7 @@ mod view;
 
 pub use explain::{Explanation, HostObstacle, HostVerdict, Placement, Reason};
 pub use flow::StepState;
-pub use view::{HostView, QueueView, State};
+pub use view::{HostView, LastStart, QueueView, State};
 
 use crate::config::{Config, Dispatch};
 use crate::event::{Effect, Event, Outcome};

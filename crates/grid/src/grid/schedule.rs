@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::event::{Effect, Outcome, Refusal};
 use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowState, Found, Stamp};
 use crate::flow::file::pattern_fault;
+use crate::flow::ledger::Schedule;
 use crate::flow::schedule::{GRACE_MS, Missed, Overlap, Trigger, When};
 use crate::flow::{FlowSpec, SCHEDULES_MAX, SEEN_MAX, ScheduleId};
 use crate::grid::Grid;
@@ -57,15 +58,59 @@ impl Grid {
         schedule: ScheduleId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
+        self.schedule_for(by, "remove", schedule)?;
+        self.index.due.retain(|(_, id)| *id != schedule);
+        self.record_flow(FlowChange::Unscheduled(schedule), out);
+        Ok(Effect::Obeyed { tasks: 0 })
+    }
+
+    /// The schedule, if the user may do this to it.
+    fn schedule_for(
+        &self,
+        by: &UserName,
+        verb: &str,
+        schedule: ScheduleId,
+    ) -> Result<&Schedule, Refusal> {
         let no_schedule = || Refusal::Invalid(format!("there is no schedule {schedule}"));
         let entry = self.ledger.flows.schedules.get(&schedule).ok_or_else(no_schedule)?;
         let owner = self.ledger.user_of_schedule(entry);
         if owner != by && !self.is_admin(by) {
-            let what = format!("remove schedule {schedule} of {owner}");
+            let what = format!("{verb} schedule {schedule} of {owner}");
             return Err(Refusal::NotAllowed { user: by.clone(), what });
         }
+        Ok(entry)
+    }
+
+    /// Lets a schedule start nothing. Its next time stays what it is, so that one which passes meanwhile is
+    /// missed when the schedule is released, as if nobody had been there.
+    pub(super) fn hold_schedule(
+        &mut self,
+        by: &UserName,
+        schedule: ScheduleId,
+        out: &mut Outcome,
+    ) -> Result<Effect, Refusal> {
+        if self.schedule_for(by, "hold", schedule)?.held.is_some() {
+            return Err(Refusal::Invalid(format!("schedule {schedule} is held already")));
+        }
         self.index.due.retain(|(_, id)| *id != schedule);
-        self.record_flow(FlowChange::Unscheduled(schedule), out);
+        self.record_flow(FlowChange::Held(schedule), out);
+        Ok(Effect::Obeyed { tasks: 0 })
+    }
+
+    /// Lets it start again what is due.
+    pub(super) fn release_schedule(
+        &mut self,
+        by: &UserName,
+        schedule: ScheduleId,
+        out: &mut Outcome,
+    ) -> Result<Effect, Refusal> {
+        let entry = self.schedule_for(by, "release", schedule)?;
+        if entry.held.is_none() {
+            return Err(Refusal::Invalid(format!("schedule {schedule} is not held")));
+        }
+        let due = entry.due;
+        self.record_flow(FlowChange::Released(schedule), out);
+        self.index.due.extend(due.map(|due| (due, schedule)));
         Ok(Effect::Obeyed { tasks: 0 })
     }
 
@@ -133,6 +178,10 @@ impl Grid {
         out: &mut Outcome,
     ) {
         let Some(entry) = self.ledger.flows.schedules.get(&id) else { return };
+        // It may have been held since the look began.
+        if entry.held.is_some() {
+            return;
+        }
         if !matches!(&entry.spec.trigger, Some(Trigger { when: When::File(_), .. })) {
             return;
         }

@@ -74,6 +74,36 @@ pub enum State {
     },
 }
 
+/// The latest start of a task, as far as there was one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastStart {
+    /// How often it was started.
+    pub attempts: u32,
+    /// Where.
+    pub host: Option<HostName>,
+    /// Since when it runs, or ran; none if that is not known.
+    pub started: Option<Moment>,
+}
+
+impl State {
+    /// The latest start.
+    #[must_use]
+    pub fn last_start(&self) -> LastStart {
+        let (attempts, host, started) = match self {
+            State::Pending { attempts } | State::Held { attempts } => (*attempts, None, None),
+            State::Starting { host, attempt } | State::Unknown { host, attempt, .. } => {
+                (attempt.0, Some(host), None)
+            }
+            State::Running { host, attempt, started }
+            | State::Suspended { host, attempt, started, .. } => {
+                (attempt.0, Some(host), Some(*started))
+            }
+            State::Finished { attempts, host, started, .. } => (*attempts, host.as_ref(), *started),
+        };
+        LastStart { attempts, host: host.cloned(), started }
+    }
+}
+
 /// One host, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostView {

@@ -68,7 +68,7 @@ impl Slots {
                     Some(ended) => {
                         let ended = ended.clone();
                         let (number, _) = node.running.swap_remove(at);
-                        events.push(event(number, ended, self.clock.instant()));
+                        events.push(event(number, &ended, self.clock.instant()));
                     }
                 }
             }
@@ -114,7 +114,7 @@ impl Launcher for Slots {
         let at = self.clock.instant();
         for (number, mut child) in numbers.into_iter().zip(children) {
             events.push(match child.wait() {
-                Ok(ended) => event(number, ended.clone(), at),
+                Ok(ended) => event(number, ended, at),
                 Err(_) => not_started(number, at),
             });
         }
@@ -133,7 +133,7 @@ fn start(launch: &Launch, accounting: &Arc<Accounting>) -> Result<Child> {
     Child::spawn(command, accounting)
 }
 
-fn event(number: usize, ended: Ended, at: Instant) -> Event {
+fn event(number: usize, ended: &Ended, at: Instant) -> Event {
     let (exit, last) = (ended.exit(""), ended.counters);
     Event::Ended { number, at, exit, usage: Box::new(ended.usage), last }
 }

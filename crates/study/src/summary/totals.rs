@@ -44,7 +44,7 @@ impl Totals {
             written_bytes: bytes(|usage| usage.written_bytes),
             bytes_unknown: ran.iter().filter(unknown).count(),
             io_wait_share: ratio(sum(waits().map(|wait| wait.0)), sum(waits().map(|wait| wait.1))),
-            peak_memory_bytes: ran.iter().map(|usage| usage.peak_memory_bytes).max(),
+            peak_memory_bytes: ran.iter().map(|usage| usage.peak_memory_bytes).max().flatten(),
         }
     }
 
@@ -58,14 +58,6 @@ impl Totals {
     #[must_use]
     pub fn ran(&self) -> usize {
         self.jobs - self.not_started
-    }
-}
-
-impl Usage {
-    /// Processor seconds by real seconds; `None` if it took no time.
-    #[must_use]
-    pub fn cpu_per_real(&self) -> Option<f64> {
-        ratio(self.user_seconds + self.system_seconds, self.real_seconds)
     }
 }
 

@@ -167,7 +167,7 @@ fn job(
         real_seconds: real,
         user_seconds: real * busy * 0.9,
         system_seconds: real * busy * 0.1,
-        peak_memory_bytes: (numbers.next() * 2e9) as u64,
+        peak_memory_bytes: Some((numbers.next() * 2e9) as u64),
         minor_faults: 12_000,
         major_faults: 3,
         voluntary_switches: 4000,

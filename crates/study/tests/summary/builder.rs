@@ -107,7 +107,7 @@ pub fn job(name: &str, start: f64, end: f64) -> JobRecord {
             real_seconds: end - start,
             user_seconds: (end - start) * 0.45,
             system_seconds: (end - start) * 0.05,
-            peak_memory_bytes: 100 * MB,
+            peak_memory_bytes: Some(100 * MB),
             ..Usage::default()
         },
         steps: Vec::new(),

@@ -10,7 +10,7 @@ fn summed(jobs: Vec<JobRecord>) -> RunSummary {
 }
 
 fn with(job: JobRecord, usage: &Usage) -> JobRecord {
-    JobRecord { usage: Usage { real_seconds: job.usage.real_seconds, ..usage.clone() }, ..job }
+    JobRecord { usage: Usage { real_seconds: job.usage.real_seconds, ..*usage }, ..job }
 }
 
 fn seconds(user_seconds: f64, system_seconds: f64) -> Usage {

@@ -8,6 +8,8 @@ use forebay_engine::home::GridHome;
 use forebay_engine::{agent, nursery, server, shim};
 use forebay_grid::vocabulary::HostName;
 
+use crate::background::log_to_standard_error;
+
 /// Run the controller of a grid.
 ///
 /// It decides which job runs where and when, and keeps all it has promised in ROOT/grid. It runs until
@@ -55,17 +57,6 @@ pub struct JobShim {
     nursery: bool,
     /// Folder of the run, or of the agent.
     folder: PathBuf,
-}
-
-fn log_to_standard_error() -> Result<()> {
-    let filter = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "info".to_owned());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
-    Ok(())
 }
 
 impl Controller {

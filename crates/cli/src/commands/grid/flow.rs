@@ -17,9 +17,8 @@ use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::parse::zone::Zone;
 use forebay_grid::vocabulary::Moment;
 
-use super::jobs::{or_dash, print_json};
 use super::placement::{environment, umask};
-use super::{Which, no_sense};
+use super::{Listing, Which, no_sense, or_dash, print_json};
 use crate::output::Table;
 
 /// Run jobs that belong together, in their order, now or by a schedule.
@@ -94,13 +93,10 @@ struct Run {
 #[command(after_help = "Examples:\n  forebay flow list\n  forebay flow list --all --json")]
 struct List {
     #[command(flatten)]
-    which: Which,
+    listing: Listing,
     /// Also runs that have ended.
     #[arg(long)]
     all: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Show a run with each of its jobs.
@@ -156,6 +152,8 @@ struct Kill {
 #[command(after_help = "Examples:
   forebay flow schedule add nightly.toml
   forebay flow schedule list
+  forebay flow schedule hold 2        start nothing for now
+  forebay flow schedule release 2
   forebay flow schedule remove 2")]
 struct Schedule {
     #[command(subcommand)]
@@ -182,23 +180,43 @@ enum ScheduleVerb {
     #[command(after_help = "Examples:\n  forebay flow schedule list --json")]
     List {
         #[command(flatten)]
-        which: Which,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        listing: Listing,
     },
+    /// Let a schedule start nothing until it is released. Runs that it has started go on.
+    #[command(after_help = "Examples:\n  forebay flow schedule hold 2")]
+    Hold(OneSchedule),
+    /// Let a schedule start again what is due.
+    ///
+    /// Times that passed meanwhile were missed: with catch_up in its [schedule] they make one run now, as does a
+    /// single time (at) unless that says catch_up = false. Files that arrived meanwhile start runs.
+    #[command(after_help = "Examples:\n  forebay flow schedule release 2")]
+    Release(OneSchedule),
     /// Remove a schedule. Runs that it has started go on.
     #[command(after_help = "Examples:\n  forebay flow schedule remove 2")]
-    Remove {
-        #[command(flatten)]
-        which: Which,
-        /// Number of the schedule.
-        #[arg(value_parser = |text: &str| text.parse::<ScheduleId>())]
-        schedule: ScheduleId,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Remove(OneSchedule),
+}
+
+/// The schedule that a command is about.
+#[derive(clap::Args)]
+struct OneSchedule {
+    #[command(flatten)]
+    which: Which,
+    /// Number of the schedule.
+    #[arg(value_parser = |text: &str| text.parse::<ScheduleId>())]
+    schedule: ScheduleId,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl OneSchedule {
+    fn obey(self, verb: impl FnOnce(ScheduleId) -> FlowAsk) -> Result<ExitCode> {
+        obeyed(&ask(&self.which, verb(self.schedule))?)?;
+        if self.json {
+            println!("{}", serde_json::json!({ "schedule": self.schedule }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// Reads the file of a flow.
@@ -325,33 +343,34 @@ fn view(which: &Which, flow: FlowId) -> Result<FlowView> {
 
 impl List {
     fn run(self) -> Result<ExitCode> {
-        let flows = match ask(&self.which, FlowAsk::List { ended: self.all })? {
-            Answer::Flow { flow: FlowAnswer::Listed(flows) } => flows,
-            answer => return Err(no_sense(&answer)),
+        let ask = Ask::Flow { flow: FlowAsk::List { ended: self.all } };
+        let wanted = |answer| match answer {
+            Answer::Flow { flow: FlowAnswer::Listed(flows) } => Ok(flows),
+            answer => Err(no_sense(&answer)),
         };
-        if self.json {
-            return print_json(&flows);
-        }
-        let heading =
-            ["flow", "name", "user", "state", "done", "jobs", "begun", "ended", "reruns", "failed"];
-        let mut table = Table::new(&heading);
-        for flow in flows {
-            table.row(vec![
-                flow.id.to_string(),
-                flow.name,
-                flow.user.to_string(),
-                flow.state.word().to_owned(),
-                flow.done.to_string(),
-                flow.count.to_string(),
-                time(flow.begun),
-                or_dash(flow.ended.map(time)),
-                flow.reruns.to_string(),
-                if flow.failed.is_empty() { "-".to_owned() } else { flow.failed.join(",") },
-            ]);
-        }
-        print!("{}", table.render());
-        Ok(ExitCode::SUCCESS)
+        self.listing.print(&ask, wanted, table_of_runs)
     }
+}
+
+fn table_of_runs(flows: Vec<FlowView>) -> Table {
+    let heading =
+        ["flow", "name", "user", "state", "done", "jobs", "begun", "ended", "reruns", "failed"];
+    let mut table = Table::new(&heading);
+    for flow in flows {
+        table.row(vec![
+            flow.id.to_string(),
+            flow.name,
+            flow.user.to_string(),
+            flow.state.word().to_owned(),
+            flow.done.to_string(),
+            flow.count.to_string(),
+            time(flow.begun),
+            or_dash(flow.ended.map(time)),
+            flow.reruns.to_string(),
+            if flow.failed.is_empty() { "-".to_owned() } else { flow.failed.join(",") },
+        ]);
+    }
+    table
 }
 
 impl Show {
@@ -456,34 +475,32 @@ impl ScheduleVerb {
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            ScheduleVerb::List { which, json } => match ask(&which, FlowAsk::Schedules)? {
-                Answer::Flow { flow: FlowAnswer::Schedules(list) } if json => print_json(&list),
-                Answer::Flow { flow: FlowAnswer::Schedules(list) } => {
-                    print!("{}", schedules(list).render());
-                    Ok(ExitCode::SUCCESS)
-                }
-                answer => Err(no_sense(&answer)),
-            },
-            ScheduleVerb::Remove { which, schedule, json } => {
-                obeyed(&ask(&which, FlowAsk::Unschedule(schedule))?)?;
-                if json {
-                    println!("{}", serde_json::json!({ "schedule": schedule }));
-                }
-                Ok(ExitCode::SUCCESS)
+            ScheduleVerb::List { listing } => {
+                let wanted = |answer| match answer {
+                    Answer::Flow { flow: FlowAnswer::Schedules(list) } => Ok(list),
+                    answer => Err(no_sense(&answer)),
+                };
+                let ask = Ask::Flow { flow: FlowAsk::Schedules };
+                listing.print(&ask, wanted, table_of_schedules)
             }
+            ScheduleVerb::Hold(schedule) => schedule.obey(FlowAsk::Hold),
+            ScheduleVerb::Release(schedule) => schedule.obey(FlowAsk::Release),
+            ScheduleVerb::Remove(schedule) => schedule.obey(FlowAsk::Unschedule),
         }
     }
 }
 
-fn schedules(list: Vec<ScheduleView>) -> Table {
-    let heading =
-        ["schedule", "name", "user", "when", "next", "last", "started", "passed", "trouble"];
+fn table_of_schedules(list: Vec<ScheduleView>) -> Table {
+    let heading = [
+        "schedule", "name", "user", "state", "when", "next", "last", "started", "passed", "trouble",
+    ];
     let mut table = Table::new(&heading);
     for schedule in list {
         table.row(vec![
             schedule.id.to_string(),
             schedule.name,
             schedule.user.to_string(),
+            if schedule.held.is_some() { "held" } else { "active" }.to_owned(),
             schedule.when,
             or_dash(schedule.due.map(time)),
             or_dash(schedule.last),

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_engine::message::{Answer, Ask, JobView};
+use forebay_engine::message::{Answer, Ask, HostView, JobView, QueueView};
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::Target;
 
-use super::{Which, no_sense};
+use super::{Listing, Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};
 
 /// List jobs: your own, or everybody's for an admin.
@@ -21,16 +23,13 @@ use crate::output::{Table, bytes};
   forebay jobs --all --json")]
 pub struct Jobs {
     #[command(flatten)]
-    which: Which,
+    listing: Listing,
     /// One job, or one element: 12 or '12[3]'.
     #[arg(value_parser = |text: &str| text.parse::<Target>())]
     job: Option<Target>,
     /// Also jobs that have ended.
     #[arg(long)]
     all: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// List the hosts of the grid.
@@ -38,10 +37,7 @@ pub struct Jobs {
 #[command(after_help = "Examples:\n  forebay hosts\n  forebay hosts --json")]
 pub struct Hosts {
     #[command(flatten)]
-    which: Which,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    listing: Listing,
 }
 
 /// List the queues of the grid.
@@ -49,10 +45,7 @@ pub struct Hosts {
 #[command(after_help = "Examples:\n  forebay queues\n  forebay queues --json")]
 pub struct Queues {
     #[command(flatten)]
-    which: Which,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    listing: Listing,
 }
 
 /// Show every start of a job that has ended, with what it used.
@@ -60,13 +53,10 @@ pub struct Queues {
 #[command(after_help = "Examples:\n  forebay history 12\n  forebay history '12[3]' --json")]
 pub struct History {
     #[command(flatten)]
-    which: Which,
+    listing: Listing,
     /// A job, or one element: 12 or '12[3]'.
     #[arg(value_parser = |text: &str| text.parse::<Target>())]
     job: Target,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Say why a job waits, host by host, or why it ran where it ran.
@@ -102,10 +92,6 @@ pub struct Output {
     json: bool,
 }
 
-pub(super) fn or_dash(text: Option<impl ToString>) -> String {
-    text.map_or_else(|| "-".to_owned(), |text| text.to_string())
-}
-
 /// A command on one line of a table, which a script in it would break.
 fn one_line(command: &[String]) -> String {
     const CHARACTERS_MAX: usize = 60;
@@ -117,139 +103,155 @@ fn one_line(command: &[String]) -> String {
     }
 }
 
-pub(super) fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(ExitCode::SUCCESS)
-}
-
 impl Jobs {
     pub fn run(self) -> Result<ExitCode> {
-        let jobs = match self.which.ask(&Ask::Jobs { target: self.job, ended: self.all })? {
-            Answer::Jobs { jobs } => jobs,
-            answer => return Err(no_sense(&answer)),
+        let ask = Ask::Jobs { target: self.job, ended: self.all };
+        let wanted = |answer| match answer {
+            Answer::Jobs { jobs } => Ok(jobs),
+            answer => Err(no_sense(&answer)),
         };
-        if self.json {
-            return print_json(&jobs);
-        }
-        let mut heading =
-            vec!["job", "name", "user", "queue", "state", "tasks", "host", "starts", "exit"];
-        if self.job.is_some() {
-            heading.extend(["real s", "cpu s", "io s"]);
-        }
-        let mut table = Table::new(&heading);
-        for job in jobs {
-            let mut row = vec![
-                job.id,
-                if job.name.is_empty() { one_line(&job.command) } else { job.name },
-                job.user.to_string(),
-                job.queue.to_string(),
-                job.state,
-                job.tasks.to_string(),
-                or_dash(job.host),
-                job.attempts.to_string(),
-                or_dash(job.exit),
-            ];
-            if self.job.is_some() {
-                let seconds = |value: f64| format!("{value:.3}");
-                row.push(or_dash(job.usage.map(|used| seconds(used.real_seconds))));
-                row.push(or_dash(job.usage.map(|used| seconds(used.cpu_seconds()))));
-                row.push(or_dash(job.usage.and_then(|used| used.io_wait_seconds).map(seconds)));
-            }
-            table.row(row);
-        }
-        print!("{}", table.render());
-        Ok(ExitCode::SUCCESS)
+        let detail = if self.job.is_some() { Detail::Times } else { Detail::None };
+        self.listing.print(&ask, wanted, |jobs| table_of_jobs(jobs, detail))
     }
 }
 
 impl Hosts {
     pub fn run(self) -> Result<ExitCode> {
-        let hosts = match self.which.ask(&Ask::Hosts)? {
-            Answer::Hosts { hosts } => hosts,
-            answer => return Err(no_sense(&answer)),
+        let wanted = |answer| match answer {
+            Answer::Hosts { hosts } => Ok(hosts),
+            answer => Err(no_sense(&answer)),
         };
-        if self.json {
-            return print_json(&hosts);
-        }
-        let heading =
-            ["host", "state", "switch", "slots", "used", "r15s", "r1m", "ut", "pg", "io", "free"];
-        let mut table = Table::new(&heading);
-        for host in hosts {
-            table.row(vec![
-                host.name.to_string(),
-                host.state,
-                format!("{:?}", host.switch).to_lowercase(),
-                host.slots.to_string(),
-                host.used_slots.to_string(),
-                or_dash(host.load.map(|load| format!("{:.2}", load.r15s))),
-                or_dash(host.load.map(|load| format!("{:.2}", load.r1m))),
-                or_dash(host.load.map(|load| format!("{:.0}%", load.ut * 100.0))),
-                or_dash(host.load.map(|load| format!("{:.1}", load.pg))),
-                or_dash(host.load.map(|load| format!("{:.0}", load.io))),
-                or_dash(host.load.map(|load| bytes((load.mem * 1_048_576.0) as u64))),
-            ]);
-        }
-        print!("{}", table.render());
-        Ok(ExitCode::SUCCESS)
+        self.listing.print(&Ask::Hosts, wanted, table_of_hosts)
     }
 }
 
 impl Queues {
     pub fn run(self) -> Result<ExitCode> {
-        let queues = match self.which.ask(&Ask::Queues)? {
-            Answer::Queues { queues } => queues,
-            answer => return Err(no_sense(&answer)),
+        let wanted = |answer| match answer {
+            Answer::Queues { queues } => Ok(queues),
+            answer => Err(no_sense(&answer)),
         };
-        if self.json {
-            return print_json(&queues);
-        }
-        let mut table = Table::new(&["queue", "priority", "takes", "starts", "windows", "slots"]);
-        for queue in queues {
-            let word =
-                |yes: bool, one: &str, other: &str| (if yes { one } else { other }).to_owned();
-            table.row(vec![
-                queue.name.to_string(),
-                or_dash(queue.priority),
-                word(queue.open, "open", "closed"),
-                word(queue.active, "active", "inactive"),
-                word(queue.windows_open, "open", "closed"),
-                queue.used_slots.to_string(),
-            ]);
-        }
-        print!("{}", table.render());
-        Ok(ExitCode::SUCCESS)
+        self.listing.print(&Ask::Queues, wanted, table_of_queues)
     }
 }
 
 impl History {
     pub fn run(self) -> Result<ExitCode> {
-        let attempts = match self.which.ask(&Ask::History { target: self.job })? {
-            Answer::History { attempts } => attempts,
-            answer => return Err(no_sense(&answer)),
+        let wanted = |answer| match answer {
+            Answer::History { attempts } => Ok(attempts),
+            answer => Err(no_sense(&answer)),
         };
-        if self.json {
-            return print_json(&attempts);
-        }
-        let heading = ["job", "start", "host", "exit", "fate", "real s", "cpu s", "io s", "memory"];
-        let mut table = Table::new(&heading);
-        for attempt in attempts {
-            let used = attempt.usage;
-            let seconds = |value: f64| format!("{value:.3}");
-            table.row(vec![
-                attempt.task.to_string(),
-                attempt.attempt.to_string(),
-                attempt.host.to_string(),
-                or_dash(attempt.exit),
-                format!("{:?}", attempt.fate),
-                or_dash(used.map(|used| seconds(used.real_seconds))),
-                or_dash(used.map(|used| seconds(used.cpu_seconds()))),
-                or_dash(used.and_then(|used| used.io_wait_seconds).map(seconds)),
-                or_dash(used.and_then(|used| used.peak_memory_bytes).map(bytes)),
-            ]);
-        }
-        print!("{}", table.render());
-        Ok(ExitCode::SUCCESS)
+        self.listing.print(&Ask::History { target: self.job }, wanted, table_of_attempts)
     }
+}
+
+/// What a list says besides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    None,
+    Times,
+}
+
+/// Headings of [`times`].
+const TIMES: [&str; 3] = ["real s", "cpu s", "io s"];
+
+fn seconds(value: f64) -> String {
+    format!("{value:.3}")
+}
+
+/// The times that a job used, as cells.
+fn times(used: Option<&Usage>) -> [String; 3] {
+    [
+        or_dash(used.map(|used| seconds(used.real_seconds))),
+        or_dash(used.map(|used| seconds(used.cpu_seconds()))),
+        or_dash(used.and_then(|used| used.io_wait_seconds).map(seconds)),
+    ]
+}
+
+fn table_of_jobs(jobs: Vec<JobView>, detail: Detail) -> Table {
+    let mut heading =
+        vec!["job", "name", "user", "queue", "state", "tasks", "host", "starts", "exit"];
+    if detail == Detail::Times {
+        heading.extend(TIMES);
+    }
+    let mut table = Table::new(&heading);
+    for job in jobs {
+        let mut row = vec![
+            job.id,
+            if job.name.is_empty() { one_line(&job.command) } else { job.name },
+            job.user.to_string(),
+            job.queue.to_string(),
+            job.state,
+            job.tasks.to_string(),
+            or_dash(job.host),
+            job.attempts.to_string(),
+            or_dash(job.exit),
+        ];
+        if detail == Detail::Times {
+            row.extend(times(job.usage.as_ref()));
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn table_of_hosts(hosts: Vec<HostView>) -> Table {
+    let heading =
+        ["host", "state", "switch", "slots", "used", "r15s", "r1m", "ut", "pg", "io", "free"];
+    let mut table = Table::new(&heading);
+    for host in hosts {
+        table.row(vec![
+            host.name.to_string(),
+            host.state,
+            format!("{:?}", host.switch).to_lowercase(),
+            host.slots.to_string(),
+            host.used_slots.to_string(),
+            or_dash(host.load.map(|load| format!("{:.2}", load.r15s))),
+            or_dash(host.load.map(|load| format!("{:.2}", load.r1m))),
+            or_dash(host.load.map(|load| format!("{:.0}%", load.ut * 100.0))),
+            or_dash(host.load.map(|load| format!("{:.1}", load.pg))),
+            or_dash(host.load.map(|load| format!("{:.0}", load.io))),
+            or_dash(host.load.map(|load| bytes((load.mem * 1_048_576.0) as u64))),
+        ]);
+    }
+    table
+}
+
+fn table_of_queues(queues: Vec<QueueView>) -> Table {
+    let mut table = Table::new(&["queue", "priority", "takes", "starts", "windows", "slots"]);
+    for queue in queues {
+        let word = |yes: bool, one: &str, other: &str| (if yes { one } else { other }).to_owned();
+        table.row(vec![
+            queue.name.to_string(),
+            or_dash(queue.priority),
+            word(queue.open, "open", "closed"),
+            word(queue.active, "active", "inactive"),
+            word(queue.windows_open, "open", "closed"),
+            queue.used_slots.to_string(),
+        ]);
+    }
+    table
+}
+
+fn table_of_attempts(attempts: Vec<AttemptRecord>) -> Table {
+    let mut heading = vec!["job", "start", "host", "exit", "fate"];
+    heading.extend(TIMES);
+    heading.push("memory");
+    let mut table = Table::new(&heading);
+    for attempt in attempts {
+        let used = attempt.usage.as_ref();
+        let mut row = vec![
+            attempt.task.to_string(),
+            attempt.attempt.to_string(),
+            attempt.host.to_string(),
+            or_dash(attempt.exit),
+            format!("{:?}", attempt.fate),
+        ];
+        row.extend(times(used));
+        row.push(or_dash(used.and_then(|used| used.peak_memory_bytes).map(bytes)));
+        table.row(row);
+    }
+    table
 }
 
 impl Explain {

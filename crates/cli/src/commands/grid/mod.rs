@@ -15,11 +15,14 @@ pub mod updown;
 pub mod usage;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use forebay_engine::client::Client;
 use forebay_engine::home::GridHome;
 use forebay_engine::message::{Answer, Ask};
+
+use crate::output::Table;
 
 /// Which grid.
 #[derive(clap::Args, Clone)]
@@ -39,6 +42,44 @@ impl Which {
     fn ask(&self, ask: &Ask) -> Result<Answer> {
         self.client()?.ask(ask)
     }
+}
+
+/// A command that asks a grid's controller and prints the answer.
+#[derive(clap::Args, Clone)]
+pub struct Listing {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Listing {
+    /// Asks, takes out of the answer what is wanted, and prints that: as JSON, or as a table for people.
+    fn print<T: serde::Serialize>(
+        &self,
+        ask: &Ask,
+        wanted: impl FnOnce(Answer) -> Result<T>,
+        table: impl FnOnce(T) -> Table,
+    ) -> Result<ExitCode> {
+        let told = wanted(self.which.ask(ask)?)?;
+        if self.json {
+            return print_json(&told);
+        }
+        print!("{}", table(told).render());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Prints what scripts read.
+fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A cell of a table.
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// The grid of a folder that was given, or of FOREBAY_GRID.

@@ -8,16 +8,17 @@ use forebay_base::time::SystemClock;
 use forebay_engine::message::{Answer, AreaKind, AreaState, AreaView, Ask, Orphans};
 use forebay_grid::vocabulary::Moment;
 
-use super::jobs::{or_dash, print_json};
-use super::{Which, no_sense};
+use super::{Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};
 
 /// List the work areas of jobs: your own, or everybody's for an admin.
 ///
 /// Each job has one for work (WORK) and one for utility files (UTIL). An area is running, kept (its job will
-/// start again), orphaned (its job is gone) or being removed. Hosts remove orphans by themselves when they
-/// join and after each reap_interval; --reap does it now, and is refused while a host is away. Exit codes:
-/// 0 done, 1 something could not be seen or removed, 2 refused.
+/// start again), unknown (its job was on a host that is away), orphaned (its job is gone) or being removed.
+/// What lies on hosts that are away is not listed: a line on standard error names them, --json does under
+/// "unknown". Hosts remove orphans by themselves when they join and after each reap_interval; --reap does it
+/// now, and is refused while a host is away. Exit codes: 0 done, 1 a host that is up could not see or remove
+/// something, 2 refused.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay sessions
@@ -40,12 +41,15 @@ pub struct Sessions {
 impl Sessions {
     pub fn run(self) -> Result<ExitCode> {
         let orphans = if self.reap { Orphans::Removed } else { Orphans::Listed };
-        let (mut areas, removed, faults) = match self.which.ask(&Ask::Sessions { orphans })? {
-            Answer::Sessions { areas, removed, faults } => (areas, removed, faults),
-            answer => return Err(no_sense(&answer)),
+        let answer = self.which.ask(&Ask::Sessions { orphans })?;
+        let Answer::Sessions { mut areas, removed, unknown, faults } = answer else {
+            return Err(no_sense(&answer));
         };
         if !self.all {
             areas.retain(|area| area.state != AreaState::BeingRemoved);
+        }
+        for host in &unknown {
+            eprintln!("forebay: {host} is away: what lies there is unknown");
         }
         for fault in &faults {
             eprintln!("forebay: {fault}");
@@ -53,7 +57,7 @@ impl Sessions {
         let code = ExitCode::from(u8::from(!faults.is_empty()));
         if self.json {
             print_json(&serde_json::json!({
-                "areas": areas, "removed": removed, "faults": faults
+                "areas": areas, "removed": removed, "unknown": unknown, "faults": faults
             }))?;
             return Ok(code);
         }
@@ -83,6 +87,7 @@ fn table(areas: &[AreaView], now: Moment) -> Table {
         let state = match area.state {
             AreaState::Running => "running",
             AreaState::Kept => "kept",
+            AreaState::Unknown => "unknown",
             AreaState::Orphaned => "orphaned",
             AreaState::BeingRemoved => "being removed",
         };

@@ -1,18 +1,18 @@
 //! `forebay up` and `forebay down`.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::client::Client;
 use forebay_engine::home::{GridHome, holder};
 use forebay_engine::message::{Answer, Ask};
 use forebay_fs::settings::TransportChoice;
 use rustix::process::{Pid, Signal};
+
+use crate::background::Background;
 
 /// Start a grid on this machine: a controller, and agents named host1, host2, ...
 ///
@@ -76,22 +76,19 @@ fn in_time(mut done: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// Starts this program in the background, with a log.
-fn start(arguments: &[&OsStr], path: &Path) -> Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    let log = options.create(true).append(true).mode(0o600).open(path);
-    let log = log.with_context(|| format!("cannot write {}", path.display()))?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(arguments).current_dir("/").stdin(Stdio::null());
-    command.stdout(log.try_clone()?).stderr(log);
-    // SAFETY: setsid is safe to call between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            rustix::process::setsid()?;
-            Ok(())
-        });
-    }
-    command.spawn().context("cannot start a daemon")?;
+/// Waits until daemons are ready that were started together; an error as soon as one of them has ended.
+fn await_daemons(
+    home: &GridHome,
+    daemons: &mut [Background],
+    mut ready: impl FnMut() -> bool,
+) -> Result<()> {
+    let mut ended = Ok(());
+    let done = in_time(|| {
+        ended = daemons.iter_mut().try_for_each(Background::check);
+        ended.is_err() || ready()
+    });
+    ended?;
+    ensure!(done, "not all came up in time; see the logs in {}", home.folder().display());
     Ok(())
 }
 
@@ -106,13 +103,13 @@ impl Up {
         home.make()?;
         if holder(&home.lock()).is_none() {
             let log = home.folder().join("controller.log");
-            start(&[OsStr::new("controller"), root.as_os_str()], &log)?;
-            if !in_time(|| Client::connect(&home).is_ok()) {
-                bail!("the controller did not begin; see {}", log.display());
-            }
+            let arguments = [OsStr::new("controller"), root.as_os_str()];
+            let mut daemons = vec![Background::start(&arguments, &[], &log)?];
+            await_daemons(&home, &mut daemons, || Client::connect(&home).is_ok())?;
         }
         let cores = std::thread::available_parallelism()?.get();
         let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
+        let mut agents = Vec::new();
         for number in 1..=self.hosts {
             let name = format!("host{number}");
             if holder(&home.hosts().join(&name).join("lock")).is_some() {
@@ -125,19 +122,17 @@ impl Up {
                 arguments.extend([OsStr::new("--work"), work.as_os_str()]);
                 arguments.extend([OsStr::new("--util"), util.as_os_str()]);
             }
-            start(&arguments, &home.folder().join(format!("{name}.log")))?;
+            let log = home.folder().join(format!("{name}.log"));
+            agents.push(Background::start(&arguments, &[], &log)?);
         }
         let mut client = Client::connect(&home)?;
         let wanted = usize::try_from(self.hosts)?;
-        let up = in_time(|| match client.ask(&Ask::Hosts) {
+        await_daemons(&home, &mut agents, || match client.ask(&Ask::Hosts) {
             Ok(Answer::Hosts { hosts }) => {
                 hosts.iter().filter(|host| host.state == "up").count() >= wanted
             }
             Ok(_) | Err(_) => false,
-        });
-        if !up {
-            bail!("not all hosts came up; see the logs in {}", home.folder().display());
-        }
+        })?;
         if self.json {
             println!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
         }

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use forebay_engine::message::{Answer, Ask, UsageKey, UsageQuery, UsageRow};
 
-use super::jobs::{or_dash, print_json};
-use super::{Which, no_sense};
+use super::{Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};
 
 /// Sum up what was used: by yourself, or by everybody for an admin.

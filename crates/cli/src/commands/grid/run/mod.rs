@@ -30,7 +30,8 @@ use super::{Which, no_sense};
 /// it has a terminal of its own: keys, Ctrl-C and Ctrl-Z go to it, and it follows the size of yours. Where
 /// standard input or output is none, or with --no-tty, its three streams are passed on as they are. If it
 /// has to wait, the reasons are told; Ctrl-C takes it back. If this command is killed, the job gets SIGHUP,
-/// and is killed 10 seconds later. It is never started twice.
+/// and is killed 10 seconds later. It is never started twice. After kill -9 of this command the terminal may
+/// stay as it was for the job: `stty sane` or `reset` mends it.
 ///
 /// Exit code: that of the command, and 128 and the number of a signal; 2 if the job was refused, 124 if it
 /// reached its time limit, 125 if its host or the connection was lost, 127 if it could not be started, 137

@@ -1,0 +1,74 @@
+//! Daemons of this program that go on in the background: in a session of their own, with a log file.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context as _, Result, anyhow};
+
+/// Has this program, as a daemon, log to standard error, as much as the variable FOREBAY_LOG says.
+pub fn log_to_standard_error() -> Result<()> {
+    let filter = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "info".to_owned());
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    Ok(())
+}
+
+/// A daemon that was started and may not be ready yet.
+pub struct Background {
+    child: Child,
+    log: PathBuf,
+    /// Where in its log its own lines begin.
+    log_start: u64,
+}
+
+impl Background {
+    /// Starts this program with these arguments and variables; what it logs is added to `log`.
+    pub fn start<A: AsRef<OsStr>>(
+        arguments: &[A],
+        variables: &[(&str, String)],
+        log: &Path,
+    ) -> Result<Background> {
+        let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(log);
+        let file = file.with_context(|| format!("cannot write {}", log.display()))?;
+        let log_start = file.metadata()?.len();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(arguments).envs(variables.iter().map(|(key, value)| (key, value)));
+        command.current_dir("/").stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        // SAFETY: setsid is safe to call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().context("cannot start a daemon")?;
+        Ok(Background { child, log: log.to_owned(), log_start })
+    }
+
+    /// An error if it has ended: with what it said last, as nobody else will tell.
+    pub fn check(&mut self) -> Result<()> {
+        self.child.try_wait()?.map_or(Ok(()), |status| Err(self.reason(status)))
+    }
+
+    /// Waits for the end of a daemon that should go on; why it has ended.
+    pub fn wait(mut self) -> anyhow::Error {
+        self.child.wait().map_or_else(anyhow::Error::new, |status| self.reason(status))
+    }
+
+    fn reason(&self, status: ExitStatus) -> anyhow::Error {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let start = usize::try_from(self.log_start).unwrap_or(0).min(text.len());
+        let text = String::from_utf8_lossy(&text[start..]).into_owned();
+        match text.lines().rev().find_map(|line| line.strip_prefix("forebay: ")) {
+            Some(reason) => anyhow!("{reason}"),
+            None => anyhow!("the daemon ended ({status}); see {}", self.log.display()),
+        }
+    }
+}
