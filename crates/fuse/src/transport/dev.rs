@@ -104,7 +104,7 @@ impl Seat {
             let sent = &self.request[..length];
             return match InHeader::read_from_prefix(sent) {
                 Ok((header, _)) => {
-                    let mut reply = Reply::new(&mut self.room);
+                    let reply = Reply::new(&mut self.room);
                     let (answer, body) = reply.finish(header.unique, libc::EIO);
                     device.send(&[answer.as_bytes(), body])
                 }
