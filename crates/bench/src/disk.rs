@@ -9,7 +9,7 @@ use forebay_base::ByteSize;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::external::{find, run};
-use crate::machine::read_ahead;
+use crate::machine::{read_ahead, reset_read_ahead};
 
 /// A directory on a disk, for everything that is measured on it. Removed when dropped, and with it
 /// the loop device and its file.
@@ -74,6 +74,7 @@ impl Disk {
         };
         let device = device.trim().to_owned();
         image.device = Some(device.clone());
+        reset_read_ahead(&device)?;
         fs::create_dir(&image.mountpoint)?;
         run(&find("mount")?, [device.as_ref(), image.mountpoint.as_os_str()])?;
         image.mounted = true;

@@ -136,7 +136,11 @@ fn carry_out(order: &Order) -> Result<Figures> {
             }
         }
         Job::Storm(figure, load) => {
-            figures.insert(*figure, load.run(directory, &clock)?.files.per_second);
+            let result = load.run(directory, &clock)?;
+            figures.insert(*figure, result.files.per_second);
+            if *figure == Figure::StormFour {
+                figures.insert(Figure::SlowCreate, result.create_p999_seconds * 1e3);
+            }
         }
         Job::Metadata(load) => {
             let result = load.run(directory, &clock, Some(&mut drop_caches))?;
@@ -343,29 +347,36 @@ impl Jobs<'_> {
     pub fn calibrate(self, directory: &Path, load: &Calibration) -> Result<Figures> {
         self.run(directory, &Job::Table(load.clone()))?;
         let jobs = (0..load.workers).map(|number| Job::Calibration(load.clone(), number));
-        let seconds = self.race(directory, jobs)?;
+        let (seconds, _) = self.race(directory, jobs)?;
         let files = load.temp_files_per_worker * u64::from(load.workers);
         Ok(Figures::from([(Figure::Calibration, files as f64 / seconds)]))
     }
 
-    /// Runs jobs at once in `directory`, and returns the seconds until the last has ended.
+    /// Runs jobs at once in `directory`, and returns the seconds until the last has ended, and what each
+    /// measured.
     ///
     /// # Errors
     /// If one fails; after a signal.
-    pub fn race(self, directory: &Path, jobs: impl Iterator<Item = Job>) -> Result<f64> {
+    pub fn race(
+        self,
+        directory: &Path,
+        jobs: impl Iterator<Item = Job>,
+    ) -> Result<(f64, Vec<Figures>)> {
         let done = self.race_uncovered(directory, jobs);
         self.interrupt.check()?;
         done
     }
 
-    fn race_uncovered(self, directory: &Path, jobs: impl Iterator<Item = Job>) -> Result<f64> {
+    fn race_uncovered(
+        self,
+        directory: &Path,
+        jobs: impl Iterator<Item = Job>,
+    ) -> Result<(f64, Vec<Figures>)> {
         let mut workers = self.ready(directory, jobs)?;
         let start = SystemClock.instant();
         go(&mut workers)?;
-        for worker in &mut workers {
-            worker.result()?;
-        }
-        Ok((SystemClock.instant() - start).as_secs_f64())
+        let figures = workers.iter_mut().map(Worker::result).collect::<Result<_>>()?;
+        Ok(((SystemClock.instant() - start).as_secs_f64(), figures))
     }
 }
 

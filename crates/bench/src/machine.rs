@@ -98,6 +98,18 @@ pub fn drop_caches() -> std::io::Result<()> {
     fs::write("/proc/sys/vm/drop_caches", "3")
 }
 
+/// Read-ahead that the kernel gives a new device, in KiB (VM_READAHEAD_PAGES).
+const READ_AHEAD_DEFAULT: &str = "128";
+
+/// Gives a loop device the read-ahead of a new one: it keeps what a user of it before has set.
+///
+/// # Errors
+/// If the device is not there.
+pub fn reset_read_ahead(device: &str) -> Result<()> {
+    let knob = format!("/sys/block/{}/queue/read_ahead_kb", device.trim_start_matches("/dev/"));
+    fs::write(&knob, READ_AHEAD_DEFAULT).with_context(|| knob.clone())
+}
+
 /// The read-ahead of the device under a directory, in KiB, as text.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use forebay_base::ByteSize;
 
 use super::cell::Cell;
 use crate::external::{find, run};
+use crate::machine::reset_read_ahead;
 
 /// Size of the file; sparse, but the disk may fill it.
 const SIZE: ByteSize = ByteSize::gib(12);
@@ -60,10 +61,12 @@ impl Image {
             .trim()
             .to_owned();
         let mountpoint = folder.join("disk");
+        let reset = reset_read_ahead(&device);
         let mounted = cell.mount(&[], Path::new(&device), &mountpoint);
         // Mounted, it goes with the last user, not before.
         run(&losetup, ["--detach", &device])?;
         mounted?;
+        reset?;
         Ok(Image { file, device, mountpoint })
     }
 

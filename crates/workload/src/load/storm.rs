@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use forebay_base::{ByteSize, Clock};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,8 @@ pub struct StormResult {
     pub files: Operations,
     /// Bytes written, and read as often.
     pub bytes: u64,
+    /// Seconds within which 99.9 of 100 creates were done.
+    pub create_p999_seconds: f64,
 }
 
 impl Storm {
@@ -55,27 +58,34 @@ impl Storm {
             let directory = scratch.path().join(worker.to_string());
             fs::create_dir(&directory).map_err(Error::io("create directory", &directory))?;
         }
-        let (_, seconds) = timed(clock, || {
+        let (creates, seconds) = timed(clock, || {
             in_threads(self.workers, |worker| {
-                self.work(&scratch.path().join(worker.to_string()), worker)
+                self.work(&scratch.path().join(worker.to_string()), worker, clock)
             })
         })?;
         scratch.remove()?;
         let files = u64::from(self.workers) * self.files_per_worker;
-        Ok(StormResult { files: Operations::new(files, seconds), bytes: files * self.file_bytes.0 })
+        Ok(StormResult {
+            files: Operations::new(files, seconds),
+            bytes: files * self.file_bytes.0,
+            create_p999_seconds: p999(creates.concat()).as_secs_f64(),
+        })
     }
 
-    fn work(&self, directory: &Path, worker: u32) -> Result<()> {
+    /// Makes and removes the files of a worker; how long each create took.
+    fn work(&self, directory: &Path, worker: u32, clock: &dyn Clock) -> Result<Vec<Duration>> {
+        let mut creates = Vec::new();
         let length = self.file_bytes.as_usize();
         let mut pattern = Pattern::new(length, worker.into());
         let content = pattern.at(0, length);
         let mut buffer = Vec::with_capacity(length + 1);
         for number in 0..self.files_per_worker {
             let path = directory.join(format!("temp-{number}"));
-            File::create(&path)
-                .map_err(Error::io("create", &path))?
-                .write_all(content)
-                .map_err(Error::io("write", &path))?;
+            let start = clock.instant();
+            let mut file = File::create(&path).map_err(Error::io("create", &path))?;
+            creates.push(clock.instant().saturating_duration_since(start));
+            file.write_all(content).map_err(Error::io("write", &path))?;
+            drop(file);
             buffer.clear();
             File::open(&path)
                 .map_err(Error::io("open", &path))?
@@ -87,14 +97,31 @@ impl Storm {
             }
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
-        Ok(())
+        Ok(creates)
     }
+}
+
+/// The least time that 99.9 of 100 do not exceed; zero of none.
+fn p999(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    let rank = (times.len() * 999).div_ceil(1000);
+    rank.checked_sub(1).and_then(|index| times.get(index).copied()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_base::time::SystemClock;
+
+    #[test]
+    fn slow_creates_are_those_beyond_999_of_1000() {
+        let of = |count: u64| p999((1..=count).rev().map(Duration::from_secs).collect());
+        assert_eq!(of(0), Duration::ZERO);
+        assert_eq!(
+            [of(1), of(999), of(1000), of(2000)].map(|time| time.as_secs()),
+            [1, 999, 999, 1998]
+        );
+    }
 
     #[test]
     fn the_storm_counts_its_files_and_leaves_nothing() {
@@ -104,6 +131,7 @@ mod tests {
         assert_eq!(result.files.count, 40);
         assert_eq!(result.bytes, 40 * 65_536);
         assert!(result.files.per_second > 0.0);
+        assert!(result.create_p999_seconds > 0.0);
         assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
     }
 }
