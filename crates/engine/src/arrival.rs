@@ -199,7 +199,7 @@ pub fn watches(grid: &Grid) -> Vec<Watch> {
         }
         Some(_) | None => None,
     };
-    let free = ledger.schedules().filter(|(_, entry)| entry.held().is_none());
+    let free = ledger.schedules().filter(|(id, _)| ledger.held(*id).is_none());
     free.filter_map(watch).collect()
 }
 

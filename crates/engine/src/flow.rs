@@ -281,13 +281,14 @@ fn step_view(grid: &Grid, name: &str, id: JobId, job: &Job, state: StepState) ->
 }
 
 fn schedule_view(grid: &Grid, id: ScheduleId, entry: &Schedule) -> ScheduleView {
+    let held = grid.ledger().held(id);
     ScheduleView {
         id,
         name: entry.spec().name.clone(),
         user: grid.ledger().user_of_schedule(entry).clone(),
         when: entry.spec().trigger.as_ref().map(ToString::to_string).unwrap_or_default(),
-        due: entry.due().filter(|_| entry.held().is_none()),
-        held: entry.held(),
+        due: entry.due().filter(|_| held.is_none()),
+        held,
         last: entry.last(),
         fired: entry.fired(),
         passed: entry.passed(),

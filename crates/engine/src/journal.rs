@@ -23,6 +23,9 @@ const SNAPSHOT: &[u8] = b"s";
 /// Batches after which a snapshot takes their place.
 const BATCHES_MAX: u64 = 4096;
 
+/// More than the fields that any version has added at the end of the ledger.
+const LATER_BYTES: usize = 16;
+
 /// The journal of one controller.
 pub struct Journal<S> {
     store: S,
@@ -50,7 +53,9 @@ impl<S: Store> Journal<S> {
     pub fn open(store: S, now: Moment) -> Result<(Journal<S>, Grid)> {
         let (first, ledger) = match store.get(SNAPSHOT)? {
             None => (0, Ledger::default()),
-            Some(bytes) => {
+            Some(mut bytes) => {
+                // What came to the ledger after this was written is empty or none: zeros.
+                bytes.extend([0; LATER_BYTES]);
                 let (number, ledger) =
                     bytes.split_first_chunk().context("the snapshot of the grid is too short")?;
                 let ledger = postcard::from_bytes(ledger).context("the snapshot of the grid")?;
@@ -174,5 +179,26 @@ fn visit<S: Store>(
             Some((last, _)) => from = [last, vec![0]].concat(),
             None => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::memory::MemoryStore;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_of_before_is_read_without_what_was_added_since() {
+        let ledger = Ledger::default();
+        let mut bytes = 0_u64.to_be_bytes().to_vec();
+        bytes.extend(postcard::to_stdvec(&ledger).unwrap());
+        assert_eq!(bytes.pop(), Some(0), "which schedules are held came last");
+        let store = MemoryStore::new();
+        let mut batch = Batch::default();
+        batch.changes.insert(SNAPSHOT.to_vec(), Some(bytes));
+        store.commit(&batch).unwrap();
+        let (_, grid) = Journal::open(store, Moment(1)).unwrap();
+        assert_eq!(*grid.ledger(), ledger);
     }
 }

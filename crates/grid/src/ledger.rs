@@ -83,7 +83,8 @@ impl Job {
 /// Among how many jobs before it an environment like a job's own is looked for.
 const SHARED_AMONG: usize = 8;
 
-/// Everything that lasts. Its serde form is a snapshot of the journal.
+/// Everything that lasts. Its serde form is a snapshot of the journal: what is added to it comes last, here and
+/// in [`Flows`], and is empty or none in snapshots of before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     pub(crate) at: Moment,

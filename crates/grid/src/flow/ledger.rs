@@ -98,7 +98,6 @@ pub struct Schedule {
     pub(crate) trouble: Option<String>,
     /// Files that started a run, and in which state.
     pub(crate) seen: BTreeMap<String, Stamp>,
-    pub(crate) held: Option<Moment>,
 }
 
 impl Schedule {
@@ -118,12 +117,6 @@ impl Schedule {
     #[must_use]
     pub fn due(&self) -> Option<Moment> {
         self.due
-    }
-
-    /// Since when it is held, if it is: then nothing is due, whatever the time.
-    #[must_use]
-    pub fn held(&self) -> Option<Moment> {
-        self.held
     }
 
     /// The latest run.
@@ -158,6 +151,8 @@ pub struct Flows {
     runs_ever: u64,
     pub(crate) schedules: BTreeMap<ScheduleId, Schedule>,
     schedules_ever: u64,
+    /// Schedules that start nothing, and since when.
+    held: BTreeMap<ScheduleId, Moment>,
 }
 
 impl Flows {
@@ -228,13 +223,13 @@ impl Ledger {
                     passed: 0,
                     trouble: None,
                     seen: BTreeMap::new(),
-                    held: None,
                 };
                 self.flows.schedules.insert(*schedule, entry);
             }
             FlowChange::Unscheduled(schedule) => {
                 self.flows.schedule(*schedule)?;
                 self.flows.schedules.remove(schedule);
+                self.flows.held.remove(schedule);
             }
             FlowChange::Passed { schedule, due, why } => {
                 let entry = self.flows.schedule(*schedule)?;
@@ -242,8 +237,13 @@ impl Ledger {
                 entry.passed += 1;
                 entry.trouble = Some(why.clone());
             }
-            FlowChange::Held(schedule) => self.flows.schedule(*schedule)?.held = Some(at),
-            FlowChange::Released(schedule) => self.flows.schedule(*schedule)?.held = None,
+            FlowChange::Held(schedule) => {
+                self.flows.schedule(*schedule)?;
+                self.flows.held.insert(*schedule, at);
+            }
+            FlowChange::Released(schedule) => {
+                self.flows.held.remove(schedule);
+            }
             FlowChange::Unseen { schedule, paths } => {
                 let entry = self.flows.schedule(*schedule)?;
                 entry.seen.retain(|path, _| !paths.contains(path));
@@ -313,6 +313,12 @@ impl Ledger {
     /// All schedules in the order of their numbers.
     pub fn schedules(&self) -> impl DoubleEndedIterator<Item = (ScheduleId, &Schedule)> {
         self.flows.schedules.iter().map(|(id, schedule)| (*id, schedule))
+    }
+
+    /// Since when a schedule is held, if it is: then nothing of it is due, whatever the time.
+    #[must_use]
+    pub fn held(&self, schedule: ScheduleId) -> Option<Moment> {
+        self.flows.held.get(&schedule).copied()
     }
 
     /// Whose schedule it is.

@@ -414,7 +414,7 @@ impl Index {
                 self.flow_ended(ledger, *flow);
             }
         }
-        let free = ledger.schedules().filter(|(_, schedule)| schedule.held.is_none());
+        let free = ledger.schedules().filter(|(id, _)| ledger.held(*id).is_none());
         self.due = free.filter_map(|(id, schedule)| Some((schedule.due?, id))).collect();
     }
 

@@ -89,7 +89,8 @@ impl Grid {
         schedule: ScheduleId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        if self.schedule_for(by, "hold", schedule)?.held.is_some() {
+        self.schedule_for(by, "hold", schedule)?;
+        if self.ledger.held(schedule).is_some() {
             return Err(Refusal::Invalid(format!("schedule {schedule} is held already")));
         }
         self.index.due.retain(|(_, id)| *id != schedule);
@@ -104,11 +105,10 @@ impl Grid {
         schedule: ScheduleId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        let entry = self.schedule_for(by, "release", schedule)?;
-        if entry.held.is_none() {
+        let due = self.schedule_for(by, "release", schedule)?.due;
+        if self.ledger.held(schedule).is_none() {
             return Err(Refusal::Invalid(format!("schedule {schedule} is not held")));
         }
-        let due = entry.due;
         self.record_flow(FlowChange::Released(schedule), out);
         self.index.due.extend(due.map(|due| (due, schedule)));
         Ok(Effect::Obeyed { tasks: 0 })
@@ -179,7 +179,7 @@ impl Grid {
     ) {
         let Some(entry) = self.ledger.flows.schedules.get(&id) else { return };
         // It may have been held since the look began.
-        if entry.held.is_some() {
+        if self.ledger.held(id).is_some() {
             return;
         }
         if !matches!(&entry.spec.trigger, Some(Trigger { when: When::File(_), .. })) {
