@@ -87,6 +87,17 @@ pub enum Event {
         /// What it used.
         usage: Option<Box<Usage>>,
     },
+    /// A host has lost a task, or could not start it.
+    Lost {
+        /// Which host.
+        host: HostName,
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Why.
+        loss: Loss,
+    },
     /// The work area of a finished task was removed, or could not be.
     WorkReleased {
         /// Which task.
@@ -174,6 +185,20 @@ pub enum RunStatus {
     Stopped,
     /// It ended.
     Exited(Exit, Option<Box<Usage>>),
+    /// The host has lost it, or could not start it.
+    Lost(Loss),
+}
+
+/// Why a host cannot say how a task ended by itself. Nothing of it runs any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// The lease of the host was over, so the host has ended it by force.
+    Lease,
+    /// The process that held it on the host was killed or failed.
+    Holder,
+    /// The host could not start it for a reason of its own: it has not begun.
+    Unable(String),
 }
 
 /// What an event led to. The records must be durable before any of the effects is carried out; then the
