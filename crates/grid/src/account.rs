@@ -46,6 +46,15 @@ pub struct AttemptRecord {
     pub fate: Fate,
 }
 
+impl AttemptRecord {
+    /// How it ended or why it did not, in words; none if nobody could say.
+    #[must_use]
+    pub fn outcome(&self) -> Option<String> {
+        let loss = || self.loss.as_ref().map(ToString::to_string);
+        self.exit.as_ref().map(ToString::to_string).or_else(loss)
+    }
+}
+
 /// Sums over attempts that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {

@@ -1,5 +1,7 @@
 //! Events in and effects out.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::account::AttemptRecord;
@@ -199,6 +201,16 @@ pub enum Loss {
     Holder,
     /// The host could not start it for a reason of its own: it has not begun.
     Unable(String),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Lease => f.write_str("lost: the lease of the host was over"),
+            Loss::Holder => f.write_str("lost: what held it was killed"),
+            Loss::Unable(reason) => write!(f, "not started by the host: {reason}"),
+        }
+    }
 }
 
 /// What an event led to. The records must be durable before any of the effects is carried out; then the
