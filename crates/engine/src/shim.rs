@@ -24,7 +24,7 @@ use anyhow::{Context as _, Result};
 use forebay_base::Usage;
 use forebay_base::time::SystemClock;
 use forebay_grid::event::Loss;
-use forebay_grid::spec::{Checkpoint, Exit, Usage};
+use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::error as study;
 use forebay_study::process::{Accounting, Child, Ended, HOLD};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
