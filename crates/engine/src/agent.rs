@@ -12,9 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
+use forebay_grid::event::{Joined, Loss, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
-use forebay_grid::spec::Exit;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -64,7 +63,7 @@ enum Input {
 enum Status {
     Running,
     Stopped,
-    Exited(End),
+    Ended(End),
 }
 
 struct Agent {
@@ -248,7 +247,7 @@ impl Agent {
             status: match status {
                 Status::Running => RunStatus::Running,
                 Status::Stopped => RunStatus::Stopped,
-                Status::Exited(end) => RunStatus::Exited(end.exit.clone(), end.usage.clone()),
+                Status::Ended(end) => end.clone().status(),
             },
         });
         let joined = Box::new(Joined {
@@ -303,11 +302,8 @@ impl Agent {
             Input::Say(report) => self.report(&report),
             Input::Ended { task, attempt } => {
                 let run = RunFolder::of(&self.folder, task, attempt);
-                let killed = || End { exit: Exit::Signal(9), usage: None };
-                let end = run.end().unwrap_or_else(killed);
-                let (exit, usage) = (end.exit.clone(), end.usage.clone());
-                self.runs.insert((task, attempt), Status::Exited(end));
-                self.report(&Report::Exited { task, attempt, exit, usage });
+                let end = run.end().unwrap_or_else(|| End::Lost(what_was_lost(&run)));
+                self.note_end(task, attempt, end);
             }
             Input::Released { task, requeues, result } => {
                 self.report(&Report::WorkReleased { task, requeues, result });
@@ -334,7 +330,7 @@ impl Agent {
                 self.change(task, attempt, Status::Running, Signal::USR2);
             }
             Order::Noted { task, attempt } => {
-                if let Some(Status::Exited(_)) = self.runs.get(&(task, attempt)) {
+                if let Some(Status::Ended(_)) = self.runs.get(&(task, attempt)) {
                     self.runs.remove(&(task, attempt));
                     RunFolder::of(&self.folder, task, attempt).remove();
                 }
@@ -412,13 +408,17 @@ impl Agent {
                 let inputs = self.inputs.clone();
                 std::thread::spawn(move || watch(&run, Some(said), task, attempt, &inputs));
             }
-            Err(error) => {
-                let end = End { exit: Exit::NotStarted(format!("{error:#}")), usage: None };
-                let exit = end.exit.clone();
-                self.runs.insert((task, attempt), Status::Exited(end));
-                self.report(&Report::Exited { task, attempt, exit, usage: None });
-            }
+            Err(error) => self.note_end(task, attempt, End::unable(&error)),
         }
+    }
+
+    /// A run has ended: it is told, and told again until it was taken note of.
+    fn note_end(&mut self, task: TaskId, attempt: Attempt, end: End) {
+        if let End::Lost(loss) = &end {
+            tracing::warn!(%task, %attempt, ?loss, "a job was lost or not started");
+        }
+        self.runs.insert((task, attempt), Status::Ended(end.clone()));
+        self.report(&end.report(task, attempt));
     }
 
     /// Has a shim started; what it says.
@@ -452,7 +452,7 @@ impl Agent {
     fn change(&mut self, task: TaskId, attempt: Attempt, status: Status, signal: Signal) {
         self.signal(task, attempt, signal);
         if let Some(now) = self.runs.get_mut(&(task, attempt))
-            && !matches!(now, Status::Exited(_))
+            && !matches!(now, Status::Ended(_))
         {
             *now = status;
         }
@@ -493,7 +493,7 @@ impl Agent {
         }
         for &(task, attempt) in &alive {
             let run = RunFolder::of(&self.folder, task, attempt);
-            if !matches!(self.runs.get(&(task, attempt)), Some(Status::Exited(_))) {
+            if !matches!(self.runs.get(&(task, attempt)), Some(Status::Ended(_))) {
                 run.wait()?;
                 run.remove();
             }
@@ -501,6 +501,16 @@ impl Agent {
         // What ended by itself is still reported by the next agent.
         runs::replace(&self.folder.join("boot"), b"")?;
         Ok(())
+    }
+}
+
+/// What became of a run whose shim has said nothing and is gone. The shim says that a job was started before it
+/// starts it, so one of which it did not was never started.
+fn what_was_lost(run: &RunFolder) -> Loss {
+    if run.was_started() {
+        Loss::Holder
+    } else {
+        Loss::Unable("the process that was to start it was killed".to_owned())
     }
 }
 

@@ -257,7 +257,7 @@ impl<S: Store> Controller<S> {
             Input::Joined { connection, joined, outbox } => {
                 let host = joined.host.clone();
                 let ended = joined.runs.iter().filter_map(|run| match run.status {
-                    RunStatus::Exited(..) => Some((run.task, run.attempt)),
+                    RunStatus::Exited(..) | RunStatus::Lost(_) => Some((run.task, run.attempt)),
                     RunStatus::Running | RunStatus::Stopped => None,
                 });
                 let ended = ended.collect();
@@ -414,6 +414,7 @@ impl<S: Store> Controller<S> {
             Report::Load { .. }
             | Report::Started { .. }
             | Report::Exited { .. }
+            | Report::Lost { .. }
             | Report::WorkReleased { .. } => Vec::new(),
         };
         self.tell_all(orders);
@@ -524,6 +525,11 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
         Report::Exited { task, attempt, exit, usage } => {
             let follow = Follow::Note { host: host.clone(), task, attempt };
             return (Some(Event::Exited { host, task, attempt, exit, usage }), follow);
+        }
+        Report::Lost { task, attempt, loss } => {
+            tracing::warn!(%host, %task, %attempt, ?loss, "a host lost a job or could not start it");
+            let follow = Follow::Note { host: host.clone(), task, attempt };
+            return (Some(Event::Lost { host, task, attempt, loss }), follow);
         }
         Report::WorkReleased { task, requeues, result } => {
             Event::WorkReleased { task, requeues, result }

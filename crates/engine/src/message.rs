@@ -2,7 +2,7 @@
 
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::Load;
-use forebay_grid::event::{Joined, KillReason, QueueVerb, Verb};
+use forebay_grid::event::{Joined, KillReason, Loss, QueueVerb, Verb};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
@@ -196,7 +196,7 @@ pub struct JobView {
     /// Its queue.
     pub queue: QueueName,
     /// `pending`, `held`, `starting`, `running`, `suspended`, `unknown`, `done` (ended by itself with 0),
-    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost`, `attempts_max`.
+    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost` (with its host or by it), `attempts_max`.
     pub state: String,
     /// Tasks that this line stands for: waiting elements of an array share one.
     pub tasks: u32,
@@ -386,6 +386,15 @@ pub enum Report {
         exit: Exit,
         /// What it used.
         usage: Option<Box<Usage>>,
+    },
+    /// The host has lost a task, or could not start it.
+    Lost {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Why.
+        loss: Loss,
     },
     /// The work area of a task was removed, or why not.
     WorkReleased {

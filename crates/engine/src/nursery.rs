@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
-use forebay_grid::spec::Exit;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -149,8 +148,8 @@ pub fn serve() -> Result<()> {
             }
             -1 => {
                 let error = std::io::Error::last_os_error();
-                let exit = Exit::NotStarted(format!("no process can be started: {error}"));
-                RunFolder::at(path).say_end(&End { exit, usage: None })?;
+                let error = anyhow::Error::new(error).context("no process can be started");
+                RunFolder::at(path).say_end(&End::unable(&error))?;
             }
             _ => {}
         }

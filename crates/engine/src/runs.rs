@@ -10,12 +10,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use forebay_grid::event::{Loss, RunStatus};
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::home::folder;
-use crate::message::Launch;
+use crate::message::{Launch, Report};
 
 /// Everything that a shim has to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,11 +33,41 @@ pub struct Task {
     pub util: PathBuf,
 }
 
-/// How a job ended.
+/// How a job ended, as far as its shim or the agent could see.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct End {
-    pub exit: Exit,
-    pub usage: Option<Box<Usage>>,
+pub enum End {
+    /// By itself, or because somebody wanted it to.
+    Exited { exit: Exit, usage: Option<Box<Usage>> },
+    /// The host has lost it, or could not start it.
+    Lost(Loss),
+}
+
+impl End {
+    /// It was not started, as it cannot be.
+    pub fn not_started(error: &anyhow::Error) -> End {
+        End::Exited { exit: Exit::NotStarted(format!("{error:#}")), usage: None }
+    }
+
+    /// It was not started, as this host cannot.
+    pub fn unable(error: &anyhow::Error) -> End {
+        End::Lost(Loss::Unable(format!("{error:#}")))
+    }
+
+    /// What its agent tells of it.
+    pub fn report(self, task: TaskId, attempt: Attempt) -> Report {
+        match self {
+            End::Exited { exit, usage } => Report::Exited { task, attempt, exit, usage },
+            End::Lost(loss) => Report::Lost { task, attempt, loss },
+        }
+    }
+
+    /// What its agent says of it when it joins.
+    pub fn status(self) -> RunStatus {
+        match self {
+            End::Exited { exit, usage } => RunStatus::Exited(exit, usage),
+            End::Lost(loss) => RunStatus::Lost(loss),
+        }
+    }
 }
 
 /// The folder of one attempt.

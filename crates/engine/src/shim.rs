@@ -17,13 +17,16 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use forebay_base::Usage;
 use forebay_base::time::SystemClock;
+use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
-use forebay_study::process::{Accounting, Child, Ended};
+use forebay_study::error as study;
+use forebay_study::process::{Accounting, Child, Ended, HOLD};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -35,7 +38,7 @@ use crate::message::{error_path, output_path};
 use crate::runs::{End, RunFolder, Task, granted, uptime_ms};
 use crate::script;
 use crate::session;
-use crate::terminal::job::{Caller, Conversation, Ends, Order};
+use crate::terminal::job::{Caller, Ends, Order};
 use crate::user::{Account, account_of};
 
 /// How long a job has after SIGTERM.
@@ -53,11 +56,55 @@ pub fn run(path: &Path) -> Result<()> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD])?;
     folder.say_pid().with_context(|| format!("no folder of a run: {}", path.display()))?;
     let task = folder.task()?;
-    let end = match hold(&folder, &task, signals) {
-        Ok(end) => end,
-        Err(error) => End { exit: Exit::NotStarted(format!("{error:#}")), usage: None },
+    let end = match begin(&folder, &task) {
+        Ok(begun) => hold(begun, &folder, &task, signals),
+        Err(Fault::Host(error)) => End::unable(&error),
+        Err(Fault::Job(error)) => End::not_started(&error),
+        Err(Fault::Begun) => End::Lost(Loss::Holder),
     };
     folder.say_end(&end)
+}
+
+/// Why a job does not run.
+enum Fault {
+    /// This host could not start it; another one may.
+    Host(anyhow::Error),
+    /// It cannot be started, wherever it is tried.
+    Job(anyhow::Error),
+    /// It began, and had to be killed at once.
+    Begun,
+}
+
+impl From<anyhow::Error> for Fault {
+    /// What the machine ran out of, and disks that fail, say nothing about the job.
+    fn from(error: anyhow::Error) -> Fault {
+        let number = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<std::io::Error>()?.raw_os_error()
+        };
+        match error.chain().find_map(number) {
+            Some(libc::ENOSPC | libc::EIO | libc::EROFS) => Fault::Host(error),
+            Some(number) if is_shortage(number) => Fault::Host(error),
+            Some(_) | None => Fault::Job(error),
+        }
+    }
+}
+
+impl From<study::Error> for Fault {
+    /// The disk on which its output lies is the job's own choice.
+    fn from(error: study::Error) -> Fault {
+        match &error {
+            study::Error::Io { action: HOLD, .. } => Fault::Begun,
+            study::Error::Io { source, .. } if source.raw_os_error().is_some_and(is_shortage) => {
+                Fault::Host(error.into())
+            }
+            _ => Fault::Job(error.into()),
+        }
+    }
+}
+
+/// Whether the machine has run out of something that no job is given a part of.
+fn is_shortage(number: i32) -> bool {
+    matches!(number, libc::EMFILE | libc::ENFILE | libc::ENOMEM)
 }
 
 /// Shows which run this is, where processes are listed.
@@ -68,27 +115,67 @@ fn name_process(path: &Path) {
     }
 }
 
-fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {
+/// A job that was started, and the streams that its client has not been told of yet.
+type Begun = (Job, Option<(Caller, Ends)>);
+
+/// Makes all that a job needs, and starts it.
+fn begin(folder: &RunFolder, task: &Task) -> Result<Begun, Fault> {
     let account = account_of(&task.launch.user)?;
+    prepare(task, &account).map_err(Fault::Host)?;
+    let interactive = task.launch.spec.interactive.as_ref();
+    // A client that began to talk expects no second start.
+    let caller = interactive.map(|at| Caller::reach(at, task, &account)).transpose();
+    let caller = caller.map_err(Fault::Job)?;
+    // Said before: if this process is killed in between, nobody takes the job for one that never started.
+    folder.say_started().map_err(Fault::Host)?;
+    Job::start(task, &account, caller)
+}
+
+/// Makes the work areas, as long as the host may start jobs.
+fn prepare(task: &Task, account: &Account) -> Result<()> {
     let left = match task.launch.spec.checkpoint {
         Checkpoint::None => Left::Removed,
         Checkpoint::Steps => Left::Kept,
     };
-    area::make(&task.work, left, &account)?;
-    area::make(&task.util, left, &account)?;
+    area::make(&task.work, left, account)?;
+    area::make(&task.util, left, account)?;
     anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host is over");
-    let interactive = task.launch.spec.interactive.as_ref();
-    let caller = interactive.map(|at| Caller::reach(at, task, &account)).transpose()?;
-    // Said before: if this process is killed in between, nobody takes the job for one that never started.
-    folder.say_started()?;
-    let (mut job, conversation) = Job::start(task, &account, caller)?;
+    Ok(())
+}
+
+/// Sees a job to its end.
+fn hold(begun: Begun, folder: &RunFolder, task: &Task, signals: Signals) -> End {
+    let (mut job, streams) = begun;
+    let lease_over = Arc::new(AtomicBool::new(false));
+    let (agent, over) = (task.agent.clone(), Arc::clone(&lease_over));
+    std::thread::spawn(move || watch_lease(&agent, &over));
+    let ended = see_through(&mut job, streams, folder, task, signals);
+    match ended {
+        // What else may have killed it at that moment, it was to end because of the lease.
+        Ok((Exit::Signal(9), _)) if lease_over.load(Ordering::SeqCst) => End::Lost(Loss::Lease),
+        Ok((exit, usage)) => End::Exited { exit, usage: Some(Box::new(usage)) },
+        Err(error) => {
+            tracing::error!("{}: {error:#}", folder.path().display());
+            // Its group is killed as it is dropped.
+            job.session.into_iter().for_each(session::end);
+            End::Lost(Loss::Holder)
+        }
+    }
+}
+
+fn see_through(
+    job: &mut Job,
+    streams: Option<(Caller, Ends)>,
+    folder: &RunFolder,
+    task: &Task,
+    mut signals: Signals,
+) -> Result<(Exit, Usage)> {
     if let Some(session) = job.session {
         folder.say_session(session)?;
     }
+    let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
     // The agent may be gone; the next one finds the file.
     let _ = std::io::stdout().write_all(format!("started {}\n", job.child.id()).as_bytes());
-    let agent = task.agent.clone();
-    std::thread::spawn(move || watch_lease(&agent));
     // A job that ended before the signals were looked at is found here.
     while !job.has_ended() {
         for signal in signals.wait() {
@@ -110,7 +197,7 @@ fn hold(folder: &RunFolder, task: &Task, mut signals: Signals) -> Result<End> {
         }
         conversation.say_exit(&exit);
     }
-    Ok(End { exit, usage: Some(Box::new(usage)) })
+    Ok((exit, usage))
 }
 
 /// The processes of the job: a group, or a session if it has a terminal.
@@ -120,18 +207,14 @@ struct Job {
 }
 
 impl Job {
-    fn start(
-        task: &Task,
-        account: &Account,
-        caller: Option<Caller>,
-    ) -> Result<(Job, Option<Conversation>)> {
+    fn start(task: &Task, account: &Account, caller: Option<Caller>) -> Result<Begun, Fault> {
         let accounting = Accounting::find(Arc::new(SystemClock));
         let Some(caller) = caller else {
             let child = Child::spawn(command(task, account, Channels::Files)?, &accounting)?;
             return Ok((Job { child, session: None }, None));
         };
         let mut command = command(task, account, Channels::Given)?;
-        let ends = caller.give_streams(&mut command, account)?;
+        let ends = caller.give_streams(&mut command, account).map_err(Fault::Job)?;
         let (child, session) = match ends {
             Ends::Pipes(_) => (Child::spawn(command, &accounting)?, None),
             Ends::Terminal(_) => {
@@ -142,7 +225,7 @@ impl Job {
                 (child, session)
             }
         };
-        Ok((Job { child, session }, Some(caller.talk(ends)?)))
+        Ok((Job { child, session }, Some((caller, ends))))
     }
 
     fn has_ended(&self) -> bool {
@@ -219,10 +302,11 @@ fn end_by_force() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::INT);
 }
 
-fn watch_lease(agent: &Path) {
+fn watch_lease(agent: &Path, over: &AtomicBool) {
     loop {
         let (until, now) = (granted(agent), uptime_ms());
         if until <= now {
+            over.store(true, Ordering::SeqCst);
             end_by_force();
             return;
         }

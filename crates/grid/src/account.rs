@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::Loss;
 use crate::spec::{Exit, Usage};
 use crate::task::Fate;
 use crate::vocabulary::{Attempt, HostName, Moment, QueueName, TaskId, UserName};
@@ -34,12 +35,24 @@ pub struct AttemptRecord {
     pub started: Option<Moment>,
     /// When it ended, as the controller saw it.
     pub ended: Moment,
-    /// How it ended; none if its host was lost.
+    /// How it ended; none if it was lost or never started.
     pub exit: Option<Exit>,
-    /// What it used; none if its host was lost.
+    /// Why it was lost or never started, as far as its host could say.
+    #[serde(default)]
+    pub loss: Option<Loss>,
+    /// What it used; none if it was lost or never started.
     pub usage: Option<Usage>,
     /// What became of the task.
     pub fate: Fate,
+}
+
+impl AttemptRecord {
+    /// How it ended or why it did not, in words; none if nobody could say.
+    #[must_use]
+    pub fn outcome(&self) -> Option<String> {
+        let loss = || self.loss.as_ref().map(ToString::to_string);
+        self.exit.as_ref().map(ToString::to_string).or_else(loss)
+    }
 }
 
 /// Sums over attempts that ended.

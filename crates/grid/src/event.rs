@@ -1,5 +1,7 @@
 //! Events in and effects out.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::account::AttemptRecord;
@@ -86,6 +88,17 @@ pub enum Event {
         exit: Exit,
         /// What it used.
         usage: Option<Box<Usage>>,
+    },
+    /// A host has lost a task, or could not start it.
+    Lost {
+        /// Which host.
+        host: HostName,
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Why.
+        loss: Loss,
     },
     /// The work area of a finished task was removed, or could not be.
     WorkReleased {
@@ -174,6 +187,30 @@ pub enum RunStatus {
     Stopped,
     /// It ended.
     Exited(Exit, Option<Box<Usage>>),
+    /// The host has lost it, or could not start it.
+    Lost(Loss),
+}
+
+/// Why a host cannot say how a task ended by itself. Nothing of it runs any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// The lease of the host was over, so the host has ended it by force.
+    Lease,
+    /// The process that held it on the host was killed or failed.
+    Holder,
+    /// The host could not start it for a reason of its own: it has not begun.
+    Unable(String),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Lease => f.write_str("lost: the lease of the host was over"),
+            Loss::Holder => f.write_str("lost: what held it was killed"),
+            Loss::Unable(reason) => write!(f, "not started by the host: {reason}"),
+        }
+    }
 }
 
 /// What an event led to. The records must be durable before any of the effects is carried out; then the

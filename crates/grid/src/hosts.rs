@@ -61,6 +61,10 @@ pub(crate) struct HostNow {
     pub runs: BTreeSet<TaskId>,
     /// Before this no further job is started on it (interval mode).
     pub rests_until: Moment,
+    /// Before this no further job is started on it, as it could not start the last one.
+    pub unable_until: Moment,
+    /// For how long that was, as no job has begun on it since.
+    pub unable_ms: u64,
 }
 
 impl Default for HostNow {
@@ -79,6 +83,8 @@ impl Default for HostNow {
             used_by_queue: Vec::new(),
             runs: BTreeSet::new(),
             rests_until: Moment(0),
+            unable_until: Moment(0),
+            unable_ms: 0,
         }
     }
 }

@@ -174,7 +174,7 @@ pub struct Second {
 /// A task that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
-    /// How its last attempt ended; none if the host was lost or it never ran.
+    /// How its last attempt ended; none if it was lost or never ran.
     pub exit: Option<Exit>,
     /// What ended it.
     pub cause: Cause,
@@ -211,7 +211,7 @@ pub enum Cause {
     Killed,
     /// It ran for longer than it may.
     TimeLimit,
-    /// Its host was lost, and it may not be started again.
+    /// Its host was lost or has lost it, and it may not be started again.
     HostLost,
     /// It would start again, but was started too often already.
     AttemptsMax,

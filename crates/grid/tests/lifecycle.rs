@@ -3,8 +3,8 @@
 mod support;
 
 use forebay_grid::config::Load;
-use forebay_grid::event::{KillReason, Memory, RunReport, RunStatus, Verb};
-use forebay_grid::grid::State;
+use forebay_grid::event::{KillReason, Loss, Memory, RunReport, RunStatus, Verb};
+use forebay_grid::grid::{Explanation, HostObstacle, State};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Rerun, Usage};
 use forebay_grid::task::{Cause, Fate};
@@ -121,6 +121,71 @@ fn exit_values_requeue_here_or_elsewhere_and_not_for_ever() {
         host: Some("b".parse().unwrap())
     }));
     assert!(effects.contains(&Effect::JobFinished { job: task.job }));
+}
+
+/// What the agent of a task's host says of it.
+fn lose(rig: &mut Rig, task: TaskId, loss: Loss) -> Vec<Effect> {
+    let run = rig.grid.ledger().task(task).unwrap().run().expect("it is on a host").clone();
+    let host = rig.grid.ledger().host_name(run.host).clone();
+    rig.send(Event::Lost { host, task, attempt: run.attempt, loss })
+}
+
+#[test]
+fn what_its_host_has_lost_starts_again_if_it_may() {
+    for loss in [Loss::Lease, Loss::Holder] {
+        let mut rig = Rig::new(LEASE, &[("a", 2)]);
+        let (again, once) =
+            (TaskId::only(rig.submit(rerunnable())), TaskId::only(rig.submit(spec())));
+        for task in [again, once] {
+            rig.start(task);
+        }
+        let effects = lose(&mut rig, again, loss.clone());
+        assert_eq!(launched(&effects), [(again, Attempt(2), "a".to_owned())]);
+        let ended = effects.iter().find_map(|effect| match effect {
+            Effect::Ended(record) => Some((record.exit.clone(), record.loss.clone())),
+            _ => None,
+        });
+        assert_eq!(ended, Some((None, Some(loss.clone()))));
+        assert_eq!(launched(&lose(&mut rig, once, loss.clone())), []);
+        let Some(State::Finished { cause, .. }) = rig.grid.state(once) else { panic!() };
+        assert_eq!(cause, Cause::HostLost);
+        // Who killed it wanted no second start.
+        rig.start(again);
+        rig.command("u", again, Verb::Kill);
+        lose(&mut rig, again, loss);
+        let Some(State::Finished { cause, .. }) = rig.grid.state(again) else { panic!() };
+        assert_eq!(cause, Cause::Killed);
+    }
+}
+
+#[test]
+fn a_host_that_cannot_start_jobs_does_not_end_them_and_is_left_alone_for_longer_and_longer() {
+    let unable = || Loss::Unable("the disk is full".to_owned());
+    let mut rig = Rig::new("[general]\nattempts_max = 4", &[("a", 9)]);
+    let task = TaskId::only(rig.submit(spec()));
+    let mut attempt = 1;
+    for pause in [1000, 2000, 4000] {
+        assert_eq!(launched(&lose(&mut rig, task, unable())), []);
+        let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(task) else { panic!() };
+        assert!(matches!(hosts[0].obstacle, Some(HostObstacle::Unable { .. })));
+        assert_eq!(rig.grid.next_wake(), Moment(rig.now + pause));
+        assert_eq!(launched(&rig.pass(pause - 1)), []);
+        attempt += 1;
+        assert_eq!(launched(&rig.pass(1)), [(task, Attempt(attempt), "a".to_owned())]);
+    }
+    // Another host takes what this one cannot.
+    let other = TaskId::only(rig.submit(spec()));
+    lose(&mut rig, other, unable());
+    let effects = rig.join("b", 9, Memory::Kept, Vec::new());
+    assert_eq!(launched(&effects), [(other, Attempt(2), "b".to_owned())]);
+    lose(&mut rig, task, unable());
+    let Some(State::Finished { cause, .. }) = rig.grid.state(task) else { panic!() };
+    assert_eq!(cause, Cause::AttemptsMax);
+    // One that has begun nobody may call unstarted.
+    rig.start(other);
+    lose(&mut rig, other, unable());
+    let Some(State::Finished { cause, .. }) = rig.grid.state(other) else { panic!() };
+    assert_eq!(cause, Cause::HostLost);
 }
 
 #[test]

@@ -69,16 +69,57 @@ fn jobs_of_a_host_that_is_away_have_ended_before_they_start_elsewhere() {
     wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
 }
 
+const TWICE: &str = "echo ran >>again; test $FOREBAY_ATTEMPT = 2 || exec sleep 600";
+
 #[test]
-fn a_controller_that_is_away_for_longer_than_the_lease_finds_the_jobs_ended_by_force() {
+fn a_controller_that_is_away_for_longer_than_the_lease_starts_again_what_it_may() {
     let mut grid = Fixture::start(1, SHORT);
-    let job = grid.submit(&[], "sleep 600");
-    grid.wait_for(&job, "running");
+    let once = grid.submit(&[], "sleep 600");
+    let again = grid.submit(&["--rerunnable"], TWICE);
+    grid.wait_for(&once, "running");
+    grid.wait_for(&again, "running");
     grid.kill_controller();
-    wait_until("the job has ended", LIMIT, || grid.shims().is_empty());
+    wait_until("the jobs have ended", LIMIT, || grid.shims().is_empty());
     grid.start_controller();
-    grid.wait_for(&job, "exited");
-    assert_eq!(grid.history(&job)[0]["exit"]["Signal"], 9);
+    grid.wait_for(&again, "done");
+    grid.wait_for(&once, "host_lost");
+    for job in [once, again] {
+        let first = &grid.history(&job)[0];
+        assert_eq!((&first["exit"], &first["loss"]), (&serde_json::Value::Null, &"lease".into()));
+    }
+    let ran = std::fs::read_to_string(grid.jobs.join("again")).expect("reads");
+    assert_eq!(ran, "ran\nran\n");
+}
+
+#[test]
+fn a_job_whose_shim_was_killed_starts_again_if_it_may() {
+    let grid = Fixture::start(1, "");
+    let (once, again) = (grid.submit(&[], "sleep 600"), grid.submit(&["--rerunnable"], TWICE));
+    grid.wait_for(&once, "running");
+    grid.wait_for(&again, "running");
+    for pid in grid.shims() {
+        rustix::process::kill_process(pid, Signal::KILL).expect("kills");
+    }
+    grid.wait_for(&again, "done");
+    grid.wait_for(&once, "host_lost");
+    assert_eq!(grid.history(&again)[0]["loss"], "holder");
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
+fn a_host_that_cannot_make_work_areas_ends_no_job() {
+    let grid = Fixture::start(1, "");
+    let (work, aside) = (grid.root.join("grid/work"), grid.root.join("aside"));
+    std::fs::rename(&work, &aside).expect("takes the place of work areas away");
+    let job = grid.submit(&[], "echo ran >>ran");
+    wait_until("it was tried twice", LIMIT, || grid.history(&job).len() >= 2);
+    assert!(grid.history(&job)[0]["loss"]["unable"].as_str().expect("a reason").contains("work"));
+    wait_until("it is explained", LIMIT, || {
+        grid.forebay(&["explain", &job]).output().contains("left alone for a while")
+    });
+    std::fs::rename(&aside, &work).expect("gives it back");
+    grid.wait_for(&job, "done");
+    assert_eq!(std::fs::read_to_string(grid.jobs.join("ran")).expect("reads"), "ran\n");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! end into a ledger. What the grid says afterwards has to agree with it. `FOREBAY_E2E_GRID_ROUNDS` and
 //! `FOREBAY_E2E_GRID_JOBS` make the test longer, `FOREBAY_E2E_SEED` repeats it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forebay_e2e::{setting, wait_until};
@@ -84,8 +84,18 @@ fn submit(grid: &Fixture, random: &mut StdRng, before: &[Submitted]) -> Option<S
     Some(Submitted { id, kind, tasks, after })
 }
 
+/// What was struck so far, as far as it has to be remembered.
+#[derive(Default)]
+struct Struck {
+    /// Hosts whose agents are left dead for long.
+    away: Vec<String>,
+    /// Runs whose program was killed, as `JOB.INDEX.ATTEMPT`: only these may say that signal 9 ended them.
+    programs: BTreeSet<String>,
+}
+
 /// Kills one thing. What it was, if there was such a thing.
-fn strike(grid: &mut Fixture, random: &mut StdRng, away: &mut Vec<String>) -> &'static str {
+fn strike(grid: &mut Fixture, random: &mut StdRng, struck: &mut Struck) -> &'static str {
+    let away = &mut struck.away;
     let host = format!("h{}", random.random_range(1..=HOSTS));
     match random.random_range(0..7) {
         0 => {
@@ -114,7 +124,7 @@ fn strike(grid: &mut Fixture, random: &mut StdRng, away: &mut Vec<String>) -> &'
             grid.start_controller();
             "controller and agent"
         }
-        4 => kill_job(grid, random, Part::Shim),
+        4 => kill_shim(grid, random),
         5 => {
             // A shim that was just forked may be among them: as bad as any other moment.
             for pid in grid.nurseries() {
@@ -122,30 +132,39 @@ fn strike(grid: &mut Fixture, random: &mut StdRng, away: &mut Vec<String>) -> &'
             }
             "nurseries"
         }
-        _ => kill_job(grid, random, Part::Program),
+        _ => kill_program(grid, random, &mut struck.programs),
     }
 }
 
-#[derive(Clone, Copy)]
-enum Part {
-    Shim,
-    Program,
-}
-
-fn kill_job(grid: &Fixture, random: &mut StdRng, part: Part) -> &'static str {
+fn any_shim(grid: &Fixture, random: &mut StdRng) -> Option<Pid> {
     let shims = grid.shims();
-    if shims.is_empty() {
-        return "nothing";
+    (!shims.is_empty()).then(|| shims[random.random_range(0..shims.len())])
+}
+
+fn kill_shim(grid: &Fixture, random: &mut StdRng) -> &'static str {
+    let killed = any_shim(grid, random)
+        .is_some_and(|shim| rustix::process::kill_process(shim, Signal::KILL).is_ok());
+    if killed { "shim" } else { "nothing" }
+}
+
+fn kill_program(
+    grid: &Fixture,
+    random: &mut StdRng,
+    programs: &mut BTreeSet<String>,
+) -> &'static str {
+    let victim = any_shim(grid, random).and_then(|shim| Some((run_of(shim)?, child_of(shim)?)));
+    let Some((run, program)) = victim else { return "nothing" };
+    programs.insert(run);
+    match rustix::process::kill_process(program, Signal::KILL) {
+        Ok(()) => "program",
+        Err(_) => "nothing",
     }
-    let shim = shims[random.random_range(0..shims.len())];
-    let victim = match part {
-        Part::Shim => Some(shim),
-        Part::Program => child_of(shim),
-    };
-    match victim.map(|pid| rustix::process::kill_process(pid, Signal::KILL)) {
-        Some(Ok(())) => "job",
-        Some(Err(_)) | None => "nothing",
-    }
+}
+
+/// Which run a shim holds, as its name says.
+fn run_of(shim: Pid) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", shim.as_raw_nonzero())).ok()?;
+    Some(name.trim_end().strip_prefix("shim ")?.to_owned())
 }
 
 fn child_of(pid: Pid) -> Option<Pid> {
@@ -181,7 +200,13 @@ fn witnesses(grid: &Fixture) -> BTreeMap<(u64, u64), Witness> {
 }
 
 /// Checks one task against what it wrote down itself.
-fn check_task(job: &Submitted, index: u64, attempts: &[Value], witness: &Witness) {
+fn check_task(
+    job: &Submitted,
+    index: u64,
+    attempts: &[Value],
+    witness: &Witness,
+    programs: &BTreeSet<String>,
+) {
     let id = job.id;
     let shown = || format!("job {id}[{index}] {:?}: {attempts:#?}", job.kind);
     let last = attempts.last().unwrap_or_else(|| panic!("job {id}[{index}] has no history"));
@@ -196,6 +221,14 @@ fn check_task(job: &Submitted, index: u64, attempts: &[Value], witness: &Witness
         if unknown && job.kind == Kind::Once && !finished {
             assert_eq!(starts, 0, "attempt {number} was started after all: {}", shown());
         }
+        assert!(
+            attempt["exit"]["Signal"].is_null()
+                || (attempt["exit"]["Signal"] == 9
+                    && programs.contains(&format!("{id}.{index}.{number}"))),
+            "a signal that nobody has sent: {}",
+            shown()
+        );
+        assert!(attempt["exit"]["NotStarted"].is_null(), "{}", shown());
         let code = attempt["exit"]["Code"].as_u64();
         let said = witness.ends.iter().find(|(of, _)| *of == number).map(|(_, code)| *code);
         if code.is_some() {
@@ -218,7 +251,7 @@ fn check_task(job: &Submitted, index: u64, attempts: &[Value], witness: &Witness
     }
 }
 
-fn check(grid: &Fixture, jobs: &[Submitted], known_max: usize) {
+fn check(grid: &Fixture, jobs: &[Submitted], known_max: usize, programs: &BTreeSet<String>) {
     for file in ["overlaps", "homeless"] {
         let text = std::fs::read_to_string(grid.jobs.join(file)).unwrap_or_default();
         assert!(text.is_empty(), "{file}: {text}");
@@ -247,7 +280,8 @@ fn check(grid: &Fixture, jobs: &[Submitted], known_max: usize) {
                 .cloned()
                 .collect();
             let none = Witness::default();
-            check_task(job, index, &own, witnesses.get(&(job.id, index)).unwrap_or(&none));
+            let witness = witnesses.get(&(job.id, index)).unwrap_or(&none);
+            check_task(job, index, &own, witness, programs);
         }
         let ended = attempts.iter().filter_map(|attempt| attempt["ended"].as_u64());
         ends.insert(job.id, ended.max().expect("it ended"));
@@ -273,28 +307,28 @@ fn all_jobs_end_exactly_once_whatever_is_killed() {
     let mut known_max = 0;
     for round in 1..=rounds {
         let mut strikes: BTreeMap<&str, u32> = BTreeMap::new();
-        let (mut jobs, mut away) = (Vec::new(), Vec::new());
+        let (mut jobs, mut struck) = (Vec::new(), Struck::default());
         while (jobs.len() as u64) < count {
             jobs.extend(submit(&grid, &mut random, &jobs));
             known_max += 1;
             if random.random_range(0..8) == 0 {
-                *strikes.entry(strike(&mut grid, &mut random, &mut away)).or_default() += 1;
+                *strikes.entry(strike(&mut grid, &mut random, &mut struck)).or_default() += 1;
             }
         }
-        if !away.is_empty() {
+        if !struck.away.is_empty() {
             std::thread::sleep(HOST_TIMEOUT);
         }
         for _ in 0..6 {
-            *strikes.entry(strike(&mut grid, &mut random, &mut away)).or_default() += 1;
+            *strikes.entry(strike(&mut grid, &mut random, &mut struck)).or_default() += 1;
             std::thread::sleep(Duration::from_millis(random.random_range(0..200)));
         }
-        for host in away {
+        for host in struck.away {
             grid.start_agent(&host);
         }
         wait_until("all jobs have ended", LIMIT * 3, || {
             grid.json(&["jobs"]).as_array().is_some_and(Vec::is_empty)
         });
-        check(&grid, &jobs, known_max);
+        check(&grid, &jobs, known_max, &struck.programs);
         wait_until(&format!("nothing is left: {:?}", grid.left_behind()), LIMIT, || {
             grid.left_behind().is_empty()
         });

@@ -25,6 +25,7 @@ fn record(job: u64, user: &str, day: u64, waited_ms: u64, cpu: f64, code: u8) ->
         started: Some(Moment(launched)),
         ended: Moment(launched + 4000),
         exit: Some(Exit::Code(code)),
+        loss: None,
         usage: Some(Usage {
             real_seconds: 4.0,
             user_seconds: cpu,

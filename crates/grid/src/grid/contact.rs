@@ -13,6 +13,10 @@ use crate::journal::Change;
 use crate::task::{Phase, Step, Stops, Task};
 use crate::vocabulary::{HostId, HostName, Moment, TaskId};
 
+/// How long a host that could not start a task gets none: the first time, and at most.
+const UNABLE_MIN_MS: u64 = 1000;
+const UNABLE_MAX_MS: u64 = 60_000;
+
 impl Grid {
     pub(super) fn join(&mut self, joined: Joined, out: &mut Outcome) {
         let name = joined.host;
@@ -31,7 +35,7 @@ impl Grid {
         for report in joined.runs {
             let (task, attempt) = (report.task, report.attempt);
             if self.run_of(&name, task, attempt).is_none() {
-                if !matches!(report.status, RunStatus::Exited(..)) {
+                if matches!(report.status, RunStatus::Running | RunStatus::Stopped) {
                     self.kill_stale(&name, task, attempt, out);
                 }
                 continue;
@@ -41,6 +45,7 @@ impl Grid {
                 RunStatus::Exited(exit, usage) => {
                     self.end_attempt(task, End::Exited(exit, usage), out);
                 }
+                RunStatus::Lost(loss) => self.end_attempt(task, End::Told(loss), out),
                 RunStatus::Running => self.agree(task, Agent::Runs, out),
                 RunStatus::Stopped => self.agree(task, Agent::Stopped, out),
             }
@@ -171,10 +176,40 @@ impl Grid {
         }
     }
 
+    /// A host that could not start a task gets none for a while: what it is asked next would end alike. The
+    /// while doubles each time, until a task has begun there.
+    pub(super) fn rest(&mut self, host: HostId) {
+        let now = &mut self.index.hosts[host.0 as usize];
+        if now.unable_until > self.now {
+            return;
+        }
+        now.unable_ms = (now.unable_ms * 2).clamp(UNABLE_MIN_MS, UNABLE_MAX_MS);
+        now.unable_until = self.now.after(now.unable_ms);
+        self.next_look = self.next_look.min(now.unable_until);
+    }
+
+    /// What rested and may be asked again; when to look again.
+    fn look_at_rests(&mut self) -> Moment {
+        let mut next = Moment::NEVER;
+        let mut over = false;
+        for host in &mut self.index.hosts {
+            if host.unable_until > self.now {
+                next = next.min(host.unable_until);
+            } else if host.unable_until > Moment(0) {
+                host.unable_until = Moment(0);
+                over = true;
+            }
+        }
+        if over {
+            self.index.stir();
+        }
+        next
+    }
+
     /// Looks for hosts that were silent for too long; when to look again.
     pub(super) fn look_at_hosts(&mut self, out: &mut Outcome) -> Moment {
         let timeout = self.ledger.config.general.host_timeout.as_ms();
-        let mut next = Moment::NEVER;
+        let mut next = self.look_at_rests();
         for host in 0..self.index.hosts.len() {
             let contact = &mut self.index.hosts[host].contact;
             if contact.state == Reach::Up {

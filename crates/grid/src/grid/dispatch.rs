@@ -302,6 +302,9 @@ impl Grid {
                 return Some(HostObstacle::Load(exceeded));
             }
         }
+        if now.unable_until > self.now {
+            return Some(HostObstacle::Unable { until: now.unable_until });
+        }
         (now.rests_until > self.now).then_some(HostObstacle::Rests { until: now.rests_until })
     }
 

@@ -153,6 +153,11 @@ pub enum HostObstacle {
         /// Until when it is left alone.
         until: Moment,
     },
+    /// It could not start the last job that it was given.
+    Unable {
+        /// Until when it is left alone.
+        until: Moment,
+    },
 }
 
 impl HostObstacle {
@@ -176,7 +181,8 @@ impl HostObstacle {
             | HostObstacle::Memory { .. }
             | HostObstacle::NoLoad
             | HostObstacle::Load(_)
-            | HostObstacle::Rests { .. } => false,
+            | HostObstacle::Rests { .. }
+            | HostObstacle::Unable { .. } => false,
         }
     }
 }
@@ -350,6 +356,9 @@ impl fmt::Display for HostObstacle {
                 write!(f, "{} is {value}, and the threshold {limit}", index.name())
             }
             HostObstacle::Rests { .. } => f.write_str("a job was started there just now"),
+            HostObstacle::Unable { .. } => {
+                f.write_str("could not start a job, and is left alone for a while")
+            }
         }
     }
 }

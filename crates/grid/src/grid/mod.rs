@@ -83,6 +83,9 @@ impl Grid {
             Event::Exited { host, task, attempt, exit, usage } => {
                 self.exited(&host, task, attempt, exit, usage, out);
             }
+            Event::Lost { host, task, attempt, loss } => {
+                self.lost(&host, task, attempt, loss, out);
+            }
             Event::WorkReleased { task, requeues, result } => {
                 self.work_released(task, requeues, &result, out);
             }

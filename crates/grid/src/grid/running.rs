@@ -2,7 +2,7 @@
 
 use crate::account::AttemptRecord;
 use crate::config::RerunDefault;
-use crate::event::{Effect, KillReason, Outcome};
+use crate::event::{Effect, KillReason, Loss, Outcome};
 use crate::grid::Grid;
 use crate::hosts::Reach;
 use crate::parse::requeue::Again;
@@ -18,6 +18,8 @@ pub(super) enum End {
     NeverStarted,
     /// Nobody can say: its host was lost, or came back without it.
     Lost,
+    /// The agent says that it has lost it or could not start it.
+    Told(Loss),
 }
 
 impl Grid {
@@ -43,6 +45,8 @@ impl Grid {
             return;
         };
         if run.phase == crate::task::Phase::Starting {
+            let host = run.host;
+            self.index.hosts[host.0 as usize].unable_ms = 0;
             self.step(task, Step::Started, out);
             self.follow_run_window_of(task, out);
         }
@@ -74,6 +78,19 @@ impl Grid {
         }
     }
 
+    pub(super) fn lost(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        attempt: Attempt,
+        loss: Loss,
+        out: &mut Outcome,
+    ) {
+        if self.run_of(host, task, attempt).is_some() {
+            self.end_attempt(task, End::Told(loss), out);
+        }
+    }
+
     /// Decides what becomes of a task whose attempt ended.
     fn fate(&self, task: TaskId, run: &Run, end: &End) -> Fate {
         match run.ending {
@@ -85,15 +102,19 @@ impl Grid {
         let job = &self.ledger.jobs[&task.job];
         let once = job.spec.interactive.is_some();
         let fate = match end {
-            End::Lost if once => Fate::Finished(Cause::HostLost),
-            End::Exited(..) if once => Fate::Finished(Cause::Exited),
             End::NeverStarted => return Fate::Again,
-            End::Lost => match (job.spec.rerun, self.queue_config(job.queue).map(|q| q.rerun)) {
-                (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => {
-                    Fate::Again
+            // Not for ever: others may be able to start it, or nobody is.
+            End::Told(Loss::Unable(_)) if run.phase.started().is_none() => Fate::Again,
+            End::Lost | End::Told(_) if once => Fate::Finished(Cause::HostLost),
+            End::Exited(..) if once => Fate::Finished(Cause::Exited),
+            End::Lost | End::Told(_) => {
+                match (job.spec.rerun, self.queue_config(job.queue).map(|q| q.rerun)) {
+                    (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => {
+                        Fate::Again
+                    }
+                    (Rerun::Once | Rerun::AsQueue, _) => Fate::Finished(Cause::HostLost),
                 }
-                (Rerun::Once | Rerun::AsQueue, _) => Fate::Finished(Cause::HostLost),
-            },
+            }
             End::Exited(exit, _) => match job.spec.requeue_exits.find(exit.value()) {
                 Some(Again::Anywhere) => Fate::Again,
                 Some(Again::Elsewhere) => Fate::AgainElsewhere,
@@ -111,10 +132,14 @@ impl Grid {
     pub(super) fn end_attempt(&mut self, task: TaskId, end: End, out: &mut Outcome) {
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task").clone();
         let fate = self.fate(task, &run, &end);
-        let (exit, usage) = match end {
-            End::Exited(exit, usage) => (Some(exit), usage),
-            End::NeverStarted | End::Lost => (None, None),
+        let (exit, usage, loss) = match end {
+            End::Exited(exit, usage) => (Some(exit), usage, None),
+            End::NeverStarted | End::Lost => (None, None, None),
+            End::Told(loss) => (None, None, Some(loss)),
         };
+        if let Some(Loss::Unable(_)) = loss {
+            self.rest(run.host);
+        }
         let job = &self.ledger.jobs[&task.job];
         let host = self.host_name(run.host);
         out.effects.push(Effect::Ended(Box::new(AttemptRecord {
@@ -131,6 +156,7 @@ impl Grid {
             started: run.phase.started(),
             ended: self.now,
             exit: exit.clone(),
+            loss,
             usage: usage.as_deref().copied(),
             fate,
         })));

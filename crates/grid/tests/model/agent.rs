@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
+use forebay_grid::event::{Event, Joined, Loss, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::Exit;
 use forebay_grid::vocabulary::{Attempt, HostName, Moment, TaskId};
@@ -14,7 +14,14 @@ pub struct Process {
     pub confirmed: bool,
     pub stopped: bool,
     /// How it ended, while the grid has not been told.
-    pub exit: Option<Exit>,
+    pub end: Option<End>,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub enum End {
+    Exited(Exit),
+    Lost(Loss),
 }
 
 #[derive(Debug)]
@@ -24,6 +31,8 @@ pub struct Agent {
     pub memory_bytes: u64,
     pub connected: bool,
     pub leased: Moment,
+    /// Whether it can start nothing.
+    pub sick: bool,
     pub processes: BTreeMap<(TaskId, Attempt), Process>,
 }
 
@@ -35,6 +44,7 @@ impl Agent {
             memory_bytes,
             connected: false,
             leased: Moment(0),
+            sick: false,
             processes: BTreeMap::new(),
         }
     }
@@ -43,8 +53,9 @@ impl Agent {
         let report = |(key, process): (&(TaskId, Attempt), &Process)| RunReport {
             task: key.0,
             attempt: key.1,
-            status: match (&process.exit, process.stopped) {
-                (Some(exit), _) => RunStatus::Exited(exit.clone(), None),
+            status: match (&process.end, process.stopped) {
+                (Some(End::Exited(exit)), _) => RunStatus::Exited(exit.clone(), None),
+                (Some(End::Lost(loss)), _) => RunStatus::Lost(loss.clone()),
                 (None, true) => RunStatus::Stopped,
                 (None, false) => RunStatus::Running,
             },
@@ -61,12 +72,26 @@ impl Agent {
     pub fn fence(&mut self, now: Moment) {
         if now >= self.leased {
             for process in self.processes.values_mut() {
-                process.exit.get_or_insert(Exit::Signal(9));
+                process.end.get_or_insert(End::Lost(Loss::Lease));
             }
         }
     }
 
+    /// What it tells of one process that ended, which it then forgets.
+    pub fn take_end(&mut self) -> Option<Event> {
+        let ended = |(key, process): (&(TaskId, Attempt), &Process)| {
+            process.end.clone().map(|end| (*key, end))
+        };
+        let ((task, attempt), end) = self.processes.iter().find_map(ended)?;
+        self.processes.remove(&(task, attempt));
+        let host = self.name.clone();
+        Some(match end {
+            End::Exited(exit) => Event::Exited { host, task, attempt, exit, usage: None },
+            End::Lost(loss) => Event::Lost { host, task, attempt, loss },
+        })
+    }
+
     pub fn live(&self) -> impl Iterator<Item = TaskId> {
-        self.processes.iter().filter(|(_, process)| process.exit.is_none()).map(|(key, _)| key.0)
+        self.processes.iter().filter(|(_, process)| process.end.is_none()).map(|(key, _)| key.0)
     }
 }

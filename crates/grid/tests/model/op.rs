@@ -27,6 +27,10 @@ pub enum Op {
     Reconnect(u8),
     /// A host goes down with all processes, and comes back.
     Reboot(u8),
+    /// A host can start nothing.
+    Sicken(u8),
+    /// It can again.
+    Heal(u8),
     /// An agent reports a load in percent.
     Load {
         host: u8,
@@ -121,6 +125,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<u8>().prop_map(Op::Partition),
         3 => any::<u8>().prop_map(Op::Reconnect),
         1 => any::<u8>().prop_map(Op::Reboot),
+        1 => any::<u8>().prop_map(Op::Sicken),
+        2 => any::<u8>().prop_map(Op::Heal),
         3 => (any::<u8>(), 0..200_u8).prop_map(|(host, percent)| Op::Load { host, percent }),
         4 => prop_oneof![3 => 1..30_u16, 1 => 30..300_u16, 1 => 300..30_000_u16].prop_map(Op::Pass),
         1 => Just(Op::Restart),

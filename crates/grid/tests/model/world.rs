@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_base::ByteSize;
 use forebay_grid::config::Config;
-use forebay_grid::event::{Memory, QueueVerb, Verb};
+use forebay_grid::event::{Loss, Memory, QueueVerb, Verb};
 use forebay_grid::journal::{HostSwitch, Record};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Rerun};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, Target, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Ledger, Outcome};
 
-use crate::agent::{Agent, Process};
+use crate::agent::{Agent, End, Process};
 use crate::op::{Job, Op, Pick};
 
 /// Monday, 2024-01-01 06:00 UTC.
@@ -161,7 +161,7 @@ impl World {
     pub fn send(&mut self, event: Event) -> Vec<Effect> {
         let mut out = Outcome::default();
         self.grid.apply(self.now, event.clone(), &mut out);
-        if matches!(event, Event::Exited { .. } | Event::Started { .. }) {
+        if matches!(event, Event::Exited { .. } | Event::Lost { .. } | Event::Started { .. }) {
             self.old.push(event);
         }
         for record in &out.records {
@@ -193,9 +193,13 @@ impl World {
                 let agent = self.agent(host);
                 // An agent whose lease is over starts nothing; it says so when it is asked.
                 if agent.connected && now < agent.leased {
-                    let process = Process { confirmed: false, stopped: false, exit: None };
+                    let end = agent.sick.then(|| End::Lost(Loss::Unable("it is sick".to_owned())));
+                    let began = end.is_none();
+                    let process = Process { confirmed: false, stopped: false, end };
                     agent.processes.insert((task, attempt), process);
-                    self.spent.insert(task);
+                    if began {
+                        self.spent.insert(task);
+                    }
                 }
             }
             Effect::Kill { task, attempt, host, .. } => {
@@ -203,7 +207,7 @@ impl World {
                 if agent.connected
                     && let Some(process) = agent.processes.get_mut(&(*task, *attempt))
                 {
-                    process.exit.get_or_insert(Exit::Signal(15));
+                    process.end.get_or_insert(End::Exited(Exit::Signal(15)));
                 }
             }
             Effect::Suspend { task, attempt, host } => self.signal(host, (*task, *attempt), true),
@@ -273,7 +277,7 @@ impl World {
         agent.connected = true;
         let joined = agent.joined(memory);
         // What was reported as ended is forgotten once it was taken note of.
-        agent.processes.retain(|_, process| process.exit.is_none());
+        agent.processes.retain(|_, process| process.end.is_none());
         for process in agent.processes.values_mut() {
             process.confirmed = true;
         }
@@ -386,13 +390,10 @@ impl World {
     /// Connected agents tell of the processes that ended.
     pub fn report_ends(&mut self) {
         for host in 0..self.agents.len() {
-            while self.agents[host].connected {
-                let agent = &self.agents[host];
-                let ended = agent.processes.iter().find(|(_, process)| process.exit.is_some());
-                let Some((&(task, attempt), process)) = ended else { break };
-                let (host_name, exit) = (agent.name.clone(), process.exit.clone().unwrap());
-                self.agents[host].processes.remove(&(task, attempt));
-                self.send(Event::Exited { host: host_name, task, attempt, exit, usage: None });
+            while self.agents[host].connected
+                && let Some(event) = self.agents[host].take_end()
+            {
+                self.send(event);
             }
         }
     }
@@ -406,7 +407,7 @@ impl World {
         let new: Vec<(TaskId, Attempt)> = agent
             .processes
             .iter_mut()
-            .filter(|(_, process)| !process.confirmed)
+            .filter(|(_, process)| !process.confirmed && process.end.is_none())
             .map(|(key, process)| {
                 process.confirmed = true;
                 *key
@@ -450,7 +451,7 @@ impl World {
                 let agent = &mut self.agents[at(*host)];
                 let live = agent.processes.len().max(1);
                 if let Some(process) = agent.processes.values_mut().nth(*process as usize % live) {
-                    process.exit.get_or_insert(Exit::Code(*code));
+                    process.end.get_or_insert(End::Exited(Exit::Code(*code)));
                 }
                 self.report_ends();
             }
@@ -462,6 +463,8 @@ impl World {
             Op::Partition(host) => self.agents[at(*host)].connected = false,
             Op::Reconnect(host) => self.connect(at(*host), Memory::Kept),
             Op::Reboot(host) => self.connect(at(*host), Memory::Lost),
+            Op::Sicken(host) => self.agents[at(*host)].sick = true,
+            Op::Heal(host) => self.agents[at(*host)].sick = false,
             Op::Load { host, percent } => {
                 if self.agents[at(*host)].connected {
                     self.load(at(*host), *percent);
@@ -497,8 +500,9 @@ impl World {
         let Some(event) = self.old.get(which as usize % self.old.len().max(1)).cloned() else {
             return;
         };
-        let (Event::Started { task, attempt, host } | Event::Exited { task, attempt, host, .. }) =
-            &event
+        let (Event::Started { task, attempt, host }
+        | Event::Exited { task, attempt, host, .. }
+        | Event::Lost { task, attempt, host, .. }) = &event
         else {
             return;
         };
@@ -519,6 +523,7 @@ impl World {
             self.grid_admin(queue);
         }
         for host in 0..self.agents.len() {
+            self.agents[host].sick = false;
             self.connect(host, Memory::Kept);
             let name = self.agents[host].name.clone();
             let by: UserName = "admin".parse().unwrap();
@@ -529,13 +534,15 @@ impl World {
                 self.send(Event::Command { by, target: job.into(), verb: Verb::Release });
             }
         }
+        // Hosts that could start nothing are asked again after a minute at the latest.
+        self.pass(60);
         for _ in 0..2000 {
             self.pass(1);
             let mut idle = true;
             for host in 0..self.agents.len() {
                 self.confirm(host);
                 for process in self.agents[host].processes.values_mut() {
-                    process.exit.get_or_insert(Exit::Code(0));
+                    process.end.get_or_insert(End::Exited(Exit::Code(0)));
                     idle = false;
                 }
             }

@@ -31,6 +31,9 @@ use crate::error::{Error, Result};
 use crate::record::{Exit, Usage};
 use delays::{Delays, Source};
 
+/// What could not be done to a process that was started and had to be killed.
+pub const HOLD: &str = "hold on to";
+
 /// How processes are accounted for on this machine.
 pub struct Accounting {
     clock: Arc<dyn Clock>,
@@ -93,7 +96,8 @@ impl Child {
     /// that nothing outlives a study that is killed.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be started, or if the kernel has no pidfd.
+    /// [`Error::Io`] if it cannot be started; its action is [`HOLD`] if it was started, could not be held on to
+    /// and was killed.
     pub fn spawn(mut command: Command, accounting: &Arc<Accounting>) -> Result<Child> {
         command.process_group(0);
         Child::spawn_leader(command, accounting)
@@ -132,7 +136,7 @@ impl Child {
                 // Best effort: the error is what the caller must know.
                 let _ = process.kill();
                 let _ = process.wait();
-                return Err(refused(error.into()));
+                return Err(Error::io(HOLD, Path::new(&program))(error.into()));
             }
         };
         Ok(Child {

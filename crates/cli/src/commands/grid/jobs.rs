@@ -244,7 +244,7 @@ fn table_of_attempts(attempts: Vec<AttemptRecord>) -> Table {
             attempt.task.to_string(),
             attempt.attempt.to_string(),
             attempt.host.to_string(),
-            or_dash(attempt.exit),
+            or_dash(attempt.outcome()),
             format!("{:?}", attempt.fate),
         ];
         row.extend(times(used));
