@@ -277,7 +277,7 @@ impl Session {
                 TIME_LIMIT
             }
             ("host_lost", _) => {
-                say(&format!("the host of job {job} was lost"));
+                say(&format!("job {job} was lost, with its host or by it"));
                 LOST
             }
             (_, Some(Exit::NotStarted(reason))) => {
