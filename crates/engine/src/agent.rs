@@ -48,6 +48,12 @@ pub struct Settings {
     pub shim: (PathBuf, String),
 }
 
+/// After which time a signal is tried again whose shim has not said its number yet.
+const SIGNAL_AGAIN_MS: u64 = 10;
+
+/// How long a controller may take to answer in any case: it may be busy.
+const UNHEARD_MIN_MS: u64 = 10_000;
+
 enum Input {
     Order { connection: u64, order: Order },
     Lost { connection: u64 },
@@ -76,6 +82,8 @@ struct Agent {
     /// When the messages were sent that no grant has answered yet.
     sent_ms: VecDeque<u64>,
     lease_ms: u64,
+    /// Signals for shims that have not said their number yet.
+    wanted: Vec<(TaskId, Attempt, Signal)>,
     meter: load::Meter,
     nursery: Nursery,
     inputs: Sender<Input>,
@@ -116,6 +124,7 @@ pub fn run(settings: Settings) -> Result<()> {
         connection: 0,
         sent_ms: VecDeque::new(),
         lease_ms: 1000,
+        wanted: Vec::new(),
         meter: load::Meter::default(),
         nursery,
         inputs,
@@ -215,6 +224,7 @@ impl Agent {
                 self.connect();
             }
             let now = uptime_ms();
+            self.rejoin_if_unheard(now);
             self.meter.look(now);
             if self.stream.is_some() && next_load_ms <= now {
                 let load = self.meter.load(self.settings.slots, &self.settings.work);
@@ -222,7 +232,11 @@ impl Agent {
                 self.report(&Report::Load { load });
                 next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
             }
-            let patience = if self.stream.is_some() { next_load_ms - now } else { 50 };
+            self.send_wanted();
+            let mut patience = if self.stream.is_some() { next_load_ms - now } else { 50 };
+            if !self.wanted.is_empty() {
+                patience = patience.min(SIGNAL_AGAIN_MS);
+            }
             match taken.recv_timeout(Duration::from_millis(patience.max(1))) {
                 Ok(Input::Leave) => return Ok(()),
                 Ok(Input::EndAll) => return self.end_all(),
@@ -230,6 +244,17 @@ impl Agent {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
+        }
+    }
+
+    /// Begins anew with a controller that answers nothing: half the lease is left to find another way to it.
+    fn rejoin_if_unheard(&mut self, now_ms: u64) {
+        let patience = (self.lease_ms / 2).max(UNHEARD_MIN_MS);
+        if self.sent_ms.front().is_some_and(|sent| sent + patience <= now_ms)
+            && self.stream.is_some()
+        {
+            tracing::warn!("the controller has not answered for {patience} ms");
+            self.disconnect();
         }
     }
 
@@ -429,23 +454,40 @@ impl Agent {
         Ok(reader)
     }
 
-    /// Signals the shim of a run that has not ended. The lock that it holds says that its number is its
+    /// Signals the shim of a run that has not ended, as soon as it has said its number.
+    fn signal(&mut self, task: TaskId, attempt: Attempt, signal: Signal) {
+        self.wanted.push((task, attempt, signal));
+        self.send_wanted();
+    }
+
+    /// Sends the signals that can be sent, those of each run in their order.
+    fn send_wanted(&mut self) {
+        let mut later: Vec<(TaskId, Attempt, Signal)> = Vec::new();
+        for (task, attempt, signal) in std::mem::take(&mut self.wanted) {
+            let behind = later.iter().any(|before| (before.0, before.1) == (task, attempt));
+            if behind || !self.try_signal(task, attempt, signal) {
+                later.push((task, attempt, signal));
+            }
+        }
+        self.wanted = later;
+    }
+
+    /// Whether a signal was sent, or finds nobody any more. The lock that a shim holds says that its number is its
     /// own.
-    fn signal(&self, task: TaskId, attempt: Attempt, signal: Signal) {
+    fn try_signal(&self, task: TaskId, attempt: Attempt, signal: Signal) -> bool {
         let run = RunFolder::of(&self.folder, task, attempt);
         if !matches!(self.runs.get(&(task, attempt)), Some(Status::Running | Status::Stopped)) {
-            return;
+            return true;
         }
-        // A shim that has just been made says its number within a moment.
-        for _ in 0..200 {
-            if !matches!(try_lock(&run.lock_path()), Ok(None)) {
-                return;
-            }
-            if let Some(pid) = run.pid() {
+        match (try_lock(&run.lock_path()), run.pid()) {
+            (Ok(None), Some(pid)) => {
                 let _ = rustix::process::kill_process(pid, signal);
-                return;
+                true
             }
-            std::thread::sleep(Duration::from_millis(5));
+            (Ok(None), None) => false,
+            (Ok(Some(_)), _) => true,
+            // Out of descriptors, perhaps: it is tried again.
+            (Err(_), _) => !run.path().exists(),
         }
     }
 
@@ -490,6 +532,10 @@ impl Agent {
         let alive: Vec<(TaskId, Attempt)> = self.runs.keys().copied().collect();
         for &(task, attempt) in &alive {
             self.signal(task, attempt, Signal::INT);
+        }
+        while !self.wanted.is_empty() {
+            std::thread::sleep(Duration::from_millis(SIGNAL_AGAIN_MS));
+            self.send_wanted();
         }
         for &(task, attempt) in &alive {
             let run = RunFolder::of(&self.folder, task, attempt);

@@ -143,8 +143,10 @@ impl<S: Store> Controller<S> {
     /// # Errors
     /// If the journal cannot be read or written.
     pub fn open(store: S, config: Config, clock: Arc<dyn Clock>) -> Result<Controller<S>> {
-        let time = Steady::new(clock);
+        let mut time = Steady::new(clock);
         let (journal, grid) = Journal::open(store, time.look().now)?;
+        // The clock may have been set back since the last record was written.
+        time.not_before(grid.now());
         let mut controller = Controller {
             grid,
             journal,
@@ -165,12 +167,17 @@ impl<S: Store> Controller<S> {
     /// # Errors
     /// If the journal cannot be written.
     pub fn run(mut self, inputs: &Receiver<Input>) -> Result<()> {
+        let mut listened = self.time.instant();
         loop {
-            let first = match inputs.recv_timeout(self.patience()) {
+            let patience = self.patience();
+            let first = match inputs.recv_timeout(patience) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
+            let now = self.time.instant();
+            self.excuse(now.saturating_duration_since(listened), patience);
+            listened = now;
             let mut batch: Vec<Input> =
                 first.into_iter().chain(inputs.try_iter().take(TOGETHER_MAX - 1)).collect();
             let stop = batch.iter().position(|input| matches!(input, Input::Stop));
@@ -181,6 +188,16 @@ impl<S: Store> Controller<S> {
             }
         }
         self.journal.snapshot(self.grid.ledger())
+    }
+
+    /// If the controller has listened much later than it wanted to, it was stopped, or busy. What hosts said since
+    /// it listened before is still on its way, so they are not taken for silent.
+    fn excuse(&mut self, passed: Duration, wanted: Duration) {
+        const LATE: Duration = Duration::from_secs(1);
+        if passed >= wanted + LATE {
+            tracing::warn!(?passed, "the controller could not listen; no host is given up for it");
+            self.grid.excuse_silence(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
+        }
     }
 
     /// How long to wait for an input before time itself is one.
@@ -197,11 +214,14 @@ impl<S: Store> Controller<S> {
     /// If the journal cannot be written: nothing was carried out then.
     pub fn take(&mut self, inputs: Vec<Input>) -> Result<()> {
         let Reading { now, set_forward_ms } = self.time.read();
-        if set_forward_ms > 0 {
-            tracing::warn!(set_forward_ms, "the clock was set; no lease ends sooner for it");
-            self.grid.skip_time(set_forward_ms);
-        }
         let mut outcome = Outcome::default();
+        if set_forward_ms > 0 {
+            tracing::warn!(
+                set_forward_ms,
+                "the clock was set; no lease or time limit ends sooner for it"
+            );
+            self.grid.skip_time(set_forward_ms, &mut outcome);
+        }
         self.grid.apply(now, Event::Tick, &mut outcome);
         let mut parts = vec![(outcome.effects.len(), Follow::Nothing)];
         for input in inputs {
@@ -322,9 +342,7 @@ impl<S: Store> Controller<S> {
             }
             Follow::Disconnected { host, connection } => {
                 if self.outboxes.get(&host).is_some_and(|(latest, _)| *latest == connection) {
-                    self.outboxes.remove(&host);
-                    let orders = self.sessions.left(&self.grid, &host);
-                    self.tell_all(orders);
+                    self.disconnect(&host);
                 }
             }
         }
@@ -367,6 +385,7 @@ impl<S: Store> Controller<S> {
                 self.watches.finished(&self.grid, job);
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),
+            Effect::Disconnect { host } => self.disconnect(&host),
             // The history was committed with the records.
             Effect::Ended(record) => self.watches.ended(record),
             Effect::KeepWork { .. } | Effect::Forgotten { .. } => {}
@@ -394,6 +413,14 @@ impl<S: Store> Controller<S> {
     fn tell(&self, host: &HostName, order: Order) {
         if let Some((_, outbox)) = self.outboxes.get(host) {
             let _ = outbox.send(order);
+        }
+    }
+
+    /// Forgets where the orders of a host went. Whoever passes them on ends the connection then.
+    fn disconnect(&mut self, host: &HostName) {
+        if self.outboxes.remove(host).is_some() {
+            let orders = self.sessions.left(&self.grid, host);
+            self.tell_all(orders);
         }
     }
 

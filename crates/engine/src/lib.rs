@@ -18,6 +18,7 @@
 pub mod agent;
 mod area;
 pub mod arrival;
+mod beginning;
 pub mod client;
 pub mod controller;
 pub mod flow;

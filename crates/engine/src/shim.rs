@@ -3,21 +3,20 @@
 //! It makes the work areas, starts the job as its user in a process group of its own, passes signals on,
 //! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
 //! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
-//! lets it go on. When the lease in the agent's folder is over, it ends the job by force, whether or not
-//! there is an agent. If it is killed itself, the kernel kills the job's first process with it, and the
+//! lets it go on. Before the job runs both end the shim ([`crate::beginning`]). When the lease in the agent's
+//! folder is over, it ends the job by force, whether or not there is an agent. If it is killed itself, the kernel kills the job's first process with it, and the
 //! agent what is left of the session.
 //!
 //! Standard input is the lock of its folder, standard output says `started` and the process of the job to
 //! the agent.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -33,6 +32,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::area::{self, Left, bytes_below};
+use crate::beginning::{Beginning, Stage, end_by_force};
 use crate::home::is_root;
 use crate::message::{error_path, output_path};
 use crate::runs::{End, RunFolder, Task, granted, uptime_ms};
@@ -56,8 +56,11 @@ pub fn run(path: &Path) -> Result<()> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD])?;
     folder.say_pid().with_context(|| format!("no folder of a run: {}", path.display()))?;
     let task = folder.task()?;
-    let end = match begin(&folder, &task) {
-        Ok(begun) => hold(begun, &folder, &task, signals),
+    let beginning = Beginning::watch(folder.clone(), task.agent.clone())?;
+    let begun = begin(&folder, &task, &beginning);
+    beginning.enter(Stage::Over);
+    let end = match begun {
+        Ok(begun) => hold(begun, &folder, &task, signals, &beginning),
         Err(Fault::Host(error)) => End::unable(&error),
         Err(Fault::Job(error)) => End::not_started(&error),
         Err(Fault::Begun) => End::Lost(Loss::Holder),
@@ -119,7 +122,7 @@ fn name_process(path: &Path) {
 type Begun = (Job, Option<(Caller, Ends)>);
 
 /// Makes all that a job needs, and starts it.
-fn begin(folder: &RunFolder, task: &Task) -> Result<Begun, Fault> {
+fn begin(folder: &RunFolder, task: &Task, beginning: &Beginning) -> Result<Begun, Fault> {
     let account = account_of(&task.launch.user)?;
     prepare(task, &account).map_err(Fault::Host)?;
     let interactive = task.launch.spec.interactive.as_ref();
@@ -128,6 +131,7 @@ fn begin(folder: &RunFolder, task: &Task) -> Result<Begun, Fault> {
     let caller = caller.map_err(Fault::Job)?;
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     folder.say_started().map_err(Fault::Host)?;
+    beginning.enter(Stage::Starting);
     Job::start(task, &account, caller)
 }
 
@@ -144,15 +148,18 @@ fn prepare(task: &Task, account: &Account) -> Result<()> {
 }
 
 /// Sees a job to its end.
-fn hold(begun: Begun, folder: &RunFolder, task: &Task, signals: Signals) -> End {
+fn hold(
+    begun: Begun,
+    folder: &RunFolder,
+    task: &Task,
+    signals: Signals,
+    beginning: &Beginning,
+) -> End {
     let (mut job, streams) = begun;
-    let lease_over = Arc::new(AtomicBool::new(false));
-    let (agent, over) = (task.agent.clone(), Arc::clone(&lease_over));
-    std::thread::spawn(move || watch_lease(&agent, &over));
     let ended = see_through(&mut job, streams, folder, task, signals);
     match ended {
         // What else may have killed it at that moment, it was to end because of the lease.
-        Ok((Exit::Signal(9), _)) if lease_over.load(Ordering::SeqCst) => End::Lost(Loss::Lease),
+        Ok((Exit::Signal(9), _)) if beginning.is_lease_over() => End::Lost(Loss::Lease),
         Ok((exit, usage)) => End::Exited { exit, usage: Some(Box::new(usage)) },
         Err(error) => {
             tracing::error!("{}: {error:#}", folder.path().display());
@@ -297,23 +304,6 @@ enum Channels {
     Given,
 }
 
-/// Has the thread that owns the job kill it.
-fn end_by_force() {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::INT);
-}
-
-fn watch_lease(agent: &Path, over: &AtomicBool) {
-    loop {
-        let (until, now) = (granted(agent), uptime_ms());
-        if until <= now {
-            over.store(true, Ordering::SeqCst);
-            end_by_force();
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(until - now));
-    }
-}
-
 /// Variables that the grid sets, whatever a job asks for.
 pub const VARIABLES: [&str; 11] = [
     "WORK",
@@ -393,11 +383,10 @@ fn command(task: &Task, account: &Account, channels: Channels) -> Result<Command
             if channels == Channels::Given {
                 return Ok(());
             }
-            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | fresh;
-            let opened = step(libc::open(output.as_ptr(), flags, 0o666))?;
+            let opened = open_output(&output, fresh)?;
             step(libc::dup2(opened, 1))?;
             let errors = match &error {
-                Some(error) => step(libc::open(error.as_ptr(), flags, 0o666))?,
+                Some(error) => open_output(error, fresh)?,
                 None => opened,
             };
             step(libc::dup2(errors, 2))?;
@@ -408,6 +397,17 @@ fn command(task: &Task, account: &Account, channels: Channels) -> Result<Command
     // allocates nothing.
     unsafe { command.pre_exec(prepare) };
     Ok(command)
+}
+
+/// Between fork and exec: opens a file for output. It waits for nobody: a named pipe that nobody reads is refused
+/// by the system.
+fn open_output(path: &CStr, fresh: i32) -> std::io::Result<i32> {
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | fresh;
+    // SAFETY: the path is a text that ends in zero.
+    let opened = step(unsafe { libc::open(path.as_ptr(), flags | libc::O_NONBLOCK, 0o666) })?;
+    // SAFETY: it concerns the descriptor that was just opened. The job is to wait in its writes as usual.
+    step(unsafe { libc::fcntl(opened, libc::F_SETFL, libc::O_APPEND) })?;
+    Ok(opened)
 }
 
 /// The outcome of a system call.

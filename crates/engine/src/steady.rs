@@ -2,7 +2,7 @@
 //!
 //! Windows and schedules follow the wall clock, which somebody may set. Leases of agents count seconds that
 //! really passed. So a wall clock that was set forward is followed, and the difference is told: no lease is
-//! over because of it. One that was set back is not followed: time goes on at its own pace until the wall clock
+//! over because of it, and no time limit of a job. One that was set back is not followed: time goes on at its own pace until the wall clock
 //! has caught up, because windows, limits and the journal know no way back.
 
 use std::sync::Arc;
@@ -33,6 +33,16 @@ impl Steady {
     pub fn new(clock: Arc<dyn Clock>) -> Steady {
         let last = (clock.now().into(), clock.instant());
         Steady { clock, last }
+    }
+
+    /// It is this late already, whatever the wall clock says.
+    pub fn not_before(&mut self, now: Moment) {
+        self.last.0 = self.last.0.max(now);
+    }
+
+    /// A reading of what only ever passes, to measure by.
+    pub fn instant(&self) -> Instant {
+        self.clock.instant()
     }
 
     /// What time it is, without taking note of it.

@@ -10,7 +10,7 @@ use forebay_base::time::{StepClock, Timestamp};
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::message::{Answer, Ask, Order, Report};
 use forebay_grid::config::{Config, Load};
-use forebay_grid::event::{Joined, KillReason, Memory};
+use forebay_grid::event::{Joined, KillReason, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{JobSpec, Rerun};
 use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
@@ -210,6 +210,54 @@ fn a_clock_that_is_set_back_stops_no_time() {
     rig.pass(50_000);
     rig.load("h2", 2, 0.0);
     rig.pass(40_000);
+    assert_eq!(launched(&second), [(task.job, Attempt(2))]);
+}
+
+#[test]
+fn a_clock_that_is_set_forward_ends_no_job_before_its_time() {
+    let mut rig = Rig::new("");
+    let mut orders = rig.join("h1", 1, Memory::Kept);
+    let task = rig.submit(|spec| spec.time_limit = Some("30 s".parse().unwrap()));
+    let attempt = Attempt(1);
+    let killed = |orders: &Receiver<Order>| {
+        orders.try_iter().any(|order| matches!(order, Order::Kill { .. }))
+    };
+    rig.report("h1", 1, Report::Started { task, attempt, pid: None });
+    rig.pass(10_000);
+    rig.set_clock(3600);
+    rig.pass(19_999);
+    assert!(!killed(&orders));
+    // What was skipped is remembered.
+    rig.restart();
+    let (outbox, again) = channel();
+    let status = RunStatus::Running;
+    let joined = Box::new(Joined {
+        host: "h1".parse().unwrap(),
+        facts: Facts { cores: 1, memory_bytes: 1 << 30 },
+        memory: Memory::Kept,
+        runs: vec![RunReport { task, attempt, status }],
+    });
+    rig.controller.take(vec![Input::Joined { connection: 2, joined, outbox }]).unwrap();
+    orders = again;
+    assert!(!killed(&orders));
+    rig.pass(1);
+    assert!(killed(&orders));
+}
+
+#[test]
+fn time_goes_on_after_a_restart_with_a_clock_that_was_set_back() {
+    let mut rig = Rig::new(LEASES);
+    let first = rig.join("h1", 1, Memory::Kept);
+    let task = rig.submit(rerunnable);
+    assert_eq!(launched(&first).len(), 1);
+    rig.clock.readings.lock().unwrap().0.seconds -= 3600;
+    rig.restart();
+    let second = rig.join("h2", 2, Memory::Kept);
+    for _ in 0..9 {
+        assert_eq!(launched(&second), []);
+        rig.pass(10_000);
+        rig.load("h2", 2, 0.0);
+    }
     assert_eq!(launched(&second), [(task.job, Attempt(2))]);
 }
 

@@ -299,6 +299,11 @@ pub enum Effect {
         /// How long.
         lease: Period,
     },
+    /// Nothing was heard of the host for too long: end its connection, so that its agent joins anew.
+    Disconnect {
+        /// Which host.
+        host: HostName,
+    },
     /// An attempt ended: for the history.
     Ended(Box<AttemptRecord>),
     /// The work area of a task is no longer needed. Answer with [`Event::WorkReleased`].

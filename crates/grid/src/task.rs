@@ -80,7 +80,7 @@ pub enum Phase {
     Running {
         /// When.
         started: Moment,
-        /// How long it was suspended since.
+        /// How long it was suspended since, and how much of the time since did not pass.
         suspended_ms: u64,
     },
     /// It was told to stop for a while.
@@ -278,6 +278,11 @@ pub enum Step {
     Requeued,
     /// Its work area was removed, or could not be.
     Post(Post),
+    /// The clock was set forward while it ran: so much time did not pass.
+    Skipped {
+        /// How much.
+        milliseconds: u64,
+    },
 }
 
 /// What becomes of a task whose attempt ended.
@@ -314,6 +319,9 @@ impl Task {
                 Phase::Suspended { stops: now, .. } => now.has(*stops),
                 Phase::Starting | Phase::Running { .. } => false,
             },
+            (Task::Active(run), Step::Skipped { .. }) => {
+                matches!(run.phase, Phase::Running { .. })
+            }
             (Task::Finished(finish), Step::Post(post)) => {
                 finish.post == Post::Awaited && matches!(post, Post::Done | Post::Failed)
             }
@@ -360,7 +368,10 @@ impl Task {
                 run.ending = Some(*ending);
                 Task::Active(run)
             }
-            (Task::Active(mut run), Step::Started | Step::Stopped(_) | Step::Continued(_)) => {
+            (
+                Task::Active(mut run),
+                Step::Started | Step::Stopped(_) | Step::Continued(_) | Step::Skipped { .. },
+            ) => {
                 run.phase = run.phase.next(at, step);
                 Task::Active(run)
             }
@@ -382,6 +393,10 @@ impl Task {
 impl Phase {
     fn next(self, at: Moment, step: &Step) -> Phase {
         match (self, step) {
+            // As if it had been suspended, which its limit does not count either.
+            (Phase::Running { started, suspended_ms }, Step::Skipped { milliseconds }) => {
+                Phase::Running { started, suspended_ms: suspended_ms.saturating_add(*milliseconds) }
+            }
             (Phase::Starting, Step::Started) => Phase::Running { started: at, suspended_ms: 0 },
             (Phase::Running { started, suspended_ms }, Step::Stopped(stops)) => {
                 Phase::Suspended { started, suspended_ms, since: at, stops: *stops }

@@ -48,6 +48,38 @@ fn a_lost_hosts_jobs_start_elsewhere_only_after_the_lease() {
 }
 
 #[test]
+fn a_silent_host_is_cut_off_once_so_that_it_joins_anew() {
+    let mut rig = Rig::new(LEASE, &[("a", 1)]);
+    let host: HostName = "a".parse().unwrap();
+    assert_eq!(rig.pass(29_999), []);
+    assert_eq!(rig.pass(1), [Effect::Disconnect { host }]);
+    // What it says on the old connection counts for nothing, as it was not told everything.
+    assert_eq!(rig.load("a", Load::default()), []);
+    assert_eq!(rig.pass(60_000), []);
+    let job = rig.submit(spec());
+    let effects = rig.join("a", 1, Memory::Kept, Vec::new());
+    assert_eq!(launched(&effects).len(), 1, "{job}: {effects:?}");
+}
+
+#[test]
+fn a_grid_that_could_not_listen_takes_no_host_for_silent_and_starts_nothing_without_a_lease() {
+    let mut rig = Rig::new(LEASE, &[("a", 2)]);
+    let running = rig.submit(rerunnable());
+    rig.start(TaskId::only(running));
+    rig.now += 100_000;
+    rig.grid.excuse_silence(100_000);
+    let job = rig.submit(spec());
+    assert!(matches!(rig.grid.state(TaskId::only(running)), Some(State::Running { .. })));
+    assert_eq!(rig.host_of(job), None, "its lease is over");
+    let effects = rig.load("a", Load::default());
+    assert_eq!(launched(&effects).len(), 1);
+    // One that stays silent is given up after its time.
+    rig.send(Event::HostLost { host: "a".parse().unwrap() });
+    rig.pass(30_000);
+    assert!(matches!(rig.grid.state(TaskId::only(running)), Some(State::Pending { .. })));
+}
+
+#[test]
 fn a_shorter_lease_does_not_take_back_a_longer_one() {
     let mut rig = Rig::new("[general]\nlease = \"100 s\"\nhost_timeout = \"110 s\"", &[("a", 1)]);
     let job = rig.submit(rerunnable());

@@ -81,10 +81,21 @@ impl Fixture {
         end(self.agents.remove(host));
     }
 
+    /// Signals the controller.
+    pub fn signal_controller(&self, signal: Signal) {
+        let controller = self.controller.as_ref().expect("the controller runs");
+        rustix::process::kill_process(Pid::from_child(controller), signal).expect("signals");
+    }
+
+    /// Signals an agent.
+    pub fn signal_agent(&self, host: &str, signal: Signal) {
+        let agent = Pid::from_child(&self.agents[host]);
+        rustix::process::kill_process(agent, signal).expect("signals");
+    }
+
     /// Tells the controller to read its settings again.
     pub fn reload(&self) {
-        let controller = self.controller.as_ref().expect("the controller runs");
-        rustix::process::kill_process(Pid::from_child(controller), Signal::HUP).expect("signals");
+        self.signal_controller(Signal::HUP);
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {

@@ -123,6 +123,33 @@ fn a_host_that_cannot_make_work_areas_ends_no_job() {
 }
 
 #[test]
+fn a_host_whose_agent_was_stopped_for_long_is_used_again() {
+    let grid = Fixture::start(1, SHORT);
+    let again = grid.submit(&["--rerunnable"], TWICE);
+    grid.wait_for(&again, "running");
+    grid.signal_agent("h1", Signal::STOP);
+    wait_until("the host is given up", LIMIT, || grid.json(&["hosts"])[0]["state"] == "gone");
+    grid.signal_agent("h1", Signal::CONT);
+    grid.wait_for(&again, "done");
+}
+
+#[test]
+fn no_host_is_given_up_because_the_controller_was_stopped() {
+    let grid = Fixture::start(1, SHORT);
+    let before = grid.submit(&["--rerunnable"], TWICE);
+    grid.wait_for(&before, "running");
+    grid.signal_controller(Signal::STOP);
+    wait_until("the lease is over", LIMIT, || grid.shims().is_empty());
+    // Longer than a host may be silent.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    grid.signal_controller(Signal::CONT);
+    let after = grid.submit(&[], "true");
+    grid.wait_for(&after, "done");
+    grid.wait_for(&before, "done");
+    assert_eq!(grid.history(&before)[0]["loss"], "lease", "the host was given up");
+}
+
+#[test]
 fn bad_settings_keep_the_old_ones_and_say_so() {
     let grid = Fixture::start(1, "");
     let settings = grid.root.join("grid/grid.toml");

@@ -1,5 +1,6 @@
 //! The grid under faults: killed daemons and jobs, reboots, other users, bad input.
 
+mod beginning;
 mod fixture;
 mod hosts;
 mod refusals;

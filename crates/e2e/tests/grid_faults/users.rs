@@ -130,6 +130,22 @@ fn users_have_their_own_jobs_and_only_those() {
 }
 
 #[test]
+fn what_a_users_job_read_and_wrote_is_counted() {
+    need::root();
+    let grid = Fixture::start(1, "");
+    let ann = account("daemon");
+    grid.welcome(&[&ann]);
+    let words = ["submit", "--wait", "--", "dd", "if=/dev/zero", "of=there", "bs=64k", "count=8"];
+    let job = grid.as_account(&ann, &words).output().trim().to_owned();
+    let used = &grid.history(&job)[0]["usage"];
+    for (counter, least) in
+        [("read_bytes", 512 << 10), ("written_bytes", 512 << 10), ("read_calls", 8)]
+    {
+        assert!(used[counter].as_u64() >= Some(least), "{counter}: {used}");
+    }
+}
+
+#[test]
 fn files_of_the_grid_are_closed_to_its_users() {
     need::root();
     let grid = Fixture::start(1, "");

@@ -6,9 +6,10 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use forebay_grid::spec::{Exit, Interactive, Streams};
 use rustix::event::EventfdFlags;
 use rustix::fs::Uid;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::Signal;
 use rustix::termios::tcsetwinsize;
 
@@ -70,9 +73,9 @@ fn wake() {
 
 /// Connects to a socket as a user would. One at which nobody listens any more is removed.
 fn connect(socket: &str, account: &Account) -> Result<UnixStream> {
-    let path = std::path::Path::new(socket);
+    let path = Path::new(socket);
     let connected = account.act(|| {
-        let connected = UnixStream::connect(path);
+        let connected = connect_soon(path);
         if connected.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
             let _ = std::fs::remove_file(path);
             let _ = path.parent().map(std::fs::remove_dir);
@@ -80,6 +83,28 @@ fn connect(socket: &str, account: &Account) -> Result<UnixStream> {
         connected
     });
     connected?.with_context(|| format!("the client of this job is gone: {socket}"))
+}
+
+/// Connects, as long as the client takes connections at all.
+fn connect_soon(path: &Path) -> std::io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(ANSWER_LIMIT))?;
+    rustix::net::connect(&socket, &address)?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
+}
+
+/// Ends a connection whose other side has not answered in time, however slowly it may talk.
+fn limit_answer(stream: &UnixStream, answered: &Arc<AtomicBool>) -> Result<()> {
+    let (stream, answered) = (stream.try_clone()?, Arc::clone(answered));
+    std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
+        std::thread::sleep(ANSWER_LIMIT);
+        if !answered.load(Ordering::SeqCst) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    })?;
+    Ok(())
 }
 
 impl Caller {
@@ -98,9 +123,10 @@ impl Caller {
         );
         let link = Arc::new(Link::new(&stream)?);
         link.say(&Word::Hello { task: task.launch.task, host: task.host.clone() })?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        let answered = Arc::new(AtomicBool::new(false));
+        limit_answer(&stream, &answered)?;
         let answer = frame::read(&mut &stream).context("the client of this job does not answer")?;
-        stream.set_read_timeout(None)?;
+        answered.store(true, Ordering::SeqCst);
         let Some(Frame::Said(Word::Begin { terminal })) = answer else {
             bail!("the client of this job went away before it began");
         };

@@ -119,13 +119,26 @@ impl Grid {
     }
 
     /// The clock by which time is told was set forward, so less time passed than it says: what hosts were granted
-    /// lasts as much longer by it.
-    pub fn skip_time(&mut self, milliseconds: u64) {
+    /// and what tasks may run lasts as much longer by it.
+    pub fn skip_time(&mut self, milliseconds: u64, out: &mut Outcome) {
+        let limited: Vec<TaskId> = self.index.deadlines.iter().map(|(_, task)| *task).collect();
+        for task in limited {
+            self.step(task, Step::Skipped { milliseconds }, out);
+        }
         for host in &mut self.index.hosts {
             let contact = &mut host.contact;
             contact.heard = contact.heard.after(milliseconds);
             contact.leased = contact.leased.after(milliseconds);
         }
+    }
+
+    /// Nobody listened for a while: hosts are not silent because of it. How long their jobs may run is not
+    /// changed, only when they are given up.
+    pub fn excuse_silence(&mut self, milliseconds: u64) {
+        for host in &mut self.index.hosts {
+            host.contact.heard = host.contact.heard.after(milliseconds);
+        }
+        self.next_look = Moment(0);
     }
 
     fn has_thresholds(&self) -> bool {
@@ -218,6 +231,9 @@ impl Grid {
                     continue;
                 }
                 contact.state = Reach::Away;
+                // It may be there again, and what it was not told meanwhile is settled when it joins.
+                let name = self.ledger.hosts.at(host as u32).clone();
+                out.effects.push(Effect::Disconnect { host: name });
             }
             if contact.state == Reach::Away {
                 let over = contact.heard.after(timeout).max(contact.leased);

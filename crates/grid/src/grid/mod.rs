@@ -111,6 +111,12 @@ impl Grid {
         self.next_look.min(deadline).min(round).min(self.next_forgetting()).min(self.next_firing())
     }
 
+    /// The latest time that it was told, or that a record of its journal was made.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.now
+    }
+
     /// Everything that lasts: serialised, it is a snapshot in place of all records so far.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {

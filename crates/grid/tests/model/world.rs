@@ -226,6 +226,7 @@ impl World {
                 self.forgotten.insert(*job);
                 self.jobs.remove(job);
             }
+            Effect::Disconnect { host } => self.agent(host).connected = false,
             Effect::Accepted { .. }
             | Effect::Obeyed { .. }
             | Effect::Rejected(_)

@@ -142,7 +142,8 @@ impl Child {
         Ok(Child {
             pid,
             pidfd,
-            counters: receiver.receive(),
+            // One that has become another user before could not open them itself; then this process is root's.
+            counters: receiver.receive().or_else(|| counters_of(pid)),
             accounting: Arc::clone(accounting),
             started,
             stdin: process.stdin.take(),
@@ -337,6 +338,11 @@ fn end_with_parent(parent: u32) -> io::Result<()> {
     } else {
         Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
+}
+
+/// The counters of a process that was not reaped, if this one may read them.
+fn counters_of(pid: Pid) -> Option<File> {
+    File::open(format!("/proc/{}/io", pid.as_raw_nonzero())).ok()
 }
 
 /// Seconds since the boot, by the clock that the kernel measures delays with.
