@@ -12,16 +12,20 @@ use anyhow::{Context as _, Result};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::General;
 use forebay_grid::journal::Record;
-use forebay_grid::vocabulary::{Moment, Target};
+use forebay_grid::vocabulary::{Attempt, Moment, Target, TaskId};
 use forebay_grid::{Effect, Grid, Ledger};
 use forebay_store::{Batch, Store};
 
+use crate::message::Start;
 use crate::usage::Accounts;
 
 const SNAPSHOT: &[u8] = b"s";
 
 /// Batches after which a snapshot takes their place.
 const BATCHES_MAX: u64 = 4096;
+
+/// Entries of the history that are read together.
+const PAGE: usize = 1024;
 
 /// The journal of one controller.
 pub struct Journal<S> {
@@ -140,16 +144,34 @@ impl<S: Store> Journal<S> {
         Ok(())
     }
 
-    /// The attempts of a job, or of one element, that ended.
+    /// Attempts of a job, or of one element, that ended, from `from` on, and where the next page begins.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn history(&self, target: Target) -> Result<Vec<AttemptRecord>> {
+    pub fn history(
+        &self,
+        target: Target,
+        from: Option<Start>,
+    ) -> Result<(Vec<AttemptRecord>, Option<Start>)> {
         let (low, high) = target.index.map_or((0, u32::MAX), |index| (index, index));
-        let range = (history_key(target.job.0, low, 0), history_key(target.job.0, high, u32::MAX));
-        let mut attempts = Vec::new();
-        visit(&self.store, range, &mut |record| attempts.push(record))?;
-        Ok(attempts)
+        let first = history_key(target.job.0, low, 0);
+        let from = from.map(|(task, attempt)| history_key(target.job.0, task.index, attempt.0));
+        let to = history_key(target.job.0, high, u32::MAX);
+        let mut page =
+            self.store.scan(&from.map_or(first.clone(), |from| from.max(first)), &to, PAGE + 1)?;
+        let next = if page.len() > PAGE { page.pop() } else { None };
+        let attempts = page.iter().map(|(_, bytes)| read_entry(bytes)).collect::<Result<_>>()?;
+        let next = next.map(|(_, bytes)| read_entry(&bytes)).transpose()?;
+        Ok((attempts, next.map(|record| (record.task, record.attempt))))
+    }
+
+    /// One attempt, if it has ended.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn attempt(&self, task: TaskId, attempt: Attempt) -> Result<Option<AttemptRecord>> {
+        let entry = self.store.get(&history_key(task.job.0, task.index, attempt.0))?;
+        entry.map(|bytes| read_entry(&bytes)).transpose()
     }
 
     /// Sums of what was used.
@@ -158,17 +180,20 @@ impl<S: Store> Journal<S> {
     }
 }
 
+fn read_entry(bytes: &[u8]) -> Result<AttemptRecord> {
+    serde_json::from_slice(bytes).context("an entry of the history")
+}
+
 /// Calls `found` for each attempt in a range of the history.
 fn visit<S: Store>(
     store: &S,
     (mut from, to): (Vec<u8>, Vec<u8>),
     found: &mut dyn FnMut(AttemptRecord),
 ) -> Result<()> {
-    const PAGE: usize = 1024;
     loop {
         let page = store.scan(&from, &to, PAGE)?;
         for (_, bytes) in &page {
-            found(serde_json::from_slice(bytes).context("an entry of the history")?);
+            found(read_entry(bytes)?);
         }
         match page.into_iter().nth(PAGE - 1) {
             Some((last, _)) => from = [last, vec![0]].concat(),

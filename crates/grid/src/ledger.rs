@@ -72,10 +72,18 @@ impl Job {
 
     /// Its tasks with their indices.
     pub fn tasks(&self) -> impl Iterator<Item = (u32, &Task)> {
-        self.tasks.iter().enumerate().map(|(place, task)| (self.index_at(place as u32), task))
+        self.tasks_from(0)
     }
 
-    pub(crate) fn task(&self, index: u32) -> Option<&Task> {
+    /// Its tasks from a place on with their indices.
+    pub fn tasks_from(&self, place: u32) -> impl Iterator<Item = (u32, &Task)> {
+        let tasks = self.tasks.get(place as usize..).unwrap_or_default();
+        (place..).zip(tasks).map(|(place, task)| (self.index_at(place), task))
+    }
+
+    /// The task with an index.
+    #[must_use]
+    pub fn task(&self, index: u32) -> Option<&Task> {
         self.tasks.get(self.place_of(index)? as usize)
     }
 }
@@ -333,6 +341,11 @@ impl Ledger {
     /// All known jobs in the order of their numbers.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
         self.jobs.iter().map(|(id, job)| (*id, job))
+    }
+
+    /// Known jobs from a number on, in the order of their numbers.
+    pub fn jobs_from(&self, first: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+        self.jobs.range(first..).map(|(id, job)| (*id, job))
     }
 
     /// Whose job it is.
