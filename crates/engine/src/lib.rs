@@ -36,6 +36,7 @@ pub mod server;
 mod session;
 mod sessions;
 pub mod shim;
+mod snapshot;
 mod socket;
 mod steady;
 pub mod terminal;

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use crate::account::Summary;
 use crate::config::Config;
 use crate::depend::Tally;
-use crate::environment::Environment;
 use crate::fairshare::Used;
 use crate::flow::ledger::Flows;
 use crate::journal::{Change, HostSwitch, Record, Submitted, Switch};
@@ -91,7 +90,7 @@ impl Job {
 /// Among how many jobs before it an environment like a job's own is looked for.
 const SHARED_AMONG: usize = 8;
 
-/// Everything that lasts. Its serde form is a snapshot of the journal.
+/// Everything that lasts. Its serde form is the head of a snapshot, see [`snapshot`](crate::snapshot).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     pub(crate) at: Moment,
@@ -99,6 +98,7 @@ pub struct Ledger {
     pub(crate) users: Names<UserName>,
     pub(crate) queues: Names<QueueName>,
     pub(crate) hosts: Names<HostName>,
+    #[serde(skip)]
     pub(crate) jobs: BTreeMap<JobId, Job>,
     jobs_ever: u64,
     switches: BTreeMap<QueueId, Switch>,
@@ -189,18 +189,6 @@ impl Ledger {
         }
         self.at = self.at.max(record.at);
         Ok(())
-    }
-
-    /// Has jobs with equal environments hold them once, after a snapshot was read.
-    pub(crate) fn share_environments(&mut self) {
-        let mut before: Vec<Environment> = Vec::new();
-        for job in self.jobs.values_mut() {
-            job.spec.environment = job.spec.environment.shared_among(before.iter().rev());
-            before.push(job.spec.environment.clone());
-            if before.len() > SHARED_AMONG {
-                before.remove(0);
-            }
-        }
     }
 
     pub(crate) fn submit(&mut self, at: Moment, submitted: &Submitted) -> Result<(), String> {
