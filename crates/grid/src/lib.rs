@@ -72,6 +72,7 @@ pub mod spans;
 pub mod spec;
 pub mod task;
 pub mod vocabulary;
+mod waits;
 
 pub use event::{Effect, Event, Outcome};
 pub use grid::Grid;
