@@ -111,6 +111,8 @@ impl Touched {
             FlowChange::Scheduled { schedule, .. }
             | FlowChange::Unscheduled(schedule)
             | FlowChange::Passed { schedule, .. }
+            | FlowChange::Held(schedule)
+            | FlowChange::Released(schedule)
             | FlowChange::Unseen { schedule, .. } => {
                 self.schedules.insert(*schedule);
             }
