@@ -4,9 +4,11 @@ use std::fmt;
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result};
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::vocabulary::Target;
 
 use crate::home::GridHome;
-use crate::message::{Answer, Ask};
+use crate::message::{Answer, Ask, JobView, Page};
 use crate::socket::{self, Reader};
 
 /// A connection to the controller.
@@ -52,6 +54,57 @@ impl Client {
         }
     }
 
+    /// A list of jobs, page by page, of at most so many lines; and how many there are in all.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn jobs(
+        &mut self,
+        target: Option<Target>,
+        ended: bool,
+        most: Option<u32>,
+    ) -> Result<(Vec<JobView>, u64)> {
+        let most = most.map_or(usize::MAX, |most| most as usize);
+        let (mut lines, mut lines_in_all) = (Vec::new(), 0);
+        let mut page = Page::default();
+        loop {
+            page.most = u32::try_from(most - lines.len()).ok();
+            match self.ask(&Ask::Jobs { target, ended, page })? {
+                Answer::Jobs { jobs, next, total } => {
+                    lines.extend(jobs);
+                    page.from = next;
+                    lines_in_all = total.unwrap_or(lines_in_all);
+                }
+                answer => return Err(makes_no_sense(&answer)),
+            }
+            if page.from.is_none() || lines.len() >= most {
+                lines.truncate(most);
+                return Ok((lines, lines_in_all));
+            }
+        }
+    }
+
+    /// All pages of the history of a job or of one element.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn history(&mut self, target: Target) -> Result<Vec<AttemptRecord>> {
+        let mut all = Vec::new();
+        let mut from = None;
+        loop {
+            match self.ask(&Ask::History { target, from })? {
+                Answer::History { attempts, next } => {
+                    all.extend(attempts);
+                    from = next;
+                }
+                answer => return Err(makes_no_sense(&answer)),
+            }
+            if from.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
     /// As [`Client::ask`], but a refusal is an answer: an error means that there may be none any more.
     pub(crate) fn exchange(&mut self, ask: &Ask) -> Result<Answer> {
         socket::write(&self.stream, ask)?;
@@ -85,6 +138,12 @@ impl Client {
             answered.and(sent)
         })
     }
+}
+
+/// An answer that does not fit the question.
+#[must_use]
+pub fn makes_no_sense(answer: &Answer) -> anyhow::Error {
+    anyhow::anyhow!("the controller's answer makes no sense: {answer:?}")
 }
 
 fn answer(reader: &mut Reader) -> Result<Answer> {

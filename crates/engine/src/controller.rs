@@ -4,6 +4,9 @@
 //! in one commit. Only then are answers and orders given out, input by input in their order. A commit that
 //! fails ends the controller, as memory is ahead of the journal then.
 //!
+//! Questions that only look are answered after that, up to [`LOOKUPS_AT_ONCE`] before the next inputs are
+//! taken: an answer may show what was asked later on the same connection.
+//!
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,6 +28,7 @@ use forebay_store::Store;
 use crate::arrival::{self, Watch};
 use crate::flow::{self, FlowAnswer, FlowAsk};
 use crate::journal::Journal;
+use crate::lookups::{Lookup, Lookups};
 use crate::message::{Answer, Ask, Launch, Order, Report};
 use crate::sessions::{Orders, Sessions};
 use crate::steady::{Reading, Steady};
@@ -33,6 +37,10 @@ use crate::watch::Watches;
 
 /// The most inputs that are committed together.
 const TOGETHER_MAX: usize = 1024;
+
+/// The most questions that are answered before inputs are taken again. None takes longer than a page of a
+/// list and a look at each job.
+const LOOKUPS_AT_ONCE: usize = 16;
 
 /// Something for the controller.
 pub enum Input {
@@ -94,11 +102,7 @@ pub enum Input {
 enum Follow {
     Nothing,
     Reply(Sender<Answer>),
-    Query {
-        user: UserName,
-        ask: Ask,
-        reply: Sender<Answer>,
-    },
+    Lookup(Lookup),
     Connected {
         host: HostName,
         connection: u64,
@@ -135,6 +139,7 @@ pub struct Controller<S> {
     flow_waits: BTreeMap<FlowId, Vec<Sender<Answer>>>,
     watches: Watches,
     sessions: Sessions,
+    lookups: Lookups,
 }
 
 impl<S: Store> Controller<S> {
@@ -157,6 +162,7 @@ impl<S: Store> Controller<S> {
             flow_waits: BTreeMap::new(),
             watches: Watches::default(),
             sessions: Sessions::new(),
+            lookups: Lookups::default(),
         };
         controller.take(vec![Input::Configured(Box::new(config))])?;
         Ok(controller)
@@ -203,6 +209,9 @@ impl<S: Store> Controller<S> {
     /// How long to wait for an input before time itself is one.
     fn patience(&self) -> Duration {
         const LONGEST_MS: u64 = 60_000;
+        if !self.lookups.is_empty() {
+            return Duration::ZERO;
+        }
         // Clocks have steps: a little later is better than a little too early, many times.
         let wake = self.grid.next_wake().min(self.sessions.next_wake());
         Duration::from_millis(wake.since(self.time.look().now).min(LONGEST_MS) + 1)
@@ -241,6 +250,11 @@ impl<S: Store> Controller<S> {
             done = until;
             self.carry_out(own, follow);
         }
+        for lookup in
+            std::iter::from_fn(|| self.lookups.next()).take(LOOKUPS_AT_ONCE).collect::<Vec<_>>()
+        {
+            self.answer(&lookup.user, &lookup.ask, lookup.reply);
+        }
         let outboxes = &self.outboxes;
         let orders = self.sessions.tick(&self.grid, now, || outboxes.keys().cloned().collect());
         self.tell_all(orders);
@@ -265,9 +279,9 @@ impl<S: Store> Controller<S> {
                 }
                 Ask::Flow { flow } => match flow::event_of(&user, &flow) {
                     Some(event) => (Some(event), Follow::Reply(reply)),
-                    None => (None, Follow::Query { user, ask: Ask::Flow { flow }, reply }),
+                    None => (None, Follow::Lookup(Lookup { user, ask: Ask::Flow { flow }, reply })),
                 },
-                ask => (None, Follow::Query { user, ask, reply }),
+                ask => (None, Follow::Lookup(Lookup { user, ask, reply })),
             },
             Input::Watches { reply } => (None, Follow::Watches(reply)),
             Input::Looked { schedule, files, trouble } => {
@@ -323,7 +337,7 @@ impl<S: Store> Controller<S> {
         }
         match after {
             Follow::Nothing | Follow::Reply(_) => {}
-            Follow::Query { user, ask, reply } => self.answer(&user, &ask, reply),
+            Follow::Lookup(lookup) => self.lookups.add(lookup),
             Follow::Watches(reply) => {
                 // Whoever asked may be gone.
                 let _ = reply.send(arrival::watches(&self.grid));
@@ -479,8 +493,8 @@ impl<S: Store> Controller<S> {
                 }
                 Err(reason) => Answer::Refused { reason },
             },
-            &Ask::History { target } => match self.journal.history(target) {
-                Ok(attempts) => view::history(&self.grid, user, target, attempts),
+            &Ask::History { target, from } => match self.journal.history(target, from) {
+                Ok((attempts, next)) => view::history(&self.grid, user, target, attempts, next),
                 Err(error) => Answer::Refused { reason: format!("{error:#}") },
             },
             Ask::Flow { flow } => match (flow::answer(&self.grid, user, flow), flow) {
@@ -511,10 +525,11 @@ impl<S: Store> Controller<S> {
             }
             Ask::Jobs { target: Some(target), .. } | Ask::Explain { target } => {
                 let answer = view::answer(&self.grid, user, ask);
-                match self.journal.history(*target) {
-                    Ok(attempts) => view::with_usage(answer, &attempts),
-                    Err(error) => Answer::Refused { reason: format!("{error:#}") },
-                }
+                let used = |task, attempt| {
+                    Ok(self.journal.attempt(task, attempt)?.and_then(|record| record.usage))
+                };
+                view::with_usage(&self.grid, *target, answer, used)
+                    .unwrap_or_else(|error| Answer::Refused { reason: format!("{error:#}") })
             }
             ask => view::answer(&self.grid, user, ask),
         };
@@ -523,7 +538,12 @@ impl<S: Store> Controller<S> {
 
     fn watch(&mut self, user: &UserName, job: JobId, reply: &Sender<Answer>) -> Result<(), String> {
         self.wait(user, job)?;
-        let ended = self.journal.history(job.into()).map_err(|error| format!("{error:#}"))?;
+        let tasks = self.grid.ledger().job(job).map_or(0, |known| known.tally().all());
+        let ended = self.journal.history(job.into(), None).map_err(|error| format!("{error:#}"))?;
+        let (ended, None) = ended else { return Err(Watches::too_many(job)) };
+        if tasks > Watches::TASKS_MAX {
+            return Err(Watches::too_many(job));
+        }
         self.watches.add(&self.grid, job, ended, reply.clone());
         Ok(())
     }

@@ -1,30 +1,37 @@
 //! The journal in the store: records in batches, snapshots in their place, and the history.
 //!
-//! Keys: `j` and the number of a batch (8 bytes, big end first): records in postcard. `s`: the number of
-//! the first batch that the snapshot does not hold (8 bytes), then the ledger in postcard. `h`, job,
-//! element, attempt (8, 4 and 4 bytes): an attempt that ended, in JSON. `u`: sums of what was used, see
-//! [`crate::usage`].
+//! Keys: `v`: the number of the format (4 bytes, big end first); a journal of another format is refused when it is
+//! opened. `j` and the number of a batch (8 bytes, big end first): records in postcard. `h`, job, element, attempt
+//! (8, 4 and 4 bytes): an attempt that ended, in JSON. `u`: sums of what was used, see [`crate::usage`]. `s`, `o`,
+//! `e`, `c`: the snapshot, see [`crate::snapshot`].
 //!
-//! Records and the history entries and sums that they led to are committed together. Memory: one batch, and a
-//! snapshot while it is written. The history is not cut here.
+//! Records and the history entries and sums that they led to are committed together. Memory: one batch, and what
+//! a snapshot writes while it is written; at start, the records that no snapshot holds. The history is not cut here.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::General;
 use forebay_grid::journal::Record;
-use forebay_grid::vocabulary::{Moment, Target};
+use forebay_grid::vocabulary::{Attempt, Moment, Target, TaskId};
 use forebay_grid::{Effect, Grid, Ledger};
 use forebay_store::{Batch, Store};
 
+use crate::message::Start;
+use crate::snapshot::Snapshot;
 use crate::usage::Accounts;
 
-const SNAPSHOT: &[u8] = b"s";
+/// What the store holds and how it is encoded. It grows by one whenever a journal written before would be read
+/// wrongly, which any change of a record, of the ledger or of what they are made of can do: postcard writes no
+/// names of fields.
+const FORMAT: u32 = 1;
+const FORMAT_KEY: &[u8] = b"v";
 
-/// Batches after which a snapshot takes their place.
+/// Batches, and bytes of them, after which a snapshot takes their place.
 const BATCHES_MAX: u64 = 4096;
+const BATCH_BYTES_MAX: usize = 64 << 20;
 
-/// More than the fields that any version has added at the end of the ledger.
-const LATER_BYTES: usize = 16;
+/// Entries of the history that are read together.
+const PAGE: usize = 1024;
 
 /// The journal of one controller.
 pub struct Journal<S> {
@@ -33,6 +40,9 @@ pub struct Journal<S> {
     next: u64,
     /// The first batch that no snapshot holds.
     first: u64,
+    /// Bytes of the batches that no snapshot holds.
+    bytes: usize,
+    snapshot: Snapshot,
     accounts: Accounts,
 }
 
@@ -49,21 +59,12 @@ impl<S: Store> Journal<S> {
     /// Reads snapshot and records, and makes the grid that they lead to.
     ///
     /// # Errors
-    /// If the store cannot be read, or the journal is damaged.
+    /// If the store cannot be read, is of another format, or the journal is damaged.
     pub fn open(store: S, now: Moment) -> Result<(Journal<S>, Grid)> {
-        let (first, ledger) = match store.get(SNAPSHOT)? {
-            None => (0, Ledger::default()),
-            Some(mut bytes) => {
-                // What came to the ledger after this was written is empty or none: zeros.
-                bytes.extend([0; LATER_BYTES]);
-                let (number, ledger) =
-                    bytes.split_first_chunk().context("the snapshot of the grid is too short")?;
-                let ledger = postcard::from_bytes(ledger).context("the snapshot of the grid")?;
-                (u64::from_be_bytes(*number), ledger)
-            }
-        };
+        check_format(&store)?;
+        let (first, ledger, mut snapshot) = Snapshot::read(&store)?;
         let mut records: Vec<Record> = Vec::new();
-        let mut next = first;
+        let (mut next, mut bytes_read) = (first, 0);
         loop {
             let page = store.scan(&batch_key(next), b"k", 256)?;
             if page.is_empty() {
@@ -73,7 +74,9 @@ impl<S: Store> Journal<S> {
                 anyhow::ensure!(key == batch_key(next), "batch {next} of the journal is missing");
                 let batch: Vec<Record> = postcard::from_bytes(&bytes)
                     .with_context(|| format!("journal, batch {next}"))?;
+                snapshot.note(&batch);
                 records.extend(batch);
+                bytes_read += bytes.len();
                 next += 1;
             }
         }
@@ -84,7 +87,7 @@ impl<S: Store> Journal<S> {
                 let all = (history_key(0, 0, 0), history_key(u64::MAX, u32::MAX, u32::MAX));
                 visit(&store, all, found)
             })?;
-        Ok((Journal { store, next, first, accounts }, grid))
+        Ok((Journal { store, next, first, bytes: bytes_read, snapshot, accounts }, grid))
     }
 
     /// Makes records durable, with the history entries among the effects and what they add to the sums.
@@ -112,7 +115,10 @@ impl<S: Store> Journal<S> {
             self.accounts.add(&ended, zone, general.days_max, &mut batch)?;
         }
         if !records.is_empty() {
-            batch.changes.insert(batch_key(self.next), Some(postcard::to_stdvec(records)?));
+            let bytes = postcard::to_stdvec(records)?;
+            self.bytes += bytes.len();
+            batch.changes.insert(batch_key(self.next), Some(bytes));
+            self.snapshot.note(records);
         }
         if batch.changes.is_empty() {
             return Ok(());
@@ -127,7 +133,8 @@ impl<S: Store> Journal<S> {
     /// # Errors
     /// If the store refuses.
     pub fn shorten(&mut self, ledger: &Ledger) -> Result<()> {
-        if self.next - self.first < BATCHES_MAX { Ok(()) } else { self.snapshot(ledger) }
+        let is_short = self.next - self.first < BATCHES_MAX && self.bytes < BATCH_BYTES_MAX;
+        if is_short { Ok(()) } else { self.snapshot(ledger) }
     }
 
     /// Puts a snapshot in place of all batches.
@@ -135,26 +142,42 @@ impl<S: Store> Journal<S> {
     /// # Errors
     /// If the store refuses.
     pub fn snapshot(&mut self, ledger: &Ledger) -> Result<()> {
-        let mut bytes = self.next.to_be_bytes().to_vec();
-        bytes.extend(postcard::to_stdvec(ledger)?);
         let mut batch = Batch::default();
-        batch.changes.insert(SNAPSHOT.to_vec(), Some(bytes));
+        self.snapshot.write(ledger, self.next, &mut batch)?;
         batch.changes.extend((self.first..self.next).map(|number| (batch_key(number), None)));
         self.store.commit(&batch)?;
-        self.first = self.next;
+        (self.first, self.bytes) = (self.next, 0);
         Ok(())
     }
 
-    /// The attempts of a job, or of one element, that ended.
+    /// Attempts of a job, or of one element, that ended, from `from` on, and where the next page begins.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn history(&self, target: Target) -> Result<Vec<AttemptRecord>> {
+    pub fn history(
+        &self,
+        target: Target,
+        from: Option<Start>,
+    ) -> Result<(Vec<AttemptRecord>, Option<Start>)> {
         let (low, high) = target.index.map_or((0, u32::MAX), |index| (index, index));
-        let range = (history_key(target.job.0, low, 0), history_key(target.job.0, high, u32::MAX));
-        let mut attempts = Vec::new();
-        visit(&self.store, range, &mut |record| attempts.push(record))?;
-        Ok(attempts)
+        let first = history_key(target.job.0, low, 0);
+        let from = from.map(|(task, attempt)| history_key(target.job.0, task.index, attempt.0));
+        let to = history_key(target.job.0, high, u32::MAX);
+        let mut page =
+            self.store.scan(&from.map_or(first.clone(), |from| from.max(first)), &to, PAGE + 1)?;
+        let next = if page.len() > PAGE { page.pop() } else { None };
+        let attempts = page.iter().map(|(_, bytes)| read_entry(bytes)).collect::<Result<_>>()?;
+        let next = next.map(|(_, bytes)| read_entry(&bytes)).transpose()?;
+        Ok((attempts, next.map(|record| (record.task, record.attempt))))
+    }
+
+    /// One attempt, if it has ended.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn attempt(&self, task: TaskId, attempt: Attempt) -> Result<Option<AttemptRecord>> {
+        let entry = self.store.get(&history_key(task.job.0, task.index, attempt.0))?;
+        entry.map(|bytes| read_entry(&bytes)).transpose()
     }
 
     /// Sums of what was used.
@@ -163,42 +186,47 @@ impl<S: Store> Journal<S> {
     }
 }
 
+/// Refuses a store that is not of this format; one that is empty becomes one.
+fn check_format<S: Store>(store: &S) -> Result<()> {
+    const ADVICE: &str =
+        "use the forebay that wrote it, or move it away to begin with an empty grid";
+    match store.get(FORMAT_KEY)? {
+        Some(bytes) if *bytes == FORMAT.to_be_bytes() => Ok(()),
+        Some(bytes) => {
+            let format = bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+            bail!(
+                "the grid's journal has format {format}, and this forebay reads {FORMAT}: {ADVICE}"
+            )
+        }
+        None if !store.scan(&[], &[u8::MAX], 1)?.is_empty() => {
+            bail!("the grid's journal names no format, and this forebay reads {FORMAT}: {ADVICE}")
+        }
+        None => {
+            let mut batch = Batch::default();
+            batch.changes.insert(FORMAT_KEY.to_vec(), Some(FORMAT.to_be_bytes().to_vec()));
+            Ok(store.commit(&batch)?)
+        }
+    }
+}
+
+fn read_entry(bytes: &[u8]) -> Result<AttemptRecord> {
+    serde_json::from_slice(bytes).context("an entry of the history")
+}
+
 /// Calls `found` for each attempt in a range of the history.
 fn visit<S: Store>(
     store: &S,
     (mut from, to): (Vec<u8>, Vec<u8>),
     found: &mut dyn FnMut(AttemptRecord),
 ) -> Result<()> {
-    const PAGE: usize = 1024;
     loop {
         let page = store.scan(&from, &to, PAGE)?;
         for (_, bytes) in &page {
-            found(serde_json::from_slice(bytes).context("an entry of the history")?);
+            found(read_entry(bytes)?);
         }
         match page.into_iter().nth(PAGE - 1) {
             Some((last, _)) => from = [last, vec![0]].concat(),
             None => return Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use forebay_store::memory::MemoryStore;
-
-    use super::*;
-
-    #[test]
-    fn a_snapshot_of_before_is_read_without_what_was_added_since() {
-        let ledger = Ledger::default();
-        let mut bytes = 0_u64.to_be_bytes().to_vec();
-        bytes.extend(postcard::to_stdvec(&ledger).unwrap());
-        assert_eq!(bytes.pop(), Some(0), "which schedules are held came last");
-        let store = MemoryStore::new();
-        let mut batch = Batch::default();
-        batch.changes.insert(SNAPSHOT.to_vec(), Some(bytes));
-        store.commit(&batch).unwrap();
-        let (_, grid) = Journal::open(store, Moment(1)).unwrap();
-        assert_eq!(*grid.ledger(), ledger);
     }
 }

@@ -375,9 +375,7 @@ impl Drop for GridLauncher {
 
 /// A job that was submitted before the controller went away: each names a file of its own.
 fn find(client: &mut Client, command: &[String]) -> anyhow::Result<Option<Answer>> {
-    let Answer::Jobs { jobs } = client.exchange(&Ask::Jobs { target: None, ended: true })? else {
-        return Ok(None);
-    };
+    let (jobs, _) = client.jobs(None, true, None)?;
     let found = jobs.iter().rev().find(|job| job.command == command);
     let number = found.and_then(|job| job.id.parse().ok());
     Ok(number.map(|number| Answer::Accepted { job: JobId(number) }))

@@ -53,15 +53,21 @@ pub enum Ask {
         target: Option<Target>,
         /// Also those that have ended.
         ended: bool,
+        /// Which part of the list.
+        #[serde(default)]
+        page: Page,
     },
     /// List hosts.
     Hosts,
     /// List queues.
     Queues,
-    /// Every attempt of a job that ended.
+    /// Attempts of a job that ended.
     History {
         /// Which.
         target: Target,
+        /// The first that is wanted, as an answer named it; from the beginning if none.
+        #[serde(default)]
+        from: Option<Start>,
     },
     /// Why a task waits, or ran where it ran.
     Explain {
@@ -103,6 +109,19 @@ pub enum Ask {
     },
 }
 
+/// One start of one task.
+pub type Start = (TaskId, Attempt);
+
+/// A part of a long list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Page {
+    /// Where it begins, as the page before it said; at the beginning if none.
+    pub from: Option<TaskId>,
+    /// The most lines; as many as the controller gives at once if none.
+    pub most: Option<u32>,
+}
+
 /// What the controller answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
@@ -126,6 +145,12 @@ pub enum Answer {
     Jobs {
         /// In the order of their numbers.
         jobs: Vec<JobView>,
+        /// Where the next page begins; none after the last one.
+        #[serde(default)]
+        next: Option<TaskId>,
+        /// How many lines all pages have together; said with the first one.
+        #[serde(default)]
+        total: Option<u64>,
     },
     /// To [`Ask::Hosts`].
     Hosts {
@@ -141,6 +166,9 @@ pub enum Answer {
     History {
         /// In the order of element and attempt.
         attempts: Vec<AttemptRecord>,
+        /// Where the next page begins; none after the last one.
+        #[serde(default)]
+        next: Option<Start>,
     },
     /// To [`Ask::Explain`].
     Explained {

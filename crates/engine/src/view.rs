@@ -1,7 +1,6 @@
 //! What there is to see, for those who may see it: users see their own jobs, admins all.
 
-use std::collections::HashMap;
-
+use anyhow::Result;
 use forebay_grid::Grid;
 use forebay_grid::Job;
 use forebay_grid::account::AttemptRecord;
@@ -10,9 +9,12 @@ use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
 use forebay_grid::spec::Usage;
 use forebay_grid::task::{Cause, Task};
-use forebay_grid::vocabulary::{JobId, Target, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, JobId, Target, TaskId, UserName};
 
-use crate::message::{Answer, Ask, HostView, JobView, QueueView, Verdict, error_path, output_path};
+use crate::listing;
+use crate::message::{
+    Answer, Ask, HostView, JobView, QueueView, Start, Verdict, error_path, output_path,
+};
 
 pub fn may_see(grid: &Grid, user: &UserName, owner: &UserName) -> bool {
     user == owner || grid.ledger().config().general.admins.contains(user)
@@ -37,7 +39,7 @@ pub fn exit_value(grid: &Grid, job: JobId) -> Option<u8> {
 /// Answers what only looks.
 pub fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
     match ask {
-        Ask::Jobs { target, ended } => jobs(grid, user, *target, *ended),
+        Ask::Jobs { target, ended, page } => listing::jobs(grid, user, (*target, *ended), *page),
         Ask::Hosts => Answer::Hosts { hosts: hosts(grid, user) },
         Ask::Queues => Answer::Queues { queues: queues(grid) },
         Ask::Explain { target } => explain(grid, user, *target),
@@ -56,55 +58,11 @@ pub fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
     }
 }
 
-fn no_job(target: Target) -> Answer {
+pub(crate) fn no_job(target: Target) -> Answer {
     Answer::Refused { reason: format!("there is no job {target}") }
 }
 
-fn jobs(grid: &Grid, user: &UserName, target: Option<Target>, ended: bool) -> Answer {
-    let ledger = grid.ledger();
-    let mut jobs = Vec::new();
-    if let Some(target) = target {
-        let known = ledger.job(target.job).filter(|job| may_see(grid, user, ledger.user_of(job)));
-        let Some(job) = known else { return no_job(target) };
-        add_job(grid, target, job, true, &mut jobs);
-        if jobs.is_empty() {
-            return no_job(target);
-        }
-    } else {
-        for (id, job) in ledger.jobs() {
-            let wanted = ended || !job.tally().is_finished();
-            if wanted && may_see(grid, user, ledger.user_of(job)) {
-                add_job(grid, id.into(), job, ended, &mut jobs);
-            }
-        }
-    }
-    Answer::Jobs { jobs }
-}
-
-/// Adds a line for each task of a job, but one for all elements of an array that wait alike.
-fn add_job(grid: &Grid, target: Target, job: &Job, ended: bool, lines: &mut Vec<JobView>) {
-    let first = lines.len();
-    for (index, task) in job.tasks() {
-        if target.index.is_some_and(|wanted| wanted != index)
-            || (matches!(task, Task::Finished(_)) && !ended)
-        {
-            continue;
-        }
-        let waits = matches!(task, Task::Pending(_) | Task::Held(_));
-        let mut line = view(grid, TaskId { job: target.job, index }, job);
-        if waits && index != 0 && target.index.is_none() {
-            line.id = target.job.to_string();
-            let alike = |other: &&mut JobView| other.id == line.id && other.state == line.state;
-            if let Some(same) = lines[first..].iter_mut().find(alike) {
-                same.tasks += 1;
-                continue;
-            }
-        }
-        lines.push(line);
-    }
-}
-
-fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
+pub(crate) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
     let ledger = grid.ledger();
     let spec = job.spec();
     let mut line = JobView {
@@ -220,24 +178,43 @@ fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
     }
 }
 
-/// An answer about one job, with what the last start of each of its tasks used.
-pub fn with_usage(mut answer: Answer, attempts: &[AttemptRecord]) -> Answer {
-    // In the order of element and attempt: the last one of a task stands.
-    let used: HashMap<String, Option<Usage>> =
-        attempts.iter().map(|attempt| (attempt.task.to_string(), attempt.usage)).collect();
-    if let Answer::Jobs { jobs } = &mut answer {
-        for job in jobs.iter_mut().filter(|job| job.ended.is_some()) {
-            job.usage = used.get(&job.id).copied().flatten();
+/// An answer about one job, with what the last start of each task that it shows used. `used` is asked for
+/// the starts that are shown, and for no others.
+pub fn with_usage(
+    grid: &Grid,
+    target: Target,
+    mut answer: Answer,
+    used: impl Fn(TaskId, Attempt) -> Result<Option<Usage>>,
+) -> Result<Answer> {
+    if let Answer::Jobs { jobs, .. } = &mut answer {
+        for line in jobs.iter_mut().filter(|line| line.ended.is_some()) {
+            let Ok(Target { job, index }) = line.id.parse() else { continue };
+            let task = TaskId { job, index: index.unwrap_or(0) };
+            line.usage = used(task, Attempt(line.attempts))?;
         }
     }
-    // Of a whole array it would not be clear which element is meant.
     if let Answer::Explained { reasons, .. } = &mut answer
-        && used.len() == 1
-        && let Some(usage) = attempts.last().and_then(|attempt| attempt.usage)
+        && let Some((task, attempt)) = last_end(grid, target)
+        && let Some(usage) = used(task, attempt)?
     {
         reasons.push(use_of_time(&usage));
     }
-    answer
+    Ok(answer)
+}
+
+/// The last start of a task that has ended. Of a whole array it would not be clear which element is meant.
+fn last_end(grid: &Grid, target: Target) -> Option<(TaskId, Attempt)> {
+    let job = grid.ledger().job(target.job)?;
+    if target.index.is_none() && job.spec().array.is_some() {
+        return None;
+    }
+    let task = TaskId { job: target.job, index: target.index.unwrap_or(0) };
+    let attempts = match job.task(task.index)? {
+        Task::Pending(waiting) | Task::Held(waiting) => waiting.attempts,
+        Task::Active(run) => run.attempt.0.saturating_sub(1),
+        Task::Finished(finish) => finish.attempts,
+    };
+    Some((task, Attempt(attempts)))
 }
 
 /// Where the time of an attempt went, in words.
@@ -259,9 +236,10 @@ pub fn history(
     user: &UserName,
     target: Target,
     mut attempts: Vec<AttemptRecord>,
+    next: Option<Start>,
 ) -> Answer {
     let ledger = grid.ledger();
     let known = ledger.job(target.job).is_some_and(|job| may_see(grid, user, ledger.user_of(job)));
     attempts.retain(|attempt| may_see(grid, user, &attempt.user));
-    if attempts.is_empty() && !known { no_job(target) } else { Answer::History { attempts } }
+    if attempts.is_empty() && !known { no_job(target) } else { Answer::History { attempts, next } }
 }

@@ -56,6 +56,16 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
+    /// The most tasks, and about the most starts, of a job that can be watched.
+    pub const TASKS_MAX: u32 = 1000;
+
+    pub fn too_many(job: JobId) -> String {
+        let most = Watches::TASKS_MAX;
+        format!(
+            "job {job} has more than {most} tasks or starts and cannot be watched; wait for its end"
+        )
+    }
+
     /// A host has said as which process a task runs.
     pub fn learn(&mut self, task: TaskId, attempt: Attempt, pid: Option<u32>) {
         if let Some(pid) = pid {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::message::{
-    Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Report,
+    Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Page, Report,
 };
 use forebay_grid::config::Config;
 use forebay_grid::event::{Joined, Memory, Verb};
@@ -52,8 +52,12 @@ fn join<S: Store>(controller: &mut Controller<S>, connection: u64) -> Receiver<O
 }
 
 fn state<S: Store>(controller: &mut Controller<S>, user: &str) -> String {
-    match ask(controller, user, Ask::Jobs { target: Some(JobId(1).into()), ended: true }) {
-        Answer::Jobs { jobs } => jobs[0].state.clone(),
+    match ask(
+        controller,
+        user,
+        Ask::Jobs { target: Some(JobId(1).into()), ended: true, page: Page::default() },
+    ) {
+        Answer::Jobs { jobs, .. } => jobs[0].state.clone(),
         answer => format!("{answer:?}"),
     }
 }
@@ -101,8 +105,8 @@ fn a_job_is_launched_noted_and_told_of_when_it_has_ended() {
     let orders: Vec<Order> = orders.try_iter().collect();
     assert!(orders.contains(&Order::Noted { task, attempt }), "{orders:?}");
     assert!(orders.contains(&Order::ReleaseWork { task, requeues: 0 }), "{orders:?}");
-    match ask(&mut controller, "ann", Ask::History { target: JobId(1).into() }) {
-        Answer::History { attempts } => assert_eq!(attempts[0].exit, Some(Exit::Code(7))),
+    match ask(&mut controller, "ann", Ask::History { target: JobId(1).into(), from: None }) {
+        Answer::History { attempts, .. } => assert_eq!(attempts[0].exit, Some(Exit::Code(7))),
         answer => panic!("{answer:?}"),
     }
 }
@@ -125,9 +129,9 @@ fn users_neither_see_nor_touch_jobs_of_others() {
     ask(&mut controller, "ann", submit());
     let target = JobId(1).into();
     for question in [
-        Ask::Jobs { target: Some(target), ended: true },
+        Ask::Jobs { target: Some(target), ended: true, page: Page::default() },
         Ask::Explain { target },
-        Ask::History { target },
+        Ask::History { target, from: None },
         Ask::Wait { job: JobId(1) },
         Ask::Watch { job: JobId(1) },
         Ask::Command { target, verb: Verb::Kill },

@@ -11,7 +11,7 @@ use forebay_base::time::{StepClock, Timestamp};
 use forebay_engine::arrival::{self, Memory, Watch, look};
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView};
-use forebay_engine::message::{Answer, Ask, Order, Report};
+use forebay_engine::message::{Answer, Ask, Order, Page, Report};
 use forebay_grid::config::Config;
 use forebay_grid::event::{Joined, Memory as Remembers};
 use forebay_grid::flow::event::{FlowState, Found};
@@ -96,8 +96,8 @@ impl Fixture {
     }
 
     fn jobs(&mut self) -> usize {
-        match self.ask("ann", Ask::Jobs { target: None, ended: true }) {
-            Answer::Jobs { jobs } => jobs.len(),
+        match self.ask("ann", Ask::Jobs { target: None, ended: true, page: Page::default() }) {
+            Answer::Jobs { jobs, .. } => jobs.len(),
             answer => panic!("{answer:?}"),
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_base::Clock;
 use forebay_base::time::{StepClock, Timestamp};
 use forebay_engine::controller::{Controller, Input};
-use forebay_engine::message::{Answer, Ask, Order, Report};
+use forebay_engine::message::{Answer, Ask, Order, Page, Report};
 use forebay_grid::config::{Config, Load};
 use forebay_grid::event::{Joined, KillReason, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
@@ -116,8 +116,12 @@ impl Rig {
     }
 
     fn state(&mut self, task: TaskId) -> String {
-        match self.ask(Ask::Jobs { target: Some(task.job.into()), ended: true }) {
-            Answer::Jobs { jobs } => jobs[0].state.clone(),
+        match self.ask(Ask::Jobs {
+            target: Some(task.job.into()),
+            ended: true,
+            page: Page::default(),
+        }) {
+            Answer::Jobs { jobs, .. } => jobs[0].state.clone(),
             answer => panic!("{answer:?}"),
         }
     }
@@ -271,8 +275,8 @@ fn an_order_that_was_lost_with_a_killed_agent_is_given_again() {
     // It comes back, remembers everything, and has never seen the order.
     let again = rig.join("h1", 2, Memory::Kept);
     assert_eq!(launched(&again), [(task.job, Attempt(2))]);
-    match rig.ask(Ask::History { target: task.job.into() }) {
-        Answer::History { attempts } => {
+    match rig.ask(Ask::History { target: task.job.into(), from: None }) {
+        Answer::History { attempts, .. } => {
             assert_eq!((attempts.len(), &attempts[0].exit, attempts[0].started), (1, &None, None));
         }
         answer => panic!("{answer:?}"),

@@ -11,11 +11,12 @@ use crate::fairshare::InUse;
 use crate::flow::{FlowId, ScheduleId};
 use crate::hosts::{HostNow, Reach};
 use crate::ledger::{Job, Ledger};
-use crate::parse::dependency::Condition;
+use crate::parse::dependency::{Condition, Test};
 use crate::ready::{Entry, Ready, Shape, ShapeId, Shapes};
 use crate::spans::Spans;
 use crate::task::{Run, Task};
 use crate::vocabulary::{HostId, JobId, Moment, QueueId, Target, TaskId, UserId};
+use crate::waits::Waits;
 
 /// A host that a queue and a shape allow, and how much it is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,7 @@ pub(crate) struct Open {
     pub fresh: Spans,
     /// Places that wait and have, with their shapes.
     pub excluded: BTreeMap<u32, ShapeId>,
-    pub verdict: Verdict,
+    pub waits: Waits,
     /// Whether its entries are among the ready ones.
     entered: bool,
     entered_fresh: bool,
@@ -117,7 +118,12 @@ fn shape_of(job: &Job, task: &Task) -> Shape {
     }
 }
 
-/// Whether a condition holds now.
+/// What holds of a job or an element now.
+fn verdict_of(ledger: &Ledger, test: Test, target: Target) -> Verdict {
+    verdict(ledger, &Condition::Is(test, target))
+}
+
+/// Whether a condition holds now: looks at all of it.
 pub(crate) fn verdict(ledger: &Ledger, condition: &Condition<Target>) -> Verdict {
     condition.verdict(&|target, tell| {
         let Some(job) = ledger.jobs.get(&target.job) else { return };
@@ -235,7 +241,9 @@ impl Index {
             shape: self.shapes.take(shape),
             fresh: Spans::default(),
             excluded: BTreeMap::new(),
-            verdict: job.condition.as_ref().map_or(Verdict::Met, |c| verdict(ledger, c)),
+            waits: job.condition.as_ref().map_or_else(Waits::default, |condition| {
+                Waits::new(condition, |test, target| verdict_of(ledger, test, target))
+            }),
             entered: false,
             entered_fresh: false,
         };
@@ -354,7 +362,7 @@ impl Index {
     fn refresh(&mut self, id: JobId, job: &Job) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let throttled = job.throttled();
-        let enters = open.verdict == Verdict::Met && !throttled;
+        let enters = open.waits.verdict() == Verdict::Met && !throttled;
         let fresh = enters && !open.fresh.is_empty();
         let (queue, user) = (job.queue, job.user);
         if fresh != open.entered_fresh {
@@ -450,10 +458,7 @@ impl Index {
         let mut changed = Vec::new();
         for dependent in dependents {
             let Some(open) = self.open.get_mut(dependent) else { continue };
-            let Some(condition) = &ledger.jobs[dependent].condition else { continue };
-            let now = verdict(ledger, condition);
-            if now != open.verdict {
-                open.verdict = now;
+            if open.waits.look_again(id, |test, target| verdict_of(ledger, test, target)) {
                 changed.push(*dependent);
                 self.flows_stirred.extend(self.flow_of.get(dependent));
             }

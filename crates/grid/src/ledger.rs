@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use crate::account::Summary;
 use crate::config::Config;
 use crate::depend::Tally;
-use crate::environment::Environment;
 use crate::fairshare::Used;
 use crate::flow::ledger::Flows;
 use crate::journal::{Change, HostSwitch, Record, Submitted, Switch};
@@ -72,10 +71,18 @@ impl Job {
 
     /// Its tasks with their indices.
     pub fn tasks(&self) -> impl Iterator<Item = (u32, &Task)> {
-        self.tasks.iter().enumerate().map(|(place, task)| (self.index_at(place as u32), task))
+        self.tasks_from(0)
     }
 
-    pub(crate) fn task(&self, index: u32) -> Option<&Task> {
+    /// Its tasks from a place on with their indices.
+    pub fn tasks_from(&self, place: u32) -> impl Iterator<Item = (u32, &Task)> {
+        let tasks = self.tasks.get(place as usize..).unwrap_or_default();
+        (place..).zip(tasks).map(|(place, task)| (self.index_at(place), task))
+    }
+
+    /// The task with an index.
+    #[must_use]
+    pub fn task(&self, index: u32) -> Option<&Task> {
         self.tasks.get(self.place_of(index)? as usize)
     }
 }
@@ -83,8 +90,7 @@ impl Job {
 /// Among how many jobs before it an environment like a job's own is looked for.
 const SHARED_AMONG: usize = 8;
 
-/// Everything that lasts. Its serde form is a snapshot of the journal: what is added to it comes last, here and
-/// in [`Flows`], and is empty or none in snapshots of before.
+/// Everything that lasts. Its serde form is the head of a snapshot, see [`snapshot`](crate::snapshot).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     pub(crate) at: Moment,
@@ -92,6 +98,7 @@ pub struct Ledger {
     pub(crate) users: Names<UserName>,
     pub(crate) queues: Names<QueueName>,
     pub(crate) hosts: Names<HostName>,
+    #[serde(skip)]
     pub(crate) jobs: BTreeMap<JobId, Job>,
     jobs_ever: u64,
     switches: BTreeMap<QueueId, Switch>,
@@ -182,18 +189,6 @@ impl Ledger {
         }
         self.at = self.at.max(record.at);
         Ok(())
-    }
-
-    /// Has jobs with equal environments hold them once, after a snapshot was read.
-    pub(crate) fn share_environments(&mut self) {
-        let mut before: Vec<Environment> = Vec::new();
-        for job in self.jobs.values_mut() {
-            job.spec.environment = job.spec.environment.shared_among(before.iter().rev());
-            before.push(job.spec.environment.clone());
-            if before.len() > SHARED_AMONG {
-                before.remove(0);
-            }
-        }
     }
 
     pub(crate) fn submit(&mut self, at: Moment, submitted: &Submitted) -> Result<(), String> {
@@ -334,6 +329,11 @@ impl Ledger {
     /// All known jobs in the order of their numbers.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
         self.jobs.iter().map(|(id, job)| (*id, job))
+    }
+
+    /// Known jobs from a number on, in the order of their numbers.
+    pub fn jobs_from(&self, first: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+        self.jobs.range(first..).map(|(id, job)| (*id, job))
     }
 
     /// Whose job it is.

@@ -5,7 +5,7 @@
 //!
 //! # Driving it
 //! A controller owns one `Grid` and a journal in the store.
-//! 1. At start: read the latest snapshot ([`Ledger`], or its default) and the records after it, and call
+//! 1. At start: read the latest snapshot (the pieces of a [`Ledger`], or its default) and the records after it, and call
 //!    [`Grid::restore`]. Then apply [`Event::Configured`] with the settings of the file.
 //! 2. For each command, message of an agent or timer: [`Grid::apply`]. Several events may be applied to
 //!    one [`Outcome`].
@@ -13,7 +13,7 @@
 //!    users, messages to agents, entries of the history. An answer belongs to the event that is applied:
 //!    a command gives exactly one `Accepted`, `Obeyed` or `Rejected`.
 //! 4. Apply [`Event::Tick`] at [`Grid::next_wake`] at the latest.
-//! 5. Now and then write [`Grid::ledger`] as a snapshot in place of the records so far.
+//! 5. Now and then write the pieces of [`Grid::ledger`] that changed ([`snapshot`]) in place of the records so far.
 //!
 //! If the process dies between 3 and the end of the effects, messages to agents are lost: when an agent
 //! joins it is told again what matters, from the difference between what it runs and what the ledger says.
@@ -67,10 +67,12 @@ pub mod journal;
 mod ledger;
 pub mod parse;
 mod ready;
+pub mod snapshot;
 pub mod spans;
 pub mod spec;
 pub mod task;
 pub mod vocabulary;
+mod waits;
 
 pub use event::{Effect, Event, Outcome};
 pub use grid::Grid;

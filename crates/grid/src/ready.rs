@@ -5,7 +5,7 @@
 //! An array is one entry, whatever its size.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use rustc_hash::FxHashMap;
 
@@ -107,19 +107,94 @@ impl Ready {
         self.users.get(queue.0 as usize).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
-    /// The entry of a user that goes first among the shapes that `open` lets pass.
+    /// The entry of a shape that goes first.
+    fn first(&self, queue: QueueId, user: UserId, shape: ShapeId) -> Option<Entry> {
+        self.users.get(queue.0 as usize)?.get(&user)?.get(&shape)?.first().copied()
+    }
+
+    /// What a user has in a queue, for one round.
+    pub fn line(&self, queue: QueueId, user: UserId) -> Line {
+        let shapes = self.users.get(queue.0 as usize).and_then(|users| users.get(&user));
+        let firsts = shapes.into_iter().flatten().filter_map(|(shape, entries)| {
+            let entry = *entries.first()?;
+            Some(Reverse((entry, *shape)))
+        });
+        Line { queue, user, firsts: firsts.collect() }
+    }
+}
+
+/// What a user has in a queue, for one round: the first entry of each shape that may still fit. A shape
+/// that was found not to fit does not come again, so a round looks at each once.
+#[derive(Debug)]
+pub(crate) struct Line {
+    queue: QueueId,
+    user: UserId,
+    firsts: BinaryHeap<Reverse<(Entry, ShapeId)>>,
+}
+
+impl Line {
+    /// The entry that goes first among the shapes that `open` lets pass. A shape that it does not let
+    /// pass is not asked about again.
     pub fn first(
-        &self,
-        queue: QueueId,
-        user: UserId,
-        open: impl Fn(ShapeId) -> bool,
+        &mut self,
+        ready: &Ready,
+        mut open: impl FnMut(ShapeId) -> bool,
     ) -> Option<(ShapeId, Entry)> {
-        self.users
-            .get(queue.0 as usize)?
-            .get(&user)?
-            .iter()
-            .filter(|(shape, _)| open(**shape))
-            .filter_map(|(shape, entries)| Some((*shape, *entries.first()?)))
-            .min_by_key(|(_, entry)| *entry)
+        loop {
+            let Reverse((entry, shape)) = *self.firsts.peek()?;
+            let now = ready.first(self.queue, self.user, shape);
+            if now == Some(entry) && open(shape) {
+                return Some((shape, entry));
+            }
+            self.firsts.pop();
+            if now != Some(entry) {
+                // It was started since, and may have been the last of its shape.
+                self.firsts.extend(now.map(|now| Reverse((now, shape))));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPES: u64 = 2000;
+
+    fn filled() -> (Ready, QueueId, UserId) {
+        let (mut ready, queue, user) = (Ready::default(), QueueId(0), UserId(0));
+        for job in 0..2 * SHAPES {
+            let shape = ShapeId(job * 7 % SHAPES);
+            let entry = Entry { priority: Reverse(0), job: JobId(job), place: None };
+            ready.insert(queue, user, shape, entry);
+        }
+        (ready, queue, user)
+    }
+
+    #[test]
+    fn a_round_asks_about_a_shape_that_does_not_fit_a_few_times_and_not_again_for_each_other() {
+        let (ready, queue, user) = filled();
+        let mut line = ready.line(queue, user);
+        let (mut asked, mut tried) = (0, std::collections::BTreeSet::new());
+        while let Some((shape, _)) = line.first(&ready, |shape| {
+            asked += 1;
+            !tried.contains(&shape)
+        }) {
+            assert!(tried.insert(shape), "tried twice");
+        }
+        assert_eq!(tried.len() as u64, SHAPES);
+        assert!(asked <= 2 * SHAPES, "{asked}");
+    }
+
+    #[test]
+    fn entries_go_in_their_order_over_all_shapes() {
+        let (mut ready, queue, user) = filled();
+        let mut line = ready.line(queue, user);
+        for job in 0..2 * SHAPES {
+            let (shape, entry) = line.first(&ready, |_| true).unwrap();
+            assert_eq!(entry.job, JobId(job));
+            ready.remove(queue, user, shape, &entry);
+        }
+        assert_eq!(line.first(&ready, |_| true), None);
     }
 }

@@ -253,3 +253,39 @@ fn dependencies_let_jobs_start_or_say_that_they_never_will() {
     rig.exit(task(3), 0);
     assert!(started(&rig).contains(&"done(load)"));
 }
+
+#[test]
+fn a_dependency_that_concerns_too_many_jobs_is_refused() {
+    let mut rig = Rig::new("", &[]);
+    for _ in 0..101 {
+        rig.submit(JobSpec { name: "load".to_owned(), ..spec() });
+    }
+    let on = |count: usize| {
+        let text = vec!["ended(l*)"; count].join(" && ");
+        JobSpec { depends: Some(text.parse().unwrap()), ..spec() }
+    };
+    rig.submit(on(99));
+    for count in [100, 1000] {
+        let refused = rig.submit_as("u", on(count));
+        assert!(support::refusal(&refused).contains("more than 10000 jobs"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_job_that_waits_for_many_starts_when_the_last_of_them_has_ended() {
+    let mut rig = Rig::new("", &[("a", 1)]);
+    let jobs: Vec<JobId> =
+        (0..300).map(|_| rig.submit(JobSpec { name: "load".to_owned(), ..spec() })).collect();
+    let on = |text: &str| JobSpec { depends: Some(text.parse().unwrap()), ..spec() };
+    let all = rig.submit(on("ended(l*)"));
+    let any = rig.submit(JobSpec { priority: 1, ..on("exit(1) || exit(150) || exit(300)") });
+    for job in &jobs {
+        assert_eq!(rig.host_of(all), None);
+        rig.exit(TaskId::only(*job), u8::from(job.0 == 150));
+        if rig.host_of(any).is_some() {
+            assert_eq!(job.0, 150);
+            rig.exit(TaskId::only(any), 0);
+        }
+    }
+    assert!(rig.host_of(all).is_some());
+}

@@ -5,6 +5,8 @@
 //! `FOREBAY_SEED` (a number) and `PROPTEST_CASES` choose other and more sequences than the usual ones; a
 //! failure prints both, and the shortest sequence that fails.
 
+#[path = "support/pieces.rs"]
+mod pieces;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,7 @@ use forebay_grid::journal::Record;
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::{Attempt, JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event, Grid, Ledger};
+use pieces::Pieces;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -119,6 +122,7 @@ struct World {
     /// What may start since then; everything before the first rerun.
     allowed: Option<BTreeSet<JobId>>,
     killed: bool,
+    pieces: Pieces,
 }
 
 const FLOW: FlowId = FlowId(1);
@@ -140,6 +144,7 @@ impl World {
             started: BTreeSet::new(),
             allowed: None,
             killed: false,
+            pieces: Pieces::default(),
         };
         world.follow(&effects);
         world
@@ -208,6 +213,8 @@ impl World {
         let replayed =
             Grid::restore(Ledger::default(), &self.rig.records, Moment(self.rig.now)).unwrap();
         assert_eq!(replayed.ledger(), self.rig.grid.ledger(), "the journal tells another story");
+        self.pieces.write(self.rig.grid.ledger(), &self.rig.records);
+        assert_eq!(&self.pieces.read(), self.rig.grid.ledger(), "so does the snapshot");
         self.check_states();
     }
 

@@ -1,5 +1,7 @@
 //! Rules of flows, one by one: files, runs, schedules.
 
+#[path = "support/pieces.rs"]
+mod pieces;
 mod support;
 
 use forebay_grid::flow::event::{FlowEffect, FlowEvent, FlowState, Found, Stamp};
@@ -9,6 +11,7 @@ use forebay_grid::grid::StepState;
 use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{JobId, Moment, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Ledger};
+use pieces::Pieces;
 use support::{Rig, launched, refusal};
 
 const QUEUE: &str = "[[queue]]\nname = \"q\"\n";
@@ -50,6 +53,9 @@ fn exit(rig: &mut Rig, job: u64, code: u8) -> Vec<Effect> {
 }
 
 fn restart(rig: &mut Rig) {
+    let mut pieces = Pieces::default();
+    pieces.write(rig.grid.ledger(), &rig.records);
+    assert_eq!(&pieces.read(), rig.grid.ledger());
     rig.grid = Grid::restore(Ledger::default(), &rig.records, Moment(rig.now)).unwrap();
 }
 

@@ -10,6 +10,8 @@ mod agent;
 mod check;
 #[path = "model/op.rs"]
 mod op;
+#[path = "support/pieces.rs"]
+mod pieces;
 #[path = "model/world.rs"]
 mod world;
 

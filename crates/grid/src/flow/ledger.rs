@@ -149,6 +149,7 @@ impl Schedule {
 pub struct Flows {
     pub(crate) runs: BTreeMap<FlowId, FlowRun>,
     runs_ever: u64,
+    #[serde(skip)]
     pub(crate) schedules: BTreeMap<ScheduleId, Schedule>,
     schedules_ever: u64,
     /// Schedules that start nothing, and since when.

@@ -10,7 +10,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::config::{Dispatch, Order, Role};
 use crate::event::{Effect, Outcome};
@@ -20,7 +20,7 @@ use crate::hosts::Reach;
 use crate::index::Candidate;
 use crate::journal::{HostSwitch, Starts};
 use crate::parse::period::Period;
-use crate::ready::{Entry, Shape, ShapeId};
+use crate::ready::{Entry, Line, Shape, ShapeId};
 use crate::task::{Second, Step, Why};
 use crate::vocabulary::{HostId, JobId, QueueId, TaskId, UserId};
 
@@ -107,14 +107,19 @@ impl Grid {
             return;
         }
         let mut full = FxHashSet::default();
-        let users: Vec<UserId> = self.index.ready.users(queue).collect();
-        let mut turns: BinaryHeap<Turn> =
-            users.into_iter().filter_map(|user| self.turn(queue, user, &full)).collect();
+        let users = self.index.ready.users(queue);
+        let mut lines: FxHashMap<UserId, Line> =
+            users.map(|user| (user, self.index.ready.line(queue, user))).collect();
+        let mut turns: BinaryHeap<Turn> = lines
+            .iter_mut()
+            .filter_map(|(user, line)| self.turn(queue, *user, line, &full))
+            .collect();
         while free > 0
             && let Some(turn) = turns.pop()
         {
             let user = turn.user;
-            let Some((shape, entry)) = self.first(queue, user, &full) else { continue };
+            let Some(line) = lines.get_mut(&user) else { continue };
+            let Some((shape, entry)) = self.first(queue, user, line, &full) else { continue };
             match self.choose(queue, shape) {
                 None => {
                     full.insert(shape);
@@ -124,13 +129,19 @@ impl Grid {
                     self.launch(queue, entry, host, why, out);
                 }
             }
-            turns.extend(self.turn(queue, user, &full));
+            turns.extend(self.turn(queue, user, line, &full));
         }
     }
 
     /// When it is a user's turn; none if nothing of his can start.
-    fn turn(&self, queue: QueueId, user: UserId, full: &FxHashSet<ShapeId>) -> Option<Turn> {
-        let (_, entry) = self.first(queue, user, full)?;
+    fn turn(
+        &self,
+        queue: QueueId,
+        user: UserId,
+        line: &mut Line,
+        full: &FxHashSet<ShapeId>,
+    ) -> Option<Turn> {
+        let (_, entry) = self.first(queue, user, line, full)?;
         let config = self.queue_config(queue)?;
         let priority = match config.order {
             Order::FirstCome => 0.0,
@@ -148,15 +159,17 @@ impl Grid {
         self.ledger.used(user).priority(self.now, rules, shares, in_use.unwrap_or_default())
     }
 
-    /// What of a user goes next, as far as limits let it and a place was not looked for in vain.
+    /// What of a user goes next, as far as limits let it and a place was not looked for in vain. In one
+    /// round limits leave less and less, so what did not go once does not go later.
     fn first(
         &self,
         queue: QueueId,
         user: UserId,
+        line: &mut Line,
         full: &FxHashSet<ShapeId>,
     ) -> Option<(ShapeId, Entry)> {
         let left = self.slots_left(queue, user);
-        self.index.ready.first(queue, user, |shape| {
+        line.first(&self.index.ready, |shape| {
             !full.contains(&shape) && self.index.shapes.get(shape).slots <= left
         })
     }

@@ -49,7 +49,6 @@ impl Grid {
         records: impl IntoIterator<Item = &'a Record>,
         now: Moment,
     ) -> Result<Grid, JournalError> {
-        ledger.share_environments();
         for (number, record) in (1..).zip(records) {
             ledger.apply(record).map_err(|reason| JournalError { number, reason })?;
         }

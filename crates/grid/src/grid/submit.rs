@@ -13,6 +13,37 @@ use crate::vocabulary::{JobId, QueueId, Target, UserId, UserName};
 /// The most conditions of a dependency once its names are looked up.
 const CONDITIONS_MAX: usize = 10_000;
 
+/// The most names that are compared with those of a dependency.
+const NAMES_MAX: usize = 1_000_000;
+
+/// What the names of one dependency have cost so far. It ends where a limit is, not after it.
+struct Search {
+    conditions: usize,
+    names: usize,
+}
+
+impl Search {
+    fn found(&mut self, jobs: usize) -> Result<(), Refusal> {
+        self.conditions += jobs;
+        if self.conditions <= CONDITIONS_MAX {
+            return Ok(());
+        }
+        let fault = format!("the dependency concerns more than {CONDITIONS_MAX} jobs");
+        Err(Refusal::Invalid(fault))
+    }
+
+    fn look(&mut self) -> Result<(), Refusal> {
+        self.names += 1;
+        if self.names <= NAMES_MAX {
+            return Ok(());
+        }
+        let fault = format!(
+            "the dependency compares names with more than {NAMES_MAX} names of jobs; use fewer names with *"
+        );
+        Err(Refusal::Invalid(fault))
+    }
+}
+
 impl Grid {
     pub(super) fn submit(&mut self, user: UserName, mut spec: JobSpec, out: &mut Outcome) {
         let condition = match self.admit(&user, &mut spec) {
@@ -67,14 +98,8 @@ impl Grid {
         let known = self.ledger.users.find(user).map(UserId);
         self.check_number(known, spec.tasks())?;
         let Some(dependency) = &spec.depends else { return Ok(None) };
-        let condition = self.look_up(known, &dependency.0)?;
-        let mut leaves = 0;
-        condition.leaves(&mut |_| leaves += 1);
-        if leaves > CONDITIONS_MAX {
-            let fault = format!("the dependency concerns more than {CONDITIONS_MAX} jobs");
-            return Err(Refusal::Invalid(fault));
-        }
-        Ok(Some(condition))
+        let mut search = Search { conditions: 0, names: 0 };
+        Ok(Some(self.look_up(known, &dependency.0, &mut search)?))
     }
 
     pub(super) fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
@@ -100,16 +125,18 @@ impl Grid {
         &self,
         user: Option<UserId>,
         condition: &Condition<JobRef>,
+        search: &mut Search,
     ) -> Result<Condition<Target>, Refusal> {
-        let all = |parts: &[Condition<JobRef>]| {
-            parts.iter().map(|part| self.look_up(user, part)).collect::<Result<Vec<_>, _>>()
+        let mut all = |parts: &[Condition<JobRef>]| {
+            let each = parts.iter().map(|part| self.look_up(user, part, search));
+            each.collect::<Result<Vec<_>, _>>()
         };
         match condition {
             Condition::All(parts) => Ok(Condition::All(all(parts)?)),
             Condition::Any(parts) => Ok(Condition::Any(all(parts)?)),
             Condition::Is(test, job) => {
                 let mut jobs = Vec::new();
-                for id in self.jobs_of(user, &job.job)? {
+                for id in self.jobs_of(user, &job.job, search)? {
                     let target = Target { job: id, index: job.index };
                     let known = self.ledger.jobs.get(&id);
                     let known =
@@ -124,35 +151,49 @@ impl Grid {
         }
     }
 
-    fn jobs_of(&self, user: Option<UserId>, job: &JobName) -> Result<Vec<JobId>, Refusal> {
+    fn jobs_of(
+        &self,
+        user: Option<UserId>,
+        job: &JobName,
+        search: &mut Search,
+    ) -> Result<Vec<JobId>, Refusal> {
         let name = match job {
-            JobName::Number(id) => return Ok(vec![*id]),
+            JobName::Number(id) => {
+                search.found(1)?;
+                return Ok(vec![*id]);
+            }
             JobName::Name(name) => name,
         };
         let prefix = name.split('*').next().unwrap_or("");
-        let jobs: Vec<JobId> = user
-            .into_iter()
-            .flat_map(|user| self.index.named.range((user, prefix.to_owned())..))
-            .take_while(|((owner, known), _)| Some(*owner) == user && known.starts_with(prefix))
-            .filter(|((_, known), _)| matches(name, known))
-            .flat_map(|(_, jobs)| {
-                if name.contains('*') {
-                    jobs.iter().copied().collect::<Vec<_>>()
-                } else {
-                    jobs.last().copied().into_iter().collect()
-                }
-            })
-            .collect();
-        if jobs.is_empty() {
+        let names = user.into_iter().flat_map(|user| {
+            let names = self.index.named.range((user, prefix.to_owned())..);
+            names.take_while(move |((owner, _), _)| *owner == user)
+        });
+        let mut found = Vec::new();
+        for ((_, known), jobs) in names.take_while(|((_, known), _)| known.starts_with(prefix)) {
+            search.look()?;
+            if !matches(name, known) {
+                continue;
+            }
+            if name.contains('*') {
+                search.found(jobs.len())?;
+                found.extend(jobs);
+            } else {
+                search.found(1)?;
+                found.extend(jobs.last());
+                break;
+            }
+        }
+        if found.is_empty() {
             let fault = format!("the dependency names \"{name}\", and no job of the user matches");
             return Err(Refusal::Invalid(fault));
         }
-        Ok(jobs)
+        Ok(found)
     }
 
     /// Whether what a job waits for holds.
     pub(super) fn verdict_of(&self, job: JobId) -> Verdict {
-        self.index.open.get(&job).map_or(Verdict::Met, |open| open.verdict)
+        self.index.open.get(&job).map_or(Verdict::Met, |open| open.waits.verdict())
     }
 }
 

@@ -19,6 +19,8 @@ struct Range {
     first: u32,
     step: u32,
     count: u32,
+    /// Elements of the ranges before it.
+    before: u32,
 }
 
 impl Range {
@@ -40,34 +42,26 @@ impl ArraySpec {
     /// How many elements there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.ranges.iter().map(|range| range.count).sum()
+        self.ranges.last().map_or(0, |range| range.before + range.count)
     }
 
-    /// The index at a place counted from 0.
+    /// The index at a place counted from 0. There may be as many ranges as elements, so they are searched.
     #[must_use]
     pub fn index_at(&self, place: u32) -> Option<u32> {
-        let mut left = place;
-        for range in &self.ranges {
-            if left < range.count {
-                return Some(range.first + left * range.step);
-            }
-            left -= range.count;
-        }
-        None
+        let after = self.ranges.partition_point(|range| range.before <= place);
+        let range = self.ranges[..after].last()?;
+        let within = place - range.before;
+        (within < range.count).then(|| range.first + within * range.step)
     }
 
     /// The place of an index, counted from 0.
     #[must_use]
     pub fn place_of(&self, index: u32) -> Option<u32> {
-        let mut before = 0;
-        for range in &self.ranges {
-            if (range.first..=range.last()).contains(&index) {
-                let offset = index - range.first;
-                return offset.is_multiple_of(range.step).then_some(before + offset / range.step);
-            }
-            before += range.count;
-        }
-        None
+        let after = self.ranges.partition_point(|range| range.first <= index);
+        let range = self.ranges[..after].last()?;
+        let offset = index - range.first;
+        let is_one = index <= range.last() && offset.is_multiple_of(range.step);
+        is_one.then(|| range.before + offset / range.step)
     }
 }
 
@@ -78,7 +72,7 @@ fn range(scanner: &mut Scanner<'_>) -> Result<Range, ParseError> {
         return Err(scanner.refuse_at(start, "indices start at 1"));
     }
     if !scanner.take("-") {
-        return Ok(Range { first, step: 1, count: 1 });
+        return Ok(Range { first, step: 1, count: 1, before: 0 });
     }
     let start = scanner.at();
     let last = scanner.number("the last index", INDEX_MAX)?;
@@ -93,7 +87,7 @@ fn range(scanner: &mut Scanner<'_>) -> Result<Range, ParseError> {
             return Err(scanner.refuse_at(start, "a step is at least 1"));
         }
     }
-    Ok(Range { first, step, count: (last - first) / step + 1 })
+    Ok(Range { first, step, count: (last - first) / step + 1, before: 0 })
 }
 
 impl FromStr for ArraySpec {
@@ -106,7 +100,7 @@ impl FromStr for ArraySpec {
         let mut count = 0_u32;
         loop {
             let start = scanner.at();
-            let range = range(&mut scanner)?;
+            let range = Range { before: count, ..range(&mut scanner)? };
             if ranges.last().is_some_and(|before| range.first <= before.last()) {
                 return Err(scanner.refuse_at(start, "indices must rise"));
             }

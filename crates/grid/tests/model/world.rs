@@ -13,6 +13,7 @@ use forebay_grid::{Effect, Event, Grid, Ledger, Outcome};
 
 use crate::agent::{Agent, End, Process};
 use crate::op::{Job, Op, Pick};
+use crate::pieces::Pieces;
 
 /// Monday, 2024-01-01 06:00 UTC.
 const START: u64 = 1_704_088_800_000;
@@ -116,7 +117,7 @@ pub struct World {
     pub spent: BTreeSet<TaskId>,
     pub to_clean: Vec<(TaskId, u32)>,
     old: Vec<Event>,
-    snapshot: (Ledger, usize),
+    snapshot: Pieces,
 }
 
 impl World {
@@ -139,7 +140,7 @@ impl World {
             spent: BTreeSet::new(),
             to_clean: Vec::new(),
             old: Vec::new(),
-            snapshot: (Ledger::default(), 0),
+            snapshot: Pieces::default(),
         };
         world.configure(config);
         for host in 0..4 {
@@ -421,12 +422,10 @@ impl World {
 
     /// The controller starts again from what it wrote.
     pub fn restart(&mut self) {
-        let (ledger, after) = &self.snapshot;
-        let bytes = postcard::to_allocvec(ledger).unwrap();
-        let ledger: Ledger = postcard::from_bytes(&bytes).unwrap();
-        let grid = Grid::restore(ledger, &self.records[*after..], self.now).unwrap();
+        let after = &self.records[self.snapshot.records..];
+        let grid = Grid::restore(self.snapshot.read(), after, self.now).unwrap();
         assert_eq!(grid.ledger(), self.grid.ledger(), "the journal gives the same state");
-        self.snapshot = (grid.ledger().clone(), self.records.len());
+        self.snapshot.write(grid.ledger(), &self.records);
         self.grid = grid;
         for agent in &mut self.agents {
             agent.connected = false;

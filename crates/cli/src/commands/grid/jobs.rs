@@ -13,6 +13,9 @@ use forebay_grid::vocabulary::Target;
 use super::{Listing, Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};
 
+/// The most lines of a table of jobs, if nothing else is said.
+const LINES_MAX: u32 = 1000;
+
 /// List jobs: your own, or everybody's for an admin.
 ///
 /// Without a job: those that have not ended. Elements of an array that wait share a line.
@@ -20,6 +23,7 @@ use crate::output::{Table, bytes};
 #[command(after_help = "Examples:
   forebay jobs
   forebay jobs 12
+  forebay jobs --limit 20
   forebay jobs --all --json")]
 pub struct Jobs {
     #[command(flatten)]
@@ -30,6 +34,10 @@ pub struct Jobs {
     /// Also jobs that have ended.
     #[arg(long)]
     all: bool,
+    /// Show at most so many lines, and how many more there are; 0 shows all of them. 1000 if left out, and
+    /// all of them as JSON.
+    #[arg(long, value_name = "LINES")]
+    limit: Option<u32>,
 }
 
 /// List the hosts of the grid.
@@ -105,13 +113,17 @@ fn one_line(command: &[String]) -> String {
 
 impl Jobs {
     pub fn run(self) -> Result<ExitCode> {
-        let ask = Ask::Jobs { target: self.job, ended: self.all };
-        let wanted = |answer| match answer {
-            Answer::Jobs { jobs } => Ok(jobs),
-            answer => Err(no_sense(&answer)),
-        };
+        // A script that reads JSON takes it for everything.
+        let default = if self.listing.json { 0 } else { LINES_MAX };
+        let most = Some(self.limit.unwrap_or(default)).filter(|most| *most > 0);
+        let (jobs, total) = self.listing.which.client()?.jobs(self.job, self.all, most)?;
+        let more = total.saturating_sub(jobs.len() as u64);
         let detail = if self.job.is_some() { Detail::Times } else { Detail::None };
-        self.listing.print(&ask, wanted, |jobs| table_of_jobs(jobs, detail))
+        let shown = self.listing.show(jobs, |jobs| table_of_jobs(jobs, detail))?;
+        if more > 0 {
+            eprintln!("{more} more; --limit 0 shows all of them");
+        }
+        Ok(shown)
     }
 }
 
@@ -137,11 +149,8 @@ impl Queues {
 
 impl History {
     pub fn run(self) -> Result<ExitCode> {
-        let wanted = |answer| match answer {
-            Answer::History { attempts } => Ok(attempts),
-            answer => Err(no_sense(&answer)),
-        };
-        self.listing.print(&Ask::History { target: self.job }, wanted, table_of_attempts)
+        let attempts = self.listing.which.client()?.history(self.job)?;
+        self.listing.show(attempts, table_of_attempts)
     }
 }
 
@@ -277,10 +286,9 @@ impl Output {
         const PAUSE: Duration = Duration::from_millis(100);
         let mut client = self.which.client()?;
         let mut view = || -> Result<JobView> {
-            match client.ask(&Ask::Jobs { target: Some(self.job), ended: true })? {
-                Answer::Jobs { mut jobs } if !jobs.is_empty() => Ok(jobs.swap_remove(0)),
-                answer => Err(no_sense(&answer)),
-            }
+            // Of an array, the first element that does not wait.
+            let (mut jobs, _) = client.jobs(Some(self.job), true, Some(1))?;
+            jobs.pop().with_context(|| format!("nothing is known of job {}", self.job))
         };
         let seen = view()?;
         let path = seen.output;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use forebay_engine::client::Client;
+use forebay_engine::client::{Client, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
 use forebay_engine::message::{Answer, Ask};
 
@@ -62,7 +62,15 @@ impl Listing {
         wanted: impl FnOnce(Answer) -> Result<T>,
         table: impl FnOnce(T) -> Table,
     ) -> Result<ExitCode> {
-        let told = wanted(self.which.ask(ask)?)?;
+        self.show(wanted(self.which.ask(ask)?)?, table)
+    }
+
+    /// Prints what was asked for: as JSON, or as a table for people.
+    fn show<T: serde::Serialize>(
+        &self,
+        told: T,
+        table: impl FnOnce(T) -> Table,
+    ) -> Result<ExitCode> {
         if self.json {
             return print_json(&told);
         }
@@ -87,9 +95,4 @@ pub fn home_of(given: Option<PathBuf>) -> Result<GridHome> {
     let root = given.or_else(|| std::env::var_os("FOREBAY_GRID").map(PathBuf::from));
     let root = root.context("which grid? give --grid ROOT, or set FOREBAY_GRID")?;
     GridHome::of(&root)
-}
-
-/// An answer that does not fit the question.
-fn no_sense(answer: &Answer) -> anyhow::Error {
-    anyhow::anyhow!("the controller's answer makes no sense: {answer:?}")
 }

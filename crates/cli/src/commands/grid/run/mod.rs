@@ -295,10 +295,7 @@ impl Session {
 }
 
 fn view(client: &mut Client, job: JobId) -> Result<Option<JobView>> {
-    match client.ask(&Ask::Jobs { target: Some(job.into()), ended: true })? {
-        Answer::Jobs { mut jobs } => Ok(jobs.pop()),
-        answer => Err(no_sense(&answer)),
-    }
+    Ok(client.jobs(Some(job.into()), true, None)?.0.pop())
 }
 
 /// How the waiting ended.

@@ -1,0 +1,165 @@
+//! The journal in the store: what it keeps, how often it writes it, and what it refuses to read.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use forebay_base::time::StepClock;
+use forebay_engine::controller::{Controller, Input};
+use forebay_engine::journal::Journal;
+use forebay_engine::message::{Answer, Ask};
+use forebay_grid::config::Config;
+use forebay_grid::event::Verb;
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::{JobId, Moment, Target};
+use forebay_grid::{Event, Grid, Outcome};
+use forebay_store::memory::MemoryStore;
+use forebay_store::{Batch, Store};
+
+type Shared = Arc<MemoryStore>;
+
+fn open(store: &Shared) -> (Journal<Shared>, Grid) {
+    Journal::open(Arc::clone(store), Moment(1_000_000)).unwrap()
+}
+
+/// The number and the bytes of the values of a kind.
+fn size(store: &Shared, kind: u8) -> (usize, usize) {
+    let values = store.scan(&[kind], &[kind + 1], usize::MAX).unwrap();
+    (values.len(), values.iter().map(|(_, value)| value.len()).sum())
+}
+
+fn send(journal: &mut Journal<Shared>, grid: &mut Grid, event: Event) {
+    let mut outcome = Outcome::default();
+    grid.apply(Moment(1_000_000), event, &mut outcome);
+    let general = &grid.ledger().config().general;
+    journal.append(&outcome.records, &outcome.effects, general).unwrap();
+}
+
+fn submit(environment: &str) -> Event {
+    let spec = JobSpec {
+        command: vec!["true".to_owned()],
+        environment: vec![("A".to_owned(), environment.to_owned())].into(),
+        ..JobSpec::default()
+    };
+    Event::Submit { user: "ann".parse().unwrap(), spec: Box::new(spec) }
+}
+
+fn kill(job: u64) -> Event {
+    let target = Target { job: JobId(job), index: None };
+    Event::Command { by: "ann".parse().unwrap(), target, verb: Verb::Kill }
+}
+
+#[test]
+fn environments_are_written_once_and_go_with_their_last_job() {
+    let store: Shared = Arc::default();
+    let (mut journal, mut grid) = open(&store);
+    let mut config = Config::default();
+    config.general.finished_max = 0;
+    send(&mut journal, &mut grid, Event::Configured(Box::new(config)));
+    let (long, other) = ("x".repeat(50_000), "y".repeat(50_000));
+    // Far apart, so that they are not the same memory.
+    for job in 0..40 {
+        send(&mut journal, &mut grid, submit(if job % 20 == 0 { &long } else { &other }));
+    }
+    journal.snapshot(grid.ledger()).unwrap();
+    assert_eq!(size(&store, b'e').0, 2);
+    let (jobs, bytes) = size(&store, b'o');
+    assert!(jobs == 40 && bytes < 40 * 200, "{bytes}");
+    assert!(size(&store, b's').1 < 2000, "the head does not grow with the jobs");
+    let (_, restored) = open(&store);
+    assert_eq!(restored.ledger(), grid.ledger());
+    let of = |job| &restored.ledger().job(JobId(job)).unwrap().spec().environment;
+    assert!(of(1).is_shared_with(of(21)) && of(2).is_shared_with(of(40)));
+    for job in [1, 21] {
+        send(&mut journal, &mut grid, kill(job));
+    }
+    journal.snapshot(grid.ledger()).unwrap();
+    assert_eq!((size(&store, b'e').0, size(&store, b'o').0), (1, 38));
+    assert_eq!(open(&store).1.ledger(), grid.ledger());
+}
+
+#[test]
+fn a_snapshot_writes_what_has_changed_since_the_last_one() {
+    let store: Shared = Arc::default();
+    let (mut journal, mut grid) = open(&store);
+    for _ in 0..100 {
+        send(&mut journal, &mut grid, submit("x"));
+    }
+    journal.snapshot(grid.ledger()).unwrap();
+    // Whoever writes all pieces again would write these, too.
+    let mut batch = Batch::default();
+    let marked: Vec<_> = store.scan(b"o", b"p", 200).unwrap();
+    for (key, value) in &marked {
+        let marked = [&value[..], b"mark"].concat();
+        batch.changes.insert(key.to_vec(), Some(marked));
+    }
+    store.commit(&batch).unwrap();
+    send(&mut journal, &mut grid, kill(7));
+    send(&mut journal, &mut grid, submit("x"));
+    journal.snapshot(grid.ledger()).unwrap();
+    let left = store.scan(b"o", b"p", 200).unwrap();
+    let kept = left.iter().filter(|(_, value)| value.ends_with(b"mark")).count();
+    assert_eq!((left.len(), kept), (101, 99));
+    assert_eq!(size(&store, b'j').0, 0);
+}
+
+#[test]
+fn a_restart_without_a_snapshot_in_between_knows_what_the_next_one_has_to_write() {
+    let store: Shared = Arc::default();
+    let (mut journal, mut grid) = open(&store);
+    send(&mut journal, &mut grid, submit("x"));
+    journal.snapshot(grid.ledger()).unwrap();
+    send(&mut journal, &mut grid, kill(1));
+    send(&mut journal, &mut grid, submit("y"));
+    drop(journal);
+    let (mut journal, grid) = open(&store);
+    journal.snapshot(grid.ledger()).unwrap();
+    assert_eq!(open(&store).1.ledger(), grid.ledger());
+}
+
+#[test]
+fn a_journal_is_shortened_after_many_bytes_too() {
+    let store: Shared = Arc::default();
+    let (mut journal, mut grid) = open(&store);
+    let long = "x".repeat(100_000);
+    for _ in 0..700 {
+        send(&mut journal, &mut grid, submit(&long));
+        journal.shorten(grid.ledger()).unwrap();
+    }
+    let batches = size(&store, b'j').0;
+    assert!(batches < 100, "{batches} batches of 100 kB each");
+}
+
+#[test]
+fn a_journal_of_an_unknown_format_is_refused_with_a_reason() {
+    let store: Shared = Arc::default();
+    drop(open(&store));
+    let refused = |value: Option<Vec<u8>>| {
+        let mut batch = Batch::default();
+        batch.changes.insert(b"v".to_vec(), value);
+        batch.changes.insert(b"h".to_vec(), Some(Vec::new()));
+        store.commit(&batch).unwrap();
+        let opened = Journal::open(Arc::clone(&store), Moment(1)).map(|_| ());
+        opened.expect_err("an unknown format").to_string()
+    };
+    assert!(refused(Some(2_u32.to_be_bytes().to_vec())).contains("has format 2"));
+    assert!(refused(Some(Vec::new())).contains("has format 0"));
+    let reason = refused(None);
+    assert!(reason.contains("names no format") && reason.contains("move it away"), "{reason}");
+}
+
+#[test]
+fn a_controller_says_so_and_ends_if_the_format_is_unknown() {
+    let store: Shared = Arc::default();
+    let clock = || Arc::new(StepClock::new(1_000_000));
+    let mut controller = Controller::open(Arc::clone(&store), Config::default(), clock()).unwrap();
+    let (reply, answer) = channel();
+    let user = "ann".parse().unwrap();
+    controller.take(vec![Input::Ask { user, ask: Ask::Ping, reply }]).unwrap();
+    assert!(matches!(answer.try_recv(), Ok(Answer::Here)));
+    drop(controller);
+    let mut batch = Batch::default();
+    batch.changes.insert(b"v".to_vec(), Some(vec![0, 0, 0, 9]));
+    store.commit(&batch).unwrap();
+    let opened = Controller::open(store, Config::default(), clock()).map(|_| ());
+    assert!(opened.expect_err("an unknown format").to_string().contains("format 9"));
+}
