@@ -41,10 +41,13 @@ impl Background {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(arguments).envs(variables.iter().map(|(key, value)| (key, value)));
         command.current_dir("/").stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        // SAFETY: setsid is safe to call between fork and exec.
+        // SAFETY: both are safe to call between fork and exec, and the second one keeps the descriptor by which a
+        // failure is told.
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;
+                // A lock or a pipe of whoever started this is not the daemon's to hold.
+                libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed());
                 Ok(())
             });
         }

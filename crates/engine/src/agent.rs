@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use forebay_grid::event::{Joined, Loss, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
@@ -550,6 +550,38 @@ impl Agent {
     }
 }
 
+/// Ends the jobs of a host whose agent is gone by force, and waits until they have ended. The next agent says that they
+/// were lost.
+///
+/// # Errors
+/// If there is an agent, or a shim does not end.
+pub fn end_left_jobs(folder: &Path) -> Result<()> {
+    const STEP: Duration = Duration::from_millis(20);
+    const STEPS_MAX: u32 = 1500;
+    let Some(_lock) = claim_soon(&folder.join("lock"))? else {
+        bail!("the agent of {} runs", folder.display());
+    };
+    for (_, _, run) in RunFolder::all(folder)? {
+        let mut steps = 0;
+        while try_lock(&run.lock_path())?.is_none() {
+            if let Some(pid) = run.pid() {
+                let _ = rustix::process::kill_process(pid, Signal::INT);
+            }
+            steps += 1;
+            ensure!(steps < STEPS_MAX, "{}: its shim does not end", run.path().display());
+            std::thread::sleep(STEP);
+        }
+        if run.end().is_none() {
+            run.sessions().into_iter().for_each(session::end);
+        }
+        if steps > 0 {
+            run.remove();
+            runs::replace(&folder.join("boot"), b"")?;
+        }
+    }
+    Ok(())
+}
+
 /// What became of a run whose shim has said nothing and is gone. The shim says that a job was started before it
 /// starts it, so one of which it did not was never started.
 fn what_was_lost(run: &RunFolder) -> Loss {
@@ -584,7 +616,7 @@ fn watch(
     if run.end().is_none() {
         // What a shim that was killed has left behind. One that had not said its number yet had started
         // nothing.
-        run.pid().into_iter().chain(run.session()).for_each(session::end);
+        run.sessions().into_iter().for_each(session::end);
     }
     let _ = inputs.send(Input::Ended { task, attempt });
 }

@@ -112,7 +112,10 @@ pub(crate) fn is_root() -> bool {
 
 /// Makes a folder with a mode, whatever the umask is. One that is there must belong to this user, and is
 /// closed to those whom the mode shuts out.
-pub(crate) fn folder(path: &Path, mode: u32) -> Result<()> {
+///
+/// # Errors
+/// If it cannot be made, or belongs to somebody else.
+pub fn folder(path: &Path, mode: u32) -> Result<()> {
     let shown = || format!("cannot make {}", path.display());
     let set = |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     match std::fs::DirBuilder::new().mode(mode).create(path) {

@@ -21,6 +21,7 @@ pub mod arrival;
 mod beginning;
 pub mod client;
 pub mod controller;
+mod descendants;
 pub mod flow;
 pub mod home;
 pub mod journal;

@@ -1,8 +1,8 @@
 //! What an agent and its shims keep on disk: a folder for each attempt, and the lease.
 //!
 //! Of an attempt: `order.json` (the launch and its places), `lock` (held by the shim for as long as it
-//! lives), `pid` (of the shim), `session` (of a job that has one of its own), `started` (the job was
-//! started), `exit.json` (how it ended). The folder is
+//! lives), `pid` (of the shim), `session` (of a job that has one of its own), both with when the process was
+//! started in ticks since the boot, `started` (the job was started), `exit.json` (how it ended). The folder is
 //! made before the shim and removed when the controller has taken note of the end, so an attempt is
 //! started once at most. The lock needs no process ids to be told from each other after a restart.
 
@@ -13,10 +13,12 @@ use anyhow::{Context as _, Result};
 use forebay_grid::event::{Loss, RunStatus};
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::home::folder;
 use crate::message::{Launch, Report};
+use crate::session;
 
 /// Everything that a shim has to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -126,24 +128,38 @@ impl RunFolder {
     }
 
     pub fn say_pid(&self) -> Result<()> {
-        replace(&self.0.join("pid"), std::process::id().to_string().as_bytes())
+        self.say_process("pid", rustix::process::getpid())
     }
 
     /// The process of the shim, which may have ended unless the lock is held.
-    pub fn pid(&self) -> Option<rustix::process::Pid> {
-        let text = std::fs::read_to_string(self.0.join("pid")).ok()?;
-        rustix::process::Pid::from_raw(text.parse().ok()?)
+    pub fn pid(&self) -> Option<Pid> {
+        Some(self.process("pid")?.0)
+    }
+
+    /// Writes down a process with when it was started, which tells it from a later one of the same number.
+    fn say_process(&self, file: &str, process: Pid) -> Result<()> {
+        let started = session::start_of(process).context("a process that is not there")?;
+        let text = format!("{} {started}", process.as_raw_nonzero());
+        replace(&self.0.join(file), text.as_bytes())
+    }
+
+    fn process(&self, file: &str) -> Option<(Pid, u64)> {
+        let text = std::fs::read_to_string(self.0.join(file)).ok()?;
+        let (pid, started) = text.split_once(' ')?;
+        Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
+    }
+
+    /// The sessions of the shim and of its job, but for those whose number is another process's by now.
+    pub fn sessions(&self) -> Vec<Pid> {
+        let known = ["pid", "session"].into_iter().filter_map(|file| self.process(file));
+        let same =
+            |(pid, started): &(Pid, u64)| session::start_of(*pid).is_none_or(|now| now == *started);
+        known.filter(same).map(|(pid, _)| pid).collect()
     }
 
     /// The job has a session of its own, by this number.
-    pub fn say_session(&self, session: rustix::process::Pid) -> Result<()> {
-        replace(&self.0.join("session"), session.as_raw_nonzero().to_string().as_bytes())
-    }
-
-    /// The job's own session, whose processes may have ended.
-    pub fn session(&self) -> Option<rustix::process::Pid> {
-        let text = std::fs::read_to_string(self.0.join("session")).ok()?;
-        rustix::process::Pid::from_raw(text.parse().ok()?)
+    pub fn say_session(&self, session: Pid) -> Result<()> {
+        self.say_process("session", session)
     }
 
     pub fn say_started(&self) -> Result<()> {

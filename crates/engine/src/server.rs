@@ -142,7 +142,13 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
 /// One connection from beginning to end.
 fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    let user = user::name_of(uid.as_raw())?;
+    let user = match user::name_of(uid.as_raw()) {
+        Ok(user) => user,
+        Err(error) => {
+            let reason = format!("user {}: {error:#}", uid.as_raw());
+            return socket::write(&stream, &Answer::Refused { reason });
+        }
+    };
     let mut reader = Reader::of_many(stream.try_clone()?);
     // Answers to what was asked without waiting for an answer, in order.
     let mut awaited = Vec::new();

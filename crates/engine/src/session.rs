@@ -37,8 +37,16 @@ fn members(session: Pid) -> Vec<Pid> {
     pids.filter(|pid| of(pid) == session.as_raw_nonzero().get()).collect()
 }
 
+/// When a process was started, in ticks since the boot; none if it is not there.
+pub fn start_of(pid: Pid) -> Option<u64> {
+    const PLACE: usize = 19;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name may have spaces and brackets; the state comes third, the start 22nd.
+    stat.rsplit_once(") ")?.1.split(' ').nth(PLACE)?.parse().ok()
+}
+
 /// Whether a process has ended, and only its parent does not know yet.
-fn is_zombie(pid: Pid) -> bool {
+pub fn is_zombie(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     let state = stat.ok().and_then(|stat| Some(stat.rsplit_once(") ")?.1.chars().next()));
     matches!(state, None | Some(Some('Z' | 'X')))

@@ -4,8 +4,9 @@
 //! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
 //! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
 //! lets it go on. Before the job runs both end the shim ([`crate::beginning`]). When the lease in the agent's
-//! folder is over, it ends the job by force, whether or not there is an agent. If it is killed itself, the kernel kills the job's first process with it, and the
-//! agent what is left of the session.
+//! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
+//! others end that come from it. If the shim is killed itself, the kernel kills the job's first process with it,
+//! and the agent what is left of the session; what has made a session of its own goes on then.
 //!
 //! Standard input is the lock of its folder, standard output says `started` and the process of the job to
 //! the agent.
@@ -33,6 +34,7 @@ use signal_hook::iterator::Signals;
 
 use crate::area::{self, Left, bytes_below};
 use crate::beginning::{Beginning, Stage, end_by_force};
+use crate::descendants;
 use crate::home::is_root;
 use crate::message::{error_path, output_path};
 use crate::runs::{End, RunFolder, Task, granted, uptime_ms};
@@ -123,7 +125,10 @@ type Begun = (Job, Option<(Caller, Ends)>);
 
 /// Makes all that a job needs, and starts it.
 fn begin(folder: &RunFolder, task: &Task, beginning: &Beginning) -> Result<Begun, Fault> {
-    let account = account_of(&task.launch.user)?;
+    let account = account_of(&task.launch.user).map_err(|error| {
+        let asked = !error.chain().any(|cause| cause.is::<std::io::Error>());
+        if asked { Fault::Job(error) } else { Fault::Host(error) }
+    })?;
     prepare(task, &account).map_err(Fault::Host)?;
     let interactive = task.launch.spec.interactive.as_ref();
     // A client that began to talk expects no second start.
@@ -131,6 +136,7 @@ fn begin(folder: &RunFolder, task: &Task, beginning: &Beginning) -> Result<Begun
     let caller = caller.map_err(Fault::Job)?;
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     folder.say_started().map_err(Fault::Host)?;
+    descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
     beginning.enter(Stage::Starting);
     Job::start(task, &account, caller)
 }
@@ -165,6 +171,7 @@ fn hold(
             tracing::error!("{}: {error:#}", folder.path().display());
             // Its group is killed as it is dropped.
             job.session.into_iter().for_each(session::end);
+            job.first().into_iter().for_each(descendants::end);
             End::Lost(Loss::Holder)
         }
     }
@@ -244,13 +251,24 @@ impl Job {
     fn reap(&mut self) -> Result<&Ended> {
         // As long as the first process is not reaped, nobody else can have the number of its session.
         self.session.into_iter().for_each(session::end);
+        self.first().into_iter().for_each(descendants::end);
         Ok(self.child.wait()?)
+    }
+
+    /// Its first process, which has the number of its group.
+    fn first(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
     fn signal(&self, signal: Signal) {
         match self.session {
             Some(session) => session::signal(session, signal),
-            None => self.child.signal(signal),
+            None => {
+                self.child.signal(signal);
+                self.first()
+                    .into_iter()
+                    .for_each(|group| descendants::signal_outside(group, signal));
+            }
         }
     }
 
@@ -260,6 +278,7 @@ impl Job {
             SIGINT => self.signal(Signal::KILL),
             SIGUSR1 => self.signal(Signal::STOP),
             SIGUSR2 => self.signal(Signal::CONT),
+            SIGCHLD => self.first().into_iter().for_each(descendants::reap_others),
             _ => {}
         }
     }

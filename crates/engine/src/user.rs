@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_grid::vocabulary::UserName;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -44,21 +44,36 @@ impl Account {
     }
 }
 
-/// Calls `act` with the entry of the user database that `find` looks up.
-fn entry<T>(
-    find: impl Fn(&mut libc::passwd, &mut [libc::c_char], &mut *mut libc::passwd) -> i32,
-    act: impl FnOnce(&libc::passwd) -> T,
-) -> Option<T> {
+/// An entry of the user database, of which zeros are one: numbers and null pointers.
+trait Entry {}
+
+impl Entry for libc::passwd {}
+impl Entry for libc::group {}
+
+/// Calls `act` with the entry of the user database that `find` looks up; none if there is none.
+///
+/// # Errors
+/// If the database cannot be asked: then nobody knows whether there is one.
+fn entry<E: Entry, T>(
+    find: impl Fn(&mut E, &mut [libc::c_char], &mut *mut E) -> i32,
+    act: impl FnOnce(&E) -> T,
+) -> Result<Option<T>> {
     const ENTRY_MAX: usize = 1 << 20;
     let mut buffer: Vec<libc::c_char> = vec![0; 4096];
     loop {
-        // SAFETY: a passwd of zeros is one: numbers and null pointers.
-        let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+        // SAFETY: zeros are an entry.
+        let mut entry: E = unsafe { std::mem::zeroed() };
         let mut found = std::ptr::null_mut();
         match find(&mut entry, &mut buffer, &mut found) {
             libc::ERANGE if buffer.len() < ENTRY_MAX => buffer.resize(buffer.len() * 2, 0),
-            0 if !found.is_null() => return Some(act(&entry)),
-            _ => return None,
+            libc::EINTR => {}
+            0 if !found.is_null() => return Ok(Some(act(&entry))),
+            // What getpwnam_r(3) names as the answers of systems that find nobody.
+            0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
+            error => {
+                let error = std::io::Error::from_raw_os_error(error);
+                return Err(error).context("the user database cannot be asked");
+            }
         }
     }
 }
@@ -74,15 +89,15 @@ fn text(pointer: *const libc::c_char) -> String {
 /// The name of a user; the number, if the system knows no name.
 ///
 /// # Errors
-/// If the name cannot be a user's on the grid.
+/// If the name cannot be a user's on the grid, or the user database cannot be asked.
 pub fn name_of(uid: u32) -> Result<UserName> {
     let name = entry(
         // SAFETY: all pointers are to live memory of the lengths given.
         |entry, buffer, found| unsafe {
             libc::getpwuid_r(uid, entry, buffer.as_mut_ptr(), buffer.len(), found)
         },
-        |entry| text(entry.pw_name),
-    );
+        |entry: &libc::passwd| text(entry.pw_name),
+    )?;
     name.unwrap_or_else(|| uid.to_string()).parse().map_err(anyhow::Error::msg)
 }
 
@@ -94,10 +109,22 @@ pub fn own_name() -> Result<UserName> {
     name_of(rustix::process::geteuid().as_raw())
 }
 
+/// The name of a group, if it has one.
+fn group_name_of(gid: u32) -> Result<Option<String>> {
+    entry(
+        // SAFETY: all pointers are to live memory of the lengths given.
+        |entry, buffer, found| unsafe {
+            libc::getgrgid_r(gid, entry, buffer.as_mut_ptr(), buffer.len(), found)
+        },
+        |entry: &libc::group| text(entry.gr_name),
+    )
+}
+
 /// The account of a user by name, or by number where there is no name.
 ///
 /// # Errors
-/// If there is no such user.
+/// If there is no such user, if the user database cannot be asked, or if there is no account and the group of the
+/// same number is somebody's: what it may do is not the user's to have.
 pub fn account_of(user: &UserName) -> Result<Account> {
     let name = CString::new(user.as_str())?;
     let found = entry(
@@ -105,13 +132,16 @@ pub fn account_of(user: &UserName) -> Result<Account> {
         |entry, buffer, found| unsafe {
             libc::getpwnam_r(name.as_ptr(), entry, buffer.as_mut_ptr(), buffer.len(), found)
         },
-        |entry| (entry.pw_uid, entry.pw_gid, text(entry.pw_dir)),
-    );
+        |entry: &libc::passwd| (entry.pw_uid, entry.pw_gid, text(entry.pw_dir)),
+    )?;
     let Some((uid, gid, home)) = found else {
         let uid: u32 = user
             .as_str()
             .parse()
             .with_context(|| format!("there is no user {user} on this host"))?;
+        if let Some(group) = group_name_of(uid)? {
+            bail!("user {uid} has no account on this host, and group {uid} is {group} there");
+        }
         return Ok(Account { uid, gid: uid, groups: vec![uid], home: "/".to_owned() });
     };
     let mut groups = vec![0; 64];

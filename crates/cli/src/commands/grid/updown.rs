@@ -6,8 +6,9 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use forebay_engine::agent::end_left_jobs;
 use forebay_engine::client::Client;
-use forebay_engine::home::{GridHome, holder};
+use forebay_engine::home::{GridHome, folder, holder};
 use forebay_engine::message::{Answer, Ask};
 use forebay_fs::settings::TransportChoice;
 use rustix::process::{Pid, Signal};
@@ -155,9 +156,16 @@ impl Up {
             }
         }
         let mount = crate::mounts::of_home(&home).context("the file system is not mounted")?;
-        let area = |name: &str| mount.mountpoint.join(name);
-        Ok((area("work"), area("util")))
+        Ok((area_below(&mount.mountpoint, "work")?, area_below(&mount.mountpoint, "util")?))
     }
+}
+
+/// Where agents make work areas in a fileset that every user may write to: a folder of this user's own, in which
+/// nobody else can take a name before them.
+fn area_below(mountpoint: &Path, fileset: &str) -> Result<PathBuf> {
+    let place = mountpoint.join(fileset).join("jobs");
+    folder(&place, 0o711)?;
+    Ok(place)
 }
 
 /// Sends a signal to the holder of a lock until it is free.
@@ -192,7 +200,10 @@ impl Down {
         // The controller first, so that nothing is started again elsewhere.
         stop(&home.lock(), Signal::TERM)?;
         for entry in std::fs::read_dir(home.hosts()).into_iter().flatten() {
-            stop(&entry?.path().join("lock"), Signal::INT)?;
+            let folder = entry?.path();
+            stop(&folder.join("lock"), Signal::INT)?;
+            // Of one whose agent was dead already.
+            end_left_jobs(&folder)?;
         }
         if let Ok(files) = crate::home::Home::at(&self.root)
             && let Some(mount) = crate::mounts::of_home(&files)

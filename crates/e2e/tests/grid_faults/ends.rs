@@ -1,0 +1,72 @@
+//! What ends with a job, with its agent and with its grid.
+
+use std::process::Command;
+
+use forebay_e2e::command::run;
+use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::need::forebay;
+use forebay_e2e::wait_until;
+
+use crate::fixture::{Fixture, LIMIT};
+
+#[test]
+fn what_a_job_leaves_behind_in_a_session_of_its_own_ends_with_it() {
+    let grid = Fixture::start(1, "");
+    let done =
+        grid.submit(&[], "setsid sh -c 'sleep 600 & sleep 600' & setsid sleep 600 & sleep 0.2");
+    grid.wait_for(&done, "done");
+    let killed = grid.submit(&[], "setsid sleep 600 & touch there; sleep 600");
+    wait_until("it runs", LIMIT, || grid.jobs.join("there").exists());
+    grid.forebay(&["kill", &killed]).succeeds();
+    grid.wait_for(&killed, "killed");
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
+fn orphans_of_a_job_that_end_are_not_left_as_zombies() {
+    let grid = Fixture::start(1, "");
+    let script = "for n in 1 2 3 4 5; do (sleep 0.1 &); done; sleep 1; \
+                  cat /proc/$PPID/task/*/children | wc -w >children; touch counted; sleep 600";
+    let job = grid.submit(&[], script);
+    wait_until("it has counted", LIMIT, || grid.jobs.join("counted").exists());
+    let children = std::fs::read_to_string(grid.jobs.join("children")).expect("reads");
+    assert_eq!(children.trim(), "1", "children of its shim");
+    grid.forebay(&["kill", &job]).succeeds();
+    grid.wait_for(&job, "killed");
+}
+
+#[test]
+fn a_grid_that_is_taken_down_leaves_no_job_of_a_dead_agent() {
+    let mut grid = Fixture::start(1, "");
+    let (once, again) = (
+        grid.submit(&[], "sleep 600"),
+        grid.submit(&["--rerunnable"], "test $FOREBAY_ATTEMPT != 1 || exec sleep 600"),
+    );
+    grid.wait_for(&once, "running");
+    grid.wait_for(&again, "running");
+    grid.kill_agent("h1");
+    let root = grid.root.display().to_string();
+    grid.forebay(&["down", &root, "--now"]).succeeds();
+    assert_eq!(grid.shims(), []);
+    grid.kill_controller();
+    grid.start_controller();
+    grid.start_agent("h1");
+    grid.wait_for(&again, "done");
+    grid.wait_for(&once, "host_lost");
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
+fn daemons_hold_nothing_that_whoever_starts_them_has_open() {
+    let folder = scratch_folder();
+    let (root, lock) = (folder.path().join("g"), folder.path().join("l"));
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("FOREBAY", forebay()).env("ROOT", &root).env("L", &lock);
+        run(&mut command, LIMIT)
+    };
+    shell("(flock 9; \"$FOREBAY\" up \"$ROOT\" --slots 1) 9>\"$L\"").succeeds();
+    let free = shell("flock -n \"$L\" true").status.success();
+    shell("\"$FOREBAY\" down \"$ROOT\"").succeeds();
+    assert!(free, "a daemon holds the lock");
+}
