@@ -286,7 +286,7 @@ impl Agent {
         }
         let (connection, inputs) = (self.connection, self.inputs.clone());
         std::thread::spawn(move || {
-            let mut reader = Reader::new(reading);
+            let mut reader = Reader::of_orders(reading);
             loop {
                 let input = match reader.read::<Order>() {
                     Ok(Some(order)) => Input::Order { connection, order },

@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 
 /// Longest line in bytes: a command with its environment, as JSON escapes it.
 const LINE_MAX: u64 = 16 << 20;
+/// Longest order in bytes: a job as it was submitted, as the controller writes it, and what it adds.
+const ORDER_MAX: u64 = 2 * LINE_MAX;
 /// Longest answer in bytes: a list of some million jobs.
 const ANSWER_MAX: u64 = 1 << 30;
 
@@ -57,6 +59,11 @@ impl Reader {
         Reader { line_max: ANSWER_MAX, ..Reader::of_many(stream) }
     }
 
+    /// One for the orders of a controller: whatever it could read, its agent can.
+    pub fn of_orders(stream: UnixStream) -> Reader {
+        Reader { line_max: ORDER_MAX, ..Reader::new(stream) }
+    }
+
     /// One for a peer that may send many lines before it reads an answer.
     pub fn of_many(stream: UnixStream) -> Reader {
         let stream = BufReader::with_capacity(READY_BYTES, stream);
@@ -99,4 +106,24 @@ pub fn write_all<'a, T: Serialize + 'a>(
     }
     stream.write_all(&lines)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_controller_can_read_its_agent_can_read_with_what_is_added() {
+        let send = |bytes: usize, reader: fn(UnixStream) -> Reader| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let written = std::thread::spawn(move || write(&ours, &"x".repeat(bytes)));
+            let read = reader(theirs).read::<String>();
+            let _ = written.join();
+            read.map(|text| text.map_or(0, |text| text.len())).map_err(|error| error.to_string())
+        };
+        let longest = LINE_MAX as usize - 3;
+        assert_eq!(send(longest, Reader::of_many), Ok(longest));
+        assert!(send(longest + 1, Reader::of_many).unwrap_err().contains("longer than"));
+        assert_eq!(send(longest + 1_000_000, Reader::of_orders), Ok(longest + 1_000_000));
+    }
 }

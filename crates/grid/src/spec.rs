@@ -19,6 +19,9 @@ pub const SLOTS_MAX: u32 = 100_000;
 /// The most bytes of a command with its environment, as the system's own limit is.
 pub const COMMAND_BYTES_MAX: usize = 2 << 20;
 
+/// The most bytes of a path that a job brings, as the system's own limit is.
+pub const PATH_BYTES_MAX: usize = 4096;
+
 /// The greatest setting for the most bytes of a script: a job goes in one message.
 pub const SCRIPT_BYTES_LIMIT: u32 = 4 << 20;
 
@@ -154,6 +157,16 @@ impl JobSpec {
             > COMMAND_BYTES_MAX
         {
             return Some(format!("command and environment exceed {COMMAND_BYTES_MAX} bytes"));
+        }
+        let paths = [
+            ("directory", Some(&self.directory)),
+            ("output", self.output.as_ref()),
+            ("error", self.error.as_ref()),
+        ];
+        let long =
+            paths.into_iter().find(|(_, path)| path.is_some_and(|p| p.len() > PATH_BYTES_MAX));
+        if let Some((what, _)) = long {
+            return Some(format!("the path of {what} has at most {PATH_BYTES_MAX} bytes"));
         }
         if self.slots() > SLOTS_MAX {
             return Some(format!("{} slots: a job has at most {SLOTS_MAX}", self.slots));

@@ -386,3 +386,21 @@ fn what_an_attempt_used_is_read_as_journals_have_it() {
     };
     assert_eq!(used, expected);
 }
+
+#[test]
+fn whatever_a_job_brings_has_a_bound() {
+    let mut rig = Rig::new("", &[]);
+    let long = || "x".repeat(4097);
+    let cases = [
+        (JobSpec { directory: long(), ..spec() }, "directory"),
+        (JobSpec { output: Some(long()), ..spec() }, "output"),
+        (JobSpec { error: Some(long()), ..spec() }, "error"),
+        (JobSpec { command: vec!["x".repeat(3 << 20)], ..spec() }, "command"),
+    ];
+    for (spec, what) in cases {
+        let refused = rig.submit_as("u", spec);
+        assert!(refusal(&refused).contains(what), "{what}: {refused:?}");
+    }
+    let fits = JobSpec { directory: "x".repeat(4096), ..spec() };
+    rig.submit(fits);
+}

@@ -289,3 +289,21 @@ fn cron_expressions_give_the_next_time() {
         assert!(text.parse::<Schedule>().unwrap_err().reason.contains("minute, hour"), "{text}");
     }
 }
+
+#[test]
+fn lists_and_names_have_a_bound() {
+    let hosts = |count: usize| (0..count).map(|host| format!("h{host} ")).collect::<String>();
+    assert!(hosts(4096).parse::<HostList>().is_ok());
+    let error = hosts(4097).parse::<HostList>().unwrap_err().to_string();
+    assert!(error.contains("at most 4096 hosts"), "{error}");
+    let ranges = |count: usize| {
+        let indices: Vec<String> = (1..=count).map(|index| (2 * index).to_string()).collect();
+        format!("[{}]", indices.join(","))
+    };
+    assert!(ranges(100_000).parse::<ArraySpec>().is_ok());
+    let error = ranges(100_001).parse::<ArraySpec>().unwrap_err().to_string();
+    assert!(error.contains("at most 100000 ranges"));
+    let named = |bytes: usize| format!("done({})", "x".repeat(bytes)).parse::<Dependency>();
+    assert!(named(128).is_ok());
+    assert!(named(129).unwrap_err().to_string().contains("at most 128 bytes"));
+}

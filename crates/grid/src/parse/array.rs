@@ -10,6 +10,8 @@ use crate::vocabulary::as_text;
 
 /// The most elements of an array.
 pub const ELEMENTS_MAX: u32 = 1_000_000;
+/// The most ranges of an array.
+pub const RANGES_MAX: usize = 100_000;
 /// The largest index.
 pub const INDEX_MAX: u32 = 100_000_000;
 
@@ -103,6 +105,10 @@ impl FromStr for ArraySpec {
             let range = Range { before: count, ..range(&mut scanner)? };
             if ranges.last().is_some_and(|before| range.first <= before.last()) {
                 return Err(scanner.refuse_at(start, "indices must rise"));
+            }
+            if ranges.len() >= RANGES_MAX {
+                let reason = format!("an array has at most {RANGES_MAX} ranges");
+                return Err(scanner.refuse_at(start, reason));
             }
             count = count.saturating_add(range.count);
             if count > ELEMENTS_MAX {

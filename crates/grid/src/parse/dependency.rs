@@ -11,7 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{ParseError, Scanner};
-use crate::vocabulary::{JobId, as_text};
+use crate::vocabulary::{JobId, NAME_BYTES_MAX, as_text};
 
 /// The deepest nesting of parentheses.
 pub const DEPTH_MAX: u32 = 32;
@@ -231,6 +231,10 @@ impl Reader<'_> {
             Ok(number) if !quoted => JobName::Number(JobId(number)),
             Ok(_) | Err(_) if text.is_empty() => {
                 return Err(self.scanner.refuse_at(start, "the name of a job is not empty"));
+            }
+            Ok(_) | Err(_) if text.len() > NAME_BYTES_MAX => {
+                let reason = format!("the name of a job has at most {NAME_BYTES_MAX} bytes");
+                return Err(self.scanner.refuse_at(start, reason));
             }
             Ok(_) | Err(_) => JobName::Name(text),
         };

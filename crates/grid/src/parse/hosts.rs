@@ -11,6 +11,9 @@ use crate::vocabulary::{HostName, as_text};
 /// The highest preference.
 pub const PREFERENCE_MAX: u32 = 1_000_000;
 
+/// The most hosts that a list names.
+pub const LISTED_MAX: usize = 4096;
+
 /// Which hosts an entry names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostSet {
@@ -76,6 +79,10 @@ impl FromStr for HostList {
                 return Ok(list);
             }
             let start = scanner.at();
+            if list.entries.len() + list.without.len() >= LISTED_MAX {
+                let reason = format!("a list names at most {LISTED_MAX} hosts");
+                return Err(scanner.refuse_at(start, reason));
+            }
             let out = scanner.take("~");
             let word = scanner.run(|c| !c.is_whitespace() && !"+!~".contains(c));
             if word.is_empty() {
