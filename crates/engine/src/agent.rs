@@ -1,18 +1,20 @@
 //! One host: takes orders of the controller and gives each job to a shim.
 //!
-//! One thread decides; one reads orders, and one for each job waits for the end of its shim. All that
-//! must not be forgotten is on disk (`runs`), so an agent that was killed finds its jobs again.
+//! One thread decides; one reads orders, one waits for shims. All that must not be forgotten is on disk
+//! (`runs`), so an agent that was killed finds its jobs again.
+
+mod vigil;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, PipeReader};
+use std::io::PipeReader;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_grid::event::{Joined, Loss, Memory, RunReport, RunStatus};
+use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 use rustix::process::Signal;
@@ -20,14 +22,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::area::{self, Area, Places};
-use crate::home::{GridHome, claim, folder, is_root, try_lock};
+use crate::home::{GridHome, claim, folder, is_root};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
 use crate::nursery::Nursery;
 use crate::place;
-use crate::runs::{self, End, RunFolder, Task, uptime_ms};
+use crate::runs::{self, End, Run, Task, uptime_ms};
 use crate::session;
 use crate::socket::{self, Reader};
+use vigil::Vigil;
 
 /// What an agent is told at its start.
 #[derive(Clone, Debug)]
@@ -58,7 +61,7 @@ enum Input {
     Order { connection: u64, order: Order },
     Lost { connection: u64 },
     Started { task: TaskId, attempt: Attempt, pid: Option<u32> },
-    Ended { task: TaskId, attempt: Attempt },
+    Ended { task: TaskId, attempt: Attempt, end: End },
     Released { task: TaskId, requeues: u32, result: Result<(), String> },
     Say(Report),
     Leave,
@@ -86,6 +89,7 @@ struct Agent {
     wanted: Vec<(TaskId, Attempt, Signal)>,
     meter: load::Meter,
     nursery: Nursery,
+    vigil: Vigil,
     inputs: Sender<Input>,
 }
 
@@ -127,6 +131,7 @@ pub fn run(settings: Settings) -> Result<()> {
         wanted: Vec::new(),
         meter: load::Meter::default(),
         nursery,
+        vigil: Vigil::begin(inputs.clone())?,
         inputs,
     };
     agent.find_runs()?;
@@ -161,8 +166,8 @@ fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
     if before == boot()? {
         return Ok(Memory::Kept);
     }
-    for (_, _, run) in RunFolder::all(folder)? {
-        if run.end().is_none() {
+    for (_, _, run) in Run::all(folder)? {
+        if run.said().end.is_none() {
             run.remove();
         }
     }
@@ -203,16 +208,16 @@ fn remove(path: &Path) -> std::io::Result<()> {
 impl Agent {
     /// Finds what an agent before this one has left.
     fn find_runs(&mut self) -> Result<()> {
-        for (task, attempt, run) in RunFolder::all(&self.folder)? {
-            let ended = try_lock(&run.lock_path())?.is_some();
-            if ended && run.end().is_none() && !run.was_started() {
+        for (task, attempt, run) in Run::all(&self.folder)? {
+            let held = run.is_held()?;
+            let said = run.said();
+            if !held && said.end.is_none() && !said.started {
                 // The agent ended before the shim began: it was never started.
                 run.remove();
                 continue;
             }
             self.runs.insert((task, attempt), Status::Running);
-            let inputs = self.inputs.clone();
-            std::thread::spawn(move || watch(&run, None, task, attempt, &inputs));
+            vigil::await_end(run, task, attempt, &self.inputs);
         }
         Ok(())
     }
@@ -325,11 +330,7 @@ impl Agent {
                 self.report(&Report::Started { task, attempt, pid });
             }
             Input::Say(report) => self.report(&report),
-            Input::Ended { task, attempt } => {
-                let run = RunFolder::of(&self.folder, task, attempt);
-                let end = run.end().unwrap_or_else(|| End::Lost(what_was_lost(&run)));
-                self.note_end(task, attempt, end);
-            }
+            Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Released { task, requeues, result } => {
                 self.report(&Report::WorkReleased { task, requeues, result });
             }
@@ -357,7 +358,7 @@ impl Agent {
             Order::Noted { task, attempt } => {
                 if let Some(Status::Ended(_)) = self.runs.get(&(task, attempt)) {
                     self.runs.remove(&(task, attempt));
-                    RunFolder::of(&self.folder, task, attempt).remove();
+                    Run::of(&self.folder, task, attempt).remove();
                 }
             }
             Order::ReleaseWork { task, requeues } => self.release_work(task, requeues),
@@ -414,7 +415,7 @@ impl Agent {
 
     fn launch(&mut self, launch: Launch) {
         let (task, attempt) = (launch.task, launch.attempt);
-        let run = RunFolder::of(&self.folder, task, attempt);
+        let run = Run::of(&self.folder, task, attempt);
         if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
             return;
         }
@@ -427,11 +428,10 @@ impl Agent {
             work,
             util,
         };
-        match run.make(&order).and_then(|()| self.start_shim(&run)) {
+        match run.make(&order).and_then(|file| self.start_shim(&run, &file)) {
             Ok(said) => {
                 self.runs.insert((task, attempt), Status::Running);
-                let inputs = self.inputs.clone();
-                std::thread::spawn(move || watch(&run, Some(said), task, attempt, &inputs));
+                self.vigil.add(run, task, attempt, said);
             }
             Err(error) => self.note_end(task, attempt, End::unable(&error)),
         }
@@ -447,10 +447,9 @@ impl Agent {
     }
 
     /// Has a shim started; what it says.
-    fn start_shim(&mut self, run: &RunFolder) -> Result<PipeReader> {
-        let lock: File = try_lock(&run.lock_path())?.context("the folder of the run is locked")?;
+    fn start_shim(&mut self, run: &Run, file: &File) -> Result<PipeReader> {
         let (reader, writer) = std::io::pipe()?;
-        self.nursery.start(run, &lock, &writer)?;
+        self.nursery.start(run, file, &writer)?;
         Ok(reader)
     }
 
@@ -475,17 +474,17 @@ impl Agent {
     /// Whether a signal was sent, or finds nobody any more. The lock that a shim holds says that its number is its
     /// own.
     fn try_signal(&self, task: TaskId, attempt: Attempt, signal: Signal) -> bool {
-        let run = RunFolder::of(&self.folder, task, attempt);
+        let run = Run::of(&self.folder, task, attempt);
         if !matches!(self.runs.get(&(task, attempt)), Some(Status::Running | Status::Stopped)) {
             return true;
         }
-        match (try_lock(&run.lock_path()), run.pid()) {
-            (Ok(None), Some(pid)) => {
+        match (run.is_held(), run.said().pid()) {
+            (Ok(true), Some(pid)) => {
                 let _ = rustix::process::kill_process(pid, signal);
                 true
             }
-            (Ok(None), None) => false,
-            (Ok(Some(_)), _) => true,
+            (Ok(true), None) => false,
+            (Ok(false), _) => true,
             // Out of descriptors, perhaps: it is tried again.
             (Err(_), _) => !run.path().exists(),
         }
@@ -501,20 +500,21 @@ impl Agent {
     }
 
     /// Takes the areas of a task away at once, and removes what is in them meanwhile.
-    fn release_work(&self, task: TaskId, requeues: u32) {
+    fn release_work(&mut self, task: TaskId, requeues: u32) {
         let (work, util) = self.places().areas(task, requeues);
-        let inputs = self.inputs.clone();
         let mut gone = Vec::new();
         let mut failed = None;
         for area in [work, util] {
-            let name = area.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let aside = area.with_file_name(format!(".gone-{name}-{}", uptime_ms()));
-            match std::fs::rename(&area, &aside) {
-                Ok(()) => gone.push(aside),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            match take_away(&area) {
+                Ok(aside) => gone.extend(aside),
                 Err(error) => failed = Some(format!("{}: {error}", area.display())),
             }
         }
+        if gone.is_empty() {
+            let result = failed.map_or(Ok(()), Err);
+            return self.report(&Report::WorkReleased { task, requeues, result });
+        }
+        let inputs = self.inputs.clone();
         std::thread::spawn(move || {
             for area in gone {
                 if let Err(error) = remove(&area) {
@@ -538,7 +538,7 @@ impl Agent {
             self.send_wanted();
         }
         for &(task, attempt) in &alive {
-            let run = RunFolder::of(&self.folder, task, attempt);
+            let run = Run::of(&self.folder, task, attempt);
             if !matches!(self.runs.get(&(task, attempt)), Some(Status::Ended(_))) {
                 run.wait()?;
                 run.remove();
@@ -561,18 +561,19 @@ pub fn end_left_jobs(folder: &Path) -> Result<()> {
     let Some(_lock) = claim_soon(&folder.join("lock"))? else {
         bail!("the agent of {} runs", folder.display());
     };
-    for (_, _, run) in RunFolder::all(folder)? {
+    for (_, _, run) in Run::all(folder)? {
         let mut steps = 0;
-        while try_lock(&run.lock_path())?.is_none() {
-            if let Some(pid) = run.pid() {
+        while run.is_held()? {
+            if let Some(pid) = run.said().pid() {
                 let _ = rustix::process::kill_process(pid, Signal::INT);
             }
             steps += 1;
             ensure!(steps < STEPS_MAX, "{}: its shim does not end", run.path().display());
             std::thread::sleep(STEP);
         }
-        if run.end().is_none() {
-            run.sessions().into_iter().for_each(session::end);
+        let said = run.said();
+        if said.end.is_none() {
+            said.sessions().into_iter().for_each(session::end);
         }
         if steps > 0 {
             run.remove();
@@ -582,41 +583,19 @@ pub fn end_left_jobs(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What became of a run whose shim has said nothing and is gone. The shim says that a job was started before it
-/// starts it, so one of which it did not was never started.
-fn what_was_lost(run: &RunFolder) -> Loss {
-    if run.was_started() {
-        Loss::Holder
-    } else {
-        Loss::Unable("the process that was to start it was killed".to_owned())
+/// Takes an area away at once; where it is now, if something is in it.
+fn take_away(area: &Path) -> std::io::Result<Option<PathBuf>> {
+    use std::io::ErrorKind;
+    match std::fs::remove_dir(area) {
+        Ok(()) => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(_) => {}
     }
-}
-
-/// Waits for the beginning and the end of a shim.
-fn watch(
-    run: &RunFolder,
-    said: Option<PipeReader>,
-    task: TaskId,
-    attempt: Attempt,
-    inputs: &Sender<Input>,
-) {
-    if let Some(said) = said {
-        let mut line = String::new();
-        let read = BufReader::new(said).read_line(&mut line);
-        if read.is_ok()
-            && let Some(pid) = line.strip_prefix("started ")
-        {
-            let pid = pid.trim_end().parse().ok();
-            let _ = inputs.send(Input::Started { task, attempt, pid });
-        }
+    let name = area.file_name().unwrap_or_default().to_string_lossy();
+    let aside = area.with_file_name(format!(".gone-{name}-{}", uptime_ms()));
+    match std::fs::rename(area, &aside) {
+        Ok(()) => Ok(Some(aside)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
-    if let Err(error) = run.wait() {
-        tracing::error!("{}: {error:#}", run.path().display());
-    }
-    if run.end().is_none() {
-        // What a shim that was killed has left behind. One that had not said its number yet had started
-        // nothing.
-        run.sessions().into_iter().for_each(session::end);
-    }
-    let _ = inputs.send(Input::Ended { task, attempt });
 }

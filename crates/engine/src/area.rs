@@ -283,19 +283,22 @@ pub enum Left {
 pub fn make(path: &Path, left: Left, account: &Account) -> Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
     let shown = || format!("work area {}", path.display());
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(shown),
-        Ok(about) if about.is_dir() => {
+    let create = || std::fs::DirBuilder::new().mode(0o700).create(path);
+    match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let about = std::fs::symlink_metadata(path).with_context(shown)?;
             let own = !is_root() || about.uid() == account.uid;
-            if left == Left::Kept && own {
+            if !about.is_dir() {
+                std::fs::remove_file(path).with_context(shown)?;
+            } else if left == Left::Kept && own {
                 return Ok(());
+            } else {
+                std::fs::remove_dir_all(path).with_context(shown)?;
             }
-            std::fs::remove_dir_all(path).with_context(shown)?;
+            create().with_context(shown)?;
         }
-        Ok(_) => std::fs::remove_file(path).with_context(shown)?,
+        made => made.with_context(shown)?,
     }
-    std::fs::DirBuilder::new().mode(0o700).create(path).with_context(shown)?;
     // By descriptor: what has just been made is what is given away.
     let folder = rustix::fs::open(path, FOLDER, Mode::empty()).with_context(shown)?;
     rustix::fs::fchmod(&folder, Mode::RWXU).with_context(shown)?;

@@ -6,7 +6,6 @@
 //! the shim's own.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::runs::{End, RunFolder, granted, uptime_ms};
+use crate::runs::{End, Log, Task, granted, uptime_ms};
 
 /// How far a shim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,25 +29,25 @@ pub enum Stage {
 
 /// What the thread that watches shares with the one that owns the job.
 pub struct Beginning {
-    folder: RunFolder,
+    log: Log<'static>,
     stage: Mutex<Stage>,
     lease_over: AtomicBool,
 }
 
 impl Beginning {
-    /// Begins to watch: `agent` is the folder with the lease.
+    /// Begins to watch.
     ///
     /// # Errors
     /// If there are no descriptors or threads left.
-    pub fn watch(folder: RunFolder, agent: PathBuf) -> Result<Arc<Beginning>> {
+    pub fn watch(log: Log<'static>, task: &Task) -> Result<Arc<Beginning>> {
         let (woken, signalled) = std::io::pipe()?;
         for signal in [SIGTERM, SIGINT] {
             signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
         }
         let lease_over = AtomicBool::new(false);
         let beginning =
-            Arc::new(Beginning { folder, stage: Mutex::new(Stage::Preparing), lease_over });
-        let watched = Arc::clone(&beginning);
+            Arc::new(Beginning { log, stage: Mutex::new(Stage::Preparing), lease_over });
+        let (watched, agent) = (Arc::clone(&beginning), task.agent.clone());
         std::thread::Builder::new()
             .name("lease".to_owned())
             .spawn(move || watched.work(&woken.into(), &agent))
@@ -92,8 +91,8 @@ impl Beginning {
         let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         match *stage {
             Stage::Preparing => {
-                if let Err(error) = self.folder.say_end(&End::unable(&anyhow!(why))) {
-                    tracing::error!("{}: {error:#}", self.folder.path().display());
+                if let Err(error) = self.log.say_end(&End::unable(&anyhow!(why))) {
+                    tracing::error!("the end of a run is not written down: {error:#}");
                 }
             }
             Stage::Starting => {}

@@ -1,8 +1,10 @@
 //! The controller: drives the state machine, and carries out what it decides.
 //!
 //! Inputs are taken as they lie in the channel, up to [`TOGETHER_MAX`], and their records become durable
-//! in one commit. Only then are answers and orders given out, input by input in their order. A commit that
-//! fails ends the controller, as memory is ahead of the journal then.
+//! in one commit. Only then are answers and orders given out, input by input in their order. Records that
+//! nobody waits for, of a job that has started or a work area that is gone, wait up to [`LINGER_MS`] for others
+//! to be committed with: lost, they would be reported again. A commit that fails ends the controller, as memory
+//! is ahead of the journal then.
 //!
 //! Questions that only look are answered after that, up to [`LOOKUPS_AT_ONCE`] before the next inputs are
 //! taken: an answer may show what was asked later on the same connection.
@@ -21,7 +23,7 @@ use forebay_grid::event::{Joined, RunStatus};
 use forebay_grid::flow::event::{FlowEffect, FlowEvent, Found};
 use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::task::{Post, Task};
-use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Outcome};
 use forebay_store::Store;
 
@@ -41,6 +43,9 @@ const TOGETHER_MAX: usize = 1024;
 /// The most questions that are answered before inputs are taken again. None takes longer than a page of a
 /// list and a look at each job.
 const LOOKUPS_AT_ONCE: usize = 16;
+
+/// How long records wait that nobody waits for, in milliseconds.
+const LINGER_MS: u64 = 10;
 
 /// Something for the controller.
 pub enum Input {
@@ -126,6 +131,16 @@ enum Follow {
     Watches(Sender<Vec<Watch>>),
 }
 
+/// What was taken and is not durable yet.
+#[derive(Default)]
+struct Taken {
+    outcome: Outcome,
+    /// For each input where its effects end, and what comes after.
+    parts: Vec<(usize, Follow)>,
+    /// Since when there are records.
+    since: Option<Moment>,
+}
+
 /// One controller.
 pub struct Controller<S> {
     grid: Grid,
@@ -140,6 +155,7 @@ pub struct Controller<S> {
     watches: Watches,
     sessions: Sessions,
     lookups: Lookups,
+    taken: Taken,
 }
 
 impl<S: Store> Controller<S> {
@@ -163,6 +179,7 @@ impl<S: Store> Controller<S> {
             watches: Watches::default(),
             sessions: Sessions::new(),
             lookups: Lookups::default(),
+            taken: Taken::default(),
         };
         controller.take(vec![Input::Configured(Box::new(config))])?;
         Ok(controller)
@@ -188,11 +205,15 @@ impl<S: Store> Controller<S> {
                 first.into_iter().chain(inputs.try_iter().take(TOGETHER_MAX - 1)).collect();
             let stop = batch.iter().position(|input| matches!(input, Input::Stop));
             batch.truncate(stop.unwrap_or(batch.len()));
-            self.take(batch)?;
+            self.apply(batch);
+            if !self.may_linger() {
+                self.settle()?;
+            }
             if stop.is_some() {
                 break;
             }
         }
+        self.settle()?;
         self.journal.snapshot(self.grid.ledger())
     }
 
@@ -213,7 +234,10 @@ impl<S: Store> Controller<S> {
             return Duration::ZERO;
         }
         // Clocks have steps: a little later is better than a little too early, many times.
-        let wake = self.grid.next_wake().min(self.sessions.next_wake());
+        let mut wake = self.grid.next_wake().min(self.sessions.next_wake());
+        if let Some(since) = self.taken.since {
+            wake = wake.min(since.after(LINGER_MS));
+        }
         Duration::from_millis(wake.since(self.time.look().now).min(LONGEST_MS) + 1)
     }
 
@@ -222,24 +246,59 @@ impl<S: Store> Controller<S> {
     /// # Errors
     /// If the journal cannot be written: nothing was carried out then.
     pub fn take(&mut self, inputs: Vec<Input>) -> Result<()> {
+        self.apply(inputs);
+        self.settle()
+    }
+
+    /// Has the grid decide; nobody learns of it yet.
+    fn apply(&mut self, inputs: Vec<Input>) {
         let Reading { now, set_forward_ms } = self.time.read();
-        let mut outcome = Outcome::default();
+        let mut taken = std::mem::take(&mut self.taken);
         if set_forward_ms > 0 {
             tracing::warn!(
                 set_forward_ms,
                 "the clock was set; no lease or time limit ends sooner for it"
             );
-            self.grid.skip_time(set_forward_ms, &mut outcome);
+            self.grid.skip_time(set_forward_ms, &mut taken.outcome);
         }
-        self.grid.apply(now, Event::Tick, &mut outcome);
-        let mut parts = vec![(outcome.effects.len(), Follow::Nothing)];
+        self.grid.apply(now, Event::Tick, &mut taken.outcome);
+        taken.parts.push((taken.outcome.effects.len(), Follow::Nothing));
         for input in inputs {
             let (event, follow) = self.event_of(input);
             if let Some(event) = event {
-                self.grid.apply(now, event, &mut outcome);
+                self.grid.apply(now, event, &mut taken.outcome);
             }
-            parts.push((outcome.effects.len(), follow));
+            taken.parts.push((taken.outcome.effects.len(), follow));
         }
+        if taken.since.is_none() && !taken.outcome.records.is_empty() {
+            taken.since = Some(now);
+        }
+        self.taken = taken;
+    }
+
+    /// Whether there are records for which nobody waits, and which do not wait for long.
+    fn may_linger(&self) -> bool {
+        let nobody_waits = |follow: &Follow| match follow {
+            Follow::Nothing => true,
+            Follow::Started(task) => !self.watches.has(task.job),
+            Follow::Reply(_)
+            | Follow::Lookup(_)
+            | Follow::Connected { .. }
+            | Follow::Areas { .. }
+            | Follow::Note { .. }
+            | Follow::Disconnected { .. }
+            | Follow::Watches(_) => false,
+        };
+        let fresh = |since: Moment| self.time.look().now < since.after(LINGER_MS);
+        self.taken.since.is_some_and(fresh)
+            && self.lookups.is_empty()
+            && self.taken.outcome.effects.is_empty()
+            && self.taken.parts.iter().all(|(_, follow)| nobody_waits(follow))
+    }
+
+    /// Makes what was taken durable, and carries it out.
+    fn settle(&mut self) -> Result<()> {
+        let Taken { outcome, parts, .. } = std::mem::take(&mut self.taken);
         self.journal
             .append(&outcome.records, &outcome.effects, &self.grid.ledger().config().general)
             .context("the journal cannot be written")?;
@@ -255,6 +314,7 @@ impl<S: Store> Controller<S> {
         {
             self.answer(&lookup.user, &lookup.ask, lookup.reply);
         }
+        let now = self.time.look().now;
         let outboxes = &self.outboxes;
         let orders = self.sessions.tick(&self.grid, now, || outboxes.keys().cloned().collect());
         self.tell_all(orders);

@@ -4,9 +4,9 @@
 //! arguments parsed, the user database opened anew. So the agent starts one process that has done all this, and
 //! has it fork. It has one thread, which makes forking safe, and little memory, which makes it cheap.
 //!
-//! A request is the path of a run's folder with two descriptors: the lock of the folder, held by the agent
-//! until the shim has it, and the pipe on which the shim says that the job was started. The lock is held while
-//! the request is on its way, so a run counts as begun from then on, whoever dies.
+//! A request is the path of a run's file with two descriptors: the file, locked by the agent until the shim has
+//! it, and the pipe on which the shim says that the job was started. The lock is held while the request is on
+//! its way, so a run counts as begun from then on, whoever dies.
 //!
 //! It ends when the agent's side of the socket is closed. Shims do not end with it; one that ended is taken
 //! note of by the kernel alone. If it is killed, the agent starts another one with the next job.
@@ -27,7 +27,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-use crate::runs::{End, RunFolder};
+use crate::runs::{End, Log, Run};
 use crate::{shim, user};
 
 /// Longest path of a folder in bytes; Linux takes no longer ones.
@@ -49,18 +49,18 @@ impl Nursery {
         Nursery { program, folder, running: None }
     }
 
-    /// Has a shim started that takes over the lock of its folder.
+    /// Has a shim started that takes over the locked file of its run.
     ///
     /// # Errors
     /// If it cannot be asked for, also not of several nurseries that were just started.
-    pub fn start(&mut self, run: &RunFolder, lock: &File, said: &PipeWriter) -> Result<()> {
+    pub fn start(&mut self, run: &Run, file: &File, said: &PipeWriter) -> Result<()> {
         let mut refused = None;
         for _ in 0..ATTEMPTS_MAX {
             let Some((_, socket)) = &self.running else {
                 self.begin()?;
                 continue;
             };
-            match request(socket, run.path(), lock, said) {
+            match request(socket, run.path(), file, said) {
                 Ok(()) => return Ok(()),
                 // It read nothing of that: another one can be asked the same.
                 Err(error) => refused = Some(error),
@@ -109,8 +109,8 @@ impl Drop for Nursery {
     }
 }
 
-fn request(socket: &OwnedFd, path: &Path, lock: &File, said: &PipeWriter) -> Result<()> {
-    let files = [lock.as_fd(), said.as_fd()];
+fn request(socket: &OwnedFd, path: &Path, file: &File, said: &PipeWriter) -> Result<()> {
+    let files = [file.as_fd(), said.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&files));
@@ -139,17 +139,19 @@ pub fn serve() -> Result<()> {
     }
     let mut buffer = [0; PATH_MAX];
     loop {
-        let Some((path, lock, said)) = take(&socket, &mut buffer)? else { return Ok(()) };
+        let Some((path, file, said)) = take(&socket, &mut buffer)? else { return Ok(()) };
         // SAFETY: this process has one thread, so the child finds no lock taken by another one.
         match unsafe { libc::fork() } {
             0 => {
-                become_shim(socket, lock, said)?;
-                return shim::run(&path);
+                become_shim(socket, file, said)?;
+                shim::run(&path)?;
+                // SAFETY: all is said. What libraries do at the end costs, and concerns nobody.
+                unsafe { libc::_exit(0) };
             }
             -1 => {
                 let error = std::io::Error::last_os_error();
                 let error = anyhow::Error::new(error).context("no process can be started");
-                RunFolder::at(path).say_end(&End::unable(&error))?;
+                Log::of(file.as_fd()).say_end(&End::unable(&error))?;
             }
             _ => {}
         }
@@ -171,20 +173,20 @@ fn take(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<(PathBuf, OwnedFd,
             files.extend(given);
         }
     }
-    let (Some(said), Some(lock)) = (files.pop(), files.pop()) else { return Ok(None) };
+    let (Some(said), Some(file)) = (files.pop(), files.pop()) else { return Ok(None) };
     let path = PathBuf::from(OsStr::from_bytes(&buffer[..received.bytes]));
-    Ok(Some((path, lock, said)))
+    Ok(Some((path, file, said)))
 }
 
-/// Makes of a forked child what a shim is: a session of its own, its lock for standard input and the pipe for
-/// standard output.
-fn become_shim(socket: OwnedFd, lock: OwnedFd, said: OwnedFd) -> Result<()> {
+/// Makes of a forked child what a shim is: a session of its own, the file of its run for standard input and the pipe
+/// for standard output.
+fn become_shim(socket: OwnedFd, file: OwnedFd, said: OwnedFd) -> Result<()> {
     drop(socket);
     rustix::process::setsid()?;
     // SAFETY: the default of a signal is always sound.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    rustix::stdio::dup2_stdin(&lock)?;
+    rustix::stdio::dup2_stdin(&file)?;
     rustix::stdio::dup2_stdout(&said)?;
-    drop((lock, said));
+    drop((file, said));
     Ok(())
 }

@@ -1,18 +1,24 @@
-//! What an agent and its shims keep on disk: a folder for each attempt, and the lease.
+//! What an agent and its shims keep on disk: a file for each attempt, and the lease.
 //!
-//! Of an attempt: `order.json` (the launch and its places), `lock` (held by the shim for as long as it
-//! lives), `pid` (of the shim), `session` (of a job that has one of its own), both with when the process was
-//! started in ticks since the boot, `started` (the job was started), `exit.json` (how it ended). The folder is
-//! made before the shim and removed when the controller has taken note of the end, so an attempt is
-//! started once at most. The lock needs no process ids to be told from each other after a restart.
+//! The file of an attempt is written line by line, and what is no whole line was not said. The agent makes
+//! it with the order: the launch and its places. Its shim says `pid` (its own), `started` (of the job),
+//! `session` (of a job that has one of its own) and `end` (how the job ended); of processes also when they were
+//! started, in ticks since the boot. The file is locked for as
+//! long as the shim lives. It is made before the shim and removed when the controller has taken note of the
+//! end, so an attempt is started once at most. The lock needs no process ids to be told from each other
+//! after a restart.
 
 use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use forebay_grid::event::{Loss, RunStatus};
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
+use rustix::fs::FlockOperation;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -72,21 +78,56 @@ impl End {
     }
 }
 
-/// The folder of one attempt.
+/// The file of one attempt.
 #[derive(Clone, Debug)]
-pub struct RunFolder(PathBuf);
+pub struct Run(PathBuf);
 
-impl RunFolder {
-    pub fn of(agent: &Path, task: TaskId, attempt: Attempt) -> RunFolder {
-        RunFolder(agent.join("runs").join(format!("{}.{}.{attempt}", task.job, task.index)))
+/// What a shim has said.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// Its process, with when it was started, which tells it from a later one of the same number.
+    shim: Option<(Pid, u64)>,
+    /// The job's own session, likewise.
+    session: Option<(Pid, u64)>,
+    /// Whether the job was started.
+    pub started: bool,
+    /// How it ended.
+    pub end: Option<End>,
+}
+
+impl Said {
+    /// The process of the shim, which may have ended unless the lock is held.
+    pub fn pid(&self) -> Option<Pid> {
+        self.shim.map(|(pid, _)| pid)
     }
 
-    pub fn at(path: PathBuf) -> RunFolder {
-        RunFolder(path)
+    /// The sessions of the shim and of its job, but for those whose number is another process's by now.
+    pub fn sessions(&self) -> Vec<Pid> {
+        let same =
+            |(pid, started): &(Pid, u64)| session::start_of(*pid).is_none_or(|now| now == *started);
+        let known = self.shim.into_iter().chain(self.session);
+        known.filter(same).map(|(pid, _)| pid).collect()
+    }
+
+    /// How the run ended whose shim is gone. A shim says that its job was started before it starts it, so one
+    /// of which it did not was never started.
+    pub fn into_end(self) -> End {
+        let lost = if self.started {
+            Loss::Holder
+        } else {
+            Loss::Unable("the process that was to start it was killed".to_owned())
+        };
+        self.end.unwrap_or(End::Lost(lost))
+    }
+}
+
+impl Run {
+    pub fn of(agent: &Path, task: TaskId, attempt: Attempt) -> Run {
+        Run(agent.join("runs").join(format!("{}.{}.{attempt}", task.job, task.index)))
     }
 
     /// All that are there.
-    pub fn all(agent: &Path) -> Result<Vec<(TaskId, Attempt, RunFolder)>> {
+    pub fn all(agent: &Path) -> Result<Vec<(TaskId, Attempt, Run)>> {
         let mut all = Vec::new();
         for entry in std::fs::read_dir(agent.join("runs"))? {
             let path = entry?.path();
@@ -94,7 +135,7 @@ impl RunFolder {
             let numbers: Vec<u64> = name.split('.').map_while(|part| part.parse().ok()).collect();
             if let [job, index, attempt] = numbers[..] {
                 let task = TaskId { job: JobId(job), index: u32::try_from(index)? };
-                all.push((task, Attempt(u32::try_from(attempt)?), RunFolder(path)));
+                all.push((task, Attempt(u32::try_from(attempt)?), Run(path)));
             }
         }
         Ok(all)
@@ -104,85 +145,109 @@ impl RunFolder {
         &self.0
     }
 
-    /// Makes the folder; an error if it was made before.
-    pub fn make(&self, task: &Task) -> Result<()> {
-        std::fs::create_dir(&self.0).with_context(|| self.0.display().to_string())?;
-        std::fs::write(self.0.join("order.json"), serde_json::to_vec(task)?)?;
-        Ok(())
+    /// Makes the file, locked for as long as it is open somewhere; an error if it was made before.
+    pub fn make(&self, task: &Task) -> Result<File> {
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.create_new(true).read(true).append(true).mode(0o600);
+        let mut file = options.open(&self.0).with_context(|| self.0.display().to_string())?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let mut order = serde_json::to_vec(task)?;
+        order.push(b'\n');
+        file.write_all(&order)?;
+        Ok(file)
     }
 
-    pub fn task(&self) -> Result<Task> {
-        Ok(serde_json::from_slice(&std::fs::read(self.0.join("order.json"))?)?)
-    }
-
-    pub fn lock_path(&self) -> PathBuf {
-        self.0.join("lock")
+    /// Whether its shim lives, or is about to be started.
+    pub fn is_held(&self) -> Result<bool> {
+        let file = File::open(&self.0)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Waits until the shim has ended.
     pub fn wait(&self) -> Result<()> {
-        let file = File::open(self.lock_path())?;
-        let lock = rustix::fs::FlockOperation::LockShared;
-        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, lock))?;
+        let file = File::open(&self.0)?;
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockShared))?;
         Ok(())
     }
 
-    pub fn say_pid(&self) -> Result<()> {
-        self.say_process("pid", rustix::process::getpid())
-    }
-
-    /// The process of the shim, which may have ended unless the lock is held.
-    pub fn pid(&self) -> Option<Pid> {
-        Some(self.process("pid")?.0)
-    }
-
-    /// Writes down a process with when it was started, which tells it from a later one of the same number.
-    fn say_process(&self, file: &str, process: Pid) -> Result<()> {
-        let started = session::start_of(process).context("a process that is not there")?;
-        let text = format!("{} {started}", process.as_raw_nonzero());
-        replace(&self.0.join(file), text.as_bytes())
-    }
-
-    fn process(&self, file: &str) -> Option<(Pid, u64)> {
-        let text = std::fs::read_to_string(self.0.join(file)).ok()?;
-        let (pid, started) = text.split_once(' ')?;
-        Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
-    }
-
-    /// The sessions of the shim and of its job, but for those whose number is another process's by now.
-    pub fn sessions(&self) -> Vec<Pid> {
-        let known = ["pid", "session"].into_iter().filter_map(|file| self.process(file));
-        let same =
-            |(pid, started): &(Pid, u64)| session::start_of(*pid).is_none_or(|now| now == *started);
-        known.filter(same).map(|(pid, _)| pid).collect()
-    }
-
-    /// The job has a session of its own, by this number.
-    pub fn say_session(&self, session: Pid) -> Result<()> {
-        self.say_process("session", session)
-    }
-
-    pub fn say_started(&self) -> Result<()> {
-        replace(&self.0.join("started"), b"")
-    }
-
-    pub fn was_started(&self) -> bool {
-        self.0.join("started").exists()
-    }
-
-    pub fn say_end(&self, end: &End) -> Result<()> {
-        replace(&self.0.join("exit.json"), &serde_json::to_vec(end)?)
-    }
-
-    /// How the job ended, if its shim could say.
-    pub fn end(&self) -> Option<End> {
-        serde_json::from_slice(&std::fs::read(self.0.join("exit.json")).ok()?).ok()
+    /// What its shim has said up to now.
+    pub fn said(&self) -> Said {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        let process = |words: &str| {
+            let (pid, started) = words.split_once(' ')?;
+            Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
+        };
+        let mut said = Said::default();
+        for line in text.split_inclusive('\n').skip(1) {
+            let Some(line) = line.strip_suffix('\n') else { break };
+            match line.split_once(' ').unwrap_or((line, "")) {
+                ("pid", words) => said.shim = process(words),
+                ("session", words) => said.session = process(words),
+                ("started", _) => said.started = true,
+                ("end", end) => said.end = serde_json::from_str(end).ok(),
+                _ => {}
+            }
+        }
+        said
     }
 
     pub fn remove(&self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
             tracing::warn!("{}: {error}", self.0.display());
         }
+    }
+}
+
+/// The open file of an attempt, as its shim has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Log<'a>(BorrowedFd<'a>);
+
+impl<'a> Log<'a> {
+    pub fn of(file: BorrowedFd<'a>) -> Log<'a> {
+        Log(file)
+    }
+
+    pub fn task(self) -> Result<Task> {
+        let file = File::from(self.0.as_fd().try_clone_to_owned()?);
+        let mut bytes = vec![0; usize::try_from(file.metadata()?.len())?];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
+        let order = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        serde_json::from_slice(order).context("the order of a run")
+    }
+
+    pub fn say_pid(self) -> Result<()> {
+        self.say_process("pid", rustix::process::getpid())
+    }
+
+    /// The job has a session of its own, by this number.
+    pub fn say_session(self, session: Pid) -> Result<()> {
+        self.say_process("session", session)
+    }
+
+    /// Says a process with when it was started.
+    fn say_process(self, what: &str, process: Pid) -> Result<()> {
+        let started = session::start_of(process).context("a process that is not there")?;
+        self.say(&format!("{what} {} {started}", process.as_raw_nonzero()))
+    }
+
+    pub fn say_started(self) -> Result<()> {
+        self.say("started")
+    }
+
+    pub fn say_end(self, end: &End) -> Result<()> {
+        self.say(&format!("end {}", serde_json::to_string(end)?))
+    }
+
+    /// Adds a line, which is there as a whole or not at all.
+    fn say(self, line: &str) -> Result<()> {
+        let line = format!("{line}\n");
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(self.0, line.as_bytes()))?;
+        anyhow::ensure!(written == line.len(), "the disk is full");
+        Ok(())
     }
 }
 

@@ -248,8 +248,9 @@ fn converse_with_agent(
     let ends = || "the controller ends";
     inputs.send(Input::Joined { connection, joined, outbox }).ok().with_context(ends)?;
     std::thread::Builder::new().name(format!("orders-{connection}")).spawn(move || {
-        for order in orders {
-            if socket::write(&stream, &order).is_err() {
+        while let Ok(first) = orders.recv() {
+            let all: Vec<Order> = std::iter::once(first).chain(orders.try_iter()).collect();
+            if socket::write_all(&stream, &all).is_err() {
                 break;
             }
         }

@@ -8,15 +8,15 @@
 //! others end that come from it. If the shim is killed itself, the kernel kills the job's first process with it,
 //! and the agent what is left of the session; what has made a session of its own goes on then.
 //!
-//! Standard input is the lock of its folder, standard output says `started` and the process of the job to
-//! the agent.
+//! Standard input is the locked file of its run, standard output says `started` and the process of the job to
+//! the agent, and ends with the shim.
 
 use std::ffi::{CStr, CString};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use forebay_base::time::SystemClock;
 use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::error as study;
-use forebay_study::process::{Accounting, Child, Ended, HOLD};
+use forebay_study::process::{Accounting, Child, Ended, HOLD, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -37,7 +37,7 @@ use crate::beginning::{Beginning, Stage, end_by_force};
 use crate::descendants;
 use crate::home::is_root;
 use crate::message::{error_path, output_path};
-use crate::runs::{End, RunFolder, Task, granted, uptime_ms};
+use crate::runs::{End, Log, Task, granted, uptime_ms};
 use crate::script;
 use crate::session;
 use crate::terminal::job::{Caller, Ends, Order};
@@ -46,7 +46,7 @@ use crate::user::{Account, account_of};
 /// How long a job has after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Runs the job of a folder to its end.
+/// Runs the job of the file on standard input to its end; the path of the file names the process.
 ///
 /// # Errors
 /// If its end could not be written down.
@@ -54,20 +54,20 @@ pub fn run(path: &Path) -> Result<()> {
     // SAFETY: ignoring a signal is always sound; the job gets the default back.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     name_process(path);
-    let folder = RunFolder::at(path.to_owned());
+    let log = Log::of(rustix::stdio::stdin());
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD])?;
-    folder.say_pid().with_context(|| format!("no folder of a run: {}", path.display()))?;
-    let task = folder.task()?;
-    let beginning = Beginning::watch(folder.clone(), task.agent.clone())?;
-    let begun = begin(&folder, &task, &beginning);
+    log.say_pid().with_context(|| format!("standard input is not {}", path.display()))?;
+    let task = log.task()?;
+    let beginning = Beginning::watch(log, &task)?;
+    let begun = begin(log, &task, &beginning);
     beginning.enter(Stage::Over);
     let end = match begun {
-        Ok(begun) => hold(begun, &folder, &task, signals, &beginning),
+        Ok(begun) => hold(begun, log, &task, signals, &beginning),
         Err(Fault::Host(error)) => End::unable(&error),
         Err(Fault::Job(error)) => End::not_started(&error),
         Err(Fault::Begun) => End::Lost(Loss::Holder),
     };
-    folder.say_end(&end)
+    log.say_end(&end)
 }
 
 /// Why a job does not run.
@@ -124,7 +124,7 @@ fn name_process(path: &Path) {
 type Begun = (Job, Option<(Caller, Ends)>);
 
 /// Makes all that a job needs, and starts it.
-fn begin(folder: &RunFolder, task: &Task, beginning: &Beginning) -> Result<Begun, Fault> {
+fn begin(log: Log<'_>, task: &Task, beginning: &Beginning) -> Result<Begun, Fault> {
     let account = account_of(&task.launch.user).map_err(|error| {
         let asked = !error.chain().any(|cause| cause.is::<std::io::Error>());
         if asked { Fault::Job(error) } else { Fault::Host(error) }
@@ -135,7 +135,7 @@ fn begin(folder: &RunFolder, task: &Task, beginning: &Beginning) -> Result<Begun
     let caller = interactive.map(|at| Caller::reach(at, task, &account)).transpose();
     let caller = caller.map_err(Fault::Job)?;
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
-    folder.say_started().map_err(Fault::Host)?;
+    log.say_started().map_err(Fault::Host)?;
     descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
     beginning.enter(Stage::Starting);
     Job::start(task, &account, caller)
@@ -154,21 +154,15 @@ fn prepare(task: &Task, account: &Account) -> Result<()> {
 }
 
 /// Sees a job to its end.
-fn hold(
-    begun: Begun,
-    folder: &RunFolder,
-    task: &Task,
-    signals: Signals,
-    beginning: &Beginning,
-) -> End {
+fn hold(begun: Begun, log: Log<'_>, task: &Task, signals: Signals, beginning: &Beginning) -> End {
     let (mut job, streams) = begun;
-    let ended = see_through(&mut job, streams, folder, task, signals);
+    let ended = see_through(&mut job, streams, log, task, signals);
     match ended {
         // What else may have killed it at that moment, it was to end because of the lease.
         Ok((Exit::Signal(9), _)) if beginning.is_lease_over() => End::Lost(Loss::Lease),
         Ok((exit, usage)) => End::Exited { exit, usage: Some(Box::new(usage)) },
         Err(error) => {
-            tracing::error!("{}: {error:#}", folder.path().display());
+            tracing::error!(task = %task.launch.task, "nobody holds the job any more: {error:#}");
             // Its group is killed as it is dropped.
             job.session.into_iter().for_each(session::end);
             job.first().into_iter().for_each(descendants::end);
@@ -180,12 +174,12 @@ fn hold(
 fn see_through(
     job: &mut Job,
     streams: Option<(Caller, Ends)>,
-    folder: &RunFolder,
+    log: Log<'_>,
     task: &Task,
     mut signals: Signals,
 ) -> Result<(Exit, Usage)> {
     if let Some(session) = job.session {
-        folder.say_session(session)?;
+        log.say_session(session)?;
     }
     let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
     // The agent may be gone; the next one finds the file.
@@ -223,11 +217,17 @@ struct Job {
 impl Job {
     fn start(task: &Task, account: &Account, caller: Option<Caller>) -> Result<Begun, Fault> {
         let accounting = Accounting::find(Arc::new(SystemClock));
+        let mut command = command(task, account)?;
         let Some(caller) = caller else {
-            let child = Child::spawn(command(task, account, Channels::Files)?, &accounting)?;
+            let mut prepare = become_job(task, account, Channels::Files)?;
+            let program = Program::of(&command).map_err(anyhow::Error::from)?;
+            // SAFETY: it makes system calls of its thread on memory that was prepared before, and allocates
+            // nothing.
+            let child = unsafe { Child::start(&program, &mut prepare, &accounting) }?;
             return Ok((Job { child, session: None }, None));
         };
-        let mut command = command(task, account, Channels::Given)?;
+        // SAFETY: as above.
+        unsafe { command.pre_exec(become_job(task, account, Channels::Given)?) };
         let ends = caller.give_streams(&mut command, account).map_err(Fault::Job)?;
         let (child, session) = match ends {
             Ends::Pipes(_) => (Child::spawn(command, &accounting)?, None),
@@ -370,31 +370,37 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
     variables
 }
 
-fn command(task: &Task, account: &Account, channels: Channels) -> Result<Command> {
+/// The program of a job with its arguments and its environment.
+fn command(task: &Task, account: &Account) -> Result<Command> {
     let spec = &task.launch.spec;
     let mut command = match &spec.script {
         Some(text) => script::command(text, &task.work, account)?,
         None => Command::new(&spec.command[0]),
     };
     command.args(&spec.command[1..]).env_clear().envs(environment(task, account));
-    if channels == Channels::Files {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    }
+    Ok(command)
+}
+
+/// What a child does to become the job: its user, its directory, its files.
+fn become_job(
+    task: &Task,
+    account: &Account,
+    channels: Channels,
+) -> Result<impl FnMut() -> std::io::Result<()> + Send + Sync + 'static> {
+    let spec = &task.launch.spec;
     let text = |path: &str| CString::new(Path::new(path).as_os_str().as_bytes());
     let output = text(&output_path(spec, task.launch.task))?;
     let error = error_path(spec, task.launch.task).map(|path| text(&path)).transpose()?;
     let directory = text(if spec.directory.is_empty() { "/" } else { &spec.directory })?;
     let fresh = if task.launch.attempt.0 == 1 { libc::O_TRUNC } else { 0 };
     let umask = spec.umask & 0o777;
-    let become_user = is_root().then(|| account.clone());
-    let prepare = move || {
-        // SAFETY: system calls on numbers, and on texts and lists that the closure owns.
+    let rights = is_root().then(|| account.rights());
+    Ok(move || {
+        if let Some(rights) = &rights {
+            rights.take()?;
+        }
+        // SAFETY: system calls on numbers, and on texts that the closure owns.
         unsafe {
-            if let Some(account) = &become_user {
-                step(libc::setgroups(account.groups.len(), account.groups.as_ptr()))?;
-                step(libc::setgid(account.gid))?;
-                step(libc::setuid(account.uid))?;
-            }
             libc::umask(umask);
             step(libc::chdir(directory.as_ptr()))?;
             // What the daemons were started with is not the job's.
@@ -402,6 +408,9 @@ fn command(task: &Task, account: &Account, channels: Channels) -> Result<Command
             if channels == Channels::Given {
                 return Ok(());
             }
+            let nothing =
+                step(libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC))?;
+            step(libc::dup2(nothing, 0))?;
             let opened = open_output(&output, fresh)?;
             step(libc::dup2(opened, 1))?;
             let errors = match &error {
@@ -411,11 +420,7 @@ fn command(task: &Task, account: &Account, channels: Channels) -> Result<Command
             step(libc::dup2(errors, 2))?;
         }
         Ok(())
-    };
-    // SAFETY: between fork and exec it makes system calls on memory that was prepared before, and
-    // allocates nothing.
-    unsafe { command.pre_exec(prepare) };
-    Ok(command)
+    })
 }
 
 /// Between fork and exec: opens a file for output. It waits for nobody: a named pipe that nobody reads is refused

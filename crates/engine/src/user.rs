@@ -22,7 +22,29 @@ pub struct Account {
     pub home: String,
 }
 
+/// What a thread takes to act as a user.
+pub(crate) struct Rights {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl Rights {
+    /// Has the calling thread act as the user, for good. Makes system calls only.
+    pub fn take(&self) -> std::io::Result<()> {
+        set_thread_groups(&self.groups)?;
+        set_thread_res_gid(self.gid, self.gid, self.gid)?;
+        set_thread_res_uid(self.uid, self.uid, self.uid)?;
+        Ok(())
+    }
+}
+
 impl Account {
+    pub(crate) fn rights(&self) -> Rights {
+        let groups = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        Rights { uid: Uid::from_raw(self.uid), gid: Gid::from_raw(self.gid), groups }
+    }
+
     /// Calls `act` with the rights of this user, if this process can change them, and as it is otherwise.
     ///
     /// # Errors
@@ -30,11 +52,7 @@ impl Account {
     pub(crate) fn act<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T> {
         let with_rights = || -> std::io::Result<T> {
             if is_root() {
-                let groups: Vec<Gid> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-                let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-                set_thread_groups(&groups)?;
-                set_thread_res_gid(gid, gid, gid)?;
-                set_thread_res_uid(uid, uid, uid)?;
+                self.rights().take()?;
             }
             Ok(act())
         };

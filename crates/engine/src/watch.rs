@@ -111,6 +111,11 @@ impl Watches {
         Some(Notice::Started { task, attempt, host, at, pid })
     }
 
+    /// Whether anybody watches a job.
+    pub fn has(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
     /// A host has started a task.
     pub fn started(&mut self, grid: &Grid, task: TaskId) {
         if self.jobs.contains_key(&task.job)

@@ -145,9 +145,11 @@ impl Fixture {
     /// Kills the processes that hold the jobs of the grid.
     fn kill_shims(&self) {
         for run in std::fs::read_dir(self.root.join("grid/hosts/h1/runs")).unwrap() {
-            let pid = std::fs::read_to_string(run.unwrap().path().join("pid")).unwrap();
-            // SAFETY: a number; the shim lives as long as its folder, but for a moment at its end.
-            unsafe { libc::kill(pid.trim().parse().unwrap(), libc::SIGKILL) };
+            let said = std::fs::read_to_string(run.unwrap().path()).unwrap();
+            let words = said.lines().find_map(|line| line.strip_prefix("pid ")).unwrap();
+            let pid = words.split(' ').next().unwrap();
+            // SAFETY: a number; the shim lives as long as its file, but for a moment at its end.
+            unsafe { libc::kill(pid.parse().unwrap(), libc::SIGKILL) };
         }
     }
 

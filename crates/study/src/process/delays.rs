@@ -256,8 +256,12 @@ impl Source {
     #[must_use]
     pub fn find() -> Source {
         let switch = fs::read_to_string("/proc/sys/kernel/task_delayacct").ok();
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let boot = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        // Only what has no switch is known by these.
+        let text = |path: &str| match switch {
+            Some(_) => String::new(),
+            None => fs::read_to_string(path).unwrap_or_default(),
+        };
+        let (release, boot) = (text("/proc/sys/kernel/osrelease"), text("/proc/cmdline"));
         match reason_off(switch.as_deref(), &release, &boot) {
             Some(reason) => Source::None(reason),
             None => match Taskstats::connect() {

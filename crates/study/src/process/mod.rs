@@ -8,6 +8,7 @@
 
 mod delays;
 mod handover;
+mod program;
 
 use std::fmt;
 use std::fs::File;
@@ -30,6 +31,7 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::record::{Exit, Usage};
 use delays::{Delays, Source};
+pub use program::Program;
 
 /// What could not be done to a process that was started and had to be killed.
 pub const HOLD: &str = "hold on to";
@@ -125,30 +127,71 @@ impl Child {
         }
         let started = accounting.clock.instant();
         let mut process = command.spawn().map_err(refused)?;
-        let opened = i32::try_from(process.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or(Errno::SRCH)
-            .and_then(|pid| Ok((pid, pidfd_open(pid, PidfdFlags::empty())?)));
-        let (pid, pidfd) = match opened {
-            Ok(opened) => opened,
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| refused(Errno::SRCH.into()))?;
+        let mut child = Child::take(pid, Path::new(&program), receiver, accounting, started)?;
+        child.stdin = process.stdin.take();
+        child.stdout = process.stdout.take();
+        child.stderr = process.stderr.take();
+        Ok(child)
+    }
+
+    /// Starts a program in a group of its own as [`Child::spawn`] does, without a copy of this process's memory,
+    /// once `prepare` has made of it what it shall be.
+    ///
+    /// # Errors
+    /// As [`Child::spawn`], and the error of `prepare`.
+    ///
+    /// # Safety
+    /// As [`Program::start`].
+    pub unsafe fn start(
+        program: &Program,
+        prepare: &mut dyn FnMut() -> io::Result<()>,
+        accounting: &Arc<Accounting>,
+    ) -> Result<Child> {
+        let refused = |source: io::Error| Error::io("start", program.name())(source);
+        let parent = std::process::id();
+        let (receiver, sender) = handover::pair().map_err(refused)?;
+        let mut prepare = || {
+            rustix::process::setpgid(None, None)?;
+            // Without its counters it may run nevertheless.
+            let _ = sender.send();
+            prepare()?;
+            end_with_parent(parent)
+        };
+        let started = accounting.clock.instant();
+        // SAFETY: it makes system calls, and those of which the caller says that they may be made.
+        let pid = unsafe { program.start(&mut prepare) }.map_err(refused)?;
+        Child::take(pid, program.name(), receiver, accounting, started)
+    }
+
+    /// Takes over a child that was just started.
+    fn take(
+        pid: Pid,
+        name: &Path,
+        counters: handover::Receiver,
+        accounting: &Arc<Accounting>,
+        started: Instant,
+    ) -> Result<Child> {
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
             Err(error) => {
                 // Best effort: the error is what the caller must know.
-                let _ = process.kill();
-                let _ = process.wait();
-                return Err(Error::io(HOLD, Path::new(&program))(error.into()));
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                let _ = wait4(pid);
+                return Err(Error::io(HOLD, name)(error.into()));
             }
         };
         Ok(Child {
             pid,
             pidfd,
             // One that has become another user before could not open them itself; then this process is root's.
-            counters: receiver.receive().or_else(|| counters_of(pid)),
+            counters: counters.receive().or_else(|| counters_of(pid)),
             accounting: Arc::clone(accounting),
             started,
-            stdin: process.stdin.take(),
-            stdout: process.stdout.take(),
-            stderr: process.stderr.take(),
+            stdin: None,
+            stdout: None,
+            stderr: None,
             ended: None,
             lost: false,
         })
