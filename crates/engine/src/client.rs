@@ -116,6 +116,12 @@ impl Client {
         (self.stream, self.reader)
     }
 
+    /// The connection itself, for a peer that is no command.
+    #[must_use]
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
     /// Asks many things without waiting in between, and calls `each` with every answer in the same order;
     /// it may be a refusal.
     ///

@@ -14,6 +14,7 @@ use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::JobId;
 
 use super::own::Running;
+use super::stand_in::{self, StandIn};
 use crate::statistics::Summary;
 
 /// Settings under which jobs start at intervals: LSF's way, with a tenth of its default of 10 s.
@@ -255,6 +256,45 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
         1,
         command_ms(running, &["queues"])?,
     ));
+    Ok(figures)
+}
+
+/// Projects to which the jobs are charged: each has a row of its own in the sums of what was used.
+const PROJECTS: u32 = 1000;
+
+/// Commands when so many jobs have run, which a host that runs nothing says of them.
+pub fn ended(running: &Running, count: u32) -> Result<Vec<Figure>> {
+    let stand_in = StandIn::join(running, 1000)?;
+    let mut client = running.client()?;
+    let mut spec = spec(running, &["true"])?;
+    spec.hosts = stand_in::NAME.parse().map_err(anyhow::Error::msg)?;
+    let ask = |number: u32| {
+        let project = format!("p{}", number % PROJECTS);
+        Ask::Submit { spec: Box::new(JobSpec { project, ..spec.clone() }) }
+    };
+    let asks: Vec<Ask> = (0..count).map(ask).collect();
+    let start = SystemClock.instant();
+    let jobs = submit_all(&mut client, &asks)?;
+    wait(&mut client, &jobs)?;
+    let seconds = start.elapsed().as_secs_f64();
+    stand_in.leave()?;
+    let mut figures = vec![Figure::new(
+        "jobs through the controller without processes, /s",
+        0,
+        f64::from(count) / seconds,
+    )];
+    let middle = jobs[jobs.len() / 2].to_string();
+    for (name, arguments) in [
+        ("`forebay usage`", &["usage"][..]),
+        ("`forebay usage --by day,user,queue`", &["usage", "--by", "day,user,queue"]),
+        ("`forebay usage --by project,host`", &["usage", "--by", "project,host"]),
+        ("`forebay jobs ID`", &["jobs", &middle]),
+        ("`forebay explain ID`", &["explain", &middle]),
+        ("`forebay history ID`", &["history", &middle]),
+    ] {
+        let name = format!("{name}, {count} attempts of {PROJECTS} projects ended, ms");
+        figures.push(Figure::new(name, 1, command_ms(running, arguments)?));
+    }
     Ok(figures)
 }
 

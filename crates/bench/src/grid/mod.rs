@@ -7,6 +7,7 @@
 mod measure;
 mod own;
 mod slurm;
+mod stand_in;
 
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,8 @@ pub enum Load {
     Array,
     /// Memory and commands with many known jobs.
     Known,
+    /// Commands with many jobs that have run, and all their attempts in the journal.
+    Ended,
     /// Starting jobs at intervals, as LSF does.
     Interval,
     /// The same with Slurm.
@@ -117,6 +120,7 @@ impl Grid {
         table.add(measured(Load::Single, &mut || measure::single(&start("")?, self.jobs))?);
         table.add(measured(Load::Array, &mut || measure::array(&start("")?, self.jobs))?);
         table.add(measured(Load::Known, &mut || measure::known(&start("")?, self.known))?);
+        table.add(measured(Load::Ended, &mut || measure::ended(&start("")?, self.known))?);
         table.add(measured(Load::Interval, &mut || {
             measure::interval(&start(measure::INTERVAL)?, self.starts.min(10))
         })?);
