@@ -190,6 +190,7 @@ fn the_history_is_cut_by_number_and_by_age() {
             ended: Moment(at),
             exit: Some(Exit::Code(0)),
             usage: None,
+            loss: None,
             fate: Fate::Finished(Cause::Exited),
         }));
         journal.append(&[], &[effect], &general).unwrap();
