@@ -54,6 +54,10 @@ pub struct Settings {
 /// After which time a signal is tried again whose shim has not said its number yet.
 const SIGNAL_AGAIN_MS: u64 = 10;
 
+/// How long after a connection the next one is made at the earliest, and at the latest if none brings an order.
+const CONNECT_PAUSE_MS: u64 = 50;
+const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
+
 /// How long a controller may take to answer in any case: it may be busy.
 const UNHEARD_MIN_MS: u64 = 10_000;
 
@@ -87,6 +91,9 @@ struct Agent {
     lease_ms: u64,
     /// Signals for shims that have not said their number yet.
     wanted: Vec<(TaskId, Attempt, Signal)>,
+    /// Not before this time the next connection is made, and how long after one that brings no order.
+    next_connect_ms: u64,
+    connect_pause_ms: u64,
     meter: load::Meter,
     nursery: Nursery,
     vigil: Vigil,
@@ -129,6 +136,8 @@ pub fn run(settings: Settings) -> Result<()> {
         sent_ms: VecDeque::new(),
         lease_ms: 1000,
         wanted: Vec::new(),
+        next_connect_ms: 0,
+        connect_pause_ms: CONNECT_PAUSE_MS,
         meter: load::Meter::default(),
         nursery,
         vigil: Vigil::begin(inputs.clone())?,
@@ -225,10 +234,10 @@ impl Agent {
     fn work(&mut self, taken: &Receiver<Input>) -> Result<()> {
         let mut next_load_ms = 0;
         loop {
-            if self.stream.is_none() {
+            let now = uptime_ms();
+            if self.stream.is_none() && self.next_connect_ms <= now {
                 self.connect();
             }
-            let now = uptime_ms();
             self.rejoin_if_unheard(now);
             self.meter.look(now);
             if self.stream.is_some() && next_load_ms <= now {
@@ -304,6 +313,9 @@ impl Agent {
             }
         });
         self.stream = Some(stream);
+        // A controller that ends each connection at once is not asked ever faster.
+        self.next_connect_ms = uptime_ms() + self.connect_pause_ms;
+        self.connect_pause_ms = (2 * self.connect_pause_ms).min(CONNECT_PAUSE_MAX_MS);
         tracing::info!("connected to the controller");
     }
 
@@ -323,7 +335,10 @@ impl Agent {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Order { connection, order } if connection == self.connection => self.obey(order),
+            Input::Order { connection, order } if connection == self.connection => {
+                self.connect_pause_ms = CONNECT_PAUSE_MS;
+                self.obey(order);
+            }
             Input::Lost { connection } if connection == self.connection => self.disconnect(),
             Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
             Input::Started { task, attempt, pid } => {

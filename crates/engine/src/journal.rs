@@ -2,11 +2,11 @@
 //!
 //! Keys: `v`: the number of the format (4 bytes, big end first); a journal of another format is refused when it is
 //! opened. `j` and the number of a batch (8 bytes, big end first): records in postcard. `h`, job, element, attempt
-//! (8, 4 and 4 bytes): an attempt that ended, in JSON. `u`: sums of what was used, see [`crate::usage`]. `s`, `o`,
-//! `e`, `c`: the snapshot, see [`crate::snapshot`].
+//! (8, 4 and 4 bytes): an attempt that ended, in JSON. `n`: how many of them there are (8 bytes). `u`: sums of what
+//! was used, see [`crate::usage`]. `s`, `o`, `e`, `c`: the snapshot, see [`crate::snapshot`].
 //!
 //! Records and the history entries and sums that they led to are committed together. Memory: one batch, and what
-//! a snapshot writes while it is written; at start, the records that no snapshot holds. The history is not cut here.
+//! a snapshot writes while it is written; at start, the records that no snapshot holds.
 
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::account::AttemptRecord;
@@ -30,6 +30,12 @@ const FORMAT_KEY: &[u8] = b"v";
 const BATCHES_MAX: u64 = 4096;
 const BATCH_BYTES_MAX: usize = 64 << 20;
 
+/// How many entries the history has.
+const ENTRIES_KEY: &[u8] = b"n";
+
+/// Entries that come before the history is cut again.
+const CUT_EVERY: u64 = 256;
+
 /// Entries of the history that are read together.
 const PAGE: usize = 1024;
 
@@ -44,6 +50,9 @@ pub struct Journal<S> {
     bytes: usize,
     snapshot: Snapshot,
     accounts: Accounts,
+    /// Entries of the history, and how many came since it was cut.
+    entries: u64,
+    entries_uncut: u64,
 }
 
 fn batch_key(number: u64) -> Vec<u8> {
@@ -87,7 +96,19 @@ impl<S: Store> Journal<S> {
                 let all = (history_key(0, 0, 0), history_key(u64::MAX, u32::MAX, u32::MAX));
                 visit(&store, all, found)
             })?;
-        Ok((Journal { store, next, first, bytes: bytes_read, snapshot, accounts }, grid))
+        let entries = store.get(ENTRIES_KEY)?;
+        let entries = entries.and_then(|bytes| Some(u64::from_be_bytes(*bytes.first_chunk()?)));
+        let journal = Journal {
+            store,
+            next,
+            first,
+            bytes: bytes_read,
+            snapshot,
+            accounts,
+            entries: entries.unwrap_or(0),
+            entries_uncut: CUT_EVERY,
+        };
+        Ok((journal, grid))
     }
 
     /// Makes records durable, with the history entries among the effects and what they add to the sums.
@@ -111,6 +132,9 @@ impl<S: Store> Journal<S> {
             }
         }
         if !ended.is_empty() {
+            self.entries += ended.len() as u64;
+            self.entries_uncut += ended.len() as u64;
+            batch.changes.insert(ENTRIES_KEY.to_vec(), Some(self.entries.to_be_bytes().into()));
             let zone = general.time_zone.clocks();
             self.accounts.add(&ended, zone, general.days_max, &mut batch)?;
         }
@@ -125,6 +149,35 @@ impl<S: Store> Journal<S> {
         }
         self.store.commit(&batch)?;
         self.next += u64::from(!records.is_empty());
+        match ended.last() {
+            Some(last) if self.entries_uncut >= CUT_EVERY => self.cut_history(general, last.ended),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the entries of the oldest jobs, as far as they are too many or too old: some more at a time
+    /// than come between two cuts.
+    fn cut_history(&mut self, general: &General, now: Moment) -> Result<()> {
+        self.entries_uncut = 0;
+        let mut batch = Batch::default();
+        let (from, to) = (history_key(0, 0, 0), history_key(u64::MAX, u32::MAX, u32::MAX));
+        let mut left = self.entries;
+        for (key, bytes) in self.store.scan(&from, &to, PAGE)? {
+            let is_old = || -> Result<bool> {
+                Ok(read_entry(&bytes)?.ended.after(general.history_age.as_ms()) <= now)
+            };
+            if left <= u64::from(general.history_max) && !is_old()? {
+                break;
+            }
+            batch.changes.insert(key.to_vec(), None);
+            left = left.saturating_sub(1);
+        }
+        if batch.changes.is_empty() {
+            return Ok(());
+        }
+        batch.changes.insert(ENTRIES_KEY.to_vec(), Some(left.to_be_bytes().into()));
+        self.store.commit(&batch)?;
+        self.entries = left;
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod area;
 pub mod arrival;
 mod beginning;
 pub mod client;
+mod connections;
 pub mod controller;
 mod descendants;
 pub mod flow;

@@ -5,7 +5,7 @@
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -19,14 +19,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arrival;
+use crate::connections::Connections;
 use crate::controller::{Controller, Input};
 use crate::home::{GridHome, claim, is_root};
 use crate::message::{Answer, Ask, Order, Report};
 use crate::socket::{self, Reader};
 use crate::user;
 
-/// The most connections at a time; each has a thread.
-const CONNECTIONS_MAX: usize = 2048;
+/// How often a thread that waits for the controller looks whether its peer is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The most questions of one connection that wait for their answers.
 const AWAITED_MAX: usize = 1024;
@@ -111,31 +112,29 @@ fn obey_signals(mut signals: Signals, home: &GridHome, inputs: &Sender<Input>) {
 }
 
 fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let connections = Arc::new(Connections::new());
     for (number, stream) in (1..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
             // Out of descriptors: others may close theirs.
             std::thread::sleep(std::time::Duration::from_millis(10));
             continue;
         };
-        if open.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
-            let reason =
-                format!("{CONNECTIONS_MAX} connections are open, and there can be no more");
-            let _ = socket::write(&stream, &Answer::Refused { reason });
-            continue;
-        }
-        open.fetch_add(1, Ordering::SeqCst);
-        let (inputs, counter) = (inputs.clone(), Arc::clone(&open));
-        let started =
-            std::thread::Builder::new().name(format!("connection-{number}")).spawn(move || {
-                if let Err(error) = converse(stream, number, &inputs) {
-                    tracing::debug!("connection {number}: {error:#}");
-                }
-                counter.fetch_sub(1, Ordering::SeqCst);
-            });
-        if started.is_err() {
-            open.fetch_sub(1, Ordering::SeqCst);
-        }
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else { continue };
+        let admitted = match connections.admit(peer.uid) {
+            Ok(admitted) => admitted,
+            Err(reason) => {
+                let _ = socket::write(&stream, &Answer::Refused { reason });
+                continue;
+            }
+        };
+        let inputs = inputs.clone();
+        // Without a thread the connection is closed, and its client asks again.
+        let _ = std::thread::Builder::new().name(format!("connection-{number}")).spawn(move || {
+            if let Err(error) = converse(stream, number, &inputs) {
+                tracing::debug!("connection {number}: {error:#}");
+            }
+            drop(admitted);
+        });
     }
 }
 
@@ -184,10 +183,20 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
     }
 }
 
-/// Waits for answers and gives them out: what was asked together becomes durable together.
+/// Waits for answers and gives them out: what was asked together becomes durable together. The wait ends
+/// when nobody is there any more who could read them.
 fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Result<()> {
-    let answers: Result<Vec<Answer>, _> = awaited.drain(..).map(|answer| answer.recv()).collect();
-    let answers = answers.context("the controller ends")?;
+    let mut answers = Vec::new();
+    for awaited in awaited.drain(..) {
+        answers.push(loop {
+            match awaited.recv_timeout(LOOK) {
+                Ok(answer) => break answer,
+                Err(RecvTimeoutError::Timeout) if socket::is_there(stream) => {}
+                Err(RecvTimeoutError::Timeout) => bail!("the client went away"),
+                Err(RecvTimeoutError::Disconnected) => bail!("the controller ends"),
+            }
+        });
+    }
     if answers.is_empty() { Ok(()) } else { socket::write_all(stream, &answers) }
 }
 
@@ -199,7 +208,6 @@ fn converse_with_watcher(
     first: Ask,
     inputs: &Sender<Input>,
 ) -> Result<()> {
-    const LOOK: Duration = Duration::from_secs(1);
     let (reply, answers) = channel::<Answer>();
     let closed = Arc::new(AtomicBool::new(false));
     let is_closed = Arc::clone(&closed);
@@ -269,4 +277,27 @@ fn converse_with_agent(
     };
     inputs.send(Input::Left { host, connection }).ok().with_context(ends)?;
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_client_that_went_away_and_one_that_only_asks_no_more_is_answered() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (reply, answer) = channel();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(LOOK + Duration::from_millis(200));
+            reply.send(Answer::Here).unwrap();
+        });
+        answer_all(&ours, &mut vec![answer]).unwrap();
+        later.join().unwrap();
+        assert!(matches!(Reader::new(theirs).read::<Answer>(), Ok(Some(Answer::Here))));
+        // The stream of the reader is closed by now.
+        let (_reply, answer) = channel();
+        let error = answer_all(&ours, &mut vec![answer]).unwrap_err();
+        assert_eq!(error.to_string(), "the client went away");
+    }
 }

@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -38,6 +39,17 @@ pub fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
     let listener = with_short_path(socket, |short| UnixListener::bind(short))?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(mode))?;
     Ok(listener)
+}
+
+/// Whether the peer has not closed its end. One that will write no more may still read.
+pub fn is_there(stream: &UnixStream) -> bool {
+    let mut looked = [PollFd::new(stream, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut looked, Some(&now)) {
+        Ok(_) => !looked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
+        // Asked again later.
+        Err(_) => true,
+    }
 }
 
 /// Reads lines.

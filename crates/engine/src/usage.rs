@@ -23,6 +23,13 @@ use serde::{Deserialize, Serialize};
 /// The most rows that are kept.
 const ROWS_MAX: usize = 100_000;
 
+/// The most projects of a user on a day that have rows of their own: others share one, so that nobody's many
+/// names push other days out.
+const PROJECTS_MAX: usize = 100;
+
+/// What the projects beyond are counted under.
+const OTHER_PROJECTS: &str = "(others)";
+
 /// The most rows of one answer.
 const ANSWER_MAX: usize = 20_000;
 
@@ -129,8 +136,11 @@ struct Sums {
 }
 
 /// All rows.
+#[derive(Default)]
 pub(crate) struct Accounts {
     rows: BTreeMap<Key, Sums>,
+    /// Projects that have rows, by day and user.
+    projects: BTreeMap<i32, BTreeMap<UserName, BTreeSet<String>>>,
 }
 
 /// Each doubling has 32 buckets.
@@ -300,7 +310,7 @@ impl Accounts {
         history: impl FnOnce(&mut dyn FnMut(AttemptRecord)) -> Result<()>,
     ) -> Result<Accounts> {
         const PAGE: usize = 1024;
-        let mut accounts = Accounts { rows: BTreeMap::new() };
+        let mut accounts = Accounts::default();
         let mut batch = Batch::default();
         let mut from = vec![PREFIX, 0];
         let current = store.get(&[PREFIX])?.as_deref() == Some(&[VERSION]);
@@ -309,7 +319,11 @@ impl Accounts {
             for (key, bytes) in &page {
                 if current {
                     let sums = postcard::from_bytes(bytes).context("a row of the usage")?;
-                    accounts.rows.insert(key_of(key)?, sums);
+                    let key = key_of(key)?;
+                    let of_day = accounts.projects.entry(key.day).or_default();
+                    let of_user = of_day.entry(key.user.clone()).or_default();
+                    of_user.insert(key.project.clone());
+                    accounts.rows.insert(key, sums);
                 } else {
                     batch.changes.insert(key.clone(), None);
                 }
@@ -346,12 +360,13 @@ impl Accounts {
     ) -> Result<()> {
         let mut changed = BTreeSet::new();
         for record in records {
+            let day = day_of(record.ended, zone);
             let key = Key {
-                day: day_of(record.ended, zone),
+                day,
                 user: record.user.clone(),
                 queue: record.queue.clone(),
                 host: record.host.clone(),
-                project: record.project.clone(),
+                project: self.project_of(day, record),
             };
             self.rows.entry(key.clone()).or_default().add(record);
             changed.insert(key);
@@ -367,7 +382,24 @@ impl Accounts {
             batch.changes.insert(store_key(key)?, None);
             self.rows.pop_first();
         }
+        if let Some((first, _)) = self.rows.first_key_value() {
+            self.projects = self.projects.split_off(&first.day);
+        }
         Ok(())
+    }
+
+    /// What an attempt is charged to: its project, or that of the others if its user has many on this day.
+    fn project_of(&mut self, day: i32, record: &AttemptRecord) -> String {
+        let projects =
+            self.projects.entry(day).or_default().entry(record.user.clone()).or_default();
+        if projects.contains(&record.project) {
+            return record.project.clone();
+        }
+        if projects.len() >= PROJECTS_MAX {
+            return OTHER_PROJECTS.to_owned();
+        }
+        projects.insert(record.project.clone());
+        record.project.clone()
     }
 
     /// Sums rows up that `visible` lets be seen.

@@ -7,11 +7,13 @@ use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::journal::Journal;
 use forebay_engine::message::{Answer, Ask};
+use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::Config;
 use forebay_grid::event::Verb;
-use forebay_grid::spec::JobSpec;
-use forebay_grid::vocabulary::{JobId, Moment, Target};
-use forebay_grid::{Event, Grid, Outcome};
+use forebay_grid::spec::{Exit, JobSpec};
+use forebay_grid::task::{Cause, Fate};
+use forebay_grid::vocabulary::{Attempt, JobId, Moment, Target, TaskId};
+use forebay_grid::{Effect, Event, Grid, Outcome};
 use forebay_store::memory::MemoryStore;
 use forebay_store::{Batch, Store};
 
@@ -162,4 +164,49 @@ fn a_controller_says_so_and_ends_if_the_format_is_unknown() {
     store.commit(&batch).unwrap();
     let opened = Controller::open(store, Config::default(), clock()).map(|_| ());
     assert!(opened.expect_err("an unknown format").to_string().contains("format 9"));
+}
+
+#[test]
+fn the_history_is_cut_by_number_and_by_age() {
+    let store: Shared = Arc::default();
+    let (mut journal, _) = open(&store);
+    let mut general = Config::default().general;
+    general.history_max = 1000;
+    general.history_age = "10 d".parse().unwrap();
+    let day = 86_400_000;
+    let end = |journal: &mut Journal<Shared>, job: u64, at: u64| {
+        let effect = Effect::Ended(Box::new(AttemptRecord {
+            task: TaskId::only(JobId(job)),
+            name: String::new(),
+            user: "ann".parse().unwrap(),
+            queue: "q".parse().unwrap(),
+            project: String::new(),
+            host: "h".parse().unwrap(),
+            attempt: Attempt(1),
+            slots: 1,
+            submitted: Moment(at),
+            launched: Moment(at),
+            started: None,
+            ended: Moment(at),
+            exit: Some(Exit::Code(0)),
+            usage: None,
+            loss: None,
+            fate: Fate::Finished(Cause::Exited),
+        }));
+        journal.append(&[], &[effect], &general).unwrap();
+    };
+    for job in 1..=3000 {
+        end(&mut journal, job, 1);
+    }
+    let (entries, _) = size(&store, b'h');
+    assert!((1000..1256).contains(&entries), "{entries}");
+    let left = journal.history(JobId(3000).into(), None).unwrap().0;
+    assert_eq!((left.len(), journal.history(JobId(1).into(), None).unwrap().0.len()), (1, 0));
+    // The next one knows how many there are.
+    let (mut journal, _) = open(&store);
+    for job in 3001..=3300 {
+        end(&mut journal, job, 11 * day);
+    }
+    assert!(size(&store, b'h').0 <= 300, "those of the first day have gone");
+    assert_eq!(journal.history(JobId(3001).into(), None).unwrap().0.len(), 1);
 }

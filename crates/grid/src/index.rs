@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::depend::{Tally, Verdict};
 use crate::fairshare::InUse;
@@ -74,10 +74,12 @@ pub(crate) struct Index {
     pub dependents: FxHashMap<JobId, BTreeSet<JobId>>,
     pub named: BTreeMap<(UserId, String), BTreeSet<JobId>>,
     pub deadlines: BTreeSet<(Moment, TaskId)>,
-    /// Finished jobs by the time of their end.
+    /// Finished jobs by the time of their end, but for those that are kept.
     pub finished: BTreeSet<(Moment, JobId)>,
     pub finished_at: FxHashMap<JobId, Moment>,
     pub finished_tasks: u64,
+    /// Finished jobs that would be forgotten if nothing waited for them.
+    kept: FxHashSet<JobId>,
     /// The run that a job is a step of.
     pub flow_of: FxHashMap<JobId, FlowId>,
     /// Runs to look at: a job has ended, starts again, or can no longer start.
@@ -270,9 +272,37 @@ impl Index {
             self.flows_stirred.insert(*flow);
             return;
         }
-        let at = self.finished_at.remove(&id).expect("a finished job was noted");
-        self.finished.remove(&(at, id));
-        self.finished_tasks -= u64::from(job.tally.all());
+        self.no_longer_finished(job, id);
+    }
+
+    /// Takes a finished job out of those that may be forgotten, if it is among them.
+    pub fn no_longer_finished(&mut self, job: &Job, id: JobId) {
+        let Some(at) = self.finished_at.remove(&id) else { return };
+        if !self.kept.remove(&id) {
+            self.finished.remove(&(at, id));
+            self.finished_tasks -= u64::from(job.tally.all());
+        }
+    }
+
+    /// Keeps a finished job from being forgotten and from being counted, as something waits for it.
+    pub fn keep(&mut self, job: &Job, id: JobId) {
+        if let Some(at) = self.finished_at.get(&id)
+            && self.kept.insert(id)
+        {
+            self.finished.remove(&(*at, id));
+            self.finished_tasks -= u64::from(job.tally.all());
+        }
+    }
+
+    /// A job that waited for others does not any more: they may be forgotten, as far as nothing else waits.
+    fn release_kept(&mut self, ledger: &Ledger, condition: &Condition<Target>) {
+        for id in condition.jobs() {
+            if self.kept.remove(&id) {
+                let at = self.finished_at[&id];
+                self.finished.insert((at, id));
+                self.finished_tasks += u64::from(ledger.jobs[&id].tally.all());
+            }
+        }
     }
 
     /// Follows a job that is forgotten.
@@ -391,7 +421,7 @@ impl Index {
     /// [`Index::wake`].
     pub fn moved(&mut self, ledger: &Ledger, id: JobId, place: u32, before: &Before) {
         self.shift(ledger, id, place, before);
-        self.settle(id, &ledger.jobs[&id]);
+        self.settle(ledger, id);
     }
 
     /// Follows a change of several tasks of one job that were made together.
@@ -399,7 +429,7 @@ impl Index {
         for (place, before) in before {
             self.shift(ledger, id, *place, before);
         }
-        self.settle(id, &ledger.jobs[&id]);
+        self.settle(ledger, id);
     }
 
     fn shift(&mut self, ledger: &Ledger, id: JobId, place: u32, before: &Before) {
@@ -442,13 +472,17 @@ impl Index {
     }
 
     /// Brings what follows from all tasks of a job together up to date.
-    fn settle(&mut self, id: JobId, job: &Job) {
+    fn settle(&mut self, ledger: &Ledger, id: JobId) {
+        let job = &ledger.jobs[&id];
         self.refresh(id, job);
         if job.tally.is_finished()
             && let Some(open) = self.open.remove(&id)
         {
             self.give_back(open.shape);
             self.note_finished(job, id);
+            if let Some(condition) = &job.condition {
+                self.release_kept(ledger, condition);
+            }
         }
     }
 

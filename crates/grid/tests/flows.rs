@@ -405,6 +405,39 @@ fn a_calendar_time_fires_once_even_late_and_is_refused_when_it_is_past() {
 }
 
 #[test]
+fn a_calendar_time_that_was_passed_over_is_told_of_for_a_while_and_then_gone() {
+    let mut rig = Rig::new("[general]\nfinished_age = \"2 h\"\n[[queue]]\nname = \"q\"\n", &[]);
+    rig.now = NEW_YEAR;
+    let late = "[schedule]\nat = \"2027-01-01T01:00\"\ncatch_up = false";
+    schedule(&mut rig, flow(&[("a", "")], late));
+    rig.now += 3 * HOUR;
+    restart(&mut rig);
+    rig.pass(0);
+    let told = rig.grid.ledger().schedules().next().map(|(_, entry)| {
+        assert_eq!(entry.due(), None);
+        entry.trouble().map(str::to_owned)
+    });
+    assert!(told.unwrap().unwrap().contains("missed"));
+    restart(&mut rig);
+    rig.pass(HOUR);
+    assert_eq!(rig.grid.ledger().schedules().count(), 1);
+    rig.pass(HOUR);
+    assert_eq!((rig.grid.ledger().schedules().count(), runs(&rig)), (0, 0));
+}
+
+#[test]
+fn one_user_leaves_others_room_for_schedules() {
+    let mut rig = Rig::new(QUEUE, &[]);
+    rig.now = NEW_YEAR;
+    let hourly = || flow(&[("a", "")], "[schedule]\ncron = \"@hourly\"");
+    let refused = (0..201).map(|_| schedule(&mut rig, hourly())).last().unwrap();
+    assert!(refusal(&refused).contains("at most 200"), "{refused:?}");
+    let other = FlowEvent::Schedule { user: "other".parse().unwrap(), spec: Box::new(hourly()) };
+    let taken = rig.send(Event::Flow(other));
+    assert!(!matches!(taken[0], Effect::Rejected(_)), "{taken:?}");
+}
+
+#[test]
 fn a_start_that_is_refused_says_why_and_the_next_is_tried() {
     let mut rig = Rig::new(QUEUE, &[]);
     rig.now = NEW_YEAR;

@@ -404,3 +404,78 @@ fn whatever_a_job_brings_has_a_bound() {
     let fits = JobSpec { directory: "x".repeat(4096), ..spec() };
     rig.submit(fits);
 }
+
+#[test]
+fn jobs_that_something_waits_for_do_not_keep_others_from_being_forgotten() {
+    let config = "[general]\nfinished_max = 10\nfinished_age = \"1 h\"\nhost_timeout = \"1000 d\"\nlease = \"100 d\"";
+    let mut rig = Rig::new(config, &[("a", 1)]);
+    let named = |name: &str| JobSpec { name: name.to_owned(), ..spec() };
+    let on = |text: &str| JobSpec { depends: Some(text.parse().unwrap()), held: true, ..spec() };
+    let ended = |rig: &mut Rig, name: &str| {
+        let job = rig.submit(named(name));
+        rig.now += 1;
+        rig.exit(TaskId::only(job), 0);
+        job
+    };
+    let old: Vec<_> = (0..9).map(|_| ended(&mut rig, "old")).collect();
+    let both = rig.submit(on("ended(old*)"));
+    let all: Vec<_> = (0..9).map(|_| ended(&mut rig, "all")).collect();
+    let other = rig.submit(on("ended(old*) && ended(all*)"));
+    for _ in 0..100 {
+        ended(&mut rig, "x");
+    }
+    let known = |rig: &Rig| rig.grid.ledger().jobs().count();
+    assert_eq!(known(&rig), 18 + 2 + 10, "those that are waited for, the waiting, finished_max");
+    rig.pass(3 * 3_600_000);
+    for _ in 0..4 {
+        rig.pass(1);
+    }
+    assert_eq!(known(&rig), 18 + 2);
+    assert!(rig.grid.next_wake().0 > rig.now, "nothing is to be done");
+    // A requeued job is no finished one, and is one again later.
+    rig.command("u", old[0], Verb::Requeue);
+    rig.exit(TaskId::only(old[0]), 0);
+    rig.command("u", other, Verb::Kill);
+    rig.pass(3 * 3_600_000);
+    for _ in 0..4 {
+        rig.pass(1);
+    }
+    assert!(all.iter().all(|job| rig.grid.ledger().job(*job).is_none()));
+    assert!(old.iter().all(|job| rig.grid.ledger().job(*job).is_some()));
+    rig.command("u", both, Verb::Kill);
+    rig.pass(3 * 3_600_000);
+    for _ in 0..4 {
+        rig.pass(1);
+    }
+    assert_eq!(known(&rig), 0);
+    assert_eq!(rig.grid.next_wake().0.max(rig.now + 1), rig.grid.next_wake().0);
+}
+
+#[test]
+fn a_job_whose_dependency_is_forgotten_is_not_requeued_to_wait_for_ever() {
+    let mut rig = Rig::new("[general]\nfinished_max = 1", &[("a", 1)]);
+    let first = rig.submit(spec());
+    let on = JobSpec { depends: Some("exit(1)".parse().unwrap()), ..spec() };
+    let second = rig.submit(on);
+    rig.exit(TaskId::only(first), 3);
+    rig.now += 1;
+    rig.exit(TaskId::only(second), 0);
+    rig.pass(1);
+    assert_eq!(rig.grid.state(TaskId::only(first)), None);
+    let refused = rig.command("u", second, Verb::Requeue);
+    assert!(refusal(&refused).contains("no longer known"), "{refused:?}");
+}
+
+#[test]
+fn a_requeue_does_not_go_over_the_bounds_of_unfinished_tasks() {
+    let mut rig = Rig::new("[general]\nuser_tasks_max = 3", &[("a", 5)]);
+    let job = rig.submit(JobSpec { array: Some("[1-3]".parse().unwrap()), ..spec() });
+    for index in 1..=3 {
+        rig.exit(TaskId { job, index }, 1);
+    }
+    let other = rig.submit(spec());
+    let refused = rig.command("u", job, Verb::Requeue);
+    assert!(refusal(&refused).contains("at most 3"), "{refused:?}");
+    rig.exit(TaskId::only(other), 0);
+    assert_eq!(rig.command("u", job, Verb::Requeue)[0], Effect::Obeyed { tasks: 3 });
+}

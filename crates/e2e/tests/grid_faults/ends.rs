@@ -70,3 +70,25 @@ fn daemons_hold_nothing_that_whoever_starts_them_has_open() {
     shell("\"$FOREBAY\" down \"$ROOT\"").succeeds();
     assert!(free, "a daemon holds the lock");
 }
+
+#[test]
+fn commands_that_wait_outlive_a_restart_of_the_controller() {
+    let mut grid = Fixture::start(1, "");
+    let script = "echo said; until test -e go; do sleep 0.05; done; exit 7";
+    let start = |arguments: &[&str]| {
+        let mut command = grid.command(arguments);
+        command.stdout(std::process::Stdio::piped()).spawn().expect("starts a command")
+    };
+    let waiting = start(&["submit", "--wait", "--", "sh", "-c", script]);
+    wait_until("the job is known", LIMIT, || grid.forebay(&["jobs", "1"]).status.success());
+    grid.wait_for("1", "running");
+    let reading = start(&["output", "1", "-f"]);
+    grid.kill_controller();
+    grid.start_controller();
+    grid.wait_for("1", "running");
+    std::fs::write(grid.jobs.join("go"), "").expect("lets the job end");
+    let waited = waiting.wait_with_output().expect("the command ends");
+    assert_eq!(waited.status.code(), Some(7));
+    let read = reading.wait_with_output().expect("the command ends");
+    assert_eq!((read.status.code(), read.stdout.as_slice()), (Some(0), &b"said\n"[..]));
+}

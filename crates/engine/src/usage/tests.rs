@@ -162,3 +162,29 @@ fn buckets_are_within_two_percent() {
     }
     assert!(bucket_of(u64::MAX) < u16::MAX);
 }
+
+#[test]
+fn many_projects_of_one_user_share_a_row_and_push_nobody_out() {
+    let store = MemoryStore::new();
+    let mut records = vec![record(1, "ann", 99, 10, 3.0, 0)];
+    records.extend((0..1000).map(|job| AttemptRecord {
+        project: format!("p{job}"),
+        ..record(2 * job, "bob", 100, 10, 3.0, 0)
+    }));
+    let mut accounts = with(&store, &records);
+    assert_eq!(accounts.rows.len(), 1 + 100 + 1);
+    let others = |accounts: &Accounts| {
+        let query = UsageQuery { by: vec![UsageKey::Project], ..UsageQuery::default() };
+        let rows = accounts.answer(&query, |_| true).unwrap();
+        rows.into_iter().find(|row| row.project.as_deref() == Some("(others)")).unwrap().attempts
+    };
+    assert_eq!(others(&accounts), 900);
+    // So it is after a restart, and a name that has a row keeps it.
+    accounts = Accounts::open(&store, &TimeZone::UTC, 400, none).unwrap();
+    for (project, sum) in [("p2000", 901), ("p7", 901)] {
+        let record =
+            AttemptRecord { project: project.to_owned(), ..record(4, "bob", 100, 10, 3.0, 0) };
+        accounts.add(&[&record], &TimeZone::UTC, 400, &mut Batch::default()).unwrap();
+        assert_eq!(others(&accounts), sum);
+    }
+}

@@ -93,6 +93,10 @@ pub struct General {
     pub finished_max: u32,
     /// How long finished jobs are known.
     pub finished_age: Period,
+    /// The most starts in the history; those of the oldest jobs go.
+    pub history_max: u32,
+    /// How long starts that ended are in the history.
+    pub history_age: Period,
     /// The most days that are summed up.
     pub days_max: u32,
     /// After which time work areas are looked for whose jobs are gone.
@@ -119,6 +123,8 @@ impl Default for General {
             unlisted_hosts: Unlisted::Accept,
             finished_max: 100_000,
             finished_age: Period::seconds(7 * 86_400),
+            history_max: 1_000_000,
+            history_age: Period::seconds(400 * 86_400),
             days_max: 400,
             reap_interval: Period::seconds(600),
             environment_bytes_max: 128 << 10,

@@ -116,7 +116,13 @@ impl Schedule {
     /// The next time.
     #[must_use]
     pub fn due(&self) -> Option<Moment> {
-        self.due
+        self.due.filter(|_| !self.is_spent())
+    }
+
+    /// Whether its only time has passed without a start: it is told of for a while, and then gone.
+    pub(crate) fn is_spent(&self) -> bool {
+        let at = matches!(self.spec.trigger.as_ref().map(|t| &t.when), Some(When::At(_)));
+        at && self.passed > 0
     }
 
     /// The latest run.

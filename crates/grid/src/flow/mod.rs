@@ -32,6 +32,8 @@ use schedule::Trigger;
 pub const STEPS_MAX: usize = 1000;
 /// The most schedules of a grid.
 pub const SCHEDULES_MAX: usize = 1000;
+/// The most schedules of one user.
+pub const USER_SCHEDULES_MAX: usize = 200;
 /// The most files that a schedule remembers.
 pub const SEEN_MAX: usize = 4096;
 /// The most bytes of the commands and environments of all steps together.

@@ -1,9 +1,11 @@
 //! Commands of users and admins.
 
+use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, QueueVerb, Refusal, Verb};
 use crate::grid::Grid;
-use crate::index::Before;
+use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
+use crate::ledger::Job;
 use crate::spans::Spans;
 use crate::task::{Ending, Phase, Step, Stops, Task};
 use crate::vocabulary::{HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
@@ -98,10 +100,32 @@ impl Grid {
                 "job {target} is interactive: its user has to run it again"
             )));
         }
-        match target.index {
-            None => Ok((0..job.tasks.len() as u32).collect()),
-            Some(index) => Ok(vec![job.place_of(index).ok_or_else(no_job)?]),
+        let places: Vec<u32> = match target.index {
+            None => (0..job.tasks.len() as u32).collect(),
+            Some(index) => vec![job.place_of(index).ok_or_else(no_job)?],
+        };
+        if verb == Verb::Requeue {
+            self.check_requeue(target, job, &places)?;
         }
+        Ok(places)
+    }
+
+    /// Whether tasks that ended may start again.
+    fn check_requeue(&self, target: Target, job: &Job, places: &[u32]) -> Result<(), Refusal> {
+        let ended = |place: &&u32| matches!(job.tasks[**place as usize], Task::Finished(_));
+        let again = places.iter().filter(ended).count() as u32;
+        if again == 0 {
+            return Ok(());
+        }
+        self.check_number(Some(job.user), again)?;
+        let Some(condition) = &job.condition else { return Ok(()) };
+        let is_gone = condition.jobs().iter().any(|id| !self.ledger.jobs.contains_key(id));
+        if is_gone && index::verdict(&self.ledger, condition) == Verdict::Never {
+            return Err(Refusal::Invalid(format!(
+                "job {target} depends on jobs that are no longer known, and would wait for ever: submit it anew"
+            )));
+        }
+        Ok(())
     }
 
     /// Carries a command out; on how many tasks.

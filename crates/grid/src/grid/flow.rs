@@ -363,6 +363,9 @@ impl Grid {
         let Some(run) = self.ledger.flow(flow) else { return };
         let jobs: Vec<JobId> = run.steps.iter().map(|step| step.job).collect();
         if jobs.iter().any(|job| self.is_waited_for(*job)) {
+            for job in &jobs {
+                self.index.keep(&self.ledger.jobs[job], *job);
+            }
             return;
         }
         self.index.flow_reopened(&self.ledger, flow);
@@ -432,10 +435,7 @@ impl Index {
     /// The jobs of a run may not be forgotten any more.
     fn flow_reopened(&mut self, ledger: &Ledger, flow: FlowId) {
         for step in &ledger.flows.runs[&flow].steps {
-            if let Some(at) = self.finished_at.remove(&step.job) {
-                self.finished.remove(&(at, step.job));
-                self.finished_tasks -= u64::from(ledger.jobs[&step.job].tally.all());
-            }
+            self.no_longer_finished(&ledger.jobs[&step.job], step.job);
         }
     }
 }

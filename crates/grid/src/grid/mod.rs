@@ -189,8 +189,8 @@ impl Grid {
         let oldest: Vec<(Moment, JobId)> =
             self.index.finished.iter().take(AT_ONCE).copied().collect();
         for (ended, job) in oldest {
-            if !self.ledger.jobs.contains_key(&job) {
-                // It went with its flow.
+            if !self.index.finished.contains(&(ended, job)) {
+                // It went with its flow, or is kept with it.
                 continue;
             }
             if self.index.finished_tasks <= most && ended.after(age) > self.now {
@@ -200,11 +200,13 @@ impl Grid {
                 self.forget_flow(flow, out);
                 continue;
             }
-            if !self.is_waited_for(job) {
-                self.index.forget(job, &self.ledger.jobs[&job]);
-                self.record(Change::Forgotten(job), out);
-                out.effects.push(Effect::Forgotten { job });
+            if self.is_waited_for(job) {
+                self.index.keep(&self.ledger.jobs[&job], job);
+                continue;
             }
+            self.index.forget(job, &self.ledger.jobs[&job]);
+            self.record(Change::Forgotten(job), out);
+            out.effects.push(Effect::Forgotten { job });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowState, Found, Stamp
 use crate::flow::file::pattern_fault;
 use crate::flow::ledger::Schedule;
 use crate::flow::schedule::{GRACE_MS, Missed, Overlap, Trigger, When};
-use crate::flow::{FlowSpec, SCHEDULES_MAX, SEEN_MAX, ScheduleId};
+use crate::flow::{FlowSpec, SCHEDULES_MAX, SEEN_MAX, ScheduleId, USER_SCHEDULES_MAX};
 use crate::grid::Grid;
 use crate::vocabulary::{Moment, UserName};
 
@@ -27,6 +27,11 @@ impl Grid {
         };
         if self.ledger.flows.schedules.len() >= SCHEDULES_MAX {
             let reason = format!("the grid has at most {SCHEDULES_MAX} schedules");
+            return Err(Refusal::TooMany(reason));
+        }
+        let of_user = |entry: &&Schedule| *self.ledger.user_of_schedule(entry) == user;
+        if self.ledger.flows.schedules.values().filter(of_user).count() >= USER_SCHEDULES_MAX {
+            let reason = format!("a user has at most {USER_SCHEDULES_MAX} schedules");
             return Err(Refusal::TooMany(reason));
         }
         let due = self.next_of(trigger, self.now);
@@ -137,6 +142,11 @@ impl Grid {
     fn fire(&mut self, id: ScheduleId, at: Moment, out: &mut Outcome) {
         let entry = &self.ledger.flows.schedules[&id];
         let Some(trigger) = &entry.spec.trigger else { return };
+        if entry.is_spent() {
+            self.record_flow(FlowChange::Unscheduled(id), out);
+            return;
+        }
+        let is_once = matches!(trigger.when, When::At(_));
         let due = match trigger.when {
             When::Cron(_) => self.next_of(trigger, self.now),
             When::At(_) | When::File(_) => None,
@@ -155,6 +165,11 @@ impl Grid {
                 Err(refusal) => refusal.to_string(),
             }
         };
+        // What will not start any more is told for as long as jobs that have ended are.
+        let age = self.ledger.config.general.finished_age.as_ms();
+        let gone = is_once.then(|| self.now.after(age));
+        self.index.due.extend(gone.map(|gone| (gone, id)));
+        let due = due.or(gone);
         self.record_flow(FlowChange::Passed { schedule: id, due, why }, out);
     }
 

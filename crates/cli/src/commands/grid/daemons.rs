@@ -62,6 +62,8 @@ pub struct JobShim {
 impl Controller {
     pub fn run(self) -> Result<ExitCode> {
         log_to_standard_error()?;
+        // Each connection takes two descriptors.
+        crate::tuning::raise_file_limit();
         server::serve(&GridHome::of(&self.root)?)?;
         Ok(ExitCode::SUCCESS)
     }

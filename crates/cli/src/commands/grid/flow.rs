@@ -322,7 +322,7 @@ impl Run {
 
 /// Waits for the end of a run; says why if it was not done.
 fn wait(which: &Which, flow: FlowId) -> Result<ExitCode> {
-    let state = match ask(which, FlowAsk::Wait(flow))? {
+    let state = match which.wait(&Ask::Flow { flow: FlowAsk::Wait(flow) })? {
         Answer::Flow { flow: FlowAnswer::Ended(state) } => state,
         answer => return Err(no_sense(&answer)),
     };

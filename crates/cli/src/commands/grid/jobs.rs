@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_engine::client::{Client, Refusal};
 use forebay_engine::message::{Answer, Ask, HostView, JobView, QueueView};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::spec::Usage;
@@ -282,15 +283,29 @@ impl Explain {
 }
 
 impl Output {
+    fn view(&self, client: &mut Client) -> Result<JobView> {
+        // Of an array, the first element that does not wait.
+        let (mut jobs, _) = client.jobs(Some(self.job), true, Some(1))?;
+        jobs.pop().with_context(|| format!("nothing is known of job {}", self.job))
+    }
+
+    /// Whether the job has ended. While the controller is away it has not, as far as anybody knows.
+    fn has_ended(&self, client: &mut Client) -> Result<bool> {
+        match self.view(client) {
+            Err(error) if !error.is::<Refusal>() => {
+                if let Ok(again) = self.which.client() {
+                    *client = again;
+                }
+                Ok(false)
+            }
+            seen => Ok(seen?.ended.is_some()),
+        }
+    }
+
     pub fn run(self) -> Result<ExitCode> {
         const PAUSE: Duration = Duration::from_millis(100);
         let mut client = self.which.client()?;
-        let mut view = || -> Result<JobView> {
-            // Of an array, the first element that does not wait.
-            let (mut jobs, _) = client.jobs(Some(self.job), true, Some(1))?;
-            jobs.pop().with_context(|| format!("nothing is known of job {}", self.job))
-        };
-        let seen = view()?;
+        let seen = self.view(&mut client)?;
         let path = seen.output;
         if path.is_empty() {
             bail!("job {} is interactive: its output went to its client", self.job);
@@ -305,7 +320,7 @@ impl Output {
         let mut file = None;
         loop {
             // Asked before reading: what it wrote last is in the file then.
-            let ended = !self.follow || view()?.ended.is_some();
+            let ended = !self.follow || self.has_ended(&mut client)?;
             if file.is_none() {
                 match std::fs::File::open(&path) {
                     Ok(opened) => file = Some(opened),

@@ -16,9 +16,10 @@ pub mod usage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use forebay_engine::client::{Client, makes_no_sense as no_sense};
+use forebay_engine::client::{Client, Refusal, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
 use forebay_engine::message::{Answer, Ask};
 
@@ -36,6 +37,18 @@ impl Which {
     /// Connects to its controller.
     fn client(&self) -> Result<Client> {
         Client::connect(&home_of(self.grid.clone())?)
+    }
+
+    /// Asks its controller, which is known to be there, what is answered when something has ended. If it goes
+    /// away it is asked again once it is back: the end of a job waits for nobody's connection.
+    fn wait(&self, ask: &Ask) -> Result<Answer> {
+        const PAUSE: Duration = Duration::from_millis(200);
+        loop {
+            match self.ask(ask) {
+                Err(error) if !error.is::<Refusal>() => std::thread::sleep(PAUSE),
+                answer => return answer,
+            }
+        }
     }
 
     /// Asks its controller once.

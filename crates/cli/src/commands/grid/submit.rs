@@ -152,7 +152,7 @@ impl Submit {
         if !self.wait {
             return Ok(ExitCode::SUCCESS);
         }
-        match client.ask(&Ask::Wait { job })? {
+        match self.which.wait(&Ask::Wait { job })? {
             Answer::Ended { value } => Ok(ExitCode::from(value)),
             answer => Err(no_sense(&answer)),
         }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use forebay_engine::client::{Client, Refusal};
+use forebay_engine::client::Client;
 use forebay_engine::message::{Answer, Ask, JobView};
 use forebay_engine::terminal::frame::Word;
 use forebay_grid::event::Verb;
@@ -129,14 +129,8 @@ fn submit(which: &Which, spec: JobSpec) -> Result<JobId> {
 
 /// Waits until the job has ended, through restarts of the controller.
 fn wait_for_end(which: &Which, job: JobId, news: &Sender<News>) {
-    const PAUSE: Duration = Duration::from_millis(200);
-    let wait = || -> Result<Answer> { which.ask(&Ask::Wait { job }) };
-    while let Err(error) = wait() {
-        if error.is::<Refusal>() {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-    }
+    // One that is refused is no longer known: it has ended.
+    let _ = which.wait(&Ask::Wait { job });
     let _ = news.send(News::Ended);
 }
 
