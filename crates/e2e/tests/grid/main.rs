@@ -146,8 +146,9 @@ impl Fixture {
     fn kill_shims(&self) {
         for run in std::fs::read_dir(self.root.join("grid/hosts/h1/runs")).unwrap() {
             let pid = std::fs::read_to_string(run.unwrap().path().join("pid")).unwrap();
+            let pid = pid.split(' ').next().unwrap().parse().unwrap();
             // SAFETY: a number; the shim lives as long as its folder, but for a moment at its end.
-            unsafe { libc::kill(pid.trim().parse().unwrap(), libc::SIGKILL) };
+            unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     }
 
