@@ -1,6 +1,7 @@
 //! Daemons of this program that go on in the background: in a session of their own, with a log file.
 
 use std::ffi::OsStr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -29,25 +30,38 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts this program with these arguments and variables; what it logs is added to `log`.
-    pub fn start<A: AsRef<OsStr>>(
+    /// Starts this program with these arguments; what it logs is added to `log`. Of what is open here it has nothing.
+    pub fn start<A: AsRef<OsStr>>(arguments: &[A], log: &Path) -> Result<Background> {
+        Background::start_with(arguments, None, log)
+    }
+
+    /// Starts this program with these arguments and the descriptor of a pipe, whose number a variable tells it.
+    pub fn start_with<A: AsRef<OsStr>>(
         arguments: &[A],
-        variables: &[(&str, String)],
+        pipe: Option<(&str, &OwnedFd)>,
         log: &Path,
     ) -> Result<Background> {
         let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(log);
         let file = file.with_context(|| format!("cannot write {}", log.display()))?;
         let log_start = file.metadata()?.len();
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(arguments).envs(variables.iter().map(|(key, value)| (key, value)));
+        command.args(arguments);
+        let kept = pipe.map(|(variable, descriptor)| {
+            command.env(variable, descriptor.as_raw_fd().to_string());
+            descriptor.as_raw_fd()
+        });
         command.current_dir("/").stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        // SAFETY: both are safe to call between fork and exec, and the second one keeps the descriptor by which a
-        // failure is told.
+        // SAFETY: all are safe to call between fork and exec; the pipe lives until then.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 rustix::process::setsid()?;
                 // A lock or a pipe of whoever started this is not the daemon's to hold.
                 libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed());
+                if let Some(kept) = kept
+                    && libc::fcntl(kept, libc::F_SETFD, 0) < 0
+                {
+                    return Err(std::io::Error::last_os_error());
+                }
                 Ok(())
             });
         }

@@ -68,6 +68,7 @@ pub fn reap_others(first: Pid) {
 /// Kills all that is left of a job whose first process has ended, what is made meanwhile as well, and waits until
 /// it is gone.
 pub fn end(first: Pid) {
+    let mut pause = Duration::from_millis(1);
     loop {
         let left = living();
         if left.is_empty() {
@@ -76,7 +77,9 @@ pub fn end(first: Pid) {
         for process in left {
             let _ = kill_process(process, Signal::KILL);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(pause);
+        // One that waits for a disk or a file server may take long.
+        pause = (pause * 2).min(Duration::from_millis(100));
         reap_others(first);
     }
 }

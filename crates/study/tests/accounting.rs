@@ -123,6 +123,9 @@ fn children_that_were_waited_for_belong_to_their_parent() {
     assert!((24 * MIB..24 * MIB + 8192).contains(&written), "{written}");
     // A buffer of 1 MiB in each dd, in pages of at most 2 MiB.
     assert!(usage.minor_faults > 100 && usage.peak_memory_bytes > Some(MIB), "{usage:?}");
+    // What they waited for nobody has counted.
+    let waits = [usage.io_wait_seconds, usage.memory_wait_seconds, usage.processor_wait_seconds];
+    assert_eq!(waits, [None; 3], "{usage:?}");
 }
 
 #[test]

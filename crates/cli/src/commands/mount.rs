@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -94,8 +94,8 @@ impl Mount {
         arguments.extend(self.served.then_some(OsStr::new("--served")));
         let transport = self.transport.map(|choice| format!("--transport={choice}"));
         arguments.extend(transport.as_ref().map(OsStr::new));
-        let ready = (READY_FD, writer.as_raw_fd().to_string());
-        let daemon = Background::start(&arguments, &[ready], &home.log_path())?;
+        let ready = Some((READY_FD, &writer));
+        let daemon = Background::start_with(&arguments, ready, &home.log_path())?;
         drop(writer);
         let mut said = String::new();
         std::fs::File::from(reader).read_to_string(&mut said)?;

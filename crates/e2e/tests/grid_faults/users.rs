@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use forebay_e2e::command::{Ended, run};
+use forebay_e2e::grid::scratch_folder;
 use forebay_e2e::need::{self, forebay};
 use forebay_e2e::wait_until;
 
@@ -146,6 +147,41 @@ fn what_a_users_job_read_and_wrote_is_counted() {
 }
 
 #[test]
+fn nobody_takes_the_name_of_a_work_area_on_a_mounted_file_system() {
+    need::root();
+    need::fuse();
+    let folder = scratch_folder();
+    let (root, mount, jobs) =
+        (folder.path().join("g"), folder.path().join("m"), folder.path().join("j"));
+    for folder in [&mount, &jobs] {
+        std::fs::create_dir(folder).expect("makes a folder");
+    }
+    let bob = account("nobody");
+    let call = |arguments: &[&str]| {
+        let mut command = Command::new(forebay());
+        command.args(arguments).env("FOREBAY_GRID", &root).current_dir(&jobs);
+        run(&mut command, LIMIT)
+    };
+    let words = [&root, &mount].map(|path| path.display().to_string());
+    call(&["up", &words[0], "--mount", &words[1], "--slots", "1"]).succeeds();
+    let place = mount.join("work/jobs");
+    let take = |path: &Path| {
+        let mut command = Command::new("mkdir");
+        run(command.arg(path).uid(bob.uid).gid(bob.gid), LIMIT).code()
+    };
+    let taken = [take(&mount.join("work/job-1")), take(&place.join("job-1"))];
+    let found = mode(&place);
+    let job = call(&["submit", "--wait", "--", "sh", "-c", "echo $WORK"]);
+    let said = call(&["output", "1"]);
+    call(&["down", &words[0], "--now"]).succeeds();
+    assert_eq!(taken[0], 0, "the fileset is for everybody");
+    assert_ne!(taken[1], 0, "the place of work areas is the grid's");
+    assert_eq!(found, 0o711);
+    assert!(job.status.success(), "{job:?}");
+    assert_eq!(said.output().trim(), place.join("job-1").display().to_string());
+}
+
+#[test]
 fn files_of_the_grid_are_closed_to_its_users() {
     need::root();
     let grid = Fixture::start(1, "");
@@ -181,6 +217,17 @@ fn files_of_the_grid_are_closed_to_its_users() {
     assert!(said.contains("may not be an agent"), "{said}");
 }
 
+/// The number of a group with a name, which no user has.
+fn group_without_user() -> u32 {
+    let numbers = |file: &str| -> Vec<u32> {
+        let text = std::fs::read_to_string(file).expect("reads");
+        text.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok()).collect()
+    };
+    let users = numbers("/etc/passwd");
+    let mut groups = numbers("/etc/group").into_iter();
+    groups.find(|group| !users.contains(group)).expect("a group that is no user's")
+}
+
 #[test]
 fn a_user_without_an_account_and_a_folder_of_somebody_else_are_refused_with_reasons() {
     need::root();
@@ -192,6 +239,14 @@ fn a_user_without_an_account_and_a_folder_of_somebody_else_are_refused_with_reas
     let job = grid.as_account(&stranger, &["submit", "--wait", "--", "id", "-u"]);
     let job = job.output().trim().to_owned();
     assert_eq!(grid.as_account(&stranger, &["output", &job]).output(), "54321\n");
+    // One whose number is that of somebody's group would get what that group may do.
+    let group = group_without_user();
+    let climber = Account { name: "climber", uid: group, gid: group };
+    grid.welcome(&[&climber]);
+    let ended = grid.as_account(&climber, &["submit", "--wait", "--", "true"]);
+    let job = ended.expect_code(127).stdout.trim().to_owned();
+    let said = grid.as_account(&climber, &["history", &job, "--json"]).output();
+    assert!(said.contains("has no account on this host"), "{said}");
     // The output lies where the user may not write.
     let ended = grid.as_account(&bob, &["submit", "--wait", "-o", "/x/out", "--", "true"]);
     let job = ended.expect_code(127).stdout.trim().to_owned();

@@ -257,7 +257,9 @@ impl Child {
     fn reap(&self) -> io::Result<Ended> {
         let real = self.accounting.clock.instant().saturating_duration_since(self.started);
         let counters = self.counters.as_ref().and_then(Counters::of_file);
-        let delays = self.accounting.delays_of(self.id());
+        // What its children waited for is not in it, and may be most of the time.
+        let alone = !waited_for_children(self.pid);
+        let delays = alone.then(|| self.accounting.delays_of(self.id())).flatten();
         let delays = delays.map(|delays| delays.without_miscounts(real.as_secs_f64(), uptime()));
         // What it left behind would go on without anybody who waits for it.
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -381,6 +383,18 @@ fn end_with_parent(parent: u32) -> io::Result<()> {
     } else {
         Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
+}
+
+/// Whether a process that was not reaped had children that it has waited for: their page faults are counted, and
+/// none can begin without one.
+fn waited_for_children(pid: Pid) -> bool {
+    /// `cminflt` of proc_pid_stat(5), behind the name in brackets.
+    const PLACE: usize = 8;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let faults = stat
+        .ok()
+        .and_then(|stat| stat.rsplit_once(") ")?.1.split(' ').nth(PLACE)?.parse::<u64>().ok());
+    faults.is_some_and(|faults| faults > 0)
 }
 
 /// The counters of a process that was not reaped, if this one may read them.

@@ -105,7 +105,7 @@ impl Up {
         if holder(&home.lock()).is_none() {
             let log = home.folder().join("controller.log");
             let arguments = [OsStr::new("controller"), root.as_os_str()];
-            let mut daemons = vec![Background::start(&arguments, &[], &log)?];
+            let mut daemons = vec![Background::start(&arguments, &log)?];
             await_daemons(&home, &mut daemons, || Client::connect(&home).is_ok())?;
         }
         let cores = std::thread::available_parallelism()?.get();
@@ -124,7 +124,7 @@ impl Up {
                 arguments.extend([OsStr::new("--util"), util.as_os_str()]);
             }
             let log = home.folder().join(format!("{name}.log"));
-            agents.push(Background::start(&arguments, &[], &log)?);
+            agents.push(Background::start(&arguments, &log)?);
         }
         let mut client = Client::connect(&home)?;
         let wanted = usize::try_from(self.hosts)?;
