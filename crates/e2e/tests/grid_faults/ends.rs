@@ -1,5 +1,6 @@
 //! What ends with a job, with its agent and with its grid.
 
+use std::io::Read as _;
 use std::process::Command;
 
 use forebay_e2e::command::run;
@@ -82,7 +83,9 @@ fn commands_that_wait_outlive_a_restart_of_the_controller() {
     let waiting = start(&["submit", "--wait", "--", "sh", "-c", script]);
     wait_until("the job is known", LIMIT, || grid.forebay(&["jobs", "1"]).status.success());
     grid.wait_for("1", "running");
-    let reading = start(&["output", "1", "-f"]);
+    let mut reading = start(&["output", "1", "-f"]);
+    let mut said = [0; 5];
+    reading.stdout.as_mut().expect("a pipe").read_exact(&mut said).expect("what was said");
     grid.kill_controller();
     grid.start_controller();
     grid.wait_for("1", "running");
@@ -90,5 +93,5 @@ fn commands_that_wait_outlive_a_restart_of_the_controller() {
     let waited = waiting.wait_with_output().expect("the command ends");
     assert_eq!(waited.status.code(), Some(7));
     let read = reading.wait_with_output().expect("the command ends");
-    assert_eq!((read.status.code(), read.stdout.as_slice()), (Some(0), &b"said\n"[..]));
+    assert_eq!((read.status.code(), &said), (Some(0), b"said\n"));
 }
