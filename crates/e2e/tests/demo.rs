@@ -62,13 +62,15 @@ fn the_demo_can_be_kept_to_look_around() {
     let mountpoint = stage.join("grid");
     let mounted = is_mounted(&mountpoint);
     let results = fs::read_dir(mountpoint.join("data")).map(Iterator::count).unwrap_or(0);
-    let umount = run(
-        std::process::Command::new(need::forebay()).arg("umount").arg(&mountpoint),
+    // The grid is kept as well: it ends and unmounts.
+    let down = run(
+        std::process::Command::new(need::forebay()).arg("down").arg(stage.join("root")),
         Duration::from_secs(60),
     );
     ended.succeeds();
     assert!(mounted && results >= 3, "mounted: {mounted}, {results} files in data");
-    umount.succeeds();
+    down.succeeds();
+    assert!(!is_mounted(&mountpoint), "down unmounts");
     let fsck = run(
         std::process::Command::new(need::forebay()).arg("fsck").arg(stage.join("root")),
         Duration::from_secs(60),

@@ -17,6 +17,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::home::Home;
 use crate::mounts;
 
+/// How often a mount that is in use is tried: a process that was killed, or is just being started by a user of
+/// the mount, holds its files for a moment.
+const TRIES_WHEN_BUSY: u32 = 20;
+const PAUSE_WHEN_BUSY: Duration = Duration::from_millis(50);
+
 /// Commit everything and unmount.
 ///
 /// Returns when the daemon has ended and the file system is clean.
@@ -41,7 +46,7 @@ impl Umount {
         let when_busy = if self.lazy { WhenBusy::Detach } else { WhenBusy::Refuse };
         let daemon = Daemon::of(&mount.home);
         let when_busy = if daemon.is_some() { when_busy } else { WhenBusy::Detach };
-        if let Err(error) = unmount(&mount.mountpoint, when_busy, By::this_process()) {
+        if let Err(error) = unmount_soon(&mount.mountpoint, when_busy) {
             if error.kind() == std::io::ErrorKind::ResourceBusy {
                 bail!(
                     "{} is in use{}; end them, or use --lazy",
@@ -83,6 +88,20 @@ impl Umount {
             }
         }
         Ok(())
+    }
+}
+
+/// Unmounts; a user that is about to go is waited for.
+fn unmount_soon(mountpoint: &Path, when_busy: WhenBusy) -> std::io::Result<()> {
+    let mut tries = 0;
+    loop {
+        let unmounted = unmount(mountpoint, when_busy, By::this_process());
+        let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ResourceBusy;
+        tries += 1;
+        if tries == TRIES_WHEN_BUSY || !unmounted.as_ref().is_err_and(busy) {
+            return unmounted;
+        }
+        std::thread::sleep(PAUSE_WHEN_BUSY);
     }
 }
 
