@@ -123,10 +123,11 @@ impl Load {
 }
 
 /// Seconds that one unit took, all of what was measured about it together. A figure is units per
-/// second.
+/// second, unless it is a time of its own.
 #[must_use]
 pub fn seconds_per_unit(figures: &Figures) -> f64 {
-    figures.values().filter(|figure| **figure > 0.0).map(|figure| 1.0 / figure).sum()
+    let rates = figures.iter().filter(|(figure, rate)| !figure.smaller_is_better() && **rate > 0.0);
+    rates.map(|(_, rate)| 1.0 / rate).sum()
 }
 
 /// What a pilot that did `done` units at `per_unit` seconds does next; `None` if it knows enough.
@@ -157,6 +158,8 @@ mod tests {
     fn the_time_of_a_unit_is_that_of_all_its_operations() {
         let figures = Figures::from([(Figure::Create, 100.0), (Figure::Unlink, 50.0)]);
         assert!((seconds_per_unit(&figures) - 0.03).abs() < 1e-12);
+        let storm = Figures::from([(Figure::StormFour, 100.0), (Figure::SlowCreate, 0.2)]);
+        assert!((seconds_per_unit(&storm) - 0.01).abs() < 1e-12);
         assert_eq!(seconds_per_unit(&Figures::new()), 0.0);
     }
 
