@@ -260,7 +260,7 @@ pub const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "disk_read_ahead",
-        default: "\"4 MiB\"",
+        default: "\"1 MiB\"",
         allowed: "a size from \"0 B\" (leave as it is) to \"64 MiB\"",
         meaning: "Least read-ahead of the devices under the disks while mounted (direct path); needs \
                   root.",
