@@ -102,6 +102,11 @@ impl LiveObject {
         })
     }
 
+    /// Whether somebody else has the object's file open, be it by a mapping.
+    pub fn is_open_elsewhere(&self) -> bool {
+        self.object.file().is_some() && self.object.has_other_writers()
+    }
+
     /// Whether the object has its durable name.
     pub fn is_published(&self) -> bool {
         self.published.load(Ordering::Acquire)

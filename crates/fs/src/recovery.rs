@@ -327,7 +327,7 @@ impl FileSystem {
         writers.iter().filter_map(|ino| self.inodes.peek(*ino)).any(|inode| {
             let state = inode.lock();
             let live = state.file().and_then(|file| file.live.as_ref());
-            live.is_some_and(|live| live.object.has_other_writers())
+            live.is_some_and(|live| live.is_open_elsewhere())
         })
     }
 

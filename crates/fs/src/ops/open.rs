@@ -183,7 +183,7 @@ impl FileSystem {
             return Ok(false);
         }
         let live = self.make_live(file)?;
-        Ok(live.object.file().is_some() && live.object.has_other_writers())
+        Ok(live.is_open_elsewhere())
     }
 
     /// Closes one handle of a file.
@@ -225,7 +225,9 @@ impl FileSystem {
         let (size, linked) = (state.size, state.nlink > 0);
         let Some(file) = state.file_mut() else { return };
         // A shared mapping outlives its file descriptor, and would lose its file.
-        let mapped = access.read && access.write && is_open_elsewhere(file);
+        let live = file.live.as_ref();
+        let mapped =
+            access.read && access.write && live.is_some_and(|live| live.is_open_elsewhere());
         let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
         let fresh = file.live.as_ref().is_some_and(|live| {
             !live.is_published() && untouched(live.opened_attributes) && untouched(file.seen)
@@ -242,10 +244,4 @@ impl FileSystem {
             self.idle.closed(ino, file);
         }
     }
-}
-
-/// Whether somebody else has the file's object open, be it by a mapping.
-fn is_open_elsewhere(file: &FileBody) -> bool {
-    let live = file.live.as_ref();
-    live.is_some_and(|live| live.object.file().is_some() && live.object.has_other_writers())
 }

@@ -8,7 +8,6 @@ use crate::directory::Child;
 use crate::error::{FsError, Result};
 use crate::filesystem::{FileSystem, Row};
 use crate::inode::{Inode, Locked, State};
-use crate::key;
 use crate::stats::Operation;
 use crate::writeset::WriteSet;
 
@@ -137,15 +136,6 @@ impl FileSystem {
         if state.xattrs == 0 || (state.nlink > 1 && !state.is_directory()) {
             return Ok(Vec::new());
         }
-        let (mut from, to) = key::xattrs(ino);
-        let mut all = Vec::new();
-        loop {
-            let (rows, next) = self.read_range(&from, &to, 256)?;
-            all.extend(rows);
-            match next {
-                Some(next) => from = next,
-                None => return Ok(all),
-            }
-        }
+        self.xattr_rows(ino)
     }
 }

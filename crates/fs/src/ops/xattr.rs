@@ -5,7 +5,7 @@ use forebay_base::Ino;
 use crate::acl::{self, Acl};
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
+use crate::filesystem::{FileSystem, Row};
 use crate::inode::{SET_GID, State};
 use crate::key::{self, Key};
 use crate::stats::Operation;
@@ -97,18 +97,25 @@ impl FileSystem {
             all.keys().for_each(|name| names.extend(name.iter().chain(&[0])));
             return Ok(names);
         }
+        for (key, _) in self.xattr_rows(ino)? {
+            if let Some(Key::Xattr(_, name)) = key::parse(&key) {
+                names.extend_from_slice(&name);
+                names.push(0);
+            }
+        }
+        Ok(names)
+    }
+
+    /// All extended attributes of an inode that has a name.
+    pub(crate) fn xattr_rows(&self, ino: Ino) -> Result<Vec<Row>> {
         let (mut from, to) = key::xattrs(ino);
+        let mut all = Vec::new();
         loop {
             let (rows, next) = self.read_range(&from, &to, 256)?;
-            for (key, _) in rows {
-                if let Some(Key::Xattr(_, name)) = key::parse(&key) {
-                    names.extend_from_slice(&name);
-                    names.push(0);
-                }
-            }
+            all.extend(rows);
             match next {
                 Some(next) => from = next,
-                None => return Ok(names),
+                None => return Ok(all),
             }
         }
     }
@@ -176,17 +183,9 @@ impl FileSystem {
         if let Some(all) = &state.nameless_xattrs {
             all.iter().for_each(|(name, value)| add(name, value));
         } else {
-            let (mut from, to) = key::xattrs(ino);
-            loop {
-                let (rows, next) = self.read_range(&from, &to, 256)?;
-                for (key, value) in &rows {
-                    if let Some(Key::Xattr(_, name)) = key::parse(key) {
-                        add(&name, value);
-                    }
-                }
-                match next {
-                    Some(next) => from = next,
-                    None => break,
+            for (key, value) in self.xattr_rows(ino)? {
+                if let Some(Key::Xattr(_, name)) = key::parse(&key) {
+                    add(&name, &value);
                 }
             }
         }
