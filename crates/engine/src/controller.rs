@@ -11,7 +11,7 @@
 //!
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -30,7 +30,8 @@ use forebay_store::Store;
 use crate::arrival::{self, Watch};
 use crate::flow::{self, FlowAnswer, FlowAsk};
 use crate::journal::Journal;
-use crate::lookups::{Lookup, Lookups};
+use crate::listeners::Listeners;
+use crate::lookups::{Lookup, Lookups, Question};
 use crate::message::{Answer, Ask, Launch, Order, Report};
 use crate::sessions::{Orders, Sessions};
 use crate::steady::{Reading, Steady};
@@ -51,12 +52,21 @@ const LINGER_MS: u64 = 10;
 pub enum Input {
     /// A command.
     Ask {
+        /// Number of the connection on which it came.
+        connection: u64,
         /// Who asks, as the kernel says.
         user: UserName,
         /// What.
         ask: Ask,
         /// Where the answer goes.
         reply: Sender<Answer>,
+    },
+    /// A connection has ended on which somebody may wait for an answer.
+    Closed {
+        /// Its number.
+        connection: u64,
+        /// Who asked there.
+        user: UserName,
     },
     /// An agent has connected.
     Joined {
@@ -150,8 +160,8 @@ pub struct Controller<S> {
     outboxes: HashMap<HostName, (u64, Sender<Order>)>,
     /// The latest connection of each host, counting those that are not carried out yet.
     connections: HashMap<HostName, u64>,
-    waits: BTreeMap<JobId, Vec<Sender<Answer>>>,
-    flow_waits: BTreeMap<FlowId, Vec<Sender<Answer>>>,
+    waits: Listeners<JobId>,
+    flow_waits: Listeners<FlowId>,
     watches: Watches,
     sessions: Sessions,
     lookups: Lookups,
@@ -174,8 +184,8 @@ impl<S: Store> Controller<S> {
             time,
             outboxes: HashMap::new(),
             connections: HashMap::new(),
-            waits: BTreeMap::new(),
-            flow_waits: BTreeMap::new(),
+            waits: Listeners::default(),
+            flow_waits: Listeners::default(),
             watches: Watches::default(),
             sessions: Sessions::new(),
             lookups: Lookups::default(),
@@ -312,7 +322,7 @@ impl<S: Store> Controller<S> {
         for lookup in
             std::iter::from_fn(|| self.lookups.next()).take(LOOKUPS_AT_ONCE).collect::<Vec<_>>()
         {
-            self.answer(&lookup.user, &lookup.ask, lookup.reply);
+            self.answer(lookup);
         }
         let now = self.time.look().now;
         let outboxes = &self.outboxes;
@@ -326,7 +336,7 @@ impl<S: Store> Controller<S> {
         match input {
             Input::Stop => (None, Follow::Nothing),
             Input::Configured(config) => (Some(Event::Configured(config)), Follow::Nothing),
-            Input::Ask { user, ask, reply } => match ask {
+            Input::Ask { connection, user, ask, reply } => match ask {
                 Ask::Submit { spec } => (Some(Event::Submit { user, spec }), Follow::Reply(reply)),
                 Ask::Command { target, verb } => {
                     (Some(Event::Command { by: user, target, verb }), Follow::Reply(reply))
@@ -339,10 +349,20 @@ impl<S: Store> Controller<S> {
                 }
                 Ask::Flow { flow } => match flow::event_of(&user, &flow) {
                     Some(event) => (Some(event), Follow::Reply(reply)),
-                    None => (None, Follow::Lookup(Lookup { user, ask: Ask::Flow { flow }, reply })),
+                    None => {
+                        let question = Question::Ask { ask: Ask::Flow { flow }, reply };
+                        (None, Follow::Lookup(Lookup { user, connection, question }))
+                    }
                 },
-                ask => (None, Follow::Lookup(Lookup { user, ask, reply })),
+                ask => {
+                    let question = Question::Ask { ask, reply };
+                    (None, Follow::Lookup(Lookup { user, connection, question }))
+                }
             },
+            Input::Closed { connection, user } => {
+                let question = Question::Closed;
+                (None, Follow::Lookup(Lookup { user, connection, question }))
+            }
             Input::Watches { reply } => (None, Follow::Watches(reply)),
             Input::Looked { schedule, files, trouble } => {
                 let event = FlowEvent::Looked { schedule, files, trouble };
@@ -451,11 +471,8 @@ impl<S: Store> Controller<S> {
                 self.release_work(task, requeues, host.as_ref());
             }
             Effect::JobFinished { job } => {
-                let waiting = self.waits.remove(&job).unwrap_or_default();
                 let value = view::exit_value(&self.grid, job).unwrap_or(0);
-                for reply in waiting {
-                    let _ = reply.send(Answer::Ended { value });
-                }
+                self.waits.tell_last(job, &Answer::Ended { value });
                 self.watches.finished(&self.grid, job);
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),
@@ -474,9 +491,8 @@ impl<S: Store> Controller<S> {
             FlowEffect::Scheduled { schedule } => FlowAnswer::Scheduled(*schedule),
             FlowEffect::Finished { flow } => {
                 let state = self.grid.ledger().flow(*flow)?.state();
-                for reply in self.flow_waits.remove(flow).unwrap_or_default() {
-                    let _ = reply.send(Answer::Flow { flow: FlowAnswer::Ended(state) });
-                }
+                let answer = Answer::Flow { flow: FlowAnswer::Ended(state) };
+                self.flow_waits.tell_last(*flow, &answer);
                 return None;
             }
         };
@@ -543,12 +559,29 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    fn answer(&mut self, user: &UserName, ask: &Ask, reply: Sender<Answer>) {
+    fn answer(&mut self, lookup: Lookup) {
+        let Lookup { user, connection, question } = lookup;
+        match question {
+            Question::Ask { ask, reply } => self.answer_one((&user, connection), &ask, reply),
+            Question::Closed => {
+                self.waits.forget(connection);
+                self.flow_waits.forget(connection);
+                self.watches.forget(connection);
+            }
+        }
+    }
+
+    fn answer_one(
+        &mut self,
+        (user, connection): (&UserName, u64),
+        ask: &Ask,
+        reply: Sender<Answer>,
+    ) {
         let answer = match ask {
             &Ask::Wait { job } => match self.wait(user, job) {
                 Ok(Some(value)) => Answer::Ended { value },
                 Ok(None) => {
-                    self.waits.entry(job).or_default().push(reply);
+                    self.waits.add(job, connection, reply);
                     return;
                 }
                 Err(reason) => Answer::Refused { reason },
@@ -560,12 +593,12 @@ impl<S: Store> Controller<S> {
             Ask::Flow { flow } => match (flow::answer(&self.grid, user, flow), flow) {
                 (Some(answer), _) => answer,
                 (None, FlowAsk::Wait(flow)) => {
-                    self.flow_waits.entry(*flow).or_default().push(reply);
+                    self.flow_waits.add(*flow, connection, reply);
                     return;
                 }
                 (None, _) => return,
             },
-            &Ask::Watch { job } => match self.watch(user, job, &reply) {
+            &Ask::Watch { job } => match self.watch((user, connection), job, &reply) {
                 Ok(()) => return,
                 Err(reason) => Answer::Refused { reason },
             },
@@ -596,7 +629,12 @@ impl<S: Store> Controller<S> {
         let _ = reply.send(answer);
     }
 
-    fn watch(&mut self, user: &UserName, job: JobId, reply: &Sender<Answer>) -> Result<(), String> {
+    fn watch(
+        &mut self,
+        (user, connection): (&UserName, u64),
+        job: JobId,
+        reply: &Sender<Answer>,
+    ) -> Result<(), String> {
         self.wait(user, job)?;
         let tasks = self.grid.ledger().job(job).map_or(0, |known| known.tally().all());
         let ended = self.journal.history(job.into(), None).map_err(|error| format!("{error:#}"))?;
@@ -604,7 +642,7 @@ impl<S: Store> Controller<S> {
         if tasks > Watches::TASKS_MAX {
             return Err(Watches::too_many(job));
         }
-        self.watches.add(&self.grid, job, ended, reply.clone());
+        self.watches.add(&self.grid, (job, connection), ended, reply.clone());
         Ok(())
     }
 

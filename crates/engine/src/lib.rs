@@ -27,6 +27,7 @@ pub mod flow;
 pub mod home;
 pub mod journal;
 pub mod launcher;
+mod listeners;
 mod listing;
 mod load;
 mod lookups;

@@ -11,11 +11,17 @@ use forebay_grid::vocabulary::UserName;
 
 use crate::message::{Answer, Ask};
 
-/// One question.
+/// One question, or the end of the connection on which some came: what was asked there before is answered first.
 pub(crate) struct Lookup {
     pub user: UserName,
-    pub ask: Ask,
-    pub reply: Sender<Answer>,
+    pub connection: u64,
+    pub question: Question,
+}
+
+/// What is asked.
+pub(crate) enum Question {
+    Ask { ask: Ask, reply: Sender<Answer> },
+    Closed,
 }
 
 /// Questions of all users.
@@ -62,11 +68,12 @@ mod tests {
         let asks = [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 4), ("cid", 5), ("bob", 6)];
         for (user, job) in asks {
             let ask = Ask::Wait { job: forebay_grid::vocabulary::JobId(job) };
-            lookups.add(Lookup { user: user.parse().unwrap(), ask, reply: channel().0 });
+            let question = Question::Ask { ask, reply: channel().0 };
+            lookups.add(Lookup { user: user.parse().unwrap(), connection: 1, question });
         }
         let mut order = Vec::new();
         while let Some(lookup) = lookups.next() {
-            if let Ask::Wait { job } = lookup.ask {
+            if let Question::Ask { ask: Ask::Wait { job }, .. } = lookup.question {
                 order.push(job.0);
             }
         }

@@ -139,7 +139,7 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
 }
 
 /// One connection from beginning to end.
-fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<()> {
+fn converse(stream: UnixStream, connection: u64, inputs: &Sender<Input>) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     let user = match user::name_of(uid.as_raw()) {
         Ok(user) => user,
@@ -148,6 +148,22 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
             return socket::write(&stream, &Answer::Refused { reason });
         }
     };
+    let result = converse_as(&user, stream, connection, inputs);
+    if result.is_err() {
+        // It may have ended before its answers; where none is awaited there is nothing to forget.
+        let _ = inputs.send(Input::Closed { connection, user });
+    }
+    result
+}
+
+/// One connection of a user.
+fn converse_as(
+    user: &UserName,
+    stream: UnixStream,
+    connection: u64,
+    inputs: &Sender<Input>,
+) -> Result<()> {
+    let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     let mut reader = Reader::of_many(stream.try_clone()?);
     // Answers to what was asked without waiting for an answer, in order.
     let mut awaited = Vec::new();
@@ -170,14 +186,14 @@ fn converse(stream: UnixStream, number: u64, inputs: &Sender<Input>) -> Result<(
                 let reason = format!("{user} may not be an agent of this grid");
                 return socket::write(&stream, &Answer::Refused { reason });
             }
-            return converse_with_agent(stream, reader, number, joined, inputs);
+            return converse_with_agent(stream, reader, connection, joined, inputs);
         }
         if let Ask::Watch { .. } = ask {
             answer_all(&stream, &mut awaited)?;
-            return converse_with_watcher(stream, reader, &user, ask, inputs);
+            return converse_with_watcher(stream, reader, (user, connection), ask, inputs);
         }
         let (reply, answer) = channel();
-        let input = Input::Ask { user: user.clone(), ask, reply };
+        let input = Input::Ask { connection, user: user.clone(), ask, reply };
         inputs.send(input).ok().context("the controller ends")?;
         awaited.push(answer);
     }
@@ -204,7 +220,7 @@ fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Resul
 fn converse_with_watcher(
     stream: UnixStream,
     mut reader: Reader,
-    user: &UserName,
+    (user, connection): (&UserName, u64),
     first: Ask,
     inputs: &Sender<Input>,
 ) -> Result<()> {
@@ -235,12 +251,13 @@ fn converse_with_watcher(
             Err(error) => break Err(error),
         };
         let (user, reply) = (user.clone(), reply.clone());
-        if inputs.send(Input::Ask { user, ask, reply }).is_err() {
+        if inputs.send(Input::Ask { connection, user, ask, reply }).is_err() {
             break Ok(());
         }
         next = reader.read::<Ask>();
     };
     closed.store(true, Ordering::SeqCst);
+    let _ = inputs.send(Input::Closed { connection, user: user.clone() });
     result
 }
 
@@ -299,5 +316,23 @@ mod tests {
         let (_reply, answer) = channel();
         let error = answer_all(&ours, &mut vec![answer]).unwrap_err();
         assert_eq!(error.to_string(), "the client went away");
+    }
+
+    #[test]
+    fn the_controller_hears_that_one_who_waits_or_watches_has_gone() {
+        let job = forebay_grid::vocabulary::JobId(1);
+        for ask in [Ask::Wait { job }, Ask::Watch { job }] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (inputs, taken) = channel();
+            let served = std::thread::spawn(move || converse(ours, 7, &inputs));
+            socket::write(&theirs, &ask).unwrap();
+            let asked = taken.recv().unwrap();
+            assert!(matches!(asked, Input::Ask { connection: 7, .. }));
+            drop(theirs);
+            let closed = taken.recv().unwrap();
+            assert!(matches!(closed, Input::Closed { connection: 7, .. }), "{ask:?}");
+            let _ = served.join().unwrap();
+            drop(asked);
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Those who watch jobs: they are told how a job is, and what happens to it until it has ended.
 //!
 //! A notice may come twice, to one who watches again after the controller was away; none is left out.
-//! Memory: one channel for each watched job, and a process number for each task that runs.
+//! Memory: one channel for each watched job of a connection, and a process number for each task that runs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
 use forebay_grid::Grid;
@@ -12,6 +12,7 @@ use forebay_grid::grid::State;
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use serde::{Deserialize, Serialize};
 
+use crate::listeners::Listeners;
 use crate::message::Answer;
 use crate::view;
 
@@ -51,7 +52,7 @@ pub enum Notice {
 /// Everybody who watches.
 #[derive(Default)]
 pub(crate) struct Watches {
-    jobs: BTreeMap<JobId, Vec<Sender<Answer>>>,
+    jobs: Listeners<JobId>,
     pids: HashMap<(TaskId, Attempt), u32>,
 }
 
@@ -77,7 +78,7 @@ impl Watches {
     pub fn add(
         &mut self,
         grid: &Grid,
-        job: JobId,
+        (job, connection): (JobId, u64),
         ended: Vec<AttemptRecord>,
         reply: Sender<Answer>,
     ) {
@@ -93,7 +94,9 @@ impl Watches {
             Some(notice) => {
                 let _ = reply.send(Answer::Noticed { notice });
             }
-            None => self.jobs.entry(job).or_default().push(reply),
+            // Whoever asks again on the same connection is told once of what comes.
+            None if self.jobs.has_from(job, connection) => {}
+            None => self.jobs.add(job, connection, reply),
         }
     }
 
@@ -113,15 +116,15 @@ impl Watches {
 
     /// Whether anybody watches a job.
     pub fn has(&self, job: JobId) -> bool {
-        self.jobs.contains_key(&job)
+        self.jobs.has(job)
     }
 
     /// A host has started a task.
-    pub fn started(&mut self, grid: &Grid, task: TaskId) {
-        if self.jobs.contains_key(&task.job)
+    pub fn started(&self, grid: &Grid, task: TaskId) {
+        if self.jobs.has(task.job)
             && let Some(notice) = self.running(grid, task)
         {
-            self.tell(task.job, &notice);
+            self.jobs.tell(task.job, &Answer::Noticed { notice });
         }
     }
 
@@ -129,25 +132,21 @@ impl Watches {
     pub fn ended(&mut self, record: Box<AttemptRecord>) {
         let job = record.task.job;
         self.pids.remove(&(record.task, record.attempt));
-        if self.jobs.contains_key(&job) {
-            self.tell(job, &Notice::Ended { record });
-        }
+        self.jobs.tell(job, &Answer::Noticed { notice: Notice::Ended { record } });
     }
 
     /// All tasks of a job have ended.
     pub fn finished(&mut self, grid: &Grid, job: JobId) {
-        if self.jobs.contains_key(&job)
+        if self.jobs.has(job)
             && let Some(notice) = finished(grid, job)
         {
-            self.tell(job, &notice);
-            self.jobs.remove(&job);
+            self.jobs.tell_last(job, &Answer::Noticed { notice });
         }
     }
 
-    fn tell(&mut self, job: JobId, notice: &Notice) {
-        if let Some(watching) = self.jobs.get_mut(&job) {
-            watching.retain(|reply| reply.send(Answer::Noticed { notice: notice.clone() }).is_ok());
-        }
+    /// A connection has ended.
+    pub fn forget(&mut self, connection: u64) {
+        self.jobs.forget(connection);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The controller without sockets and processes: what it promises, and what it still knows afterwards.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
@@ -30,7 +30,9 @@ fn store() -> Shared {
 
 fn ask<S: Store>(controller: &mut Controller<S>, user: &str, ask: Ask) -> Answer {
     let (reply, answer) = channel();
-    controller.take(vec![Input::Ask { user: user.parse().unwrap(), ask, reply }]).unwrap();
+    controller
+        .take(vec![Input::Ask { connection: 1, user: user.parse().unwrap(), ask, reply }])
+        .unwrap();
     answer.try_recv().expect("an answer")
 }
 
@@ -80,7 +82,7 @@ fn nothing_is_answered_or_ordered_that_is_not_durable() {
     assert!(before > 0, "the lease is granted");
     store.fail_commits(1, Fault::Io);
     let (reply, answer) = channel();
-    let input = Input::Ask { user: "ann".parse().unwrap(), ask: submit(), reply };
+    let input = Input::Ask { connection: 1, user: "ann".parse().unwrap(), ask: submit(), reply };
     assert!(controller.take(vec![input]).is_err());
     assert!(answer.try_recv().is_err());
     assert_eq!(orders.try_iter().count(), 0);
@@ -96,7 +98,12 @@ fn a_job_is_launched_noted_and_told_of_when_it_has_ended() {
     let (task, attempt) = (TaskId::only(JobId(1)), Attempt(1));
     let report = |report| Input::Report { host: "h1".parse().unwrap(), connection: 1, report };
     let (reply, ended) = channel();
-    let wait = Input::Ask { user: "ann".parse().unwrap(), ask: Ask::Wait { job: JobId(1) }, reply };
+    let wait = Input::Ask {
+        connection: 1,
+        user: "ann".parse().unwrap(),
+        ask: Ask::Wait { job: JobId(1) },
+        reply,
+    };
     controller.take(vec![wait, report(Report::Started { task, attempt, pid: None })]).unwrap();
     assert!(ended.try_recv().is_err());
     let exited = Report::Exited { task, attempt, exit: Exit::Code(7), usage: None };
@@ -150,10 +157,10 @@ fn one_who_watches_is_told_of_start_end_and_finish_however_late() {
     ask(&mut controller, "ann", submit());
     let (task, attempt) = (TaskId::only(JobId(1)), Attempt(1));
     let report = |report| Input::Report { host: "h1".parse().unwrap(), connection: 1, report };
-    let watch = || {
+    let watch = |connection| {
         let (reply, notices) = channel();
         let user = "ann".parse().unwrap();
-        (Input::Ask { user, ask: Ask::Watch { job: JobId(1) }, reply }, notices)
+        (Input::Ask { connection, user, ask: Ask::Watch { job: JobId(1) }, reply }, notices)
     };
     let told = |notices: &Receiver<Answer>| -> Vec<String> {
         let word = |answer| match answer {
@@ -164,22 +171,50 @@ fn one_who_watches_is_told_of_start_end_and_finish_however_late() {
         };
         notices.try_iter().map(word).collect()
     };
-    let (early, from_start) = watch();
+    let (early, from_start) = watch(1);
     let started = Report::Started { task, attempt, pid: Some(4711) };
     controller.take(vec![early]).unwrap();
     controller.take(vec![report(started)]).unwrap();
     assert_eq!(told(&from_start), ["started Some(4711)"]);
-    let (late, from_middle) = watch();
+    let (late, from_middle) = watch(2);
     controller.take(vec![late]).unwrap();
     assert_eq!(told(&from_middle), ["started Some(4711)"]);
     let exited = Report::Exited { task, attempt, exit: Exit::Code(7), usage: None };
     controller.take(vec![report(exited)]).unwrap();
-    let (last, from_end) = watch();
+    let (last, from_end) = watch(3);
     controller.take(vec![last]).unwrap();
     for notices in [&from_start, &from_middle, &from_end] {
         assert_eq!(told(notices), ["Some(Code(7))", "value 7"]);
         assert!(notices.recv().is_err(), "nobody tells any more");
     }
+}
+
+#[test]
+fn nobody_is_kept_whose_connection_has_ended_and_others_wait_on() {
+    let store = store();
+    let mut controller = controller(&store);
+    ask(&mut controller, "ann", submit());
+    let listen = |controller: &mut Controller<Shared>, connection, ask| {
+        let (reply, answers) = channel();
+        let user = "ann".parse().unwrap();
+        controller.take(vec![Input::Ask { connection, user, ask, reply }]).unwrap();
+        answers
+    };
+    let wait = || Ask::Wait { job: JobId(1) };
+    let gone = listen(&mut controller, 7, wait());
+    let gone_too = listen(&mut controller, 7, Ask::Watch { job: JobId(1) });
+    let stays = listen(&mut controller, 8, wait());
+    // It went away before its question was looked at.
+    let (reply, late) = channel();
+    let user = || "ann".parse().unwrap();
+    let asked = Input::Ask { connection: 9, user: user(), ask: wait(), reply };
+    let closed = |connection| Input::Closed { connection, user: user() };
+    controller.take(vec![closed(7), asked, closed(9)]).unwrap();
+    for answers in [&gone, &gone_too, &late] {
+        assert!(matches!(answers.try_recv(), Err(TryRecvError::Disconnected)), "a sender is kept");
+    }
+    ask(&mut controller, "ann", Ask::Command { target: JobId(1).into(), verb: Verb::Kill });
+    assert!(matches!(stays.try_recv(), Ok(Answer::Ended { value: 137 })));
 }
 
 /// An area as a host would tell it.
@@ -216,7 +251,7 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
     let (reply, answer) = channel();
     let question = Ask::Sessions { orphans: Orphans::Removed };
     let user = "ann".parse().unwrap();
-    controller.take(vec![Input::Ask { user, ask: question, reply }]).unwrap();
+    controller.take(vec![Input::Ask { connection: 1, user, ask: question, reply }]).unwrap();
     let asked = |orders: &Receiver<Order>| {
         orders.try_iter().find_map(|order| match order {
             Order::ListAreas { query, .. } => Some(query),

@@ -77,7 +77,7 @@ impl Fixture {
     fn ask(&mut self, user: &str, ask: Ask) -> Answer {
         let (reply, answer) = channel();
         let user = user.parse().unwrap();
-        self.controller.take(vec![Input::Ask { user, ask, reply }]).unwrap();
+        self.controller.take(vec![Input::Ask { connection: 1, user, ask, reply }]).unwrap();
         answer.try_recv().expect("an answer")
     }
 
@@ -160,7 +160,7 @@ fn a_flow_whose_commit_fails_leaves_no_job_and_no_answer() {
     grid.store.fail_commits(1, Fault::Io);
     let (reply, answer) = channel();
     let ask = Ask::Flow { flow: FlowAsk::Run(spec("")) };
-    let input = Input::Ask { user: "ann".parse().unwrap(), ask, reply };
+    let input = Input::Ask { connection: 1, user: "ann".parse().unwrap(), ask, reply };
     assert!(grid.controller.take(vec![input]).is_err());
     assert!(answer.try_recv().is_err());
     grid.restart();
@@ -174,7 +174,7 @@ fn who_waits_hears_of_the_end_and_a_rerun_runs_what_failed() {
     grid.flow("ann", FlowAsk::Run(spec("")));
     let (reply, ended) = channel();
     let ask = Ask::Flow { flow: FlowAsk::Wait(FlowId(1)) };
-    let wait = Input::Ask { user: "ann".parse().unwrap(), ask, reply };
+    let wait = Input::Ask { connection: 1, user: "ann".parse().unwrap(), ask, reply };
     grid.controller.take(vec![wait]).unwrap();
     assert!(ended.try_recv().is_err());
     assert_eq!(grid.work(&orders, &BTreeMap::from([("f.a", 3)])), ["f.a"]);

@@ -156,7 +156,7 @@ fn a_controller_says_so_and_ends_if_the_format_is_unknown() {
     let mut controller = Controller::open(Arc::clone(&store), Config::default(), clock()).unwrap();
     let (reply, answer) = channel();
     let user = "ann".parse().unwrap();
-    controller.take(vec![Input::Ask { user, ask: Ask::Ping, reply }]).unwrap();
+    controller.take(vec![Input::Ask { connection: 1, user, ask: Ask::Ping, reply }]).unwrap();
     assert!(matches!(answer.try_recv(), Ok(Answer::Here)));
     drop(controller);
     let mut batch = Batch::default();

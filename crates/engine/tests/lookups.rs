@@ -25,7 +25,7 @@ impl Rig {
 
     fn input(ask: Ask) -> (Input, Receiver<Answer>) {
         let (reply, answer) = channel();
-        (Input::Ask { user: "ann".parse().unwrap(), ask, reply }, answer)
+        (Input::Ask { connection: 1, user: "ann".parse().unwrap(), ask, reply }, answer)
     }
 
     fn ask(&mut self, ask: Ask) -> Answer {
@@ -145,7 +145,7 @@ fn a_thousand_questions_hold_up_neither_events_nor_the_question_of_another_user(
     let (mut inputs, answers): (Vec<Input>, Vec<Receiver<Answer>>) =
         (0..1000).map(|_| Rig::input(question())).unzip();
     let (reply, other) = channel();
-    inputs.push(Input::Ask { user: "bob".parse().unwrap(), ask: Ask::Hosts, reply });
+    inputs.push(Input::Ask { connection: 1, user: "bob".parse().unwrap(), ask: Ask::Hosts, reply });
     let spec = JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() };
     let (submit, submitted) = Rig::input(Ask::Submit { spec: Box::new(spec) });
     inputs.push(submit);

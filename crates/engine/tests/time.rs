@@ -81,7 +81,7 @@ impl Rig {
     fn ask(&mut self, ask: Ask) -> Answer {
         let (reply, answer) = channel();
         let user = "ann".parse().unwrap();
-        self.controller.take(vec![Input::Ask { user, ask, reply }]).unwrap();
+        self.controller.take(vec![Input::Ask { connection: 1, user, ask, reply }]).unwrap();
         answer.try_recv().expect("an answer")
     }
 
