@@ -12,9 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
 use forebay_grid::account::AttemptRecord;
-use forebay_grid::day_of;
 use forebay_grid::task::Fate;
-use forebay_grid::vocabulary::{HostName, QueueName, UserName};
+use forebay_grid::vocabulary::{HostName, Moment, QueueName, UserName};
 use forebay_store::{Batch, Store};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -274,6 +273,14 @@ struct Group {
 }
 
 const EPOCH: Date = Date::constant(1970, 1, 1);
+
+/// The day of `at` on the clocks of the zone, counted from 1970-01-01.
+fn day_of(at: Moment, zone: &TimeZone) -> i32 {
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(i64::MAX))
+        .unwrap_or(jiff::Timestamp::MAX);
+    let seconds = time.as_second() + i64::from(zone.to_offset(time).seconds());
+    i32::try_from(seconds.div_euclid(86_400)).unwrap_or(i32::MAX)
+}
 
 fn number_of(date: Date) -> i32 {
     let hours = EPOCH.at(0, 0, 0, 0).duration_until(date.at(0, 0, 0, 0)).as_hours();

@@ -1,4 +1,4 @@
-//! What was used: a record for each attempt, and sums for each user, queue and day.
+//! What was used: a record for each attempt that ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,44 +52,5 @@ impl AttemptRecord {
     pub fn outcome(&self) -> Option<String> {
         let loss = || self.loss.as_ref().map(ToString::to_string);
         self.exit.as_ref().map(ToString::to_string).or_else(loss)
-    }
-}
-
-/// Sums over attempts that ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// Attempts.
-    pub attempts: u64,
-    /// Tasks that ended with exit value 0.
-    pub done: u64,
-    /// Tasks that ended otherwise after they were started.
-    pub failed: u64,
-    /// Slots times seconds from being given to a host to the end.
-    pub slot_seconds: f64,
-    /// Seconds from being started to the end.
-    pub real_seconds: f64,
-    /// Processor seconds in user mode.
-    pub user_seconds: f64,
-    /// Processor seconds in the kernel.
-    pub system_seconds: f64,
-    /// Seconds in which they waited for I/O, of those for which it is known.
-    pub io_wait_seconds: f64,
-    /// Bytes read, of those for which it is known.
-    pub read_bytes: u64,
-    /// Bytes written, of those for which it is known.
-    pub written_bytes: u64,
-}
-
-impl Summary {
-    pub(crate) fn add(&mut self, slot_seconds: f64, usage: Option<&Usage>) {
-        self.attempts += 1;
-        self.slot_seconds += slot_seconds;
-        let Some(usage) = usage else { return };
-        self.real_seconds += usage.real_seconds;
-        self.user_seconds += usage.user_seconds;
-        self.system_seconds += usage.system_seconds;
-        self.io_wait_seconds += usage.io_wait_seconds.unwrap_or(0.0);
-        self.read_bytes = self.read_bytes.saturating_add(usage.read_bytes.unwrap_or(0));
-        self.written_bytes = self.written_bytes.saturating_add(usage.written_bytes.unwrap_or(0));
     }
 }

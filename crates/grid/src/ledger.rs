@@ -6,10 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use crate::account::Summary;
 use crate::config::Config;
 use crate::depend::Tally;
 use crate::fairshare::Used;
@@ -105,8 +103,6 @@ pub struct Ledger {
     host_switches: BTreeMap<HostId, HostSwitch>,
     /// By user's place.
     used: Vec<Used>,
-    /// By day (counted from 1970-01-01 on the clocks of the zone), user and queue.
-    days: BTreeMap<(i32, UserId, QueueId), Summary>,
     pub(crate) flows: Flows,
 }
 
@@ -129,18 +125,9 @@ impl Default for Ledger {
             switches: BTreeMap::new(),
             host_switches: BTreeMap::new(),
             used: Vec::new(),
-            days: BTreeMap::new(),
             flows: Flows::default(),
         }
     }
-}
-
-/// What became of a task whose attempt ended.
-#[derive(Clone, Copy)]
-enum End {
-    Done,
-    Failed,
-    Again,
 }
 
 impl Ledger {
@@ -241,7 +228,7 @@ impl Ledger {
         let charge = match (step, &*task) {
             (Step::Ended { usage, .. }, Task::Active(run)) => {
                 let slot_ms = f64::from(run.slots) * at.since(run.launched) as f64;
-                Some((slot_ms, usage.as_deref()))
+                Some((slot_ms, usage.as_deref().map_or(0.0, Usage::cpu_seconds)))
             }
             _ => None,
         };
@@ -251,44 +238,11 @@ impl Ledger {
         if !fitted {
             return Err(format!("task at {place} of job {id} cannot be {step:?}"));
         }
-        if let Some((slot_ms, usage)) = charge {
-            let end = match &job.tasks[place as usize] {
-                Task::Finished(finish) if finish.is_done() => End::Done,
-                Task::Finished(_) => End::Failed,
-                Task::Pending(_) | Task::Held(_) | Task::Active(_) => End::Again,
-            };
-            let (user, queue) = (job.user, job.queue);
-            self.charge(at, (user, queue), slot_ms, usage, end);
+        if let Some((slot_ms, cpu_seconds)) = charge {
+            let half_life = self.config.fair_share.half_life.as_ms();
+            self.used[job.user.0 as usize].add(at, half_life, slot_ms, cpu_seconds);
         }
         Ok(())
-    }
-
-    fn charge(
-        &mut self,
-        at: Moment,
-        (user, queue): (UserId, QueueId),
-        slot_ms: f64,
-        usage: Option<&Usage>,
-        end: End,
-    ) {
-        let half_life = self.config.fair_share.half_life.as_ms();
-        let cpu_seconds = usage.map_or(0.0, Usage::cpu_seconds);
-        self.used[user.0 as usize].add(at, half_life, slot_ms, cpu_seconds);
-        let day = day_of(at, self.config.general.time_zone.clocks());
-        let summary = self.days.entry((day, user, queue)).or_default();
-        summary.add(slot_ms / 1000.0, usage);
-        match end {
-            End::Done => summary.done += 1,
-            End::Failed => summary.failed += 1,
-            End::Again => {}
-        }
-        let first =
-            day.saturating_sub(i32::try_from(self.config.general.days_max).unwrap_or(i32::MAX));
-        while let Some(entry) = self.days.first_entry()
-            && entry.key().0 <= first
-        {
-            entry.remove();
-        }
     }
 
     /// The settings that hold.
@@ -353,21 +307,4 @@ impl Ledger {
     pub fn host_name(&self, host: HostId) -> &HostName {
         self.hosts.at(host.0)
     }
-
-    /// Sums by day (counted from 1970-01-01 on the clocks of the grid's time zone), user and queue, for
-    /// as many days as the settings say.
-    pub fn days(&self) -> impl DoubleEndedIterator<Item = (i32, &UserName, &QueueName, &Summary)> {
-        self.days.iter().map(|((day, user, queue), summary)| {
-            (*day, self.users.at(user.0), self.queues.at(queue.0), summary)
-        })
-    }
-}
-
-/// The day of `at` on the clocks of the zone, counted from 1970-01-01.
-#[must_use]
-pub fn day_of(at: Moment, zone: &TimeZone) -> i32 {
-    let time = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(i64::MAX))
-        .unwrap_or(jiff::Timestamp::MAX);
-    let seconds = time.as_second() + i64::from(zone.to_offset(time).seconds());
-    i32::try_from(seconds.div_euclid(86_400)).unwrap_or(i32::MAX)
 }

@@ -76,4 +76,4 @@ mod waits;
 
 pub use event::{Effect, Event, Outcome};
 pub use grid::Grid;
-pub use ledger::{Job, Ledger, day_of};
+pub use ledger::{Job, Ledger};

@@ -188,3 +188,17 @@ fn many_projects_of_one_user_share_a_row_and_push_nobody_out() {
         assert_eq!(others(&accounts), sum);
     }
 }
+
+#[test]
+fn a_day_begins_at_midnight_on_the_clocks_of_the_zone() {
+    let tokyo = TimeZone::get("Asia/Tokyo").unwrap();
+    let mut accounts = Accounts::default();
+    let mut batch = Batch::default();
+    for ended_ms in [15 * 3_600_000 - 1, 15 * 3_600_000] {
+        let attempt = AttemptRecord { ended: Moment(ended_ms), ..record(1, "ann", 0, 0, 1.0, 0) };
+        accounts.add(&[&attempt], &tokyo, 400, &mut batch).unwrap();
+    }
+    let rows = accounts.answer(&by(&[UsageKey::Day]), |_| true).unwrap();
+    let days: Vec<String> = rows.iter().map(|row| row.day.unwrap().to_string()).collect();
+    assert_eq!(days, ["1970-01-01", "1970-01-02"]);
+}
