@@ -3,6 +3,11 @@
 //! Each subcommand is a module of `commands`; `home` knows the layout of a file system's home folder;
 //! `daemon` is the process behind a mount, and `control` the socket through which commands talk to it.
 
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "comments on options are the help that terminals show, where brackets are no links"
+)]
+
 mod background;
 mod checkpoint;
 mod commands;

@@ -1,6 +1,6 @@
 //! Looks for the files that flows wait for, with the rights of those who wait.
 //!
-//! A file has arrived when two looks, [`PAUSE`] apart, find it unchanged. What was told of before is told
+//! A file has arrived when two looks, `PAUSE` apart, find it unchanged. What was told of before is told
 //! again now and then: the controller knows which files have started a run, here nothing is kept that
 //! could be lost.
 //!
@@ -9,7 +9,7 @@
 //! the user's own, the user could send it a signal that ends the controller. A file system that does not
 //! answer holds up the files of its user only.
 //!
-//! Bounds: [`FILES_MAX`] files and [`FOLDERS_MAX`] folders of one pattern at each look.
+//! Bounds: `FILES_MAX` files and `FOLDERS_MAX` folders of one pattern at each look.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;

@@ -1,12 +1,12 @@
 //! The controller: drives the state machine, and carries out what it decides.
 //!
-//! Inputs are taken as they lie in the channel, up to [`TOGETHER_MAX`], and their records become durable
+//! Inputs are taken as they lie in the channel, up to `TOGETHER_MAX`, and their records become durable
 //! in one commit. Only then are answers and orders given out, input by input in their order. Records that
-//! nobody waits for, of a job that has started or a work area that is gone, wait up to [`LINGER_MS`] for others
+//! nobody waits for, of a job that has started or a work area that is gone, wait up to `LINGER_MS` for others
 //! to be committed with: lost, they would be reported again. A commit that fails ends the controller, as memory
 //! is ahead of the journal then.
 //!
-//! Questions that only look are answered after that, up to [`LOOKUPS_AT_ONCE`] before the next inputs are
+//! Questions that only look are answered after that, up to `LOOKUPS_AT_ONCE` before the next inputs are
 //! taken: an answer may show what was asked later on the same connection.
 //!
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.

@@ -3,7 +3,7 @@
 //! It makes the work areas, starts the job as its user in a process group of its own, passes signals on,
 //! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
 //! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
-//! lets it go on. Before the job runs both end the shim ([`crate::beginning`]). When the lease in the agent's
+//! lets it go on. Before the job runs both end the shim (`beginning.rs`). When the lease in the agent's
 //! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
 //! others end that come from it. If the shim is killed itself, the kernel kills the job's first process with it,
 //! and the agent what is left of the session; what has made a session of its own goes on then.

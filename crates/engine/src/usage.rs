@@ -5,7 +5,7 @@
 //! time zone at that time. How long jobs waited is counted in buckets, so medians are right within 2 %.
 //!
 //! Keys in the store: `u` alone holds the version; `u`, day (4 bytes, big end first, 1970-01-01 being
-//! 2^31) and the rest of the key in postcard: one row, in postcard. Memory and disk: at most [`ROWS_MAX`]
+//! 2^31) and the rest of the key in postcard: one row, in postcard. Memory and disk: at most `ROWS_MAX`
 //! rows of about 500 bytes each, of as many days as the settings say; then the oldest days go.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //!
 //! The store is always a consistent cut, so there is nothing to replay. What a crash leaves behind:
 //! - records whose file was written after the record: they are compared with their object when the
-//!   inode is next loaded ([`FileSystem::reconcile`]); the object's size is the truth;
+//!   inode is next loaded (`FileSystem::reconcile`); the object's size is the truth;
 //! - objects that no record refers to: the sweep removes them in the background.
 
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 //!
 //! A pass reads everything once: filesets and inodes, then entries, attributes and objects, keeping
 //! about 200 bytes of memory per inode and no names. What it finds becomes findings (damage) or notes
-//! (what the next mount puts right after a crash), and a plan of fixes ([`plan`]). Repair applies the
+//! (what the next mount puts right after a crash), and a plan of fixes (`plan.rs`). Repair applies the
 //! fixes of the lowest tier in batches that require the term, and looks again, until a pass finds
 //! nothing. An interrupted repair is taken up by the next one.
 //!

@@ -1,4 +1,4 @@
-//! How requests arrive and answers leave: [`dev`] reads and writes /dev/fuse, [`ring`] shares memory with the
+//! How requests arrive and answers leave: `dev` reads and writes /dev/fuse, `ring` shares memory with the
 //! kernel through io_uring, one queue for each core.
 //!
 //! Both hand requests to the same [`Adapter`] with the same rules: a request is answered exactly once,

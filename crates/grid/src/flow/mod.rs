@@ -1,6 +1,6 @@
 //! Flows: jobs that belong together, with an order between them and a time at which they start.
 //!
-//! A [`FlowSpec`] is what a file says ([`file`]). Starting it makes one journal record that holds the run and
+//! A [`FlowSpec`] is what a file says ([`mod@file`]). Starting it makes one journal record that holds the run and
 //! all its jobs, so there are all of them or none. From then on its steps are jobs like others, each with a
 //! condition on earlier ones; [`ledger`] keeps what more is to be known, and `grid/flow.rs` decides.
 //!

@@ -1,6 +1,6 @@
 //! The report as a page: one HTML file that needs nothing else.
 //!
-//! [`write`] shows a record, [`write_comparison`] several side by side. Style and script are part of the
+//! [`fn@write`] shows a record, [`write_comparison`] several side by side. Style and script are part of the
 //! page, charts are inline SVG (docs/adr/0006), and no address of another machine is in it. Everything
 //! that a user or a machine named is escaped. Without scripts the page lacks only the reading of values
 //! under the pointer. The body is well-formed XML as well.
