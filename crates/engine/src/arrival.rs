@@ -20,11 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use forebay_grid::Grid;
 use forebay_grid::flow::ScheduleId;
 use forebay_grid::flow::event::{Found, Stamp};
-use forebay_grid::flow::ledger::Schedule;
-use forebay_grid::flow::schedule::{Trigger, When};
 use forebay_grid::parse::matches;
 use forebay_grid::vocabulary::UserName;
 
@@ -186,21 +183,6 @@ fn become_user(name: &UserName) -> Result<()> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     set_capabilities(None, sets).context("capset")
-}
-
-/// Which files the flows of a grid wait for.
-#[must_use]
-pub fn watches(grid: &Grid) -> Vec<Watch> {
-    let ledger = grid.ledger();
-    let watch = |(schedule, entry): (ScheduleId, &Schedule)| match &entry.spec().trigger {
-        Some(Trigger { when: When::File(pattern), .. }) => {
-            let user = ledger.user_of_schedule(entry).clone();
-            Some(Watch { schedule, user, pattern: pattern.clone() })
-        }
-        Some(_) | None => None,
-    };
-    let free = ledger.schedules().filter(|(id, _)| ledger.held(*id).is_none());
-    free.filter_map(watch).collect()
 }
 
 /// Looks for all patterns of one user.

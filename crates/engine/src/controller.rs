@@ -11,31 +11,31 @@
 //!
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock;
 use forebay_grid::config::Config;
-use forebay_grid::event::{Joined, RunStatus};
-use forebay_grid::flow::event::{FlowEffect, FlowEvent, Found};
-use forebay_grid::flow::{FlowId, ScheduleId};
-use forebay_grid::task::{Post, Task};
+use forebay_grid::flow::FlowId;
+use forebay_grid::flow::event::{FlowEffect, FlowState};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId, UserName};
-use forebay_grid::{Effect, Event, Grid, Outcome};
+use forebay_grid::{Effect, Event, Outcome};
 use forebay_store::Store;
 
-use crate::arrival::{self, Watch};
-use crate::flow::{self, FlowAnswer, FlowAsk};
+use crate::engine::{Engine, JobEnd};
+use crate::flow::{FlowAnswer, FlowAsk, no_flow};
+use crate::history;
+use crate::input::Follow;
+pub use crate::input::Input;
 use crate::journal::Journal;
 use crate::listeners::Listeners;
 use crate::lookups::{Lookup, Lookups, Question};
 use crate::message::{Answer, Ask, Launch, Order, Report};
+use crate::outboxes::Outboxes;
 use crate::sessions::{Orders, Sessions};
 use crate::steady::{Reading, Steady};
-use crate::view;
 use crate::watch::Watches;
 
 /// The most inputs that are committed together.
@@ -47,99 +47,6 @@ const LOOKUPS_AT_ONCE: usize = 16;
 
 /// How long records wait that nobody waits for, in milliseconds.
 const LINGER_MS: u64 = 10;
-
-/// Something for the controller.
-pub enum Input {
-    /// A command.
-    Ask {
-        /// Number of the connection on which it came.
-        connection: u64,
-        /// Who asks, as the kernel says.
-        user: UserName,
-        /// What.
-        ask: Ask,
-        /// Where the answer goes.
-        reply: Sender<Answer>,
-    },
-    /// A connection has ended on which somebody may wait for an answer.
-    Closed {
-        /// Its number.
-        connection: u64,
-        /// Who asked there.
-        user: UserName,
-    },
-    /// An agent has connected.
-    Joined {
-        /// Number of the connection; later ones are greater.
-        connection: u64,
-        /// What it says.
-        joined: Box<Joined>,
-        /// Where its orders go.
-        outbox: Sender<Order>,
-    },
-    /// An agent reports.
-    Report {
-        /// Which.
-        host: HostName,
-        /// By which connection.
-        connection: u64,
-        /// What.
-        report: Report,
-    },
-    /// A connection to an agent broke.
-    Left {
-        /// Which.
-        host: HostName,
-        /// Which connection.
-        connection: u64,
-    },
-    /// Which files do flows wait for?
-    Watches {
-        /// Where the answer goes.
-        reply: Sender<Vec<Watch>>,
-    },
-    /// Somebody has looked for files.
-    Looked {
-        /// For which schedule.
-        schedule: ScheduleId,
-        /// What is there.
-        files: Vec<Found>,
-        /// What could not be looked at.
-        trouble: Option<String>,
-    },
-    /// Settings were read anew.
-    Configured(Box<Config>),
-    /// The controller shall end.
-    Stop,
-}
-
-/// What is to be done for one input once its records are durable.
-enum Follow {
-    Nothing,
-    Reply(Sender<Answer>),
-    Lookup(Lookup),
-    Connected {
-        host: HostName,
-        connection: u64,
-        outbox: Sender<Order>,
-        ended: Vec<(TaskId, Attempt)>,
-    },
-    Started(TaskId),
-    Areas {
-        host: HostName,
-        report: Report,
-    },
-    Note {
-        host: HostName,
-        task: TaskId,
-        attempt: Attempt,
-    },
-    Disconnected {
-        host: HostName,
-        connection: u64,
-    },
-    Watches(Sender<Vec<Watch>>),
-}
 
 /// What was taken and is not durable yet.
 #[derive(Default)]
@@ -153,13 +60,10 @@ struct Taken {
 
 /// One controller.
 pub struct Controller<S> {
-    grid: Grid,
+    engine: Box<dyn Engine>,
     journal: Journal<S>,
     time: Steady,
-    /// The latest connection of each host, and where its orders go.
-    outboxes: HashMap<HostName, (u64, Sender<Order>)>,
-    /// The latest connection of each host, counting those that are not carried out yet.
-    connections: HashMap<HostName, u64>,
+    outboxes: Outboxes,
     waits: Listeners<JobId>,
     flow_waits: Listeners<FlowId>,
     watches: Watches,
@@ -169,21 +73,42 @@ pub struct Controller<S> {
 }
 
 impl<S: Store> Controller<S> {
-    /// A controller with what its store holds, and these settings.
+    /// A controller of the local engine with what its store holds, and these settings.
     ///
     /// # Errors
     /// If the journal cannot be read or written.
     pub fn open(store: S, config: Config, clock: Arc<dyn Clock>) -> Result<Controller<S>> {
-        let mut time = Steady::new(clock);
+        let time = Steady::new(clock);
         let (journal, grid) = Journal::open(store, time.look().now)?;
+        Controller::begin(Box::new(grid), journal, config, time)
+    }
+
+    /// A controller of another engine, with the journal for its history and its sums.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub fn with_engine(
+        engine: Box<dyn Engine>,
+        journal: Journal<S>,
+        config: Config,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Controller<S>> {
+        Controller::begin(engine, journal, config, Steady::new(clock))
+    }
+
+    fn begin(
+        engine: Box<dyn Engine>,
+        journal: Journal<S>,
+        config: Config,
+        mut time: Steady,
+    ) -> Result<Controller<S>> {
         // The clock may have been set back since the last record was written.
-        time.not_before(grid.now());
+        time.not_before(engine.now());
         let mut controller = Controller {
-            grid,
+            engine,
             journal,
             time,
-            outboxes: HashMap::new(),
-            connections: HashMap::new(),
+            outboxes: Outboxes::default(),
             waits: Listeners::default(),
             flow_waits: Listeners::default(),
             watches: Watches::default(),
@@ -224,7 +149,7 @@ impl<S: Store> Controller<S> {
             }
         }
         self.settle()?;
-        self.journal.snapshot(self.grid.ledger())
+        self.engine.snapshot().map_or(Ok(()), |ledger| self.journal.snapshot(ledger))
     }
 
     /// If the controller has listened much later than it wanted to, it was stopped, or busy. What hosts said since
@@ -233,7 +158,7 @@ impl<S: Store> Controller<S> {
         const LATE: Duration = Duration::from_secs(1);
         if passed >= wanted + LATE {
             tracing::warn!(?passed, "the controller could not listen; no host is given up for it");
-            self.grid.excuse_silence(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
+            self.engine.excuse_silence(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
         }
     }
 
@@ -244,7 +169,7 @@ impl<S: Store> Controller<S> {
             return Duration::ZERO;
         }
         // Clocks have steps: a little later is better than a little too early, many times.
-        let mut wake = self.grid.next_wake().min(self.sessions.next_wake());
+        let mut wake = self.engine.next_wake().min(self.sessions.next_wake());
         if let Some(since) = self.taken.since {
             wake = wake.min(since.after(LINGER_MS));
         }
@@ -260,7 +185,7 @@ impl<S: Store> Controller<S> {
         self.settle()
     }
 
-    /// Has the grid decide; nobody learns of it yet.
+    /// Has the engine decide; nobody learns of it yet.
     fn apply(&mut self, inputs: Vec<Input>) {
         let Reading { now, set_forward_ms } = self.time.read();
         let mut taken = std::mem::take(&mut self.taken);
@@ -269,14 +194,14 @@ impl<S: Store> Controller<S> {
                 set_forward_ms,
                 "the clock was set; no lease or time limit ends sooner for it"
             );
-            self.grid.skip_time(set_forward_ms, &mut taken.outcome);
+            self.engine.skip_time(set_forward_ms, &mut taken.outcome);
         }
-        self.grid.apply(now, Event::Tick, &mut taken.outcome);
+        self.engine.apply(now, Event::Tick, &mut taken.outcome);
         taken.parts.push((taken.outcome.effects.len(), Follow::Nothing));
         for input in inputs {
-            let (event, follow) = self.event_of(input);
+            let (event, follow) = input.meaning(&mut self.outboxes);
             if let Some(event) = event {
-                self.grid.apply(now, event, &mut taken.outcome);
+                self.engine.apply(now, event, &mut taken.outcome);
             }
             taken.parts.push((taken.outcome.effects.len(), follow));
         }
@@ -290,12 +215,12 @@ impl<S: Store> Controller<S> {
     fn may_linger(&self) -> bool {
         let nobody_waits = |follow: &Follow| match follow {
             Follow::Nothing => true,
-            Follow::Started(task) => !self.watches.has(task.job),
+            Follow::Started { task, .. } => !self.watches.has(task.job),
             Follow::Reply(_)
             | Follow::Lookup(_)
             | Follow::Connected { .. }
             | Follow::Areas { .. }
-            | Follow::Note { .. }
+            | Follow::Noted { .. }
             | Follow::Disconnected { .. }
             | Follow::Watches(_) => false,
         };
@@ -310,7 +235,7 @@ impl<S: Store> Controller<S> {
     fn settle(&mut self) -> Result<()> {
         let Taken { outcome, parts, .. } = std::mem::take(&mut self.taken);
         self.journal
-            .append(&outcome.records, &outcome.effects, &self.grid.ledger().config().general)
+            .append(&outcome.records, &outcome.effects, self.engine.settings())
             .context("the journal cannot be written")?;
         let mut effects = outcome.effects.into_iter();
         let mut done = 0;
@@ -325,87 +250,21 @@ impl<S: Store> Controller<S> {
             self.answer(lookup);
         }
         let now = self.time.look().now;
-        let outboxes = &self.outboxes;
-        let orders = self.sessions.tick(&self.grid, now, || outboxes.keys().cloned().collect());
+        let orders = self.sessions.tick(&*self.engine, now, || self.outboxes.hosts());
         self.tell_all(orders);
-        self.journal.shorten(self.grid.ledger()).context("the snapshot cannot be written")
+        let Some(ledger) = self.engine.snapshot() else { return Ok(()) };
+        self.journal.shorten(ledger).context("the snapshot cannot be written")
     }
 
-    /// What an input means to the grid, and what comes after.
-    fn event_of(&mut self, input: Input) -> (Option<Event>, Follow) {
-        match input {
-            Input::Stop => (None, Follow::Nothing),
-            Input::Configured(config) => (Some(Event::Configured(config)), Follow::Nothing),
-            Input::Ask { connection, user, ask, reply } => match ask {
-                Ask::Submit { spec } => (Some(Event::Submit { user, spec }), Follow::Reply(reply)),
-                Ask::Command { target, verb } => {
-                    (Some(Event::Command { by: user, target, verb }), Follow::Reply(reply))
-                }
-                Ask::Queue { queue, verb } => {
-                    (Some(Event::Queue { by: user, queue, verb }), Follow::Reply(reply))
-                }
-                Ask::Host { host, state } => {
-                    (Some(Event::Host { by: user, host, state }), Follow::Reply(reply))
-                }
-                Ask::Flow { flow } => match flow::event_of(&user, &flow) {
-                    Some(event) => (Some(event), Follow::Reply(reply)),
-                    None => {
-                        let question = Question::Ask { ask: Ask::Flow { flow }, reply };
-                        (None, Follow::Lookup(Lookup { user, connection, question }))
-                    }
-                },
-                ask => {
-                    let question = Question::Ask { ask, reply };
-                    (None, Follow::Lookup(Lookup { user, connection, question }))
-                }
-            },
-            Input::Closed { connection, user } => {
-                let question = Question::Closed;
-                (None, Follow::Lookup(Lookup { user, connection, question }))
-            }
-            Input::Watches { reply } => (None, Follow::Watches(reply)),
-            Input::Looked { schedule, files, trouble } => {
-                let event = FlowEvent::Looked { schedule, files, trouble };
-                (Some(Event::Flow(event)), Follow::Nothing)
-            }
-            Input::Joined { connection, joined, outbox } => {
-                let host = joined.host.clone();
-                let ended = joined.runs.iter().filter_map(|run| match run.status {
-                    RunStatus::Exited(..) | RunStatus::Lost(_) => Some((run.task, run.attempt)),
-                    RunStatus::Running | RunStatus::Stopped => None,
-                });
-                let ended = ended.collect();
-                self.connections.insert(host.clone(), connection);
-                let follow = Follow::Connected { host, connection, outbox, ended };
-                (Some(Event::HostJoined(joined)), follow)
-            }
-            Input::Left { host, connection } => {
-                let latest = self.connections.get(&host) == Some(&connection);
-                let event = latest.then(|| Event::HostLost { host: host.clone() });
-                (event, Follow::Disconnected { host, connection })
-            }
-            Input::Report { host, connection, report } => {
-                if self.connections.get(&host) != Some(&connection) {
-                    return (None, Follow::Nothing);
-                }
-                if let Report::Started { task, attempt, pid } = &report {
-                    self.watches.learn(*task, *attempt, *pid);
-                }
-                report_event(host, report)
-            }
-        }
-    }
-
+    /// Carries out what one input led to.
     fn carry_out(&mut self, effects: Vec<Effect>, follow: Follow) {
-        let mut reply = None;
-        let mut after = Follow::Nothing;
-        match follow {
-            Follow::Reply(sender) => reply = Some(sender),
-            Follow::Connected { host, connection, outbox, ended } => {
-                self.outboxes.insert(host.clone(), (connection, outbox.clone()));
-                after = Follow::Connected { host, connection, outbox, ended };
-            }
-            follow => after = follow,
+        let (mut reply, follow) = match follow {
+            Follow::Reply(reply) => (Some(reply), Follow::Nothing),
+            follow => (None, follow),
+        };
+        if let Follow::Connected { host, connection, outbox, .. } = &follow {
+            // What the engine tells the host that joined goes there already.
+            self.outboxes.open(host, *connection, outbox.clone());
         }
         for effect in effects {
             if let Some(answer) = self.perform(effect)
@@ -415,30 +274,42 @@ impl<S: Store> Controller<S> {
                 let _ = reply.send(answer);
             }
         }
-        match after {
+        self.follow(follow);
+    }
+
+    fn follow(&mut self, follow: Follow) {
+        match follow {
             Follow::Nothing | Follow::Reply(_) => {}
             Follow::Lookup(lookup) => self.lookups.add(lookup),
             Follow::Watches(reply) => {
                 // Whoever asked may be gone.
-                let _ = reply.send(arrival::watches(&self.grid));
+                let _ = reply.send(self.engine.watches());
             }
-            Follow::Started(task) => self.watches.started(&self.grid, task),
+            Follow::Started { task, attempt, pid } => {
+                self.watches.started(&*self.engine, (task, attempt), pid);
+            }
             Follow::Areas { host, report } => self.take_areas(&host, report),
-            Follow::Note { host, task, attempt } => {
-                self.tell(&host, Order::Noted { task, attempt });
-            }
+            Follow::Noted { host, ended } => self.note(&host, ended),
             Follow::Connected { host, ended, .. } => {
-                for (task, attempt) in ended {
-                    self.tell(&host, Order::Noted { task, attempt });
+                self.note(&host, ended);
+                // What was to be removed while nobody was there to do it.
+                for (task, requeues) in self.engine.left_work() {
+                    self.outboxes.tell(&host, Order::ReleaseWork { task, requeues });
                 }
-                self.release_left_work(&host);
                 self.sessions.joined(self.time.look().now);
             }
             Follow::Disconnected { host, connection } => {
-                if self.outboxes.get(&host).is_some_and(|(latest, _)| *latest == connection) {
+                if self.outboxes.is_open(&host, connection) {
                     self.disconnect(&host);
                 }
             }
+        }
+    }
+
+    /// Tells a host that the ends of attempts were taken note of.
+    fn note(&self, host: &HostName, ended: Vec<(TaskId, Attempt)>) {
+        for (task, attempt) in ended {
+            self.outboxes.tell(host, Order::Noted { task, attempt });
         }
     }
 
@@ -451,29 +322,31 @@ impl<S: Store> Controller<S> {
                 return Some(Answer::Refused { reason: refusal.to_string() });
             }
             Effect::Launch { task, attempt, requeues, host, slots, time_limit } => {
-                let ledger = self.grid.ledger();
-                let job = ledger.job(task.job)?;
-                let (user, spec) = (ledger.user_of(job).clone(), job.spec().clone());
+                let user = self.engine.owner(task.job)?.clone();
+                let spec = self.engine.spec(task.job)?.clone();
                 let launch = Launch { task, attempt, requeues, user, spec, slots, time_limit };
-                self.tell(&host, Order::Launch(Box::new(launch)));
+                self.outboxes.tell(&host, Order::Launch(Box::new(launch)));
             }
             Effect::Kill { task, attempt, host, why } => {
-                self.tell(&host, Order::Kill { task, attempt, why });
+                self.outboxes.tell(&host, Order::Kill { task, attempt, why });
             }
             Effect::Suspend { task, attempt, host } => {
-                self.tell(&host, Order::Suspend { task, attempt });
+                self.outboxes.tell(&host, Order::Suspend { task, attempt });
             }
             Effect::Resume { task, attempt, host } => {
-                self.tell(&host, Order::Resume { task, attempt });
+                self.outboxes.tell(&host, Order::Resume { task, attempt });
             }
-            Effect::GrantLease { host, lease } => self.tell(&host, Order::Grant { lease }),
+            Effect::GrantLease { host, lease } => self.outboxes.tell(&host, Order::Grant { lease }),
             Effect::ReleaseWork { task, requeues, host } => {
-                self.release_work(task, requeues, host.as_ref());
+                // Hosts of one machine share the places of work areas, so any of them can remove one.
+                if let Some(host) = self.outboxes.this_or_first(host.as_ref()) {
+                    self.outboxes.tell(host, Order::ReleaseWork { task, requeues });
+                }
             }
             Effect::JobFinished { job } => {
-                let value = view::exit_value(&self.grid, job).unwrap_or(0);
+                let value = self.engine.end(job).map_or(0, |end| end.value);
                 self.waits.tell_last(job, &Answer::Ended { value });
-                self.watches.finished(&self.grid, job);
+                self.watches.finished(&*self.engine, job);
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),
             Effect::Disconnect { host } => self.disconnect(&host),
@@ -490,7 +363,7 @@ impl<S: Store> Controller<S> {
             FlowEffect::Accepted { flow } => FlowAnswer::Accepted(*flow),
             FlowEffect::Scheduled { schedule } => FlowAnswer::Scheduled(*schedule),
             FlowEffect::Finished { flow } => {
-                let state = self.grid.ledger().flow(*flow)?.state();
+                let (_, state) = self.engine.flow(*flow)?;
                 let answer = Answer::Flow { flow: FlowAnswer::Ended(state) };
                 self.flow_waits.tell_last(*flow, &answer);
                 return None;
@@ -499,34 +372,27 @@ impl<S: Store> Controller<S> {
         Some(Answer::Flow { flow: answer })
     }
 
-    /// An order that finds nobody is lost: the agent is told again when it joins.
-    fn tell(&self, host: &HostName, order: Order) {
-        if let Some((_, outbox)) = self.outboxes.get(host) {
-            let _ = outbox.send(order);
-        }
-    }
-
-    /// Forgets where the orders of a host went. Whoever passes them on ends the connection then.
+    /// Forgets where the orders of a host went.
     fn disconnect(&mut self, host: &HostName) {
-        if self.outboxes.remove(host).is_some() {
-            let orders = self.sessions.left(&self.grid, host);
+        if self.outboxes.close(host) {
+            let orders = self.sessions.left(&*self.engine, host);
             self.tell_all(orders);
         }
     }
 
     fn tell_all(&self, orders: Orders) {
         for (host, order) in orders {
-            self.tell(&host, order);
+            self.outboxes.tell(&host, order);
         }
     }
 
     fn take_areas(&mut self, host: &HostName, report: Report) {
         let orders = match report {
             Report::Areas { query, areas, faults } => {
-                self.sessions.listed(&self.grid, host, query, areas, faults)
+                self.sessions.listed(&*self.engine, host, query, areas, faults)
             }
             Report::Reaped { query, removed, faults } => {
-                self.sessions.reaped(&self.grid, host, query, removed, faults)
+                self.sessions.reaped(&*self.engine, host, query, removed, faults)
             }
             Report::Load { .. }
             | Report::Started { .. }
@@ -537,32 +403,17 @@ impl<S: Store> Controller<S> {
         self.tell_all(orders);
     }
 
-    /// Hosts of one machine share the places of work areas, so any of them can remove one.
-    fn release_work(&self, task: TaskId, requeues: u32, host: Option<&HostName>) {
-        let own = host.filter(|host| self.outboxes.contains_key(*host));
-        if let Some(host) = own.or_else(|| self.outboxes.keys().min()) {
-            self.tell(host, Order::ReleaseWork { task, requeues });
-        }
-    }
-
-    /// What was to be removed while nobody was there to do it.
-    fn release_left_work(&self, host: &HostName) {
-        for (id, job) in self.grid.ledger().jobs() {
-            for (index, task) in job.tasks() {
-                if let Task::Finished(finish) = task
-                    && finish.post == Post::Awaited
-                {
-                    let (task, requeues) = (TaskId { job: id, index }, finish.requeues);
-                    self.tell(host, Order::ReleaseWork { task, requeues });
-                }
-            }
-        }
-    }
-
     fn answer(&mut self, lookup: Lookup) {
         let Lookup { user, connection, question } = lookup;
         match question {
-            Question::Ask { ask, reply } => self.answer_one((&user, connection), &ask, reply),
+            Question::Ask { ask, reply } => {
+                let answer = self.look((&user, connection), &ask, &reply);
+                let refused = |error| Some(Answer::Refused { reason: format!("{error:#}") });
+                if let Some(answer) = answer.unwrap_or_else(refused) {
+                    // Whoever asked may be gone.
+                    let _ = reply.send(answer);
+                }
+            }
             Question::Closed => {
                 self.waits.forget(connection);
                 self.flow_waits.forget(connection);
@@ -571,62 +422,61 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    fn answer_one(
+    /// The answer to a question, unless it comes later.
+    fn look(
         &mut self,
         (user, connection): (&UserName, u64),
         ask: &Ask,
-        reply: Sender<Answer>,
-    ) {
-        let answer = match ask {
-            &Ask::Wait { job } => match self.wait(user, job) {
-                Ok(Some(value)) => Answer::Ended { value },
-                Ok(None) => {
-                    self.waits.add(job, connection, reply);
-                    return;
+        reply: &Sender<Answer>,
+    ) -> Result<Option<Answer>> {
+        let engine = &*self.engine;
+        Ok(Some(match ask {
+            Ask::Ping => Answer::Here,
+            &Ask::Wait { job } => match self.end(user, job)? {
+                Some(JobEnd { value, .. }) => Answer::Ended { value },
+                None => {
+                    self.waits.add(job, connection, reply.clone());
+                    return Ok(None);
                 }
-                Err(reason) => Answer::Refused { reason },
             },
-            &Ask::History { target, from } => match self.journal.history(target, from) {
-                Ok((attempts, next)) => view::history(&self.grid, user, target, attempts, next),
-                Err(error) => Answer::Refused { reason: format!("{error:#}") },
-            },
-            Ask::Flow { flow } => match (flow::answer(&self.grid, user, flow), flow) {
-                (Some(answer), _) => answer,
-                (None, FlowAsk::Wait(flow)) => {
-                    self.flow_waits.add(*flow, connection, reply);
-                    return;
+            &Ask::Watch { job } => {
+                self.watch((user, connection), job, reply)?;
+                return Ok(None);
+            }
+            &Ask::Flow { flow: FlowAsk::Wait(flow) } => match engine.flow(flow) {
+                Some((owner, state)) if engine.may_see(user, owner) => {
+                    if state == FlowState::Running {
+                        self.flow_waits.add(flow, connection, reply.clone());
+                        return Ok(None);
+                    }
+                    Answer::Flow { flow: FlowAnswer::Ended(state) }
                 }
-                (None, _) => return,
-            },
-            &Ask::Watch { job } => match self.watch((user, connection), job, &reply) {
-                Ok(()) => return,
-                Err(reason) => Answer::Refused { reason },
+                Some(_) | None => no_flow(flow),
             },
             &Ask::Sessions { orphans } => {
-                let hosts: BTreeSet<HostName> = self.outboxes.keys().cloned().collect();
-                let (now, asked) = (self.time.look().now, (user.clone(), orphans, reply));
-                let orders = self.sessions.ask(&self.grid, now, hosts, asked);
+                let (hosts, now) = (self.outboxes.hosts(), self.time.look().now);
+                let asked = (user.clone(), orphans, reply.clone());
+                let orders = self.sessions.ask(engine, now, hosts, asked);
                 self.tell_all(orders);
-                return;
+                return Ok(None);
+            }
+            &Ask::History { target, from } => {
+                let (attempts, next) = self.journal.history(target, from)?;
+                history::answer(engine, user, target, attempts, next)
             }
             Ask::Usage { query } => {
-                let visible = |owner: &UserName| view::may_see(&self.grid, user, owner);
-                match self.journal.accounts().answer(query, visible) {
-                    Ok(rows) => Answer::Usage { rows },
-                    Err(reason) => Answer::Refused { reason },
-                }
+                let visible = |owner: &UserName| engine.may_see(user, owner);
+                let rows = self.journal.accounts().answer(query, visible);
+                Answer::Usage { rows: rows.map_err(anyhow::Error::msg)? }
             }
             Ask::Jobs { target: Some(target), .. } | Ask::Explain { target } => {
-                let answer = view::answer(&self.grid, user, ask);
                 let used = |task, attempt| {
                     Ok(self.journal.attempt(task, attempt)?.and_then(|record| record.usage))
                 };
-                view::with_usage(&self.grid, *target, answer, used)
-                    .unwrap_or_else(|error| Answer::Refused { reason: format!("{error:#}") })
+                history::with_usage(engine, *target, engine.answer(user, ask), used)?
             }
-            ask => view::answer(&self.grid, user, ask),
-        };
-        let _ = reply.send(answer);
+            ask => engine.answer(user, ask),
+        }))
     }
 
     fn watch(
@@ -634,51 +484,24 @@ impl<S: Store> Controller<S> {
         (user, connection): (&UserName, u64),
         job: JobId,
         reply: &Sender<Answer>,
-    ) -> Result<(), String> {
-        self.wait(user, job)?;
-        let tasks = self.grid.ledger().job(job).map_or(0, |known| known.tally().all());
-        let ended = self.journal.history(job.into(), None).map_err(|error| format!("{error:#}"))?;
-        let (ended, None) = ended else { return Err(Watches::too_many(job)) };
+    ) -> Result<()> {
+        self.end(user, job)?;
+        let tasks = self.engine.spec(job).map_or(0, |spec| spec.tasks());
+        let (ended, None) = self.journal.history(job.into(), None)? else {
+            bail!(Watches::too_many(job))
+        };
         if tasks > Watches::TASKS_MAX {
-            return Err(Watches::too_many(job));
+            bail!(Watches::too_many(job));
         }
-        self.watches.add(&self.grid, (job, connection), ended, reply.clone());
+        self.watches.add(&*self.engine, (job, connection), ended, reply.clone());
         Ok(())
     }
 
-    fn wait(&self, user: &UserName, job: JobId) -> Result<Option<u8>, String> {
-        let ledger = self.grid.ledger();
-        let known =
-            ledger.job(job).filter(|known| view::may_see(&self.grid, user, ledger.user_of(known)));
-        match known {
-            None => Err(format!("there is no job {job}")),
-            Some(known) if known.tally().is_finished() => Ok(view::exit_value(&self.grid, job)),
-            Some(_) => Ok(None),
+    /// How a job ended, if all of it has; an error if there is none that the user may see.
+    fn end(&self, user: &UserName, job: JobId) -> Result<Option<JobEnd>> {
+        match self.engine.owner(job) {
+            Some(owner) if self.engine.may_see(user, owner) => Ok(self.engine.end(job)),
+            Some(_) | None => bail!("there is no job {job}"),
         }
     }
-}
-
-fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
-    let event = match report {
-        Report::Load { load } => Event::HostLoad { host, load },
-        Report::Started { task, attempt, .. } => {
-            return (Some(Event::Started { host, task, attempt }), Follow::Started(task));
-        }
-        Report::Areas { .. } | Report::Reaped { .. } => {
-            return (None, Follow::Areas { host, report });
-        }
-        Report::Exited { task, attempt, exit, usage } => {
-            let follow = Follow::Note { host: host.clone(), task, attempt };
-            return (Some(Event::Exited { host, task, attempt, exit, usage }), follow);
-        }
-        Report::Lost { task, attempt, loss } => {
-            tracing::warn!(%host, %task, %attempt, ?loss, "a host lost a job or could not start it");
-            let follow = Follow::Note { host: host.clone(), task, attempt };
-            return (Some(Event::Lost { host, task, attempt, loss }), follow);
-        }
-        Report::WorkReleased { task, requeues, result } => {
-            Event::WorkReleased { task, requeues, result }
-        }
-    };
-    (Some(event), Follow::Nothing)
 }

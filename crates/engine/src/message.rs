@@ -453,6 +453,12 @@ pub enum Report {
     },
 }
 
+impl Answer {
+    pub(crate) fn no_job(target: Target) -> Answer {
+        Answer::Refused { reason: format!("there is no job {target}") }
+    }
+}
+
 /// Where the output of a task goes: a path below its directory, none if it is interactive. `%J` in what the user gave stands for the
 /// job, `%I` for the element.
 #[must_use]

@@ -13,16 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
-use forebay_grid::Grid;
-use forebay_grid::grid::State;
-use forebay_grid::hosts::Reach;
-use forebay_grid::task::{Post, Task};
 use forebay_grid::vocabulary::{HostName, Moment, UserName};
 use serde::{Deserialize, Serialize};
 
 use crate::area::{Area, AreaKind, Sizes};
+use crate::engine::Engine;
 use crate::message::{Answer, Order};
-use crate::view::may_see;
 
 /// The most questions that are open at a time.
 const OPEN_MAX: usize = 64;
@@ -122,12 +118,12 @@ impl Sessions {
     /// A user wants to know. What there is on hosts that are away is not known, and said to be so.
     pub fn ask(
         &mut self,
-        grid: &Grid,
+        engine: &dyn Engine,
         now: Moment,
         hosts: BTreeSet<HostName>,
         (user, orphans, reply): (UserName, Orphans, Sender<Answer>),
     ) -> Orders {
-        let nobody = hosts.is_empty() && (orphans == Orphans::Removed || away(grid).is_empty());
+        let nobody = hosts.is_empty() && (orphans == Orphans::Removed || engine.away().is_empty());
         let refusal = if nobody {
             Some("no host is connected: nobody can say what work areas there are")
         } else if self.open.len() >= OPEN_MAX {
@@ -141,7 +137,7 @@ impl Sessions {
         }
         let query = self.next;
         let orders = self.list(now, hosts, Purpose::Asked { user, orphans, reply }, Sizes::Counted);
-        if orders.is_empty() { self.go_on(grid, query) } else { orders }
+        if orders.is_empty() { self.go_on(engine, query) } else { orders }
     }
 
     fn list(
@@ -170,7 +166,7 @@ impl Sessions {
     /// A host says what areas it has.
     pub fn listed(
         &mut self,
-        grid: &Grid,
+        engine: &dyn Engine,
         host: &HostName,
         query: u64,
         areas: Vec<Area>,
@@ -183,13 +179,13 @@ impl Sessions {
             seen.extend(areas.into_iter().map(|area| (host.clone(), area)));
             open.faults.extend(faults.into_iter().map(|fault| format!("{host}: {fault}")));
         }
-        self.go_on(grid, query)
+        self.go_on(engine, query)
     }
 
     /// A host has removed areas.
     pub fn reaped(
         &mut self,
-        grid: &Grid,
+        engine: &dyn Engine,
         host: &HostName,
         query: u64,
         gone: Vec<Area>,
@@ -202,11 +198,11 @@ impl Sessions {
             removed.extend(gone.into_iter().map(|area| (area.path, area.made)));
             open.faults.extend(faults.into_iter().map(|fault| format!("{host}: {fault}")));
         }
-        self.go_on(grid, query)
+        self.go_on(engine, query)
     }
 
     /// A host has left.
-    pub fn left(&mut self, grid: &Grid, host: &HostName) -> Orders {
+    pub fn left(&mut self, engine: &dyn Engine, host: &HostName) -> Orders {
         let mut concerned = Vec::new();
         for (query, open) in &mut self.open {
             if open.waiting.remove(host) {
@@ -214,7 +210,7 @@ impl Sessions {
                 concerned.push(*query);
             }
         }
-        concerned.into_iter().flat_map(|query| self.go_on(grid, query)).collect()
+        concerned.into_iter().flat_map(|query| self.go_on(engine, query)).collect()
     }
 
     /// When there is something to do next.
@@ -225,7 +221,7 @@ impl Sessions {
     /// Time has passed: gives up on hosts that do not answer, and looks for orphans.
     pub fn tick(
         &mut self,
-        grid: &Grid,
+        engine: &dyn Engine,
         now: Moment,
         hosts: impl FnOnce() -> BTreeSet<HostName>,
     ) -> Orders {
@@ -237,10 +233,10 @@ impl Sessions {
                     open.faults.push(format!("{host} did not answer"));
                 }
             }
-            orders.extend(self.go_on(grid, query));
+            orders.extend(self.go_on(engine, query));
         }
         if self.sweep_at <= now {
-            self.sweep_at = now.after(grid.ledger().config().general.reap_interval.as_ms());
+            self.sweep_at = now.after(engine.settings().reap_interval.as_ms());
             let hosts = hosts();
             if !hosts.is_empty() {
                 orders.extend(self.list(now, hosts, Purpose::Sweep, Sizes::Left));
@@ -250,7 +246,7 @@ impl Sessions {
     }
 
     /// Goes on with a question when all hosts have answered.
-    fn go_on(&mut self, grid: &Grid, query: u64) -> Orders {
+    fn go_on(&mut self, engine: &dyn Engine, query: u64) -> Orders {
         if self.open.get(&query).is_none_or(|open| !open.waiting.is_empty()) {
             return Vec::new();
         }
@@ -264,7 +260,7 @@ impl Sessions {
                 return Vec::new();
             }
         };
-        let mut away = away(grid);
+        let mut away = engine.away();
         away.append(&mut open.lost);
         let wanted = match &open.purpose {
             Purpose::Asked { orphans, .. } => *orphans,
@@ -272,12 +268,12 @@ impl Sessions {
         };
         let unsure = unsure(&away, &open.faults);
         let visible = |owner: &UserName| match &open.purpose {
-            Purpose::Asked { user, .. } => may_see(grid, user, owner),
+            Purpose::Asked { user, .. } => engine.may_see(user, owner),
             Purpose::Sweep => true,
         };
         let mut all: BTreeMap<(PathBuf, Moment), (AreaView, Area)> = BTreeMap::new();
         for (host, area) in seen {
-            let view = view(grid, host, &area);
+            let view = view(engine, host, &area);
             if visible(&view.user) {
                 all.entry((area.path.clone(), area.made)).or_insert((view, area));
             }
@@ -306,11 +302,6 @@ impl Sessions {
         self.open.insert(query, open);
         by_host.into_iter().map(|(host, areas)| (host, Order::Reap { query, areas })).collect()
     }
-}
-
-/// Hosts of which it is not known what they do.
-fn away(grid: &Grid) -> BTreeSet<HostName> {
-    grid.hosts().filter(|host| host.reach == Reach::Away).map(|host| host.name).collect()
 }
 
 /// Why nothing may be removed.
@@ -357,30 +348,13 @@ fn finish(
     }
 }
 
-fn view(grid: &Grid, host: HostName, area: &Area) -> AreaView {
-    let ledger = grid.ledger();
-    let task = ledger.task(area.task);
-    let requeues = task.map(|task| match task {
-        Task::Pending(waiting) | Task::Held(waiting) => waiting.requeues,
-        Task::Active(run) => run.requeues,
-        Task::Finished(finish) => finish.requeues,
-    });
-    // What an earlier life of the task has left was told to go when that ended.
-    let is_former = requeues.is_some_and(|now| now != area.requeues);
-    let state = match task {
-        _ if area.aside => AreaState::BeingRemoved,
-        Some(Task::Active(_) | Task::Pending(_) | Task::Held(_)) if is_former => {
-            AreaState::BeingRemoved
-        }
-        Some(Task::Active(_)) => match grid.state(area.task) {
-            Some(State::Unknown { .. }) => AreaState::Unknown,
-            _ => AreaState::Running,
-        },
-        Some(Task::Pending(_) | Task::Held(_)) => AreaState::Kept,
-        Some(Task::Finished(finish)) if finish.post == Post::Awaited => AreaState::BeingRemoved,
-        Some(Task::Finished(_)) | None => AreaState::Orphaned,
+fn view(engine: &dyn Engine, host: HostName, area: &Area) -> AreaView {
+    let state = if area.aside {
+        AreaState::BeingRemoved
+    } else {
+        engine.area_state(area.task, area.requeues)
     };
-    let user = ledger.job(area.task.job).map_or(&area.owner, |job| ledger.user_of(job));
+    let user = engine.owner(area.task.job).unwrap_or(&area.owner);
     AreaView {
         job: area.task.to_string(),
         user: user.clone(),

@@ -6,15 +6,14 @@
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
-use forebay_grid::Grid;
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::grid::State;
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use serde::{Deserialize, Serialize};
 
+use crate::engine::{Engine, JobEnd};
 use crate::listeners::Listeners;
 use crate::message::Answer;
-use crate::view;
 
 /// Something that happened to a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,30 +66,23 @@ impl Watches {
         )
     }
 
-    /// A host has said as which process a task runs.
-    pub fn learn(&mut self, task: TaskId, attempt: Attempt, pid: Option<u32>) {
-        if let Some(pid) = pid {
-            self.pids.insert((task, attempt), pid);
-        }
-    }
-
     /// Tells how a job is, with the attempts that have ended, and from now on what happens to it.
     pub fn add(
         &mut self,
-        grid: &Grid,
+        engine: &dyn Engine,
         (job, connection): (JobId, u64),
         ended: Vec<AttemptRecord>,
         reply: Sender<Answer>,
     ) {
         let notices = ended.into_iter().map(|record| Notice::Ended { record: Box::new(record) });
-        let tasks: Vec<TaskId> = grid.ledger().job(job).map_or_else(Vec::new, |known| {
-            known.tasks().map(|(index, _)| TaskId { job, index }).collect()
+        let tasks = engine.spec(job).into_iter().flat_map(|spec| {
+            (0..spec.tasks()).map(move |place| TaskId { job, index: spec.index_at(place) })
         });
-        let running = tasks.into_iter().filter_map(|task| self.running(grid, task));
+        let running = tasks.filter_map(|task| self.running(engine, task));
         for notice in notices.chain(running) {
             let _ = reply.send(Answer::Noticed { notice });
         }
-        match finished(grid, job) {
+        match finished(engine, job) {
             Some(notice) => {
                 let _ = reply.send(Answer::Noticed { notice });
             }
@@ -100,8 +92,8 @@ impl Watches {
         }
     }
 
-    fn running(&self, grid: &Grid, task: TaskId) -> Option<Notice> {
-        let (host, attempt, at) = match grid.state(task)? {
+    fn running(&self, engine: &dyn Engine, task: TaskId) -> Option<Notice> {
+        let (host, attempt, at) = match engine.state(task)? {
             State::Running { host, attempt, started }
             | State::Suspended { host, attempt, started, .. } => (host, attempt, started),
             State::Pending { .. }
@@ -119,10 +111,12 @@ impl Watches {
         self.jobs.has(job)
     }
 
-    /// A host has started a task.
-    pub fn started(&self, grid: &Grid, task: TaskId) {
+    /// A host has started a task, and said as which process.
+    pub fn started(&mut self, engine: &dyn Engine, run: (TaskId, Attempt), pid: Option<u32>) {
+        self.pids.extend(pid.map(|pid| (run, pid)));
+        let (task, _) = run;
         if self.jobs.has(task.job)
-            && let Some(notice) = self.running(grid, task)
+            && let Some(notice) = self.running(engine, task)
         {
             self.jobs.tell(task.job, &Answer::Noticed { notice });
         }
@@ -136,9 +130,9 @@ impl Watches {
     }
 
     /// All tasks of a job have ended.
-    pub fn finished(&mut self, grid: &Grid, job: JobId) {
+    pub fn finished(&mut self, engine: &dyn Engine, job: JobId) {
         if self.jobs.has(job)
-            && let Some(notice) = finished(grid, job)
+            && let Some(notice) = finished(engine, job)
         {
             self.jobs.tell_last(job, &Answer::Noticed { notice });
         }
@@ -150,17 +144,6 @@ impl Watches {
     }
 }
 
-fn finished(grid: &Grid, job: JobId) -> Option<Notice> {
-    let known = grid.ledger().job(job).filter(|job| job.tally().is_finished())?;
-    let ends = known.tasks().filter_map(|(index, _)| match grid.state(TaskId { job, index })? {
-        State::Finished { ended, .. } => Some(ended),
-        State::Pending { .. }
-        | State::Held { .. }
-        | State::Starting { .. }
-        | State::Running { .. }
-        | State::Suspended { .. }
-        | State::Unknown { .. } => None,
-    });
-    let at = ends.max().unwrap_or_default();
-    Some(Notice::Finished { job, value: view::exit_value(grid, job).unwrap_or(0), at })
+fn finished(engine: &dyn Engine, job: JobId) -> Option<Notice> {
+    engine.end(job).map(|JobEnd { value, at }| Notice::Finished { job, value, at })
 }

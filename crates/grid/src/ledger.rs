@@ -55,7 +55,7 @@ impl Job {
     /// The index of the task at a place.
     #[must_use]
     pub fn index_at(&self, place: u32) -> u32 {
-        self.spec.array.as_ref().and_then(|array| array.index_at(place)).unwrap_or(0)
+        self.spec.index_at(place)
     }
 
     /// The place of the task with an index.

@@ -141,6 +141,12 @@ impl JobSpec {
         self.array.as_ref().map_or(1, ArraySpec::count)
     }
 
+    /// The index of the task at a place, counted from 0.
+    #[must_use]
+    pub fn index_at(&self, place: u32) -> u32 {
+        self.array.as_ref().and_then(|array| array.index_at(place)).unwrap_or(0)
+    }
+
     /// Bytes of its environment, as the system counts them.
     #[must_use]
     pub fn environment_bytes(&self) -> usize {

@@ -8,11 +8,12 @@ use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{JobId, Target, TaskId, UserName};
 use forebay_grid::{Grid, Job};
 
+use super::view::view;
+use crate::engine::Engine as _;
 use crate::message::{Answer, JobView, Page};
-use crate::view::{may_see, no_job, view};
 
 /// The most lines of a page.
-pub const LINES_MAX: u32 = 1000;
+const LINES_MAX: u32 = 1000;
 
 /// Bytes of commands after which a page ends: a command may have two megabytes.
 const COMMAND_BYTES: usize = 1 << 20;
@@ -25,7 +26,7 @@ enum Wanted {
 }
 
 /// A page of jobs: of one, or of all that the user may see; with those that have ended or without.
-pub fn jobs(
+pub(super) fn jobs(
     grid: &Grid,
     user: &UserName,
     (target, ended): (Option<Target>, bool),
@@ -35,7 +36,7 @@ pub fn jobs(
     let mut lines = Lines::new(grid, page.most);
     let Some(target) = target else {
         let wanted = if ended { Wanted::All } else { Wanted::Unfinished };
-        let admin = ledger.config().general.admins.contains(user);
+        let admin = grid.settings().admins.contains(user);
         let seen = |job: &Job| admin || ledger.user_of(job) == user;
         let known = |first| ledger.jobs_from(first).filter(move |(_, job)| seen(job));
         let total = || known(JobId(0)).map(|(_, job)| count(job, wanted)).sum();
@@ -49,8 +50,8 @@ pub fn jobs(
         }
         return lines.answer(total);
     };
-    let job = ledger.job(target.job).filter(|job| may_see(grid, user, ledger.user_of(job)));
-    let Some(job) = job else { return no_job(target) };
+    let job = ledger.job(target.job).filter(|job| grid.may_see(user, ledger.user_of(job)));
+    let Some(job) = job else { return Answer::no_job(target) };
     let Some(index) = target.index else {
         let total = page.from.is_none().then(|| count(job, Wanted::All));
         let index = page.from.map_or(0, |from| from.index);
@@ -58,7 +59,7 @@ pub fn jobs(
         return lines.answer(total);
     };
     if job.task(index).is_none() {
-        return no_job(target);
+        return Answer::no_job(target);
     }
     lines.push(view(grid, TaskId { job: target.job, index }, job));
     lines.answer(Some(1))
