@@ -1,8 +1,10 @@
-//! The grid at work: the controller around `forebay_grid::Grid`, the agents that run its jobs, and what
-//! they say to each other and to commands.
+//! The grid at work: the controller around an engine, the agents that run its jobs, and what they say to each
+//! other and to commands.
 //!
-//! - [`controller`] drives the state machine: it makes records durable in the store, then carries their
-//!   effects out. It knows no socket: inputs come in by a channel, so tests drive it without processes.
+//! - [`engine`] is all that the controller asks of what decides which job runs where: the seam, and what a crash
+//!   may do. `local/` puts `forebay_grid::Grid` behind it.
+//! - [`controller`] drives it: it makes records durable in the store, then carries their effects out. It knows
+//!   no socket: inputs come in by a channel, so tests drive it without processes.
 //! - [`server`] puts it behind the unix socket of ROOT/grid; the kernel says who asks.
 //! - [`agent`] is one host. It gives each job to a process of its own, the [`shim`], which keeps the job
 //!   when the agent dies, ends it when the lease is over, and writes down how it ended.

@@ -1,0 +1,122 @@
+//! Questions that only look: what the engine, the history or the hosts know. Some are answered later, when a job or a
+//! flow has ended, when something happens to a job, or when hosts have said what work areas they have.
+
+use std::sync::mpsc::Sender;
+
+use anyhow::{Result, bail};
+use forebay_grid::flow::event::FlowState;
+use forebay_grid::vocabulary::{JobId, UserName};
+use forebay_store::Store;
+
+use super::Controller;
+use crate::engine::JobEnd;
+use crate::flow::{FlowAnswer, FlowAsk, no_flow};
+use crate::history;
+use crate::lookups::{Lookup, Question};
+use crate::message::{Answer, Ask};
+use crate::watch::Watches;
+
+impl<S: Store> Controller<S> {
+    /// Answers, now or later.
+    pub(super) fn answer(&mut self, lookup: Lookup) {
+        let Lookup { user, connection, question } = lookup;
+        match question {
+            Question::Ask { ask, reply } => {
+                let answer = self.look((&user, connection), &ask, &reply);
+                let refused = |error| Some(Answer::Refused { reason: format!("{error:#}") });
+                if let Some(answer) = answer.unwrap_or_else(refused) {
+                    // Whoever asked may be gone.
+                    let _ = reply.send(answer);
+                }
+            }
+            Question::Closed => {
+                self.waits.forget(connection);
+                self.flow_waits.forget(connection);
+                self.watches.forget(connection);
+            }
+        }
+    }
+
+    /// The answer to a question, unless it comes later.
+    fn look(
+        &mut self,
+        (user, connection): (&UserName, u64),
+        ask: &Ask,
+        reply: &Sender<Answer>,
+    ) -> Result<Option<Answer>> {
+        let engine = &*self.engine;
+        Ok(Some(match ask {
+            Ask::Ping => Answer::Here,
+            &Ask::Wait { job } => match self.end(user, job)? {
+                Some(JobEnd { value, .. }) => Answer::Ended { value },
+                None => {
+                    self.waits.add(job, connection, reply.clone());
+                    return Ok(None);
+                }
+            },
+            &Ask::Watch { job } => {
+                self.watch((user, connection), job, reply)?;
+                return Ok(None);
+            }
+            &Ask::Flow { flow: FlowAsk::Wait(flow) } => match engine.flow(flow) {
+                Some((owner, state)) if engine.may_see(user, owner) => {
+                    if state == FlowState::Running {
+                        self.flow_waits.add(flow, connection, reply.clone());
+                        return Ok(None);
+                    }
+                    Answer::Flow { flow: FlowAnswer::Ended(state) }
+                }
+                Some(_) | None => no_flow(flow),
+            },
+            &Ask::Sessions { orphans } => {
+                let (hosts, now) = (self.outboxes.hosts(), self.time.look().now);
+                let asked = (user.clone(), orphans, reply.clone());
+                let orders = self.sessions.ask(engine, now, hosts, asked);
+                self.tell_all(orders);
+                return Ok(None);
+            }
+            &Ask::History { target, from } => {
+                let (attempts, next) = self.journal.history(target, from)?;
+                history::answer(engine, user, target, attempts, next)
+            }
+            Ask::Usage { query } => {
+                let visible = |owner: &UserName| engine.may_see(user, owner);
+                let rows = self.journal.accounts().answer(query, visible);
+                Answer::Usage { rows: rows.map_err(anyhow::Error::msg)? }
+            }
+            Ask::Jobs { target: Some(target), .. } | Ask::Explain { target } => {
+                let used = |task, attempt| {
+                    Ok(self.journal.attempt(task, attempt)?.and_then(|record| record.usage))
+                };
+                history::with_usage(engine, *target, engine.answer(user, ask), used)?
+            }
+            ask => engine.answer(user, ask),
+        }))
+    }
+
+    fn watch(
+        &mut self,
+        (user, connection): (&UserName, u64),
+        job: JobId,
+        reply: &Sender<Answer>,
+    ) -> Result<()> {
+        self.end(user, job)?;
+        let tasks = self.engine.spec(job).map_or(0, |spec| spec.tasks());
+        let (ended, None) = self.journal.history(job.into(), None)? else {
+            bail!(Watches::too_many(job))
+        };
+        if tasks > Watches::TASKS_MAX {
+            bail!(Watches::too_many(job));
+        }
+        self.watches.add(&*self.engine, (job, connection), ended, reply.clone());
+        Ok(())
+    }
+
+    /// How a job ended, if all of it has; an error if there is none that the user may see.
+    fn end(&self, user: &UserName, job: JobId) -> Result<Option<JobEnd>> {
+        match self.engine.owner(job) {
+            Some(owner) if self.engine.may_see(user, owner) => Ok(self.engine.end(job)),
+            Some(_) | None => bail!("there is no job {job}"),
+        }
+    }
+}
