@@ -17,6 +17,7 @@ use forebay_grid::{Effect, Grid, Ledger};
 use forebay_store::{Batch, Store};
 
 use crate::message::Start;
+use crate::pages;
 use crate::snapshot::Snapshot;
 use crate::usage::Accounts;
 
@@ -64,6 +65,10 @@ fn history_key(job: u64, index: u32, attempt: u32) -> Vec<u8> {
     [&b"h"[..], &job, &index, &attempt].concat()
 }
 
+fn whole_history() -> (Vec<u8>, Vec<u8>) {
+    (history_key(0, 0, 0), history_key(u64::MAX, u32::MAX, u32::MAX))
+}
+
 impl<S: Store> Journal<S> {
     /// Reads snapshot and records, and makes the grid that they lead to.
     ///
@@ -74,27 +79,25 @@ impl<S: Store> Journal<S> {
         let (first, ledger, mut snapshot) = Snapshot::read(&store)?;
         let mut records: Vec<Record> = Vec::new();
         let (mut next, mut bytes_read) = (first, 0);
-        loop {
-            let page = store.scan(&batch_key(next), b"k", 256)?;
-            if page.is_empty() {
-                break;
-            }
-            for (key, bytes) in page {
-                anyhow::ensure!(key == batch_key(next), "batch {next} of the journal is missing");
-                let batch: Vec<Record> = postcard::from_bytes(&bytes)
-                    .with_context(|| format!("journal, batch {next}"))?;
-                snapshot.note(&batch);
-                records.extend(batch);
-                bytes_read += bytes.len();
-                next += 1;
-            }
-        }
+        pages::each(&store, batch_key(first), b"k", |key, bytes| {
+            anyhow::ensure!(key == batch_key(next), "batch {next} of the journal is missing");
+            let batch: Vec<Record> =
+                postcard::from_bytes(bytes).with_context(|| format!("journal, batch {next}"))?;
+            snapshot.note(&batch);
+            records.extend(batch);
+            bytes_read += bytes.len();
+            next += 1;
+            Ok(())
+        })?;
         let grid = Grid::restore(ledger, &records, now)?;
         let general = &grid.ledger().config().general;
         let accounts =
             Accounts::open(&store, general.time_zone.clocks(), general.days_max, |found| {
-                let all = (history_key(0, 0, 0), history_key(u64::MAX, u32::MAX, u32::MAX));
-                visit(&store, all, found)
+                let (from, to) = whole_history();
+                pages::each(&store, from, &to, |_, bytes| {
+                    found(read_entry(bytes)?);
+                    Ok(())
+                })
             })?;
         let entries = store.get(ENTRIES_KEY)?;
         let entries = entries.and_then(|bytes| Some(u64::from_be_bytes(*bytes.first_chunk()?)));
@@ -160,7 +163,7 @@ impl<S: Store> Journal<S> {
     fn cut_history(&mut self, general: &General, now: Moment) -> Result<()> {
         self.entries_uncut = 0;
         let mut batch = Batch::default();
-        let (from, to) = (history_key(0, 0, 0), history_key(u64::MAX, u32::MAX, u32::MAX));
+        let (from, to) = whole_history();
         let mut left = self.entries;
         for (key, bytes) in self.store.scan(&from, &to, PAGE)? {
             let is_old = || -> Result<bool> {
@@ -264,22 +267,4 @@ fn check_format<S: Store>(store: &S) -> Result<()> {
 
 fn read_entry(bytes: &[u8]) -> Result<AttemptRecord> {
     serde_json::from_slice(bytes).context("an entry of the history")
-}
-
-/// Calls `found` for each attempt in a range of the history.
-fn visit<S: Store>(
-    store: &S,
-    (mut from, to): (Vec<u8>, Vec<u8>),
-    found: &mut dyn FnMut(AttemptRecord),
-) -> Result<()> {
-    loop {
-        let page = store.scan(&from, &to, PAGE)?;
-        for (_, bytes) in &page {
-            found(read_entry(bytes)?);
-        }
-        match page.into_iter().nth(PAGE - 1) {
-            Some((last, _)) => from = [last, vec![0]].concat(),
-            None => return Ok(()),
-        }
-    }
 }

@@ -39,6 +39,7 @@ mod lookups;
 pub mod message;
 pub mod nursery;
 mod outboxes;
+mod pages;
 mod place;
 mod runs;
 mod script;

@@ -20,13 +20,12 @@ use forebay_grid::vocabulary::JobId;
 use forebay_grid::{Job, Ledger};
 use forebay_store::{Batch, Store};
 
+use crate::pages;
+
 const HEAD: &[u8] = b"s";
 const JOB: u8 = b'o';
 const ENVIRONMENT: u8 = b'e';
 const SCHEDULE: u8 = b'c';
-
-/// Pieces that are read together.
-const PAGE: usize = 256;
 
 /// What is known of the snapshot in the store.
 #[derive(Default)]
@@ -51,18 +50,10 @@ fn each_piece<S: Store>(
     kind: u8,
     mut found: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut from = vec![kind];
-    loop {
-        let page = store.scan(&from, &[kind + 1], PAGE)?;
-        for (key, value) in &page {
-            let number = key[1..].try_into().context("a key of the snapshot is no number")?;
-            found(u64::from_be_bytes(number), value)?;
-        }
-        match page.into_iter().nth(PAGE - 1) {
-            Some((last, _)) => from = [last, vec![0]].concat(),
-            None => return Ok(()),
-        }
-    }
+    pages::each(store, vec![kind], &[kind + 1], |key, value| {
+        let number = key[1..].try_into().context("a key of the snapshot is no number")?;
+        found(u64::from_be_bytes(number), value)
+    })
 }
 
 impl Snapshot {

@@ -19,6 +19,8 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use crate::pages;
+
 /// The most rows that are kept.
 const ROWS_MAX: usize = 100_000;
 
@@ -316,30 +318,22 @@ impl Accounts {
         days_max: u32,
         history: impl FnOnce(&mut dyn FnMut(AttemptRecord)) -> Result<()>,
     ) -> Result<Accounts> {
-        const PAGE: usize = 1024;
         let mut accounts = Accounts::default();
         let mut batch = Batch::default();
-        let mut from = vec![PREFIX, 0];
         let current = store.get(&[PREFIX])?.as_deref() == Some(&[VERSION]);
-        loop {
-            let page = store.scan(&from, &[PREFIX + 1], PAGE)?;
-            for (key, bytes) in &page {
-                if current {
-                    let sums = postcard::from_bytes(bytes).context("a row of the usage")?;
-                    let key = key_of(key)?;
-                    let of_day = accounts.projects.entry(key.day).or_default();
-                    let of_user = of_day.entry(key.user.clone()).or_default();
-                    of_user.insert(key.project.clone());
-                    accounts.rows.insert(key, sums);
-                } else {
-                    batch.changes.insert(key.clone(), None);
-                }
+        pages::each(store, vec![PREFIX, 0], &[PREFIX + 1], |key, bytes| {
+            if !current {
+                batch.changes.insert(key.to_vec(), None);
+                return Ok(());
             }
-            match page.into_iter().nth(PAGE - 1) {
-                Some((last, _)) => from = [last, vec![0]].concat(),
-                None => break,
-            }
-        }
+            let sums = postcard::from_bytes(bytes).context("a row of the usage")?;
+            let key = key_of(key)?;
+            let of_day = accounts.projects.entry(key.day).or_default();
+            let of_user = of_day.entry(key.user.clone()).or_default();
+            of_user.insert(key.project.clone());
+            accounts.rows.insert(key, sums);
+            Ok(())
+        })?;
         if !current {
             let mut failed = Ok(());
             history(&mut |record| {

@@ -9,13 +9,14 @@ use forebay_engine::message::{
     Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Page, Report,
 };
 use forebay_grid::config::Config;
-use forebay_grid::event::{Joined, Memory, Verb};
-use forebay_grid::hosts::Facts;
+use forebay_grid::event::{Memory, Verb};
 use forebay_grid::spec::{Exit, JobSpec};
 use forebay_grid::vocabulary::{Attempt, JobId, Moment, TaskId};
 use forebay_store::Store;
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
+
+mod support;
 
 type Shared = Arc<FaultyStore<MemoryStore>>;
 
@@ -43,12 +44,7 @@ fn submit() -> Ask {
 
 fn join<S: Store>(controller: &mut Controller<S>, connection: u64) -> Receiver<Order> {
     let (outbox, orders) = channel();
-    let joined = Box::new(Joined {
-        host: "h1".parse().unwrap(),
-        facts: Facts { cores: 1, memory_bytes: 1 << 30 },
-        memory: Memory::Kept,
-        runs: Vec::new(),
-    });
+    let joined = support::joined("h1", 1, Memory::Kept);
     controller.take(vec![Input::Joined { connection, joined, outbox }]).unwrap();
     orders
 }
@@ -238,12 +234,7 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
     let mut controller = controller(&store);
     let hosts = ["h1", "h2"].map(|host| {
         let (outbox, orders) = channel();
-        let joined = Box::new(Joined {
-            host: host.parse().unwrap(),
-            facts: Facts { cores: 1, memory_bytes: 1 << 30 },
-            memory: Memory::Kept,
-            runs: Vec::new(),
-        });
+        let joined = support::joined(host, 1, Memory::Kept);
         controller.take(vec![Input::Joined { connection: 1, joined, outbox }]).unwrap();
         orders
     });

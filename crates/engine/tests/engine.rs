@@ -15,11 +15,10 @@ use forebay_engine::message::{
 };
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::{Config, General};
-use forebay_grid::event::{Joined, KillReason, Loss, Memory, Refusal, Verb};
+use forebay_grid::event::{KillReason, Loss, Memory, Refusal, Verb};
 use forebay_grid::flow::FlowId;
 use forebay_grid::flow::event::FlowState;
 use forebay_grid::grid::State;
-use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
 use forebay_grid::task::{Cause, Fate};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId, UserName};
@@ -27,6 +26,8 @@ use forebay_grid::{Effect, Event, Ledger, Outcome};
 use forebay_store::Store;
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
+
+mod support;
 
 type Shared = Arc<FaultyStore<MemoryStore>>;
 
@@ -165,12 +166,7 @@ impl Rig {
 
     fn join(&mut self) -> Receiver<Order> {
         let (outbox, orders) = channel();
-        let joined = Box::new(Joined {
-            host: host(),
-            facts: Facts { cores: 1, memory_bytes: 1 << 30 },
-            memory: Memory::Kept,
-            runs: Vec::new(),
-        });
+        let joined = support::joined("h1", 1, Memory::Kept);
         self.controller.take(vec![Input::Joined { connection: 1, joined, outbox }]).unwrap();
         orders
     }

@@ -13,14 +13,15 @@ use forebay_engine::controller::{Controller, Input};
 use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView};
 use forebay_engine::message::{Answer, Ask, Order, Page, Report};
 use forebay_grid::config::Config;
-use forebay_grid::event::{Joined, Memory as Remembers};
+use forebay_grid::event::Memory as Remembers;
 use forebay_grid::flow::event::{FlowState, Found};
 use forebay_grid::flow::file::Surroundings;
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
-use forebay_grid::hosts::Facts;
 use forebay_grid::spec::Exit;
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
+
+mod support;
 
 type Shared = Arc<FaultyStore<MemoryStore>>;
 
@@ -111,12 +112,7 @@ impl Fixture {
 
     fn join(&mut self) -> Receiver<Order> {
         let (outbox, orders) = channel();
-        let joined = Box::new(Joined {
-            host: "h1".parse().unwrap(),
-            facts: Facts { cores: 4, memory_bytes: 1 << 30 },
-            memory: Remembers::Kept,
-            runs: Vec::new(),
-        });
+        let joined = support::joined("h1", 4, Remembers::Kept);
         self.controller.take(vec![Input::Joined { connection: 1, joined, outbox }]).unwrap();
         orders
     }

@@ -16,6 +16,8 @@ use forebay_grid::spec::{JobSpec, Rerun};
 use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
 use forebay_store::memory::MemoryStore;
 
+mod support;
+
 /// A clock that stands until it is moved; wall clock and passing of time apart from each other.
 struct HandClock {
     readings: Mutex<(Timestamp, Instant)>,
@@ -96,12 +98,7 @@ impl Rig {
 
     fn join(&mut self, host: &str, connection: u64, memory: Memory) -> Receiver<Order> {
         let (outbox, orders) = channel();
-        let joined = Box::new(Joined {
-            host: host.parse().unwrap(),
-            facts: Facts { cores: 1, memory_bytes: 1 << 30 },
-            memory,
-            runs: Vec::new(),
-        });
+        let joined = support::joined(host, 1, memory);
         self.controller.take(vec![Input::Joined { connection, joined, outbox }]).unwrap();
         orders
     }

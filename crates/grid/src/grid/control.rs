@@ -55,6 +55,26 @@ impl Grid {
         self.ledger.config.general.admins.contains(user)
     }
 
+    /// Users do as they like with what is theirs, admins with everything.
+    pub(super) fn check_owner(
+        &self,
+        by: &UserName,
+        owner: &UserName,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), Refusal> {
+        if owner == by || self.is_admin(by) {
+            return Ok(());
+        }
+        Err(Refusal::NotAllowed { user: by.clone(), what: format!("{} of {owner}", what()) })
+    }
+
+    fn check_admin(&self, by: &UserName, what: impl FnOnce() -> String) -> Result<(), Refusal> {
+        if self.is_admin(by) {
+            return Ok(());
+        }
+        Err(Refusal::NotAllowed { user: by.clone(), what: what() })
+    }
+
     pub(super) fn command(&mut self, by: &UserName, target: Target, verb: Verb, out: &mut Outcome) {
         let effect = match self.places(by, target, verb) {
             Err(refusal) => Effect::Rejected(refusal),
@@ -84,17 +104,13 @@ impl Grid {
     fn places(&self, by: &UserName, target: Target, verb: Verb) -> Result<Vec<u32>, Refusal> {
         let no_job = || Refusal::NoSuchJob(target);
         let job = self.ledger.jobs.get(&target.job).ok_or_else(no_job)?;
-        if self.ledger.users.at(job.user.0) != by && !self.is_admin(by) {
-            let verb = match verb {
-                Verb::Kill => "kill",
-                Verb::Hold => "hold",
-                Verb::Release => "release",
-                Verb::Requeue => "requeue",
-            };
-            let owner = self.ledger.users.at(job.user.0);
-            let what = format!("{verb} job {target} of {owner}");
-            return Err(Refusal::NotAllowed { user: by.clone(), what });
-        }
+        let word = match verb {
+            Verb::Kill => "kill",
+            Verb::Hold => "hold",
+            Verb::Release => "release",
+            Verb::Requeue => "requeue",
+        };
+        self.check_owner(by, self.ledger.user_of(job), || format!("{word} job {target}"))?;
         if verb == Verb::Requeue && job.spec.interactive.is_some() {
             return Err(Refusal::Invalid(format!(
                 "job {target} is interactive: its user has to run it again"
@@ -198,16 +214,10 @@ impl Grid {
         name: &QueueName,
         verb: QueueVerb,
         out: &mut Outcome,
-    ) {
-        let Some(queue) = self.ledger.queues.find(name).map(QueueId) else {
-            out.effects.push(Effect::Rejected(Refusal::NoSuchQueue(name.clone())));
-            return;
-        };
-        if !self.is_admin(by) {
-            let what = format!("switch queue {name}");
-            out.effects.push(Effect::Rejected(Refusal::NotAllowed { user: by.clone(), what }));
-            return;
-        }
+    ) -> Result<Effect, Refusal> {
+        let queue = self.ledger.queues.find(name).map(QueueId);
+        let queue = queue.ok_or_else(|| Refusal::NoSuchQueue(name.clone()))?;
+        self.check_admin(by, || format!("switch queue {name}"))?;
         let mut switch = self.ledger.switch(queue);
         match verb {
             QueueVerb::Open => switch.intake = Intake::Open,
@@ -219,7 +229,7 @@ impl Grid {
             self.record(Change::Queue { queue, switch }, out);
             self.index.queues[queue.0 as usize].stirred = true;
         }
-        out.effects.push(Effect::Obeyed { tasks: 0 });
+        Ok(Effect::Obeyed { tasks: 0 })
     }
 
     pub(super) fn switch_host(
@@ -228,20 +238,13 @@ impl Grid {
         name: &HostName,
         state: HostSwitch,
         out: &mut Outcome,
-    ) {
-        let Some(host) = self.host_id(name) else {
-            out.effects.push(Effect::Rejected(Refusal::NoSuchHost(name.clone())));
-            return;
-        };
-        if !self.is_admin(by) {
-            let what = format!("open or close host {name}");
-            out.effects.push(Effect::Rejected(Refusal::NotAllowed { user: by.clone(), what }));
-            return;
-        }
+    ) -> Result<Effect, Refusal> {
+        let host = self.host_id(name).ok_or_else(|| Refusal::NoSuchHost(name.clone()))?;
+        self.check_admin(by, || format!("open or close host {name}"))?;
         if state != self.ledger.host_switch(host) {
             self.record(Change::Host { host, state }, out);
             self.index.stir();
         }
-        out.effects.push(Effect::Obeyed { tasks: 0 });
+        Ok(Effect::Obeyed { tasks: 0 })
     }
 }

@@ -143,11 +143,7 @@ impl Grid {
     fn flow_for(&self, by: &UserName, verb: &str, flow: FlowId) -> Result<&FlowRun, Refusal> {
         let no_flow = || Refusal::Invalid(format!("there is no flow {flow}"));
         let run = self.ledger.flow(flow).ok_or_else(no_flow)?;
-        let owner = self.ledger.user_of_flow(run);
-        if owner != by && !self.is_admin(by) {
-            let what = format!("{verb} flow {flow} of {owner}");
-            return Err(Refusal::NotAllowed { user: by.clone(), what });
-        }
+        self.check_owner(by, self.ledger.user_of_flow(run), || format!("{verb} flow {flow}"))?;
         Ok(run)
     }
 

@@ -72,8 +72,14 @@ impl Grid {
         match event {
             Event::Submit { user, spec } => self.submit(user, *spec, out),
             Event::Command { by, target, verb } => self.command(&by, target, verb, out),
-            Event::Queue { by, queue, verb } => self.switch_queue(&by, &queue, verb, out),
-            Event::Host { by, host, state } => self.switch_host(&by, &host, state, out),
+            Event::Queue { by, queue, verb } => {
+                let switched = self.switch_queue(&by, &queue, verb, out);
+                out.effects.push(switched.unwrap_or_else(Effect::Rejected));
+            }
+            Event::Host { by, host, state } => {
+                let switched = self.switch_host(&by, &host, state, out);
+                out.effects.push(switched.unwrap_or_else(Effect::Rejected));
+            }
             Event::Configured(config) => self.configure(config, out),
             Event::HostJoined(joined) => self.join(*joined, out),
             Event::HostLoad { host, load } => self.take_load(&host, load, out),

@@ -79,10 +79,7 @@ impl Grid {
         let no_schedule = || Refusal::Invalid(format!("there is no schedule {schedule}"));
         let entry = self.ledger.flows.schedules.get(&schedule).ok_or_else(no_schedule)?;
         let owner = self.ledger.user_of_schedule(entry);
-        if owner != by && !self.is_admin(by) {
-            let what = format!("{verb} schedule {schedule} of {owner}");
-            return Err(Refusal::NotAllowed { user: by.clone(), what });
-        }
+        self.check_owner(by, owner, || format!("{verb} schedule {schedule}"))?;
         Ok(entry)
     }
 

@@ -99,10 +99,9 @@ struct List {
     all: bool,
 }
 
-/// Show a run with each of its jobs.
+/// The run that a command is about.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  forebay flow show 3\n  forebay flow show 3 --json")]
-struct Show {
+struct OneRun {
     #[command(flatten)]
     which: Which,
     /// Number of the run.
@@ -111,6 +110,14 @@ struct Show {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Show a run with each of its jobs.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay flow show 3\n  forebay flow show 3 --json")]
+struct Show {
+    #[command(flatten)]
+    run: OneRun,
 }
 
 /// Start a run again where it failed.
@@ -121,16 +128,10 @@ struct Show {
 #[command(after_help = "Examples:\n  forebay flow rerun 3\n  forebay flow rerun 3 --wait")]
 struct Rerun {
     #[command(flatten)]
-    which: Which,
-    /// Number of the run.
-    #[arg(value_parser = |text: &str| text.parse::<FlowId>())]
-    flow: FlowId,
+    run: OneRun,
     /// Wait for its end.
     #[arg(long)]
     wait: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// End a run with all its jobs: first gently, after 10 seconds by force.
@@ -138,13 +139,7 @@ struct Rerun {
 #[command(after_help = "Examples:\n  forebay flow kill 3")]
 struct Kill {
     #[command(flatten)]
-    which: Which,
-    /// Number of the run.
-    #[arg(value_parser = |text: &str| text.parse::<FlowId>())]
-    flow: FlowId,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    run: OneRun,
 }
 
 /// Start flows by themselves: at times, or when files arrive.
@@ -375,8 +370,8 @@ fn table_of_runs(flows: Vec<FlowView>) -> Table {
 
 impl Show {
     fn run(self) -> Result<ExitCode> {
-        let flow = view(&self.which, self.flow)?;
-        if self.json {
+        let flow = view(&self.run.which, self.run.flow)?;
+        if self.run.json {
             return print_json(&flow);
         }
         print!("flow {} {} of {}: {}", flow.id, flow.name, flow.user, flow.state.word());
@@ -433,22 +428,26 @@ fn obeyed(answer: &Answer) -> Result<u32> {
     }
 }
 
-impl Rerun {
-    fn run(self) -> Result<ExitCode> {
-        let tasks = obeyed(&ask(&self.which, FlowAsk::Rerun(self.flow))?)?;
+impl OneRun {
+    fn obey(&self, verb: impl FnOnce(FlowId) -> FlowAsk) -> Result<()> {
+        let tasks = obeyed(&ask(&self.which, verb(self.flow))?)?;
         if self.json {
             println!("{}", serde_json::json!({ "flow": self.flow, "tasks": tasks }));
         }
-        if self.wait { wait(&self.which, self.flow) } else { Ok(ExitCode::SUCCESS) }
+        Ok(())
+    }
+}
+
+impl Rerun {
+    fn run(self) -> Result<ExitCode> {
+        self.run.obey(FlowAsk::Rerun)?;
+        if self.wait { wait(&self.run.which, self.run.flow) } else { Ok(ExitCode::SUCCESS) }
     }
 }
 
 impl Kill {
     fn run(self) -> Result<ExitCode> {
-        let tasks = obeyed(&ask(&self.which, FlowAsk::Kill(self.flow))?)?;
-        if self.json {
-            println!("{}", serde_json::json!({ "flow": self.flow, "tasks": tasks }));
-        }
+        self.run.obey(FlowAsk::Kill)?;
         Ok(ExitCode::SUCCESS)
     }
 }
