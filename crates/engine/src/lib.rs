@@ -33,6 +33,7 @@ mod lookups;
 pub mod message;
 pub mod nursery;
 mod place;
+mod request;
 mod runs;
 mod script;
 pub mod server;
