@@ -7,7 +7,7 @@ mod vigil;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::PipeReader;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -62,11 +62,32 @@ const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
 const UNHEARD_MIN_MS: u64 = 10_000;
 
 enum Input {
-    Order { connection: u64, order: Order },
-    Lost { connection: u64 },
-    Started { task: TaskId, attempt: Attempt, pid: Option<u32> },
-    Ended { task: TaskId, attempt: Attempt, end: End },
-    Released { task: TaskId, requeues: u32, result: Result<(), String> },
+    Order {
+        connection: u64,
+        order: Order,
+    },
+    Lost {
+        connection: u64,
+    },
+    Started {
+        task: TaskId,
+        attempt: Attempt,
+        pid: Option<u32>,
+    },
+    Ended {
+        task: TaskId,
+        attempt: Attempt,
+        end: End,
+    },
+    /// The shim at the other end holds no job any more; it was told before what became of its last one.
+    Free {
+        line: OwnedFd,
+    },
+    Released {
+        task: TaskId,
+        requeues: u32,
+        result: Result<(), String>,
+    },
     Say(Report),
     Leave,
     EndAll,
@@ -125,7 +146,8 @@ pub fn run(settings: Settings) -> Result<()> {
     let for_signals = inputs.clone();
     std::thread::spawn(move || obey_signals(signals, &for_signals));
     let memory = remember_boot(&own)?;
-    let nursery = Nursery::new(settings.shim.clone(), own.clone());
+    let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
+    let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
     let mut agent = Agent {
         settings,
         folder: own,
@@ -240,6 +262,7 @@ impl Agent {
             }
             self.rejoin_if_unheard(now);
             self.meter.look(now);
+            self.nursery.thin_out(now);
             if self.stream.is_some() && next_load_ms <= now {
                 let load = self.meter.load(self.settings.slots, &self.settings.work);
                 self.sent_ms.push_back(now);
@@ -346,6 +369,7 @@ impl Agent {
             }
             Input::Say(report) => self.report(&report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
+            Input::Free { line } => self.nursery.keep(line, uptime_ms()),
             Input::Released { task, requeues, result } => {
                 self.report(&Report::WorkReleased { task, requeues, result });
             }
@@ -443,10 +467,10 @@ impl Agent {
             work,
             util,
         };
-        match run.make(&order).and_then(|file| self.start_shim(&run, &file)) {
-            Ok(said) => {
+        match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
+            Ok(line) => {
                 self.runs.insert((task, attempt), Status::Running);
-                self.vigil.add(run, task, attempt, said);
+                self.vigil.add(run, task, attempt, line);
             }
             Err(error) => self.note_end(task, attempt, End::unable(&error)),
         }
@@ -459,13 +483,6 @@ impl Agent {
         }
         self.runs.insert((task, attempt), Status::Ended(end.clone()));
         self.report(&end.report(task, attempt));
-    }
-
-    /// Has a shim started; what it says.
-    fn start_shim(&mut self, run: &Run, file: &File) -> Result<PipeReader> {
-        let (reader, writer) = std::io::pipe()?;
-        self.nursery.start(run, file, &writer)?;
-        Ok(reader)
     }
 
     /// Signals the shim of a run that has not ended, as soon as it has said its number.

@@ -68,6 +68,10 @@ pub fn reap_others(first: Pid) {
 /// Kills all that is left of a job whose first process has ended, what is made meanwhile as well, and waits until
 /// it is gone.
 pub fn end(first: Pid) {
+    // What came from a process that has ended is a child of this one by now.
+    if children_of(rustix::process::getpid()) == [first] && is_zombie(first) {
+        return;
+    }
     let mut pause = Duration::from_millis(1);
     loop {
         let left = living();

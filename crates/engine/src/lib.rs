@@ -41,6 +41,7 @@ pub mod nursery;
 mod outboxes;
 mod pages;
 mod place;
+mod request;
 mod runs;
 mod script;
 pub mod server;

@@ -1,37 +1,33 @@
-//! The process from which shims are forked.
+//! The process from which shims are forked, and the shims that are free.
 //!
 //! Executing this program for each job costs more than most of what a shim does: its libraries are linked, its
 //! arguments parsed, the user database opened anew. So the agent starts one process that has done all this, and
 //! has it fork. It has one thread, which makes forking safe, and little memory, which makes it cheap.
 //!
-//! A request is the path of a run's file with two descriptors: the file, locked by the agent until the shim has
-//! it, and the pipe on which the shim says that the job was started. The lock is held while the request is on
-//! its way, so a run counts as begun from then on, whoever dies.
+//! A fork still costs a third of a short job. So a shim whose job has ended in the ordinary way waits for another one,
+//! which the agent gives to it by name: as many as the host has slots, each for [`FREE_MAX_MS`] at most.
 //!
-//! It ends when the agent's side of the socket is closed. Shims do not end with it; one that ended is taken
-//! note of by the kernel alone. If it is killed, the agent starts another one with the next job.
+//! The lock of a run's file is held while the request is on its way, so a run counts as begun from then on,
+//! whoever dies.
+//!
+//! The nursery ends when the agent's side of its socket is closed, and so does a shim that is free. Shims that hold a job
+//! go on; one that ended is taken note of by the kernel alone. If the nursery is killed, the agent starts another one
+//! with the next job.
 
-use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, PipeWriter};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
 
+use crate::request;
 use crate::runs::{End, Log, Run};
 use crate::{shim, user};
 
-/// Longest path of a folder in bytes; Linux takes no longer ones.
-const PATH_MAX: usize = 4096;
+/// How long a shim waits for another job, in milliseconds.
+const FREE_MAX_MS: u64 = 10_000;
 /// Steps of starting nurseries and asking them before a run is given up: one may be killed as soon as it is
 /// there.
 const ATTEMPTS_MAX: usize = 12;
@@ -41,27 +37,38 @@ pub struct Nursery {
     program: (PathBuf, String),
     folder: PathBuf,
     running: Option<(Child, OwnedFd)>,
+    /// Lines to shims that hold no job, with when they were last seen to hold one; at most `free_max`.
+    free: Vec<(OwnedFd, u64)>,
+    free_max: usize,
 }
 
 impl Nursery {
-    /// One that is started with the first job: `program` and its argument, then the agent's folder.
-    pub fn new(program: (PathBuf, String), folder: PathBuf) -> Nursery {
-        Nursery { program, folder, running: None }
+    /// One that is started with the first job: `program` and its argument, then the agent's folder. It keeps
+    /// `free_max` shims for the next jobs.
+    pub fn new(program: (PathBuf, String), folder: PathBuf, free_max: usize) -> Nursery {
+        Nursery { program, folder, running: None, free: Vec::new(), free_max }
     }
 
-    /// Has a shim started that takes over the locked file of its run.
+    /// Has a shim take over the locked file of its run: a free one, or a new one. The line to it.
     ///
     /// # Errors
     /// If it cannot be asked for, also not of several nurseries that were just started.
-    pub fn start(&mut self, run: &Run, file: &File, said: &PipeWriter) -> Result<()> {
+    pub fn start(&mut self, run: &Run, file: &File) -> Result<OwnedFd> {
+        // The one that had a job last has its memory at hand. One that was killed has closed its line.
+        while let Some((line, _)) = self.free.pop() {
+            if request::ask(&line, run.path(), &[file.as_fd()]).is_ok() {
+                return Ok(line);
+            }
+        }
+        let (ours, theirs) = request::line()?;
         let mut refused = None;
         for _ in 0..ATTEMPTS_MAX {
             let Some((_, socket)) = &self.running else {
                 self.begin()?;
                 continue;
             };
-            match request(socket, run.path(), file, said) {
-                Ok(()) => return Ok(()),
+            match request::ask(socket, run.path(), &[file.as_fd(), theirs.as_fd()]) {
+                Ok(()) => return Ok(ours),
                 // It read nothing of that: another one can be asked the same.
                 Err(error) => refused = Some(error),
             }
@@ -71,13 +78,20 @@ impl Nursery {
         Err(refused).context("no shim can be started")
     }
 
+    /// Keeps a shim that is free for another job; one too many ends.
+    pub fn keep(&mut self, line: OwnedFd, now_ms: u64) {
+        if self.free.len() < self.free_max {
+            self.free.push((line, now_ms));
+        }
+    }
+
+    /// Ends shims that have waited for long.
+    pub fn thin_out(&mut self, now_ms: u64) {
+        self.free.retain(|(_, since_ms)| now_ms < since_ms + FREE_MAX_MS);
+    }
+
     fn begin(&mut self) -> Result<()> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) = request::line()?;
         let (program, argument) = &self.program;
         let mut command = Command::new(program);
         command.arg(argument).arg("--nursery").arg(&self.folder).current_dir("/");
@@ -109,20 +123,8 @@ impl Drop for Nursery {
     }
 }
 
-fn request(socket: &OwnedFd, path: &Path, file: &File, said: &PipeWriter) -> Result<()> {
-    let files = [file.as_fd(), said.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&files));
-    let bytes = [IoSlice::new(path.as_os_str().as_bytes())];
-    let sent = rustix::io::retry_on_intr(|| {
-        rustix::net::sendmsg(socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL)
-    });
-    sent.map(|_| ()).map_err(Into::into)
-}
-
 /// The nursery itself: forks a shim for each request on standard input. Returns in the nursery when the agent
-/// is gone, and in each shim when its job has ended.
+/// is gone, and in each shim when it holds no job any more.
 ///
 /// # Errors
 /// If a shim could not write down how its job ended.
@@ -137,14 +139,12 @@ pub fn serve() -> Result<()> {
     if let Ok(name) = user::own_name() {
         let _ = user::account_of(&name);
     }
-    let mut buffer = [0; PATH_MAX];
-    loop {
-        let Some((path, file, said)) = take(&socket, &mut buffer)? else { return Ok(()) };
+    while let Some((path, [file, line])) = request::take(&socket)? {
         // SAFETY: this process has one thread, so the child finds no lock taken by another one.
         match unsafe { libc::fork() } {
             0 => {
-                become_shim(socket, file, said)?;
-                shim::run(&path)?;
+                become_shim(socket, file, line)?;
+                shim::serve(path)?;
                 // SAFETY: all is said. What libraries do at the end costs, and concerns nobody.
                 unsafe { libc::_exit(0) };
             }
@@ -156,37 +156,18 @@ pub fn serve() -> Result<()> {
             _ => {}
         }
     }
+    Ok(())
 }
 
-/// The next request; none when the agent is gone.
-fn take(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<(PathBuf, OwnedFd, OwnedFd)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let mut bytes = [IoSliceMut::new(buffer)];
-    let received = rustix::io::retry_on_intr(|| {
-        rustix::net::recvmsg(socket, &mut bytes, &mut ancillary, flags)
-    })?;
-    let mut files = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(given) = message {
-            files.extend(given);
-        }
-    }
-    let (Some(said), Some(file)) = (files.pop(), files.pop()) else { return Ok(None) };
-    let path = PathBuf::from(OsStr::from_bytes(&buffer[..received.bytes]));
-    Ok(Some((path, file, said)))
-}
-
-/// Makes of a forked child what a shim is: a session of its own, the file of its run for standard input and the pipe
+/// Makes of a forked child what a shim is: a session of its own, the file of its run for standard input and the line
 /// for standard output.
-fn become_shim(socket: OwnedFd, file: OwnedFd, said: OwnedFd) -> Result<()> {
+fn become_shim(socket: OwnedFd, file: OwnedFd, line: OwnedFd) -> Result<()> {
     drop(socket);
     rustix::process::setsid()?;
     // SAFETY: the default of a signal is always sound.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     rustix::stdio::dup2_stdin(&file)?;
-    rustix::stdio::dup2_stdout(&said)?;
-    drop((file, said));
+    rustix::stdio::dup2_stdout(&line)?;
+    drop((file, line));
     Ok(())
 }

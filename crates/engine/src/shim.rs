@@ -1,4 +1,4 @@
-//! The process that holds one job.
+//! The process that holds one job at a time.
 //!
 //! It makes the work areas, starts the job as its user in a process group of its own, passes signals on,
 //! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
@@ -8,14 +8,17 @@
 //! others end that come from it. If the shim is killed itself, the kernel kills the job's first process with it,
 //! and the agent what is left of the session; what has made a session of its own goes on then.
 //!
-//! Standard input is the locked file of its run, standard output says `started` and the process of the job to
-//! the agent, and ends with the shim.
+//! Standard input is the locked file of its run, standard output the line to the agent ([`crate::request`]), which
+//! ends with the shim. A shim whose job ended by itself, and left nothing to do, lets the file go and waits on the
+//! line for another run; after anything out of the ordinary it ends. Signals for one job never reach the next: from
+//! the end of a job on they are blocked, and when the next one comes, which the agent does not order before it has
+//! taken note of that end, those that are pending are thrown away.
 
 use std::ffi::{CStr, CString};
-use std::io::Write as _;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +31,7 @@ use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::error as study;
 use forebay_study::process::{Accounting, Child, Ended, HOLD, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -37,6 +41,7 @@ use crate::beginning::{Beginning, Stage, end_by_force};
 use crate::descendants;
 use crate::home::is_root;
 use crate::message::{error_path, output_path};
+use crate::request::{self, Word};
 use crate::runs::{End, Log, Task, granted, uptime_ms};
 use crate::script;
 use crate::session;
@@ -46,28 +51,127 @@ use crate::user::{Account, account_of};
 /// How long a job has after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Runs the job of the file on standard input to its end; the path of the file names the process.
+/// How many jobs a shim holds in its life.
+const JOBS_MAX: u32 = 500;
+
+/// Signals with which the agent orders a shim about.
+const ORDERS: [i32; 4] = [SIGTERM, SIGINT, SIGUSR1, SIGUSR2];
+
+/// Runs the job of the file on standard input to its end, and others that come after it; the paths of the files name
+/// the process.
 ///
 /// # Errors
-/// If its end could not be written down.
-pub fn run(path: &Path) -> Result<()> {
+/// If an end could not be written down.
+pub fn serve(mut run: PathBuf) -> Result<()> {
     // SAFETY: ignoring a signal is always sound; the job gets the default back.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    name_process(path);
-    let log = Log::of(rustix::stdio::stdin());
-    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD])?;
-    log.say_pid().with_context(|| format!("standard input is not {}", path.display()))?;
-    let task = log.task()?;
-    let beginning = Beginning::watch(log, &task)?;
-    let begun = begin(log, &task, &beginning);
-    beginning.enter(Stage::Over);
-    let end = match begun {
-        Ok(begun) => hold(begun, log, &task, signals, &beginning),
-        Err(Fault::Host(error)) => End::unable(&error),
-        Err(Fault::Job(error)) => End::not_started(&error),
-        Err(Fault::Begun) => End::Lost(Loss::Holder),
-    };
-    log.say_end(&end)
+    let mut shim = Shim::begin(&run)?;
+    for _ in 1..JOBS_MAX {
+        shim.hold(&run)?;
+        if shim.touched {
+            return Ok(());
+        }
+        match shim.next()? {
+            Some(next) => run = next,
+            None => return Ok(()),
+        }
+    }
+    shim.hold(&run)
+}
+
+/// What stays from one job to the next.
+struct Shim {
+    log: Log<'static>,
+    signals: Signals,
+    beginning: Arc<Beginning>,
+    accounting: Arc<Accounting>,
+    /// Whether anything happened that may touch another job.
+    touched: bool,
+}
+
+impl Shim {
+    /// One that obeys signals and watches the lease beside the run's file.
+    fn begin(run: &Path) -> Result<Shim> {
+        block_orders(libc::SIG_BLOCK);
+        let log = Log::of(rustix::stdio::stdin());
+        let agent = run.ancestors().nth(2).context("a run without an agent")?;
+        Ok(Shim {
+            log,
+            signals: Signals::new(ORDERS.into_iter().chain([SIGCHLD]))?,
+            // Its thread inherits the blocked signals, so those are for this one.
+            beginning: Beginning::watch(log, agent)?,
+            accounting: Accounting::find(Arc::new(SystemClock)),
+            touched: false,
+        })
+    }
+
+    /// Sees one job to its end, and writes that down.
+    fn hold(&mut self, run: &Path) -> Result<()> {
+        name_process(&format!("shim {}", run.file_name().unwrap_or_default().display()));
+        self.forget_orders();
+        let log = self.log;
+        log.say_pid().with_context(|| format!("standard input is not {}", run.display()))?;
+        let task = log.task()?;
+        let begun = begin(log, &task, &self.beginning, &self.accounting);
+        self.beginning.enter(Stage::Over);
+        let end = match begun {
+            Ok(begun) => self.see_to_the_end(begun, &task),
+            Err(fault) => {
+                self.touched = true;
+                fault.into_end()
+            }
+        };
+        log.say_end(&end)
+    }
+
+    /// Waits for the next run. None if this shim is to end.
+    fn next(&mut self) -> Result<Option<PathBuf>> {
+        block_orders(libc::SIG_BLOCK);
+        self.beginning.enter(Stage::Free);
+        name_process("free shim");
+        rustix::fs::flock(rustix::stdio::stdin(), FlockOperation::Unlock)?;
+        if Word::Free.say(rustix::stdio::stdout()).is_err() {
+            return Ok(None);
+        }
+        let Some((run, [file])) = request::take(rustix::stdio::stdout())? else { return Ok(None) };
+        rustix::stdio::dup2_stdin(&file)?;
+        Ok(Some(run))
+    }
+
+    /// Throws away the orders that came before this job, and obeys from now on.
+    fn forget_orders(&mut self) {
+        // SAFETY: the set is filled before it is used, and nothing is asked about the signals that are taken.
+        unsafe {
+            let orders = orders();
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            while libc::sigtimedwait(&raw const orders, std::ptr::null_mut(), &raw const at_once)
+                > 0
+            {}
+        }
+        self.signals.pending().for_each(drop);
+        self.beginning.prepare();
+        block_orders(libc::SIG_UNBLOCK);
+    }
+}
+
+/// The set of [`ORDERS`].
+fn orders() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: it is filled with numbers of signals before it is taken for a set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in ORDERS {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks or unblocks [`ORDERS`] for this thread and those that it starts.
+fn block_orders(how: i32) {
+    let set = orders();
+    // SAFETY: a set, and nobody asks for the one before.
+    unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Why a job does not run.
@@ -107,15 +211,24 @@ impl From<study::Error> for Fault {
     }
 }
 
+impl Fault {
+    fn into_end(self) -> End {
+        match self {
+            Fault::Host(error) => End::unable(&error),
+            Fault::Job(error) => End::not_started(&error),
+            Fault::Begun => End::Lost(Loss::Holder),
+        }
+    }
+}
+
 /// Whether the machine has run out of something that no job is given a part of.
 fn is_shortage(number: i32) -> bool {
     matches!(number, libc::EMFILE | libc::ENFILE | libc::ENOMEM)
 }
 
-/// Shows which run this is, where processes are listed.
-fn name_process(path: &Path) {
-    let run = path.file_name().unwrap_or_default().to_string_lossy();
-    if let Ok(name) = CString::new(format!("shim {run}")) {
+/// Shows what this process does, where processes are listed.
+fn name_process(name: &str) {
+    if let Ok(name) = CString::new(name) {
         let _ = rustix::thread::set_name(&name);
     }
 }
@@ -124,7 +237,12 @@ fn name_process(path: &Path) {
 type Begun = (Job, Option<(Caller, Ends)>);
 
 /// Makes all that a job needs, and starts it.
-fn begin(log: Log<'_>, task: &Task, beginning: &Beginning) -> Result<Begun, Fault> {
+fn begin(
+    log: Log<'_>,
+    task: &Task,
+    beginning: &Beginning,
+    accounting: &Arc<Accounting>,
+) -> Result<Begun, Fault> {
     let account = account_of(&task.launch.user).map_err(|error| {
         let asked = !error.chain().any(|cause| cause.is::<std::io::Error>());
         if asked { Fault::Job(error) } else { Fault::Host(error) }
@@ -138,7 +256,7 @@ fn begin(log: Log<'_>, task: &Task, beginning: &Beginning) -> Result<Begun, Faul
     log.say_started().map_err(Fault::Host)?;
     descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
     beginning.enter(Stage::Starting);
-    Job::start(task, &account, caller)
+    Job::start(task, &account, caller, accounting)
 }
 
 /// Makes the work areas, as long as the host may start jobs.
@@ -153,59 +271,65 @@ fn prepare(task: &Task, account: &Account) -> Result<()> {
     Ok(())
 }
 
-/// Sees a job to its end.
-fn hold(begun: Begun, log: Log<'_>, task: &Task, signals: Signals, beginning: &Beginning) -> End {
-    let (mut job, streams) = begun;
-    let ended = see_through(&mut job, streams, log, task, signals);
-    match ended {
-        // What else may have killed it at that moment, it was to end because of the lease.
-        Ok((Exit::Signal(9), _)) if beginning.is_lease_over() => End::Lost(Loss::Lease),
-        Ok((exit, usage)) => End::Exited { exit, usage: Some(Box::new(usage)) },
-        Err(error) => {
-            tracing::error!(task = %task.launch.task, "nobody holds the job any more: {error:#}");
-            // Its group is killed as it is dropped.
-            job.session.into_iter().for_each(session::end);
-            job.first().into_iter().for_each(descendants::end);
-            End::Lost(Loss::Holder)
-        }
-    }
-}
-
-fn see_through(
-    job: &mut Job,
-    streams: Option<(Caller, Ends)>,
-    log: Log<'_>,
-    task: &Task,
-    mut signals: Signals,
-) -> Result<(Exit, Usage)> {
-    if let Some(session) = job.session {
-        log.say_session(session)?;
-    }
-    let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
-    // The agent may be gone; the next one finds the file.
-    let _ = std::io::stdout().write_all(format!("started {}\n", job.child.id()).as_bytes());
-    // A job that ended before the signals were looked at is found here.
-    while !job.has_ended() {
-        for signal in signals.wait() {
-            job.pass_on(signal);
-        }
-        for order in conversation.iter().flat_map(|conversation| conversation.orders.try_iter()) {
-            job.obey(&order);
-        }
-    }
-    let ended = job.reap()?;
-    let exit = exit_of(ended);
-    let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..ended.usage };
-    if let Some(conversation) = conversation {
-        while !conversation.is_over() {
-            // Whoever wants the job to end does not wait for its reader.
-            if signals.wait().any(|signal| matches!(signal, SIGTERM | SIGINT)) {
-                conversation.cut();
+impl Shim {
+    /// Sees a job to its end.
+    fn see_to_the_end(&mut self, begun: Begun, task: &Task) -> End {
+        let (mut job, streams) = begun;
+        // Threads carry the streams; what they still do is not worth knowing.
+        self.touched |= streams.is_some();
+        let ended = self.see_through(&mut job, streams, task);
+        match ended {
+            // What else may have killed it at that moment, it was to end because of the lease.
+            Ok((Exit::Signal(9), _)) if self.beginning.is_lease_over() => End::Lost(Loss::Lease),
+            Ok((exit, usage)) => End::Exited { exit, usage: Some(Box::new(usage)) },
+            Err(error) => {
+                self.touched = true;
+                tracing::error!(task = %task.launch.task, "nobody holds the job any more: {error:#}");
+                // Its group is killed as it is dropped.
+                job.session.into_iter().for_each(session::end);
+                job.first().into_iter().for_each(descendants::end);
+                End::Lost(Loss::Holder)
             }
         }
-        conversation.say_exit(&exit);
     }
-    Ok((exit, usage))
+
+    fn see_through(
+        &mut self,
+        job: &mut Job,
+        streams: Option<(Caller, Ends)>,
+        task: &Task,
+    ) -> Result<(Exit, Usage)> {
+        if let Some(session) = job.session {
+            self.log.say_session(session)?;
+        }
+        let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
+        // The agent may be gone; the next one finds the file.
+        let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
+        // A job that ended before the signals were looked at is found here.
+        while !job.has_ended() {
+            for signal in self.signals.wait() {
+                self.touched |= signal != SIGCHLD;
+                job.pass_on(signal);
+            }
+            for order in conversation.iter().flat_map(|conversation| conversation.orders.try_iter())
+            {
+                job.obey(&order);
+            }
+        }
+        let ended = job.reap()?;
+        let exit = exit_of(ended);
+        let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..ended.usage };
+        if let Some(conversation) = conversation {
+            while !conversation.is_over() {
+                // Whoever wants the job to end does not wait for its reader.
+                if self.signals.wait().any(|signal| matches!(signal, SIGTERM | SIGINT)) {
+                    conversation.cut();
+                }
+            }
+            conversation.say_exit(&exit);
+        }
+        Ok((exit, usage))
+    }
 }
 
 /// The processes of the job: a group, or a session if it has a terminal.
@@ -215,26 +339,30 @@ struct Job {
 }
 
 impl Job {
-    fn start(task: &Task, account: &Account, caller: Option<Caller>) -> Result<Begun, Fault> {
-        let accounting = Accounting::find(Arc::new(SystemClock));
+    fn start(
+        task: &Task,
+        account: &Account,
+        caller: Option<Caller>,
+        accounting: &Arc<Accounting>,
+    ) -> Result<Begun, Fault> {
         let mut command = command(task, account)?;
         let Some(caller) = caller else {
             let mut prepare = become_job(task, account, Channels::Files)?;
             let program = Program::of(&command).map_err(anyhow::Error::from)?;
             // SAFETY: it makes system calls of its thread on memory that was prepared before, and allocates
             // nothing.
-            let child = unsafe { Child::start(&program, &mut prepare, &accounting) }?;
+            let child = unsafe { Child::start(&program, &mut prepare, accounting) }?;
             return Ok((Job { child, session: None }, None));
         };
         // SAFETY: as above.
         unsafe { command.pre_exec(become_job(task, account, Channels::Given)?) };
         let ends = caller.give_streams(&mut command, account).map_err(Fault::Job)?;
         let (child, session) = match ends {
-            Ends::Pipes(_) => (Child::spawn(command, &accounting)?, None),
+            Ends::Pipes(_) => (Child::spawn(command, accounting)?, None),
             Ends::Terminal(_) => {
                 // SAFETY: between fork and exec it makes system calls only.
                 unsafe { command.pre_exec(take_terminal) };
-                let child = Child::spawn_leader(command, &accounting)?;
+                let child = Child::spawn_leader(command, accounting)?;
                 let session = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
                 (child, session)
             }

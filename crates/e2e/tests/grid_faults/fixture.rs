@@ -139,21 +139,24 @@ impl Fixture {
         std::fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Shims that run now.
+    /// Shims that hold a job now.
     pub fn shims(&self) -> Vec<Pid> {
-        let mut shims = self.processes("cmdline", "job-shim");
-        shims.retain(|pid| {
-            let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
-            std::fs::read_to_string(path).is_ok_and(|name| name.starts_with("shim "))
-        });
+        let mut shims = self.processes("cmdline", "--nursery");
+        shims.retain(|pid| name_of(*pid).starts_with("shim "));
+        shims
+    }
+
+    /// Shims that wait for a job.
+    pub fn free_shims(&self) -> Vec<Pid> {
+        let mut shims = self.processes("cmdline", "--nursery");
+        shims.retain(|pid| name_of(*pid) == "free shim");
         shims
     }
 
     /// The processes from which agents fork shims.
     pub fn nurseries(&self) -> Vec<Pid> {
-        let shims = self.shims();
         let mut all = self.processes("cmdline", "--nursery");
-        all.retain(|pid| !shims.contains(pid));
+        all.retain(|pid| !name_of(*pid).contains("shim "));
         all
     }
 
@@ -225,4 +228,10 @@ impl Drop for Fixture {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
     }
+}
+
+/// The name that a process has given itself.
+fn name_of(process: Pid) -> String {
+    let path = format!("/proc/{}/comm", process.as_raw_nonzero());
+    std::fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
 }

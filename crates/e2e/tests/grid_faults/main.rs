@@ -5,5 +5,6 @@ mod ends;
 mod fixture;
 mod hosts;
 mod refusals;
+mod shims;
 mod storm;
 mod users;

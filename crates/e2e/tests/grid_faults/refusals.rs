@@ -81,7 +81,7 @@ const CASES: &[Case] = &[
     (&["agent", "/tmp", "--name", "../h9", "--slots", "1"], &["--name", "../h9"]),
     (&["agent", "/tmp", "--name", "h9"], &["--slots"]),
     (&["agent", "/tmp", "--name", "h9", "--slots", "0"], &["--slots", "0"]),
-    (&["job-shim", "/does/not/exist"], &["/does/not/exist"]),
+    (&["job-shim", "/does/not/exist"], &["--nursery"]),
 ];
 
 #[test]

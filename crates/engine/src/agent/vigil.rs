@@ -1,11 +1,10 @@
 //! Who waits for shims: one thread for all that this agent has started, and one for each that an agent before
 //! it has left.
 //!
-//! A shim says on its pipe that its job was started, and the pipe ends with the shim. What it has written into
-//! the file of its run counts, so nothing is lost with an agent that was not there to read.
+//! A shim says on its line that its job was started, and that it is free again; the line ends with the shim. What it
+//! has written into the file of its run counts, so nothing is lost with an agent that was not there to read.
 
 use std::collections::BTreeMap;
-use std::io::{PipeReader, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -17,15 +16,16 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::Input;
+use crate::request::Word;
 use crate::runs::Run;
 use crate::session;
 
-/// The most pipes that are looked at together.
+/// The most lines that are looked at together.
 const TOGETHER_MAX: usize = 64;
 
 /// Waits for shims that were started here.
 pub struct Vigil {
-    pipes: Arc<OwnedFd>,
+    lines: Arc<OwnedFd>,
     shims: Arc<Mutex<BTreeMap<u64, Shim>>>,
     next: u64,
     inputs: Sender<Input>,
@@ -35,15 +35,15 @@ struct Shim {
     run: Run,
     task: TaskId,
     attempt: Attempt,
-    said: PipeReader,
+    line: OwnedFd,
 }
 
 impl Vigil {
     /// One that tells what happens by `inputs`.
     pub fn begin(inputs: Sender<Input>) -> Result<Vigil> {
-        let pipes = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
+        let lines = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         let shims = Arc::new(Mutex::new(BTreeMap::new()));
-        let own = (Arc::clone(&pipes), Arc::clone(&shims));
+        let own = (Arc::clone(&lines), Arc::clone(&shims));
         let to = inputs.clone();
         std::thread::Builder::new().name("vigil".to_owned()).spawn(move || {
             if let Err(error) = keep(&own.0, &own.1, &to) {
@@ -52,30 +52,30 @@ impl Vigil {
                 let _ = to.send(Input::Leave);
             }
         })?;
-        Ok(Vigil { pipes, shims, next: 0, inputs })
+        Ok(Vigil { lines, shims, next: 0, inputs })
     }
 
     /// Waits for one more.
-    pub fn add(&mut self, run: Run, task: TaskId, attempt: Attempt, said: PipeReader) {
+    pub fn add(&mut self, run: Run, task: TaskId, attempt: Attempt, line: OwnedFd) {
         let number = self.next;
         self.next += 1;
         let mut shims = self.shims.lock().unwrap_or_else(PoisonError::into_inner);
-        match epoll::add(&self.pipes, &said, EventData::new_u64(number), EventFlags::IN) {
+        match epoll::add(&self.lines, &line, EventData::new_u64(number), EventFlags::IN) {
             Ok(()) => {
-                shims.insert(number, Shim { run, task, attempt, said });
+                shims.insert(number, Shim { run, task, attempt, line });
             }
             Err(error) => {
-                tracing::warn!(%error, "a pipe cannot be waited for");
+                tracing::warn!(%error, "a line cannot be waited for");
                 await_end(run, task, attempt, &self.inputs);
             }
         }
     }
 }
 
-fn keep(pipes: &OwnedFd, shims: &Mutex<BTreeMap<u64, Shim>>, inputs: &Sender<Input>) -> Result<()> {
+fn keep(lines: &OwnedFd, shims: &Mutex<BTreeMap<u64, Shim>>, inputs: &Sender<Input>) -> Result<()> {
     let mut events = [MaybeUninit::<Event>::uninit(); TOGETHER_MAX];
     loop {
-        let ready = match epoll::wait(pipes, &mut events, None) {
+        let ready = match epoll::wait(lines, &mut events, None) {
             Ok((ready, _)) => ready,
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
@@ -83,36 +83,37 @@ fn keep(pipes: &OwnedFd, shims: &Mutex<BTreeMap<u64, Shim>>, inputs: &Sender<Inp
         for event in ready {
             let number = event.data.u64();
             let mut shims = shims.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(shim) = shims.get_mut(&number) else { continue };
-            // A line is written at once, and short enough to be read at once.
-            let mut line = [0; 64];
-            let length = shim.said.read(&mut line).unwrap_or(0);
+            let Some(shim) = shims.get(&number) else { continue };
             let (task, attempt) = (shim.task, shim.attempt);
-            if length == 0 {
-                if let Some(shim) = shims.remove(&number) {
-                    let _ = epoll::delete(pipes, &shim.said);
-                    drop(shims);
-                    end(shim, inputs);
+            match Word::hear(&shim.line) {
+                Some(Word::Started { pid }) => {
+                    let _ = inputs.send(Input::Started { task, attempt, pid: Some(pid) });
                 }
-            } else if let Some(pid) = std::str::from_utf8(&line[..length])
-                .ok()
-                .and_then(|line| line.strip_prefix("started "))
-            {
-                let pid = pid.trim_end().parse().ok();
-                let _ = inputs.send(Input::Started { task, attempt, pid });
+                word => {
+                    let Some(shim) = shims.remove(&number) else { continue };
+                    drop(shims);
+                    let _ = epoll::delete(lines, &shim.line);
+                    end(shim, word, inputs);
+                }
             }
         }
     }
 }
 
-/// Tells of the end of a shim. It may take a while to clear away what one that was killed has left.
-fn end(shim: Shim, inputs: &Sender<Input>) {
-    let Shim { run, task, attempt, .. } = shim;
+/// Tells of the end of a run, and of a shim that is free. It may take a while to clear away what one that was killed
+/// has left.
+fn end(shim: Shim, word: Option<Word>, inputs: &Sender<Input>) {
+    let Shim { run, task, attempt, line } = shim;
     let said = run.said();
-    if said.end.is_some() && run.is_held().is_ok_and(|held| !held) {
+    let is_over = || word == Some(Word::Free) || run.is_held().is_ok_and(|held| !held);
+    if said.end.is_some() && is_over() {
         let _ = inputs.send(Input::Ended { task, attempt, end: said.into_end() });
     } else {
         await_end(run, task, attempt, inputs);
+    }
+    if word == Some(Word::Free) {
+        // Behind the end: by then nobody signals it for this run any more.
+        let _ = inputs.send(Input::Free { line });
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_engine::home::GridHome;
-use forebay_engine::{agent, nursery, server, shim};
+use forebay_engine::{agent, nursery, server};
 use forebay_grid::vocabulary::HostName;
 
 use crate::background::log_to_standard_error;
@@ -49,13 +49,13 @@ pub struct Agent {
     util: Option<PathBuf>,
 }
 
-/// Hold one job, or start processes that each hold one. Agents start this.
+/// Start processes that hold jobs. Agents start this.
 #[derive(clap::Args)]
 pub struct JobShim {
-    /// Start a process for each folder of a run that comes through standard input.
-    #[arg(long)]
+    /// Start a process for each run that is asked for through standard input.
+    #[arg(long, required = true)]
     nursery: bool,
-    /// Folder of the run, or of the agent.
+    /// Folder of the agent, which tells this process from others.
     folder: PathBuf,
 }
 
@@ -96,11 +96,7 @@ impl Agent {
 
 impl JobShim {
     pub fn run(self) -> Result<ExitCode> {
-        if self.nursery {
-            nursery::serve()?;
-        } else {
-            shim::run(&self.folder)?;
-        }
+        nursery::serve()?;
         Ok(ExitCode::SUCCESS)
     }
 }
