@@ -3,6 +3,9 @@
 //! One thread decides; one reads orders, one waits for shims. All that must not be forgotten is on disk
 //! (`runs`), so an agent that was killed finds its jobs again.
 
+mod areas;
+mod crew;
+mod ending;
 mod vigil;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
@@ -21,15 +24,16 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::area::{self, Area, Places};
+use crate::area::Places;
 use crate::home::{GridHome, claim, folder, is_root};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report};
 use crate::nursery::Nursery;
 use crate::place;
 use crate::runs::{self, End, Run, Task, uptime_ms};
-use crate::session;
 use crate::socket::{self, Reader};
+use areas::Areas;
+pub use ending::end_left_jobs;
 use vigil::Vigil;
 
 /// What an agent is told at its start.
@@ -83,11 +87,6 @@ enum Input {
     Free {
         line: OwnedFd,
     },
-    Released {
-        task: TaskId,
-        requeues: u32,
-        result: Result<(), String>,
-    },
     Say(Report),
     Leave,
     EndAll,
@@ -118,6 +117,7 @@ struct Agent {
     meter: load::Meter,
     nursery: Nursery,
     vigil: Vigil,
+    areas: Areas,
     inputs: Sender<Input>,
 }
 
@@ -139,13 +139,15 @@ pub fn run(settings: Settings) -> Result<()> {
     for area in [&settings.work, &settings.util] {
         std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
         claims.push(place::claim(&settings.home, area)?);
-        sweep(area)?;
     }
     let signals = Signals::new([SIGTERM, SIGINT])?;
     let (inputs, taken) = channel();
     let for_signals = inputs.clone();
-    std::thread::spawn(move || obey_signals(signals, &for_signals));
+    let obey = move || obey_signals(signals, &for_signals);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
     let memory = remember_boot(&own)?;
+    let places = Places { work: settings.work.clone(), util: settings.util.clone() };
+    let areas = Areas::begin(places, settings.home.hosts(), inputs.clone())?;
     let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
     let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
     let mut agent = Agent {
@@ -163,6 +165,7 @@ pub fn run(settings: Settings) -> Result<()> {
         meter: load::Meter::default(),
         nursery,
         vigil: Vigil::begin(inputs.clone())?,
+        areas,
         inputs,
     };
     agent.find_runs()?;
@@ -193,12 +196,16 @@ fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
 
 /// Whether the machine runs since the agent last joined: if not, all its jobs are gone.
 fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
-    let before = std::fs::read_to_string(folder.join("boot")).unwrap_or_default();
+    let path = folder.join("boot");
+    let before = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        read => read.with_context(|| path.display().to_string())?,
+    };
     if before == boot()? {
         return Ok(Memory::Kept);
     }
     for (_, _, run) in Run::all(folder)? {
-        if run.said().end.is_none() {
+        if run.said()?.end.is_none() {
             run.remove();
         }
     }
@@ -211,44 +218,19 @@ fn boot() -> Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?)
 }
 
-/// Removes areas that an agent had taken away when it died; another agent may be at one of them.
-fn sweep(place: &Path) -> Result<()> {
-    let shown = || place.display().to_string();
-    for entry in std::fs::read_dir(place).with_context(shown)? {
-        let entry = entry.with_context(shown)?;
-        if area::is_aside(&entry.file_name()) {
-            let left = entry.path();
-            std::thread::spawn(move || {
-                if let Err(error) = remove(&left) {
-                    tracing::warn!(area = %left.display(), %error, "a work area is left");
-                }
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Removes a directory, which may be gone already.
-fn remove(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
 impl Agent {
     /// Finds what an agent before this one has left.
     fn find_runs(&mut self) -> Result<()> {
         for (task, attempt, run) in Run::all(&self.folder)? {
             let held = run.is_held()?;
-            let said = run.said();
+            let said = run.said()?;
             if !held && said.end.is_none() && !said.started {
                 // The agent ended before the shim began: it was never started.
                 run.remove();
                 continue;
             }
             self.runs.insert((task, attempt), Status::Running);
-            vigil::await_end(run, task, attempt, &self.inputs);
+            self.vigil.add_found(run, task, attempt, &said);
         }
         Ok(())
     }
@@ -264,7 +246,8 @@ impl Agent {
             self.meter.look(now);
             self.nursery.thin_out(now);
             if self.stream.is_some() && next_load_ms <= now {
-                let load = self.meter.load(self.settings.slots, &self.settings.work);
+                let load = self.meter.load(self.settings.slots, self.areas.free_mib());
+                self.areas.measure_free();
                 self.sent_ms.push_back(now);
                 self.report(&Report::Load { load });
                 next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
@@ -322,7 +305,7 @@ impl Agent {
             return;
         }
         let (connection, inputs) = (self.connection, self.inputs.clone());
-        std::thread::spawn(move || {
+        let read = move || {
             let mut reader = Reader::of_orders(reading);
             loop {
                 let input = match reader.read::<Order>() {
@@ -334,7 +317,11 @@ impl Agent {
                     return;
                 }
             }
-        });
+        };
+        if let Err(error) = std::thread::Builder::new().name("orders".to_owned()).spawn(read) {
+            tracing::warn!(%error, "nobody would read the controller's orders");
+            return;
+        }
         self.stream = Some(stream);
         // A controller that ends each connection at once is not asked ever faster.
         self.next_connect_ms = uptime_ms() + self.connect_pause_ms;
@@ -370,9 +357,6 @@ impl Agent {
             Input::Say(report) => self.report(&report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),
-            Input::Released { task, requeues, result } => {
-                self.report(&Report::WorkReleased { task, requeues, result });
-            }
         }
     }
 
@@ -400,47 +384,10 @@ impl Agent {
                     Run::of(&self.folder, task, attempt).remove();
                 }
             }
-            Order::ReleaseWork { task, requeues } => self.release_work(task, requeues),
-            Order::ListAreas { query, sizes } => {
-                let (places, inputs) = (self.places(), self.inputs.clone());
-                std::thread::spawn(move || {
-                    let (areas, faults) = places.list(sizes);
-                    let _ = inputs.send(Input::Say(Report::Areas { query, areas, faults }));
-                });
-            }
-            Order::Reap { query, areas } => self.reap(query, areas),
+            Order::ReleaseWork { task, requeues } => self.areas.release(task, requeues),
+            Order::ListAreas { query, sizes } => self.areas.list(query, sizes),
+            Order::Reap { query, areas } => self.areas.reap(query, areas),
         }
-    }
-
-    fn places(&self) -> Places {
-        Places { work: self.settings.work.clone(), util: self.settings.util.clone() }
-    }
-
-    /// Takes areas away at once, before any later order, and removes what is in them meanwhile.
-    fn reap(&self, query: u64, areas: Vec<Area>) {
-        let (places, hosts) = (self.places(), self.settings.home.hosts());
-        let (mut taken, mut faults) = (Vec::new(), Vec::new());
-        for area in areas {
-            if let Some(host) = area::host_with_run(&hosts, area.task) {
-                faults.push(format!("{}: {host} has a start of it", area.path.display()));
-                continue;
-            }
-            match places.take_away(&area) {
-                Ok(aside) => taken.push((area, aside)),
-                Err(error) => faults.push(format!("{error:#}")),
-            }
-        }
-        let inputs = self.inputs.clone();
-        std::thread::spawn(move || {
-            let mut removed = Vec::new();
-            for (area, aside) in taken {
-                match remove(&aside) {
-                    Ok(()) => removed.push(area),
-                    Err(error) => faults.push(format!("{}: {error}", aside.display())),
-                }
-            }
-            let _ = inputs.send(Input::Say(Report::Reaped { query, removed, faults }));
-        });
     }
 
     /// What was lost before the agent joined is settled with the first grant.
@@ -458,7 +405,7 @@ impl Agent {
         if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
             return;
         }
-        let (work, util) = self.places().areas(task, launch.requeues);
+        let (work, util) = self.areas.of(task, launch.requeues);
         let order = Task {
             launch,
             host: self.settings.name.clone(),
@@ -510,15 +457,14 @@ impl Agent {
         if !matches!(self.runs.get(&(task, attempt)), Some(Status::Running | Status::Stopped)) {
             return true;
         }
-        match (run.is_held(), run.said().pid()) {
-            (Ok(true), Some(pid)) => {
+        match run.is_held().and_then(|held| Ok((held, run.said()?.pid()))) {
+            Ok((true, Some(pid))) => {
                 let _ = rustix::process::kill_process(pid, signal);
                 true
             }
-            (Ok(true), None) => false,
-            (Ok(false), _) => true,
+            Ok((held, _)) => !held,
             // Out of descriptors, perhaps: it is tried again.
-            (Err(_), _) => !run.path().exists(),
+            Err(_) => false,
         }
     }
 
@@ -531,103 +477,11 @@ impl Agent {
         }
     }
 
-    /// Takes the areas of a task away at once, and removes what is in them meanwhile.
-    fn release_work(&mut self, task: TaskId, requeues: u32) {
-        let (work, util) = self.places().areas(task, requeues);
-        let mut gone = Vec::new();
-        let mut failed = None;
-        for area in [work, util] {
-            match take_away(&area) {
-                Ok(aside) => gone.extend(aside),
-                Err(error) => failed = Some(format!("{}: {error}", area.display())),
-            }
-        }
-        if gone.is_empty() {
-            let result = failed.map_or(Ok(()), Err);
-            return self.report(&Report::WorkReleased { task, requeues, result });
-        }
-        let inputs = self.inputs.clone();
-        std::thread::spawn(move || {
-            for area in gone {
-                if let Err(error) = remove(&area) {
-                    failed = Some(format!("{}: {error}", area.display()));
-                }
-            }
-            let _ =
-                inputs.send(Input::Released { task, requeues, result: failed.map_or(Ok(()), Err) });
-        });
-    }
-
-    /// Ends all jobs by force, and forgets them: whoever asks next is told that they were lost.
+    /// Ends all jobs by force: whoever asks next is told that they were lost.
     fn end_all(&mut self) -> Result<()> {
         self.disconnect();
-        let alive: Vec<(TaskId, Attempt)> = self.runs.keys().copied().collect();
-        for &(task, attempt) in &alive {
-            self.signal(task, attempt, Signal::INT);
-        }
-        while !self.wanted.is_empty() {
-            std::thread::sleep(Duration::from_millis(SIGNAL_AGAIN_MS));
-            self.send_wanted();
-        }
-        for &(task, attempt) in &alive {
-            let run = Run::of(&self.folder, task, attempt);
-            if !matches!(self.runs.get(&(task, attempt)), Some(Status::Ended(_))) {
-                run.wait()?;
-                run.remove();
-            }
-        }
-        // What ended by itself is still reported by the next agent.
-        runs::replace(&self.folder.join("boot"), b"")?;
-        Ok(())
-    }
-}
-
-/// Ends the jobs of a host whose agent is gone by force, and waits until they have ended. The next agent says that they
-/// were lost.
-///
-/// # Errors
-/// If there is an agent, or a shim does not end.
-pub fn end_left_jobs(folder: &Path) -> Result<()> {
-    const STEP: Duration = Duration::from_millis(20);
-    const STEPS_MAX: u32 = 1500;
-    let Some(_lock) = claim_soon(&folder.join("lock"))? else {
-        bail!("the agent of {} runs", folder.display());
-    };
-    for (_, _, run) in Run::all(folder)? {
-        let mut steps = 0;
-        while run.is_held()? {
-            if let Some(pid) = run.said().pid() {
-                let _ = rustix::process::kill_process(pid, Signal::INT);
-            }
-            steps += 1;
-            ensure!(steps < STEPS_MAX, "{}: its shim does not end", run.path().display());
-            std::thread::sleep(STEP);
-        }
-        let said = run.said();
-        if said.end.is_none() {
-            said.sessions().into_iter().for_each(session::end);
-        }
-        if steps > 0 {
-            run.remove();
-            runs::replace(&folder.join("boot"), b"")?;
-        }
-    }
-    Ok(())
-}
-
-/// Takes an area away at once; where it is now, if something is in it.
-fn take_away(area: &Path) -> std::io::Result<Option<PathBuf>> {
-    use std::io::ErrorKind;
-    match std::fs::remove_dir(area) {
-        Ok(()) => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(_) => {}
-    }
-    let name = area.file_name().unwrap_or_default().to_string_lossy();
-    let aside = area.with_file_name(format!(".gone-{name}-{}", uptime_ms()));
-    match std::fs::rename(area, &aside) {
-        Ok(()) => Ok(Some(aside)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        let alive = self.runs.iter().filter(|(_, status)| !matches!(status, Status::Ended(_)));
+        let alive = alive.map(|((task, attempt), _)| Run::of(&self.folder, *task, *attempt));
+        ending::end_by_force(&self.folder, alive.collect())
     }
 }

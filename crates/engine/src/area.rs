@@ -2,8 +2,7 @@
 //!
 //! Areas lie in places that every user may write to (sticky, as /tmp), and belong to users: all that is
 //! done here as root goes by descriptors and never follows a symbolic link, neither one that stands for an
-//! area nor one that is put into an area meanwhile. The tree itself is removed by
-//! `std::fs::remove_dir_all`, which opens each directory with O_NOFOLLOW and unlinks relative to it.
+//! area nor one that is put into an area meanwhile. The tree itself is removed by [`crate::tree`].
 //! Depth: what lies deeper than [`DEPTH_MAX`] is not counted in sizes.
 
 use std::ffi::OsStr;
@@ -20,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::home::is_root;
 use crate::runs::uptime_ms;
+use crate::tree;
 use crate::user::{self, Account};
 
 /// How deep sizes are counted; each level holds a descriptor open.
@@ -293,7 +293,7 @@ pub fn make(path: &Path, left: Left, account: &Account) -> Result<()> {
             } else if left == Left::Kept && own {
                 return Ok(());
             } else {
-                std::fs::remove_dir_all(path).with_context(shown)?;
+                tree::remove(path).with_context(shown)?;
             }
             create().with_context(shown)?;
         }

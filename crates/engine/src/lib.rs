@@ -52,6 +52,7 @@ mod snapshot;
 mod socket;
 mod steady;
 pub mod terminal;
+mod tree;
 pub mod usage;
 pub mod user;
 mod watch;

@@ -16,6 +16,8 @@
 //! while the agent is connected, at most five seconds apart.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_grid::config::Load;
 use forebay_study::record::DeviceScope;
@@ -104,12 +106,10 @@ impl Meter {
     }
 
     /// The indices now.
-    pub fn load(&self, slots: u32, temporary: &Path) -> Load {
+    pub fn load(&self, slots: u32, free_mib: f64) -> Load {
         let slots = f64::from(slots.max(1));
         let [r1m, _, r15m] =
             averages(&std::fs::read_to_string("/proc/loadavg").unwrap_or_default());
-        let tmp = rustix::fs::statvfs(temporary)
-            .map_or(0.0, |free| free.f_bavail as f64 * free.f_frsize as f64 / MIB);
         Load {
             r15s: self.running / slots,
             r1m: r1m / slots,
@@ -117,10 +117,36 @@ impl Meter {
             ut: self.used,
             pg: self.pages,
             io: self.disk_kib,
-            tmp,
+            tmp: free_mib,
             mem: meminfo("MemAvailable:") / MIB,
             swp: meminfo("SwapFree:") / MIB,
         }
+    }
+}
+
+/// What is free where work areas lie, as it was when it could be asked last: a file system may not answer.
+#[derive(Debug, Default)]
+pub struct FreeSpace {
+    bytes: AtomicU64,
+    asked: AtomicBool,
+}
+
+impl FreeSpace {
+    /// Something to measure it with, unless that is under way.
+    pub fn ask(this: &Arc<FreeSpace>) -> Option<Arc<FreeSpace>> {
+        (!this.asked.swap(true, Ordering::Relaxed)).then(|| Arc::clone(this))
+    }
+
+    /// Measures it; waits for the file system.
+    pub fn measure(&self, place: &Path) {
+        let free = rustix::fs::statvfs(place).map_or(0, |free| free.f_bavail * free.f_frsize);
+        self.bytes.store(free, Ordering::Relaxed);
+        self.asked.store(false, Ordering::Relaxed);
+    }
+
+    /// In MiB.
+    pub fn mib(&self) -> f64 {
+        self.bytes.load(Ordering::Relaxed) as f64 / MIB
     }
 }
 

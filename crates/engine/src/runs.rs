@@ -9,17 +9,18 @@
 //! after a restart.
 
 use std::fs::File;
-use std::io::Write as _;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::io::{ErrorKind, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use forebay_grid::event::{Loss, RunStatus};
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
 use rustix::fs::FlockOperation;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::home::folder;
@@ -101,6 +102,13 @@ impl Said {
         self.shim.map(|(pid, _)| pid)
     }
 
+    /// Something that becomes readable when the shim has ended; none if it has ended, or was not there yet.
+    pub fn shim_file(&self) -> Option<OwnedFd> {
+        let (pid, started) = self.shim?;
+        let file = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        (session::start_of(pid) == Some(started)).then_some(file)
+    }
+
     /// The sessions of the shim and of its job, but for those whose number is another process's by now.
     pub fn sessions(&self) -> Vec<Pid> {
         let same =
@@ -158,8 +166,14 @@ impl Run {
     }
 
     /// Whether its shim lives, or is about to be started.
+    ///
+    /// # Errors
+    /// If that cannot be seen now.
     pub fn is_held(&self) -> Result<bool> {
-        let file = File::open(&self.0)?;
+        let file = match File::open(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            opened => opened.with_context(|| self.0.display().to_string())?,
+        };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(false),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
@@ -167,16 +181,15 @@ impl Run {
         }
     }
 
-    /// Waits until the shim has ended.
-    pub fn wait(&self) -> Result<()> {
-        let file = File::open(&self.0)?;
-        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockShared))?;
-        Ok(())
-    }
-
-    /// What its shim has said up to now.
-    pub fn said(&self) -> Said {
-        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+    /// What its shim has said up to now; nothing if the file is gone.
+    ///
+    /// # Errors
+    /// If it cannot be read now: that says nothing about the job.
+    pub fn said(&self) -> Result<Said> {
+        let text = match std::fs::read_to_string(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Said::default()),
+            read => read.with_context(|| self.0.display().to_string())?,
+        };
         let process = |words: &str| {
             let (pid, started) = words.split_once(' ')?;
             Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
@@ -192,7 +205,7 @@ impl Run {
                 _ => {}
             }
         }
-        said
+        Ok(said)
     }
 
     pub fn remove(&self) {
@@ -272,13 +285,36 @@ pub fn uptime_ms() -> u64 {
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
+/// Digits of a lease. It is written over the one before, at once, so that it needs no room on a full disk.
+const LEASE_DIGITS: usize = 20;
+
+/// How often a lease is read that cannot be, a tenth of a second apart.
+const LEASE_READS: u32 = 20;
+
 /// Says until when the jobs of an agent may run.
+///
+/// # Errors
+/// If it cannot be written.
 pub fn grant(agent: &Path, until_ms: u64) -> Result<()> {
-    replace(&agent.join("lease"), until_ms.to_string().as_bytes())
+    let path = agent.join("lease");
+    let digits = format!("{until_ms:0LEASE_DIGITS$}");
+    let mut options = std::fs::OpenOptions::new();
+    // Whoever reads finds the old digits or the new ones: the kernel writes a few bytes of a page at once.
+    let file = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.with_context(|| path.display().to_string())?;
+    std::os::unix::fs::FileExt::write_all_at(&file, digits.as_bytes(), 0)?;
+    Ok(())
 }
 
-/// Until when they may.
+/// Until when they may; none without a lease. What cannot be read for a moment ends no job: descriptors may be short.
 pub fn granted(agent: &Path) -> u64 {
-    let text = std::fs::read_to_string(agent.join("lease")).unwrap_or_default();
-    text.parse().unwrap_or(0)
+    let path = agent.join("lease");
+    for _ in 1..LEASE_READS {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => return text.parse().unwrap_or(0),
+            Err(error) if error.kind() == ErrorKind::NotFound => return 0,
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+    std::fs::read_to_string(&path).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -14,16 +14,18 @@ pub fn signal(session: Pid, signal: Signal) {
 
 /// Kills all processes of a session, those as well that they make meanwhile, and waits until they are gone.
 pub fn end(session: Pid) {
-    loop {
-        let mut killed = false;
-        for process in members(session) {
-            killed |= !is_zombie(process) && kill_process(process, Signal::KILL).is_ok();
-        }
-        if !killed {
-            return;
-        }
+    while !is_ended(session) {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Kills the processes of a session; whether there was none left.
+pub fn is_ended(session: Pid) -> bool {
+    let mut killed = false;
+    for process in members(session) {
+        killed |= !is_zombie(process) && kill_process(process, Signal::KILL).is_ok();
+    }
+    !killed
 }
 
 fn members(session: Pid) -> Vec<Pid> {

@@ -223,7 +223,7 @@ impl Fault {
 
 /// Whether the machine has run out of something that no job is given a part of.
 fn is_shortage(number: i32) -> bool {
-    matches!(number, libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+    matches!(number, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN)
 }
 
 /// Shows what this process does, where processes are listed.
@@ -427,10 +427,14 @@ impl Job {
         }
         // A process that is suspended can end only when it goes on.
         self.signal(Signal::CONT);
-        std::thread::spawn(|| {
+        let end = || {
             std::thread::sleep(GRACE);
             end_by_force();
-        });
+        };
+        if std::thread::Builder::new().spawn(end).is_err() {
+            // Nobody could end it later.
+            self.signal(Signal::KILL);
+        }
     }
 }
 

@@ -1,0 +1,196 @@
+//! The work areas of a host, as its agent deals with them: in threads of their own, as file systems may let them wait.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+
+use anyhow::{Context as _, Result};
+use forebay_grid::vocabulary::TaskId;
+
+use super::Input;
+use super::crew::Crew;
+use crate::area::{self, Area, Places, Sizes};
+use crate::load::FreeSpace;
+use crate::message::Report;
+use crate::runs::uptime_ms;
+use crate::tree;
+
+/// Threads that remove work areas.
+const REMOVALS: usize = 4;
+
+/// How many questions for work areas may wait.
+const LOOKS_MAX: usize = 8;
+
+/// Work areas, and who deals with them.
+pub struct Areas {
+    places: Places,
+    /// The folders of all agents of this machine.
+    hosts: PathBuf,
+    free: Arc<FreeSpace>,
+    /// Takes areas away and measures what is free, which takes no longer than the file system.
+    clearing: Crew,
+    removals: Arc<Crew>,
+    looks: Crew,
+    looks_waiting: Arc<AtomicUsize>,
+    inputs: Sender<Input>,
+}
+
+impl Areas {
+    /// Those of an agent, which is told by `inputs` what became of them. What an agent before it had taken away is
+    /// removed.
+    ///
+    /// # Errors
+    /// If there are no threads left, or a place cannot be read.
+    pub fn begin(places: Places, hosts: PathBuf, inputs: Sender<Input>) -> Result<Areas> {
+        let areas = Areas {
+            places,
+            hosts,
+            free: Arc::default(),
+            clearing: Crew::begin("clearing", 1)?,
+            removals: Arc::new(Crew::begin("removal", REMOVALS)?),
+            looks: Crew::begin("areas", 1)?,
+            looks_waiting: Arc::default(),
+            inputs,
+        };
+        for place in [&areas.places.work, &areas.places.util] {
+            sweep(place, &areas.removals)?;
+        }
+        areas.free.measure(&areas.places.work);
+        Ok(areas)
+    }
+
+    /// Where the areas of a task are.
+    pub fn of(&self, task: TaskId, requeues: u32) -> (PathBuf, PathBuf) {
+        self.places.areas(task, requeues)
+    }
+
+    /// What is free for work areas in MiB, as far as that is known.
+    pub fn free_mib(&self) -> f64 {
+        self.free.mib()
+    }
+
+    /// Takes the areas of a task away, and removes what is in them meanwhile.
+    pub fn release(&self, task: TaskId, requeues: u32) {
+        let (work, util) = self.places.areas(task, requeues);
+        let (inputs, removals) = (self.inputs.clone(), Arc::clone(&self.removals));
+        self.clearing.give(move || {
+            let mut aside = Vec::new();
+            let mut result = Ok(());
+            for area in [work, util] {
+                match take_away(&area) {
+                    Ok(left) => aside.extend(left),
+                    Err(error) => result = Err(format!("{}: {error}", area.display())),
+                }
+            }
+            let tell = move |result| {
+                let _ = inputs.send(Input::Say(Report::WorkReleased { task, requeues, result }));
+            };
+            if aside.is_empty() {
+                return tell(result);
+            }
+            removals.give(move || {
+                for area in aside {
+                    if let Err(error) = tree::remove(&area) {
+                        result = Err(format!("{}: {error}", area.display()));
+                    }
+                }
+                tell(result);
+            });
+        });
+    }
+
+    /// Takes areas away at once, before any later order, and removes what is in them meanwhile.
+    pub fn reap(&self, query: u64, areas: Vec<Area>) {
+        let (places, hosts) = (&self.places, &self.hosts);
+        let (mut taken, mut faults) = (Vec::new(), Vec::new());
+        for area in areas {
+            if let Some(host) = area::host_with_run(hosts, area.task) {
+                faults.push(format!("{}: {host} has a start of it", area.path.display()));
+                continue;
+            }
+            match places.take_away(&area) {
+                Ok(aside) => taken.push((area, aside)),
+                Err(error) => faults.push(format!("{error:#}")),
+            }
+        }
+        let inputs = self.inputs.clone();
+        self.removals.give(move || {
+            let mut removed = Vec::new();
+            for (area, aside) in taken {
+                match tree::remove(&aside) {
+                    Ok(()) => removed.push(area),
+                    Err(error) => faults.push(format!("{}: {error}", aside.display())),
+                }
+            }
+            let _ = inputs.send(Input::Say(Report::Reaped { query, removed, faults }));
+        });
+    }
+
+    /// Looks for areas. What could not be removed before is tried again.
+    pub fn list(&self, query: u64, sizes: Sizes) {
+        for place in [&self.places.work, &self.places.util] {
+            let (place, removals) = (place.clone(), Arc::clone(&self.removals));
+            self.clearing.give(move || {
+                if let Err(error) = sweep(&place, &removals) {
+                    tracing::warn!("{error:#}");
+                }
+            });
+        }
+        let (places, inputs) = (self.places.clone(), self.inputs.clone());
+        let waiting = Arc::clone(&self.looks_waiting);
+        if waiting.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            let faults = vec![format!("{LOOKS_MAX} others ask for the areas of this host already")];
+            let _ = inputs.send(Input::Say(Report::Areas { query, areas: Vec::new(), faults }));
+            return;
+        }
+        self.looks.give(move || {
+            let (areas, faults) = places.list(sizes);
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            let _ = inputs.send(Input::Say(Report::Areas { query, areas, faults }));
+        });
+    }
+
+    /// Has the free space looked at, unless somebody still waits for the file system.
+    pub fn measure_free(&self) {
+        if let Some(free) = FreeSpace::ask(&self.free) {
+            let place = self.places.work.clone();
+            self.clearing.give(move || free.measure(&place));
+        }
+    }
+}
+
+/// Removes areas that were taken away and are still there; another agent may be at one of them.
+fn sweep(place: &Path, removals: &Crew) -> Result<()> {
+    let shown = || place.display().to_string();
+    for entry in std::fs::read_dir(place).with_context(shown)? {
+        let entry = entry.with_context(shown)?;
+        if area::is_aside(&entry.file_name()) {
+            let left = entry.path();
+            removals.give(move || {
+                if let Err(error) = tree::remove(&left) {
+                    tracing::warn!(area = %left.display(), %error, "a work area is left");
+                }
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Takes an area away at once; where it is now, if something is in it.
+fn take_away(area: &Path) -> std::io::Result<Option<PathBuf>> {
+    use std::io::ErrorKind;
+    match std::fs::remove_dir(area) {
+        Ok(()) => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(_) => {}
+    }
+    let name = area.file_name().unwrap_or_default().to_string_lossy();
+    let aside = area.with_file_name(format!(".gone-{name}-{}", uptime_ms()));
+    match std::fs::rename(area, &aside) {
+        Ok(()) => Ok(Some(aside)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

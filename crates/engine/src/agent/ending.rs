@@ -1,0 +1,75 @@
+//! Ending the jobs of a host by force.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use forebay_grid::spec::Exit;
+use rustix::process::Signal;
+
+use super::claim_soon;
+use crate::runs::{self, End, Run};
+use crate::session;
+
+/// Ends the jobs of a host whose agent is gone by force, and waits until they have ended. The next agent says that they
+/// were lost.
+///
+/// # Errors
+/// If there is an agent, or a shim does not end.
+pub fn end_left_jobs(folder: &Path) -> Result<()> {
+    let Some(_lock) = claim_soon(&folder.join("lock"))? else {
+        bail!("the agent of {} runs", folder.display());
+    };
+    end_by_force(folder, Run::all(folder)?.into_iter().map(|(_, _, run)| run).collect())
+}
+
+/// Ends runs by force, waits until they have ended, and forgets those that would not have ended then.
+pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
+    const STEP: Duration = Duration::from_millis(10);
+    const STEPS_MAX: u32 = 3000;
+    // An end that is written down before the signal is the job's own: the next agent tells of it.
+    let mut left: Vec<Run> = Vec::new();
+    for run in runs {
+        if run.said()?.end.is_none() {
+            left.push(run);
+        }
+    }
+    let signalled = left.clone();
+    for step in 0.. {
+        for run in &left {
+            if let Some(pid) = run.said()?.pid().filter(|_| run.is_held().unwrap_or(false)) {
+                let _ = rustix::process::kill_process(pid, Signal::INT);
+            }
+        }
+        let mut held = Vec::new();
+        for run in left {
+            if !is_over(&run)? {
+                held.push(run);
+            }
+        }
+        left = held;
+        let Some(first) = left.first() else { break };
+        ensure!(step < STEPS_MAX, "{}: its shim does not end", first.path().display());
+        std::thread::sleep(STEP);
+    }
+    for run in &signalled {
+        match run.said()?.end {
+            // It came before the signal.
+            Some(End::Exited { exit, .. }) if exit != Exit::Signal(9) => {}
+            _ => run.remove(),
+        }
+    }
+    if !signalled.is_empty() {
+        runs::replace(&folder.join("boot"), b"")?;
+    }
+    Ok(())
+}
+
+/// Whether nothing of a run goes on. What a shim that was killed has left is killed.
+pub(super) fn is_over(run: &Run) -> Result<bool> {
+    if run.is_held()? {
+        return Ok(false);
+    }
+    let said = run.said()?;
+    Ok(said.end.is_some() || said.sessions().into_iter().all(session::is_ended))
+}
