@@ -150,6 +150,7 @@ pub fn run(settings: Settings) -> Result<()> {
     let areas = Areas::begin(places, settings.home.hosts(), inputs.clone())?;
     let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
     let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
+    raise_file_limit();
     let mut agent = Agent {
         settings,
         folder: own,
@@ -183,6 +184,15 @@ fn claim_soon(path: &Path) -> Result<Option<File>> {
         std::thread::sleep(Duration::from_millis(5));
     }
     claim(path)
+}
+
+/// Lets this process open as many files as it may: each job takes one.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
@@ -457,9 +467,9 @@ impl Agent {
         if !matches!(self.runs.get(&(task, attempt)), Some(Status::Running | Status::Stopped)) {
             return true;
         }
-        match run.is_held().and_then(|held| Ok((held, run.said()?.pid()))) {
-            Ok((true, Some(pid))) => {
-                let _ = rustix::process::kill_process(pid, signal);
+        match run.is_held().and_then(|held| Ok((held, run.said()?.shim_file()))) {
+            Ok((true, Some(shim))) => {
+                let _ = rustix::process::pidfd_send_signal(&shim, signal);
                 true
             }
             Ok((held, _)) => !held,

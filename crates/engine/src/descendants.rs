@@ -4,12 +4,15 @@
 //! below the shim, and found there in /proc. If the shim itself is killed, that is lost: what had a session of
 //! its own then goes on.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, pidfd_open, pidfd_send_signal, waitid,
+};
 
-use crate::session::is_zombie;
+use crate::session::{self, Stat, is_zombie};
 
 /// From now on orphans among the descendants of this process are its children.
 ///
@@ -19,21 +22,45 @@ pub fn adopt() -> Result<(), Errno> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
 }
 
+/// A process that was found below this one. Its number may be another's by the time that it is signalled, so it is known
+/// by when it was started as well.
+#[derive(Clone, Copy)]
+struct Found {
+    pid: Pid,
+    started: u64,
+}
+
+impl Found {
+    /// Signals it if it is still there.
+    fn signal(self, signal: Signal) {
+        let Ok(process) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
+        if session::start_of(self.pid) == Some(self.started) {
+            let _ = pidfd_send_signal(&process, signal);
+        }
+    }
+}
+
 /// Processes below this one that have not ended.
-fn living() -> Vec<Pid> {
-    let mut found = children_of(rustix::process::getpid());
-    let mut next = 0;
-    while let Some(process) = found.get(next).copied() {
-        next += 1;
-        for child in children_of(process) {
-            // One that was adopted meanwhile may come twice.
-            if !found.contains(&child) {
-                found.push(child);
+fn living() -> Vec<Found> {
+    let own = rustix::process::getpid();
+    let (mut known, mut next) = (HashSet::from([own]), vec![own]);
+    let mut living = Vec::new();
+    while let Some(process) = next.pop() {
+        for pid in children_of(process) {
+            // One that was adopted meanwhile may come twice; one of another parent is another process by now.
+            let Some(stat) = Stat::of(pid) else { continue };
+            if !stat.parent.is_some_and(|parent| known.contains(&parent)) {
+                continue;
+            }
+            if known.insert(pid) {
+                next.push(pid);
+                if !stat.is_zombie {
+                    living.push(Found { pid, started: stat.started });
+                }
             }
         }
     }
-    found.retain(|process| !is_zombie(*process));
-    found
+    living
 }
 
 fn children_of(process: Pid) -> Vec<Pid> {
@@ -50,8 +77,8 @@ fn children_of(process: Pid) -> Vec<Pid> {
 /// Signals what is not in the group of the job's first process.
 pub fn signal_outside(group: Pid, signal: Signal) {
     for process in living() {
-        if getpgid(Some(process)) != Ok(group) {
-            let _ = kill_process(process, signal);
+        if getpgid(Some(process.pid)) != Ok(group) {
+            process.signal(signal);
         }
     }
 }
@@ -79,7 +106,7 @@ pub fn end(first: Pid) {
             return;
         }
         for process in left {
-            let _ = kill_process(process, Signal::KILL);
+            process.signal(Signal::KILL);
         }
         std::thread::sleep(pause);
         // One that waits for a disk or a file server may take long.

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
+use rustix::process::{Resource, Rlimit};
 
 use crate::request;
 use crate::runs::{End, Log, Run};
@@ -40,13 +41,16 @@ pub struct Nursery {
     /// Lines to shims that hold no job, with when they were last seen to hold one; at most `free_max`.
     free: Vec<(OwnedFd, u64)>,
     free_max: usize,
+    /// How many files shims and jobs may open.
+    files: Rlimit,
 }
 
 impl Nursery {
     /// One that is started with the first job: `program` and its argument, then the agent's folder. It keeps
-    /// `free_max` shims for the next jobs.
+    /// `free_max` shims for the next jobs. Those may open as many files as this process may now.
     pub fn new(program: (PathBuf, String), folder: PathBuf, free_max: usize) -> Nursery {
-        Nursery { program, folder, running: None, free: Vec::new(), free_max }
+        let files = rustix::process::getrlimit(Resource::Nofile);
+        Nursery { program, folder, running: None, free: Vec::new(), free_max, files }
     }
 
     /// Has a shim take over the locked file of its run: a free one, or a new one. The line to it.
@@ -96,10 +100,13 @@ impl Nursery {
         let mut command = Command::new(program);
         command.arg(argument).arg("--nursery").arg(&self.folder).current_dir("/");
         command.stdin(theirs).stdout(Stdio::null());
-        // SAFETY: setsid is safe to call between fork and exec.
+        let files = self.files;
+        // SAFETY: both calls are safe between fork and exec.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 rustix::process::setsid()?;
+                // Jobs have the limit that their agent was started with.
+                let _ = rustix::process::setrlimit(Resource::Nofile, files);
                 Ok(())
             });
         }

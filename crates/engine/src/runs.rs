@@ -97,12 +97,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// The process of the shim, which may have ended unless the lock is held.
-    pub fn pid(&self) -> Option<Pid> {
-        self.shim.map(|(pid, _)| pid)
-    }
-
-    /// Something that becomes readable when the shim has ended; none if it has ended, or was not there yet.
+    /// The process of the shim, which becomes readable when that has ended; none if it has ended, or was not there yet.
     pub fn shim_file(&self) -> Option<OwnedFd> {
         let (pid, started) = self.shim?;
         let file = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;

@@ -37,8 +37,8 @@ pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
     let signalled = left.clone();
     for step in 0.. {
         for run in &left {
-            if let Some(pid) = run.said()?.pid().filter(|_| run.is_held().unwrap_or(false)) {
-                let _ = rustix::process::kill_process(pid, Signal::INT);
+            if let Some(shim) = run.said()?.shim_file().filter(|_| run.is_held().unwrap_or(false)) {
+                let _ = rustix::process::pidfd_send_signal(&shim, Signal::INT);
             }
         }
         let mut held = Vec::new();
