@@ -87,10 +87,14 @@ impl Fixture {
         rustix::process::kill_process(Pid::from_child(controller), signal).expect("signals");
     }
 
+    /// The process of an agent.
+    pub fn agent(&self, host: &str) -> Pid {
+        Pid::from_child(&self.agents[host])
+    }
+
     /// Signals an agent.
     pub fn signal_agent(&self, host: &str, signal: Signal) {
-        let agent = Pid::from_child(&self.agents[host]);
-        rustix::process::kill_process(agent, signal).expect("signals");
+        rustix::process::kill_process(self.agent(host), signal).expect("signals");
     }
 
     /// Tells the controller to read its settings again.

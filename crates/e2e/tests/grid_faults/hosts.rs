@@ -34,7 +34,7 @@ fn a_lease_of_an_earlier_boot_counts_for_nothing_and_its_jobs_are_lost() {
     std::fs::write(folder.join("lease"), u64::MAX.to_string()).expect("writes");
     grid.start_agent("h1");
     wait_until("the lease is taken back", LIMIT, || {
-        std::fs::read_to_string(folder.join("lease")).expect("reads") == "0"
+        std::fs::read_to_string(folder.join("lease")).expect("reads").parse() == Ok(0)
     });
     grid.start_controller();
     grid.wait_for_hosts(1);
@@ -191,4 +191,25 @@ fn a_time_limit_ends_a_job_and_all_its_processes() {
     let job = grid.submit(&["--time-limit", "1 s"], "trap '' TERM; sleep 600 & sleep 600 & wait");
     grid.wait_for(&job, "time_limit");
     wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
+fn an_agent_without_descriptors_tells_of_an_end_later_and_loses_no_job() {
+    use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+    let grid = Fixture::start(1, "");
+    let job = grid.submit(&[], "until [ -e go ]; do sleep 0.1; done; touch over; exit 7");
+    grid.wait_for(&job, "running");
+    let agent = Some(grid.agent("h1"));
+    let none = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(agent, Resource::Nofile, none).expect("takes descriptors away");
+    std::fs::write(grid.jobs.join("go"), "").expect("writes");
+    wait_until("it has ended", LIMIT, || {
+        grid.jobs.join("over").exists() && grid.shims().is_empty()
+    });
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(grid.state(&job), "running", "its end is not known yet");
+    prlimit(agent, Resource::Nofile, before).expect("gives them back");
+    grid.wait_for(&job, "exited");
+    let history = grid.history(&job);
+    assert!(history.len() == 1 && history[0]["exit"].to_string().contains('7'), "{history:?}");
 }
