@@ -534,6 +534,7 @@ impl World {
                 self.send(Event::Command { by, target: job.into(), verb: Verb::Release });
             }
         }
+        self.check_none_stays_suspended();
         // Hosts that could start nothing are asked again after a minute at the latest.
         self.pass(60);
         for _ in 0..2000 {
