@@ -143,7 +143,7 @@ pub(crate) fn verdict(ledger: &Ledger, condition: &Condition<Target>) -> Verdict
 
 impl Index {
     /// The index of a ledger, with no host reached yet. Hosts with jobs may let them run as long as the
-    /// lease that was last given out, which was not later than `now`.
+    /// longest lease that was given out, which was not later than `now`.
     pub fn build(ledger: &Ledger, now: Moment) -> Index {
         let mut index = Index::default();
         index.configure(ledger);
@@ -152,7 +152,7 @@ impl Index {
             index.add_job(ledger, *id, job);
         }
         index.build_flows(ledger);
-        let leased = now.after(ledger.config.general.lease.as_ms());
+        let leased = now.after(ledger.config.general.lease.as_ms()).max(ledger.leased);
         for host in index.hosts.iter_mut().filter(|host| !host.runs.is_empty()) {
             host.contact.state = Reach::Away;
             host.contact.heard = now;

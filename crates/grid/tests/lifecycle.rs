@@ -93,6 +93,37 @@ fn a_shorter_lease_does_not_take_back_a_longer_one() {
 }
 
 #[test]
+fn a_lease_that_was_shortened_counts_over_a_restart_and_over_a_clock_that_is_set() {
+    const LONG: &str = "[general]\nlease = \"100 s\"\nhost_timeout = \"110 s\"";
+    const SHORT: &str = "[general]\nlease = \"1 s\"\nhost_timeout = \"2 s\"";
+    for set_forward_ms in [0, 1_000_000] {
+        let mut rig = Rig::new(LONG, &[("a", 1)]);
+        let job = rig.submit(rerunnable());
+        rig.configure(SHORT);
+        let mut out = forebay_grid::Outcome::default();
+        rig.grid.skip_time(set_forward_ms, &mut out);
+        rig.records.extend(out.records);
+        rig.now += set_forward_ms + 10_000;
+        rig.restart();
+        rig.now += 89_999;
+        rig.join("b", 1, Memory::Kept, Vec::new());
+        assert_eq!(rig.host_of(job).as_deref(), Some("a"), "its shim may still let it run");
+        rig.now += 1;
+        rig.join("b", 1, Memory::Kept, Vec::new());
+        assert_eq!(rig.host_of(job).as_deref(), Some("b"));
+    }
+    // A grid without hosts has given out none.
+    let mut rig = Rig::new(LONG, &[]);
+    rig.configure(SHORT);
+    rig.join("a", 1, Memory::Kept, Vec::new());
+    let job = rig.submit(rerunnable());
+    rig.restart();
+    rig.now += 2000;
+    rig.join("b", 1, Memory::Kept, Vec::new());
+    assert_eq!(rig.host_of(job).as_deref(), Some("b"));
+}
+
+#[test]
 fn a_controller_that_starts_again_takes_up_what_runs() {
     let mut rig = Rig::new(LEASE, &[("a", 3)]);
     let jobs: Vec<TaskId> = (0..4).map(|_| TaskId::only(rig.submit(spec()))).collect();

@@ -131,6 +131,9 @@ impl Grid {
             contact.heard = contact.heard.after(milliseconds);
             contact.leased = contact.leased.after(milliseconds);
         }
+        if self.ledger.leased > self.now {
+            self.record(Change::Leased(self.ledger.leased.after(milliseconds)), out);
+        }
     }
 
     /// Nobody listened for a while: hosts are not silent because of it. How long their jobs may run is not

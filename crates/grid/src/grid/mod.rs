@@ -131,6 +131,11 @@ impl Grid {
     /// Takes other settings.
     fn configure(&mut self, config: Box<Config>, out: &mut Outcome) {
         if *config != self.ledger.config {
+            let lease = self.ledger.config.general.lease;
+            if config.general.lease < lease && !self.index.hosts.is_empty() {
+                // A controller that starts again knows no lease but that of its settings.
+                self.record(Change::Leased(self.now.after(lease.as_ms())), out);
+            }
             self.record(Change::Configured(config), out);
             self.index.configure(&self.ledger);
             self.next_look = Moment(0);
