@@ -36,6 +36,8 @@ pub const SCHEDULES_MAX: usize = 1000;
 pub const USER_SCHEDULES_MAX: usize = 200;
 /// The most files that a schedule remembers.
 pub const SEEN_MAX: usize = 4096;
+/// The most runs that one look at files starts; the next look starts more.
+pub const RUNS_AT_ONCE: usize = 64;
 /// The most bytes of the commands and environments of all steps together.
 pub const FLOW_BYTES_MAX: usize = 8 << 20;
 /// The longest name of a flow or a step: both, with a dot between, are the name of a job.

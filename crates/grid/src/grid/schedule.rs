@@ -7,12 +7,11 @@ use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowState, Found, Stamp
 use crate::flow::file::pattern_fault;
 use crate::flow::ledger::Schedule;
 use crate::flow::schedule::{GRACE_MS, Missed, Overlap, Trigger, When};
-use crate::flow::{FlowSpec, SCHEDULES_MAX, SEEN_MAX, ScheduleId, USER_SCHEDULES_MAX};
+use crate::flow::{
+    FlowSpec, RUNS_AT_ONCE, SCHEDULES_MAX, SEEN_MAX, ScheduleId, USER_SCHEDULES_MAX,
+};
 use crate::grid::Grid;
 use crate::vocabulary::{Moment, UserName};
-
-/// The most runs that one look at files starts; the next look starts more.
-const RUNS_AT_ONCE: usize = 64;
 
 impl Grid {
     pub(super) fn add_schedule(
