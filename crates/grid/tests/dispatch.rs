@@ -173,7 +173,8 @@ fn load_keeps_jobs_away_stops_one_with_each_report_and_lets_it_go_on() {
 #[test]
 fn what_was_suspended_for_load_goes_on_when_thresholds_or_its_queue_are_out_of_the_settings() {
     const ON_QUEUE: &str = "[[queue]]\nname = \"q\"\n[queue.load]\nr1m = { stop = 1.0 }";
-    const ON_HOST: &str = "[[queue]]\nname = \"q\"\n[[host]]\nname = \"a\"\n[host.load]\nr1m = { stop = 1.0 }";
+    const ON_HOST: &str =
+        "[[queue]]\nname = \"q\"\n[[host]]\nname = \"a\"\n[host.load]\nr1m = { stop = 1.0 }";
     let others = ["[[queue]]\nname = \"q\"", "[[queue]]\nname = \"other\"", ""];
     for (first, then) in [ON_QUEUE, ON_HOST].into_iter().flat_map(|f| others.map(|o| (f, o))) {
         let mut rig = Rig::new(first, &[("a", 4)]);

@@ -304,8 +304,15 @@ fn nobody_touches_anothers_job_but_admins() {
     let mut rig = Rig::new(LEASE, &[("a", 1)]);
     let job = rig.submit(spec());
     for verb in [Verb::Kill, Verb::Hold, Verb::Release, Verb::Requeue] {
-        assert!(refusal(&rig.command("eve", job, verb)).contains("eve may not"));
+        assert_eq!(refusal(&rig.command("eve", job, verb)), format!("there is no job {job}"));
     }
+    // Whoever waits for a job learns how it ended, and keeps it from being forgotten.
+    let on = |job| JobSpec { depends: Some(format!("exit({job}, 3)").parse().unwrap()), ..spec() };
+    for other in [job.0, 77] {
+        let refused = rig.submit_as("eve", on(other));
+        assert_eq!(refusal(&refused), format!("there is no job {other}"));
+    }
+    assert!(matches!(rig.submit_as("root", on(job.0))[..], [Effect::Accepted { .. }]));
     let by = "eve".parse().unwrap();
     let host = "a".parse().unwrap();
     let state = forebay_grid::journal::HostSwitch::Closed;

@@ -55,17 +55,10 @@ impl Grid {
         self.ledger.config.general.admins.contains(user)
     }
 
-    /// Users do as they like with what is theirs, admins with everything.
-    pub(super) fn check_owner(
-        &self,
-        by: &UserName,
-        owner: &UserName,
-        what: impl FnOnce() -> String,
-    ) -> Result<(), Refusal> {
-        if owner == by || self.is_admin(by) {
-            return Ok(());
-        }
-        Err(Refusal::NotAllowed { user: by.clone(), what: format!("{} of {owner}", what()) })
+    /// Users do as they like with what is theirs, admins with everything. What a user does not see is not there, for
+    /// whatever is asked.
+    pub(super) fn sees(&self, by: &UserName, owner: &UserName) -> bool {
+        by == owner || self.is_admin(by)
     }
 
     fn check_admin(&self, by: &UserName, what: impl FnOnce() -> String) -> Result<(), Refusal> {
@@ -100,17 +93,18 @@ impl Grid {
         out.effects.push(effect);
     }
 
+    /// A job, if the user sees it.
+    pub(super) fn job_for(&self, by: &UserName, target: Target) -> Result<&Job, Refusal> {
+        let known = self.ledger.jobs.get(&target.job);
+        known
+            .filter(|job| self.sees(by, self.ledger.user_of(job)))
+            .ok_or(Refusal::NoSuchJob(target))
+    }
+
     /// The places that a command is about, if the user may give it.
     fn places(&self, by: &UserName, target: Target, verb: Verb) -> Result<Vec<u32>, Refusal> {
         let no_job = || Refusal::NoSuchJob(target);
-        let job = self.ledger.jobs.get(&target.job).ok_or_else(no_job)?;
-        let word = match verb {
-            Verb::Kill => "kill",
-            Verb::Hold => "hold",
-            Verb::Release => "release",
-            Verb::Requeue => "requeue",
-        };
-        self.check_owner(by, self.ledger.user_of(job), || format!("{word} job {target}"))?;
+        let job = self.job_for(by, target)?;
         if verb == Verb::Requeue && job.spec.interactive.is_some() {
             return Err(Refusal::Invalid(format!(
                 "job {target} is interactive: its user has to run it again"

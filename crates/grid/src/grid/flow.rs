@@ -140,11 +140,10 @@ impl Grid {
     }
 
     /// The run, if the user may do this to it.
-    fn flow_for(&self, by: &UserName, verb: &str, flow: FlowId) -> Result<&FlowRun, Refusal> {
+    fn flow_for(&self, by: &UserName, flow: FlowId) -> Result<&FlowRun, Refusal> {
         let no_flow = || Refusal::Invalid(format!("there is no flow {flow}"));
-        let run = self.ledger.flow(flow).ok_or_else(no_flow)?;
-        self.check_owner(by, self.ledger.user_of_flow(run), || format!("{verb} flow {flow}"))?;
-        Ok(run)
+        let run = self.ledger.flow(flow);
+        run.filter(|run| self.sees(by, self.ledger.user_of_flow(run))).ok_or_else(no_flow)
     }
 
     fn kill_flow(
@@ -153,7 +152,7 @@ impl Grid {
         flow: FlowId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        let run = self.flow_for(by, "kill", flow)?;
+        let run = self.flow_for(by, flow)?;
         if run.ended.is_some() {
             return Err(Refusal::Invalid(format!("flow {flow} has ended")));
         }
@@ -177,7 +176,7 @@ impl Grid {
         flow: FlowId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        let run = self.flow_for(by, "rerun", flow)?;
+        let run = self.flow_for(by, flow)?;
         match run.state() {
             FlowState::Running => {
                 let reason = format!("flow {flow} still runs: rerun it when it has ended");

@@ -17,12 +17,14 @@ const CONDITIONS_MAX: usize = 10_000;
 const NAMES_MAX: usize = 1_000_000;
 
 /// What the names of one dependency have cost so far. It ends where a limit is, not after it.
-struct Search {
+struct Search<'a> {
+    by: &'a UserName,
+    user: Option<UserId>,
     conditions: usize,
     names: usize,
 }
 
-impl Search {
+impl Search<'_> {
     fn found(&mut self, jobs: usize) -> Result<(), Refusal> {
         self.conditions += jobs;
         if self.conditions <= CONDITIONS_MAX {
@@ -98,8 +100,8 @@ impl Grid {
         let known = self.ledger.users.find(user).map(UserId);
         self.check_number(known, spec.tasks())?;
         let Some(dependency) = &spec.depends else { return Ok(None) };
-        let mut search = Search { conditions: 0, names: 0 };
-        Ok(Some(self.look_up(known, &dependency.0, &mut search)?))
+        let mut search = Search { by: user, user: known, conditions: 0, names: 0 };
+        Ok(Some(self.look_up(&dependency.0, &mut search)?))
     }
 
     pub(super) fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
@@ -120,15 +122,15 @@ impl Grid {
     }
 
     /// The condition with numbers in place of names: a name is the latest job of the user that is known
-    /// under it, one with `*` all that match. What is submitted later does not count.
+    /// under it, one with `*` all that match. What is submitted later does not count, and what the user does not see is
+    /// not there: it would be kept, and its exit value told.
     fn look_up(
         &self,
-        user: Option<UserId>,
         condition: &Condition<JobRef>,
-        search: &mut Search,
+        search: &mut Search<'_>,
     ) -> Result<Condition<Target>, Refusal> {
         let mut all = |parts: &[Condition<JobRef>]| {
-            let each = parts.iter().map(|part| self.look_up(user, part, search));
+            let each = parts.iter().map(|part| self.look_up(part, search));
             each.collect::<Result<Vec<_>, _>>()
         };
         match condition {
@@ -136,12 +138,10 @@ impl Grid {
             Condition::Any(parts) => Ok(Condition::Any(all(parts)?)),
             Condition::Is(test, job) => {
                 let mut jobs = Vec::new();
-                for id in self.jobs_of(user, &job.job, search)? {
+                for id in self.jobs_of(&job.job, search)? {
                     let target = Target { job: id, index: job.index };
-                    let known = self.ledger.jobs.get(&id);
-                    let known =
-                        known.filter(|known| job.index.is_none_or(|i| known.place_of(i).is_some()));
-                    if known.is_none() {
+                    let known = self.job_for(search.by, target)?;
+                    if job.index.is_some_and(|index| known.place_of(index).is_none()) {
                         return Err(Refusal::NoSuchJob(target));
                     }
                     jobs.push(Condition::Is(*test, target));
@@ -151,12 +151,7 @@ impl Grid {
         }
     }
 
-    fn jobs_of(
-        &self,
-        user: Option<UserId>,
-        job: &JobName,
-        search: &mut Search,
-    ) -> Result<Vec<JobId>, Refusal> {
+    fn jobs_of(&self, job: &JobName, search: &mut Search<'_>) -> Result<Vec<JobId>, Refusal> {
         let name = match job {
             JobName::Number(id) => {
                 search.found(1)?;
@@ -165,7 +160,7 @@ impl Grid {
             JobName::Name(name) => name,
         };
         let prefix = name.split('*').next().unwrap_or("");
-        let names = user.into_iter().flat_map(|user| {
+        let names = search.user.into_iter().flat_map(|user| {
             let names = self.index.named.range((user, prefix.to_owned())..);
             names.take_while(move |((owner, _), _)| *owner == user)
         });
