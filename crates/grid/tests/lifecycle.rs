@@ -277,6 +277,50 @@ fn a_time_limit_ends_a_job_and_does_not_count_suspended_time() {
 }
 
 #[test]
+fn a_job_that_is_held_while_it_starts_is_suspended_once_it_has_started() {
+    let host = || "a".parse::<HostName>().unwrap();
+    let mut rig = Rig::new("", &[("a", 3)]);
+    let job = rig.submit(JobSpec { array: Some("[1-3]".parse().unwrap()), ..spec() });
+    let [first, second, third] = [1, 2, 3].map(|index| TaskId { job, index });
+    assert_eq!(rig.command("u", job, Verb::Hold), [Effect::Obeyed { tasks: 3 }]);
+    assert!(refusal(&rig.command("u", job, Verb::Hold)).contains("does not wait"));
+    let attempt = Attempt(1);
+    let suspend = |task| Effect::Suspend { task, attempt, host: host() };
+    assert_eq!(rig.start(first), [suspend(first)]);
+    assert!(matches!(rig.grid.state(first), Some(State::Suspended { .. })));
+    // It can be released before, and is held also if the host could not start it.
+    assert_eq!(rig.command("u", second, Verb::Release), [Effect::Obeyed { tasks: 1 }]);
+    assert_eq!(rig.start(second), []);
+    lose(&mut rig, third, Loss::Unable("the disk is full".to_owned()));
+    assert!(matches!(rig.grid.state(third), Some(State::Held { .. })));
+    rig.restart();
+    let running = |task| RunReport { task, attempt, status: RunStatus::Running };
+    let effects = rig.join("a", 3, Memory::Kept, vec![running(first), running(second)]);
+    assert!(effects.contains(&suspend(first)) && !effects.contains(&suspend(second)));
+    let effects = rig.command("u", job, Verb::Release);
+    assert_eq!(effects[0], Effect::Obeyed { tasks: 2 });
+    assert!(effects.contains(&Effect::Resume { task: first, attempt, host: host() }));
+    rig.pass(1000);
+    assert!(matches!(rig.grid.state(third), Some(State::Starting { .. })));
+}
+
+#[test]
+fn a_host_on_which_a_job_has_begun_while_nobody_listened_rests_shortly_again() {
+    let mut rig = Rig::new("[general]\nattempts_max = 9", &[("a", 9)]);
+    let unable = || Loss::Unable("the disk is full".to_owned());
+    let tasks: Vec<TaskId> = (0..2).map(|_| TaskId::only(rig.submit(spec()))).collect();
+    for pause in [1000, 2000, 4000] {
+        lose(&mut rig, tasks[0], unable());
+        rig.pass(pause);
+    }
+    let report = |task, attempt, status| RunReport { task, attempt: Attempt(attempt), status };
+    let lost = report(tasks[0], 4, RunStatus::Lost(unable()));
+    let runs = vec![report(tasks[1], 1, RunStatus::Running), lost];
+    rig.join("a", 9, Memory::Kept, runs);
+    assert_eq!(rig.grid.next_wake(), Moment(rig.now + 1000));
+}
+
+#[test]
 fn run_windows_suspend_and_let_go_on() {
     // Moment 0 is Thursday, 1970-01-01 00:00 UTC.
     let mut rig = Rig::new("[[queue]]\nname = \"q\"\nrun_windows = \"0:00-1:00\"", &[("a", 1)]);

@@ -68,8 +68,7 @@ impl Grid {
         if self.ledger.task(task).and_then(Task::run).expect("an active task").phase
             == Phase::Starting
         {
-            self.step(task, Step::Started, out);
-            self.follow_run_window_of(task, out);
+            self.begin(task, out);
         }
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
         let (attempt, host) = (run.attempt, self.host_name(run.host));

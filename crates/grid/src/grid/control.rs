@@ -7,7 +7,7 @@ use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
 use crate::ledger::Job;
 use crate::spans::Spans;
-use crate::task::{Ending, Phase, Step, Stops, Task};
+use crate::task::{Ending, Step, Stops, Task};
 use crate::vocabulary::{HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
 
 /// What a command means for a task in some state.
@@ -33,15 +33,9 @@ fn meaning(verb: Verb, task: &Task) -> Meaning {
             Meaning::End(Ending::Killed)
         }
         (Verb::Hold, Task::Pending(_)) => Meaning::Waiting(Step::Held),
-        (Verb::Hold, Task::Active(run))
-            if run.phase != Phase::Starting && !run.phase.stops().has(Stops::ASKED) =>
-        {
-            Meaning::Suspend
-        }
+        (Verb::Hold, Task::Active(run)) if !run.stops().has(Stops::ASKED) => Meaning::Suspend,
         (Verb::Release, Task::Held(_)) => Meaning::Waiting(Step::Released),
-        (Verb::Release, Task::Active(run)) if run.phase.stops().has(Stops::ASKED) => {
-            Meaning::Resume
-        }
+        (Verb::Release, Task::Active(run)) if run.stops().has(Stops::ASKED) => Meaning::Resume,
         (Verb::Requeue, Task::Active(run)) if run.ending.is_none() => {
             Meaning::End(Ending::Requeued)
         }
