@@ -2,6 +2,7 @@
 
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, QueueVerb, Refusal, Verb};
+use crate::footprint;
 use crate::grid::Grid;
 use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
@@ -122,6 +123,12 @@ impl Grid {
             return Ok(());
         }
         self.check_number(Some(job.user), again)?;
+        if job.tally.is_finished() {
+            self.check_bytes(
+                Some(job.user),
+                footprint::bytes_of(&job.spec, job.condition.as_ref()),
+            )?;
+        }
         let Some(condition) = &job.condition else { return Ok(()) };
         let is_gone = condition.jobs().iter().any(|id| !self.ledger.jobs.contains_key(id));
         if is_gone && index::verdict(&self.ledger, condition) == Verdict::Never {

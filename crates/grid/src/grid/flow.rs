@@ -7,6 +7,7 @@ use crate::event::{Effect, Outcome, Refusal, Verb};
 use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowEvent, FlowState, Started};
 use crate::flow::ledger::FlowRun;
 use crate::flow::{FlowId, FlowSpec, asks_for_failure};
+use crate::footprint;
 use crate::grid::Grid;
 use crate::index::{Index, verdict};
 use crate::journal::{Change, Submitted};
@@ -112,6 +113,7 @@ impl Grid {
         let jobs: BTreeMap<usize, JobId> =
             plan.order.iter().zip(first..).map(|(place, job)| (*place, JobId(job))).collect();
         let mut steps = Vec::new();
+        let mut bytes = 0;
         for place in plan.order {
             let given = &spec.steps[place];
             let mut step = JobSpec { depends: None, ..given.clone() };
@@ -128,6 +130,8 @@ impl Grid {
             let condition = condition.map(|condition| {
                 condition.map(&|at| Target { job: jobs[&at.step], index: at.index })
             });
+            bytes += footprint::bytes_of(&step, condition.as_ref());
+            self.check_bytes(known, bytes)?;
             let submitted =
                 Submitted { job: jobs[&place], user: user.clone(), spec: step, condition };
             steps.push((given.name.clone(), submitted));
@@ -421,9 +425,7 @@ impl Index {
         let run = &ledger.flows.runs[&flow];
         let Some((at, _)) = run.ended else { return };
         for step in &run.steps {
-            self.finished.insert((at, step.job));
-            self.finished_at.insert(step.job, at);
-            self.finished_tasks += u64::from(ledger.jobs[&step.job].tally.all());
+            self.note_flow_ended(&ledger.jobs[&step.job], step.job, at);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::config::General;
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, Refusal};
+use crate::footprint;
 use crate::grid::Grid;
 use crate::journal::{Change, Intake, Submitted};
 use crate::parse::dependency::{Condition, JobName, JobRef};
@@ -99,9 +100,28 @@ impl Grid {
         }
         let known = self.ledger.users.find(user).map(UserId);
         self.check_number(known, spec.tasks())?;
-        let Some(dependency) = &spec.depends else { return Ok(None) };
         let mut search = Search { by: user, user: known, conditions: 0, names: 0 };
-        Ok(Some(self.look_up(&dependency.0, &mut search)?))
+        let condition = spec.depends.as_ref().map(|depends| self.look_up(&depends.0, &mut search));
+        let condition = condition.transpose()?;
+        self.check_bytes(known, footprint::bytes_of(spec, condition.as_ref()))?;
+        Ok(condition)
+    }
+
+    /// Whether there is room for so many more bytes of jobs.
+    pub(super) fn check_bytes(&self, user: Option<UserId>, bytes: u64) -> Result<(), Refusal> {
+        let general = &self.ledger.config.general;
+        let user = user.and_then(|user| self.index.users.get(user.0 as usize));
+        let of_user = user.map_or(0, |user| user.footprint.bytes());
+        let sums = [
+            (of_user, "those of a user", "user_jobs_bytes_max", general.user_jobs_bytes_max),
+            (self.index.bytes, "all of the grid", "jobs_bytes_max", general.jobs_bytes_max),
+        ];
+        let over = sums.into_iter().find(|(now, .., most)| now.saturating_add(bytes) > most.0);
+        let Some((_, whose, setting, most)) = over else { return Ok(()) };
+        Err(Refusal::TooMany(format!(
+            "jobs that have not ended, {whose} together, bring at most {most} with commands, environments, scripts and \
+             conditions ({setting} of this grid)"
+        )))
     }
 
     pub(super) fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
@@ -111,9 +131,9 @@ impl Grid {
             let fault = format!("the grid takes at most {} unfinished tasks", general.tasks_max);
             return Err(Refusal::TooMany(fault));
         }
-        let now = user.and_then(|user| self.index.users.get(user.0 as usize)).copied();
+        let now = user.and_then(|user| self.index.users.get(user.0 as usize));
         if let Some(most) = general.user_tasks_max
-            && now.unwrap_or_default().tasks + tasks > u64::from(most)
+            && now.map_or(0, |user| user.tasks) + tasks > u64::from(most)
         {
             let fault = format!("a user may have at most {most} unfinished tasks");
             return Err(Refusal::TooMany(fault));
