@@ -164,7 +164,9 @@ fn converse_as(
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    let mut reader = Reader::of_many(stream.try_clone()?);
+    let trusted = uid.is_root() || uid == rustix::process::geteuid();
+    let reader = if trusted { Reader::of_agents } else { Reader::of_many };
+    let mut reader = reader(stream.try_clone()?);
     // Answers to what was asked without waiting for an answer, in order.
     let mut awaited = Vec::new();
     loop {
@@ -181,7 +183,6 @@ fn converse_as(
             }
         };
         if let Ask::Join { joined } = ask {
-            let trusted = uid.is_root() || uid == rustix::process::geteuid();
             if !trusted {
                 let reason = format!("{user} may not be an agent of this grid");
                 return socket::write(&stream, &Answer::Refused { reason });

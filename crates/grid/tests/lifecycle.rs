@@ -252,6 +252,34 @@ fn a_host_that_cannot_start_jobs_does_not_end_them_and_is_left_alone_for_longer_
 }
 
 #[test]
+fn a_reason_why_a_job_was_not_started_is_kept_in_part_if_it_is_long() {
+    let mut rig = Rig::new("[general]\nattempts_max = 9", &[("a", 2)]);
+    let long = format!("{}{}", "x".repeat(980), "\u{e4}".repeat(1_000_000));
+    let (told, unable) = (TaskId::only(rig.submit(spec())), TaskId::only(rig.submit(spec())));
+    let reasons = |effects: &[Effect]| -> Vec<usize> {
+        let of = |effect: &Effect| match effect {
+            Effect::Ended(record) => match (&record.exit, &record.loss) {
+                (Some(Exit::NotStarted(reason)), _) | (_, Some(Loss::Unable(reason))) => {
+                    Some(reason.len())
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        effects.iter().filter_map(of).collect()
+    };
+    assert_eq!(reasons(&lose(&mut rig, unable, Loss::Unable(long.clone()))), [999]);
+    let exit = RunStatus::Exited(Exit::NotStarted(long), None);
+    let run = RunReport { task: told, attempt: Attempt(1), status: exit };
+    assert_eq!(reasons(&rig.join("a", 2, Memory::Kept, vec![run])), [999]);
+    let records = postcard::to_allocvec(&rig.records).unwrap();
+    assert!(records.len() < 10_000, "{} bytes", records.len());
+    let short = "it is not there".to_owned();
+    rig.pass(1000);
+    assert_eq!(reasons(&lose(&mut rig, unable, Loss::Unable(short.clone()))), [short.len()]);
+}
+
+#[test]
 fn a_time_limit_ends_a_job_and_does_not_count_suspended_time() {
     let config = "[[queue]]\nname = \"q\"\ntime_limit_default = \"5 s\"\ntime_limit_max = \"10 s\"";
     let mut rig = Rig::new(config, &[("a", 1)]);

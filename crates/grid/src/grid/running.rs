@@ -6,7 +6,7 @@ use crate::event::{Effect, KillReason, Loss, Outcome};
 use crate::grid::Grid;
 use crate::hosts::Reach;
 use crate::parse::requeue::Again;
-use crate::spec::{Exit, Rerun, Usage};
+use crate::spec::{Exit, Rerun, Usage, short_reason};
 use crate::task::{Cause, Ending, Fate, Phase, Post, Run, Step, Stops, Task};
 use crate::vocabulary::{Attempt, HostId, HostName, TaskId};
 
@@ -144,6 +144,13 @@ impl Grid {
     /// Ends the attempt of an active task.
     pub(super) fn end_attempt(&mut self, task: TaskId, end: End, out: &mut Outcome) {
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task").clone();
+        let end = match end {
+            End::Exited(Exit::NotStarted(reason), usage) => {
+                End::Exited(Exit::NotStarted(short_reason(reason)), usage)
+            }
+            End::Told(Loss::Unable(reason)) => End::Told(Loss::Unable(short_reason(reason))),
+            end @ (End::Exited(..) | End::NeverStarted | End::Lost | End::Told(_)) => end,
+        };
         let fate = self.fate(task, &run, &end);
         let (exit, usage, loss) = match end {
             End::Exited(exit, usage) => (Some(exit), usage, None),
