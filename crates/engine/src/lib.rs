@@ -55,3 +55,4 @@ pub mod terminal;
 pub mod usage;
 pub mod user;
 mod watch;
+mod watcher;
