@@ -9,9 +9,10 @@
 //! the user's own, the user could send it a signal that ends the controller. A file system that does not
 //! answer holds up the files of its user only.
 //!
-//! Bounds: `FILES_MAX` files and `FOLDERS_MAX` folders of one pattern at each look.
+//! Bounds: `FILES_MAX` files and `FOLDERS_MAX` folders of one pattern at each look, and those of a [`Room`] for all
+//! patterns of a user together. No more than that is ever in memory, however many files there are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use forebay_grid::flow::ScheduleId;
 use forebay_grid::flow::event::{Found, Stamp};
+use forebay_grid::flow::{RUNS_AT_ONCE, ScheduleId};
 use forebay_grid::parse::matches;
 use forebay_grid::vocabulary::UserName;
 
@@ -37,6 +38,37 @@ const REPEAT: u32 = 30;
 const FILES_MAX: usize = 4096;
 /// The most folders that one pattern looks into.
 const FOLDERS_MAX: usize = 4096;
+
+/// What the looks at all patterns of a user may still take, until the next time.
+#[derive(Debug)]
+pub struct Room {
+    /// Names that are read in folders.
+    names: usize,
+    /// Bytes of the paths of files that are found.
+    path_bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { names: 1_000_000, path_bytes: 16 << 20 }
+    }
+}
+
+impl Room {
+    /// Takes a name; whether there was room for it.
+    fn read_name(&mut self) -> bool {
+        let left = self.names.checked_sub(1);
+        self.names = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Takes a path; whether there was room for it.
+    fn find(&mut self, path: &str) -> bool {
+        let left = self.path_bytes.checked_sub(path.len());
+        self.path_bytes = left.unwrap_or(0);
+        left.is_some()
+    }
+}
 
 /// Files that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +96,8 @@ pub struct Memory {
     before: Look,
     told: Option<(Vec<Found>, Option<String>)>,
     quiet: u32,
+    /// Looks until all files of a list can have started their runs.
+    to_start: usize,
 }
 
 impl Memory {
@@ -75,13 +109,19 @@ impl Memory {
             steady: self.before.files.get(path) == Some(stamp),
         };
         let files: Vec<Found> = look.files.iter().map(found).collect();
+        let steady = files.iter().filter(|file| file.steady).count();
         let news = (files, look.trouble.clone());
         self.before = look;
         self.quiet += 1;
+        let is_new = self.told.as_ref() != Some(&news);
+        if is_new {
+            self.to_start = steady.div_ceil(RUNS_AT_ONCE);
+        }
         let silent = news.0.is_empty() && news.1.is_none();
-        if silent || (self.told.as_ref() == Some(&news) && self.quiet < REPEAT) {
+        if silent || (!is_new && self.to_start == 0 && self.quiet < REPEAT) {
             return None;
         }
+        self.to_start = self.to_start.saturating_sub(1);
         self.quiet = 0;
         self.told = Some(news.clone());
         Some(news)
@@ -90,20 +130,24 @@ impl Memory {
 
 /// Files that match a pattern, as this thread may see them. Links are followed to what they name.
 #[must_use]
-pub fn look(pattern: &str) -> Look {
+pub fn look(pattern: &str, room: &mut Room) -> Look {
     let mut look = Look::default();
     let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
     let mut places = vec![PathBuf::from("/")];
     for (depth, part) in parts.iter().enumerate() {
+        let most = if depth + 1 == parts.len() { FILES_MAX } else { FOLDERS_MAX };
         let mut next = Vec::new();
         for place in places {
+            if next.len() > most {
+                break;
+            }
             if part.contains('*') {
-                next.extend(entries(&place, part, &mut look));
+                let left = most + 1 - next.len();
+                next.extend(entries(&place, part, left, room, &mut look));
             } else {
                 next.push(place.join(part));
             }
         }
-        let most = if depth + 1 == parts.len() { FILES_MAX } else { FOLDERS_MAX };
         if next.len() > most {
             next.truncate(most);
             look.trouble = Some(format!("more than {most} paths match {pattern}"));
@@ -113,9 +157,13 @@ pub fn look(pattern: &str) -> Look {
     for path in places {
         match std::fs::metadata(&path) {
             Ok(about) if about.is_file() => {
-                if let Some(text) = path.to_str() {
-                    look.files.insert(text.to_owned(), stamp(&about));
+                let Some(text) = path.to_str() else { continue };
+                if !room.find(text) {
+                    look.trouble =
+                        Some(format!("{pattern} and the patterns before it find too many files"));
+                    break;
                 }
+                look.files.insert(text.to_owned(), stamp(&about));
             }
             Ok(_) => {}
             Err(error) => note(&path, &error, &mut look),
@@ -124,8 +172,14 @@ pub fn look(pattern: &str) -> Look {
     look
 }
 
-/// What matches in a folder, in order.
-fn entries(folder: &Path, part: &str, look: &mut Look) -> Vec<PathBuf> {
+/// The first `most` paths that match in a folder, in order.
+fn entries(
+    folder: &Path,
+    part: &str,
+    most: usize,
+    room: &mut Room,
+    look: &mut Look,
+) -> Vec<PathBuf> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => {
@@ -133,14 +187,26 @@ fn entries(folder: &Path, part: &str, look: &mut Look) -> Vec<PathBuf> {
             return Vec::new();
         }
     };
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+    // The last one on top, which goes if there are too many.
+    let mut first = BinaryHeap::new();
+    for entry in entries {
+        if !room.read_name() {
+            let fault = "its folder and those before it have too many names";
+            look.trouble = Some(format!("{}: {fault}", folder.join(part).display()));
+            break;
+        }
+        let Some(name) = entry.ok().and_then(|entry| entry.file_name().into_string().ok()) else {
+            continue;
+        };
         // As in a shell, * does not find hidden files.
-        .filter(|name| matches(part, name) && (part.starts_with('.') || !name.starts_with('.')))
-        .map(|name| folder.join(name))
-        .collect();
-    paths.sort();
-    paths
+        if matches(part, &name) && (part.starts_with('.') || !name.starts_with('.')) {
+            first.push(name);
+            if first.len() > most {
+                first.pop();
+            }
+        }
+    }
+    first.into_sorted_vec().into_iter().map(|name| folder.join(name)).collect()
 }
 
 fn note(path: &Path, error: &std::io::Error, look: &mut Look) {
@@ -188,8 +254,9 @@ fn become_user(name: &UserName) -> Result<()> {
 /// Looks for all patterns of one user.
 fn look_as(user: &UserName, patterns: &[Watch]) -> Vec<(ScheduleId, Look)> {
     let trouble = become_user(user).err().map(|error| format!("{error:#}"));
-    let look = |watch: &Watch| match &trouble {
-        None => look(&watch.pattern),
+    let mut room = Room::default();
+    let mut look = |watch: &Watch| match &trouble {
+        None => look(&watch.pattern, &mut room),
         Some(trouble) => Look { trouble: Some(trouble.clone()), ..Look::default() },
     };
     patterns.iter().map(|watch| (watch.schedule, look(watch))).collect()

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::unix::net::UnixStream;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::vocabulary::Target;
 
@@ -46,7 +46,7 @@ impl Client {
     /// Asks and waits for the answer.
     ///
     /// # Errors
-    /// If the controller went away, or refused: [`Refusal`] with its reason.
+    /// If the controller went away or has too many connections, or refused: [`Refusal`] with its reason.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer> {
         match self.exchange(ask)? {
             Answer::Refused { reason } => Err(Refusal(reason).into()),
@@ -153,5 +153,27 @@ pub fn makes_no_sense(answer: &Answer) -> anyhow::Error {
 }
 
 fn answer(reader: &mut Reader) -> Result<Answer> {
-    reader.read()?.context("the controller went away before it answered")
+    match reader.read()?.context("the controller went away before it answered")? {
+        // Not heard, so not refused: as if it were away.
+        Answer::Busy { reason } => bail!(reason),
+        answer => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_connections_are_no_refusal_of_what_was_asked() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let reader = Reader::of_answers(ours.try_clone().unwrap());
+        let mut client = Client { stream: ours, reader };
+        let reason = "256 connections are open".to_owned();
+        socket::write(&theirs, &Answer::Busy { reason: reason.clone() }).unwrap();
+        socket::write(&theirs, &Answer::Refused { reason: "it is closed".to_owned() }).unwrap();
+        let busy = client.ask(&Ask::Ping).unwrap_err();
+        assert_eq!((busy.is::<Refusal>(), busy.to_string()), (false, reason));
+        assert!(client.ask(&Ask::Ping).unwrap_err().is::<Refusal>());
+    }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::runs::Run;
+
 /// The folder of a grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridHome {
@@ -96,6 +98,26 @@ impl GridHome {
     #[must_use]
     pub fn hosts(&self) -> PathBuf {
         self.folder.join("hosts")
+    }
+
+    /// How many jobs the processes of this grid hold, whether or not there is a controller or an agent.
+    ///
+    /// # Errors
+    /// If the folders of its hosts cannot be read.
+    pub fn jobs_that_run(&self) -> Result<usize> {
+        let hosts = self.hosts();
+        let shown = || hosts.display().to_string();
+        let mut count = 0;
+        if !hosts.exists() {
+            return Ok(count);
+        }
+        for host in std::fs::read_dir(&hosts).with_context(shown)? {
+            let host = host.with_context(shown)?.path();
+            for (_, _, run) in Run::all(&host).with_context(|| host.display().to_string())? {
+                count += usize::from(run.is_held()?);
+            }
+        }
+        Ok(count)
     }
 
     /// Work areas, as long as no file system is mounted.

@@ -119,13 +119,14 @@ impl GridLauncher {
         let client = Client::connect(&self.home)?;
         let (stream, reader) = Client::connect(&self.home)?.into_parts();
         self.connection += 1;
-        for &job in self.jobs.keys() {
-            socket::write(&stream, &Ask::Watch { job })?;
-        }
         let (connection, heard) = (self.connection, self.heard.0.clone());
         std::thread::Builder::new()
             .name("notices".to_owned())
             .spawn(move || listen(connection, reader, &heard))?;
+        // While its answers are read: no more is taken from one who does not read.
+        for &job in self.jobs.keys() {
+            socket::write(&stream, &Ask::Watch { job })?;
+        }
         (self.client, self.watching) = (Some(client), Some(stream));
         self.lost_since = None;
         Ok(())
@@ -143,6 +144,8 @@ impl GridLauncher {
         if self.client.is_some() && self.watching.is_some() {
             return Ok(());
         }
+        // Also a controller that is there may be busy, and end each connection at once.
+        std::thread::sleep(PAUSE);
         let now = self.clock.instant();
         let since = *self.lost_since.get_or_insert(now);
         match self.reconnect() {
@@ -177,9 +180,6 @@ impl GridLauncher {
                 }
             }
             self.stay_connected()?;
-            if self.client.is_none() {
-                std::thread::sleep(PAUSE);
-            }
         }
     }
 
@@ -211,7 +211,7 @@ impl GridLauncher {
             return Ok(());
         }
         match heard.answer {
-            None => self.disconnect(),
+            None | Some(Answer::Busy { .. }) => self.disconnect(),
             Some(Answer::Noticed { notice }) => self.notice(notice),
             Some(Answer::Refused { reason }) => return Err(refuse(reason)),
             Some(_) => return Err(refuse("the controller's answer makes no sense")),

@@ -56,3 +56,4 @@ mod tree;
 pub mod usage;
 pub mod user;
 mod watch;
+mod watcher;

@@ -136,6 +136,11 @@ pub enum Answer {
         /// How many.
         tasks: u32,
     },
+    /// There are too many connections for this one, and nothing was heard: ask again later.
+    Busy {
+        /// Whose there are.
+        reason: String,
+    },
     /// Refused or failed; nothing was changed.
     Refused {
         /// Why.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use forebay_grid::event::{Loss, RunStatus};
-use forebay_grid::spec::{Exit, Usage};
+use forebay_grid::spec::{Exit, Usage, short_reason};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
@@ -54,12 +54,12 @@ pub enum End {
 impl End {
     /// It was not started, as it cannot be.
     pub fn not_started(error: &anyhow::Error) -> End {
-        End::Exited { exit: Exit::NotStarted(format!("{error:#}")), usage: None }
+        End::Exited { exit: Exit::NotStarted(short_reason(format!("{error:#}"))), usage: None }
     }
 
     /// It was not started, as this host cannot.
     pub fn unable(error: &anyhow::Error) -> End {
-        End::Lost(Loss::Unable(format!("{error:#}")))
+        End::Lost(Loss::Unable(short_reason(format!("{error:#}"))))
     }
 
     /// What its agent tells of it.

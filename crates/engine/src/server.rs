@@ -1,11 +1,11 @@
 //! The controller behind its socket. The kernel says which user is on the other side.
 //!
 //! Threads: the one that called [`serve`] is the controller; one accepts, one waits for signals, one looks for
-//! files that flows wait for, one for each connection, and one more for the orders of each agent.
+//! files that flows wait for, one for each connection, one more for the orders of each
+//! agent, and two more for each watcher.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -25,9 +25,10 @@ use crate::home::{GridHome, claim, is_root};
 use crate::message::{Answer, Ask, Order, Report};
 use crate::socket::{self, Reader};
 use crate::user;
+use crate::watcher;
 
 /// How often a thread that waits for the controller looks whether its peer is still there.
-const LOOK: Duration = Duration::from_secs(1);
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// The most questions of one connection that wait for their answers.
 const AWAITED_MAX: usize = 1024;
@@ -123,7 +124,7 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
         let admitted = match connections.admit(peer.uid) {
             Ok(admitted) => admitted,
             Err(reason) => {
-                let _ = socket::write(&stream, &Answer::Refused { reason });
+                let _ = socket::write(&stream, &Answer::Busy { reason });
                 continue;
             }
         };
@@ -164,7 +165,9 @@ fn converse_as(
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    let mut reader = Reader::of_many(stream.try_clone()?);
+    let trusted = uid.is_root() || uid == rustix::process::geteuid();
+    let reader = if trusted { Reader::of_agents } else { Reader::of_many };
+    let mut reader = reader(stream.try_clone()?);
     // Answers to what was asked without waiting for an answer, in order.
     let mut awaited = Vec::new();
     loop {
@@ -181,7 +184,6 @@ fn converse_as(
             }
         };
         if let Ask::Join { joined } = ask {
-            let trusted = uid.is_root() || uid == rustix::process::geteuid();
             if !trusted {
                 let reason = format!("{user} may not be an agent of this grid");
                 return socket::write(&stream, &Answer::Refused { reason });
@@ -190,7 +192,7 @@ fn converse_as(
         }
         if let Ask::Watch { .. } = ask {
             answer_all(&stream, &mut awaited)?;
-            return converse_with_watcher(stream, reader, (user, connection), ask, inputs);
+            return watcher::converse(stream, reader, (user, connection), ask, inputs);
         }
         let (reply, answer) = channel();
         let input = Input::Ask { connection, user: user.clone(), ask, reply };
@@ -214,51 +216,6 @@ fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Resul
         });
     }
     if answers.is_empty() { Ok(()) } else { socket::write_all(stream, &answers) }
-}
-
-/// A connection that watches jobs: answers come as things happen, whatever is asked meanwhile.
-fn converse_with_watcher(
-    stream: UnixStream,
-    mut reader: Reader,
-    (user, connection): (&UserName, u64),
-    first: Ask,
-    inputs: &Sender<Input>,
-) -> Result<()> {
-    let (reply, answers) = channel::<Answer>();
-    let closed = Arc::new(AtomicBool::new(false));
-    let is_closed = Arc::clone(&closed);
-    std::thread::Builder::new().name("notices".to_owned()).spawn(move || {
-        loop {
-            match answers.recv_timeout(LOOK) {
-                Ok(answer) if socket::write(&stream, &answer).is_ok() => {}
-                Err(RecvTimeoutError::Timeout) if !is_closed.load(Ordering::SeqCst) => {}
-                Ok(_) | Err(_) => break,
-            }
-        }
-        // The reading side shall notice as well.
-        let _ = stream.shutdown(std::net::Shutdown::Both);
-    })?;
-    let mut next = Ok(Some(first));
-    let result = loop {
-        let ask = match next {
-            Ok(Some(ask @ Ask::Watch { .. })) => ask,
-            Ok(Some(_)) => {
-                let reason = "this connection watches jobs, and can do nothing else".to_owned();
-                let _ = reply.send(Answer::Refused { reason });
-                break Ok(());
-            }
-            Ok(None) => break Ok(()),
-            Err(error) => break Err(error),
-        };
-        let (user, reply) = (user.clone(), reply.clone());
-        if inputs.send(Input::Ask { connection, user, ask, reply }).is_err() {
-            break Ok(());
-        }
-        next = reader.read::<Ask>();
-    };
-    closed.store(true, Ordering::SeqCst);
-    let _ = inputs.send(Input::Closed { connection, user: user.clone() });
-    result
 }
 
 fn converse_with_agent(
@@ -329,8 +286,8 @@ mod tests {
             let asked = taken.recv().unwrap();
             assert!(matches!(asked, Input::Ask { connection: 7, .. }));
             drop(theirs);
-            let closed = taken.recv().unwrap();
-            assert!(matches!(closed, Input::Closed { connection: 7, .. }), "{ask:?}");
+            let closed = taken.iter().find(|input| matches!(input, Input::Closed { .. }));
+            assert!(matches!(closed, Some(Input::Closed { connection: 7, .. })), "{ask:?}");
             let _ = served.join().unwrap();
             drop(asked);
         }

@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 const LINE_MAX: u64 = 16 << 20;
 /// Longest order in bytes: a job as it was submitted, as the controller writes it, and what it adds.
 const ORDER_MAX: u64 = 2 * LINE_MAX;
+/// Longest line in bytes of who may be an agent: how as many jobs ended as it has slots, with reasons.
+const JOIN_MAX: u64 = 1 << 30;
 /// Longest answer in bytes: a list of some million jobs.
 const ANSWER_MAX: u64 = 1 << 30;
 
@@ -80,6 +82,11 @@ impl Reader {
     pub fn of_many(stream: UnixStream) -> Reader {
         let stream = BufReader::with_capacity(READY_BYTES, stream);
         Reader { stream, line_max: LINE_MAX }
+    }
+
+    /// One for a peer that may be an agent: what it says when it joins grows with its slots.
+    pub fn of_agents(stream: UnixStream) -> Reader {
+        Reader { line_max: JOIN_MAX, ..Reader::of_many(stream) }
     }
 
     /// Whether a whole line lies ready, so that reading it waits for nobody.

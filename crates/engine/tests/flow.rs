@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::Clock;
 use forebay_base::time::{StepClock, Timestamp};
-use forebay_engine::arrival::{self, Memory, Watch, look};
+use forebay_engine::arrival::{self, Memory, Room, Watch, look};
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView};
 use forebay_engine::message::{Answer, Ask, Order, Page, Report};
@@ -267,7 +267,7 @@ fn a_file_fires_once_whatever_is_told_of_it_and_to_whichever_controller() {
     std::fs::write(folder.path().join("in.1"), "x").unwrap();
     let mut memory = Memory::default();
     let looked = |memory: &mut Memory| {
-        let (files, trouble) = memory.take(look(&pattern))?;
+        let (files, trouble) = memory.take(look(&pattern, &mut Room::default()))?;
         Some(Input::Looked { schedule: ScheduleId(1), files, trouble })
     };
     grid.controller.take(looked(&mut memory).into_iter().collect()).unwrap();
@@ -301,7 +301,7 @@ fn a_pattern_matches_as_in_a_shell() {
     }
     std::fs::create_dir(at("a/folder.csv")).unwrap();
     let found = |pattern: &str| {
-        let look = look(&at(pattern).display().to_string());
+        let look = look(&at(pattern).display().to_string(), &mut Room::default());
         assert_eq!(look.trouble, None, "{pattern}");
         look.files.len()
     };
@@ -310,6 +310,60 @@ fn a_pattern_matches_as_in_a_shell() {
     {
         assert_eq!(found(pattern), files, "{pattern}");
     }
+}
+
+#[test]
+fn many_files_start_their_runs_at_successive_looks() {
+    let mut grid = Fixture::new();
+    let folder = tempfile::tempdir().unwrap();
+    let pattern = format!("{}/in.*", folder.path().display());
+    grid.flow("ann", FlowAsk::Schedule(spec(&format!("[schedule]\nfile = \"{pattern}\""))));
+    for number in 0..150 {
+        std::fs::write(folder.path().join(format!("in.{number}")), "x").unwrap();
+    }
+    let mut memory = Memory::default();
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        let (files, trouble) =
+            memory.take(look(&pattern, &mut Room::default())).expect("not all have started");
+        let looked = Input::Looked { schedule: ScheduleId(1), files, trouble };
+        grid.controller.take(vec![looked]).unwrap();
+        runs.push(grid.flows().len());
+    }
+    assert_eq!(runs, [0, 64, 128, 150]);
+    assert_eq!(memory.take(look(&pattern, &mut Room::default())), None, "nothing is new");
+}
+
+#[test]
+fn a_look_reads_no_more_than_it_keeps_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let many = folder.path().join("many");
+    std::fs::create_dir(&many).unwrap();
+    for number in 0..5000 {
+        std::fs::write(many.join(format!("in.{number:04}")), "").unwrap();
+    }
+    let found = |pattern: &str, room: &mut Room| {
+        let pattern = folder.path().join(pattern).display().to_string();
+        look(&pattern, room)
+    };
+    let first = found("many/in.*", &mut Room::default());
+    assert_eq!(first.files.len(), 4096);
+    assert!(first.files.keys().next_back().unwrap().ends_with("in.4095"), "the first by name");
+    assert!(first.trouble.unwrap().contains("more than 4096 paths match"));
+    // 2,000 ways to the same folder: 10,000,000 paths.
+    let links = folder.path().join("links");
+    std::fs::create_dir(&links).unwrap();
+    for number in 0..2000 {
+        std::os::unix::fs::symlink(&many, links.join(number.to_string())).unwrap();
+    }
+    let mut room = Room::default();
+    let look = found("links/*/*", &mut room);
+    assert_eq!(look.files.len(), 4096);
+    assert!(look.trouble.unwrap().contains("more than 4096 paths match"));
+    let look = found("links/*/none*", &mut room);
+    assert!(look.trouble.is_some_and(|trouble| trouble.contains("too many names")));
+    let look = found("many/in.0000", &mut room);
+    assert_eq!((look.files.len(), look.trouble), (1, None), "it takes no name in a folder");
 }
 
 /// What the watch tells of a pattern first, for a user.
@@ -352,7 +406,7 @@ fn files_are_looked_for_with_the_rights_of_the_owner() {
     assert!(files.is_empty());
     assert!(trouble.is_some_and(|trouble| trouble.contains("denied")));
     // Others of this process are still who they were.
-    assert_eq!(look(&pattern).files.len(), 1);
+    assert_eq!(look(&pattern, &mut Room::default()).files.len(), 1);
     let (_, trouble) = watched("nobody.of.that.name", &pattern);
     assert!(trouble.is_some_and(|trouble| trouble.contains("no user")));
 }

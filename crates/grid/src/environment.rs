@@ -26,6 +26,11 @@ impl Environment {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Where in memory it lies: the same for all that share it.
+    pub(crate) fn place(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
     /// With one more variable.
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Environment {

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::depend::{Tally, Verdict};
 use crate::fairshare::InUse;
 use crate::flow::{FlowId, ScheduleId};
+use crate::footprint::Footprint;
 use crate::hosts::{HostNow, Reach};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::{Condition, Test};
@@ -53,11 +54,13 @@ pub(crate) struct Open {
 }
 
 /// One user now.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct UserNow {
     pub in_use: InUse,
     /// Tasks that have not ended.
     pub tasks: u64,
+    /// What jobs hold that may not be forgotten.
+    pub footprint: Footprint,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +81,9 @@ pub(crate) struct Index {
     pub finished: BTreeSet<(Moment, JobId)>,
     pub finished_at: FxHashMap<JobId, Moment>,
     pub finished_tasks: u64,
+    pub finished_footprint: Footprint,
+    /// Bytes that the other jobs hold.
+    pub bytes: u64,
     /// Finished jobs that would be forgotten if nothing waited for them.
     kept: FxHashSet<JobId>,
     /// The run that a job is a step of.
@@ -143,7 +149,7 @@ pub(crate) fn verdict(ledger: &Ledger, condition: &Condition<Target>) -> Verdict
 
 impl Index {
     /// The index of a ledger, with no host reached yet. Hosts with jobs may let them run as long as the
-    /// lease that was last given out, which was not later than `now`.
+    /// longest lease that was given out, which was not later than `now`.
     pub fn build(ledger: &Ledger, now: Moment) -> Index {
         let mut index = Index::default();
         index.configure(ledger);
@@ -152,7 +158,7 @@ impl Index {
             index.add_job(ledger, *id, job);
         }
         index.build_flows(ledger);
-        let leased = now.after(ledger.config.general.lease.as_ms());
+        let leased = now.after(ledger.config.general.lease.as_ms()).max(ledger.leased);
         for host in index.hosts.iter_mut().filter(|host| !host.runs.is_empty()) {
             host.contact.state = Reach::Away;
             host.contact.heard = now;
@@ -193,7 +199,7 @@ impl Index {
 
     pub fn user(&mut self, user: UserId) -> &mut UserNow {
         if self.users.len() <= user.0 as usize {
-            self.users.resize(user.0 as usize + 1, UserNow::default());
+            self.users.resize_with(user.0 as usize + 1, UserNow::default);
         }
         &mut self.users[user.0 as usize]
     }
@@ -207,6 +213,7 @@ impl Index {
         for other in job.condition.iter().flat_map(Condition::jobs) {
             self.dependents.entry(other).or_default().insert(id);
         }
+        self.hold(job);
         let unfinished = u64::from(job.tally.all() - job.tally.ended());
         self.user(job.user).tasks += unfinished;
         self.tasks += unfinished;
@@ -262,9 +269,46 @@ impl Index {
             Task::Pending(_) | Task::Held(_) | Task::Active(_) => None,
         });
         let at = ends.max().unwrap_or_default();
-        self.finished.insert((at, id));
         self.finished_at.insert(id, at);
-        self.finished_tasks += u64::from(job.tally.all());
+        self.may_forget(job, id, at);
+    }
+
+    /// A job of a run that ended at a time may be forgotten.
+    pub fn note_flow_ended(&mut self, job: &Job, id: JobId, at: Moment) {
+        self.finished_at.insert(id, at);
+        self.may_forget(job, id, at);
+    }
+
+    fn may_forget(&mut self, job: &Job, id: JobId, at: Moment) {
+        if self.finished.insert((at, id)) {
+            self.finished_tasks += u64::from(job.tally.all());
+            self.let_go(job);
+            self.finished_footprint.add(job);
+        }
+    }
+
+    fn may_not_forget(&mut self, job: &Job, id: JobId, at: Moment) {
+        if self.finished.remove(&(at, id)) {
+            self.finished_tasks -= u64::from(job.tally.all());
+            self.finished_footprint.remove(job);
+            self.hold(job);
+        }
+    }
+
+    fn hold(&mut self, job: &Job) {
+        let footprint = &mut self.user(job.user).footprint;
+        let before = footprint.bytes();
+        footprint.add(job);
+        let more = footprint.bytes() - before;
+        self.bytes += more;
+    }
+
+    fn let_go(&mut self, job: &Job) {
+        let footprint = &mut self.user(job.user).footprint;
+        let before = footprint.bytes();
+        footprint.remove(job);
+        let less = before - footprint.bytes();
+        self.bytes -= less;
     }
 
     fn unnote_finished(&mut self, job: &Job, id: JobId) {
@@ -279,18 +323,16 @@ impl Index {
     pub fn no_longer_finished(&mut self, job: &Job, id: JobId) {
         let Some(at) = self.finished_at.remove(&id) else { return };
         if !self.kept.remove(&id) {
-            self.finished.remove(&(at, id));
-            self.finished_tasks -= u64::from(job.tally.all());
+            self.may_not_forget(job, id, at);
         }
     }
 
     /// Keeps a finished job from being forgotten and from being counted, as something waits for it.
     pub fn keep(&mut self, job: &Job, id: JobId) {
-        if let Some(at) = self.finished_at.get(&id)
+        if let Some(at) = self.finished_at.get(&id).copied()
             && self.kept.insert(id)
         {
-            self.finished.remove(&(*at, id));
-            self.finished_tasks -= u64::from(job.tally.all());
+            self.may_not_forget(job, id, at);
         }
     }
 
@@ -299,8 +341,7 @@ impl Index {
         for id in condition.jobs() {
             if self.kept.remove(&id) {
                 let at = self.finished_at[&id];
-                self.finished.insert((at, id));
-                self.finished_tasks += u64::from(ledger.jobs[&id].tally.all());
+                self.may_forget(&ledger.jobs[&id], id, at);
             }
         }
     }
@@ -308,6 +349,7 @@ impl Index {
     /// Follows a job that is forgotten.
     pub fn forget(&mut self, id: JobId, job: &Job) {
         self.unnote_finished(job, id);
+        self.let_go(job);
         let key = (job.user, job.spec.name.clone());
         if let Some(jobs) = self.named.get_mut(&key) {
             jobs.remove(&id);

@@ -67,6 +67,8 @@ pub enum Change {
     Forgotten(JobId),
     /// Something about flows.
     Flow(Box<FlowChange>),
+    /// Until then hosts may have leases that are longer than the settings say.
+    Leased(Moment),
 }
 
 /// A job that was taken.

@@ -101,6 +101,8 @@ pub struct Ledger {
     jobs_ever: u64,
     switches: BTreeMap<QueueId, Switch>,
     host_switches: BTreeMap<HostId, HostSwitch>,
+    /// Until when hosts may have leases of former settings.
+    pub(crate) leased: Moment,
     /// By user's place.
     used: Vec<Used>,
     pub(crate) flows: Flows,
@@ -124,6 +126,7 @@ impl Default for Ledger {
             jobs_ever: 0,
             switches: BTreeMap::new(),
             host_switches: BTreeMap::new(),
+            leased: Moment(0),
             used: Vec::new(),
             flows: Flows::default(),
         }
@@ -173,6 +176,7 @@ impl Ledger {
                 self.jobs.remove(job);
             }
             Change::Flow(change) => self.apply_flow(record.at, change)?,
+            Change::Leased(until) => self.leased = self.leased.max(*until),
         }
         self.at = self.at.max(record.at);
         Ok(())

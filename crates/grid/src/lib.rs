@@ -60,6 +60,7 @@ pub mod environment;
 pub mod event;
 mod fairshare;
 pub mod flow;
+mod footprint;
 pub mod grid;
 pub mod hosts;
 mod index;

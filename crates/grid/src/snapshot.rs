@@ -81,6 +81,7 @@ impl Touched {
         match &record.change {
             Change::Configured(_)
             | Change::HostKnown(_)
+            | Change::Leased(_)
             | Change::Queue { .. }
             | Change::Host { .. } => {}
             Change::Submitted(submitted) => {

@@ -219,6 +219,19 @@ impl JobSpec {
     }
 }
 
+/// The most bytes of a reason why something was not started: it is kept for each task, in the journal and in the history.
+pub const REASON_BYTES_MAX: usize = 1000;
+
+/// A reason, cut at a character if it is longer than [`REASON_BYTES_MAX`].
+#[must_use]
+pub fn short_reason(mut reason: String) -> String {
+    if reason.len() > REASON_BYTES_MAX {
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX - "...".len()));
+        reason.push_str("...");
+    }
+    reason
+}
+
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {

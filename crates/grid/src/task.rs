@@ -5,6 +5,7 @@
 //! Pending  -> Active                      dispatched
 //! Active: Starting -> Running <-> Suspended
 //! Active   -> Pending                     started again: host lost, requeue
+//! Starting -> Held                        held, and could not be started
 //! Active   -> Finished                    ended, for whatever cause
 //! Pending, Held -> Finished               cancelled
 //! Finished -> Pending                     requeued by its user
@@ -63,6 +64,8 @@ pub struct Run {
     pub launched: Moment,
     /// How far it is.
     pub phase: Phase,
+    /// Why it is to be suspended as soon as it has started.
+    pub stops: Stops,
     /// What will become of it once it has ended, if that is known before.
     pub ending: Option<Ending>,
     /// Why there.
@@ -311,14 +314,10 @@ impl Task {
         match (self, step) {
             (Task::Pending(_), Step::Held | Step::Cancelled | Step::Dispatched { .. })
             | (Task::Held(_), Step::Released | Step::Cancelled)
-            | (Task::Active(_), Step::Ending(_) | Step::Ended { .. })
+            | (Task::Active(_), Step::Stopped(_) | Step::Ending(_) | Step::Ended { .. })
             | (Task::Finished(_), Step::Requeued) => true,
             (Task::Active(run), Step::Started) => run.phase == Phase::Starting,
-            (Task::Active(run), Step::Stopped(_)) => run.phase != Phase::Starting,
-            (Task::Active(run), Step::Continued(stops)) => match run.phase {
-                Phase::Suspended { stops: now, .. } => now.has(*stops),
-                Phase::Starting | Phase::Running { .. } => false,
-            },
+            (Task::Active(run), Step::Continued(stops)) => run.stops().has(*stops),
             (Task::Active(run), Step::Skipped { .. }) => {
                 matches!(run.phase, Phase::Running { .. })
             }
@@ -359,6 +358,7 @@ impl Task {
                     limit_ms: *limit_ms,
                     launched: at,
                     phase: Phase::Starting,
+                    stops: Stops::default(),
                     ending: None,
                     why: *why,
                     excluded: waiting.excluded,
@@ -372,7 +372,7 @@ impl Task {
                 Task::Active(mut run),
                 Step::Started | Step::Stopped(_) | Step::Continued(_) | Step::Skipped { .. },
             ) => {
-                run.phase = run.phase.next(at, step);
+                run.follow(at, step);
                 Task::Active(run)
             }
             (Task::Active(run), Step::Ended { exit, fate, .. }) => run.end(at, exit.clone(), *fate),
@@ -437,6 +437,24 @@ impl Phase {
 }
 
 impl Run {
+    /// Why it is suspended, or will be once it has started; nothing if it is not.
+    #[must_use]
+    pub fn stops(&self) -> Stops {
+        self.stops.with(self.phase.stops())
+    }
+
+    fn follow(&mut self, at: Moment, step: &Step) {
+        match (self.phase, step) {
+            (Phase::Starting, Step::Stopped(stops)) => self.stops = self.stops.with(*stops),
+            (Phase::Starting, Step::Continued(stops)) => self.stops = self.stops.without(*stops),
+            (Phase::Starting, Step::Started) if !self.stops.is_empty() => {
+                let stops = std::mem::take(&mut self.stops);
+                self.phase = self.phase.next(at, step).next(at, &Step::Stopped(stops));
+            }
+            (phase, step) => self.phase = phase.next(at, step),
+        }
+    }
+
     /// When it will have run for as long as it may. The time in which it is suspended does not count.
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
@@ -465,6 +483,10 @@ impl Run {
                 }),
                 post: Post::Awaited,
             })),
+            // It was held before it could start, and has not.
+            Fate::Again if self.stops.has(Stops::ASKED) => {
+                Task::Held(Waiting { attempts, requeues, excluded })
+            }
             Fate::Again => Task::Pending(Waiting { attempts, requeues, excluded }),
             Fate::AgainElsewhere => {
                 let hosts = &mut excluded.get_or_insert_default().0;

@@ -5,7 +5,7 @@ mod support;
 use forebay_base::ByteSize;
 use forebay_grid::config::Load;
 use forebay_grid::event::Verb;
-use forebay_grid::grid::{Explanation, HostObstacle, Reason};
+use forebay_grid::grid::{Explanation, HostObstacle, Reason, State};
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::{JobId, TaskId};
 use support::{Rig, launched, spec};
@@ -168,6 +168,26 @@ fn load_keeps_jobs_away_stops_one_with_each_report_and_lets_it_go_on() {
     assert_eq!(suspended(&mut rig, 0.4), Some((job, "resume")));
     assert_eq!(suspended(&mut rig, 0.4), Some((second, "resume")));
     assert_eq!(rig.host_of(waits).as_deref(), Some("a"));
+}
+
+#[test]
+fn what_was_suspended_for_load_goes_on_when_thresholds_or_its_queue_are_out_of_the_settings() {
+    const ON_QUEUE: &str = "[[queue]]\nname = \"q\"\n[queue.load]\nr1m = { stop = 1.0 }";
+    const ON_HOST: &str =
+        "[[queue]]\nname = \"q\"\n[[host]]\nname = \"a\"\n[host.load]\nr1m = { stop = 1.0 }";
+    let others = ["[[queue]]\nname = \"q\"", "[[queue]]\nname = \"other\"", ""];
+    for (first, then) in [ON_QUEUE, ON_HOST].into_iter().flat_map(|f| others.map(|o| (f, o))) {
+        let mut rig = Rig::new(first, &[("a", 4)]);
+        let task = TaskId::only(rig.submit(spec()));
+        let busy = Load { r1m: 1.5, ..Load::default() };
+        rig.load("a", Load::default());
+        rig.start(task);
+        rig.load("a", busy);
+        assert!(matches!(rig.grid.state(task), Some(State::Suspended { .. })));
+        rig.configure(then);
+        rig.load("a", busy);
+        assert!(matches!(rig.grid.state(task), Some(State::Running { .. })), "{first} {then}");
+    }
 }
 
 #[test]

@@ -93,6 +93,37 @@ fn a_shorter_lease_does_not_take_back_a_longer_one() {
 }
 
 #[test]
+fn a_lease_that_was_shortened_counts_over_a_restart_and_over_a_clock_that_is_set() {
+    const LONG: &str = "[general]\nlease = \"100 s\"\nhost_timeout = \"110 s\"";
+    const SHORT: &str = "[general]\nlease = \"1 s\"\nhost_timeout = \"2 s\"";
+    for set_forward_ms in [0, 1_000_000] {
+        let mut rig = Rig::new(LONG, &[("a", 1)]);
+        let job = rig.submit(rerunnable());
+        rig.configure(SHORT);
+        let mut out = forebay_grid::Outcome::default();
+        rig.grid.skip_time(set_forward_ms, &mut out);
+        rig.records.extend(out.records);
+        rig.now += set_forward_ms + 10_000;
+        rig.restart();
+        rig.now += 89_999;
+        rig.join("b", 1, Memory::Kept, Vec::new());
+        assert_eq!(rig.host_of(job).as_deref(), Some("a"), "its shim may still let it run");
+        rig.now += 1;
+        rig.join("b", 1, Memory::Kept, Vec::new());
+        assert_eq!(rig.host_of(job).as_deref(), Some("b"));
+    }
+    // A grid without hosts has given out none.
+    let mut rig = Rig::new(LONG, &[]);
+    rig.configure(SHORT);
+    rig.join("a", 1, Memory::Kept, Vec::new());
+    let job = rig.submit(rerunnable());
+    rig.restart();
+    rig.now += 2000;
+    rig.join("b", 1, Memory::Kept, Vec::new());
+    assert_eq!(rig.host_of(job).as_deref(), Some("b"));
+}
+
+#[test]
 fn a_controller_that_starts_again_takes_up_what_runs() {
     let mut rig = Rig::new(LEASE, &[("a", 3)]);
     let jobs: Vec<TaskId> = (0..4).map(|_| TaskId::only(rig.submit(spec()))).collect();
@@ -221,6 +252,34 @@ fn a_host_that_cannot_start_jobs_does_not_end_them_and_is_left_alone_for_longer_
 }
 
 #[test]
+fn a_reason_why_a_job_was_not_started_is_kept_in_part_if_it_is_long() {
+    let mut rig = Rig::new("[general]\nattempts_max = 9", &[("a", 2)]);
+    let long = format!("{}{}", "x".repeat(980), "\u{e4}".repeat(1_000_000));
+    let (told, unable) = (TaskId::only(rig.submit(spec())), TaskId::only(rig.submit(spec())));
+    let reasons = |effects: &[Effect]| -> Vec<usize> {
+        let of = |effect: &Effect| match effect {
+            Effect::Ended(record) => match (&record.exit, &record.loss) {
+                (Some(Exit::NotStarted(reason)), _) | (_, Some(Loss::Unable(reason))) => {
+                    Some(reason.len())
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        effects.iter().filter_map(of).collect()
+    };
+    assert_eq!(reasons(&lose(&mut rig, unable, Loss::Unable(long.clone()))), [999]);
+    let exit = RunStatus::Exited(Exit::NotStarted(long), None);
+    let run = RunReport { task: told, attempt: Attempt(1), status: exit };
+    assert_eq!(reasons(&rig.join("a", 2, Memory::Kept, vec![run])), [999]);
+    let records = postcard::to_allocvec(&rig.records).unwrap();
+    assert!(records.len() < 10_000, "{} bytes", records.len());
+    let short = "it is not there".to_owned();
+    rig.pass(1000);
+    assert_eq!(reasons(&lose(&mut rig, unable, Loss::Unable(short.clone()))), [short.len()]);
+}
+
+#[test]
 fn a_time_limit_ends_a_job_and_does_not_count_suspended_time() {
     let config = "[[queue]]\nname = \"q\"\ntime_limit_default = \"5 s\"\ntime_limit_max = \"10 s\"";
     let mut rig = Rig::new(config, &[("a", 1)]);
@@ -243,6 +302,50 @@ fn a_time_limit_ends_a_job_and_does_not_count_suspended_time() {
     rig.exit(task, 0);
     let Some(State::Finished { cause, .. }) = rig.grid.state(task) else { panic!() };
     assert_eq!(cause, Cause::TimeLimit);
+}
+
+#[test]
+fn a_job_that_is_held_while_it_starts_is_suspended_once_it_has_started() {
+    let host = || "a".parse::<HostName>().unwrap();
+    let mut rig = Rig::new("", &[("a", 3)]);
+    let job = rig.submit(JobSpec { array: Some("[1-3]".parse().unwrap()), ..spec() });
+    let [first, second, third] = [1, 2, 3].map(|index| TaskId { job, index });
+    assert_eq!(rig.command("u", job, Verb::Hold), [Effect::Obeyed { tasks: 3 }]);
+    assert!(refusal(&rig.command("u", job, Verb::Hold)).contains("does not wait"));
+    let attempt = Attempt(1);
+    let suspend = |task| Effect::Suspend { task, attempt, host: host() };
+    assert_eq!(rig.start(first), [suspend(first)]);
+    assert!(matches!(rig.grid.state(first), Some(State::Suspended { .. })));
+    // It can be released before, and is held also if the host could not start it.
+    assert_eq!(rig.command("u", second, Verb::Release), [Effect::Obeyed { tasks: 1 }]);
+    assert_eq!(rig.start(second), []);
+    lose(&mut rig, third, Loss::Unable("the disk is full".to_owned()));
+    assert!(matches!(rig.grid.state(third), Some(State::Held { .. })));
+    rig.restart();
+    let running = |task| RunReport { task, attempt, status: RunStatus::Running };
+    let effects = rig.join("a", 3, Memory::Kept, vec![running(first), running(second)]);
+    assert!(effects.contains(&suspend(first)) && !effects.contains(&suspend(second)));
+    let effects = rig.command("u", job, Verb::Release);
+    assert_eq!(effects[0], Effect::Obeyed { tasks: 2 });
+    assert!(effects.contains(&Effect::Resume { task: first, attempt, host: host() }));
+    rig.pass(1000);
+    assert!(matches!(rig.grid.state(third), Some(State::Starting { .. })));
+}
+
+#[test]
+fn a_host_on_which_a_job_has_begun_while_nobody_listened_rests_shortly_again() {
+    let mut rig = Rig::new("[general]\nattempts_max = 9", &[("a", 9)]);
+    let unable = || Loss::Unable("the disk is full".to_owned());
+    let tasks: Vec<TaskId> = (0..2).map(|_| TaskId::only(rig.submit(spec()))).collect();
+    for pause in [1000, 2000, 4000] {
+        lose(&mut rig, tasks[0], unable());
+        rig.pass(pause);
+    }
+    let report = |task, attempt, status| RunReport { task, attempt: Attempt(attempt), status };
+    let lost = report(tasks[0], 4, RunStatus::Lost(unable()));
+    let runs = vec![report(tasks[1], 1, RunStatus::Running), lost];
+    rig.join("a", 9, Memory::Kept, runs);
+    assert_eq!(rig.grid.next_wake(), Moment(rig.now + 1000));
 }
 
 #[test]
@@ -273,8 +376,15 @@ fn nobody_touches_anothers_job_but_admins() {
     let mut rig = Rig::new(LEASE, &[("a", 1)]);
     let job = rig.submit(spec());
     for verb in [Verb::Kill, Verb::Hold, Verb::Release, Verb::Requeue] {
-        assert!(refusal(&rig.command("eve", job, verb)).contains("eve may not"));
+        assert_eq!(refusal(&rig.command("eve", job, verb)), format!("there is no job {job}"));
     }
+    // Whoever waits for a job learns how it ended, and keeps it from being forgotten.
+    let on = |job| JobSpec { depends: Some(format!("exit({job}, 3)").parse().unwrap()), ..spec() };
+    for other in [job.0, 77] {
+        let refused = rig.submit_as("eve", on(other));
+        assert_eq!(refusal(&refused), format!("there is no job {other}"));
+    }
+    assert!(matches!(rig.submit_as("root", on(job.0))[..], [Effect::Accepted { .. }]));
     let by = "eve".parse().unwrap();
     let host = "a".parse().unwrap();
     let state = forebay_grid::journal::HostSwitch::Closed;

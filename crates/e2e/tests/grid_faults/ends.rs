@@ -58,6 +58,26 @@ fn a_grid_that_is_taken_down_leaves_no_job_of_a_dead_agent() {
 }
 
 #[test]
+fn a_grid_without_a_controller_is_not_taken_down_while_jobs_run() {
+    let mut grid = Fixture::start(2, "");
+    let job = grid.submit(&["-m", "h1"], "until test -e go; do sleep 0.05; done");
+    grid.wait_for(&job, "running");
+    let root = grid.root.display().to_string();
+    grid.kill_controller();
+    let said = grid.forebay(&["down", &root]).expect_code(2).refused();
+    assert!(said.contains("1 jobs are on hosts") && said.contains("--now"), "{said}");
+    grid.kill_agent("h1");
+    let said = grid.forebay(&["down", &root]).expect_code(2).refused();
+    assert!(said.contains("1 jobs are on hosts"), "{said}");
+    std::fs::write(grid.jobs.join("go"), "").expect("lets the job end");
+    wait_until("it has ended", LIMIT, || grid.shims().is_empty());
+    grid.forebay(&["down", &root]).succeeds();
+    grid.start_controller();
+    grid.start_agent("h1");
+    grid.wait_for(&job, "done");
+}
+
+#[test]
 fn daemons_hold_nothing_that_whoever_starts_them_has_open() {
     let folder = scratch_folder();
     let (root, lock) = (folder.path().join("g"), folder.path().join("l"));

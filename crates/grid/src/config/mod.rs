@@ -85,12 +85,18 @@ pub struct General {
     pub tasks_max: u32,
     /// The most jobs of one user that have not finished, counted likewise.
     pub user_tasks_max: Option<u32>,
+    /// The most bytes that the jobs which have not finished bring together.
+    pub jobs_bytes_max: ByteSize,
+    /// The most bytes that those of one user bring together.
+    pub user_jobs_bytes_max: ByteSize,
     /// The most starts of one task.
     pub attempts_max: u32,
     /// What happens when a host joins that is not listed.
     pub unlisted_hosts: Unlisted,
     /// The most tasks of finished jobs that are known; older ones are forgotten.
     pub finished_max: u32,
+    /// The most bytes that they have brought; older ones are forgotten.
+    pub finished_bytes_max: ByteSize,
     /// How long finished jobs are known.
     pub finished_age: Period,
     /// The most starts in the history; those of the oldest jobs go.
@@ -119,9 +125,12 @@ impl Default for General {
             user_slots_max: None,
             tasks_max: 1_000_000,
             user_tasks_max: None,
+            jobs_bytes_max: ByteSize::gib(4),
+            user_jobs_bytes_max: ByteSize::gib(1),
             attempts_max: 100,
             unlisted_hosts: Unlisted::Accept,
             finished_max: 100_000,
+            finished_bytes_max: ByteSize::gib(1),
             finished_age: Period::seconds(7 * 86_400),
             history_max: 1_000_000,
             history_age: Period::seconds(400 * 86_400),

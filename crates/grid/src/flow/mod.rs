@@ -36,12 +36,16 @@ pub const SCHEDULES_MAX: usize = 1000;
 pub const USER_SCHEDULES_MAX: usize = 200;
 /// The most files that a schedule remembers.
 pub const SEEN_MAX: usize = 4096;
+/// The most runs that one look at files starts; the next look starts more.
+pub const RUNS_AT_ONCE: usize = 64;
 /// The most bytes of the commands and environments of all steps together.
 pub const FLOW_BYTES_MAX: usize = 8 << 20;
 /// The longest name of a flow or a step: both, with a dot between, are the name of a job.
 pub const NAME_MAX: usize = 63;
 /// The most conditions of a step once its names are looked up.
 const CONDITIONS_MAX: usize = 10_000;
+/// The most conditions of all steps together.
+const FLOW_CONDITIONS_MAX: usize = 200_000;
 
 id! {
     /// Number of a run of a flow; counted from 1, never reused.
@@ -167,7 +171,7 @@ impl FlowSpec {
                 return Err(Fault::of_step(place, "command", reason));
             }
         }
-        let mut conditions = Vec::new();
+        let (mut conditions, mut conditions_of_flow) = (Vec::new(), 0);
         for (place, step) in self.steps.iter().enumerate() {
             let condition = step.depends.as_ref().map(|depends| self.look_up(place, &depends.0));
             let condition = condition.transpose();
@@ -177,6 +181,12 @@ impl FlowSpec {
             condition.iter().for_each(|condition| condition.each(&mut |_, _| leaves += 1));
             if leaves > CONDITIONS_MAX {
                 return Err(after(format!("it depends on more than {CONDITIONS_MAX} jobs")));
+            }
+            conditions_of_flow += leaves;
+            if conditions_of_flow > FLOW_CONDITIONS_MAX {
+                return Err(after(format!(
+                    "with those before it the flow has more than {FLOW_CONDITIONS_MAX} conditions"
+                )));
             }
             conditions.push(condition);
         }

@@ -68,8 +68,7 @@ impl Grid {
         if self.ledger.task(task).and_then(Task::run).expect("an active task").phase
             == Phase::Starting
         {
-            self.step(task, Step::Started, out);
-            self.follow_run_window_of(task, out);
+            self.begin(task, out);
         }
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
         let (attempt, host) = (run.attempt, self.host_name(run.host));
@@ -114,8 +113,9 @@ impl Grid {
         self.grant(host, out);
         if self.has_thresholds() {
             self.index.stir();
-            self.suspend_for_load(host, &load, out);
         }
+        // Also without thresholds: what was suspended for load goes on once they are out of the settings.
+        self.suspend_for_load(host, &load, out);
     }
 
     /// The clock by which time is told was set forward, so less time passed than it says: what hosts were granted
@@ -129,6 +129,9 @@ impl Grid {
             let contact = &mut host.contact;
             contact.heard = contact.heard.after(milliseconds);
             contact.leased = contact.leased.after(milliseconds);
+        }
+        if self.ledger.leased > self.now {
+            self.record(Change::Leased(self.ledger.leased.after(milliseconds)), out);
         }
     }
 
@@ -157,17 +160,22 @@ impl Grid {
         for task in &now.runs {
             let job = &self.ledger.jobs[&task.job];
             let run = job.task(task.index).and_then(Task::run).expect("an active task");
-            let Some(queue) = self.queue_config(job.queue) else { continue };
+            // A queue that is out of the settings has no thresholds.
+            let queue = self.queue_config(job.queue);
             let Some(started) = run.phase.started() else { continue };
-            let key = (queue.priority, std::cmp::Reverse(started), std::cmp::Reverse(*task));
+            let priority = queue.map_or(0, |queue| queue.priority);
+            let key = (priority, std::cmp::Reverse(started), std::cmp::Reverse(*task));
             let stops = run.phase.stops();
             if stops.has(Stops::LOAD) {
-                let refused = queue.load.refuses(load).or(own.and_then(|own| own.refuses(load)));
-                if refused.is_none() {
+                let refused = queue.and_then(|queue| queue.load.refuses(load));
+                if refused.or(own.and_then(|own| own.refuses(load))).is_none() {
                     to_resume = to_resume.max(Some(key));
                 }
             } else if stops.is_empty()
-                && queue.load.stops(load).or(own.and_then(|own| own.stops(load))).is_some()
+                && queue
+                    .and_then(|queue| queue.load.stops(load))
+                    .or(own.and_then(|own| own.stops(load)))
+                    .is_some()
             {
                 to_stop = Some(to_stop.map_or(key, |best: (u32, _, _)| best.min(key)));
             }

@@ -2,12 +2,13 @@
 
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, QueueVerb, Refusal, Verb};
+use crate::footprint;
 use crate::grid::Grid;
 use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
 use crate::ledger::Job;
 use crate::spans::Spans;
-use crate::task::{Ending, Phase, Step, Stops, Task};
+use crate::task::{Ending, Step, Stops, Task};
 use crate::vocabulary::{HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
 
 /// What a command means for a task in some state.
@@ -33,15 +34,9 @@ fn meaning(verb: Verb, task: &Task) -> Meaning {
             Meaning::End(Ending::Killed)
         }
         (Verb::Hold, Task::Pending(_)) => Meaning::Waiting(Step::Held),
-        (Verb::Hold, Task::Active(run))
-            if run.phase != Phase::Starting && !run.phase.stops().has(Stops::ASKED) =>
-        {
-            Meaning::Suspend
-        }
+        (Verb::Hold, Task::Active(run)) if !run.stops().has(Stops::ASKED) => Meaning::Suspend,
         (Verb::Release, Task::Held(_)) => Meaning::Waiting(Step::Released),
-        (Verb::Release, Task::Active(run)) if run.phase.stops().has(Stops::ASKED) => {
-            Meaning::Resume
-        }
+        (Verb::Release, Task::Active(run)) if run.stops().has(Stops::ASKED) => Meaning::Resume,
         (Verb::Requeue, Task::Active(run)) if run.ending.is_none() => {
             Meaning::End(Ending::Requeued)
         }
@@ -55,17 +50,10 @@ impl Grid {
         self.ledger.config.general.admins.contains(user)
     }
 
-    /// Users do as they like with what is theirs, admins with everything.
-    pub(super) fn check_owner(
-        &self,
-        by: &UserName,
-        owner: &UserName,
-        what: impl FnOnce() -> String,
-    ) -> Result<(), Refusal> {
-        if owner == by || self.is_admin(by) {
-            return Ok(());
-        }
-        Err(Refusal::NotAllowed { user: by.clone(), what: format!("{} of {owner}", what()) })
+    /// Users do as they like with what is theirs, admins with everything. What a user does not see is not there, for
+    /// whatever is asked.
+    pub(super) fn sees(&self, by: &UserName, owner: &UserName) -> bool {
+        by == owner || self.is_admin(by)
     }
 
     fn check_admin(&self, by: &UserName, what: impl FnOnce() -> String) -> Result<(), Refusal> {
@@ -100,17 +88,18 @@ impl Grid {
         out.effects.push(effect);
     }
 
+    /// A job, if the user sees it.
+    pub(super) fn job_for(&self, by: &UserName, target: Target) -> Result<&Job, Refusal> {
+        let known = self.ledger.jobs.get(&target.job);
+        known
+            .filter(|job| self.sees(by, self.ledger.user_of(job)))
+            .ok_or(Refusal::NoSuchJob(target))
+    }
+
     /// The places that a command is about, if the user may give it.
     fn places(&self, by: &UserName, target: Target, verb: Verb) -> Result<Vec<u32>, Refusal> {
         let no_job = || Refusal::NoSuchJob(target);
-        let job = self.ledger.jobs.get(&target.job).ok_or_else(no_job)?;
-        let word = match verb {
-            Verb::Kill => "kill",
-            Verb::Hold => "hold",
-            Verb::Release => "release",
-            Verb::Requeue => "requeue",
-        };
-        self.check_owner(by, self.ledger.user_of(job), || format!("{word} job {target}"))?;
+        let job = self.job_for(by, target)?;
         if verb == Verb::Requeue && job.spec.interactive.is_some() {
             return Err(Refusal::Invalid(format!(
                 "job {target} is interactive: its user has to run it again"
@@ -134,6 +123,12 @@ impl Grid {
             return Ok(());
         }
         self.check_number(Some(job.user), again)?;
+        if job.tally.is_finished() {
+            self.check_bytes(
+                Some(job.user),
+                footprint::bytes_of(&job.spec, job.condition.as_ref()),
+            )?;
+        }
         let Some(condition) = &job.condition else { return Ok(()) };
         let is_gone = condition.jobs().iter().any(|id| !self.ledger.jobs.contains_key(id));
         if is_gone && index::verdict(&self.ledger, condition) == Verdict::Never {

@@ -7,6 +7,7 @@ use crate::event::{Effect, Outcome, Refusal, Verb};
 use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowEvent, FlowState, Started};
 use crate::flow::ledger::FlowRun;
 use crate::flow::{FlowId, FlowSpec, asks_for_failure};
+use crate::footprint;
 use crate::grid::Grid;
 use crate::index::{Index, verdict};
 use crate::journal::{Change, Submitted};
@@ -112,6 +113,7 @@ impl Grid {
         let jobs: BTreeMap<usize, JobId> =
             plan.order.iter().zip(first..).map(|(place, job)| (*place, JobId(job))).collect();
         let mut steps = Vec::new();
+        let mut bytes = 0;
         for place in plan.order {
             let given = &spec.steps[place];
             let mut step = JobSpec { depends: None, ..given.clone() };
@@ -128,6 +130,8 @@ impl Grid {
             let condition = condition.map(|condition| {
                 condition.map(&|at| Target { job: jobs[&at.step], index: at.index })
             });
+            bytes += footprint::bytes_of(&step, condition.as_ref());
+            self.check_bytes(known, bytes)?;
             let submitted =
                 Submitted { job: jobs[&place], user: user.clone(), spec: step, condition };
             steps.push((given.name.clone(), submitted));
@@ -140,11 +144,10 @@ impl Grid {
     }
 
     /// The run, if the user may do this to it.
-    fn flow_for(&self, by: &UserName, verb: &str, flow: FlowId) -> Result<&FlowRun, Refusal> {
+    fn flow_for(&self, by: &UserName, flow: FlowId) -> Result<&FlowRun, Refusal> {
         let no_flow = || Refusal::Invalid(format!("there is no flow {flow}"));
-        let run = self.ledger.flow(flow).ok_or_else(no_flow)?;
-        self.check_owner(by, self.ledger.user_of_flow(run), || format!("{verb} flow {flow}"))?;
-        Ok(run)
+        let run = self.ledger.flow(flow);
+        run.filter(|run| self.sees(by, self.ledger.user_of_flow(run))).ok_or_else(no_flow)
     }
 
     fn kill_flow(
@@ -153,7 +156,7 @@ impl Grid {
         flow: FlowId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        let run = self.flow_for(by, "kill", flow)?;
+        let run = self.flow_for(by, flow)?;
         if run.ended.is_some() {
             return Err(Refusal::Invalid(format!("flow {flow} has ended")));
         }
@@ -177,7 +180,7 @@ impl Grid {
         flow: FlowId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        let run = self.flow_for(by, "rerun", flow)?;
+        let run = self.flow_for(by, flow)?;
         match run.state() {
             FlowState::Running => {
                 let reason = format!("flow {flow} still runs: rerun it when it has ended");
@@ -422,9 +425,7 @@ impl Index {
         let run = &ledger.flows.runs[&flow];
         let Some((at, _)) = run.ended else { return };
         for step in &run.steps {
-            self.finished.insert((at, step.job));
-            self.finished_at.insert(step.job, at);
-            self.finished_tasks += u64::from(ledger.jobs[&step.job].tally.all());
+            self.note_flow_ended(&ledger.jobs[&step.job], step.job, at);
         }
     }
 

@@ -131,6 +131,11 @@ impl Grid {
     /// Takes other settings.
     fn configure(&mut self, config: Box<Config>, out: &mut Outcome) {
         if *config != self.ledger.config {
+            let lease = self.ledger.config.general.lease;
+            if config.general.lease < lease && !self.index.hosts.is_empty() {
+                // A controller that starts again knows no lease but that of its settings.
+                self.record(Change::Leased(self.now.after(lease.as_ms())), out);
+            }
             self.record(Change::Configured(config), out);
             self.index.configure(&self.ledger);
             self.next_look = Moment(0);
@@ -187,11 +192,14 @@ impl Grid {
     fn forget_old(&mut self, out: &mut Outcome) {
         const AT_ONCE: usize = 16;
         let general = &self.ledger.config.general;
-        let too_many = self.index.finished_tasks > u64::from(general.finished_max);
-        if !too_many && self.next_forgetting() > self.now {
+        let (most, most_bytes) = (u64::from(general.finished_max), general.finished_bytes_max.0);
+        let age = general.finished_age.as_ms();
+        let too_many = |index: &Index| {
+            index.finished_tasks > most || index.finished_footprint.bytes() > most_bytes
+        };
+        if !too_many(&self.index) && self.next_forgetting() > self.now {
             return;
         }
-        let (most, age) = (u64::from(general.finished_max), general.finished_age.as_ms());
         let oldest: Vec<(Moment, JobId)> =
             self.index.finished.iter().take(AT_ONCE).copied().collect();
         for (ended, job) in oldest {
@@ -199,7 +207,7 @@ impl Grid {
                 // It went with its flow, or is kept with it.
                 continue;
             }
-            if self.index.finished_tasks <= most && ended.after(age) > self.now {
+            if !too_many(&self.index) && ended.after(age) > self.now {
                 break;
             }
             if let Some(flow) = self.index.flow_of.get(&job).copied() {

@@ -6,8 +6,8 @@ use crate::event::{Effect, KillReason, Loss, Outcome};
 use crate::grid::Grid;
 use crate::hosts::Reach;
 use crate::parse::requeue::Again;
-use crate::spec::{Exit, Rerun, Usage};
-use crate::task::{Cause, Ending, Fate, Post, Run, Step, Stops, Task};
+use crate::spec::{Exit, Rerun, Usage, short_reason};
+use crate::task::{Cause, Ending, Fate, Phase, Post, Run, Step, Stops, Task};
 use crate::vocabulary::{Attempt, HostId, HostName, TaskId};
 
 /// How an attempt came to its end.
@@ -44,11 +44,24 @@ impl Grid {
             self.kill_stale(host, task, attempt, out);
             return;
         };
-        if run.phase == crate::task::Phase::Starting {
-            let host = run.host;
-            self.index.hosts[host.0 as usize].unable_ms = 0;
-            self.step(task, Step::Started, out);
-            self.follow_run_window_of(task, out);
+        if run.phase == Phase::Starting {
+            self.begin(task, out);
+            let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+            if !run.phase.stops().is_empty() && self.reaches(run.host) {
+                out.effects.push(Effect::Suspend { task, attempt, host: host.clone() });
+            }
+        }
+    }
+
+    /// A host has started a task, and so it can.
+    pub(super) fn begin(&mut self, task: TaskId, out: &mut Outcome) {
+        self.step(task, Step::Started, out);
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        let (host, queue) = (run.host, self.ledger.jobs[&task.job].queue);
+        self.index.hosts[host.0 as usize].unable_ms = 0;
+        // The run window of its queue may have closed meanwhile.
+        if !self.index.queues[queue.0 as usize].run_open {
+            self.step(task, Step::Stopped(Stops::WINDOW), out);
         }
     }
 
@@ -131,6 +144,13 @@ impl Grid {
     /// Ends the attempt of an active task.
     pub(super) fn end_attempt(&mut self, task: TaskId, end: End, out: &mut Outcome) {
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task").clone();
+        let end = match end {
+            End::Exited(Exit::NotStarted(reason), usage) => {
+                End::Exited(Exit::NotStarted(short_reason(reason)), usage)
+            }
+            End::Told(Loss::Unable(reason)) => End::Told(Loss::Unable(short_reason(reason))),
+            end @ (End::Exited(..) | End::NeverStarted | End::Lost | End::Told(_)) => end,
+        };
         let fate = self.fate(task, &run, &end);
         let (exit, usage, loss) = match end {
             End::Exited(exit, usage) => (Some(exit), usage, None),
@@ -184,10 +204,11 @@ impl Grid {
         }
     }
 
-    /// Suspends a task that was started, for one more reason.
+    /// Suspends a task, for one more reason: now, or once it has started.
     pub(super) fn suspend(&mut self, task: TaskId, why: Stops, out: &mut Outcome) {
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
-        let (attempt, host, runs) = (run.attempt, run.host, run.phase.stops().is_empty());
+        let runs = matches!(run.phase, Phase::Running { .. });
+        let (attempt, host) = (run.attempt, run.host);
         self.step(task, Step::Stopped(why), out);
         if runs && self.reaches(host) {
             let host = self.host_name(host);
@@ -199,7 +220,7 @@ impl Grid {
     pub(super) fn resume(&mut self, task: TaskId, why: Stops, out: &mut Outcome) {
         self.step(task, Step::Continued(why), out);
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
-        if run.phase.stops().is_empty() && self.reaches(run.host) {
+        if matches!(run.phase, Phase::Running { .. }) && self.reaches(run.host) {
             let (attempt, host) = (run.attempt, self.host_name(run.host));
             out.effects.push(Effect::Resume { task, attempt, host });
         }

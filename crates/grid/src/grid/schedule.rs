@@ -7,12 +7,11 @@ use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowState, Found, Stamp
 use crate::flow::file::pattern_fault;
 use crate::flow::ledger::Schedule;
 use crate::flow::schedule::{GRACE_MS, Missed, Overlap, Trigger, When};
-use crate::flow::{FlowSpec, SCHEDULES_MAX, SEEN_MAX, ScheduleId, USER_SCHEDULES_MAX};
+use crate::flow::{
+    FlowSpec, RUNS_AT_ONCE, SCHEDULES_MAX, SEEN_MAX, ScheduleId, USER_SCHEDULES_MAX,
+};
 use crate::grid::Grid;
 use crate::vocabulary::{Moment, UserName};
-
-/// The most runs that one look at files starts; the next look starts more.
-const RUNS_AT_ONCE: usize = 64;
 
 impl Grid {
     pub(super) fn add_schedule(
@@ -63,24 +62,19 @@ impl Grid {
         schedule: ScheduleId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        self.schedule_for(by, "remove", schedule)?;
+        self.schedule_for(by, schedule)?;
         self.index.due.retain(|(_, id)| *id != schedule);
         self.record_flow(FlowChange::Unscheduled(schedule), out);
         Ok(Effect::Obeyed { tasks: 0 })
     }
 
     /// The schedule, if the user may do this to it.
-    fn schedule_for(
-        &self,
-        by: &UserName,
-        verb: &str,
-        schedule: ScheduleId,
-    ) -> Result<&Schedule, Refusal> {
+    fn schedule_for(&self, by: &UserName, schedule: ScheduleId) -> Result<&Schedule, Refusal> {
         let no_schedule = || Refusal::Invalid(format!("there is no schedule {schedule}"));
-        let entry = self.ledger.flows.schedules.get(&schedule).ok_or_else(no_schedule)?;
-        let owner = self.ledger.user_of_schedule(entry);
-        self.check_owner(by, owner, || format!("{verb} schedule {schedule}"))?;
-        Ok(entry)
+        let entry = self.ledger.flows.schedules.get(&schedule);
+        entry
+            .filter(|entry| self.sees(by, self.ledger.user_of_schedule(entry)))
+            .ok_or_else(no_schedule)
     }
 
     /// Lets a schedule start nothing. Its next time stays what it is, so that one which passes meanwhile is
@@ -91,7 +85,7 @@ impl Grid {
         schedule: ScheduleId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        self.schedule_for(by, "hold", schedule)?;
+        self.schedule_for(by, schedule)?;
         if self.ledger.held(schedule).is_some() {
             return Err(Refusal::Invalid(format!("schedule {schedule} is held already")));
         }
@@ -107,7 +101,7 @@ impl Grid {
         schedule: ScheduleId,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        let due = self.schedule_for(by, "release", schedule)?.due;
+        let due = self.schedule_for(by, schedule)?.due;
         if self.ledger.held(schedule).is_none() {
             return Err(Refusal::Invalid(format!("schedule {schedule} is not held")));
         }

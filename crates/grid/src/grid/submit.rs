@@ -3,6 +3,7 @@
 use crate::config::General;
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, Refusal};
+use crate::footprint;
 use crate::grid::Grid;
 use crate::journal::{Change, Intake, Submitted};
 use crate::parse::dependency::{Condition, JobName, JobRef};
@@ -17,12 +18,14 @@ const CONDITIONS_MAX: usize = 10_000;
 const NAMES_MAX: usize = 1_000_000;
 
 /// What the names of one dependency have cost so far. It ends where a limit is, not after it.
-struct Search {
+struct Search<'a> {
+    by: &'a UserName,
+    user: Option<UserId>,
     conditions: usize,
     names: usize,
 }
 
-impl Search {
+impl Search<'_> {
     fn found(&mut self, jobs: usize) -> Result<(), Refusal> {
         self.conditions += jobs;
         if self.conditions <= CONDITIONS_MAX {
@@ -97,9 +100,28 @@ impl Grid {
         }
         let known = self.ledger.users.find(user).map(UserId);
         self.check_number(known, spec.tasks())?;
-        let Some(dependency) = &spec.depends else { return Ok(None) };
-        let mut search = Search { conditions: 0, names: 0 };
-        Ok(Some(self.look_up(known, &dependency.0, &mut search)?))
+        let mut search = Search { by: user, user: known, conditions: 0, names: 0 };
+        let condition = spec.depends.as_ref().map(|depends| self.look_up(&depends.0, &mut search));
+        let condition = condition.transpose()?;
+        self.check_bytes(known, footprint::bytes_of(spec, condition.as_ref()))?;
+        Ok(condition)
+    }
+
+    /// Whether there is room for so many more bytes of jobs.
+    pub(super) fn check_bytes(&self, user: Option<UserId>, bytes: u64) -> Result<(), Refusal> {
+        let general = &self.ledger.config.general;
+        let user = user.and_then(|user| self.index.users.get(user.0 as usize));
+        let of_user = user.map_or(0, |user| user.footprint.bytes());
+        let sums = [
+            (of_user, "those of a user", "user_jobs_bytes_max", general.user_jobs_bytes_max),
+            (self.index.bytes, "all of the grid", "jobs_bytes_max", general.jobs_bytes_max),
+        ];
+        let over = sums.into_iter().find(|(now, .., most)| now.saturating_add(bytes) > most.0);
+        let Some((_, whose, setting, most)) = over else { return Ok(()) };
+        Err(Refusal::TooMany(format!(
+            "jobs that have not ended, {whose} together, bring at most {most} with commands, environments, scripts and \
+             conditions ({setting} of this grid)"
+        )))
     }
 
     pub(super) fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
@@ -109,9 +131,9 @@ impl Grid {
             let fault = format!("the grid takes at most {} unfinished tasks", general.tasks_max);
             return Err(Refusal::TooMany(fault));
         }
-        let now = user.and_then(|user| self.index.users.get(user.0 as usize)).copied();
+        let now = user.and_then(|user| self.index.users.get(user.0 as usize));
         if let Some(most) = general.user_tasks_max
-            && now.unwrap_or_default().tasks + tasks > u64::from(most)
+            && now.map_or(0, |user| user.tasks) + tasks > u64::from(most)
         {
             let fault = format!("a user may have at most {most} unfinished tasks");
             return Err(Refusal::TooMany(fault));
@@ -120,15 +142,15 @@ impl Grid {
     }
 
     /// The condition with numbers in place of names: a name is the latest job of the user that is known
-    /// under it, one with `*` all that match. What is submitted later does not count.
+    /// under it, one with `*` all that match. What is submitted later does not count, and what the user does not see is
+    /// not there: it would be kept, and its exit value told.
     fn look_up(
         &self,
-        user: Option<UserId>,
         condition: &Condition<JobRef>,
-        search: &mut Search,
+        search: &mut Search<'_>,
     ) -> Result<Condition<Target>, Refusal> {
         let mut all = |parts: &[Condition<JobRef>]| {
-            let each = parts.iter().map(|part| self.look_up(user, part, search));
+            let each = parts.iter().map(|part| self.look_up(part, search));
             each.collect::<Result<Vec<_>, _>>()
         };
         match condition {
@@ -136,12 +158,10 @@ impl Grid {
             Condition::Any(parts) => Ok(Condition::Any(all(parts)?)),
             Condition::Is(test, job) => {
                 let mut jobs = Vec::new();
-                for id in self.jobs_of(user, &job.job, search)? {
+                for id in self.jobs_of(&job.job, search)? {
                     let target = Target { job: id, index: job.index };
-                    let known = self.ledger.jobs.get(&id);
-                    let known =
-                        known.filter(|known| job.index.is_none_or(|i| known.place_of(i).is_some()));
-                    if known.is_none() {
+                    let known = self.job_for(search.by, target)?;
+                    if job.index.is_some_and(|index| known.place_of(index).is_none()) {
                         return Err(Refusal::NoSuchJob(target));
                     }
                     jobs.push(Condition::Is(*test, target));
@@ -151,12 +171,7 @@ impl Grid {
         }
     }
 
-    fn jobs_of(
-        &self,
-        user: Option<UserId>,
-        job: &JobName,
-        search: &mut Search,
-    ) -> Result<Vec<JobId>, Refusal> {
+    fn jobs_of(&self, job: &JobName, search: &mut Search<'_>) -> Result<Vec<JobId>, Refusal> {
         let name = match job {
             JobName::Number(id) => {
                 search.found(1)?;
@@ -165,7 +180,7 @@ impl Grid {
             JobName::Name(name) => name,
         };
         let prefix = name.split('*').next().unwrap_or("");
-        let names = user.into_iter().flat_map(|user| {
+        let names = search.user.into_iter().flat_map(|user| {
             let names = self.index.named.range((user, prefix.to_owned())..);
             names.take_while(move |((owner, _), _)| *owner == user)
         });

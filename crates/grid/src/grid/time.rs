@@ -33,14 +33,6 @@ impl Grid {
         }
     }
 
-    /// Suspends a task that was just started if the run window of its queue has closed meanwhile.
-    pub(super) fn follow_run_window_of(&mut self, task: TaskId, out: &mut Outcome) {
-        let queue = self.ledger.jobs[&task.job].queue;
-        if !self.index.queues[queue.0 as usize].run_open {
-            self.suspend(task, Stops::WINDOW, out);
-        }
-    }
-
     /// Looks which windows are open; when to look again.
     pub(super) fn look_at_windows(&mut self) -> Moment {
         let clocks = self.ledger.config.general.time_zone.clocks();

@@ -47,6 +47,11 @@ impl ArraySpec {
         self.ranges.last().map_or(0, |range| range.before + range.count)
     }
 
+    /// How many ranges of indices it has.
+    pub(crate) fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// The index at a place counted from 0. There may be as many ranges as elements, so they are searched.
     #[must_use]
     pub fn index_at(&self, place: u32) -> Option<u32> {

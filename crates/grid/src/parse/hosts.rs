@@ -51,6 +51,11 @@ impl HostList {
         self.entries.is_empty() && self.without.is_empty()
     }
 
+    /// How many entries it has.
+    pub(crate) fn entries(&self) -> usize {
+        self.entries.len() + self.without.len()
+    }
+
     /// How much `host` is wanted; `None` if it may not be used.
     #[must_use]
     pub fn preference(&self, host: &HostName) -> Option<u32> {

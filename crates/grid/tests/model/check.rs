@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_grid::config::QueueConfig;
+use forebay_grid::config::{Load, QueueConfig};
 use forebay_grid::grid::{Explanation, HostObstacle, Reason, State};
 use forebay_grid::parse::dependency::{Compare, Condition, Countable, JobName, JobRef, Test};
 use forebay_grid::spec::JobSpec;
@@ -299,6 +299,22 @@ impl World {
                 Some(HostObstacle::TooSmall { slots }) => assert!(u64::from(slots) < needed),
                 Some(_) => {}
             }
+        }
+    }
+
+    /// Where nobody holds anything and no threshold or window is left, everything goes on after as many reports as
+    /// a host has tasks.
+    pub fn check_none_stays_suspended(&mut self) {
+        let hosts: Vec<HostName> = self.agents.iter().map(|agent| agent.name.clone()).collect();
+        for host in &hosts {
+            for _ in 0..self.placed.values().filter(|placed| placed.host == *host).count() {
+                let load = Load { r1m: 9.0, ..Load::default() };
+                self.send(forebay_grid::Event::HostLoad { host: host.clone(), load });
+            }
+        }
+        for task in self.placed.keys() {
+            let state = self.grid.state(*task);
+            assert!(!matches!(state, Some(State::Suspended { .. })), "{task} stays suspended");
         }
     }
 

@@ -299,7 +299,8 @@ impl World {
             format!("[1-{}:2]{throttle}", u32::from(job.tasks) * 2).parse().unwrap()
         });
         let hosts = ["", "h0", "h1+1 others+2", "h2! h3", "all ~h0", "h1 h2"][job.hosts as usize];
-        let ids: Vec<JobId> = self.jobs.keys().rev().copied().collect();
+        let own = self.jobs.iter().rev().filter(|(_, (owner, _))| *owner == user);
+        let ids: Vec<JobId> = own.map(|(id, _)| *id).collect();
         let depends = job.depends.filter(|_| !ids.is_empty()).map(|(one, two, kind)| {
             let (a, b) = (ids[one as usize % ids.len()], ids[two as usize % ids.len()]);
             let text = match kind {
@@ -534,6 +535,7 @@ impl World {
                 self.send(Event::Command { by, target: job.into(), verb: Verb::Release });
             }
         }
+        self.check_none_stays_suspended();
         // Hosts that could start nothing are asked again after a minute at the latest.
         self.pass(60);
         for _ in 0..2000 {

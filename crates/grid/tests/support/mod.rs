@@ -50,6 +50,13 @@ impl Rig {
         out.effects
     }
 
+    /// The controller is killed and starts again from its journal.
+    pub fn restart(&mut self) {
+        let grid = Grid::restore(Ledger::default(), &self.records, Moment(self.now)).unwrap();
+        assert_eq!(grid.ledger(), self.grid.ledger());
+        self.grid = grid;
+    }
+
     pub fn pass(&mut self, ms: u64) -> Vec<Effect> {
         self.now += ms;
         self.send(Event::Tick)

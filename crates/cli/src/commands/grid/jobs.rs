@@ -1,6 +1,6 @@
 //! What there is to see: `forebay jobs`, `hosts`, `queues`, `history`, `explain`, `output`.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -329,10 +329,9 @@ impl Output {
                 }
             }
             if let Some(file) = &mut file {
-                let mut text = Vec::new();
-                file.read_to_end(&mut text)?;
-                std::io::stdout().write_all(&text)?;
-                std::io::stdout().flush()?;
+                let mut out = std::io::stdout().lock();
+                std::io::copy(file, &mut out).with_context(|| path.clone())?;
+                out.flush()?;
             }
             if ended {
                 return Ok(ExitCode::SUCCESS);

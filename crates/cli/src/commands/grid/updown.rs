@@ -11,8 +11,10 @@ use forebay_engine::client::Client;
 use forebay_engine::home::{GridHome, folder, holder};
 use forebay_engine::message::{Answer, Ask};
 use forebay_fs::settings::TransportChoice;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
+use super::no_sense;
 use crate::background::Background;
 
 /// Start a grid on this machine: a controller, and agents named host1, host2, ...
@@ -171,11 +173,28 @@ fn area_below(mountpoint: &Path, fileset: &str) -> Result<PathBuf> {
 /// Sends a signal to the holder of a lock until it is free.
 fn stop(lock: &Path, signal: Signal) -> Result<()> {
     let Some(pid): Option<Pid> = holder(lock) else { return Ok(()) };
-    rustix::process::kill_process(pid, signal)?;
+    match rustix::process::kill_process(pid, signal) {
+        // It has ended by itself since its lock was looked at.
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => {
+            return Err(error).with_context(|| format!("process {}", pid.as_raw_nonzero()));
+        }
+    }
     if in_time(|| holder(lock).is_none()) {
         Ok(())
     } else {
         bail!("process {} does not end", pid.as_raw_nonzero())
+    }
+}
+
+/// How many jobs are on hosts. Jobs go on without a controller, and without agents.
+fn busy(home: &GridHome) -> Result<usize> {
+    if holder(&home.lock()).is_none() {
+        return home.jobs_that_run();
+    }
+    match Client::connect(home)?.ask(&Ask::Hosts)? {
+        Answer::Hosts { hosts } => Ok(hosts.iter().map(|host| host.tasks.len()).sum()),
+        answer => Err(no_sense(&answer)),
     }
 }
 
@@ -188,13 +207,10 @@ impl Down {
         {
             return Err(error).with_context(|| home.lock().display().to_string());
         }
-        if !self.now && holder(&home.lock()).is_some() {
-            let mut client = Client::connect(&home)?;
-            if let Answer::Hosts { hosts } = client.ask(&Ask::Hosts)? {
-                let busy: usize = hosts.iter().map(|host| host.tasks.len()).sum();
-                if busy > 0 {
-                    bail!("{busy} jobs are on hosts: wait for them, kill them, or give --now");
-                }
+        if !self.now {
+            let busy = busy(&home)?;
+            if busy > 0 {
+                bail!("{busy} jobs are on hosts: wait for them, kill them, or give --now");
             }
         }
         // The controller first, so that nothing is started again elsewhere.
