@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Placement, need, on_every_way, run, wait_until};
+use forebay_e2e::{Grid, LoopDisk, Placement, need, on_every_way, run, wait_until};
 use rustix::process::Signal;
 
 use crate::assert_says;
@@ -116,6 +116,46 @@ fn mount_refuses_without_its_disk() {
     fs::remove_dir_all(&disk).expect("removes");
     fs::rename(&away, &disk).expect("brings the disk back");
     grid.mount();
+}
+
+#[test]
+fn umount_refuses_while_something_cannot_be_committed() {
+    const NAMES: usize = 30_000;
+    let disk = LoopDisk::make("ext4", 100);
+    let grid = Grid::make_in(&disk.path(), Placement::Direct);
+    grid.expect_log("No space left");
+    grid.expect_log("no space left");
+    grid.expect_log("the reserve was given away");
+    // No commit but those that umount asks for.
+    grid.add_settings("commit_interval = \"60s\"\nstore_reserve = \"0\"");
+    grid.mount();
+    for number in 0..NAMES {
+        let target = format!("where file {number} would be if there were room for it");
+        std::os::unix::fs::symlink(target, grid.data().join(number.to_string())).expect("links");
+    }
+    let filler = disk.path().join("filler");
+    let mut file = File::create(&filler).expect("creates");
+    for piece in [1 << 20, 4096] {
+        while file.write_all(&vec![1; piece]).is_ok() {}
+    }
+    let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
+    assert_says(&message, &[text(&grid.mountpoint()), "space", "--lazy"]);
+    assert!(forebay_e2e::grid::is_mounted(&grid.mountpoint()), "it was unmounted all the same");
+    drop(file);
+    fs::remove_file(&filler).expect("removes");
+    grid.remount();
+    assert_eq!(fs::read_dir(grid.data()).expect("lists").count(), NAMES);
+}
+
+#[test]
+fn umount_fails_if_the_daemon_does_not_end_in_order() {
+    let grid = Grid::make(Placement::Direct);
+    grid.mount_to_fail("close.synced", 0).succeeds();
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
+    assert_says(&message, &[text(grid.root()), "forebay.log"]);
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
 }
 
 #[test]
