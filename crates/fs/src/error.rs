@@ -6,7 +6,7 @@ use forebay_store::StoreError;
 
 /// Why an operation was refused. Each kind is one the caller acts on differently; the kernel front
 /// end maps each to one errno.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum FsError {
     /// No entry of that name (ENOENT).
     #[error("no such file or directory")]

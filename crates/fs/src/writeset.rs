@@ -260,6 +260,12 @@ impl WriteSet {
         self.pending.record_count()
     }
 
+    /// Records that are pending or in flight.
+    #[must_use]
+    pub fn uncommitted_len(&self) -> usize {
+        self.pending_len() + self.in_flight.as_ref().map_or(0, |batch| batch.record_count())
+    }
+
     /// Number of the batch that holds everything done so far, or `None` if all is committed.
     #[must_use]
     pub fn newest_batch(&self) -> Option<u64> {

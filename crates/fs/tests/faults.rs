@@ -83,6 +83,90 @@ fn commits_that_fail_lose_nothing_and_succeed_later() {
 }
 
 #[test]
+fn a_commit_that_failed_is_not_tried_again_by_each_request() {
+    let rig = Rig::in_memory();
+    rig.settings_mut(|settings| settings.uncommitted_max = 10);
+    let (fs, store) = with_faulty_store(&rig);
+    let data = fs.fileset("data");
+    store.fail_commits(1, Fault::Io);
+    for number in 0..9 {
+        fs.make_file(data, &format!("file-{number}"));
+        fs.after_request();
+    }
+    // Time stands still: no interval has passed since the first failure, and a second try would succeed.
+    assert!(fs.commit_health().last_error.is_some());
+    fs.sync_directory(data).unwrap();
+    assert_eq!(fs.commit_health().last_error, None);
+    rig.close(fs);
+}
+
+#[test]
+fn what_cannot_be_committed_has_a_bound_and_giving_space_back_goes_on() {
+    for fault in [Fault::Full, Fault::Io] {
+        let rig = Rig::in_memory();
+        rig.settings_mut(|settings| settings.uncommitted_max = 100);
+        let (fs, store) = with_faulty_store(&rig);
+        let data = fs.fileset("data");
+        let old = fs.make_file(data, "old");
+        fs.write_file(old, 0, b"old");
+        fs.commit().unwrap();
+        store.fail_commits(u64::MAX, fault);
+        let mut made = 0;
+        let refused = loop {
+            match fs.create(data, format!("file-{made}").as_bytes(), file(0o644), ROOT) {
+                Ok(file) => fs.forget(file.ino, 1),
+                Err(error) => break error,
+            }
+            fs.after_request();
+            made += 1;
+            assert!(made < 300, "{} records are not committed", fs.commit_health().pending);
+        };
+        assert!(matches!(
+            (&refused, fault),
+            (FsError::NoSpace, Fault::Full) | (FsError::Io(_), Fault::Io)
+        ));
+        let rename = fs.rename(data, b"old", data, b"new", forebay_fs::Replace::Allowed);
+        assert!(rename.is_err() && fs.link(old, data, b"link").is_err());
+        assert!(fs.create_unnamed(data, file(0o644), ROOT).is_err());
+        fs.unlink(data, b"old").unwrap();
+        fs.unlink(data, b"file-0").unwrap();
+        assert_eq!(fs.names(data).len(), made - 1);
+        store.heal();
+        fs.commit().unwrap();
+        fs.make_file(data, "again");
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn objects_that_cannot_be_closed_are_not_joined_by_new_ones() {
+    on_both_ways(|rig| {
+        const OPEN_MAX: usize = 64;
+        rig.settings_mut(|settings| settings.open_objects_max = OPEN_MAX);
+        let (fs, disk) = with_faulty_disk(rig);
+        let data = fs.fileset("data");
+        disk.fail(DiskFault::PublishIo);
+        let mut refused = None;
+        for number in 0..2 * OPEN_MAX {
+            let ino = fs.make_file(data, &format!("file-{number}"));
+            match fs.open_as(ino, WRITE, ROOT) {
+                Ok(handle) => {
+                    handle.write(0, b"content");
+                    handle.close();
+                }
+                Err(error) => refused = Some(error),
+            }
+            fs.after_request();
+        }
+        assert!(matches!(refused, Some(FsError::Io(_))), "{refused:?}");
+        assert!(fs.objects().open_count() <= OPEN_MAX + 1, "{}", fs.objects().open_count());
+        assert_eq!(disk_errors(&fs).0, 1, "one try while no time passes");
+        disk.heal();
+        rig.close(fs);
+    });
+}
+
+#[test]
 fn a_crash_after_failed_commits_leaves_the_last_good_one() {
     let rig = Rig::in_memory();
     let (fs, store) = with_faulty_store(&rig);

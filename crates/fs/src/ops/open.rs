@@ -94,7 +94,7 @@ impl FileSystem {
         }
         let live = match file.object {
             Some(at) => self.objects.open(at)?,
-            None => self.objects.take_fresh()?,
+            None => self.take_object()?,
         };
         file.object = Some(live.at);
         file.see(live.opened_attributes);
@@ -143,7 +143,7 @@ impl FileSystem {
         let fresh = if self.needs_its_object(file)? {
             None
         } else {
-            match self.objects.take_fresh() {
+            match self.take_object() {
                 // Cutting the old object makes room on a full disk.
                 Err(FsError::NoSpace) if file.object.is_some() => None,
                 fresh => Some(fresh?),
