@@ -1,4 +1,8 @@
 //! Reading and writing on the served path.
+//!
+//! No lock of an inode is held while bytes move: a disk that is slow, or makes writers wait, would hold up
+//! whoever looks at the file, and with it the directory that it lies in. Who writes has the file open, so that
+//! it keeps its object meanwhile, and the kernel lets one at a time write to a file.
 
 use std::sync::Arc;
 
@@ -64,9 +68,9 @@ impl FileSystem {
             return Ok(());
         }
         let inode = self.inode(ino)?;
-        let mut state = inode.lock();
-        let live = self.live_object(&mut state)?;
+        let live = self.live_object(&mut inode.lock())?;
         let written = self.objects.observe(live.at.disk, live.object.write_at(offset, data));
+        let mut state = inode.lock();
         // Also after an error: a part may have been written, and the object knows.
         let size = state.size;
         self.adopt_size(&live, &mut state)?;
@@ -91,8 +95,12 @@ impl FileSystem {
         self.make_live(state.file_mut().ok_or(FsError::Invalid)?)
     }
 
-    /// Takes the object's size as the file's, after a change that went through the daemon.
+    /// Takes the object's size as the file's, after a change that went through the daemon. Nothing is to be
+    /// taken if the file has got another object meanwhile.
     pub(crate) fn adopt_size(&self, live: &LiveObject, state: &mut State) -> Result<()> {
+        if state.file().is_none_or(|file| file.object != Some(live.at)) {
+            return Ok(());
+        }
         let found = self.objects.observe(live.at.disk, live.object.attributes())?;
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;

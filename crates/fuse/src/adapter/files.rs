@@ -15,8 +15,9 @@ use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of};
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
 
-/// Most bytes that COPY_FILE_RANGE can say it copied: its answer holds 32 bits.
-const COPY_MAX: u64 = 1 << 31;
+/// Most bytes that one COPY_FILE_RANGE copies; the kernel and its callers go on from there. Who asked
+/// cannot be ended before the answer, and where blocks cannot be shared all bytes are copied.
+const COPY_MAX: u64 = 64 << 20;
 /// How often an open that cuts a file looks whether others have closed it, and how long it waits between.
 const RELEASE_LOOKS: u32 = 20;
 const RELEASE_PAUSE: Duration = Duration::from_micros(50);
