@@ -19,7 +19,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use forebay_disk::Sync;
 use forebay_store::{Batch, StoreError};
 use parking_lot::Mutex;
 
@@ -226,8 +225,9 @@ impl FileSystem {
             }
         }
         for live in &batch.sync_first {
-            if let Err(error) = self.objects.sync(live, Sync::All) {
-                // The disk has failed; holding up everybody's commits would save nothing.
+            if let Err(error) = self.objects.sync_unasked(live) {
+                // The disk has failed; holding up everybody's commits would save nothing. Whoever syncs the
+                // file is told.
                 tracing::error!(object = %live.at.id, %error, "a file that replaced another was not synced");
             }
         }

@@ -332,23 +332,77 @@ fn errors_of_a_disk_reach_the_caller_and_show_in_the_status() {
     assert!(last.unwrap().contains("SyncIo"));
     disk.heal();
     assert_eq!(handle.contents(), b"content");
+    handle.close();
+    let handle = fs.open(ino, READ_WRITE);
     fs.sync_file(ino, Sync::All).unwrap();
     handle.close();
     rig.close(fs);
 }
 
 #[test]
-fn a_failed_sync_is_tried_in_full_again() {
+fn a_failed_sync_is_told_to_all_who_have_the_file_open_and_tried_in_full_after_them() {
     for seed in 0..20 {
         let rig = Rig::in_memory();
         let (fs, disk) = with_faulty_disk(&rig);
         let ino = fs.make_file(fs.fileset("data"), "file");
-        let handle = fs.open(ino, WRITE);
+        let (handle, other) = (fs.open(ino, WRITE), fs.open(ino, READ));
         handle.write(0, b"content");
         disk.fail(DiskFault::SyncIo);
         assert!(fs.sync_file(ino, Sync::Data).is_err());
         disk.heal();
+        for what in [Sync::Data, Sync::All, Sync::Data] {
+            assert!(matches!(fs.sync_file(ino, what), Err(FsError::Io(_))));
+        }
+        handle.close();
+        assert!(fs.sync_file(ino, Sync::Data).is_err(), "somebody still has it open");
+        other.close();
+        let handle = fs.open(ino, WRITE);
         fs.sync_file(ino, Sync::Data).unwrap();
+        rig.crash_machine_under(fs, seed, handle);
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"content", "seed {seed}");
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn whoever_syncs_a_replacement_that_could_not_be_synced_is_told() {
+    on_both_ways(|rig| {
+        let (fs, disk) = with_faulty_disk(rig);
+        let data = fs.fileset("data");
+        fs.make_file(data, "name");
+        let ino = fs.make_file(data, "new");
+        fs.write_file(ino, 0, b"content");
+        fs.rename(data, b"new", data, b"name", forebay_fs::Replace::Allowed).unwrap();
+        disk.fail(DiskFault::SyncIo);
+        fs.commit().unwrap();
+        disk.heal();
+        // Opened only now, as nobody has been told yet.
+        let handle = fs.open(ino, READ);
+        assert!(matches!(fs.sync_file(ino, Sync::All), Err(FsError::Io(_))));
+        handle.close();
+        let handle = fs.open(ino, READ);
+        fs.sync_file(ino, Sync::All).unwrap();
+        handle.close();
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn a_file_that_was_synced_without_a_name_keeps_its_bytes_with_one_whatever_failed_between() {
+    for seed in 0..20 {
+        let rig = Rig::in_memory();
+        let (fs, disk) = with_faulty_disk(&rig);
+        let data = fs.fileset("data");
+        let ino = fs.create_unnamed(data, file(0o644), ROOT).unwrap().ino;
+        let handle = fs.open(ino, WRITE);
+        handle.write(0, b"content");
+        fs.sync_file(ino, Sync::All).unwrap();
+        fs.link(ino, data, b"name").unwrap();
+        disk.fail(DiskFault::SyncIo);
+        assert!(fs.sync_directory(data).is_err());
+        disk.heal();
+        fs.sync_directory(data).unwrap();
         rig.crash_machine_under(fs, seed, handle);
         let fs = rig.open();
         assert_eq!(fs.contents(ino), b"content", "seed {seed}");

@@ -119,6 +119,9 @@ impl FileSystem {
     }
 
     fn add_handle(&self, ino: Ino, file: &mut FileBody, way: Way, access: Access) -> Opened {
+        if let (0, Some(live)) = (file.opens.handles, &file.live) {
+            live.opened_anew();
+        }
         let first_writer = access.write && file.opens.writers == 0;
         file.opens.way = Some(way);
         file.opens.handles += 1;
