@@ -199,6 +199,60 @@ fn a_mount_in_the_foreground_ends_with_its_signal() {
 }
 
 #[test]
+fn a_mount_in_the_foreground_outlives_its_terminal_long_enough_to_unmount() {
+    let grid = Grid::make(Placement::Direct);
+    let mut command = grid.mount_command();
+    command.arg("--foreground").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    wait_until("the mount is there", LIMIT, || grid.data().is_dir());
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    // What it says from now on reaches nobody.
+    drop((child.stdout.take(), child.stderr.take()));
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("has a pid"), Signal::HUP).expect("sends a signal");
+    let mut status = None;
+    wait_until("the command ends", LIMIT, || {
+        status = child.try_wait().expect("waits");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+    grid.is_clean();
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
+fn a_daemon_whose_program_was_replaced_unmounts_at_a_signal() {
+    let grid = Grid::make(Placement::Direct);
+    let program = grid.outside().join("forebay");
+    fs::copy(need::forebay(), &program).expect("copies the binary");
+    let mount = run(
+        std::process::Command::new(&program).arg("mount").arg(grid.root()).arg(grid.mountpoint()),
+        LIMIT,
+    );
+    mount.succeeds();
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    fs::remove_file(&program).expect("removes");
+    fs::write(&program, "another program").expect("writes");
+    let daemon = grid.daemon().expect("the daemon runs");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ends_within(LIMIT), "the daemon goes on");
+    grid.is_clean();
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
+fn a_dead_mount_is_cleared_also_through_a_link() {
+    let grid = Grid::start(Placement::Direct);
+    let link = grid.outside().join("link");
+    std::os::unix::fs::symlink(grid.mountpoint(), &link).expect("links");
+    grid.daemon().expect("the daemon runs").kill();
+    grid.run_on_root(&["mount"], &[text(&link)]).succeeds();
+    fs::write(grid.data().join("file"), "content").expect("writes");
+}
+
+#[test]
 fn the_next_mount_takes_the_place_of_a_dead_one() {
     let grid = Grid::start(Placement::Direct);
     fs::write(grid.data().join("file"), "content").expect("writes");
