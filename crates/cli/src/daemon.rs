@@ -6,8 +6,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
@@ -46,7 +45,8 @@ struct Running {
     fs: Arc<FileSystem>,
     session: Arc<Session>,
     direct: DirectPath,
-    ended: AtomicBool,
+    /// Held while a command is carried out: none is once it says `true`.
+    ended: Mutex<bool>,
 }
 
 /// Mounts, calls `ready` with a line for people if there is something to say, and serves until the file
@@ -166,7 +166,7 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
                 fs: Arc::clone(fs),
                 session: Arc::new(session),
                 direct,
-                ended: AtomicBool::new(false),
+                ended: Mutex::new(false),
             },
             background,
         )),
@@ -216,7 +216,7 @@ fn serve(
     if running.session.wait() == Ending::Broken {
         running.give_up();
     }
-    running.ended.store(true, Ordering::SeqCst);
+    *running.ended() = true;
     background.stop();
     let closed = running.fs.close();
     drop(tuning);
@@ -324,7 +324,7 @@ impl Running {
 
     fn answer_control(&self, listener: &UnixListener) {
         for stream in listener.incoming() {
-            if self.ended.load(Ordering::SeqCst) {
+            if *self.ended() {
                 return;
             }
             let served = stream
@@ -336,7 +336,16 @@ impl Running {
         }
     }
 
+    fn ended(&self) -> MutexGuard<'_, bool> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn answer(&self, ask: Ask) -> Answer {
+        let ended = self.ended();
+        if *ended {
+            // It has come too late: the file system is closed.
+            return Answer::Refused { reason: "the file system was unmounted".to_owned() };
+        }
         let done = match ask {
             Ask::Status => return Answer::Status(Box::new(self.status())),
             Ask::Counters => {
