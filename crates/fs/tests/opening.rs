@@ -120,6 +120,30 @@ fn a_file_that_is_written_and_closed_while_the_mount_ends_is_compared_by_the_nex
 }
 
 #[test]
+fn what_users_of_a_dead_daemon_go_on_to_write_is_found_when_the_file_is_opened() {
+    let rig = Rig::in_directory();
+    let fs = rig.open();
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    let handle = fs.open(ino, WRITE);
+    handle.write(0, b"first");
+    fs.commit().unwrap();
+    let mut kept = handle.kept_by_the_kernel();
+    rig.crash_process_under(fs, handle);
+    let fs = rig.open();
+    kept.write_all(b", second").unwrap();
+    assert_eq!(fs.attributes(ino).unwrap().size, 13);
+    kept.write_all(b", third").unwrap();
+    drop(kept);
+    assert_eq!(fs.attributes(ino).unwrap().size, 13, "it was compared, and is not open");
+    assert_eq!(fs.contents(ino), b"first, second, third");
+    assert_eq!(fs.take_stale_attributes(), [ino]);
+    rig.close(fs);
+    let fs = rig.open();
+    assert_eq!(fs.contents(ino), b"first, second, third");
+    rig.close(fs);
+}
+
+#[test]
 fn a_sweep_that_fails_keeps_nothing_from_being_committed() {
     let rig = Rig::in_memory();
     let fs = rig.open();

@@ -66,6 +66,7 @@ impl FileSystem {
                 return Err(error);
             }
         }
+        self.take_unseen_growth(ino, &mut state);
         self.count(state.fileset, Operation::Open);
         let way = self.choose_way(&state, access);
         if (access.truncate || (way == Way::Direct && access.write))
@@ -100,6 +101,23 @@ impl FileSystem {
         file.see(live.opened_attributes);
         file.live = Some(Arc::clone(&live));
         Ok(live)
+    }
+
+    /// Takes the size of an object that was just opened and is not what the record says: users of a daemon
+    /// that died went on to write after the file was first compared.
+    fn take_unseen_growth(&self, ino: Ino, state: &mut State) {
+        let Some(file) = state.file() else { return };
+        let found = file.seen;
+        let is_stored = file.live.as_ref().is_some_and(|live| live.is_published());
+        if file.opens.handles > 0 || !is_stored || found.size == state.size {
+            return;
+        }
+        state.size = found.size;
+        state.allocated_bytes = found.allocated_bytes;
+        state.modified = state.modified.max(found.modified);
+        state.changed = state.changed.max(found.modified);
+        self.put_inode(&mut self.writes.lock(), ino, state);
+        self.stale.add([Stale::Attributes(ino)]);
     }
 
     fn choose_way(&self, state: &State, access: Access) -> Way {
