@@ -139,6 +139,24 @@ fn what_cannot_be_committed_has_a_bound_and_giving_space_back_goes_on() {
 }
 
 #[test]
+fn a_change_of_filesets_that_is_not_durable_yet_says_that_it_is_made() {
+    use forebay_fs::record::{Durability, Placement};
+    let rig = Rig::in_memory();
+    let (fs, store) = with_faulty_store(&rig);
+    store.fail_commits(u64::MAX, Fault::Full);
+    let create = || fs.create_fileset("new", Durability::Strict, Placement::Direct, 0o755);
+    let said = create().unwrap_err().to_string();
+    assert!(said.contains("is made") && said.contains("no space"), "{said}");
+    let said = create().unwrap_err().to_string();
+    assert!(said.contains("exists already"), "{said}");
+    store.heal();
+    rig.close(fs);
+    let fs = rig.open();
+    assert!(fs.find(forebay_base::Ino::ROOT, "new").is_some());
+    rig.close(fs);
+}
+
+#[test]
 fn objects_that_cannot_be_closed_are_not_joined_by_new_ones() {
     on_both_ways(|rig| {
         const OPEN_MAX: usize = 64;
