@@ -52,6 +52,10 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.refresh(ino, &mut state)?;
+        if let Some(file) = state.file_mut().filter(|file| file.times_untold) {
+            // The kernel is told now.
+            file.times_untold = false;
+        }
         Ok(Attributes::of(ino, &state))
     }
 
@@ -94,6 +98,7 @@ impl FileSystem {
         let written = found.modified != file.seen.modified || found.size != file.seen.size;
         if let Some(file) = state.file_mut() {
             file.see(found);
+            file.times_untold |= written && file.opens.mappers > 0;
         }
         // The kernel does not tell how much it wrote: what shows is the growth.
         let grown = found.size.saturating_sub(state.size);

@@ -215,9 +215,7 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(state.fileset, Operation::Close);
-        let was_modified = state.modified;
         let refreshed = self.refresh(ino, &mut state);
-        let changed = state.modified != was_modified;
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
         opens.handles = opens.handles.saturating_sub(1);
@@ -229,7 +227,7 @@ impl FileSystem {
             }
             if access.read {
                 opens.mappers = opens.mappers.saturating_sub(1);
-                if changed {
+                if std::mem::take(&mut file.times_untold) {
                     self.stale.add([Stale::Attributes(ino)]);
                 }
             }
