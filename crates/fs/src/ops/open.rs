@@ -245,13 +245,13 @@ impl FileSystem {
         let Some(file) = state.file_mut() else { return };
         // A shared mapping outlives its file descriptor, and would lose its file.
         let live = file.live.as_ref();
-        let mapped =
-            access.read && access.write && live.is_some_and(|live| live.is_open_elsewhere());
+        let is_mapped =
+            || access.read && access.write && live.is_some_and(|live| live.is_open_elsewhere());
         let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
-        let fresh = file.live.as_ref().is_some_and(|live| {
+        let is_fresh = live.is_some_and(|live| {
             !live.is_published() && untouched(live.opened_attributes) && untouched(file.seen)
         });
-        if size == 0 && fresh && !mapped {
+        if size == 0 && is_fresh && !is_mapped() {
             // A file that stays empty needs no object.
             let mut writes = self.writes.lock();
             let dropped = self.drop_object(&mut writes, file);
