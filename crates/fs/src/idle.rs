@@ -109,7 +109,7 @@ impl FileSystem {
                 self.idle.put_back(ino, file);
                 return Err(error);
             }
-            self.writes.lock().published(live.at.id);
+            self.writes.lock().withhold(live.at.id);
             self.objects.drop_handle(live);
         }
         file.settle();

@@ -85,7 +85,7 @@ impl FileSystem {
     /// Takes size and times from the object of a file that the kernel may have written, into memory and
     /// the write set.
     pub(crate) fn refresh(&self, ino: Ino, state: &mut State) -> Result<()> {
-        debug_assert!(state.kind != Kind::File || state.body.is_file());
+        debug_assert_eq!(state.kind == Kind::File, state.body.is_file());
         let Some(file) = state.file() else { return Ok(()) };
         let Some(live) = &file.live else { return Ok(()) };
         if file.opens.way != Some(Way::Direct) || file.opens.writers == 0 {
