@@ -65,6 +65,11 @@ pub enum FsError {
     /// The inode is gone (ESTALE).
     #[error("stale file handle")]
     Stale,
+    /// The daemon or the machine has as many files open as it may (ENFILE).
+    #[error(
+        "too many open files: {0}; raise the limit of open files (ulimit -n, fs.nr_open, fs.file-max)"
+    )]
+    TooManyFiles(String),
     /// A device failed (EIO).
     #[error("input/output error: {0}")]
     Io(String),
@@ -104,6 +109,7 @@ impl From<DiskError> for FsError {
             DiskError::NotFound(_) | DiskError::Exists(_) | DiskError::Refused(_) => {
                 FsError::Io(error.to_string())
             }
+            DiskError::TooManyFiles(why) => FsError::TooManyFiles(why),
             DiskError::Io(why) => FsError::Io(why),
         }
     }

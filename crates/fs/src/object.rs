@@ -128,6 +128,13 @@ impl LiveObject {
         }
     }
 
+    /// Notes that a sync failed; one that could not be tried has lost nothing.
+    fn note_loss(&self, error: &FsError, loss: Loss) {
+        if !matches!(error, FsError::TooManyFiles(_)) {
+            *self.loss.lock() = loss;
+        }
+    }
+
     fn tell_of_loss(&self) -> Result<()> {
         let mut loss = self.loss.lock();
         if *loss == Loss::None {
@@ -387,7 +394,7 @@ impl Objects {
         }
         let _one_at_a_time = live.syncing.lock();
         live.tell_of_loss()?;
-        self.sync_now(live, what).inspect_err(|_| *live.loss.lock() = Loss::Told)
+        self.sync_now(live, what).inspect_err(|error| live.note_loss(error, Loss::Told))
     }
 
     /// As [`Objects::sync`] in full, for nobody who could be told: a failure is told to whoever syncs next.
@@ -396,7 +403,7 @@ impl Objects {
     /// [`FsError::Io`].
     pub fn sync_unasked(&self, live: &LiveObject) -> Result<()> {
         let _one_at_a_time = live.syncing.lock();
-        self.sync_now(live, Sync::All).inspect_err(|_| *live.loss.lock() = Loss::Untold)
+        self.sync_now(live, Sync::All).inspect_err(|error| live.note_loss(error, Loss::Untold))
     }
 
     fn sync_now(&self, live: &LiveObject, what: Sync) -> Result<()> {

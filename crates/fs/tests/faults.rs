@@ -358,6 +358,37 @@ fn errors_of_a_disk_reach_the_caller_and_show_in_the_status() {
 }
 
 #[test]
+fn a_write_of_which_a_part_fits_says_how_much() {
+    let rig = Rig::in_memory();
+    let (fs, disk) = with_faulty_disk(&rig);
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    let handle = fs.open(ino, READ_WRITE);
+    disk.fail(DiskFault::WriteHalf);
+    assert_eq!(fs.write(ino, 0, &[1; 100]).unwrap(), 50);
+    assert_eq!(fs.attributes(ino).unwrap().size, 50);
+    disk.fail(DiskFault::WriteFull);
+    assert!(matches!(fs.write(ino, 50, &[1; 50]), Err(FsError::NoSpace)));
+    disk.heal();
+    assert_eq!(handle.contents(), [1; 50]);
+    handle.close();
+    rig.close(fs);
+}
+
+#[test]
+fn too_many_open_files_are_no_failure_of_a_disk() {
+    let rig = Rig::in_memory();
+    let (fs, disk) = with_faulty_disk(&rig);
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    disk.fail(DiskFault::TooManyFiles);
+    let refused = fs.open_as(ino, WRITE, ROOT).map(drop);
+    assert!(matches!(refused, Err(FsError::TooManyFiles(_))), "{refused:?}");
+    assert_eq!(disk_errors(&fs), (0, None));
+    disk.heal();
+    fs.write_file(ino, 0, b"content");
+    rig.close(fs);
+}
+
+#[test]
 fn a_failed_sync_is_told_to_all_who_have_the_file_open_and_tried_in_full_after_them() {
     for seed in 0..20 {
         let rig = Rig::in_memory();

@@ -196,7 +196,9 @@ fn a_copy_that_takes_long_holds_up_nobody() {
 #[test]
 fn a_write_that_takes_long_holds_up_nobody() {
     let rig = Rig::in_memory();
-    let write = |fs: &User, _, target| fs.write(target, 0, b"content").unwrap();
+    let write = |fs: &User, _, target| {
+        assert_eq!(fs.write(target, 0, b"content").unwrap(), 7);
+    };
     while_bytes_move(&rig, &[Step::Write], write, |fs, data, _| {
         fs.make_file(data, "another");
     });

@@ -45,11 +45,12 @@ impl FileSystem {
         Ok(read)
     }
 
-    /// Writes `data` at `offset` of an open file, or at its end.
+    /// Writes `data` at `offset` of an open file. Returns the bytes written: fewer if the rest was refused, and
+    /// the next write tells why.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`]; a part may have been written then.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_with(ino, offset, data, SetId::Keep)
     }
 
@@ -57,15 +58,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::write`].
-    pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+    pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_with(ino, offset, data, SetId::Kill)
     }
 
-    fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<()> {
+    fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
         if data.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let inode = self.inode(ino)?;
         let live = self.live_object(&mut inode.lock())?;
@@ -86,7 +87,7 @@ impl FileSystem {
         drop(writes);
         let counters = &self.filesets.get(state.fileset).counters;
         counters.count(Operation::Write);
-        counters.add(Operation::BytesWritten, data.len() as u64);
+        counters.add(Operation::BytesWritten, *written.as_ref().unwrap_or(&0) as u64);
         written
     }
 

@@ -129,8 +129,12 @@ impl FileSystem {
                 break;
             }
             let written = new.object.write_at(target_offset + copied, &buffer[..read]);
-            self.objects.observe(new.at.disk, written)?;
-            copied += read as u64;
+            match self.objects.observe(new.at.disk, written) {
+                Ok(written) => copied += written as u64,
+                // Whoever goes on from there is told why.
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
         Ok(copied)
     }

@@ -48,7 +48,7 @@ impl Object for TappedObject {
         self.inner.read_at(offset, buffer)
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         (self.tap)(Step::Write);
         self.inner.write_at(offset, data)
     }

@@ -128,12 +128,20 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: WriteIn = body.take()?;
         let data = body.bytes(asked.size)?;
-        if asked.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
-            self.fs.write_unprivileged(request.ino, asked.offset, data)?;
-        } else {
-            self.fs.write(request.ino, asked.offset, data)?;
+        let write = |done: usize| {
+            let (offset, data) = (asked.offset.saturating_add(done as u64), &data[done..]);
+            if asked.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
+                self.fs.write_unprivileged(request.ino, offset, data)
+            } else {
+                self.fs.write(request.ino, offset, data)
+            }
+        };
+        let mut written = write(0)?;
+        // Pages of a mapping that the kernel writes back: nobody would write the rest.
+        while asked.write_flags & abi::WRITE_CACHE != 0 && written < data.len() {
+            written += write(written)?;
         }
-        reply.push(&WriteOut { size: asked.size, padding: 0 });
+        reply.push(&WriteOut { size: u32::try_from(written).unwrap_or(asked.size), padding: 0 });
         Ok(())
     }
 
