@@ -17,8 +17,17 @@ pub fn log_to_standard_error() -> Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
+        // A terminal that is gone is no reason to end out of order.
+        .log_internal_errors(false)
         .init();
     Ok(())
+}
+
+/// A command of this very program, also if its file has been replaced or removed since it began.
+pub fn this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("forebay");
+    command
 }
 
 /// A daemon that was started and may not be ready yet.

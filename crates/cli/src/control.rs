@@ -157,11 +157,22 @@ fn short_path(root: &Path) -> Result<ShortPath> {
     Ok(ShortPath { _folder: folder, path })
 }
 
+/// How long an answer may take that needs no disk to be synced.
+const ANSWER_LIMIT: Duration = Duration::from_mins(2);
+
 /// Asks the daemon of `root`.
 ///
 /// # Errors
 /// If there is no daemon, or it refused: with its reason.
 pub fn ask(root: &Path, ask: &Ask) -> Result<Answer> {
+    ask_within(root, ask, ANSWER_LIMIT)
+}
+
+/// As [`ask`], with an own limit of time for the answer.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_within(root: &Path, ask: &Ask, limit: Duration) -> Result<Answer> {
     let short = short_path(root)?;
     let mut stream = UnixStream::connect(&short.path).with_context(|| {
         format!(
@@ -170,7 +181,7 @@ pub fn ask(root: &Path, ask: &Ask) -> Result<Answer> {
             root.display()
         )
     })?;
-    stream.set_read_timeout(Some(Duration::from_mins(2)))?;
+    stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
     stream.write_all(format!("{}\n", serde_json::to_string(ask)?).as_bytes())?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).context("the daemon did not answer in time")?;

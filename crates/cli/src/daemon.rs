@@ -6,8 +6,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
@@ -17,7 +16,7 @@ use forebay_fs::{Background, FileSystem};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::control::{self, Answer, Ask, Counters, MountStatus, RingStatus, Status};
@@ -46,7 +45,8 @@ struct Running {
     fs: Arc<FileSystem>,
     session: Arc<Session>,
     direct: DirectPath,
-    ended: AtomicBool,
+    /// Held while a command is carried out: none is once it says `true`.
+    ended: Mutex<bool>,
 }
 
 /// Mounts, calls `ready` with a line for people if there is something to say, and serves until the file
@@ -55,8 +55,13 @@ struct Running {
 /// # Errors
 /// If it cannot be mounted, or could not be closed in order.
 pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Result<()> {
+    // Neither a command that goes away while it is answered nor a log that nobody reads any more ends a daemon.
+    // SAFETY: no other thread exists that could be surprised.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
     // Before the mount is there: a signal from then on must unmount it.
-    let signals = Signals::new([SIGTERM, SIGINT])?;
+    let signals = Signals::new(signals_to_obey())?;
     let mut open = order.home.open()?;
     clear_dead_mount(order)?;
     let mountpoint = check_mountpoint(order)?;
@@ -88,10 +93,26 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     }
 }
 
+/// The signals that unmount. A hangup that is ignored (nohup) stays so.
+fn signals_to_obey() -> Vec<i32> {
+    // SAFETY: all zeros is a valid value; sigaction only writes the present action into it.
+    let is_ignored = unsafe {
+        let mut present: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(SIGHUP, std::ptr::null(), &raw mut present) == 0
+            && present.sa_sigaction == libc::SIG_IGN
+    };
+    let hangup = (!is_ignored).then_some(SIGHUP);
+    [SIGTERM, SIGINT].into_iter().chain(hangup).collect()
+}
+
 /// Unmounts what a daemon of this file system left behind when it died. That it died is certain: its lock
 /// is ours.
 fn clear_dead_mount(order: &Order) -> Result<()> {
-    let place = std::path::absolute(&order.mountpoint)?;
+    let mut place = std::path::absolute(&order.mountpoint)?;
+    // Only links are read on the way: the mount itself, which cannot answer, is not asked.
+    if let Ok(canonical) = place.canonicalize() {
+        place = canonical;
+    }
     let dead = crate::mounts::all()
         .into_iter()
         .find(|mount| mount.mountpoint == place && mount.home == order.home.root());
@@ -145,7 +166,7 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
                 fs: Arc::clone(fs),
                 session: Arc::new(session),
                 direct,
-                ended: AtomicBool::new(false),
+                ended: Mutex::new(false),
             },
             background,
         )),
@@ -195,7 +216,7 @@ fn serve(
     if running.session.wait() == Ending::Broken {
         running.give_up();
     }
-    running.ended.store(true, Ordering::SeqCst);
+    *running.ended() = true;
     background.stop();
     let closed = running.fs.close();
     drop(tuning);
@@ -261,7 +282,7 @@ impl Running {
         }
     }
 
-    /// Unmounts at the first SIGTERM or SIGINT, also if the file system is in use: it ends then when
+    /// Unmounts at the first signal, also if the file system is in use: it ends then when
     /// its last user is gone. A second signal commits and ends at once.
     fn obey_signals(&self, mut signals: Signals) {
         let mut seen = 0;
@@ -293,7 +314,7 @@ impl Running {
     /// Takes the mount out of the tree; the session ends when its last user is gone. Another process does
     /// it, as unmounting may wait for answers of this one.
     fn detach(&self) -> Result<()> {
-        let mut command = std::process::Command::new(std::env::current_exe()?);
+        let mut command = crate::background::this_program();
         let status = command.args(["umount", "--lazy"]).arg(&self.mountpoint).status()?;
         if !status.success() {
             bail!("forebay umount --lazy ended with {status}");
@@ -303,7 +324,7 @@ impl Running {
 
     fn answer_control(&self, listener: &UnixListener) {
         for stream in listener.incoming() {
-            if self.ended.load(Ordering::SeqCst) {
+            if *self.ended() {
                 return;
             }
             let served = stream
@@ -315,7 +336,16 @@ impl Running {
         }
     }
 
+    fn ended(&self) -> MutexGuard<'_, bool> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn answer(&self, ask: Ask) -> Answer {
+        let ended = self.ended();
+        if *ended {
+            // It has come too late: the file system is closed.
+            return Answer::Refused { reason: "the file system was unmounted".to_owned() };
+        }
         let done = match ask {
             Ask::Status => return Answer::Status(Box::new(self.status())),
             Ask::Counters => {

@@ -10,7 +10,7 @@ use forebay_base::{Clock, FailPoints};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_fs::mkfs::Identity;
-use forebay_fs::record::{DiskRecord, Superblock};
+use forebay_fs::record::{DiskRecord, MountState, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{FileSystem, Parts, Settings};
@@ -157,6 +157,17 @@ impl Home {
         let superblock = read_superblock(&store)?;
         let disks = open_disks(&superblock)?;
         Ok(OpenHome { lock, settings, store: Arc::new(store), disks })
+    }
+
+    /// Whether the last owner left in order; `None` if somebody works on the file system already.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn is_clean(&self) -> Result<Option<bool>> {
+        let Some(_lock) = self.try_lock()? else { return Ok(None) };
+        let options = RedbOptions { cache_bytes: self.settings()?.store_cache.as_usize() };
+        let superblock = read_superblock(&self.open_store(&options)?)?;
+        Ok(Some(superblock.state == MountState::Clean))
     }
 
     /// Opens the store. Whoever held the lock may be about to end and close it.

@@ -54,16 +54,22 @@ impl Drop for Tuning {
     }
 }
 
-/// Lets this process open as many files as it may.
+/// Lets this process open as many files as it may: root may go beyond the hard limit that it was given.
 ///
 /// Returns the limit.
 pub fn raise_file_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let now =
-        if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
-    now.unwrap_or(u64::MAX)
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+    let most = most.and_then(|text| text.trim().parse().ok());
+    for maximum in [most, limit.maximum] {
+        let is_less = maximum.is_some_and(|new| limit.maximum.is_none_or(|old| new < old));
+        let raised = Rlimit { current: maximum, maximum };
+        if !is_less && setrlimit(Resource::Nofile, raised).is_ok() {
+            return maximum.unwrap_or(u64::MAX);
+        }
+    }
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// The kernel's group of all processes of a session, which share processors as one (sched(7)).

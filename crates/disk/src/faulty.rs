@@ -24,8 +24,12 @@ pub enum Fault {
     WriteIo,
     /// Writes, copies, size changes and allocations fail with [`DiskError::Full`].
     WriteFull,
+    /// Writes of more than a byte write half of it.
+    WriteHalf,
     /// Creating fails with [`DiskError::Full`].
     CreateFull,
+    /// Creating and opening fail with [`DiskError::TooManyFiles`].
+    TooManyFiles,
     /// Publishing fails with [`DiskError::Io`].
     PublishIo,
     /// Opening fails with [`DiskError::Io`].
@@ -39,7 +43,8 @@ pub enum Fault {
 impl Fault {
     fn error(self) -> DiskError {
         match self {
-            Fault::WriteFull | Fault::CreateFull => DiskError::Full,
+            Fault::WriteFull | Fault::WriteHalf | Fault::CreateFull => DiskError::Full,
+            Fault::TooManyFiles => DiskError::TooManyFiles(format!("injected fault {self:?}")),
             Fault::ReadIo
             | Fault::WriteIo
             | Fault::PublishIo
@@ -119,9 +124,10 @@ impl Object for FaultyObject {
         self.inner.read_at(offset, buffer)
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.strike_write()?;
-        self.inner.write_at(offset, data)
+        let half = strike(&self.faults, &[Fault::WriteHalf]).is_err() && data.len() > 1;
+        self.inner.write_at(offset, if half { &data[..data.len() / 2] } else { data })
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
@@ -170,7 +176,7 @@ impl Object for FaultyObject {
 
 impl Disk for FaultyDisk {
     fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
-        strike(&self.faults, &[Fault::CreateFull])?;
+        strike(&self.faults, &[Fault::CreateFull, Fault::TooManyFiles])?;
         Ok(self.wrap(self.inner.create(id)?))
     }
 
@@ -180,7 +186,7 @@ impl Disk for FaultyDisk {
     }
 
     fn open(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
-        strike(&self.faults, &[Fault::OpenIo])?;
+        strike(&self.faults, &[Fault::OpenIo, Fault::TooManyFiles])?;
         Ok(self.wrap(self.inner.open(id)?))
     }
 
@@ -239,6 +245,9 @@ mod tests {
         disk.heal();
         assert_eq!(object.read_at(0, &mut buffer), Ok(4));
         assert_eq!(&buffer, b"kept");
+        disk.fail(Fault::WriteHalf);
+        assert_eq!(object.write_at(0, b"half"), Ok(2));
+        assert_eq!(object.write_at(2, b"x"), Ok(1));
     }
 
     #[test]

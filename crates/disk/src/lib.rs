@@ -51,6 +51,9 @@ pub enum DiskError {
     /// The directory is in use by another process, or belongs to another file system.
     #[error("{0}")]
     Refused(String),
+    /// This process or the machine has as many files open as it may.
+    #[error("too many open files: {0}")]
+    TooManyFiles(String),
     /// The device failed.
     #[error("disk input/output error: {0}")]
     Io(String),
@@ -137,11 +140,12 @@ pub trait Object: Send + std::marker::Sync {
     /// [`DiskError::Io`].
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `data` at `offset`, growing the object. On an error a part may have been written.
+    /// Writes `data` at `offset`, growing the object. Returns the bytes written: fewer only if the rest was
+    /// refused, as for lack of space; the next write tells why.
     ///
     /// # Errors
-    /// [`DiskError::Full`], [`DiskError::TooLarge`], [`DiskError::Io`].
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+    /// [`DiskError::Full`], [`DiskError::TooLarge`], [`DiskError::Io`]: nothing was written.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Cuts or extends (with a hole) the object to `size` bytes.
     ///

@@ -256,14 +256,15 @@ impl Object for MemoryObject {
         self.read(|content| content.read(offset, buffer))
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         let length = data.len() as u64;
         end_of(offset, length)?;
         self.change(
             "disk.write",
             |content| content.missing_pages(offset, length),
             |content| content.write(offset, data),
-        )
+        )?;
+        Ok(data.len())
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
@@ -319,8 +320,7 @@ impl Object for MemoryObject {
             if read == 0 {
                 break;
             }
-            self.write_at(offset + copied, &buffer[..read])?;
-            copied += read as u64;
+            copied += self.write_at(offset + copied, &buffer[..read])? as u64;
         }
         Ok(copied)
     }

@@ -10,12 +10,15 @@
 //!
 //! fsync is a group commit: callers that find a commit under way wait for it, and the first of them
 //! then commits for all.
+//!
+//! A commit that failed keeps its changes in memory. It is tried again after `commit_interval`, or when
+//! somebody asks for durability; once as much is uncommitted as may be, operations that would add to it are
+//! refused with the reason, while those that give space back go on.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use forebay_disk::Sync;
 use forebay_store::{Batch, StoreError};
 use parking_lot::Mutex;
 
@@ -33,19 +36,31 @@ pub(crate) struct CommitTurn {
     turn: Mutex<()>,
     /// Number of the latest committed batch.
     done: AtomicU64,
+    /// Commits that were begun.
+    attempts: AtomicU64,
+    /// There is a failure among the outcome; to know it without a lock.
+    failing: AtomicBool,
     outcome: Mutex<Outcome>,
 }
 
 struct Outcome {
     last_success: Instant,
-    last_error: Option<String>,
+    /// How the latest commit failed, if it did.
+    failure: Option<Failure>,
+}
+
+struct Failure {
+    /// Which attempt it was.
+    attempt: u64,
+    at: Instant,
+    error: FsError,
 }
 
 /// Records of a batch after which memory is given back to the system.
 const LARGE_BATCH: usize = 20_000;
 
-/// So many times `uncommitted_max` may be uncommitted before requests wait for a commit: more would take
-/// memory (about 250 bytes a record) and make that wait longer.
+/// So many times `uncommitted_max` may be uncommitted before requests wait for a commit, or are refused where
+/// commits fail: more would take memory (about 250 bytes a record) and make that wait longer.
 const COMMIT_LAG_MAX: usize = 2;
 
 /// Gives free memory back to the system: what a large batch took lies scattered between inodes that stay,
@@ -97,8 +112,42 @@ impl CommitTurn {
         CommitTurn {
             turn: Mutex::new(()),
             done: AtomicU64::new(0),
-            outcome: Mutex::new(Outcome { last_success: now, last_error: None }),
+            attempts: AtomicU64::new(0),
+            failing: AtomicBool::new(false),
+            outcome: Mutex::new(Outcome { last_success: now, failure: None }),
         }
+    }
+
+    fn note_failure(&self, failure: Failure) {
+        let mut outcome = self.outcome.lock();
+        if outcome.failure.is_none() {
+            let error = &failure.error;
+            tracing::error!(%error, "commits fail: changes stay in memory until they succeed");
+        }
+        outcome.failure = Some(failure);
+        self.failing.store(true, Ordering::Release);
+    }
+
+    fn note_success(&self, started: Instant) {
+        let mut outcome = self.outcome.lock();
+        if outcome.failure.take().is_some() {
+            tracing::info!("commits succeed again");
+        }
+        outcome.last_success = started;
+        self.failing.store(false, Ordering::Release);
+    }
+
+    /// How the latest commit failed, if it did and `counts`.
+    fn failure(&self, counts: impl Fn(&Failure) -> bool) -> Option<FsError> {
+        if !self.failing.load(Ordering::Acquire) {
+            return None;
+        }
+        let outcome = self.outcome.lock();
+        outcome
+            .failure
+            .as_ref()
+            .filter(|failure| counts(failure))
+            .map(|failed| failed.error.clone())
     }
 }
 
@@ -126,9 +175,14 @@ impl FileSystem {
 
     /// Waits until batch `number` is committed, committing it if it is this caller's turn.
     pub(crate) fn commit_through(&self, number: u64) -> Result<()> {
+        let begun = self.turn.attempts.load(Ordering::Acquire);
         let _turn = self.turn.turn.lock();
         if self.turn.done.load(Ordering::Acquire) >= number {
             return Ok(());
+        }
+        // A commit that began after this was asked for would have been the one.
+        if let Some(error) = self.turn.failure(|failure| failure.attempt > begun) {
+            return Err(error);
         }
         // What is pending now is that batch, or a later one if others have committed it; or nothing, if
         // what was pending has been undone since.
@@ -137,25 +191,18 @@ impl FileSystem {
 
     fn commit_batch(&self) -> Result<()> {
         self.fail_points.reach("commit.start")?;
+        let attempt = self.turn.attempts.fetch_add(1, Ordering::AcqRel) + 1;
         let started = self.clock.instant();
         let Some(batch) = self.writes.lock().take_batch() else { return Ok(()) };
-        let result = self.write_batch(&batch);
-        let mut outcome = self.turn.outcome.lock();
-        if let Err(error) = result {
+        if let Err(error) = self.write_batch(&batch) {
             self.writes.lock().batch_failed();
-            if outcome.last_error.is_none() {
-                tracing::error!(%error, "commits fail: changes stay in memory until they succeed");
-            }
-            outcome.last_error = Some(error.to_string());
+            let failure = Failure { attempt, at: self.clock.instant(), error: error.clone() };
+            self.turn.note_failure(failure);
             return Err(error);
         }
         self.writes.lock().batch_committed();
         self.turn.done.store(batch.number, Ordering::Release);
-        if outcome.last_error.take().is_some() {
-            tracing::info!("commits succeed again");
-        }
-        outcome.last_success = started;
-        drop(outcome);
+        self.turn.note_success(started);
         self.system_counters.count(Operation::Commit);
         for removal in &batch.removals {
             self.objects.remove(*removal);
@@ -178,8 +225,9 @@ impl FileSystem {
             }
         }
         for live in &batch.sync_first {
-            if let Err(error) = self.objects.sync(live, Sync::All) {
-                // The disk has failed; holding up everybody's commits would save nothing.
+            if let Err(error) = self.objects.sync_unasked(live) {
+                // The disk has failed; holding up everybody's commits would save nothing. Whoever syncs the
+                // file is told.
                 tracing::error!(object = %live.at.id, %error, "a file that replaced another was not synced");
             }
         }
@@ -257,7 +305,25 @@ impl FileSystem {
         let pending = self.writes.lock().pending_len();
         let outcome = self.turn.outcome.lock();
         let age = self.clock.instant().saturating_duration_since(outcome.last_success);
-        CommitHealth { age, pending, last_error: outcome.last_error.clone() }
+        let last_error = outcome.failure.as_ref().map(|failure| failure.error.to_string());
+        CommitHealth { age, pending, last_error }
+    }
+
+    /// Whether a commit failed so short a while ago that the next one is not due.
+    fn commits_rest(&self) -> bool {
+        let since = |at| self.clock.instant().saturating_duration_since(at);
+        let is_recent = |failure: &Failure| since(failure.at) < self.settings.commit_interval;
+        self.turn.failure(is_recent).is_some()
+    }
+
+    /// Refuses an operation that would add to what is uncommitted where commits fail and as much is
+    /// uncommitted as may be.
+    pub(crate) fn admit(&self) -> Result<()> {
+        let Some(error) = self.turn.failure(|_| true) else { return Ok(()) };
+        let writes = self.writes.lock();
+        let is_full = writes.uncommitted_len() / COMMIT_LAG_MAX > self.settings.uncommitted_max
+            || writes.to_sync_first() > self.settings.open_objects_max / 2;
+        if is_full { Err(error) } else { Ok(()) }
     }
 
     /// What the front end calls after each request, with no locks held: keeps uncommitted changes and
@@ -268,13 +334,17 @@ impl FileSystem {
             return;
         }
         let lag = backlog.uncommitted / COMMIT_LAG_MAX > self.settings.uncommitted_max;
+        let rest = self.commits_rest();
         if self.objects.in_background() && !lag && backlog.open <= self.settings.open_objects_max {
-            return self.want_commit();
+            if !rest {
+                self.want_commit();
+            }
+            return;
         }
         if backlog.open > self.settings.open_objects_max {
             self.close_idle_objects();
         }
-        if backlog.needs_commit(&self.settings) {
+        if backlog.needs_commit(&self.settings) && !rest {
             // A failure is kept for `status`, and the next interval tries again.
             let _ = self.commit();
         }

@@ -6,7 +6,7 @@ use forebay_store::StoreError;
 
 /// Why an operation was refused. Each kind is one the caller acts on differently; the kernel front
 /// end maps each to one errno.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum FsError {
     /// No entry of that name (ENOENT).
     #[error("no such file or directory")]
@@ -65,6 +65,11 @@ pub enum FsError {
     /// The inode is gone (ESTALE).
     #[error("stale file handle")]
     Stale,
+    /// The daemon or the machine has as many files open as it may (ENFILE).
+    #[error(
+        "too many open files: {0}; raise the limit of open files (ulimit -n, fs.nr_open, fs.file-max)"
+    )]
+    TooManyFiles(String),
     /// A device failed (EIO).
     #[error("input/output error: {0}")]
     Io(String),
@@ -104,6 +109,7 @@ impl From<DiskError> for FsError {
             DiskError::NotFound(_) | DiskError::Exists(_) | DiskError::Refused(_) => {
                 FsError::Io(error.to_string())
             }
+            DiskError::TooManyFiles(why) => FsError::TooManyFiles(why),
             DiskError::Io(why) => FsError::Io(why),
         }
     }

@@ -3,19 +3,29 @@
 //! A temporary file is usually read or removed soon after it was written; reopening its object would
 //! cost two system calls and a registration. When nearly `open_objects_max` objects are open, the
 //! ones closed longest ago are published (a fresh object lives only as long as its handle) and closed.
+//!
+//! Where that fails they stay open, and the next try is due after `commit_interval`; meanwhile no file gets
+//! a new object while `open_objects_max` are open.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
 
 use forebay_base::Ino;
 use parking_lot::Mutex;
 
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::FileBody;
+use crate::object::LiveObject;
 
 /// Closed files with live objects, in the order in which they were closed.
 #[derive(Default)]
-pub(crate) struct IdleObjects(Mutex<VecDeque<Ino>>);
+pub(crate) struct IdleObjects {
+    queue: Mutex<VecDeque<Ino>>,
+    /// When and why the oldest could not be closed, if it could not.
+    refusal: Mutex<Option<(Instant, FsError)>>,
+}
 
 /// Objects in use from which on the commit thread closes idle ones: at `max` requests do it themselves.
 pub(crate) fn enough_open(max: usize) -> usize {
@@ -27,22 +37,31 @@ impl IdleObjects {
     pub fn closed(&self, ino: Ino, file: &mut FileBody) {
         if file.live.is_some() && !file.idle_queued {
             file.idle_queued = true;
-            self.0.lock().push_back(ino);
+            self.queue.lock().push_back(ino);
         }
     }
 
     /// Puts back what was taken as the oldest.
     fn put_back(&self, ino: Ino, file: &mut FileBody) {
         file.idle_queued = true;
-        self.0.lock().push_front(ino);
+        self.queue.lock().push_front(ino);
     }
 
     fn oldest(&self) -> Option<Ino> {
-        self.0.lock().pop_front()
+        self.queue.lock().pop_front()
+    }
+
+    /// Notes why one stays open; the log gets one line until one could be closed again.
+    fn refused(&self, ino: Ino, now: Instant, error: FsError) {
+        let mut refusal = self.refusal.lock();
+        if refusal.is_none() {
+            tracing::warn!(%ino, %error, "idle objects stay open");
+        }
+        *refusal = Some((now, error));
     }
 
     pub fn len(&self) -> usize {
-        self.0.lock().len()
+        self.queue.lock().len()
     }
 }
 
@@ -50,14 +69,29 @@ impl FileSystem {
     /// Closes idle objects while nearly `open_objects_max` are open. Holds no locks when called.
     pub(crate) fn close_idle_objects(&self) {
         let max = self.settings.open_objects_max;
+        let now = self.clock.instant();
+        let is_recent = |at| now.saturating_duration_since(at) < self.settings.commit_interval;
+        if self.idle.refusal.lock().as_ref().is_some_and(|(at, _)| is_recent(*at)) {
+            return;
+        }
         // Files that were removed meanwhile stay in the queue; four times the bound is their bound.
         while self.objects.in_use_count() > enough_open(max) || self.idle.len() > 4 * max {
             let Some(ino) = self.idle.oldest() else { return };
             if let Err(error) = self.close_idle_object(ino) {
-                tracing::warn!(%ino, %error, "an idle object stays open");
-                return;
+                return self.idle.refused(ino, now, error);
             }
+            *self.idle.refusal.lock() = None;
         }
+    }
+
+    /// Takes a fresh object for a file, unless so many are open that some should be closed and cannot be.
+    pub(crate) fn take_object(&self) -> Result<Arc<LiveObject>> {
+        if self.objects.in_use_count() > self.settings.open_objects_max
+            && let Some((_, error)) = self.idle.refusal.lock().as_ref()
+        {
+            return Err(error.clone());
+        }
+        self.objects.take_fresh()
     }
 
     fn close_idle_object(&self, ino: Ino) -> Result<()> {
@@ -75,7 +109,7 @@ impl FileSystem {
                 self.idle.put_back(ino, file);
                 return Err(error);
             }
-            self.writes.lock().published(live.at.id);
+            self.writes.lock().withhold(live.at.id);
             self.objects.drop_handle(live);
         }
         file.settle();

@@ -125,6 +125,8 @@ pub(crate) struct FileInUse {
     pub seen: ObjectAttributes,
     /// The kernel's cached pages are those of the object (served path).
     pub pages_valid: bool,
+    /// Times were taken from the object while the file could be mapped, and the kernel may still show others.
+    pub times_untold: bool,
     /// It waits in the queue of closed objects.
     pub idle_queued: bool,
 }
@@ -152,6 +154,7 @@ static NOT_IN_USE: FileInUse = FileInUse {
         modified: Timestamp { seconds: 0, nanoseconds: 0 },
     },
     pages_valid: false,
+    times_untold: false,
     idle_queued: false,
 };
 

@@ -64,6 +64,18 @@ pub struct FsDisk {
     pub health: Arc<DiskHealth>,
 }
 
+/// Whether bytes of an object may be lost. The kernel tells a writeback error once for each of its open files,
+/// of which there is one here for all who have the file open, and counts the bytes as written: the next
+/// sync would succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    None,
+    /// A sync failed that nobody asked for.
+    Untold,
+    /// Somebody who synced was told.
+    Told,
+}
+
 /// An object with an open handle. Dropping the last reference closes it.
 pub struct LiveObject {
     /// Where it is.
@@ -76,8 +88,9 @@ pub struct LiveObject {
     publishing: Mutex<()>,
     /// The next sync must cover more than the bytes: the name may not be durable, or the size shrank.
     needs_full_sync: AtomicBool,
-    /// Held by a sync of more than the bytes: the syncs that come after it count on it.
-    full_sync: Mutex<()>,
+    /// Held by a sync: those that come after it count on what it covers, and on its failure.
+    syncing: Mutex<()>,
+    loss: Mutex<Loss>,
     /// It was synced before it was published: the name must become as durable as the bytes.
     synced_nameless: AtomicBool,
     registration: OnceLock<Option<u32>>,
@@ -105,6 +118,33 @@ impl LiveObject {
     /// Whether somebody else has the object's file open, be it by a mapping.
     pub fn is_open_elsewhere(&self) -> bool {
         self.object.file().is_some() && self.object.has_other_writers()
+    }
+
+    /// Nobody had the file open, and now somebody has: what was lost and told of is over.
+    pub fn opened_anew(&self) {
+        let mut loss = self.loss.lock();
+        if *loss == Loss::Told {
+            *loss = Loss::None;
+        }
+    }
+
+    /// Notes that a sync failed; one that could not be tried has lost nothing.
+    fn note_loss(&self, error: &FsError, loss: Loss) {
+        if !matches!(error, FsError::TooManyFiles(_)) {
+            *self.loss.lock() = loss;
+        }
+    }
+
+    fn tell_of_loss(&self) -> Result<()> {
+        let mut loss = self.loss.lock();
+        if *loss == Loss::None {
+            return Ok(());
+        }
+        *loss = Loss::Told;
+        Err(FsError::Io(format!(
+            "object {} could not be synced: what was written since the sync before may be lost",
+            self.at.id
+        )))
     }
 
     /// Whether the object has its durable name.
@@ -302,7 +342,8 @@ impl Objects {
             published: AtomicBool::new(published),
             publishing: Mutex::new(()),
             needs_full_sync: AtomicBool::new(published),
-            full_sync: Mutex::new(()),
+            syncing: Mutex::new(()),
+            loss: Mutex::new(Loss::None),
             synced_nameless: AtomicBool::new(false),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
@@ -317,15 +358,17 @@ impl Objects {
     /// [`FsError::NoSpace`], [`FsError::Io`].
     pub fn publish(&self, live: &LiveObject) -> Result<()> {
         let _one_at_a_time = live.publishing.lock();
-        if live.is_published() {
-            return Ok(());
+        if !live.is_published() {
+            let disk = &self.disk(live.at.disk)?.disk;
+            self.observe(live.at.disk, disk.publish(live.at.id, &*live.object))?;
+            live.needs_full_sync.store(true, Ordering::Release);
+            live.published.store(true, Ordering::Release);
         }
-        let disk = &self.disk(live.at.disk)?.disk;
-        self.observe(live.at.disk, disk.publish(live.at.id, &*live.object))?;
-        live.needs_full_sync.store(true, Ordering::Release);
-        live.published.store(true, Ordering::Release);
         if live.synced_nameless.swap(false, Ordering::AcqRel) {
-            return self.sync(live, Sync::All);
+            // The name is promised until this succeeds, also to the next who wants it durable.
+            return self
+                .sync_unasked(live)
+                .inspect_err(|_| live.synced_nameless.store(true, Ordering::Release));
         }
         Ok(())
     }
@@ -340,7 +383,8 @@ impl Objects {
         done
     }
 
-    /// Makes an object durable: what `what` says, and its name and size in any case.
+    /// Makes an object durable: what `what` says, and its name and size in any case. After a failure it is
+    /// refused until [`LiveObject::opened_anew`].
     ///
     /// # Errors
     /// [`FsError::Io`].
@@ -348,16 +392,25 @@ impl Objects {
         if !live.is_published() {
             live.synced_nameless.store(true, Ordering::Release);
         }
-        let turn = live.full_sync.lock();
-        if live.needs_full_sync.swap(false, Ordering::AcqRel) {
-            let synced = self.observe(live.at.disk, live.object.sync(Sync::All));
-            if synced.is_err() {
-                live.needs_full_sync.store(true, Ordering::Release);
-            }
-            return synced;
-        }
-        drop(turn);
+        let _one_at_a_time = live.syncing.lock();
+        live.tell_of_loss()?;
+        self.sync_now(live, what).inspect_err(|error| live.note_loss(error, Loss::Told))
+    }
+
+    /// As [`Objects::sync`] in full, for nobody who could be told: a failure is told to whoever syncs next.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn sync_unasked(&self, live: &LiveObject) -> Result<()> {
+        let _one_at_a_time = live.syncing.lock();
+        self.sync_now(live, Sync::All).inspect_err(|error| live.note_loss(error, Loss::Untold))
+    }
+
+    fn sync_now(&self, live: &LiveObject, what: Sync) -> Result<()> {
+        let in_full = live.needs_full_sync.swap(false, Ordering::AcqRel);
+        let what = if in_full { Sync::All } else { what };
         self.observe(live.at.disk, live.object.sync(what))
+            .inspect_err(|_| live.needs_full_sync.store(true, Ordering::Release))
     }
 
     /// Attributes of a published object that is not open; `None` if it does not exist.

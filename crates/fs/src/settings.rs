@@ -263,7 +263,8 @@ pub const SETTINGS: [Setting; 19] = [
         default: "\"1 MiB\"",
         allowed: "a size from \"0 B\" (leave as it is) to \"64 MiB\"",
         meaning: "Least read-ahead of the devices under the disks while mounted (direct path); needs \
-                  root.",
+                  root. Who raised it puts it back at its end, unless it is killed: with several \
+                  file systems on a device set it yourself, and \"0 B\" here.",
         set: |s, v| size(v, ByteSize(0), ByteSize::mib(64)).map(|x| s.disk_read_ahead = x),
     },
     Setting {

@@ -133,8 +133,8 @@ impl WriteSet {
         self.pending.publish.entry(live.at.id).or_insert_with(|| Arc::clone(live));
     }
 
-    /// Takes note that an object was published before its batch, so that it need not stay open for it.
-    pub fn published(&mut self, id: ObjectId) {
+    /// Has an object not published with a batch: it is published already, or lost its last name unpublished.
+    pub fn withhold(&mut self, id: ObjectId) {
         self.pending.publish.remove(&id);
     }
 
@@ -147,11 +147,6 @@ impl WriteSet {
     #[must_use]
     pub fn to_sync_first(&self) -> usize {
         self.pending.sync_first.len()
-    }
-
-    /// Has a fresh object that lost its last name left unpublished.
-    pub fn withhold(&mut self, id: ObjectId) {
-        self.pending.publish.remove(&id);
     }
 
     /// Drops the reference to an object: if it is published, or may be by the batch in flight, it is
@@ -258,6 +253,12 @@ impl WriteSet {
     #[must_use]
     pub fn pending_len(&self) -> usize {
         self.pending.record_count()
+    }
+
+    /// Records that are pending or in flight.
+    #[must_use]
+    pub fn uncommitted_len(&self) -> usize {
+        self.pending_len() + self.in_flight.as_ref().map_or(0, |batch| batch.record_count())
     }
 
     /// Number of the batch that holds everything done so far, or `None` if all is committed.

@@ -316,6 +316,24 @@ fn times_are_kept_to_the_nanosecond_and_before_1970() {
 }
 
 #[test]
+fn the_kernel_is_told_at_the_close_of_times_that_only_a_commit_has_seen() {
+    let rig = Rig::in_directory();
+    let fs = rig.open();
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    let handle = fs.open(ino, READ_WRITE);
+    handle.write(0, b"content");
+    fs.commit().unwrap();
+    handle.close();
+    assert_eq!(fs.take_stale_attributes(), [ino]);
+    let handle = fs.open(ino, READ_WRITE);
+    handle.write(0, b"another");
+    fs.attributes(ino).unwrap();
+    handle.close();
+    assert_eq!(fs.take_stale_attributes(), [], "it has asked itself");
+    rig.close(fs);
+}
+
+#[test]
 fn names_coming_and_going_show_in_the_times_of_their_directory() {
     let rig = Rig::in_memory();
     let fs = rig.open();

@@ -232,6 +232,7 @@ fn a_crash_during_recovery_is_recovered_from() {
         ("disk.sync_all", 0),
         ("commit.start", 0),
         ("commit.stored", 0),
+        ("close.synced", 0),
     ];
     for (point, passes) in points {
         for seed in 0..6 {

@@ -83,6 +83,108 @@ fn commits_that_fail_lose_nothing_and_succeed_later() {
 }
 
 #[test]
+fn a_commit_that_failed_is_not_tried_again_by_each_request() {
+    let rig = Rig::in_memory();
+    rig.settings_mut(|settings| settings.uncommitted_max = 10);
+    let (fs, store) = with_faulty_store(&rig);
+    let data = fs.fileset("data");
+    store.fail_commits(1, Fault::Io);
+    for number in 0..9 {
+        fs.make_file(data, &format!("file-{number}"));
+        fs.after_request();
+    }
+    // Time stands still: no interval has passed since the first failure, and a second try would succeed.
+    assert!(fs.commit_health().last_error.is_some());
+    fs.sync_directory(data).unwrap();
+    assert_eq!(fs.commit_health().last_error, None);
+    rig.close(fs);
+}
+
+#[test]
+fn what_cannot_be_committed_has_a_bound_and_giving_space_back_goes_on() {
+    for fault in [Fault::Full, Fault::Io] {
+        let rig = Rig::in_memory();
+        rig.settings_mut(|settings| settings.uncommitted_max = 100);
+        let (fs, store) = with_faulty_store(&rig);
+        let data = fs.fileset("data");
+        let old = fs.make_file(data, "old");
+        fs.write_file(old, 0, b"old");
+        fs.commit().unwrap();
+        store.fail_commits(u64::MAX, fault);
+        let mut made = 0;
+        let refused = loop {
+            match fs.create(data, format!("file-{made}").as_bytes(), file(0o644), ROOT) {
+                Ok(file) => fs.forget(file.ino, 1),
+                Err(error) => break error,
+            }
+            fs.after_request();
+            made += 1;
+            assert!(made < 300, "{} records are not committed", fs.commit_health().pending);
+        };
+        assert!(matches!(
+            (&refused, fault),
+            (FsError::NoSpace, Fault::Full) | (FsError::Io(_), Fault::Io)
+        ));
+        let rename = fs.rename(data, b"old", data, b"new", forebay_fs::Replace::Allowed);
+        assert!(rename.is_err() && fs.link(old, data, b"link").is_err());
+        assert!(fs.create_unnamed(data, file(0o644), ROOT).is_err());
+        fs.unlink(data, b"old").unwrap();
+        fs.unlink(data, b"file-0").unwrap();
+        assert_eq!(fs.names(data).len(), made - 1);
+        store.heal();
+        fs.commit().unwrap();
+        fs.make_file(data, "again");
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn a_change_of_filesets_that_is_not_durable_yet_says_that_it_is_made() {
+    use forebay_fs::record::{Durability, Placement};
+    let rig = Rig::in_memory();
+    let (fs, store) = with_faulty_store(&rig);
+    store.fail_commits(u64::MAX, Fault::Full);
+    let create = || fs.create_fileset("new", Durability::Strict, Placement::Direct, 0o755);
+    let said = create().unwrap_err().to_string();
+    assert!(said.contains("is made") && said.contains("no space"), "{said}");
+    let said = create().unwrap_err().to_string();
+    assert!(said.contains("exists already"), "{said}");
+    store.heal();
+    rig.close(fs);
+    let fs = rig.open();
+    assert!(fs.find(forebay_base::Ino::ROOT, "new").is_some());
+    rig.close(fs);
+}
+
+#[test]
+fn objects_that_cannot_be_closed_are_not_joined_by_new_ones() {
+    on_both_ways(|rig| {
+        const OPEN_MAX: usize = 64;
+        rig.settings_mut(|settings| settings.open_objects_max = OPEN_MAX);
+        let (fs, disk) = with_faulty_disk(rig);
+        let data = fs.fileset("data");
+        disk.fail(DiskFault::PublishIo);
+        let mut refused = None;
+        for number in 0..2 * OPEN_MAX {
+            let ino = fs.make_file(data, &format!("file-{number}"));
+            match fs.open_as(ino, WRITE, ROOT) {
+                Ok(handle) => {
+                    handle.write(0, b"content");
+                    handle.close();
+                }
+                Err(error) => refused = Some(error),
+            }
+            fs.after_request();
+        }
+        assert!(matches!(refused, Some(FsError::Io(_))), "{refused:?}");
+        assert!(fs.objects().open_count() <= OPEN_MAX + 1, "{}", fs.objects().open_count());
+        assert_eq!(disk_errors(&fs).0, 1, "one try while no time passes");
+        disk.heal();
+        rig.close(fs);
+    });
+}
+
+#[test]
 fn a_crash_after_failed_commits_leaves_the_last_good_one() {
     let rig = Rig::in_memory();
     let (fs, store) = with_faulty_store(&rig);
@@ -248,23 +350,108 @@ fn errors_of_a_disk_reach_the_caller_and_show_in_the_status() {
     assert!(last.unwrap().contains("SyncIo"));
     disk.heal();
     assert_eq!(handle.contents(), b"content");
+    handle.close();
+    let handle = fs.open(ino, READ_WRITE);
     fs.sync_file(ino, Sync::All).unwrap();
     handle.close();
     rig.close(fs);
 }
 
 #[test]
-fn a_failed_sync_is_tried_in_full_again() {
+fn a_write_of_which_a_part_fits_says_how_much() {
+    let rig = Rig::in_memory();
+    let (fs, disk) = with_faulty_disk(&rig);
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    let handle = fs.open(ino, READ_WRITE);
+    disk.fail(DiskFault::WriteHalf);
+    assert_eq!(fs.write(ino, 0, &[1; 100]).unwrap(), 50);
+    assert_eq!(fs.attributes(ino).unwrap().size, 50);
+    disk.fail(DiskFault::WriteFull);
+    assert!(matches!(fs.write(ino, 50, &[1; 50]), Err(FsError::NoSpace)));
+    disk.heal();
+    assert_eq!(handle.contents(), [1; 50]);
+    handle.close();
+    rig.close(fs);
+}
+
+#[test]
+fn too_many_open_files_are_no_failure_of_a_disk() {
+    let rig = Rig::in_memory();
+    let (fs, disk) = with_faulty_disk(&rig);
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    disk.fail(DiskFault::TooManyFiles);
+    let refused = fs.open_as(ino, WRITE, ROOT).map(drop);
+    assert!(matches!(refused, Err(FsError::TooManyFiles(_))), "{refused:?}");
+    assert_eq!(disk_errors(&fs), (0, None));
+    disk.heal();
+    fs.write_file(ino, 0, b"content");
+    rig.close(fs);
+}
+
+#[test]
+fn a_failed_sync_is_told_to_all_who_have_the_file_open_and_tried_in_full_after_them() {
     for seed in 0..20 {
         let rig = Rig::in_memory();
         let (fs, disk) = with_faulty_disk(&rig);
         let ino = fs.make_file(fs.fileset("data"), "file");
-        let handle = fs.open(ino, WRITE);
+        let (handle, other) = (fs.open(ino, WRITE), fs.open(ino, READ));
         handle.write(0, b"content");
         disk.fail(DiskFault::SyncIo);
         assert!(fs.sync_file(ino, Sync::Data).is_err());
         disk.heal();
+        for what in [Sync::Data, Sync::All, Sync::Data] {
+            assert!(matches!(fs.sync_file(ino, what), Err(FsError::Io(_))));
+        }
+        handle.close();
+        assert!(fs.sync_file(ino, Sync::Data).is_err(), "somebody still has it open");
+        other.close();
+        let handle = fs.open(ino, WRITE);
         fs.sync_file(ino, Sync::Data).unwrap();
+        rig.crash_machine_under(fs, seed, handle);
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"content", "seed {seed}");
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn whoever_syncs_a_replacement_that_could_not_be_synced_is_told() {
+    on_both_ways(|rig| {
+        let (fs, disk) = with_faulty_disk(rig);
+        let data = fs.fileset("data");
+        fs.make_file(data, "name");
+        let ino = fs.make_file(data, "new");
+        fs.write_file(ino, 0, b"content");
+        fs.rename(data, b"new", data, b"name", forebay_fs::Replace::Allowed).unwrap();
+        disk.fail(DiskFault::SyncIo);
+        fs.commit().unwrap();
+        disk.heal();
+        // Opened only now, as nobody has been told yet.
+        let handle = fs.open(ino, READ);
+        assert!(matches!(fs.sync_file(ino, Sync::All), Err(FsError::Io(_))));
+        handle.close();
+        let handle = fs.open(ino, READ);
+        fs.sync_file(ino, Sync::All).unwrap();
+        handle.close();
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn a_file_that_was_synced_without_a_name_keeps_its_bytes_with_one_whatever_failed_between() {
+    for seed in 0..20 {
+        let rig = Rig::in_memory();
+        let (fs, disk) = with_faulty_disk(&rig);
+        let data = fs.fileset("data");
+        let ino = fs.create_unnamed(data, file(0o644), ROOT).unwrap().ino;
+        let handle = fs.open(ino, WRITE);
+        handle.write(0, b"content");
+        fs.sync_file(ino, Sync::All).unwrap();
+        fs.link(ino, data, b"name").unwrap();
+        disk.fail(DiskFault::SyncIo);
+        assert!(fs.sync_directory(data).is_err());
+        disk.heal();
+        fs.sync_directory(data).unwrap();
         rig.crash_machine_under(fs, seed, handle);
         let fs = rig.open();
         assert_eq!(fs.contents(ino), b"content", "seed {seed}");

@@ -2,11 +2,17 @@
 
 mod support;
 
-use forebay_base::FilesetId;
+use std::fs::File;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use forebay_base::{FailPoints, FilesetId};
 use forebay_fs::record::{MountState, Superblock, decode, encode};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::{Access, FileSystem, FsError, key};
 use forebay_store::{Batch, Store as _};
+use parking_lot::Mutex;
+use support::tapped::{Step, TappedDisk};
 use support::{READ, ROOT, Rig, Shorthand as _, WRITE, on_both_ways};
 
 fn put(rig: &Rig, key: Vec<u8>, value: Vec<u8>) {
@@ -84,6 +90,56 @@ fn files_that_are_still_written_when_the_mount_ends_are_compared_by_the_next_one
     let fs = rig.open();
     assert_eq!(fs.attributes(ino).unwrap().size, 20);
     assert_eq!(fs.contents(ino), b"known, and not known");
+    rig.close(fs);
+}
+
+#[test]
+fn a_file_that_is_written_and_closed_while_the_mount_ends_is_compared_by_the_next_one() {
+    let rig = Rig::in_directory();
+    let kept: Arc<Mutex<Option<File>>> = Arc::default();
+    let to_write = Arc::clone(&kept);
+    // The size is in the store by then: it grows, and nobody has it open any more afterwards.
+    let disk = TappedDisk::new(rig.disk.as_disk(), move |step| {
+        if let (Step::SyncDisk, Some(mut kept)) = (step, to_write.lock().take()) {
+            kept.write_all(b", and not known").unwrap();
+        }
+    });
+    let parts = rig.parts_with(Arc::new(rig.store.clone()), Arc::new(disk), FailPoints::none());
+    let fs = rig.open_parts(parts);
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    let handle = fs.open(ino, WRITE);
+    handle.write(0, b"known");
+    *kept.lock() = Some(handle.kept_by_the_kernel());
+    fs.fs.close().unwrap();
+    drop((handle, fs));
+    assert!(kept.lock().is_none(), "the file was written while the mount ended");
+    let fs = rig.open();
+    assert_eq!(fs.attributes(ino).unwrap().size, 20);
+    assert_eq!(fs.contents(ino), b"known, and not known");
+    rig.close(fs);
+}
+
+#[test]
+fn what_users_of_a_dead_daemon_go_on_to_write_is_found_when_the_file_is_opened() {
+    let rig = Rig::in_directory();
+    let fs = rig.open();
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    let handle = fs.open(ino, WRITE);
+    handle.write(0, b"first");
+    fs.commit().unwrap();
+    let mut kept = handle.kept_by_the_kernel();
+    rig.crash_process_under(fs, handle);
+    let fs = rig.open();
+    kept.write_all(b", second").unwrap();
+    assert_eq!(fs.attributes(ino).unwrap().size, 13);
+    kept.write_all(b", third").unwrap();
+    drop(kept);
+    assert_eq!(fs.attributes(ino).unwrap().size, 13, "it was compared, and is not open");
+    assert_eq!(fs.contents(ino), b"first, second, third");
+    assert_eq!(fs.take_stale_attributes(), [ino]);
+    rig.close(fs);
+    let fs = rig.open();
+    assert_eq!(fs.contents(ino), b"first, second, third");
     rig.close(fs);
 }
 

@@ -3,9 +3,15 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use support::{Rig, Shorthand as _, on_both_ways};
+use forebay_base::{FailPoints, Ino};
+use forebay_disk::Allocate;
+use parking_lot::Mutex;
+use support::tapped::{Step, TappedDisk};
+use support::{READ, READ_WRITE, Rig, Shorthand as _, User, on_both_ways};
 
 /// For what a thread does in its own time.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -124,5 +130,88 @@ fn objects_that_wait_to_be_closed_leave_the_idle_ones_open() {
         assert!(rig.objects().is_empty(), "the kept file was closed, and so published");
         fs.objects().stop();
         rig.close(fs);
+    });
+}
+
+/// Has `act` move bytes of a file that a disk lets wait at `step`, and meanwhile `look` at it.
+fn while_bytes_move(
+    rig: &Rig,
+    steps: &'static [Step],
+    act: impl FnOnce(&User, Ino, Ino) + Send,
+    look: impl FnOnce(&User, Ino, Ino) + Send,
+) {
+    let (reached, is_there) = mpsc::channel();
+    let (go, may_go) = mpsc::channel::<()>();
+    let gate = Mutex::new(None);
+    let gate: Arc<Mutex<Option<mpsc::Receiver<()>>>> = Arc::new(gate);
+    let at_gate = Arc::clone(&gate);
+    let disk = TappedDisk::new(rig.disk.as_disk(), move |step| {
+        if steps.contains(&step)
+            && let Some(may_go) = at_gate.lock().take()
+        {
+            reached.send(()).unwrap();
+            let _ = may_go.recv();
+        }
+    });
+    let parts = rig.parts_with(Arc::new(rig.store.clone()), Arc::new(disk), FailPoints::none());
+    let fs = rig.open_parts(parts);
+    let data = fs.fileset("data");
+    let [source, target] = ["source", "target"].map(|name| fs.make_file(data, name));
+    fs.write_file(source, 0, b"content");
+    let handles = [fs.open(source, READ), fs.open(target, READ_WRITE)];
+    *gate.lock() = Some(may_go);
+    let (looked, has_looked) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| act(&fs, source, target));
+        is_there.recv_timeout(LIMIT).expect("bytes move");
+        scope.spawn(|| {
+            look(&fs, data, source);
+            fs.attributes(target).unwrap();
+            fs.find(data, "target").unwrap();
+            fs.commit().unwrap();
+            looked.send(()).unwrap();
+        });
+        let has_looked = has_looked.recv_timeout(Duration::from_secs(20));
+        drop(go);
+        has_looked.expect("nobody waits for bytes that move");
+    });
+    handles.into_iter().for_each(support::Handle::close);
+    assert_eq!(fs.contents(target), b"content");
+    rig.close(fs);
+}
+
+#[test]
+fn a_copy_that_takes_long_holds_up_nobody() {
+    on_both_ways(|rig| {
+        let copy = |fs: &User, source, target| {
+            assert_eq!(fs.copy_range((source, 0), (target, 0), 100).unwrap(), 7);
+        };
+        while_bytes_move(rig, &[Step::Copy, Step::Write], copy, |fs, data, _| {
+            fs.unlink(data, b"source").unwrap();
+            fs.make_file(data, "another");
+        });
+    });
+}
+
+#[test]
+fn a_write_that_takes_long_holds_up_nobody() {
+    let rig = Rig::in_memory();
+    let write = |fs: &User, _, target| {
+        assert_eq!(fs.write(target, 0, b"content").unwrap(), 7);
+    };
+    while_bytes_move(&rig, &[Step::Write], write, |fs, data, _| {
+        fs.make_file(data, "another");
+    });
+}
+
+#[test]
+fn an_allocation_that_takes_long_holds_up_nobody() {
+    on_both_ways(|rig| {
+        let allocate = |fs: &User, source, target| {
+            fs.allocate(target, Allocate::Extend, 0, 7).unwrap();
+            assert_eq!(fs.attributes(target).unwrap().size, 7);
+            fs.copy_range((source, 0), (target, 0), 7).unwrap();
+        };
+        while_bytes_move(rig, &[Step::Allocate], allocate, |_, _, _| {});
     });
 }

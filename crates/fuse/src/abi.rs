@@ -63,6 +63,8 @@ pub mod setattr {
     }
 }
 
+/// WRITE: pages of the kernel's cache, as of a mapping, not the data of a write(2).
+pub const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE: the writer may not keep set-id bits alive.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// SETXATTR: setting an access control list takes set-group-id away.

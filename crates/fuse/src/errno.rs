@@ -24,6 +24,7 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::NoSuchOffset => libc::ENXIO,
         FsError::Unsupported => libc::EOPNOTSUPP,
         FsError::Stale => libc::ESTALE,
+        FsError::TooManyFiles(_) => libc::ENFILE,
         FsError::Damaged(_) => libc::EUCLEAN,
         FsError::Io(_) | FsError::Fenced => libc::EIO,
     }

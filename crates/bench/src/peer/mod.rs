@@ -71,6 +71,29 @@ pub struct Peers {
     ground: Ground,
 }
 
+/// The kernel's switch for FUSE over io_uring, which a daemon of root turns on and leaves on: dropped, it is as
+/// it was.
+struct UringSwitch(Option<String>);
+
+const URING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+impl UringSwitch {
+    fn look() -> UringSwitch {
+        UringSwitch(std::fs::read_to_string(URING_SWITCH).ok())
+    }
+}
+
+impl Drop for UringSwitch {
+    fn drop(&mut self) {
+        let now = std::fs::read_to_string(URING_SWITCH).ok();
+        if let (Some(before), true) = (&self.0, now != self.0)
+            && let Err(error) = std::fs::write(URING_SWITCH, before)
+        {
+            eprintln!("forebay-bench: {URING_SWITCH} stays switched on: {error}");
+        }
+    }
+}
+
 fn budget(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -89,6 +112,7 @@ impl Peers {
         }
         let plan = self.plan()?;
         let machine = Machine::look()?;
+        let _as_it_was = UringSwitch::look();
         let interrupt = Interrupt::watch()?;
         let scratch = self.ground.directory("fbp.")?;
         let kind = kind_of(scratch.path())?;

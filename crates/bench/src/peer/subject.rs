@@ -83,11 +83,14 @@ impl Peer {
     }
 }
 
-/// The subjects in the order of a round: each round begins with the next one, so that none is always
-/// measured first or after the same one.
+/// The subjects in the order of a round: each round begins with the next one, and every second goes the other
+/// way round, so that none is always measured first or after the same one.
 pub fn order(subjects: &[Peer], round: usize) -> impl Iterator<Item = Peer> + '_ {
     let count = subjects.len();
-    (0..count).map(move |turn| subjects[(round + turn) % count])
+    (0..count).map(move |turn| {
+        let turn = if round.is_multiple_of(2) { turn } else { count - turn };
+        subjects[(round + turn) % count]
+    })
 }
 
 #[cfg(test)]
@@ -100,8 +103,22 @@ mod tests {
         let rounds: Vec<Vec<Peer>> =
             (0..4).map(|round| order(&subjects, round).collect()).collect();
         assert_eq!(rounds[0], subjects);
-        assert_eq!(rounds[1], [Peer::Forebay, Peer::Moosefs, Peer::Xfs]);
-        assert_eq!(rounds[3], rounds[0]);
+        assert_eq!(rounds[1], [Peer::Forebay, Peer::Xfs, Peer::Moosefs]);
+        assert_eq!(rounds[2], [Peer::Moosefs, Peer::Xfs, Peer::Forebay]);
+        assert_eq!(rounds[3], [Peer::Xfs, Peer::Moosefs, Peer::Forebay]);
+    }
+
+    #[test]
+    fn what_comes_before_a_subject_changes_from_round_to_round() {
+        let subjects = [Peer::Xfs, Peer::Ext4, Peer::Forebay, Peer::Moosefs, Peer::Cephfs];
+        for round in 0..10 {
+            let before = |round| {
+                let order: Vec<Peer> = order(&subjects, round).collect();
+                order.windows(2).map(|pair| (pair[1], pair[0])).collect::<Vec<_>>()
+            };
+            let (now, next) = (before(round), before(round + 1));
+            assert!(now.iter().all(|pair| !next.contains(pair)), "{now:?} then {next:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::control::{self, Ask};
 use crate::home::Home;
 use crate::mounts;
 
@@ -24,18 +25,20 @@ const PAUSE_WHEN_BUSY: Duration = Duration::from_millis(50);
 
 /// Commit everything and unmount.
 ///
-/// Returns when the daemon has ended and the file system is clean.
+/// Refuses while something cannot be committed: nothing is lost then. Returns when the daemon has ended and the
+/// file system is clean; it fails if it is not.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay umount /grid
-  forebay umount --lazy /grid      also if it is in use: it ends when the last user is gone")]
+  forebay umount --lazy /grid      also if it is in use: it ends when the last user is gone; what cannot be
+                                   committed then is lost, as the log tells")]
 pub struct Umount {
     /// Where the file system is mounted.
     mountpoint: PathBuf,
-    /// Take it out of the tree now, also if it is in use; do not wait.
+    /// Take it out of the tree now, also if it is in use or cannot commit; do not wait.
     #[arg(long, short)]
     lazy: bool,
-    /// How long to wait for the daemon to end, in seconds.
+    /// How long to wait for the daemon to write everything out, and then to end, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
 }
@@ -46,6 +49,9 @@ impl Umount {
         let when_busy = if self.lazy { WhenBusy::Detach } else { WhenBusy::Refuse };
         let daemon = Daemon::of(&mount.home);
         let when_busy = if daemon.is_some() { when_busy } else { WhenBusy::Detach };
+        if let (Some(daemon), false) = (&daemon, self.lazy) {
+            self.have_committed(daemon)?;
+        }
         if let Err(error) = unmount_soon(&mount.mountpoint, when_busy) {
             if error.kind() == std::io::ErrorKind::ResourceBusy {
                 bail!(
@@ -68,7 +74,21 @@ impl Umount {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Waits until the daemon has ended: only then has it let go of everything.
+    /// Has everything committed while that can still fail without loss.
+    fn have_committed(&self, daemon: &Daemon) -> Result<()> {
+        let limit = Duration::from_secs(self.timeout);
+        let synced = control::ask_within(daemon.home.root(), &Ask::Sync, limit);
+        synced.map(drop).with_context(|| {
+            format!(
+                "{} stays mounted, as not everything can be committed; mend the cause and try again, or \
+                 use --lazy and lose it",
+                self.mountpoint.display()
+            )
+        })
+    }
+
+    /// Waits until the daemon has ended: only then has it let go of everything, and only then is it known
+    /// what it has left.
     fn wait(&self, daemon: &Daemon) -> Result<()> {
         let clock = SystemClock;
         let started = clock.instant();
@@ -86,6 +106,14 @@ impl Umount {
                 eprintln!("forebay: waiting for the daemon to write everything out");
                 told = true;
             }
+        }
+        if daemon.home.is_clean()? == Some(false) {
+            bail!(
+                "unmounted, but the daemon did not end in order: {} is not clean, and the next mount \
+                 recovers it; see {}",
+                daemon.home.root().display(),
+                daemon.home.log_path().display()
+            );
         }
         Ok(())
     }

@@ -44,6 +44,9 @@ pub(super) fn failed(operation: &str, id: ObjectId, errno: Errno) -> DiskError {
         Errno::FBIG => DiskError::TooLarge,
         Errno::OPNOTSUPP | Errno::NOSYS => DiskError::Unsupported,
         Errno::INVAL => DiskError::Invalid,
+        Errno::MFILE | Errno::NFILE => {
+            DiskError::TooManyFiles(format!("cannot {operation} object {id}"))
+        }
         other => DiskError::Io(format!("cannot {operation} object {id}: {other}")),
     }
 }
@@ -110,7 +113,7 @@ impl Object for FileObject {
         Ok(done)
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
             return Err(DiskError::TooLarge);
         }
@@ -120,10 +123,11 @@ impl Object for FileObject {
             match retry(|| rustix::io::pwrite(&self.file, &data[done..], at)) {
                 Ok(0) => return Err(self.failed("write", Errno::IO)),
                 Ok(written) => done += written,
+                Err(_) if done > 0 => break,
                 Err(errno) => return Err(self.failed("write", errno)),
             }
         }
-        Ok(())
+        Ok(done)
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
@@ -205,7 +209,10 @@ impl Object for FileObject {
                 (Sync::All, Some(objects)) => self.sync_name(objects),
                 (Sync::All, None) | (Sync::Data, _) => Ok(()),
             })
-            .map_err(|errno| DiskError::Io(format!("cannot sync object {}: {errno}", self.id)))
+            .map_err(|errno| match self.failed("sync", errno) {
+                refused @ DiskError::TooManyFiles(_) => refused,
+                _ => DiskError::Io(format!("cannot sync object {}: {errno}", self.id)),
+            })
     }
 
     fn attributes(&self) -> Result<ObjectAttributes> {

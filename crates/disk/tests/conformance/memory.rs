@@ -68,7 +68,9 @@ fn a_crashed_machine_keeps_what_a_sync_of_the_object_covered() {
 fn a_crashed_machine_keeps_what_a_sync_of_the_disk_covered() {
     for seed in 0..SEEDS {
         let disk = memory_disk(GIB);
-        (0..20).for_each(|id| published(&disk, id).write_at(0, &id.to_be_bytes()).unwrap());
+        for id in 0..20_u64 {
+            published(&disk, id).write_at(0, &id.to_be_bytes()).unwrap();
+        }
         disk.remove(ObjectId(3)).unwrap();
         disk.sync().unwrap();
         disk.crash_machine(seed);

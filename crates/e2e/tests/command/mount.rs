@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Placement, need, on_every_way, run, wait_until};
+use forebay_e2e::{Grid, LoopDisk, Placement, need, on_every_way, run, wait_until};
 use rustix::process::Signal;
 
 use crate::assert_says;
@@ -119,6 +119,46 @@ fn mount_refuses_without_its_disk() {
 }
 
 #[test]
+fn umount_refuses_while_something_cannot_be_committed() {
+    const NAMES: usize = 30_000;
+    let disk = LoopDisk::make("ext4", 100);
+    let grid = Grid::make_in(&disk.path(), Placement::Direct);
+    grid.expect_log("No space left");
+    grid.expect_log("no space left");
+    grid.expect_log("the reserve was given away");
+    // No commit but those that umount asks for.
+    grid.add_settings("commit_interval = \"60s\"\nstore_reserve = \"0\"");
+    grid.mount();
+    for number in 0..NAMES {
+        let target = format!("where file {number} would be if there were room for it");
+        std::os::unix::fs::symlink(target, grid.data().join(number.to_string())).expect("links");
+    }
+    let filler = disk.path().join("filler");
+    let mut file = File::create(&filler).expect("creates");
+    for piece in [1 << 20, 4096] {
+        while file.write_all(&vec![1; piece]).is_ok() {}
+    }
+    let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
+    assert_says(&message, &[text(&grid.mountpoint()), "space", "--lazy"]);
+    assert!(forebay_e2e::grid::is_mounted(&grid.mountpoint()), "it was unmounted all the same");
+    drop(file);
+    fs::remove_file(&filler).expect("removes");
+    grid.remount();
+    assert_eq!(fs::read_dir(grid.data()).expect("lists").count(), NAMES);
+}
+
+#[test]
+fn umount_fails_if_the_daemon_does_not_end_in_order() {
+    let grid = Grid::make(Placement::Direct);
+    grid.mount_to_fail("close.synced", 0).succeeds();
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
+    assert_says(&message, &[text(grid.root()), "forebay.log"]);
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
 fn umount_refuses_what_is_not_mounted() {
     let grid = Grid::make(Placement::Direct);
     for place in [grid.mountpoint(), grid.outside().join("missing")] {
@@ -156,6 +196,60 @@ fn a_mount_in_the_foreground_ends_with_its_signal() {
     assert_eq!(status.and_then(|status| status.code()), Some(0));
     grid.mount();
     assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
+fn a_mount_in_the_foreground_outlives_its_terminal_long_enough_to_unmount() {
+    let grid = Grid::make(Placement::Direct);
+    let mut command = grid.mount_command();
+    command.arg("--foreground").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    wait_until("the mount is there", LIMIT, || grid.data().is_dir());
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    // What it says from now on reaches nobody.
+    drop((child.stdout.take(), child.stderr.take()));
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("has a pid"), Signal::HUP).expect("sends a signal");
+    let mut status = None;
+    wait_until("the command ends", LIMIT, || {
+        status = child.try_wait().expect("waits");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+    grid.is_clean();
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
+fn a_daemon_whose_program_was_replaced_unmounts_at_a_signal() {
+    let grid = Grid::make(Placement::Direct);
+    let program = grid.outside().join("forebay");
+    fs::copy(need::forebay(), &program).expect("copies the binary");
+    let mount = run(
+        std::process::Command::new(&program).arg("mount").arg(grid.root()).arg(grid.mountpoint()),
+        LIMIT,
+    );
+    mount.succeeds();
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    fs::remove_file(&program).expect("removes");
+    fs::write(&program, "another program").expect("writes");
+    let daemon = grid.daemon().expect("the daemon runs");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ends_within(LIMIT), "the daemon goes on");
+    grid.is_clean();
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
+fn a_dead_mount_is_cleared_also_through_a_link() {
+    let grid = Grid::start(Placement::Direct);
+    let link = grid.outside().join("link");
+    std::os::unix::fs::symlink(grid.mountpoint(), &link).expect("links");
+    grid.daemon().expect("the daemon runs").kill();
+    grid.run_on_root(&["mount"], &[text(&link)]).succeeds();
+    fs::write(grid.data().join("file"), "content").expect("writes");
 }
 
 #[test]

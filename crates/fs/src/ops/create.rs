@@ -52,6 +52,7 @@ impl FileSystem {
         caller: Caller,
     ) -> Result<Attributes> {
         check_name(name)?;
+        self.admit()?;
         if new.kind == Kind::Symlink && (new.target.is_empty() || new.target.len() > TARGET_MAX) {
             return Err(if new.target.is_empty() {
                 FsError::NotFound
@@ -97,6 +98,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotDirectory`], [`FsError::NotFound`] if `parent` was removed.
     pub fn create_unnamed(&self, parent: Ino, new: New<'_>, caller: Caller) -> Result<Attributes> {
+        self.admit()?;
         let directory = self.inode(parent)?;
         let mut above = directory.lock();
         above.directory_mut()?;

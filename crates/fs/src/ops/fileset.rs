@@ -140,7 +140,16 @@ impl FileSystem {
         self.inodes.insert(&std::sync::Arc::new(Inode::new(ino, state)));
         self.tell_of_top_level_change(name);
         drop(above);
-        self.commit()
+        self.commit_change()
+    }
+
+    /// Makes a change of filesets durable. It is made already: a refusal must not sound as if it were not.
+    fn commit_change(&self) -> Result<()> {
+        self.commit().map_err(|error| {
+            FsError::Refused(format!(
+                "the change is made, but not durable yet, as nothing can be committed: {error}"
+            ))
+        })
     }
 
     fn tell_of_top_level_change(&self, name: &str) {
@@ -164,7 +173,7 @@ impl FileSystem {
         record.placement = placement.unwrap_or(record.placement);
         self.writes.lock().put(key::fileset(fileset.id), encode(&record), Known::MayExist);
         self.filesets.set(fileset.id, record);
-        self.commit()
+        self.commit_change()
     }
 
     /// Removes an empty fileset and its directory.
@@ -204,7 +213,7 @@ impl FileSystem {
         self.dispose_if_dead(root.ino, locked.state(root.ino));
         self.tell_of_top_level_change(name);
         drop(locked);
-        self.commit()
+        self.commit_change()
     }
 
     /// The disks with what they hold.

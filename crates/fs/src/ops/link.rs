@@ -21,6 +21,7 @@ impl FileSystem {
     /// [`FsError::TooManyLinks`], [`FsError::NotFound`] if either was removed.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
         check_name(name)?;
+        self.admit()?;
         let inode = self.inode(ino)?;
         let directory = self.inode(parent)?;
         if ino == parent {

@@ -52,6 +52,10 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.refresh(ino, &mut state)?;
+        if let Some(file) = state.file_mut().filter(|file| file.times_untold) {
+            // The kernel is told now.
+            file.times_untold = false;
+        }
         Ok(Attributes::of(ino, &state))
     }
 
@@ -81,7 +85,7 @@ impl FileSystem {
     /// Takes size and times from the object of a file that the kernel may have written, into memory and
     /// the write set.
     pub(crate) fn refresh(&self, ino: Ino, state: &mut State) -> Result<()> {
-        debug_assert!(state.kind != Kind::File || state.body.is_file());
+        debug_assert_eq!(state.kind == Kind::File, state.body.is_file());
         let Some(file) = state.file() else { return Ok(()) };
         let Some(live) = &file.live else { return Ok(()) };
         if file.opens.way != Some(Way::Direct) || file.opens.writers == 0 {
@@ -94,6 +98,7 @@ impl FileSystem {
         let written = found.modified != file.seen.modified || found.size != file.seen.size;
         if let Some(file) = state.file_mut() {
             file.see(found);
+            file.times_untold |= written && file.opens.mappers > 0;
         }
         // The kernel does not tell how much it wrote: what shows is the growth.
         let grown = found.size.saturating_sub(state.size);

@@ -66,6 +66,7 @@ impl FileSystem {
                 return Err(error);
             }
         }
+        self.take_unseen_growth(ino, &mut state);
         self.count(state.fileset, Operation::Open);
         let way = self.choose_way(&state, access);
         if (access.truncate || (way == Way::Direct && access.write))
@@ -94,12 +95,29 @@ impl FileSystem {
         }
         let live = match file.object {
             Some(at) => self.objects.open(at)?,
-            None => self.objects.take_fresh()?,
+            None => self.take_object()?,
         };
         file.object = Some(live.at);
         file.see(live.opened_attributes);
         file.live = Some(Arc::clone(&live));
         Ok(live)
+    }
+
+    /// Takes the size of an object that was just opened and is not what the record says: users of a daemon
+    /// that died went on to write after the file was first compared.
+    fn take_unseen_growth(&self, ino: Ino, state: &mut State) {
+        let Some(file) = state.file() else { return };
+        let found = file.seen;
+        let is_stored = file.live.as_ref().is_some_and(|live| live.is_published());
+        if file.opens.handles > 0 || !is_stored || found.size == state.size {
+            return;
+        }
+        state.size = found.size;
+        state.allocated_bytes = found.allocated_bytes;
+        state.modified = state.modified.max(found.modified);
+        state.changed = state.changed.max(found.modified);
+        self.put_inode(&mut self.writes.lock(), ino, state);
+        self.stale.add([Stale::Attributes(ino)]);
     }
 
     fn choose_way(&self, state: &State, access: Access) -> Way {
@@ -119,6 +137,9 @@ impl FileSystem {
     }
 
     fn add_handle(&self, ino: Ino, file: &mut FileBody, way: Way, access: Access) -> Opened {
+        if let (0, Some(live)) = (file.opens.handles, &file.live) {
+            live.opened_anew();
+        }
         let first_writer = access.write && file.opens.writers == 0;
         file.opens.way = Some(way);
         file.opens.handles += 1;
@@ -143,7 +164,7 @@ impl FileSystem {
         let fresh = if self.needs_its_object(file)? {
             None
         } else {
-            match self.objects.take_fresh() {
+            match self.take_object() {
                 // Cutting the old object makes room on a full disk.
                 Err(FsError::NoSpace) if file.object.is_some() => None,
                 fresh => Some(fresh?),
@@ -194,9 +215,7 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(state.fileset, Operation::Close);
-        let was_modified = state.modified;
         let refreshed = self.refresh(ino, &mut state);
-        let changed = state.modified != was_modified;
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
         opens.handles = opens.handles.saturating_sub(1);
@@ -208,7 +227,7 @@ impl FileSystem {
             }
             if access.read {
                 opens.mappers = opens.mappers.saturating_sub(1);
-                if changed {
+                if std::mem::take(&mut file.times_untold) {
                     self.stale.add([Stale::Attributes(ino)]);
                 }
             }
@@ -226,13 +245,13 @@ impl FileSystem {
         let Some(file) = state.file_mut() else { return };
         // A shared mapping outlives its file descriptor, and would lose its file.
         let live = file.live.as_ref();
-        let mapped =
-            access.read && access.write && live.is_some_and(|live| live.is_open_elsewhere());
+        let is_mapped =
+            || access.read && access.write && live.is_some_and(|live| live.is_open_elsewhere());
         let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
-        let fresh = file.live.as_ref().is_some_and(|live| {
+        let is_fresh = live.is_some_and(|live| {
             !live.is_published() && untouched(live.opened_attributes) && untouched(file.seen)
         });
-        if size == 0 && fresh && !mapped {
+        if size == 0 && is_fresh && !is_mapped() {
             // A file that stays empty needs no object.
             let mut writes = self.writes.lock();
             let dropped = self.drop_object(&mut writes, file);

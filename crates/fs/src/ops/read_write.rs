@@ -1,4 +1,8 @@
 //! Reading and writing on the served path.
+//!
+//! No lock of an inode is held while bytes move: a disk that is slow, or makes writers wait, would hold up
+//! whoever looks at the file, and with it the directory that it lies in. Who writes has the file open, so that
+//! it keeps its object meanwhile, and the kernel lets one at a time write to a file.
 
 use std::sync::Arc;
 
@@ -41,11 +45,12 @@ impl FileSystem {
         Ok(read)
     }
 
-    /// Writes `data` at `offset` of an open file, or at its end.
+    /// Writes `data` at `offset` of an open file. Returns the bytes written: fewer if the rest was refused, and
+    /// the next write tells why.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`]; a part may have been written then.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_with(ino, offset, data, SetId::Keep)
     }
 
@@ -53,20 +58,20 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::write`].
-    pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+    pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_with(ino, offset, data, SetId::Kill)
     }
 
-    fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<()> {
+    fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
         if data.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let inode = self.inode(ino)?;
-        let mut state = inode.lock();
-        let live = self.live_object(&mut state)?;
+        let live = self.live_object(&mut inode.lock())?;
         let written = self.objects.observe(live.at.disk, live.object.write_at(offset, data));
+        let mut state = inode.lock();
         // Also after an error: a part may have been written, and the object knows.
         let size = state.size;
         self.adopt_size(&live, &mut state)?;
@@ -82,7 +87,7 @@ impl FileSystem {
         drop(writes);
         let counters = &self.filesets.get(state.fileset).counters;
         counters.count(Operation::Write);
-        counters.add(Operation::BytesWritten, data.len() as u64);
+        counters.add(Operation::BytesWritten, *written.as_ref().unwrap_or(&0) as u64);
         written
     }
 
@@ -91,8 +96,12 @@ impl FileSystem {
         self.make_live(state.file_mut().ok_or(FsError::Invalid)?)
     }
 
-    /// Takes the object's size as the file's, after a change that went through the daemon.
+    /// Takes the object's size as the file's, after a change that went through the daemon. Nothing is to be
+    /// taken if the file has got another object meanwhile.
     pub(crate) fn adopt_size(&self, live: &LiveObject, state: &mut State) -> Result<()> {
+        if state.file().is_none_or(|file| file.object != Some(live.at)) {
+            return Ok(());
+        }
         let found = self.objects.observe(live.at.disk, live.object.attributes())?;
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;

@@ -59,6 +59,7 @@ impl FileSystem {
             }
         }
         check_name(new_name)?;
+        self.admit()?;
         let _tree_stands_still = (parent != new_parent).then(|| self.tree_changes.lock());
         let (from, to) = (self.inode(parent)?, self.inode(new_parent)?);
         let from = Place { parent: &from, name };

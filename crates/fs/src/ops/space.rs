@@ -1,11 +1,13 @@
 //! Space: reserving and freeing ranges, finding holes, copying between files, and what is left.
+//!
+//! No lock is held while bytes move, as in reading and writing.
 
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Capacity, DiskError, Seek};
 
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::inode::{Locked, State};
+use crate::inode::Locked;
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::stats::Operation;
 
@@ -22,7 +24,7 @@ pub struct Statistics {
 }
 
 impl FileSystem {
-    /// Reserves, punches or zeroes a range of a file.
+    /// Reserves, punches or zeroes a range of an open file.
     ///
     /// # Errors
     /// [`FsError::Unsupported`], [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
@@ -30,10 +32,13 @@ impl FileSystem {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
         let inode = self.inode(ino)?;
-        let mut state = inode.lock();
-        self.refresh(ino, &mut state)?;
-        let live = self.live_object(&mut state)?;
+        let live = {
+            let mut state = inode.lock();
+            self.refresh(ino, &mut state)?;
+            self.live_object(&mut state)?
+        };
         let done = self.objects.observe(live.at.disk, live.object.allocate(what, offset, length));
+        let mut state = inode.lock();
         self.adopt_size(&live, &mut state)?;
         state.touch(self.now());
         self.put_inode(&mut self.writes.lock(), ino, &mut state);
@@ -56,7 +61,7 @@ impl FileSystem {
         self.objects.observe(live.at.disk, live.object.seek(target, offset))
     }
 
-    /// Copies up to `length` bytes between two files, or within one if the ranges do not overlap,
+    /// Copies up to `length` bytes between two open files, or within one if the ranges do not overlap,
     /// sharing blocks where the disk can. Returns the bytes copied.
     ///
     /// # Errors
@@ -68,18 +73,20 @@ impl FileSystem {
         length: u64,
     ) -> Result<u64> {
         let (from, to) = (self.inode(source)?, self.inode(target)?);
-        let mut locked = Locked::all(&[&from, &to]);
-        self.refresh(source, locked.state(source))?;
-        let left = locked.state(source).size.saturating_sub(source_offset);
-        let length = length.min(left);
-        let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
-        end.ok_or(FsError::TooLarge)?;
-        if source == target && source_offset.abs_diff(target_offset) < length {
-            return Err(FsError::Invalid);
-        }
-        self.refresh(target, locked.state(target))?;
-        let old = self.live_object(locked.state(source))?;
-        let new = self.live_object(locked.state(target))?;
+        let (old, new, length) = {
+            let mut locked = Locked::all(&[&from, &to]);
+            self.refresh(source, locked.state(source))?;
+            let left = locked.state(source).size.saturating_sub(source_offset);
+            let length = length.min(left);
+            let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
+            end.ok_or(FsError::TooLarge)?;
+            if source == target && source_offset.abs_diff(target_offset) < length {
+                return Err(FsError::Invalid);
+            }
+            self.refresh(target, locked.state(target))?;
+            let old = self.live_object(locked.state(source))?;
+            (old, self.live_object(locked.state(target))?, length)
+        };
         let shared = if old.at.disk == new.at.disk {
             new.object.copy_from(&*old.object, source_offset, target_offset, length)
         } else {
@@ -91,14 +98,14 @@ impl FileSystem {
             }
             other => self.objects.observe(new.at.disk, other),
         };
-        let state: &mut State = locked.state(target);
-        self.adopt_size(&new, state)?;
+        let mut state = to.lock();
+        self.adopt_size(&new, &mut state)?;
         if let Some(file) = state.file_mut() {
             // The kernel drops the pages of the range itself.
             file.pages_valid &= copied.is_ok();
         }
         state.touch(self.now());
-        self.put_inode(&mut self.writes.lock(), target, state);
+        self.put_inode(&mut self.writes.lock(), target, &mut state);
         let counters = &self.filesets.get(state.fileset).counters;
         counters.add(Operation::BytesWritten, *copied.as_ref().unwrap_or(&0));
         copied
@@ -122,8 +129,12 @@ impl FileSystem {
                 break;
             }
             let written = new.object.write_at(target_offset + copied, &buffer[..read]);
-            self.objects.observe(new.at.disk, written)?;
-            copied += read as u64;
+            match self.objects.observe(new.at.disk, written) {
+                Ok(written) => copied += written as u64,
+                // Whoever goes on from there is told why.
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
         Ok(copied)
     }

@@ -135,6 +135,7 @@ impl FileSystem {
         if set.value.len() > VALUE_MAX {
             return Err(FsError::AttributeTooLarge);
         }
+        self.admit()?;
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(state.fileset, Operation::Xattr);

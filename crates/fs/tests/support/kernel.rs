@@ -120,7 +120,13 @@ impl Handle {
     }
 
     pub fn try_write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let Some(file) = &self.direct else { return self.fs.write(self.ino, offset, data) };
+        let Some(file) = &self.direct else {
+            let mut written = 0;
+            while written < data.len() {
+                written += self.fs.write(self.ino, offset + written as u64, &data[written..])?;
+            }
+            return Ok(());
+        };
         let mut done = 0;
         while done < data.len() {
             done += rustix::io::pwrite(file, &data[done..], offset + done as u64).unwrap();

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 
 pub mod check;
 pub mod kernel;
+pub mod tapped;
 pub mod watched;
 
 pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};

@@ -15,8 +15,9 @@ use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of};
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
 
-/// Most bytes that COPY_FILE_RANGE can say it copied: its answer holds 32 bits.
-const COPY_MAX: u64 = 1 << 31;
+/// Most bytes that one COPY_FILE_RANGE copies; the kernel and its callers go on from there. Who asked
+/// cannot be ended before the answer, and where blocks cannot be shared all bytes are copied.
+const COPY_MAX: u64 = 64 << 20;
 /// How often an open that cuts a file looks whether others have closed it, and how long it waits between.
 const RELEASE_LOOKS: u32 = 20;
 const RELEASE_PAUSE: Duration = Duration::from_micros(50);
@@ -127,12 +128,20 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: WriteIn = body.take()?;
         let data = body.bytes(asked.size)?;
-        if asked.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
-            self.fs.write_unprivileged(request.ino, asked.offset, data)?;
-        } else {
-            self.fs.write(request.ino, asked.offset, data)?;
+        let write = |done: usize| {
+            let (offset, data) = (asked.offset.saturating_add(done as u64), &data[done..]);
+            if asked.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
+                self.fs.write_unprivileged(request.ino, offset, data)
+            } else {
+                self.fs.write(request.ino, offset, data)
+            }
+        };
+        let mut written = write(0)?;
+        // Pages of a mapping that the kernel writes back: nobody would write the rest.
+        while asked.write_flags & abi::WRITE_CACHE != 0 && written < data.len() {
+            written += write(written)?;
         }
-        reply.push(&WriteOut { size: asked.size, padding: 0 });
+        reply.push(&WriteOut { size: u32::try_from(written).unwrap_or(asked.size), padding: 0 });
         Ok(())
     }
 

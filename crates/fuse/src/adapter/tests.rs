@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use forebay_base::FailPoints;
 use forebay_base::time::StepClock;
+use forebay_disk::Disk;
+use forebay_disk::faulty::{Fault, FaultyDisk};
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::DiskRecord;
@@ -16,7 +18,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use super::*;
 use crate::abi::{
     CreateIn, EntryOut, OpenOut, OutHeader, RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand,
-    RingEntry, RingHeader,
+    RingEntry, RingHeader, WriteIn, WriteOut,
 };
 
 const SEED: u64 = 20_260_101;
@@ -24,14 +26,18 @@ const ROOT_INO: u64 = 1;
 
 fn adapter() -> Adapter {
     let clock = Arc::new(StepClock::new(1_000_000));
+    adapter_of(Arc::new(MemoryDisk::new(64 << 20, clock)))
+}
+
+fn adapter_of(disk: Arc<dyn Disk>) -> Adapter {
+    let clock = Arc::new(StepClock::new(1_000_000));
     let store = MemoryStore::new();
     let disks = vec![DiskRecord { uuid: "disk".to_owned(), location: "here".to_owned() }];
     let identity = Identity { uuid: "fs".to_owned(), hash_key: [7; 16], disks, owner: (0, 0) };
     mkfs::make(&store, identity, &*clock).unwrap();
-    let disk = MemoryDisk::new(64 << 20, Arc::clone(&clock) as _);
     let fs = FileSystem::open(Parts {
         store: Arc::new(store),
-        disks: vec![("disk".to_owned(), Arc::new(disk))],
+        disks: vec![("disk".to_owned(), disk)],
         settings: Settings::default(),
         clock: Arc::clone(&clock) as _,
         fail_points: FailPoints::none(),
@@ -173,6 +179,27 @@ fn a_request_is_the_same_over_both_transports() {
     assert_eq!((out.error, body.len()), (0, size_of::<EntryOut>() + size_of::<OpenOut>()));
     let (out, _) = messages[4].over_ring(&ring, &mut room);
     assert_eq!(out.error, -libc::EEXIST);
+}
+
+#[test]
+fn a_write_tells_how_much_was_written_and_pages_are_written_whole() {
+    let clock = Arc::new(StepClock::new(1_000_000));
+    let disk = FaultyDisk::new(Arc::new(MemoryDisk::new(64 << 20, clock)));
+    let adapter = adapter_of(Arc::new(disk.clone()));
+    let mut room = vec![0; 1 << 20];
+    let create = [0x8042_u32, 0o100_644, 0o22, 0].map(u32::to_le_bytes).concat();
+    let (out, body) =
+        Message::new(opcode::CREATE, &create, b"file\0").over_dev(&adapter, &mut room);
+    assert_eq!(out.error, 0);
+    let (entry, _) = EntryOut::read_from_prefix(&body).unwrap();
+    disk.fail(Fault::WriteHalf);
+    for (write_flags, written) in [(0, 50), (abi::WRITE_CACHE, 100)] {
+        let asked = WriteIn { size: 100, write_flags, ..WriteIn::default() };
+        let mut message = Message::new(opcode::WRITE, asked.as_bytes(), &[7; 100]);
+        message.header.nodeid = entry.nodeid;
+        let (out, body) = message.over_dev(&adapter, &mut room);
+        assert_eq!((out.error, WriteOut::read_from_bytes(&body).unwrap().size), (0, written));
+    }
 }
 
 #[test]

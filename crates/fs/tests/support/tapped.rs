@@ -1,0 +1,134 @@
+//! A disk that calls a test back before it does certain things, and is transparent otherwise.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use forebay_base::ObjectId;
+use forebay_disk::{
+    Allocate, Capacity, Description, Disk, Object, ObjectAttributes, Result, Seek, Sync,
+};
+
+/// What the disk is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Write,
+    Allocate,
+    Copy,
+    SyncDisk,
+}
+
+type Tap = Arc<dyn Fn(Step) + Send + std::marker::Sync>;
+
+/// Wraps a disk.
+pub struct TappedDisk {
+    inner: Arc<dyn Disk>,
+    tap: Tap,
+}
+
+impl TappedDisk {
+    pub fn new(
+        inner: Arc<dyn Disk>,
+        tap: impl Fn(Step) + Send + std::marker::Sync + 'static,
+    ) -> TappedDisk {
+        TappedDisk { inner, tap: Arc::new(tap) }
+    }
+
+    fn wrap(&self, inner: Arc<dyn Object>) -> Arc<dyn Object> {
+        Arc::new(TappedObject { inner, tap: Arc::clone(&self.tap) })
+    }
+}
+
+struct TappedObject {
+    inner: Arc<dyn Object>,
+    tap: Tap,
+}
+
+impl Object for TappedObject {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        (self.tap)(Step::Write);
+        self.inner.write_at(offset, data)
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        self.inner.set_size(size)
+    }
+
+    fn allocate(&self, what: Allocate, offset: u64, length: u64) -> Result<()> {
+        (self.tap)(Step::Allocate);
+        self.inner.allocate(what, offset, length)
+    }
+
+    fn seek(&self, target: Seek, offset: u64) -> Result<u64> {
+        self.inner.seek(target, offset)
+    }
+
+    fn copy_from(
+        &self,
+        source: &dyn Object,
+        source_offset: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        (self.tap)(Step::Copy);
+        self.inner.copy_from(source, source_offset, offset, length)
+    }
+
+    fn sync(&self, what: Sync) -> Result<()> {
+        self.inner.sync(what)
+    }
+
+    fn attributes(&self) -> Result<ObjectAttributes> {
+        self.inner.attributes()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.file()
+    }
+
+    fn has_other_writers(&self) -> bool {
+        self.inner.has_other_writers()
+    }
+}
+
+impl Disk for TappedDisk {
+    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+        Ok(self.wrap(self.inner.create(id)?))
+    }
+
+    fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {
+        self.inner.publish(id, object)
+    }
+
+    fn open(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+        Ok(self.wrap(self.inner.open(id)?))
+    }
+
+    fn remove(&self, id: ObjectId) -> Result<()> {
+        self.inner.remove(id)
+    }
+
+    fn attributes(&self, id: ObjectId) -> Result<Option<ObjectAttributes>> {
+        self.inner.attributes(id)
+    }
+
+    fn list(&self, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()> {
+        self.inner.list(visit)
+    }
+
+    fn sync(&self) -> Result<()> {
+        (self.tap)(Step::SyncDisk);
+        self.inner.sync()
+    }
+
+    fn capacity(&self) -> Result<Capacity> {
+        self.inner.capacity()
+    }
+
+    fn describe(&self) -> Description {
+        self.inner.describe()
+    }
+}
