@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::vocabulary::Target;
 
+use crate::flow::{FlowAnswer, FlowAsk, FlowView};
 use crate::home::GridHome;
 use crate::message::{Answer, Ask, JobView, Page};
 use crate::socket::{self, Reader};
@@ -80,6 +81,26 @@ impl Client {
             if page.from.is_none() || lines.len() >= most {
                 lines.truncate(most);
                 return Ok((lines, lines_in_all));
+            }
+        }
+    }
+
+    /// All pages of the runs of flows.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn flows(&mut self, ended: bool) -> Result<Vec<FlowView>> {
+        let (mut all, mut from) = (Vec::new(), None);
+        loop {
+            match self.ask(&Ask::Flow { flow: FlowAsk::List { ended, from } })? {
+                Answer::Flow { flow: FlowAnswer::Listed { flows, next } } => {
+                    all.extend(flows);
+                    from = next;
+                }
+                answer => return Err(makes_no_sense(&answer)),
+            }
+            if from.is_none() {
+                return Ok(all);
             }
         }
     }

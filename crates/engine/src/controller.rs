@@ -6,8 +6,8 @@
 //! to be committed with: lost, they would be reported again. A commit that fails ends the controller, as memory
 //! is ahead of the journal then.
 //!
-//! Questions that only look are answered after that, up to `LOOKUPS_AT_ONCE` before the next inputs are
-//! taken: an answer may show what was asked later on the same connection.
+//! Questions that only look are answered after that, up to `LOOKUPS_AT_ONCE` and for `LOOKUPS_TIME` before the next
+//! inputs are taken: an answer may show what was asked later on the same connection.
 //!
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.
 
@@ -45,6 +45,9 @@ const TOGETHER_MAX: usize = 1024;
 /// The most questions that are answered before inputs are taken again. None takes longer than a page of a
 /// list and a look at each job.
 const LOOKUPS_AT_ONCE: usize = 16;
+
+/// How long questions are answered before inputs are taken again, but for the last one of them.
+const LOOKUPS_TIME: Duration = Duration::from_millis(20);
 
 /// How long records wait that nobody waits for, in milliseconds.
 const LINGER_MS: u64 = 10;
@@ -245,16 +248,24 @@ impl<S: Store> Controller<S> {
             done = until;
             self.carry_out(own, follow);
         }
-        for lookup in
-            std::iter::from_fn(|| self.lookups.next()).take(LOOKUPS_AT_ONCE).collect::<Vec<_>>()
-        {
-            self.answer(lookup);
-        }
+        self.answer_some();
         let now = self.time.look().now;
         let orders = self.sessions.tick(&*self.engine, now, || self.outboxes.hosts());
         self.tell_all(orders);
         let Some(ledger) = self.engine.snapshot() else { return Ok(()) };
         self.journal.shorten(ledger).context("the snapshot cannot be written")
+    }
+
+    /// Answers some of the questions that wait, until that takes too long.
+    fn answer_some(&mut self) {
+        let begun = self.time.instant();
+        for _ in 0..LOOKUPS_AT_ONCE {
+            let Some(lookup) = self.lookups.next() else { return };
+            self.answer(lookup);
+            if self.time.instant().saturating_duration_since(begun) > LOOKUPS_TIME {
+                return;
+            }
+        }
     }
 
     /// Carries out what one input led to.

@@ -26,6 +26,9 @@ pub enum FlowAsk {
     List {
         /// Also those that have ended.
         ended: bool,
+        /// The first run of the page, as the page before it said; at the beginning if none.
+        #[serde(default)]
+        from: Option<FlowId>,
     },
     /// Start one by its schedule; answered with [`FlowAnswer::Scheduled`].
     Schedule(Box<FlowSpec>),
@@ -49,8 +52,14 @@ pub enum FlowAnswer {
     Ended(FlowState),
     /// A run with its steps.
     Shown(Box<FlowView>),
-    /// Runs without their steps, in the order of their numbers.
-    Listed(Vec<FlowView>),
+    /// A page of runs without their steps, in the order of their numbers.
+    Listed {
+        /// Them.
+        flows: Vec<FlowView>,
+        /// Where the next page begins; none after the last one.
+        #[serde(default)]
+        next: Option<FlowId>,
+    },
     /// The schedule holds.
     Scheduled(ScheduleId),
     /// In the order of their numbers.

@@ -107,7 +107,7 @@ fn text(pointer: *const libc::c_char) -> String {
 /// The name of a user; the number, if the system knows no name.
 ///
 /// # Errors
-/// If the name cannot be a user's on the grid, or the user database cannot be asked.
+/// If the name cannot be a user's on the grid or the number is another user's name, or the user database cannot be asked.
 pub fn name_of(uid: u32) -> Result<UserName> {
     let name = entry(
         // SAFETY: all pointers are to live memory of the lengths given.
@@ -116,7 +116,35 @@ pub fn name_of(uid: u32) -> Result<UserName> {
         },
         |entry: &libc::passwd| text(entry.pw_name),
     )?;
-    name.unwrap_or_else(|| uid.to_string()).parse().map_err(anyhow::Error::msg)
+    let name = match name {
+        Some(name) => name,
+        None => {
+            let number = uid.to_string();
+            let holder = by_name(&CString::new(number.as_str())?)?;
+            unnamed(uid, holder.map(|(holder, ..)| holder))?;
+            number
+        }
+    };
+    name.parse().map_err(anyhow::Error::msg)
+}
+
+/// Refuses a user without a name whose number is the name of another one: they would be one user.
+fn unnamed(uid: u32, holder: Option<u32>) -> Result<()> {
+    match holder.filter(|holder| *holder != uid) {
+        Some(holder) => bail!("it has no name, and its number is the name of user {holder}"),
+        None => Ok(()),
+    }
+}
+
+/// Number, group and home of the account with a name.
+fn by_name(name: &CStr) -> Result<Option<(u32, u32, String)>> {
+    entry(
+        // SAFETY: all pointers are to live memory of the lengths given.
+        |entry, buffer, found| unsafe {
+            libc::getpwnam_r(name.as_ptr(), entry, buffer.as_mut_ptr(), buffer.len(), found)
+        },
+        |entry: &libc::passwd| (entry.pw_uid, entry.pw_gid, text(entry.pw_dir)),
+    )
 }
 
 /// Who this process is.
@@ -145,13 +173,7 @@ fn group_name_of(gid: u32) -> Result<Option<String>> {
 /// same number is somebody's: what it may do is not the user's to have.
 pub fn account_of(user: &UserName) -> Result<Account> {
     let name = CString::new(user.as_str())?;
-    let found = entry(
-        // SAFETY: all pointers are to live memory of the lengths given.
-        |entry, buffer, found| unsafe {
-            libc::getpwnam_r(name.as_ptr(), entry, buffer.as_mut_ptr(), buffer.len(), found)
-        },
-        |entry: &libc::passwd| (entry.pw_uid, entry.pw_gid, text(entry.pw_dir)),
-    )?;
+    let found = by_name(&name)?;
     let Some((uid, gid, home)) = found else {
         let uid: u32 = user
             .as_str()
@@ -175,5 +197,18 @@ pub fn account_of(user: &UserName) -> Result<Account> {
             return Ok(Account { uid, gid, groups, home });
         }
         anyhow::ensure!(count > full, "the groups of {user} cannot be read");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_name_is_not_the_one_whose_name_is_its_number() {
+        assert!(unnamed(4711, None).is_ok() && unnamed(4711, Some(4711)).is_ok());
+        let refused = unnamed(4711, Some(12)).unwrap_err().to_string();
+        assert_eq!(refused, "it has no name, and its number is the name of user 12");
+        assert_eq!(name_of(4_000_000_001).unwrap().as_str(), "4000000001");
     }
 }

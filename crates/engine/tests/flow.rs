@@ -90,8 +90,8 @@ impl Fixture {
     }
 
     fn flows(&mut self) -> Vec<FlowView> {
-        match self.flow("ann", FlowAsk::List { ended: true }) {
-            FlowAnswer::Listed(flows) => flows,
+        match self.flow("ann", FlowAsk::List { ended: true, from: None }) {
+            FlowAnswer::Listed { flows, next: None } => flows,
             answer => panic!("{answer:?}"),
         }
     }
@@ -206,10 +206,34 @@ fn users_neither_see_nor_touch_flows_and_schedules_of_others() {
         let answer = grid.ask("bob", Ask::Flow { flow });
         assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
     }
-    let listed = grid.flow("bob", FlowAsk::List { ended: true });
-    assert!(matches!(listed, FlowAnswer::Listed(flows) if flows.is_empty()));
+    let listed = grid.flow("bob", FlowAsk::List { ended: true, from: None });
+    assert!(matches!(listed, FlowAnswer::Listed { flows, next: None } if flows.is_empty()));
     assert_eq!((grid.schedules("bob").len(), grid.schedules("ann").len()), (0, 1));
     assert_eq!(grid.flows()[0].state, FlowState::Running);
+}
+
+#[test]
+fn runs_are_listed_in_pages_and_each_once() {
+    let mut grid = Fixture::new();
+    for _ in 0..7 {
+        let mut many = spec("");
+        many.steps[0].array = Some("[1-4000]".parse().unwrap());
+        grid.flow("ann", FlowAsk::Run(many));
+    }
+    let (mut pages, mut from) = (Vec::new(), None);
+    loop {
+        let FlowAnswer::Listed { flows, next } =
+            grid.flow("ann", FlowAsk::List { ended: false, from })
+        else {
+            panic!("no list")
+        };
+        pages.push(flows.iter().map(|flow| flow.id.0).collect::<Vec<_>>());
+        from = next;
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, [vec![1, 2, 3], vec![4, 5, 6], vec![7]]);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::engine::Engine as _;
 use crate::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView, no_flow};
 use crate::message::Answer;
 
+/// Tasks of the runs on one page of a list.
+const TASKS_OF_PAGE: u64 = 10_000;
+
 /// The run, if the user may see it.
 fn known<'a>(grid: &'a Grid, user: &UserName, flow: FlowId) -> Option<&'a FlowRun> {
     let ledger = grid.ledger();
@@ -30,12 +33,7 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Answer {
                 FlowAnswer::Shown(Box::new(view))
             }
         },
-        FlowAsk::List { ended } => {
-            let wanted = |run: &FlowRun| *ended || run.state() == FlowState::Running;
-            let seen = |run: &FlowRun| grid.may_see(user, ledger.user_of_flow(run));
-            let runs = ledger.flows().filter(|(_, run)| wanted(run) && seen(run));
-            FlowAnswer::Listed(runs.map(|(id, run)| flow_view(grid, id, run)).collect())
-        }
+        FlowAsk::List { ended, from } => list(grid, user, *ended, *from),
         FlowAsk::Schedules => {
             let seen = |entry: &Schedule| grid.may_see(user, ledger.user_of_schedule(entry));
             let schedules = ledger.schedules().filter(|(_, entry)| seen(entry));
@@ -53,6 +51,24 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Answer {
         }
     };
     Answer::Flow { flow: answer }
+}
+
+/// A page of runs. It ends where it has looked at enough tasks.
+fn list(grid: &Grid, user: &UserName, ended: bool, from: Option<FlowId>) -> FlowAnswer {
+    let ledger = grid.ledger();
+    let wanted = |run: &FlowRun| ended || run.state() == FlowState::Running;
+    let seen = |run: &FlowRun| grid.may_see(user, ledger.user_of_flow(run));
+    let runs = ledger.flows_from(from.unwrap_or(FlowId(0)));
+    let (mut flows, mut tasks) = (Vec::new(), 0);
+    for (id, run) in runs.filter(|(_, run)| wanted(run) && seen(run)) {
+        if tasks >= TASKS_OF_PAGE {
+            return FlowAnswer::Listed { flows, next: Some(id) };
+        }
+        let of_step = |step: &FlowStep| ledger.job(step.job).map_or(0, |job| job.tally().all());
+        tasks += run.steps().iter().map(|step| u64::from(of_step(step))).sum::<u64>();
+        flows.push(flow_view(grid, id, run));
+    }
+    FlowAnswer::Listed { flows, next: None }
 }
 
 fn flow_view(grid: &Grid, id: FlowId, run: &FlowRun) -> FlowView {

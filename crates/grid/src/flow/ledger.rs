@@ -311,6 +311,11 @@ impl Ledger {
         self.flows.runs.iter().map(|(id, run)| (*id, run))
     }
 
+    /// Known runs from a number on, in the order of their numbers.
+    pub fn flows_from(&self, first: FlowId) -> impl Iterator<Item = (FlowId, &FlowRun)> {
+        self.flows.runs.range(first..).map(|(id, run)| (*id, run))
+    }
+
     /// Whose run it is.
     #[must_use]
     pub fn user_of_flow(&self, run: &FlowRun) -> &UserName {

@@ -338,12 +338,8 @@ fn view(which: &Which, flow: FlowId) -> Result<FlowView> {
 
 impl List {
     fn run(self) -> Result<ExitCode> {
-        let ask = Ask::Flow { flow: FlowAsk::List { ended: self.all } };
-        let wanted = |answer| match answer {
-            Answer::Flow { flow: FlowAnswer::Listed(flows) } => Ok(flows),
-            answer => Err(no_sense(&answer)),
-        };
-        self.listing.print(&ask, wanted, table_of_runs)
+        let flows = self.listing.which.client()?.flows(self.all)?;
+        self.listing.show(flows, table_of_runs)
     }
 }
 
