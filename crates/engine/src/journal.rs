@@ -3,7 +3,7 @@
 //! Keys: `v`: the number of the format (4 bytes, big end first); a journal of another format is refused when it is
 //! opened. `j` and the number of a batch (8 bytes, big end first): records in postcard. `h`, job, element, attempt
 //! (8, 4 and 4 bytes): an attempt that ended, in JSON. `n`: how many of them there are (8 bytes). `u`: sums of what
-//! was used, see [`crate::usage`]. `s`, `o`, `e`, `c`: the snapshot, see `snapshot.rs`.
+//! was used, see [`crate::usage`]. `s`, `o`, `e`, `f`, `c`: the snapshot, see `snapshot.rs`.
 //!
 //! Records and the history entries and sums that they led to are committed together. Memory: one batch, and what
 //! a snapshot writes while it is written; at start, the records that no snapshot holds.

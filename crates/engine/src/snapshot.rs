@@ -4,7 +4,8 @@
 //! Keys: `s`: the number of the first batch that the snapshot does not hold (8 bytes, big end first), then
 //! the head of the ledger. `o` and the number of a job (8 bytes): the job without its environment, after the number
 //! of the environment (8 bytes). `e` and this number: the environment, once for all jobs that have the
-//! same one. `c` and the number of a schedule: the schedule. All in postcard after the numbers.
+//! same one. `f` and the number of a run of a flow: the run. `c` and the number of a
+//! schedule: the schedule. All in postcard after the numbers.
 //!
 //! Memory: a number for each job, and each environment once more as a key; while a snapshot is written, what
 //! it writes.
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context as _, Result};
 use forebay_grid::environment::Environment;
-use forebay_grid::flow::ScheduleId;
+use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::journal::Record;
 use forebay_grid::snapshot::Touched;
 use forebay_grid::vocabulary::JobId;
@@ -26,6 +27,7 @@ const HEAD: &[u8] = b"s";
 const JOB: u8 = b'o';
 const ENVIRONMENT: u8 = b'e';
 const SCHEDULE: u8 = b'c';
+const FLOW: u8 = b'f';
 
 /// What is known of the snapshot in the store.
 #[derive(Default)]
@@ -89,6 +91,12 @@ impl Snapshot {
             ledger.put_job(JobId(id), job, environment);
             Ok(())
         })?;
+        each_piece(store, FLOW, |id, bytes| {
+            let run = postcard::from_bytes(bytes)
+                .with_context(|| format!("flow {id} of the grid's snapshot"))?;
+            ledger.put_flow(FlowId(id), run);
+            Ok(())
+        })?;
         each_piece(store, SCHEDULE, |id, bytes| {
             let entry = postcard::from_bytes(bytes)
                 .with_context(|| format!("schedule {id} of the grid's snapshot"))?;
@@ -118,6 +126,10 @@ impl Snapshot {
                 Some(job) => self.write_job(id, job, batch)?,
                 None => self.remove_job(id, batch),
             }
+        }
+        for id in touched.flows {
+            let run = ledger.flow(id).map(postcard::to_stdvec).transpose()?;
+            batch.changes.insert(key(FLOW, id.0), run);
         }
         for id in touched.schedules {
             let entry = ledger.schedule(id).map(postcard::to_stdvec).transpose()?;

@@ -10,6 +10,8 @@ use forebay_engine::message::{Answer, Ask};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::Config;
 use forebay_grid::event::Verb;
+use forebay_grid::flow::event::FlowEvent;
+use forebay_grid::flow::{FlowId, FlowSpec};
 use forebay_grid::spec::{Exit, JobSpec};
 use forebay_grid::task::{Cause, Fate};
 use forebay_grid::vocabulary::{Attempt, JobId, Moment, Target, TaskId};
@@ -102,6 +104,37 @@ fn a_snapshot_writes_what_has_changed_since_the_last_one() {
     let kept = left.iter().filter(|(_, value)| value.ends_with(b"mark")).count();
     assert_eq!((left.len(), kept), (101, 99));
     assert_eq!(size(&store, b'j').0, 0);
+}
+
+#[test]
+fn runs_of_flows_are_written_when_they_change_and_go_with_their_record() {
+    let store: Shared = Arc::default();
+    let (mut journal, mut grid) = open(&store);
+    let step = |number: u32| JobSpec {
+        name: format!("s{number}"),
+        command: vec!["true".to_owned()],
+        ..JobSpec::default()
+    };
+    let user = || "ann".parse().unwrap();
+    for _ in 0..20 {
+        let steps = (0..100).map(step).collect();
+        let spec = Box::new(FlowSpec { name: "f".to_owned(), steps, trigger: None });
+        send(&mut journal, &mut grid, Event::Flow(FlowEvent::Run { user: user(), spec }));
+    }
+    journal.snapshot(grid.ledger()).unwrap();
+    assert_eq!((size(&store, b'f').0, size(&store, b'o').0), (20, 2000));
+    assert!(size(&store, b's').1 < 2000, "the head does not grow with the runs");
+    assert_eq!(open(&store).1.ledger(), grid.ledger());
+    let mut config = Config::default();
+    config.general.finished_max = 0;
+    send(&mut journal, &mut grid, Event::Configured(Box::new(config)));
+    for flow in [FlowId(3), FlowId(7)] {
+        let by = user();
+        send(&mut journal, &mut grid, Event::Flow(FlowEvent::Kill { by, flow }));
+    }
+    journal.snapshot(grid.ledger()).unwrap();
+    assert_eq!((size(&store, b'f').0, size(&store, b'o').0), (18, 1800));
+    assert_eq!(open(&store).1.ledger(), grid.ledger());
 }
 
 #[test]

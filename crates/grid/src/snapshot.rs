@@ -1,5 +1,5 @@
-//! The ledger in pieces, so that a snapshot writes what has changed and not everything: each job and each
-//! schedule is one, and the rest is one, the head. Environments are apart from their jobs, as many jobs
+//! The ledger in pieces, so that a snapshot writes what has changed and not everything: each job, each run of a
+//! flow and each schedule is one, and the rest is one, the head. Environments are apart from their jobs, as many jobs
 //! have the same one.
 //!
 //! The serde form of [`Ledger`] is the head. [`Touched`] says which pieces records have changed; all
@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::depend::Tally;
 use crate::environment::Environment;
-use crate::flow::ScheduleId;
 use crate::flow::event::FlowChange;
-use crate::flow::ledger::Schedule;
+use crate::flow::ledger::{FlowRun, Schedule};
+use crate::flow::{FlowId, ScheduleId};
 use crate::journal::{Change, Record};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::Condition;
@@ -52,6 +52,11 @@ impl Ledger {
         self.jobs.insert(id, job);
     }
 
+    /// Puts a run of a flow into a head that was read.
+    pub fn put_flow(&mut self, id: FlowId, run: FlowRun) {
+        self.flows.runs.insert(id, run);
+    }
+
     /// Puts a schedule into a head that was read.
     pub fn put_schedule(&mut self, id: ScheduleId, schedule: Schedule) {
         self.flows.schedules.insert(id, schedule);
@@ -69,6 +74,8 @@ impl Ledger {
 pub struct Touched {
     /// Jobs that changed, came or went.
     pub jobs: BTreeSet<JobId>,
+    /// Runs of flows that changed, came or went.
+    pub flows: BTreeSet<FlowId>,
     /// Schedules that changed, came or went.
     pub schedules: BTreeSet<ScheduleId>,
     /// Whether a flow was forgotten, and with it jobs that are not among the ones above.
@@ -99,16 +106,22 @@ impl Touched {
 
     fn add_flow(&mut self, change: &FlowChange) {
         match change {
-            FlowChange::Skipped { .. }
-            | FlowChange::Ended { .. }
-            | FlowChange::Reopened(_)
-            | FlowChange::Killed(_)
-            | FlowChange::Rerun { .. } => {}
+            FlowChange::Skipped { flow, .. }
+            | FlowChange::Ended { flow, .. }
+            | FlowChange::Reopened(flow)
+            | FlowChange::Killed(flow)
+            | FlowChange::Rerun { flow, .. } => {
+                self.flows.insert(*flow);
+            }
             FlowChange::Started(started) => {
+                self.flows.insert(started.flow);
                 self.jobs.extend(started.steps.iter().map(|(_, submitted)| submitted.job));
                 self.schedules.extend(started.firing.iter().map(|firing| firing.schedule));
             }
-            FlowChange::Forgotten(_) => self.flow_forgotten = true,
+            FlowChange::Forgotten(flow) => {
+                self.flows.insert(*flow);
+                self.flow_forgotten = true;
+            }
             FlowChange::Scheduled { schedule, .. }
             | FlowChange::Unscheduled(schedule)
             | FlowChange::Passed { schedule, .. }

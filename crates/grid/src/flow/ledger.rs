@@ -153,6 +153,7 @@ impl Schedule {
 /// All runs and schedules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flows {
+    #[serde(skip)]
     pub(crate) runs: BTreeMap<FlowId, FlowRun>,
     runs_ever: u64,
     #[serde(skip)]

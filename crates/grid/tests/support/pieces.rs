@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_grid::environment::Environment;
-use forebay_grid::flow::ScheduleId;
+use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::journal::Record;
 use forebay_grid::snapshot::Touched;
 use forebay_grid::vocabulary::JobId;
@@ -14,6 +14,7 @@ use forebay_grid::{Job, Ledger};
 pub struct Pieces {
     head: Vec<u8>,
     jobs: BTreeMap<JobId, (Vec<u8>, Environment)>,
+    flows: BTreeMap<FlowId, Vec<u8>>,
     schedules: BTreeMap<ScheduleId, Vec<u8>>,
     pub records: usize,
 }
@@ -37,6 +38,14 @@ impl Pieces {
         if touched.flow_forgotten {
             self.jobs.retain(|id, _| ledger.job(*id).is_some());
         }
+        for id in touched.flows {
+            match ledger.flow(id) {
+                Some(run) => {
+                    self.flows.insert(id, postcard::to_allocvec(run).unwrap());
+                }
+                None => drop(self.flows.remove(&id)),
+            }
+        }
         for id in touched.schedules {
             match ledger.schedule(id) {
                 Some(entry) => {
@@ -55,6 +64,9 @@ impl Pieces {
         for (id, (bytes, environment)) in &self.jobs {
             let job: Job = postcard::from_bytes(bytes).unwrap();
             ledger.put_job(*id, job, environment.clone());
+        }
+        for (id, bytes) in &self.flows {
+            ledger.put_flow(*id, postcard::from_bytes(bytes).unwrap());
         }
         for (id, bytes) in &self.schedules {
             ledger.put_schedule(*id, postcard::from_bytes(bytes).unwrap());
