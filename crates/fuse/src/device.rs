@@ -47,7 +47,8 @@ impl Device {
                 Ok(length) => return Ok(Received::Request(length)),
                 // ENOENT: the request was interrupted before it was read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
-                Err(Errno::NODEV) => return Ok(Received::Unmounted),
+                // ECONNABORTED: the connection ended while a request was being taken for this read.
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Unmounted),
                 Err(error) => return Err(error.into()),
             }
         }
