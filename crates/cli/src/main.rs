@@ -7,6 +7,10 @@
     rustdoc::broken_intra_doc_links,
     reason = "comments on options are the help that terminals show, where brackets are no links"
 )]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod output;
 
 mod background;
 mod checkpoint;
@@ -15,13 +19,16 @@ mod control;
 mod daemon;
 mod home;
 mod mounts;
-mod output;
 mod tuning;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use forebay_grid::event::Verb;
+
+use self::output::Unprinted;
 
 /// An analytics grid that keeps every core fed.
 #[derive(Parser)]
@@ -89,43 +96,68 @@ fn main() -> ExitCode {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
-    let result = match Cli::parse().command {
-        Command::Mkfs(command) => command.run(),
-        Command::Mount(command) => command.run(),
-        Command::Umount(command) => command.run(),
-        Command::Status(command) => command.run(),
-        Command::Fileset(command) => command.run(),
-        Command::Stat(command) => command.run(),
-        Command::Fsck(command) => command.run(),
-        Command::Bench(command) => command.run(),
-        Command::Step(command) => command.run(),
-        Command::Demo(command) => command.run(),
-        Command::Up(command) => command.run(),
-        Command::Down(command) => command.run(),
-        Command::Controller(command) => command.run(),
-        Command::Agent(command) => command.run(),
-        Command::JobShim(command) => command.run(),
-        Command::Submit(command) => command.run(),
-        Command::Run(command) => command.run(),
-        Command::Checkpoint(command) => command.run(),
-        Command::Jobs(command) => command.run(),
-        Command::Hosts(command) => command.run(),
-        Command::Queues(command) => command.run(),
-        Command::History(command) => command.run(),
-        Command::Explain(command) => command.run(),
-        Command::Sessions(command) => command.run(),
-        Command::Usage(command) => command.run(),
-        Command::Output(command) => command.run(),
-        Command::Kill(command) => command.run(Verb::Kill),
-        Command::Hold(command) => command.run(Verb::Hold),
-        Command::Release(command) => command.run(Verb::Release),
-        Command::Requeue(command) => command.run(Verb::Requeue),
-        Command::Host(command) => command.run(),
-        Command::Queue(command) => command.run(),
-        Command::Flow(command) => command.run(),
+    let result = match Cli::try_parse() {
+        Ok(cli) => cli.command.run(),
+        Err(refusal) => refuse(&refusal),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("forebay: {}", output::chain(&error));
+        if error.downcast_ref::<Unprinted>().is_some_and(Unprinted::is_reader_gone) {
+            return ExitCode::from(141);
+        }
+        note!("forebay: {}", output::chain(&error));
         ExitCode::from(2)
     })
+}
+
+/// Prints help that was asked for, or what is wrong with a command line.
+fn refuse(refusal: &clap::Error) -> Result<ExitCode> {
+    let code = refusal.exit_code();
+    if code == 0 {
+        refusal.print().map_err(Unprinted)?;
+        std::io::stdout().flush().map_err(Unprinted)?;
+    } else {
+        // Without standard error there is nobody to tell.
+        let _ = refusal.print();
+    }
+    Ok(ExitCode::from(u8::try_from(code)?))
+}
+
+impl Command {
+    fn run(self) -> Result<ExitCode> {
+        match self {
+            Command::Mkfs(command) => command.run(),
+            Command::Mount(command) => command.run(),
+            Command::Umount(command) => command.run(),
+            Command::Status(command) => command.run(),
+            Command::Fileset(command) => command.run(),
+            Command::Stat(command) => command.run(),
+            Command::Fsck(command) => command.run(),
+            Command::Bench(command) => command.run(),
+            Command::Step(command) => command.run(),
+            Command::Demo(command) => command.run(),
+            Command::Up(command) => command.run(),
+            Command::Down(command) => command.run(),
+            Command::Controller(command) => command.run(),
+            Command::Agent(command) => command.run(),
+            Command::JobShim(command) => command.run(),
+            Command::Submit(command) => command.run(),
+            Command::Run(command) => command.run(),
+            Command::Checkpoint(command) => command.run(),
+            Command::Jobs(command) => command.run(),
+            Command::Hosts(command) => command.run(),
+            Command::Queues(command) => command.run(),
+            Command::History(command) => command.run(),
+            Command::Explain(command) => command.run(),
+            Command::Sessions(command) => command.run(),
+            Command::Usage(command) => command.run(),
+            Command::Output(command) => command.run(),
+            Command::Kill(command) => command.run(Verb::Kill),
+            Command::Hold(command) => command.run(Verb::Hold),
+            Command::Release(command) => command.run(Verb::Release),
+            Command::Requeue(command) => command.run(Verb::Requeue),
+            Command::Host(command) => command.run(),
+            Command::Queue(command) => command.run(),
+            Command::Flow(command) => command.run(),
+        }
+    }
 }

@@ -168,14 +168,14 @@ fn list(root: &Path, json: bool) -> Result<()> {
         forebay_fs::offline::status(&*open.store, &superblock, &open.disks)?.0
     };
     if json {
-        println!("{}", serde_json::to_string_pretty(&filesets)?);
+        crate::output::put_json(&filesets)?;
         return Ok(());
     }
     let mut table = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "FILES", "BYTES"]);
     for fileset in &filesets {
         table.row(cells(fileset));
     }
-    print!("{}", table.render());
+    out!("{}", table.render());
     Ok(())
 }
 

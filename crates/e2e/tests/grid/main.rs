@@ -6,6 +6,7 @@ mod checkpoint;
 mod flow;
 mod job_file;
 mod pipes;
+mod printing;
 mod terminal;
 mod users;
 

@@ -57,7 +57,7 @@ impl Checkpoint {
                 steps.done(&job, &step)?;
                 if !job.keeps_steps {
                     let id = &job.id;
-                    eprintln!(
+                    note!(
                         "forebay: job {id} is without --checkpoint: its steps are forgotten when it starts again"
                     );
                 }
@@ -81,7 +81,7 @@ impl Checkpoint {
 fn print(steps: &Steps, json: bool) -> Result<()> {
     let steps = steps.list()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&steps)?);
+        crate::output::put_json(&steps)?;
         return Ok(());
     }
     let mut table = Table::new(&["step", "start", "finished"]);
@@ -89,6 +89,6 @@ fn print(steps: &Steps, json: bool) -> Result<()> {
         let finished = jiff::Timestamp::from_second(step.finished_seconds)?;
         table.row(vec![step.step, step.attempt.to_string(), finished.to_string()]);
     }
-    print!("{}", table.render());
+    out!("{}", table.render());
     Ok(())
 }

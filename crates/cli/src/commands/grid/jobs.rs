@@ -1,6 +1,5 @@
 //! What there is to see: `forebay jobs`, `hosts`, `queues`, `history`, `explain`, `output`.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -122,7 +121,7 @@ impl Jobs {
         let detail = if self.job.is_some() { Detail::Times } else { Detail::None };
         let shown = self.listing.show(jobs, |jobs| table_of_jobs(jobs, detail))?;
         if more > 0 {
-            eprintln!("{more} more; --limit 0 shows all of them");
+            note!("{more} more; --limit 0 shows all of them");
         }
         Ok(shown)
     }
@@ -272,11 +271,11 @@ impl Explain {
             return print_json(&serde_json::json!({ "reasons": reasons, "hosts": hosts }));
         }
         for reason in reasons {
-            println!("{reason}");
+            outln!("{reason}");
         }
         for verdict in hosts {
             let said = verdict.obstacle.as_deref().unwrap_or("could take it");
-            println!("  {}: {said}", verdict.host);
+            outln!("  {}: {said}", verdict.host);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -329,9 +328,7 @@ impl Output {
                 }
             }
             if let Some(file) = &mut file {
-                let mut out = std::io::stdout().lock();
-                std::io::copy(file, &mut out).with_context(|| path.clone())?;
-                out.flush()?;
+                crate::output::put_all(file)?;
             }
             if ended {
                 return Ok(ExitCode::SUCCESS);

@@ -23,7 +23,7 @@ use forebay_engine::client::{Client, Refusal, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
 use forebay_engine::message::{Answer, Ask};
 
-use crate::output::Table;
+use crate::output::{Table, put_json};
 
 /// Which grid.
 #[derive(clap::Args, Clone)]
@@ -87,14 +87,14 @@ impl Listing {
         if self.json {
             return print_json(&told);
         }
-        print!("{}", table(told).render());
+        out!("{}", table(told).render());
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Prints what scripts read.
 fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    put_json(value)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -137,7 +137,7 @@ impl Placement {
             for (key, value) in std::env::vars_os() {
                 match (key.into_string(), value.into_string()) {
                     (Ok(key), Ok(value)) => drop(variables.insert(key, value)),
-                    (Ok(key), Err(_)) => eprintln!("forebay: {key} is no text: not passed on"),
+                    (Ok(key), Err(_)) => note!("forebay: {key} is no text: not passed on"),
                     (Err(_), _) => {}
                 }
             }

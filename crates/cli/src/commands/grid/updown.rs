@@ -137,7 +137,7 @@ impl Up {
             Ok(_) | Err(_) => false,
         })?;
         if self.json {
-            println!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
+            outln!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -230,7 +230,7 @@ impl Down {
             }
         }
         if self.json {
-            println!("{}", serde_json::json!({ "root": self.root }));
+            outln!("{}", serde_json::json!({ "root": self.root }));
         }
         Ok(ExitCode::SUCCESS)
     }

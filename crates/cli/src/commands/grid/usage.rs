@@ -86,9 +86,9 @@ impl Usage {
             return print_json(&rows);
         }
         if self.csv {
-            print!("{}", csv(&rows, &self.by));
+            out!("{}", csv(&rows, &self.by));
         } else {
-            print!("{}", table(&rows, &self.by).render());
+            out!("{}", table(&rows, &self.by).render());
         }
         Ok(ExitCode::SUCCESS)
     }
