@@ -5,6 +5,7 @@ mod areas;
 mod checkpoint;
 mod flow;
 mod job_file;
+mod mounts;
 mod pipes;
 mod printing;
 mod terminal;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_engine::client::{Client, Refusal, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
 use forebay_engine::message::{Answer, Ask};
@@ -105,7 +105,10 @@ fn or_dash(value: Option<impl ToString>) -> String {
 
 /// The grid of a folder that was given, or of FOREBAY_GRID.
 pub fn home_of(given: Option<PathBuf>) -> Result<GridHome> {
-    let root = given.or_else(|| std::env::var_os("FOREBAY_GRID").map(PathBuf::from));
-    let root = root.context("which grid? give --grid ROOT, or set FOREBAY_GRID")?;
-    GridHome::of(&root)
+    let (source, root) = match (given, std::env::var_os("FOREBAY_GRID")) {
+        (Some(root), _) => ("--grid", root),
+        (None, Some(root)) => ("FOREBAY_GRID", PathBuf::from(root)),
+        (None, None) => bail!("which grid? give --grid ROOT, or set FOREBAY_GRID"),
+    };
+    GridHome::of(&root).context(source)
 }
