@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 
 use anyhow::Result;
+pub use forebay_engine::causes::chain;
 
 /// Standard output could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -134,13 +135,6 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// An error with its causes on one line; a cause that the text before it ends with is not said twice.
-pub fn chain(error: &anyhow::Error) -> String {
-    error.chain().skip(1).map(ToString::to_string).fold(error.to_string(), |text, cause| {
-        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,13 +146,6 @@ mod tests {
         {
             assert_eq!(bytes(value), text);
         }
-    }
-
-    #[test]
-    fn causes_are_said_once() {
-        let cause = std::io::Error::other("no disk");
-        let error = anyhow::Error::new(cause).context("cannot open a: no disk").context("mkfs");
-        assert_eq!(chain(&error), "mkfs: cannot open a: no disk");
     }
 
     #[test]

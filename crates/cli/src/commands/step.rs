@@ -175,7 +175,7 @@ impl Step {
         ran?;
         cleared?;
         if let Some(error) = lost {
-            bail!("cannot write the record: {error:#}");
+            bail!("cannot write the record: {}", crate::output::chain(&error));
         }
         show.summary(&program, &records)?;
         Ok(ExitCode::SUCCESS)

@@ -23,6 +23,7 @@ use self::attach::{Attached, News, Over};
 use self::listen::Listener;
 use super::placement::Placement;
 use super::{Which, no_sense};
+use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
 ///
@@ -200,7 +201,7 @@ impl Session {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     patience = LOOK;
-                    let reasons = self.reasons().unwrap_or_else(|error| format!("{error:#}"));
+                    let reasons = self.reasons().unwrap_or_else(|error| chain(&error));
                     if !reasons.is_empty() && reasons != said {
                         say(&format!("job {} waits: {reasons}", self.job));
                         said = reasons;
@@ -233,7 +234,7 @@ impl Session {
         match self.which.ask(&kill) {
             Ok(_) => say(&format!("job {} is taken back", self.job)),
             Err(error) => {
-                let why = crate::output::chain(&error);
+                let why = chain(&error);
                 say(&format!("job {} cannot be taken back: {why}", self.job));
             }
         }
