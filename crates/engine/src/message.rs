@@ -229,7 +229,8 @@ pub struct JobView {
     /// Its queue.
     pub queue: QueueName,
     /// `pending`, `held`, `starting`, `running`, `suspended`, `unknown`, `done` (ended by itself with 0),
-    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost` (with its host or by it), `attempts_max`.
+    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost` (with its host or by it), `attempts_max`,
+    /// `skipped` (a step of a flow that could no longer start).
     pub state: String,
     /// Tasks that this line stands for: waiting elements of an array share one.
     pub tasks: u32,

@@ -96,6 +96,37 @@ fn the_number_of_a_job_that_was_taken_is_told_where_it_cannot_be_printed() {
 }
 
 #[test]
+fn what_stands_in_the_way_of_a_start_is_named_once() {
+    let grid = Fixture::start();
+    let closed = grid.jobs.join("gone");
+    std::fs::create_dir(&closed).unwrap();
+    let held = Command::new(forebay())
+        .args(["submit", "--hold", "--", "true"])
+        .env("FOREBAY_GRID", &grid.root)
+        .current_dir(&closed)
+        .output()
+        .unwrap();
+    assert!(held.status.success());
+    std::fs::remove_dir(&closed).unwrap();
+    grid.forebay(&["release", "1"], &[]).succeeds();
+    grid.forebay(&["submit", "-o", "/no/dir/x", "--", "echo", "hi"], &[]).succeeds();
+    grid.forebay(&["submit", "-e", "/tmp", "--", "echo", "hi"], &[]).succeeds();
+    grid.forebay(&["submit", "--", "/no/such/program"], &[]).succeeds();
+    let directory = closed.display().to_string();
+    for (job, thing, reason) in [
+        ("1", format!("working directory {directory}"), "No such file or directory"),
+        ("2", "open the output /no/dir/x".to_owned(), "No such file or directory"),
+        ("3", "open the file of errors /tmp".to_owned(), "Is a directory"),
+        ("4", "start /no/such/program".to_owned(), "No such file or directory"),
+    ] {
+        grid.wait_for_end(job);
+        let said = grid.forebay(&["history", job], &[]).output();
+        assert!(said.contains(&thing), "{said}");
+        assert_eq!(said.matches(reason).count(), 1, "{said}");
+    }
+}
+
+#[test]
 fn nobody_to_read_errors_is_no_reason_to_panic() {
     let grid = Fixture::start();
     let mut command = Command::new(forebay());

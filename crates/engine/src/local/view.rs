@@ -67,15 +67,13 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         State::Suspended { .. } => "suspended",
         State::Unknown { .. } => "unknown",
         State::Finished { exit, cause, ended, .. } => {
-            let good = exit.as_ref().is_some_and(|exit| exit.value() == 0);
+            let word = cause.word(exit.as_ref());
             (line.exit, line.ended) = (exit, Some(ended));
-            match cause {
-                Cause::Exited if good => "done",
-                Cause::Exited => "exited",
-                Cause::Killed => "killed",
-                Cause::TimeLimit => "time_limit",
-                Cause::HostLost => "host_lost",
-                Cause::AttemptsMax => "attempts_max",
+            // The flow did so, as it could never have started; nobody killed it.
+            if cause == Cause::Killed && line.attempts == 0 && grid.is_skipped(id.job) {
+                "skipped"
+            } else {
+                word
             }
         }
     };

@@ -70,6 +70,8 @@ pub fn show_comparison(
     terminal: &Terminal,
     out: &mut impl std::io::Write,
 ) -> Result<()> {
+    writeln!(out)?;
+    terminal.print_verdicts(&comparison.verdicts, out)?;
     for sheet in comparison.sheets() {
         writeln!(out)?;
         terminal.print_sheet(&sheet, out)?;

@@ -254,7 +254,7 @@ fn table_of_attempts(attempts: Vec<AttemptRecord>) -> Table {
             attempt.attempt.to_string(),
             attempt.host.to_string(),
             or_dash(attempt.outcome()),
-            format!("{:?}", attempt.fate),
+            attempt.state().to_owned(),
         ];
         row.extend(times(used));
         row.push(or_dash(used.and_then(|used| used.peak_memory_bytes).map(bytes)));
