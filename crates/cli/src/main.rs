@@ -118,6 +118,12 @@ fn refuse(refusal: &clap::Error) -> Result<ExitCode> {
     } else {
         // Without standard error there is nobody to tell.
         let _ = refusal.print();
+        let words: Vec<_> = std::env::args_os().skip(1).collect();
+        let takes_program = words.first().is_some_and(|verb| verb == "submit" || verb == "run");
+        if takes_program && words.iter().all(|word| word != "--") {
+            let verb = words[0].display();
+            note!("\n  tip: a program goes behind --, as in: forebay {verb} -- sleep 10");
+        }
     }
     Ok(ExitCode::from(u8::try_from(code)?))
 }

@@ -8,6 +8,7 @@ mod job_file;
 mod mounts;
 mod pipes;
 mod printing;
+mod show;
 mod terminal;
 mod users;
 

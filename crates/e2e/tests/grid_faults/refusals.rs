@@ -7,7 +7,10 @@ type Case = (&'static [&'static str], &'static [&'static str]);
 
 /// What clap finds wrong, and what the grid does.
 const CASES: &[Case] = &[
-    (&["submit"], &["<COMMAND>", "Usage"]),
+    (&["submit"], &["<COMMAND>", "Usage", "forebay submit -- sleep 10"]),
+    (&["submit", "sleep", "10"], &["10", "forebay submit -- sleep 10"]),
+    (&["submit", "sleep"], &["sleep", "forebay submit -- PROGRAM"]),
+    (&["run", "sleep", "1"], &["forebay run -- sleep 10"]),
     (&["submit", "-q", "no such", "--", "true"], &["--queue", "no such"]),
     (&["submit", "-q", "none", "--", "true"], &["there is no queue none"]),
     (&["submit", "-n", "0", "--", "true"], &["--slots", "0"]),
@@ -37,7 +40,8 @@ const CASES: &[Case] = &[
     (&["jobs", "1[9]"], &["there is no job 1[9]"]),
     (&["jobs", "x"], &["x", "is no job", "12[3]"]),
     (&["jobs", "-1"], &["-1"]),
-    (&["jobs", "1", "2"], &["2"]),
+    (&["jobs", "1", "77"], &["there is no job 77"]),
+    (&["jobs", "1", "x"], &["x", "is no job"]),
     (&["hosts", "h1"], &["h1"]),
     (&["queues", "normal"], &["normal"]),
     (&["history"], &["<JOB>"]),

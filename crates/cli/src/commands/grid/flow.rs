@@ -12,7 +12,7 @@ use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView
 use forebay_engine::message::{Answer, Ask};
 use forebay_grid::flow::event::FlowState;
 use forebay_grid::flow::file::{FILE_BYTES_MAX, Surroundings};
-use forebay_grid::flow::schedule::utc as time;
+use forebay_grid::flow::schedule::{When, utc as time};
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::parse::zone::Zone;
 use forebay_grid::vocabulary::Moment;
@@ -292,6 +292,11 @@ impl Check {
         if let Some(when) = when {
             outln!("schedule: {when}");
         }
+        let by_time =
+            spec.trigger.as_ref().is_some_and(|trigger| !matches!(trigger.when, When::File(_)));
+        if by_time && times.is_empty() {
+            outln!("next: never (its time is past, or no such day comes)");
+        }
         for at in times {
             outln!("next: {}", time(at));
         }
@@ -384,7 +389,7 @@ impl Show {
             out!(", ended {}", time(ended));
         }
         if flow.reruns > 0 {
-            out!(", run again {} times", flow.reruns);
+            out!(", reruns: {}", flow.reruns);
         }
         outln!("");
         if let Some(schedule) = flow.schedule {

@@ -3,6 +3,7 @@
 mod batch;
 pub mod checkpoint;
 pub mod daemons;
+mod detail;
 pub mod flow;
 mod job_file;
 pub mod jobs;
@@ -21,7 +22,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_engine::client::{Client, Refusal, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
-use forebay_engine::message::{Answer, Ask};
+use forebay_engine::message::{Answer, Ask, JobView};
+use forebay_grid::spec::Exit;
+use forebay_grid::vocabulary::JobId;
 
 use crate::output::{Table, put_json};
 
@@ -49,6 +52,30 @@ impl Which {
                 answer => return answer,
             }
         }
+    }
+
+    /// Says how a job ended that did not end by itself, as far as that can be known: its exit value says less.
+    fn say_end(&self, job: JobId) {
+        let lines = self.client().and_then(|mut client| client.jobs(Some(job.into()), true, None));
+        let ended_otherwise = |line: &&JobView| {
+            !matches!(line.state.as_str(), "done" | "exited")
+                || matches!(line.exit, Some(Exit::NotStarted(_)))
+        };
+        let Ok((lines, _)) = lines else { return };
+        let mut others = lines.iter().filter(ended_otherwise);
+        let Some(first) = others.next() else { return };
+        let how = match (&first.exit, first.state.as_str()) {
+            (Some(Exit::NotStarted(reason)), _) => format!("was not started: {reason}"),
+            (_, "killed") => "was killed".to_owned(),
+            (_, "time_limit") => "reached its time limit".to_owned(),
+            (_, "host_lost") => "was lost, with its host or by it".to_owned(),
+            (_, state) => format!("ended as {state}"),
+        };
+        let more = match others.count() {
+            0 => String::new(),
+            more => format!("; {more} more elements did not end by themselves"),
+        };
+        note!("forebay: job {} {how}{more}", first.id);
     }
 
     /// Asks its controller once.

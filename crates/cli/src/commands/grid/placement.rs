@@ -150,7 +150,12 @@ impl Placement {
                 Some((key, value)) => (key, value.to_owned()),
                 None => {
                     let value = std::env::var(text);
-                    (text.as_str(), value.with_context(|| format!("{option} {text}"))?)
+                    (
+                        text.as_str(),
+                        value.ok().with_context(|| {
+                            format!("{option} {text}: {text} is not set here, or no text")
+                        })?,
+                    )
                 }
             };
             ensure!(!key.is_empty(), "{option} {text}: a variable has a name");

@@ -153,7 +153,10 @@ impl Submit {
             return Ok(ExitCode::SUCCESS);
         }
         match self.which.wait(&Ask::Wait { job })? {
-            Answer::Ended { value } => Ok(ExitCode::from(value)),
+            Answer::Ended { value } => {
+                self.which.say_end(job);
+                Ok(ExitCode::from(value))
+            }
             answer => Err(no_sense(&answer)),
         }
     }

@@ -153,11 +153,13 @@ impl Session {
         for reason in &unwritten {
             say(reason);
         }
-        if exit.is_none() && !told {
+        // A job that could not be started has said nothing either: the controller hears of it soon.
+        let mut known = told || self.await_end(true);
+        if exit.is_none() && !known {
             let job = self.job;
             say(&format!("the connection to job {job} broke; waiting to hear what became of it"));
+            known = self.await_end(false);
         }
-        let known = told || self.await_end(exit.is_some());
         let view = if known { self.view() } else { None };
         let code = self.exit_code(view.as_ref(), exit);
         // Whoever takes the output for whole is to find out, whatever the command itself returned.
