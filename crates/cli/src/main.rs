@@ -78,12 +78,16 @@ enum Command {
     Usage(commands::grid::usage::Usage),
     Output(commands::grid::jobs::Output),
     /// End jobs, waiting or running: first gently, after 10 seconds by force.
+    #[command(after_help = "Examples:\n  forebay kill 12\n  forebay kill 12 '17[3]'")]
     Kill(commands::grid::switch::Targets),
     /// Keep waiting jobs from starting, and suspend running ones.
+    #[command(after_help = "Examples:\n  forebay hold 12\n  forebay release 12")]
     Hold(commands::grid::switch::Targets),
     /// Undo a hold.
+    #[command(after_help = "Examples:\n  forebay release 12\n  forebay release 12 '17[3]'")]
     Release(commands::grid::switch::Targets),
     /// Start jobs again that run or have ended.
+    #[command(after_help = "Examples:\n  forebay requeue 12\n  forebay requeue '17[3]'")]
     Requeue(commands::grid::switch::Targets),
     Host(commands::grid::switch::Host),
     Queue(commands::grid::switch::Queue),

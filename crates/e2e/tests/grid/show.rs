@@ -1,8 +1,9 @@
 //! What the lists of a grid show: details, choices, counts, output of arrays.
 
+use forebay_e2e::wait_until;
 use serde_json::Value;
 
-use crate::Fixture;
+use crate::{Fixture, LIMIT};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
@@ -119,4 +120,26 @@ fn a_job_without_output_says_why() {
     assert_eq!(grid.forebay(&["output", &errors, "--errors"], &[]).output(), "bad\n");
     let ended = grid.forebay(&["run", "--", "/no/such"], &[]).expect_code(127);
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+}
+
+#[test]
+fn a_job_that_is_forgotten_is_told_from_one_that_never_was() {
+    let mut grid = Fixture::start();
+    std::fs::write(grid.root.join("grid/grid.toml"), "[general]\nfinished_max = 1\n").unwrap();
+    grid.kill_daemon(0);
+    grid.start_controller();
+    let first = grid.submit(&[], "true");
+    grid.wait_for(&first, "done");
+    for _ in 0..3 {
+        grid.forebay(&["submit", "--wait", "--", "true"], &[]).succeeds();
+    }
+    let mut said = String::new();
+    wait_until("the first job is forgotten", LIMIT, || {
+        let ended = grid.forebay(&["jobs", &first], &[]);
+        said.clone_from(&ended.stderr);
+        ended.code() == 2
+    });
+    assert!(said.contains("job 1 has ended and is forgotten"), "{said}");
+    let said = grid.forebay(&["explain", "77"], &[]).refused();
+    assert_eq!(said, "forebay: there is no job 77\n");
 }

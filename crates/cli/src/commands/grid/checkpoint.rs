@@ -25,22 +25,28 @@ pub struct Checkpoint {
 #[derive(Subcommand)]
 enum Verb {
     /// Record that a step has finished.
+    #[command(after_help = "Examples:\n  ./load && forebay checkpoint done load")]
     Done {
         /// Its name.
         step: String,
     },
     /// Ask whether a step has finished.
+    #[command(after_help = "Examples:\n  forebay checkpoint has load || ./load")]
     Has {
         /// Its name.
         step: String,
     },
     /// List the steps that have finished.
+    #[command(after_help = "Examples:\n  forebay checkpoint list --json")]
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Forget that steps have finished; all if none is named.
+    #[command(
+        after_help = "Examples:\n  forebay checkpoint clear\n  forebay checkpoint clear load"
+    )]
     Clear {
         /// Their names.
         steps: Vec<String>,

@@ -139,7 +139,11 @@ impl Jobs {
         for target in targets {
             // What is chosen is known only when all has been seen.
             let asked = most.filter(|_| self.choice.is_everything());
-            let (found, total) = client.jobs(target, self.all, asked)?;
+            let found = client.jobs(target, self.all, asked);
+            let (found, total) = found.map_err(|error| match target {
+                Some(target) => self.listing.which.or_forgotten(target, error),
+                None => error,
+            })?;
             more += total.saturating_sub(found.len() as u64);
             jobs.extend(found.into_iter().filter(|job| self.choice.takes(job)));
         }
@@ -328,7 +332,8 @@ fn table_of_attempts(attempts: Vec<AttemptRecord>) -> Table {
 
 impl Explain {
     pub fn run(self) -> Result<ExitCode> {
-        let answer = self.which.ask(&Ask::Explain { target: self.job })?;
+        let answer = self.which.ask(&Ask::Explain { target: self.job });
+        let answer = answer.map_err(|error| self.which.or_forgotten(self.job, error))?;
         let Answer::Explained { reasons, hosts } = &answer else { return Err(no_sense(&answer)) };
         if self.json {
             return print_json(&serde_json::json!({ "reasons": reasons, "hosts": hosts }));
@@ -380,7 +385,8 @@ impl Output {
 
     pub fn run(self) -> Result<ExitCode> {
         let mut client = self.which.client()?;
-        let (mut seen, _) = client.jobs(Some(self.job), true, None)?;
+        let seen = client.jobs(Some(self.job), true, None);
+        let (mut seen, _) = seen.map_err(|error| self.which.or_forgotten(self.job, error))?;
         let is_array = self.job.index.is_none()
             && seen.iter().any(|line| line.tasks > 1 || line.id != self.job.to_string());
         if self.json {

@@ -24,7 +24,7 @@ use forebay_engine::client::{Client, Refusal, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
 use forebay_engine::message::{Answer, Ask, JobView};
 use forebay_grid::spec::Exit;
-use forebay_grid::vocabulary::JobId;
+use forebay_grid::vocabulary::{JobId, Target};
 
 use crate::output::{Table, put_json};
 
@@ -76,6 +76,19 @@ impl Which {
             more => format!("; {more} more elements did not end by themselves"),
         };
         note!("forebay: job {} {how}{more}", first.id);
+    }
+
+    /// What was said against a job, or where it is still known: a job that ended is forgotten before its history.
+    fn or_forgotten(&self, target: Target, error: anyhow::Error) -> anyhow::Error {
+        let refused = error.downcast_ref::<Refusal>().is_some_and(|r| r.0.contains("no job"));
+        let history = || self.client()?.history(target);
+        if refused && history().is_ok_and(|attempts| !attempts.is_empty()) {
+            return error.context(format!(
+                "job {target} has ended and is forgotten but for its history (forebay history {target}); settings \
+                 finished_age and finished_max"
+            ));
+        }
+        error
     }
 
     /// Asks its controller once.

@@ -62,12 +62,14 @@ pub struct Host {
 #[derive(Subcommand)]
 enum HostVerb {
     /// Let jobs start on it.
+    #[command(after_help = "Examples:\n  forebay host open gridn1")]
     Open {
         /// Which.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
         host: HostName,
     },
     /// Let no further jobs start on it.
+    #[command(after_help = "Examples:\n  forebay host close gridn1")]
     Close {
         /// Which.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]

@@ -11,6 +11,7 @@ use forebay_engine::client::Client;
 use forebay_engine::home::{GridHome, folder, holder};
 use forebay_engine::message::{Answer, Ask};
 use forebay_fs::settings::TransportChoice;
+use forebay_study::process::io_wait_source;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
@@ -133,6 +134,10 @@ impl Up {
             }
             let log = home.folder().join(format!("{name}.log"));
             agents.push(Background::start(&arguments, &log)?);
+        }
+        let source = io_wait_source();
+        if !agents.is_empty() && source.starts_with("not known") {
+            note!("forebay: how long jobs wait for I/O is {source}");
         }
         let mut client = Client::connect(&home)?;
         if let Some(slots) = self.slots {
