@@ -9,6 +9,7 @@ use forebay_base::time::SystemClock;
 use forebay_base::{Clock, FailPoints};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
+use forebay_engine::home::GridHome;
 use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, MountState, Superblock};
 use forebay_fs::recovery::read_superblock;
@@ -317,6 +318,11 @@ pub fn mkfs(root: &Path, disks: &[PathBuf]) -> Result<Home> {
     }
 }
 
+/// Whether the folder `grid` in it is that of a grid, which a file system may join.
+fn holds_grid(root: &Path) -> bool {
+    GridHome::of(root).is_ok_and(|grid| grid.lock().is_file())
+}
+
 fn check_root(root: &Path) -> Result<()> {
     let parent = match root.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -340,7 +346,7 @@ fn check_root(root: &Path) -> Result<()> {
     let entries = std::fs::read_dir(root).with_context(|| root.display().to_string())?;
     let names: Vec<String> = entries
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-        .filter(|name| name != "lost+found")
+        .filter(|name| name != "lost+found" && !(name == "grid" && holds_grid(root)))
         .collect();
     if names.is_empty() {
         return Ok(());

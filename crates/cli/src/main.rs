@@ -7,6 +7,10 @@
     rustdoc::broken_intra_doc_links,
     reason = "comments on options are the help that terminals show, where brackets are no links"
 )]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod output;
 
 mod background;
 mod checkpoint;
@@ -15,13 +19,16 @@ mod control;
 mod daemon;
 mod home;
 mod mounts;
-mod output;
 mod tuning;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use forebay_grid::event::Verb;
+
+use self::output::Unprinted;
 
 /// An analytics grid that keeps every core fed.
 #[derive(Parser)]
@@ -71,12 +78,16 @@ enum Command {
     Usage(commands::grid::usage::Usage),
     Output(commands::grid::jobs::Output),
     /// End jobs, waiting or running: first gently, after 10 seconds by force.
+    #[command(after_help = "Examples:\n  forebay kill 12\n  forebay kill 12 '17[3]'")]
     Kill(commands::grid::switch::Targets),
     /// Keep waiting jobs from starting, and suspend running ones.
+    #[command(after_help = "Examples:\n  forebay hold 12\n  forebay release 12")]
     Hold(commands::grid::switch::Targets),
     /// Undo a hold.
+    #[command(after_help = "Examples:\n  forebay release 12\n  forebay release 12 '17[3]'")]
     Release(commands::grid::switch::Targets),
     /// Start jobs again that run or have ended.
+    #[command(after_help = "Examples:\n  forebay requeue 12\n  forebay requeue '17[3]'")]
     Requeue(commands::grid::switch::Targets),
     Host(commands::grid::switch::Host),
     Queue(commands::grid::switch::Queue),
@@ -89,43 +100,74 @@ fn main() -> ExitCode {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
-    let result = match Cli::parse().command {
-        Command::Mkfs(command) => command.run(),
-        Command::Mount(command) => command.run(),
-        Command::Umount(command) => command.run(),
-        Command::Status(command) => command.run(),
-        Command::Fileset(command) => command.run(),
-        Command::Stat(command) => command.run(),
-        Command::Fsck(command) => command.run(),
-        Command::Bench(command) => command.run(),
-        Command::Step(command) => command.run(),
-        Command::Demo(command) => command.run(),
-        Command::Up(command) => command.run(),
-        Command::Down(command) => command.run(),
-        Command::Controller(command) => command.run(),
-        Command::Agent(command) => command.run(),
-        Command::JobShim(command) => command.run(),
-        Command::Submit(command) => command.run(),
-        Command::Run(command) => command.run(),
-        Command::Checkpoint(command) => command.run(),
-        Command::Jobs(command) => command.run(),
-        Command::Hosts(command) => command.run(),
-        Command::Queues(command) => command.run(),
-        Command::History(command) => command.run(),
-        Command::Explain(command) => command.run(),
-        Command::Sessions(command) => command.run(),
-        Command::Usage(command) => command.run(),
-        Command::Output(command) => command.run(),
-        Command::Kill(command) => command.run(Verb::Kill),
-        Command::Hold(command) => command.run(Verb::Hold),
-        Command::Release(command) => command.run(Verb::Release),
-        Command::Requeue(command) => command.run(Verb::Requeue),
-        Command::Host(command) => command.run(),
-        Command::Queue(command) => command.run(),
-        Command::Flow(command) => command.run(),
+    let result = match Cli::try_parse() {
+        Ok(cli) => cli.command.run(),
+        Err(refusal) => refuse(&refusal),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("forebay: {}", output::chain(&error));
+        if error.downcast_ref::<Unprinted>().is_some_and(Unprinted::is_reader_gone) {
+            return ExitCode::from(141);
+        }
+        note!("forebay: {}", output::chain(&error));
         ExitCode::from(2)
     })
+}
+
+/// Prints help that was asked for, or what is wrong with a command line.
+fn refuse(refusal: &clap::Error) -> Result<ExitCode> {
+    let code = refusal.exit_code();
+    if code == 0 {
+        refusal.print().map_err(Unprinted)?;
+        std::io::stdout().flush().map_err(Unprinted)?;
+    } else {
+        // Without standard error there is nobody to tell.
+        let _ = refusal.print();
+        let words: Vec<_> = std::env::args_os().skip(1).collect();
+        let takes_program = words.first().is_some_and(|verb| verb == "submit" || verb == "run");
+        if takes_program && words.iter().all(|word| word != "--") {
+            let verb = words[0].display();
+            note!("\n  tip: a program goes behind --, as in: forebay {verb} -- sleep 10");
+        }
+    }
+    Ok(ExitCode::from(u8::try_from(code)?))
+}
+
+impl Command {
+    fn run(self) -> Result<ExitCode> {
+        match self {
+            Command::Mkfs(command) => command.run(),
+            Command::Mount(command) => command.run(),
+            Command::Umount(command) => command.run(),
+            Command::Status(command) => command.run(),
+            Command::Fileset(command) => command.run(),
+            Command::Stat(command) => command.run(),
+            Command::Fsck(command) => command.run(),
+            Command::Bench(command) => command.run(),
+            Command::Step(command) => command.run(),
+            Command::Demo(command) => command.run(),
+            Command::Up(command) => command.run(),
+            Command::Down(command) => command.run(),
+            Command::Controller(command) => command.run(),
+            Command::Agent(command) => command.run(),
+            Command::JobShim(command) => command.run(),
+            Command::Submit(command) => command.run(),
+            Command::Run(command) => command.run(),
+            Command::Checkpoint(command) => command.run(),
+            Command::Jobs(command) => command.run(),
+            Command::Hosts(command) => command.run(),
+            Command::Queues(command) => command.run(),
+            Command::History(command) => command.run(),
+            Command::Explain(command) => command.run(),
+            Command::Sessions(command) => command.run(),
+            Command::Usage(command) => command.run(),
+            Command::Output(command) => command.run(),
+            Command::Kill(command) => command.run(Verb::Kill),
+            Command::Hold(command) => command.run(Verb::Hold),
+            Command::Release(command) => command.run(Verb::Release),
+            Command::Requeue(command) => command.run(Verb::Requeue),
+            Command::Host(command) => command.run(),
+            Command::Queue(command) => command.run(),
+            Command::Flow(command) => command.run(),
+        }
+    }
 }

@@ -1,6 +1,73 @@
-//! Tables and numbers for people.
+//! What is printed: the one place that writes to standard output and standard error, and tables and numbers
+//! for people.
+//!
+//! What cannot be printed is an error ([`Unprinted`]), never a panic. Words to standard error have nobody left
+//! to tell: where they cannot be written they are dropped.
 
 use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
+
+use anyhow::Result;
+pub use forebay_engine::causes::chain;
+
+/// Standard output could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output cannot be written: {0}")]
+pub struct Unprinted(pub std::io::Error);
+
+impl Unprinted {
+    /// Whether the reader has only gone away, as that of `forebay jobs | head` does.
+    pub fn is_reader_gone(&self) -> bool {
+        self.0.kind() == ErrorKind::BrokenPipe
+    }
+}
+
+/// Prints bytes to standard output, and what was left in its buffer.
+pub fn put(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    Ok(out.write_all(bytes).and_then(|()| out.flush()).map_err(Unprinted)?)
+}
+
+/// Prints all that can be read, of any size.
+pub fn put_all(from: &mut impl std::io::Read) -> Result<()> {
+    const PIECE_BYTES: usize = 64 << 10;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => put(&piece[..count])?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Prints what scripts read.
+pub fn put_json(value: &impl serde::Serialize) -> Result<()> {
+    put(format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())
+}
+
+/// Writes a text to standard error, in one piece.
+pub fn put_aside(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints to standard output like `print!`, and returns with an error where it cannot.
+macro_rules! out {
+    ($($text:tt)*) => { $crate::output::put(format!($($text)*).as_bytes())? };
+}
+
+/// Prints a line to standard output like `println!`, and returns with an error where it cannot.
+macro_rules! outln {
+    ($($text:tt)*) => {
+        $crate::output::put((format!($($text)*) + "\n").as_bytes())?
+    };
+}
+
+/// A line for standard error: `eprintln!` without the panic.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::output::put_aside(&(format!($($text)*) + "\n")) };
+}
 
 /// Rows of cells, printed in aligned columns.
 pub struct Table {
@@ -68,13 +135,6 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// An error with its causes on one line; a cause that the text before it ends with is not said twice.
-pub fn chain(error: &anyhow::Error) -> String {
-    error.chain().skip(1).map(ToString::to_string).fold(error.to_string(), |text, cause| {
-        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,13 +146,6 @@ mod tests {
         {
             assert_eq!(bytes(value), text);
         }
-    }
-
-    #[test]
-    fn causes_are_said_once() {
-        let cause = std::io::Error::other("no disk");
-        let error = anyhow::Error::new(cause).context("cannot open a: no disk").context("mkfs");
-        assert_eq!(chain(&error), "mkfs: cannot open a: no disk");
     }
 
     #[test]

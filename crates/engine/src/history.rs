@@ -55,7 +55,9 @@ fn last_end(engine: &dyn Engine, target: Target) -> Option<(TaskId, Attempt)> {
 fn use_of_time(usage: &Usage) -> String {
     let waited = match usage.io_wait_seconds {
         Some(seconds) => format!("waited {seconds:.3} s for I/O"),
-        None => "waited for I/O for a time that is not known".to_owned(),
+        None => "waited for I/O for a time that is not known (by its host's kernel, or as it had children; the \
+                 agent's log says what is known there)"
+            .to_owned(),
     };
     format!(
         "its last start that ended took {:.3} s, computed {:.3} s and {waited}",

@@ -229,7 +229,8 @@ pub struct JobView {
     /// Its queue.
     pub queue: QueueName,
     /// `pending`, `held`, `starting`, `running`, `suspended`, `unknown`, `done` (ended by itself with 0),
-    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost` (with its host or by it), `attempts_max`.
+    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost` (with its host or by it), `attempts_max`,
+    /// `skipped` (a step of a flow that could no longer start).
     pub state: String,
     /// Tasks that this line stands for: waiting elements of an array share one.
     pub tasks: u32,
@@ -256,6 +257,34 @@ pub struct JobView {
     /// What its last start used, if it has ended; told only when one job is asked for.
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// What else was asked for; told only when one job is asked for, and with the first of its lines.
+    #[serde(default)]
+    pub asked: Option<Box<Asked>>,
+}
+
+/// What a job asks for, besides what every [`JobView`] tells. Texts are as `forebay submit` takes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Memory that is set aside for it.
+    pub memory_bytes: Option<u64>,
+    /// Where it may run; wherever its queue allows if empty.
+    pub hosts: String,
+    /// What has to come true first.
+    pub depends: Option<String>,
+    /// Among the jobs of its user: higher first.
+    pub priority: i32,
+    /// What it is charged to; may be empty.
+    pub project: String,
+    /// How long it may run, if it says so itself.
+    pub time_limit_seconds: Option<f64>,
+    /// Whether it may be started again after its host was lost: `as_queue`, `rerunnable` or `once`.
+    pub rerun: String,
+    /// After which exit values it is started again; may be empty.
+    pub requeue_exits: String,
+    /// Whether its work area is kept for a restart.
+    pub checkpoint: bool,
+    /// Its working directory.
+    pub directory: String,
 }
 
 /// One host, for people and scripts.
@@ -296,6 +325,30 @@ pub struct QueueView {
     pub windows_open: bool,
     /// Slots in use.
     pub used_slots: u32,
+    /// The most slots in use, if there is a limit.
+    #[serde(default)]
+    pub slots_max: Option<u32>,
+    /// The most slots of one user.
+    #[serde(default)]
+    pub user_slots_max: Option<u32>,
+    /// The most slots on one host.
+    #[serde(default)]
+    pub host_slots_max: Option<u32>,
+    /// Where its jobs may run, as the settings say; everywhere if empty.
+    #[serde(default)]
+    pub hosts: String,
+    /// The highest time limit of a job.
+    #[serde(default)]
+    pub time_limit_max_seconds: Option<f64>,
+    /// Tasks that wait, also for dependencies.
+    #[serde(default)]
+    pub pending_tasks: u64,
+    /// Tasks that wait to be released.
+    #[serde(default)]
+    pub held_tasks: u64,
+    /// Tasks that are on hosts.
+    #[serde(default)]
+    pub active_tasks: u64,
 }
 
 /// What one host says of a task that waits.

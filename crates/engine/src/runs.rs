@@ -23,6 +23,7 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::causes::chain;
 use crate::home::folder;
 use crate::message::{Launch, Report};
 use crate::session;
@@ -54,12 +55,12 @@ pub enum End {
 impl End {
     /// It was not started, as it cannot be.
     pub fn not_started(error: &anyhow::Error) -> End {
-        End::Exited { exit: Exit::NotStarted(short_reason(format!("{error:#}"))), usage: None }
+        End::Exited { exit: Exit::NotStarted(short_reason(chain(error))), usage: None }
     }
 
     /// It was not started, as this host cannot.
     pub fn unable(error: &anyhow::Error) -> End {
-        End::Lost(Loss::Unable(short_reason(format!("{error:#}"))))
+        End::Lost(Loss::Unable(short_reason(chain(error))))
     }
 
     /// What its agent tells of it.

@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arrival;
+use crate::causes::chain;
 use crate::connections::Connections;
 use crate::controller::{Controller, Input};
 use crate::home::{GridHome, claim, is_root};
@@ -97,9 +98,12 @@ fn obey_signals(mut signals: Signals, home: &GridHome, inputs: &Sender<Input>) {
     for signal in signals.forever() {
         let input = if signal == SIGHUP {
             match read_settings(home) {
-                Ok(config) => Input::Configured(Box::new(config)),
+                Ok(config) => {
+                    tracing::info!("settings are read again: {} queues", config.queues.len());
+                    Input::Configured(Box::new(config))
+                }
                 Err(error) => {
-                    tracing::error!("settings are left as they are: {error:#}");
+                    tracing::error!("settings are left as they are: {}", chain(&error));
                     continue;
                 }
             }

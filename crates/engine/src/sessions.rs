@@ -64,7 +64,7 @@ pub struct AreaView {
     pub user: UserName,
     /// What it is for.
     pub kind: AreaKind,
-    /// A host that sees it.
+    /// That on which its task is, or another host that sees it.
     pub host: HostName,
     /// Bytes on disk, if they were counted.
     pub bytes: Option<u64>,
@@ -355,11 +355,18 @@ fn view(engine: &dyn Engine, host: HostName, area: &Area) -> AreaView {
         engine.area_state(area.task, area.requeues)
     };
     let user = engine.owner(area.task.job).unwrap_or(&area.owner);
+    // Hosts of one machine see the same places: that on which the job is, is it.
+    let of_job = match state {
+        AreaState::Running | AreaState::Unknown => {
+            engine.state(area.task).and_then(|state| state.last_start().host)
+        }
+        AreaState::Kept | AreaState::Orphaned | AreaState::BeingRemoved => None,
+    };
     AreaView {
         job: area.task.to_string(),
         user: user.clone(),
         kind: area.kind,
-        host,
+        host: of_job.unwrap_or(host),
         bytes: area.bytes,
         made: area.made,
         state,

@@ -41,6 +41,7 @@ use crate::beginning::{Beginning, Stage, end_by_force};
 use crate::descendants;
 use crate::home::is_root;
 use crate::message::{error_path, output_path};
+use crate::progress::{Part, Progress};
 use crate::request::{self, Word};
 use crate::runs::{End, Log, Task, granted, uptime_ms};
 use crate::script;
@@ -347,15 +348,19 @@ impl Job {
     ) -> Result<Begun, Fault> {
         let mut command = command(task, account)?;
         let Some(caller) = caller else {
-            let mut prepare = become_job(task, account, Channels::Files)?;
+            let progress = Progress::default();
+            let mut prepare = become_job(task, account, Channels::Files, &progress)?;
             let program = Program::of(&command).map_err(anyhow::Error::from)?;
             // SAFETY: it makes system calls of its thread on memory that was prepared before, and allocates
             // nothing.
-            let child = unsafe { Child::start(&program, &mut prepare, accounting) }?;
+            let child = unsafe { Child::start(&program, &mut prepare, accounting) };
+            let child = child.map_err(|error| progress.name(task, error))?;
             return Ok((Job { child, session: None }, None));
         };
         // SAFETY: as above.
-        unsafe { command.pre_exec(become_job(task, account, Channels::Given)?) };
+        unsafe {
+            command.pre_exec(become_job(task, account, Channels::Given, &Progress::default())?)
+        };
         let ends = caller.give_streams(&mut command, account).map_err(Fault::Job)?;
         let (child, session) = match ends {
             Ends::Pipes(_) => (Child::spawn(command, accounting)?, None),
@@ -518,6 +523,7 @@ fn become_job(
     task: &Task,
     account: &Account,
     channels: Channels,
+    progress: &Progress,
 ) -> Result<impl FnMut() -> std::io::Result<()> + Send + Sync + 'static> {
     let spec = &task.launch.spec;
     let text = |path: &str| CString::new(Path::new(path).as_os_str().as_bytes());
@@ -527,10 +533,13 @@ fn become_job(
     let fresh = if task.launch.attempt.0 == 1 { libc::O_TRUNC } else { 0 };
     let umask = spec.umask & 0o777;
     let rights = is_root().then(|| account.rights());
+    let progress = progress.clone();
     Ok(move || {
+        progress.reach(Part::User);
         if let Some(rights) = &rights {
             rights.take()?;
         }
+        progress.reach(Part::Directory);
         // SAFETY: system calls on numbers, and on texts that the closure owns.
         unsafe {
             libc::umask(umask);
@@ -543,14 +552,17 @@ fn become_job(
             let nothing =
                 step(libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC))?;
             step(libc::dup2(nothing, 0))?;
+            progress.reach(Part::Output);
             let opened = open_output(&output, fresh)?;
             step(libc::dup2(opened, 1))?;
+            progress.reach(Part::Error);
             let errors = match &error {
                 Some(error) => open_output(error, fresh)?,
                 None => opened,
             };
             step(libc::dup2(errors, 2))?;
         }
+        progress.reach(Part::Program);
         Ok(())
     })
 }

@@ -34,7 +34,7 @@ const OTHER_PROJECTS: &str = "(others)";
 /// The most rows of one answer.
 const ANSWER_MAX: usize = 20_000;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const PREFIX: u8 = b'u';
 
 /// What is summed up by.
@@ -94,7 +94,9 @@ pub struct UsageRow {
     /// Slots times seconds from being given to a host to the end.
     pub slot_seconds: f64,
     /// Seconds in which they waited for I/O, as far as known.
-    pub io_wait_seconds: f64,
+    pub io_wait_seconds: Option<f64>,
+    /// Of how many attempts that is known.
+    pub io_wait_attempts: u64,
     /// Bytes read by system calls, as far as known.
     pub read_bytes: u64,
     /// Bytes written by system calls, as far as known.
@@ -128,6 +130,8 @@ struct Sums {
     system_seconds: f64,
     slot_seconds: f64,
     io_wait_seconds: f64,
+    /// Attempts of which it is known how long they waited for I/O.
+    io_wait_attempts: u64,
     read_bytes: u64,
     written_bytes: u64,
     peak_memory_bytes: u64,
@@ -187,7 +191,10 @@ impl Sums {
         self.real_seconds += usage.real_seconds;
         self.user_seconds += usage.user_seconds;
         self.system_seconds += usage.system_seconds;
-        self.io_wait_seconds += usage.io_wait_seconds.unwrap_or(0.0);
+        if let Some(seconds) = usage.io_wait_seconds {
+            self.io_wait_seconds += seconds;
+            self.io_wait_attempts += 1;
+        }
         self.read_bytes = self.read_bytes.saturating_add(usage.read_bytes.unwrap_or(0));
         self.written_bytes = self.written_bytes.saturating_add(usage.written_bytes.unwrap_or(0));
         self.peak_memory_bytes = self.peak_memory_bytes.max(usage.peak_memory_bytes.unwrap_or(0));
@@ -203,6 +210,7 @@ impl Sums {
         self.system_seconds += other.system_seconds;
         self.slot_seconds += other.slot_seconds;
         self.io_wait_seconds += other.io_wait_seconds;
+        self.io_wait_attempts += other.io_wait_attempts;
         self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
         self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
         self.peak_memory_bytes = self.peak_memory_bytes.max(other.peak_memory_bytes);
@@ -228,7 +236,8 @@ impl Sums {
             system_seconds: self.system_seconds,
             cpu_per_real: (self.real_seconds > 0.0).then(|| cpu_seconds / self.real_seconds),
             slot_seconds: self.slot_seconds,
-            io_wait_seconds: self.io_wait_seconds,
+            io_wait_seconds: (self.io_wait_attempts > 0).then_some(self.io_wait_seconds),
+            io_wait_attempts: self.io_wait_attempts,
             read_bytes: self.read_bytes,
             written_bytes: self.written_bytes,
             peak_memory_bytes: self.peak_memory_bytes,

@@ -47,6 +47,16 @@ pub struct AttemptRecord {
 }
 
 impl AttemptRecord {
+    /// What became of the task, in the words that states of tasks have; one that has not ended starts again.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match self.fate {
+            Fate::Finished(cause) => cause.word(self.exit.as_ref()),
+            Fate::Again => "again",
+            Fate::AgainElsewhere => "again_elsewhere",
+        }
+    }
+
     /// How it ended or why it did not, in words; none if nobody could say.
     #[must_use]
     pub fn outcome(&self) -> Option<String> {

@@ -174,6 +174,9 @@ impl JobSpec {
         if let Some((what, _)) = long {
             return Some(format!("the path of {what} has at most {PATH_BYTES_MAX} bytes"));
         }
+        if self.time_limit == Some(Period(0)) {
+            return Some("a time limit of 0: give a longer one, or none".to_owned());
+        }
         if self.slots() > SLOTS_MAX {
             return Some(format!("{} slots: a job has at most {SLOTS_MAX}", self.slots));
         }
@@ -234,6 +237,7 @@ pub fn short_reason(mut reason: String) -> String {
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// With this exit value.
     Code(u8),

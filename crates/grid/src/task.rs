@@ -220,6 +220,21 @@ pub enum Cause {
     AttemptsMax,
 }
 
+impl Cause {
+    /// The state of a task that ended so, in a word. `exit` is how its last attempt ended.
+    #[must_use]
+    pub fn word(self, exit: Option<&Exit>) -> &'static str {
+        match self {
+            Cause::Exited if exit.is_some_and(|exit| exit.value() == 0) => "done",
+            Cause::Exited => "exited",
+            Cause::Killed => "killed",
+            Cause::TimeLimit => "time_limit",
+            Cause::HostLost => "host_lost",
+            Cause::AttemptsMax => "attempts_max",
+        }
+    }
+}
+
 /// Whether the work area of a finished task is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -290,6 +305,7 @@ pub enum Step {
 
 /// What becomes of a task whose attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// It has ended.
     Finished(Cause),

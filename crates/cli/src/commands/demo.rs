@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::output::put;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
@@ -59,7 +60,7 @@ impl Demo {
         stage.end_at_signal()?;
         let ran = self.play(&stage, &csv);
         if self.keep && ran.is_ok() {
-            println!(
+            outln!(
                 "\nkept: mounted at {}; look at it with\n  forebay status {root}\n  \
                  forebay jobs --all --grid {root}\nand end it with\n  \
                  forebay down {root} && rm -r {}",
@@ -72,14 +73,14 @@ impl Demo {
         let cleared = stage.clear();
         ran?;
         cleared?;
-        println!("done: unmounted, checked and removed");
+        outln!("done: unmounted, checked and removed");
         Ok(ExitCode::SUCCESS)
     }
 
     fn play(&self, stage: &Stage, csv: &Path) -> Result<()> {
-        say("make a file system", &stage.root());
+        say("make a file system", &stage.root())?;
         stage.forebay(&["mkfs".as_ref(), stage.root().as_os_str()])?;
-        say("mount it, and start a grid on it", &stage.mountpoint());
+        say("mount it, and start a grid on it", &stage.mountpoint())?;
         stage.forebay(&[
             "up".as_ref(),
             stage.root().as_os_str(),
@@ -91,24 +92,29 @@ impl Demo {
         let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
         let name = csv.file_name().context("the flights file has no name")?;
         let input = data.join(name);
-        say("bring the flights in", &input);
+        say("bring the flights in", &input)?;
         std::fs::copy(csv, &input).with_context(|| format!("cannot copy {}", csv.display()))?;
-        say("run the program", &data);
+        say("run the program", &data)?;
         let mut config = flights::Config::new(input, data, work, util);
         config.rows_times = self.rows_times;
         let clock = SystemClock;
         let started = clock.instant();
-        let report = flights::run(&config, &clock, &mut |line| println!("   {line}"))?;
+        let mut printed = Ok(());
+        let report = flights::run(&config, &clock, &mut |line| {
+            if printed.is_ok() {
+                printed = put(format!("   {line}\n").as_bytes());
+            }
+        })?;
+        printed?;
         let took = clock.instant() - started;
-        println!();
-        let mut out = std::io::stdout().lock();
+        let mut out = b"\n".to_vec();
         report.print(&mut out)?;
         writeln!(out, "\nthe program took {:.1} s; results in data:", took.as_secs_f64())?;
         for path in &report.outputs {
             writeln!(out, "   {}", path.display())?;
         }
-        drop(out);
-        println!();
+        writeln!(out)?;
+        put(&out)?;
         self.run_mixed(stage)?;
         stage.forebay(&["status".as_ref(), stage.root().as_os_str()])
     }
@@ -123,7 +129,7 @@ impl Demo {
                 .with_context(|| format!("cannot replace {}", self.report.display()))?;
         }
         let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
-        say("run the mixed workload, 77 jobs", &data);
+        say("run the mixed workload, 77 jobs", &data)?;
         let scale = self.scale.to_string();
         let root = stage.root();
         stage.forebay(&[
@@ -144,15 +150,16 @@ impl Demo {
             "--grid".as_ref(),
             root.as_os_str(),
         ])?;
-        say("what the grid has recorded of it", &root);
+        say("what the grid has recorded of it", &root)?;
         stage.forebay(&["usage".as_ref(), "--grid".as_ref(), root.as_os_str()])?;
-        println!();
+        outln!("");
         Ok(())
     }
 }
 
-fn say(what: &str, place: &Path) {
-    println!("== {what}: {}", place.display());
+fn say(what: &str, place: &Path) -> Result<()> {
+    outln!("== {what}: {}", place.display());
+    Ok(())
 }
 
 /// The folder in which the demo plays.
@@ -197,7 +204,7 @@ impl Stage {
         let stage = Stage { folder: self.folder.clone() };
         std::thread::spawn(move || {
             if signals.forever().next().is_some() {
-                eprintln!("\nforebay: interrupted, clearing up");
+                note!("\nforebay: interrupted, clearing up");
                 // The program still has files open: they go with this process.
                 let _ =
                     stage.forebay(&["down".as_ref(), stage.root().as_os_str(), "--now".as_ref()]);
@@ -219,9 +226,9 @@ impl Stage {
     /// Stops the grid, unmounts, checks and removes everything.
     fn clear(&self) -> Result<()> {
         if crate::mounts::at(&self.mountpoint()).is_ok() {
-            say("stop the grid and unmount", &self.mountpoint());
+            say("stop the grid and unmount", &self.mountpoint())?;
             self.forebay(&["down".as_ref(), self.root().as_os_str(), "--now".as_ref()])?;
-            say("check", &self.root());
+            say("check", &self.root())?;
             self.forebay(&["fsck".as_ref(), self.root().as_os_str()])?;
         }
         std::fs::remove_dir_all(&self.folder)

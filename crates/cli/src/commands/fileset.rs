@@ -32,6 +32,7 @@ pub struct Fileset {
 #[derive(Subcommand)]
 enum Action {
     /// List filesets with their settings and what they hold.
+    #[command(after_help = "Examples:\n  forebay fileset list /srv/grid")]
     List {
         /// Home folder of the file system.
         root: PathBuf,
@@ -40,6 +41,9 @@ enum Action {
         json: bool,
     },
     /// Make a fileset.
+    #[command(
+        after_help = "Examples:\n  forebay fileset create /srv/grid models --durability strict"
+    )]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
@@ -56,6 +60,7 @@ enum Action {
         mode: u16,
     },
     /// Change a fileset.
+    #[command(after_help = "Examples:\n  forebay fileset set /srv/grid work --placement served")]
     Set {
         /// Home folder of the file system.
         root: PathBuf,
@@ -69,6 +74,7 @@ enum Action {
         placement: Option<PlacementArg>,
     },
     /// Remove an empty fileset.
+    #[command(after_help = "Examples:\n  forebay fileset remove /srv/grid models")]
     Remove {
         /// Home folder of the file system.
         root: PathBuf,
@@ -168,14 +174,14 @@ fn list(root: &Path, json: bool) -> Result<()> {
         forebay_fs::offline::status(&*open.store, &superblock, &open.disks)?.0
     };
     if json {
-        println!("{}", serde_json::to_string_pretty(&filesets)?);
+        crate::output::put_json(&filesets)?;
         return Ok(());
     }
     let mut table = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "FILES", "BYTES"]);
     for fileset in &filesets {
         table.row(cells(fileset));
     }
-    print!("{}", table.render());
+    out!("{}", table.render());
     Ok(())
 }
 

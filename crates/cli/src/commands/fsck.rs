@@ -35,7 +35,7 @@ impl Fsck {
         let json = self.json;
         let mut progress = |line: &str| {
             if !json {
-                eprintln!("   {line}");
+                note!("   {line}");
             }
         };
         let repair = if self.repair { Repair::Found } else { Repair::Never };
@@ -44,7 +44,7 @@ impl Fsck {
         if self.json {
             print_json(&report)?;
         } else {
-            print(&report);
+            print(&report)?;
         }
         Ok(match report.outcome() {
             Outcome::Clean => ExitCode::SUCCESS,
@@ -65,28 +65,28 @@ fn word(outcome: Outcome) -> &'static str {
 fn print_json(report: &Report) -> Result<()> {
     let mut value = serde_json::to_value(report)?;
     value["outcome"] = word(report.outcome()).into();
-    println!("{}", serde_json::to_string_pretty(&value)?);
+    crate::output::put_json(&value)?;
     Ok(())
 }
 
-fn print(report: &Report) {
+fn print(report: &Report) -> Result<()> {
     for finding in &report.findings {
         let done = if finding.repaired { " (repaired)" } else { "" };
-        println!("{}{done}", finding.detail);
+        outln!("{}{done}", finding.detail);
     }
     let unseen = report.findings_total.saturating_sub(report.findings.len() as u64);
     if unseen > 0 {
-        println!("and {unseen} more");
+        outln!("and {unseen} more");
     }
     for note in &report.notes {
-        println!("note: {note}");
+        outln!("note: {note}");
     }
     let unseen = report.notes_total.saturating_sub(report.notes.len() as u64);
     if unseen > 0 {
-        println!("and {unseen} more notes");
+        outln!("and {unseen} more notes");
     }
     let counts = &report.counts;
-    println!(
+    outln!(
         "{}: {} inodes, {} entries, {} objects, {} in files",
         word(report.outcome()),
         counts.inodes,
@@ -94,4 +94,5 @@ fn print(report: &Report) {
         counts.objects,
         crate::output::bytes(counts.bytes)
     );
+    Ok(())
 }

@@ -28,22 +28,22 @@ impl Mkfs {
     pub fn run(self) -> Result<ExitCode> {
         let home = home::mkfs(&self.root, &self.disks)?;
         let open = home.open()?;
-        println!("made a file system in {}", home.root().display());
+        outln!("made a file system in {}", home.root().display());
         for (_, disk) in &open.disks {
             let description = disk.describe();
             let capacity = disk.capacity()?;
-            println!(
+            outln!(
                 "disk {} ({}, {} available)",
                 description.location,
                 description.kind,
                 crate::output::bytes(capacity.available_bytes)
             );
             for advice in description.advice {
-                println!("  note: {advice}");
+                outln!("  note: {advice}");
             }
         }
-        println!("filesets data (strict), work (scratch), util (scratch)");
-        println!("mount it with: forebay mount {} MOUNTPOINT", home.root().display());
+        outln!("filesets data (strict), work (scratch), util (scratch)");
+        outln!("mount it with: forebay mount {} MOUNTPOINT", home.root().display());
         Ok(ExitCode::SUCCESS)
     }
 }

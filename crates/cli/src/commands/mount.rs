@@ -71,7 +71,7 @@ impl Mount {
         daemon::run(&order, |loss| {
             let Ok(fd) = std::env::var(READY_FD) else {
                 if let Some(loss) = loss {
-                    eprintln!("forebay: {loss}");
+                    note!("forebay: {loss}");
                 }
                 return Ok(());
             };
@@ -101,7 +101,7 @@ impl Mount {
         std::fs::File::from(reader).read_to_string(&mut said)?;
         if let Some(loss) = said.strip_prefix("ready\n") {
             if !loss.is_empty() {
-                eprintln!("forebay: {loss}");
+                note!("forebay: {loss}");
             }
             return Ok(ExitCode::SUCCESS);
         }

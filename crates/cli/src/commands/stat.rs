@@ -1,6 +1,5 @@
 //! `forebay stat`.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -89,13 +88,12 @@ impl Stat {
     }
 
     fn print(&self, report: &Report) -> Result<()> {
-        let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", serde_json::to_string(report)?)?;
+            outln!("{}", serde_json::to_string(report)?);
         } else {
-            write!(out, "{}", render(report))?;
+            out!("{}", render(report));
         }
-        Ok(out.flush()?)
+        Ok(())
     }
 }
 

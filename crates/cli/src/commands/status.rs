@@ -29,9 +29,9 @@ impl Status {
     pub fn run(self) -> Result<ExitCode> {
         let found = find(&Home::at(&self.root)?)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&found)?);
+            crate::output::put_json(&found)?;
         } else {
-            print(&found);
+            print(&found)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -59,14 +59,14 @@ fn find(home: &Home) -> Result<Found> {
     })
 }
 
-fn print(found: &Found) {
-    println!("file system  {} ({})", found.root.display(), found.uuid);
+fn print(found: &Found) -> Result<()> {
+    outln!("file system  {} ({})", found.root.display(), found.uuid);
     match &found.mount {
-        Some(mount) => print_mount(mount),
-        None if found.clean => println!("mounted      no (clean)"),
-        None => println!("mounted      no (the last daemon died: the next mount recovers)"),
+        Some(mount) => print_mount(mount)?,
+        None if found.clean => outln!("mounted      no (clean)"),
+        None => outln!("mounted      no (the last daemon died: the next mount recovers)"),
     }
-    println!("store        {}", bytes(found.store_bytes));
+    outln!("store        {}", bytes(found.store_bytes));
     let mut disks =
         Table::new(&["DISK", "KIND", "SIZE", "AVAILABLE", "OBJECTS", "SPARE", "ERRORS"]);
     for disk in &found.disks {
@@ -80,37 +80,39 @@ fn print(found: &Found) {
             disk.errors.to_string(),
         ]);
     }
-    print!("\n{}", disks.render());
+    out!("\n{}", disks.render());
     for disk in &found.disks {
         if let Some(error) = &disk.last_error {
-            println!("  {} failed last with: {error}", disk.location);
+            outln!("  {} failed last with: {error}", disk.location);
         }
         for advice in &disk.advice {
-            println!("  note on {}: {advice}", disk.location);
+            outln!("  note on {}: {advice}", disk.location);
         }
     }
     let mut filesets = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "FILES", "BYTES"]);
     for fileset in &found.filesets {
         filesets.row(super::fileset::cells(fileset));
     }
-    print!("\n{}", filesets.render());
+    out!("\n{}", filesets.render());
+    Ok(())
 }
 
-fn print_mount(mount: &MountStatus) {
-    println!("mounted      at {}, process {}", mount.mountpoint.display(), mount.pid);
+fn print_mount(mount: &MountStatus) -> Result<()> {
+    outln!("mounted      at {}, process {}", mount.mountpoint.display(), mount.pid);
     let error =
         mount.commit_error.as_ref().map_or(String::new(), |why| format!("; FAILING: {why}"));
-    println!(
+    outln!(
         "commit       {:.1} s old, {} records uncommitted{error}",
-        mount.commit_age_seconds, mount.uncommitted
+        mount.commit_age_seconds,
+        mount.uncommitted
     );
     let path = match &mount.passthrough_closed {
         None => "passthrough".to_owned(),
         Some(why) => format!("served only ({why})"),
     };
-    println!("data path    {path}");
-    println!("requests     {}; protocol {}", transport(mount), mount.protocol);
-    println!(
+    outln!("data path    {path}");
+    outln!("requests     {}; protocol {}", transport(mount), mount.protocol);
+    outln!(
         "memory       {} inodes cached, {}; {} objects open, {} of them spare",
         mount.cached_inodes,
         bytes(mount.cache_bytes as u64),
@@ -118,8 +120,9 @@ fn print_mount(mount: &MountStatus) {
         mount.spare_objects
     );
     if !mount.reserve_held {
-        println!("reserve      given away: the disk of the home folder is full or nearly so");
+        outln!("reserve      given away: the disk of the home folder is full or nearly so");
     }
+    Ok(())
 }
 
 fn transport(mount: &MountStatus) -> String {

@@ -20,6 +20,7 @@ use forebay_workload::scratch::ScratchDir;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::resume::Resume;
+use crate::output::{put, put_json};
 
 /// Run a program: a file of analytics steps, one after another.
 ///
@@ -127,7 +128,9 @@ fn page_size(text: &str) -> Result<ByteSize, String> {
 impl Step {
     pub fn run(self) -> Result<ExitCode> {
         let Some(path) = &self.program else {
-            Kind::KINDS.iter().for_each(|kind| println!("{kind}"));
+            for kind in Kind::KINDS {
+                outln!("{kind}");
+            }
             return Ok(ExitCode::SUCCESS);
         };
         let text = std::fs::read_to_string(path)
@@ -172,7 +175,7 @@ impl Step {
         ran?;
         cleared?;
         if let Some(error) = lost {
-            bail!("cannot write the record: {error:#}");
+            bail!("cannot write the record: {}", crate::output::chain(&error));
         }
         show.summary(&program, &records)?;
         Ok(ExitCode::SUCCESS)
@@ -197,9 +200,7 @@ impl Step {
         let work = work.canonicalize().context("--work")?;
         let (resume, found) = Resume::open([&work, &util, &data], &key, digest)?;
         if found.changed && !self.quiet {
-            eprintln!(
-                "forebay: the program or its settings have changed: it starts at its first step"
-            );
+            note!("forebay: the program or its settings have changed: it starts at its first step");
         }
         Ok((Areas::Kept(Box::new(resume), data), found.records))
     }
@@ -345,6 +346,8 @@ struct Show {
     json: bool,
     terminal: bool,
     shown_at: std::cell::Cell<Option<std::time::Instant>>,
+    /// Why a line could not be printed.
+    unprinted: std::cell::Cell<Option<anyhow::Error>>,
 }
 
 impl Show {
@@ -356,28 +359,35 @@ impl Show {
             json: step.json,
             terminal: lines && std::io::stderr().is_terminal(),
             shown_at: std::cell::Cell::new(None),
+            unprinted: std::cell::Cell::new(None),
         }
+    }
+
+    /// Prints a line. The program goes on where that fails: [`Show::summary`] tells it.
+    fn say(&self, line: &str) {
+        let failed = self.unprinted.take();
+        self.unprinted.set(failed.or_else(|| put(format!("{line}\n").as_bytes()).err()));
     }
 
     fn started(&self, number: usize, step: &NamedStep) {
         if self.lines {
-            println!(
+            self.say(&format!(
                 "== step {} of {}: {} ({})",
                 number + 1,
                 self.steps,
                 step.name(),
                 step.step.kind()
-            );
+            ));
         }
     }
 
     fn skipped(&self, number: usize, step: &NamedStep) {
         if self.lines {
             let (number, steps, name) = (number + 1, self.steps, step.name());
-            println!(
+            self.say(&format!(
                 "== step {number} of {steps}: {name} ({}) has finished before",
                 step.step.kind()
-            );
+            ));
         }
     }
 
@@ -390,34 +400,36 @@ impl Show {
         let now = SystemClock.instant();
         if self.shown_at.get().is_none_or(|at| now.saturating_duration_since(at) >= EVERY) {
             self.shown_at.set(Some(now));
-            eprint!("\r   {rows} rows\x1b[K");
+            crate::output::put_aside(&format!("\r   {rows} rows\x1b[K"));
         }
     }
 
     fn ended(&self, record: &StepRecord) {
         if self.terminal && self.shown_at.take().is_some() {
-            eprint!("\r\x1b[K");
+            crate::output::put_aside("\r\x1b[K");
         }
         if self.lines {
             let used = &record.resources;
-            println!(
+            self.say(&format!(
                 "   {} rows, {:.2} s, {:.0} MB/s",
                 used.rows,
                 used.real_seconds,
                 used.mb_per_second()
-            );
+            ));
         }
     }
 
     fn summary(&self, program: &Program, records: &[StepRecord]) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+        if let Some(error) = self.unprinted.take() {
+            return Err(error);
+        }
         if self.json {
-            serde_json::to_writer_pretty(&mut out, records)?;
-            writeln!(out)?;
+            put_json(&records)?;
         }
         if !self.lines {
             return Ok(());
         }
+        let mut out = Vec::new();
         for (step, record) in program.steps.iter().zip(records) {
             match (&record.outcome.table, &step.table) {
                 (Some(table), None) => {
@@ -431,6 +443,6 @@ impl Show {
         writeln!(out)?;
         let used: Vec<ResourceRecord> = records.iter().map(|r| r.resources.clone()).collect();
         ResourceRecord::table(&used).print(&mut out)?;
-        Ok(())
+        put(&out)
     }
 }

@@ -64,7 +64,7 @@ impl Umount {
                 .with_context(|| format!("cannot unmount {}", mount.mountpoint.display()));
         }
         match daemon {
-            None => eprintln!(
+            None => note!(
                 "forebay: the daemon had died; the next mount recovers {}",
                 mount.home.display()
             ),
@@ -103,7 +103,7 @@ impl Umount {
                 );
             }
             if waited > Duration::from_secs(3) && !told {
-                eprintln!("forebay: waiting for the daemon to write everything out");
+                note!("forebay: waiting for the daemon to write everything out");
                 told = true;
             }
         }

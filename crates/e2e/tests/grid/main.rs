@@ -5,7 +5,10 @@ mod areas;
 mod checkpoint;
 mod flow;
 mod job_file;
+mod mounts;
 mod pipes;
+mod printing;
+mod show;
 mod terminal;
 mod users;
 

@@ -45,7 +45,7 @@ fn a_job_whose_output_is_a_pipe_that_nobody_reads_is_not_started() {
     .expect("makes a pipe");
     let job = grid.submit(&["-o", "pipe"], "true");
     grid.wait_for(&job, "exited");
-    assert!(grid.history(&job)[0]["exit"]["NotStarted"].is_string());
+    assert!(grid.history(&job)[0]["exit"]["not_started"].is_string());
     // With a reader it is.
     let reader = std::thread::spawn(move || std::fs::read_to_string(path).expect("reads"));
     wait_until("the job finds its reader", LIMIT, || {

@@ -7,7 +7,10 @@ type Case = (&'static [&'static str], &'static [&'static str]);
 
 /// What clap finds wrong, and what the grid does.
 const CASES: &[Case] = &[
-    (&["submit"], &["<COMMAND>", "Usage"]),
+    (&["submit"], &["<COMMAND>", "Usage", "forebay submit -- sleep 10"]),
+    (&["submit", "sleep", "10"], &["10", "forebay submit -- sleep 10"]),
+    (&["submit", "sleep"], &["sleep", "forebay submit -- PROGRAM"]),
+    (&["run", "sleep", "1"], &["forebay run -- sleep 10"]),
     (&["submit", "-q", "no such", "--", "true"], &["--queue", "no such"]),
     (&["submit", "-q", "none", "--", "true"], &["there is no queue none"]),
     (&["submit", "-n", "0", "--", "true"], &["--slots", "0"]),
@@ -28,6 +31,7 @@ const CASES: &[Case] = &[
     (&["submit", "--env", "NOT_SET_ANYWHERE", "--", "true"], &["NOT_SET_ANYWHERE"]),
     (&["submit", "--time-limit", "1:30", "--", "true"], &["--time-limit", "1:30"]),
     (&["submit", "--time-limit", "-5", "--", "true"], &["-5"]),
+    (&["submit", "--time-limit", "0", "--", "true"], &["time limit of 0"]),
     (&["submit", "--batch", "/no/such/file"], &["--batch", "/no/such/file"]),
     (&["submit", "--batch", "-", "--wait"], &["--batch", "--wait"]),
     (&["submit", "--batch", "-", "--", "true"], &["--batch"]),
@@ -36,7 +40,8 @@ const CASES: &[Case] = &[
     (&["jobs", "1[9]"], &["there is no job 1[9]"]),
     (&["jobs", "x"], &["x", "is no job", "12[3]"]),
     (&["jobs", "-1"], &["-1"]),
-    (&["jobs", "1", "2"], &["2"]),
+    (&["jobs", "1", "77"], &["there is no job 77"]),
+    (&["jobs", "1", "x"], &["x", "is no job"]),
     (&["hosts", "h1"], &["h1"]),
     (&["queues", "normal"], &["normal"]),
     (&["history"], &["<JOB>"]),
@@ -74,6 +79,7 @@ const CASES: &[Case] = &[
     (&["up", "/tmp", "--slots", "some"], &["--slots", "some"]),
     (&["down"], &["<ROOT>"]),
     (&["down", "/does/not/exist"], &["/does/not/exist"]),
+    (&["down", "/usr"], &["/usr holds no grid"]),
     (&["controller"], &["<ROOT>"]),
     (&["controller", "/does/not/exist"], &["/does/not/exist"]),
     (&["agent", "/does/not/exist", "--name", "h9", "--slots", "1"], &["/does/not/exist"]),

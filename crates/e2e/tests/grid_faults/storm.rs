@@ -212,7 +212,7 @@ fn check_task(
     let last = attempts.last().unwrap_or_else(|| panic!("job {id}[{index}] has no history"));
     for (number, attempt) in (1u64..).zip(attempts) {
         assert_eq!(attempt["attempt"], number, "{}", shown());
-        let finished = attempt["fate"].get("Finished").is_some();
+        let finished = attempt["fate"].get("finished").is_some();
         assert_eq!(finished, number == attempts.len() as u64, "{}", shown());
         let starts = witness.starts.iter().filter(|start| **start == number).count();
         assert!(starts <= 1, "attempt {number} ran {starts} times: {}", shown());
@@ -222,22 +222,22 @@ fn check_task(
             assert_eq!(starts, 0, "attempt {number} was started after all: {}", shown());
         }
         assert!(
-            attempt["exit"]["Signal"].is_null()
-                || (attempt["exit"]["Signal"] == 9
+            attempt["exit"]["signal"].is_null()
+                || (attempt["exit"]["signal"] == 9
                     && programs.contains(&format!("{id}.{index}.{number}"))),
             "a signal that nobody has sent: {}",
             shown()
         );
-        assert!(attempt["exit"]["NotStarted"].is_null(), "{}", shown());
-        let code = attempt["exit"]["Code"].as_u64();
+        assert!(attempt["exit"]["not_started"].is_null(), "{}", shown());
+        let code = attempt["exit"]["code"].as_u64();
         let said = witness.ends.iter().find(|(of, _)| *of == number).map(|(_, code)| *code);
         if code.is_some() {
             assert_eq!(code, said, "{}", shown());
         }
     }
     let good = witness.ends.iter().filter(|(_, code)| *code == 0).count();
-    let fate = &last["fate"]["Finished"];
-    let killed = last["exit"]["Signal"] == 9;
+    let fate = &last["fate"]["finished"];
+    let killed = last["exit"]["signal"] == 9;
     // Of an attempt that was lost with its host nobody knows how far it came.
     let lost = attempts.iter().filter(|attempt| attempt["exit"].is_null()).count();
     assert!(

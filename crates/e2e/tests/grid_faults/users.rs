@@ -251,7 +251,7 @@ fn a_user_without_an_account_and_a_folder_of_somebody_else_are_refused_with_reas
     let ended = grid.as_account(&bob, &["submit", "--wait", "-o", "/x/out", "--", "true"]);
     let job = ended.expect_code(127).stdout.trim().to_owned();
     let said = grid.as_account(&bob, &["history", &job, "--json"]).output();
-    assert!(said.contains("NotStarted"), "{said}");
+    assert!(said.contains("not_started"), "{said}");
     // A grid of his own in a folder that is not his.
     let root = grid.root.display().to_string();
     for arguments in [vec!["up", &root], vec!["controller", &root], vec!["down", &root]] {

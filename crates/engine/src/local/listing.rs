@@ -8,7 +8,7 @@ use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{JobId, Target, TaskId, UserName};
 use forebay_grid::{Grid, Job};
 
-use super::view::view;
+use super::view::{asked, view};
 use crate::engine::Engine as _;
 use crate::message::{Answer, JobView, Page};
 
@@ -56,12 +56,16 @@ pub(super) fn jobs(
         let total = page.from.is_none().then(|| count(job, Wanted::All));
         let index = page.from.map_or(0, |from| from.index);
         lines.add(TaskId { job: target.job, index }, job, Wanted::All);
+        if page.from.is_none() {
+            lines.tell_what_is_asked(job);
+        }
         return lines.answer(total);
     };
     if job.task(index).is_none() {
         return Answer::no_job(target);
     }
     lines.push(view(grid, TaskId { job: target.job, index }, job));
+    lines.tell_what_is_asked(job);
     lines.answer(Some(1))
 }
 
@@ -98,6 +102,12 @@ impl<'a> Lines<'a> {
     fn push(&mut self, line: JobView) {
         self.command_bytes += line.command.iter().map(String::len).sum::<usize>();
         self.lines.push(line);
+    }
+
+    fn tell_what_is_asked(&mut self, job: &Job) {
+        if let Some(first) = self.lines.first_mut() {
+            first.asked = Some(Box::new(asked(job)));
+        }
     }
 
     /// Adds the lines of a job from a task on; whether all had a place.

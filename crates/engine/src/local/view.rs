@@ -1,16 +1,22 @@
 //! What there is to see, for those who may see it: users see their own jobs, admins all.
 
+use std::collections::BTreeMap;
+
 use forebay_grid::Grid;
 use forebay_grid::Job;
 use forebay_grid::grid::{Explanation, State};
 use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::{Checkpoint, Rerun};
 use forebay_grid::task::{Cause, Task};
-use forebay_grid::vocabulary::{Target, TaskId, UserName};
+use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
 use super::{flow, listing};
 use crate::engine::Engine as _;
-use crate::message::{Answer, Ask, HostView, JobView, QueueView, Verdict, error_path, output_path};
+use crate::message::{
+    Answer, Ask, Asked, HostView, JobView, QueueView, Verdict, error_path, output_path,
+};
 
 /// Answers what only looks.
 pub(super) fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
@@ -55,6 +61,7 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         output: output_path(spec, id),
         error: error_path(spec, id),
         usage: None,
+        asked: None,
     };
     let Some(state) = grid.state(id) else { return line };
     let start = state.last_start();
@@ -67,15 +74,13 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         State::Suspended { .. } => "suspended",
         State::Unknown { .. } => "unknown",
         State::Finished { exit, cause, ended, .. } => {
-            let good = exit.as_ref().is_some_and(|exit| exit.value() == 0);
+            let word = cause.word(exit.as_ref());
             (line.exit, line.ended) = (exit, Some(ended));
-            match cause {
-                Cause::Exited if good => "done",
-                Cause::Exited => "exited",
-                Cause::Killed => "killed",
-                Cause::TimeLimit => "time_limit",
-                Cause::HostLost => "host_lost",
-                Cause::AttemptsMax => "attempts_max",
+            // The flow did so, as it could never have started; nobody killed it.
+            if cause == Cause::Killed && line.attempts == 0 && grid.is_skipped(id.job) {
+                "skipped"
+            } else {
+                word
             }
         }
     };
@@ -108,9 +113,58 @@ fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
         .collect()
 }
 
+/// What a job asks for.
+pub(super) fn asked(job: &Job) -> Asked {
+    let spec = job.spec();
+    let rerun = match spec.rerun {
+        Rerun::AsQueue => "as_queue",
+        Rerun::Rerunnable => "rerunnable",
+        Rerun::Once => "once",
+    };
+    Asked {
+        memory_bytes: spec.memory.map(|memory| memory.0),
+        hosts: spec.hosts.to_string(),
+        depends: spec.depends.as_ref().map(ToString::to_string),
+        priority: spec.priority,
+        project: spec.project.clone(),
+        time_limit_seconds: spec.time_limit.map(seconds),
+        rerun: rerun.to_owned(),
+        requeue_exits: spec.requeue_exits.to_string(),
+        checkpoint: spec.checkpoint == Checkpoint::Steps,
+        directory: spec.directory.clone(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn seconds(period: Period) -> f64 {
+    period.as_ms() as f64 / 1000.0
+}
+
+/// Takes as long as there are jobs.
 fn queues(grid: &Grid) -> Vec<QueueView> {
+    let ledger = grid.ledger();
+    let mut counts: BTreeMap<&QueueName, [u64; 3]> = BTreeMap::new();
+    for (_, job) in ledger.jobs_from(JobId(0)) {
+        let tally = job.tally();
+        let counts = counts.entry(ledger.queue_of(job)).or_default();
+        for (count, more) in counts.iter_mut().zip([tally.pending, tally.held, tally.active]) {
+            *count += u64::from(more);
+        }
+    }
+    let settings =
+        |name: &QueueName| ledger.config().queues.iter().find(|queue| queue.name == *name);
     grid.queues()
         .map(|queue| QueueView {
+            slots_max: settings(&queue.name).and_then(|settings| settings.slots_max),
+            user_slots_max: settings(&queue.name).and_then(|settings| settings.user_slots_max),
+            host_slots_max: settings(&queue.name).and_then(|settings| settings.host_slots_max),
+            hosts: settings(&queue.name).map(|s| s.hosts.to_string()).unwrap_or_default(),
+            time_limit_max_seconds: settings(&queue.name)
+                .and_then(|settings| settings.time_limit_max)
+                .map(seconds),
+            pending_tasks: counts.get(&queue.name).map_or(0, |counts| counts[0]),
+            held_tasks: counts.get(&queue.name).map_or(0, |counts| counts[1]),
+            active_tasks: counts.get(&queue.name).map_or(0, |counts| counts[2]),
             name: queue.name,
             priority: queue.priority,
             open: queue.switch.intake == Intake::Open,

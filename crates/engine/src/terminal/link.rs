@@ -171,7 +171,7 @@ fn wait_for_bytes(from: BorrowedFd<'_>, last: Option<BorrowedFd<'_>>) -> bool {
 pub struct Outlet {
     queue: Option<Sender<Vec<u8>>>,
     queued: Arc<AtomicUsize>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Outlet {
@@ -206,10 +206,17 @@ impl Outlet {
     }
 
     /// Waits until everything was passed on.
-    pub fn finish(&mut self) {
+    ///
+    /// # Errors
+    /// If something could not be, but for a reader that has gone away: whoever writes to it is told so, as by
+    /// any pipe.
+    pub fn finish(&mut self) -> Result<()> {
         self.end();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let passed_on = self.thread.take().map(JoinHandle::join);
+        match passed_on {
+            Some(Ok(Err(error))) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+            Some(Ok(_)) | None => Ok(()),
+            Some(Err(_)) => Err(Error::other("the thread that writes it has ended")),
         }
     }
 }
@@ -220,19 +227,21 @@ fn pass_on(
     to: OwnedFd,
     blocks: &Receiver<Vec<u8>>,
     queued: &AtomicUsize,
-) {
+) -> Result<()> {
     let mut to = Some(File::from(to));
+    let mut passed_on = Ok(());
     for block in blocks {
         if let Some(file) = &mut to
-            && file.write_all(&block).is_err()
+            && let Err(error) = file.write_all(&block)
         {
-            to = None;
+            (to, passed_on) = (None, Err(error));
             let _ = link.say(&Word::Closed { stream });
         }
         queued.fetch_sub(block.len(), Ordering::SeqCst);
         let bytes = u32::try_from(block.len()).unwrap_or(u32::MAX);
         let _ = link.say(&Word::Taken { stream, bytes });
     }
+    passed_on
 }
 
 /// The modes of a terminal.
@@ -305,6 +314,21 @@ mod tests {
         let link = Link::new(&near).unwrap();
         link.close(Stream::Input);
         assert_eq!(link.send(Stream::Input, b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn what_cannot_be_passed_on_is_told_at_the_end_unless_the_reader_has_gone() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let link = Arc::new(Link::new(&near).unwrap());
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut outlet = Outlet::new(&link, Stream::Output, full.into());
+        outlet.take(vec![1; 10]).unwrap();
+        assert_eq!(outlet.finish().unwrap_err().kind(), ErrorKind::StorageFull);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut outlet = Outlet::new(&link, Stream::Output, OwnedFd::from(writer));
+        outlet.take(vec![1; 10]).unwrap();
+        outlet.finish().unwrap();
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn sums_are_those_of_the_attempts() {
     assert_eq!((ann.jobs, ann.failed, ann.attempts), (3, 1, 3));
     assert_eq!((ann.real_seconds, ann.user_seconds, ann.system_seconds), (12.0, 9.0, 3.0));
     assert_eq!(ann.cpu_per_real, Some(1.0));
-    assert_eq!((ann.slot_seconds, ann.io_wait_seconds), (24.0, 1.5));
+    assert_eq!((ann.slot_seconds, ann.io_wait_seconds), (24.0, Some(1.5)));
     assert_eq!((ann.read_bytes, ann.written_bytes, ann.peak_memory_bytes), (3000, 30, 300));
     assert_eq!((ann.wait_median_seconds, ann.wait_max_seconds), (Some(0.03), Some(0.05)));
     assert_eq!(ann.day, None);

@@ -201,6 +201,15 @@ impl FairShare {
 
 impl QueueConfig {
     fn fault(&self) -> Option<Fault> {
+        let limits = [
+            ("time_limit_default", self.time_limit_default),
+            ("time_limit_max", self.time_limit_max),
+        ];
+        if let Some((key, zero)) = limits.iter().find(|(_, limit)| limit.is_some_and(|l| l.0 == 0))
+        {
+            let allowed = "longer than 0; leave it out for no limit";
+            return Some(Fault::at([Key(key)], zero.unwrap_or_default(), allowed));
+        }
         if let (Some(default), Some(max)) = (self.time_limit_default, self.time_limit_max)
             && default > max
         {

@@ -6,7 +6,7 @@ use crate::hosts::Reach;
 use crate::journal::{HostSwitch, Switch};
 use crate::spec::Exit;
 use crate::task::{Cause, Phase, Stops, Task};
-use crate::vocabulary::{Attempt, HostName, Moment, QueueName, TaskId, UserName};
+use crate::vocabulary::{Attempt, HostName, JobId, Moment, QueueName, TaskId, UserName};
 
 /// How a task is, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +176,14 @@ impl Grid {
                 ended: finish.ended,
             },
         })
+    }
+
+    /// Whether a job is a step of a flow that could no longer start, so that the flow went on without it.
+    #[must_use]
+    pub fn is_skipped(&self, job: JobId) -> bool {
+        let flow = self.index.flow_of.get(&job);
+        let run = flow.and_then(|flow| self.ledger.flow(*flow));
+        run.is_some_and(|run| run.steps().iter().any(|step| step.job == job && step.skipped))
     }
 
     /// All hosts ever known.

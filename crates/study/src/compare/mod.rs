@@ -223,6 +223,7 @@ fn described(record: &Record) -> Vec<(Level, &'static str, String)> {
         (Level::Bad, "The sort memory", workload.buffers.sort_memory.to_string()),
         (Level::Bad, "The memory of programs", workload.buffers.memory.to_string()),
         (Level::Bad, "The workload's parameters", listed(&workload.parameters)),
+        (Level::Bad, "How many jobs ran at once", at_once(record)),
         (Level::Bad, "The processor", machine.processor.clone()),
         (Level::Bad, "The number of physical cores", machine.cores.to_string()),
         (Level::Bad, "The number of logical processors", machine.cpus.to_string()),
@@ -238,6 +239,15 @@ fn described(record: &Record) -> Vec<(Level, &'static str, String)> {
             if dropped { "emptied before each run" } else { "not emptied" }.to_owned(),
         ),
     ]
+}
+
+/// The most jobs at once of each stage, on all nodes together.
+fn at_once(record: &Record) -> String {
+    let stages = record.runs.first().map_or(&[][..], |run| &run.stages);
+    let most = stages
+        .iter()
+        .map(|stage| (u64::from(stage.concurrent) * u64::from(stage.nodes)).to_string());
+    most.collect::<Vec<_>>().join(", ")
 }
 
 /// `name=value` of all, or "none".

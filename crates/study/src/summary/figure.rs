@@ -156,7 +156,8 @@ impl RunSummary {
                 figures.push(Figure {
                     key: format!("{}/{}/{}_per_second_of_stage", step.stage, step.step, step.name),
                     label: format!("{}: {}, {} per second", step.stage, step.step, step.name),
-                    unit: "1/s",
+                    // The figure's name says of what.
+                    unit: if step.name.ends_with("bytes") { "bytes/s" } else { "1/s" },
                     better: Better::Higher,
                     value: Some(per_second),
                 });

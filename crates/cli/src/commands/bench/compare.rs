@@ -48,9 +48,11 @@ impl Compare {
             records.iter().map(|(label, record)| (label.as_str(), record)).collect();
         let comparison = Comparison::of_studies(&sides)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&comparison)?);
+            crate::output::put_json(&comparison)?;
         } else {
-            result::show_comparison(&comparison, &result::terminal(), &mut std::io::stdout())?;
+            let mut out = Vec::new();
+            result::show_comparison(&comparison, &result::terminal(), &mut out)?;
+            crate::output::put(&out)?;
         }
         let page = match (&self.out, self.json) {
             (Some(out), _) => out.clone(),
@@ -59,7 +61,7 @@ impl Compare {
         };
         let page = report::write_comparison(&records, &page)?;
         if !self.json {
-            println!("\nreport: {}", page.display());
+            outln!("\nreport: {}", page.display());
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -36,7 +36,7 @@ impl Display {
             ),
             Progress::Left(path) => {
                 self.end();
-                eprintln!("left: {}", path.display());
+                note!("left: {}", path.display());
                 return;
             }
         };
@@ -49,10 +49,10 @@ impl Display {
             return;
         }
         if self.terminal {
-            eprint!("\r{what}: {line}\x1b[K");
+            crate::output::put_aside(&format!("\r{what}: {line}\x1b[K"));
             let _ = std::io::stderr().flush();
         } else {
-            eprintln!("{what}: {line}");
+            note!("{what}: {line}");
         }
         self.shown = Some((now, what));
     }
@@ -60,7 +60,7 @@ impl Display {
     /// Leaves the line behind.
     pub fn end(&mut self) {
         if self.shown.take().is_some() && self.terminal {
-            eprintln!();
+            note!("");
         }
     }
 }

@@ -35,7 +35,7 @@ impl List {
     pub fn run(self) -> Result<ExitCode> {
         let lines = Mix::names().map(line).collect::<Result<Vec<Line>>>()?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&lines)?);
+            crate::output::put_json(&lines)?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut table = Table::new(&["workload", "scale", "jobs", "inputs", "space", "what it is"]);
@@ -49,8 +49,8 @@ impl List {
                 line.title,
             ]);
         }
-        print!("{}", table.render());
-        println!("\nSizes are those at the default scale; scale 1 is the size of the study.");
+        out!("{}", table.render());
+        outln!("\nSizes are those at the default scale; scale 1 is the size of the study.");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -46,12 +46,11 @@ pub enum Shown {
 /// Prints the summary, and where the page is.
 pub fn show(record: &Record, page: &Path, shown: Shown) -> Result<()> {
     let summary = Summary::of(record);
-    let mut out = std::io::stdout().lock();
+    let mut out = Vec::new();
     let terminal = terminal();
     match shown {
         Shown::Json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(&summary)?)?;
-            return Ok(());
+            return crate::output::put_json(&summary);
         }
         Shown::Verdict => terminal.print_verdicts(&summary.verdicts, &mut out)?,
         Shown::Tables => terminal.print(record, &summary, &mut out)?,
@@ -61,9 +60,8 @@ pub fn show(record: &Record, page: &Path, shown: Shown) -> Result<()> {
     {
         show_comparison(&comparison, &terminal, &mut out)?;
     }
-    drop(out);
-    println!("\nreport: {}", page.display());
-    Ok(())
+    writeln!(out, "\nreport: {}", page.display())?;
+    crate::output::put(&out)
 }
 
 /// Prints a comparison.
@@ -72,6 +70,8 @@ pub fn show_comparison(
     terminal: &Terminal,
     out: &mut impl std::io::Write,
 ) -> Result<()> {
+    writeln!(out)?;
+    terminal.print_verdicts(&comparison.verdicts, out)?;
     for sheet in comparison.sheets() {
         writeln!(out)?;
         terminal.print_sheet(&sheet, out)?;

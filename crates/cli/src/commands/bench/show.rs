@@ -101,15 +101,15 @@ impl From<SpaceNeed> for ShownSpace {
 impl Show {
     pub fn run(self) -> Result<ExitCode> {
         if self.text {
-            print!("{}", self.workload.text()?);
+            out!("{}", self.workload.text()?);
             return Ok(ExitCode::SUCCESS);
         }
         let (mix, plan) = self.workload.plan(None)?;
         let shown = self.shown(&mix, &plan);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&shown)?);
+            crate::output::put_json(&shown)?;
         } else {
-            shown.print();
+            shown.print()?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -167,12 +167,12 @@ impl Show {
 }
 
 impl Shown<'_> {
-    fn print(&self) {
-        println!("{}: {}\n{}", self.name, self.title, self.study);
+    fn print(&self) -> Result<()> {
+        outln!("{}: {}\n{}", self.name, self.title, self.study);
         for note in self.notes {
-            println!("Note: {note}");
+            outln!("Note: {note}");
         }
-        println!(
+        outln!(
             "\nscale {}, seed {}; pages of {}, {} for a sort, {} for the rest",
             self.scale,
             self.seed,
@@ -180,7 +180,7 @@ impl Shown<'_> {
             bytes(self.sort_memory_bytes),
             bytes(self.memory_bytes)
         );
-        println!(
+        outln!(
             "space needed: {} in data, {} in work, {} in util",
             bytes(self.space.data_bytes),
             bytes(self.space.work_bytes),
@@ -192,23 +192,23 @@ impl Shown<'_> {
                 let help = parameter.help.to_owned();
                 table.row(vec![(*name).to_owned(), parameter.value.clone(), help]);
             }
-            print!("\n{}", table.render());
+            out!("\n{}", table.render());
         }
         if !self.inputs.is_empty() {
             let mut table = Table::new(&["input", "bytes"]);
             for (name, size) in &self.inputs {
                 table.row(vec![(*name).to_owned(), bytes(*size)]);
             }
-            print!("\n{}", table.render());
+            out!("\n{}", table.render());
         }
-        self.stages.iter().for_each(ShownStage::print);
+        self.stages.iter().try_for_each(ShownStage::print)
     }
 }
 
 impl ShownStage<'_> {
-    fn print(&self) {
+    fn print(&self) -> Result<()> {
         let sessions = self.sessions.map(|n| format!(", {n} sessions")).unwrap_or_default();
-        println!(
+        outln!(
             "\nstage {}: {} node{}{sessions}, up to {} jobs at once on each",
             self.name,
             self.nodes,
@@ -225,7 +225,7 @@ impl ShownStage<'_> {
                 class.title.to_owned(),
             ]);
         }
-        print!("{}", table.render());
+        out!("{}", table.render());
         if !self.jobs.is_empty() {
             let mut table = Table::new(&["due s", "job", "node", "session", "after"]);
             for job in &self.jobs {
@@ -237,8 +237,9 @@ impl ShownStage<'_> {
                     job.after.unwrap_or_default().to_owned(),
                 ]);
             }
-            print!("\n{}", table.render());
+            out!("\n{}", table.render());
         }
+        Ok(())
     }
 }
 

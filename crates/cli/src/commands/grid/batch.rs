@@ -3,8 +3,9 @@
 //! Each line is submitted by itself: one that is refused holds none of the others up. Numbers are printed in
 //! the order of the lines, as soon as the jobs are durable. Bounded: [`TOGETHER_MAX`] lines at a time.
 
+use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write as _, stdin, stdout};
+use std::io::{BufRead, BufReader, stdin};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ use forebay_engine::message::{Answer, Ask};
 use forebay_grid::spec::JobSpec;
 
 use super::no_sense;
+use crate::output::put;
 
 /// The most lines that are submitted together.
 const TOGETHER_MAX: usize = 1024;
@@ -68,23 +70,34 @@ fn submit_some(client: &mut Client, like: &JobSpec, lines: &[Line], print: Print
         Ask::Submit { spec: Box::new(JobSpec { command, ..like.clone() }) }
     };
     let asks: Vec<Ask> = lines.iter().map(ask).collect();
-    let mut out = BufWriter::new(stdout().lock());
+    let mut numbers = String::new();
+    let mut taken = None;
     let mut refused = 0;
-    client.ask_all(&asks, |place, answer| {
+    let answered = client.ask_all(&asks, |place, answer| {
         let number = lines[place].number;
         match (answer, print) {
-            (Answer::Accepted { job }, Print::Text) => writeln!(out, "{job}")?,
-            (Answer::Accepted { job }, Print::Json) => {
-                writeln!(out, "{}", serde_json::json!({ "line": number, "job": job }))?;
+            (Answer::Accepted { job }, print) => {
+                taken = Some((taken.map_or(job, |(first, _)| first), job));
+                match print {
+                    Print::Text => writeln!(numbers, "{job}")?,
+                    Print::Json => {
+                        let said = serde_json::json!({ "line": number, "job": job });
+                        writeln!(numbers, "{said}")?;
+                    }
+                }
             }
             (Answer::Refused { reason }, _) => {
-                eprintln!("forebay: line {number}: {reason}");
+                note!("forebay: line {number}: {reason}");
                 refused += 1;
             }
             (answer, _) => return Err(no_sense(&answer)),
         }
         Ok(())
+    });
+    put(numbers.as_bytes()).with_context(|| match taken {
+        Some((first, last)) => format!("jobs from {first} to {last} were taken"),
+        None => "no job was taken".to_owned(),
     })?;
-    out.flush()?;
+    answered?;
     Ok(refused)
 }

@@ -25,22 +25,28 @@ pub struct Checkpoint {
 #[derive(Subcommand)]
 enum Verb {
     /// Record that a step has finished.
+    #[command(after_help = "Examples:\n  ./load && forebay checkpoint done load")]
     Done {
         /// Its name.
         step: String,
     },
     /// Ask whether a step has finished.
+    #[command(after_help = "Examples:\n  forebay checkpoint has load || ./load")]
     Has {
         /// Its name.
         step: String,
     },
     /// List the steps that have finished.
+    #[command(after_help = "Examples:\n  forebay checkpoint list --json")]
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Forget that steps have finished; all if none is named.
+    #[command(
+        after_help = "Examples:\n  forebay checkpoint clear\n  forebay checkpoint clear load"
+    )]
     Clear {
         /// Their names.
         steps: Vec<String>,
@@ -57,7 +63,7 @@ impl Checkpoint {
                 steps.done(&job, &step)?;
                 if !job.keeps_steps {
                     let id = &job.id;
-                    eprintln!(
+                    note!(
                         "forebay: job {id} is without --checkpoint: its steps are forgotten when it starts again"
                     );
                 }
@@ -81,7 +87,7 @@ impl Checkpoint {
 fn print(steps: &Steps, json: bool) -> Result<()> {
     let steps = steps.list()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&steps)?);
+        crate::output::put_json(&steps)?;
         return Ok(());
     }
     let mut table = Table::new(&["step", "start", "finished"]);
@@ -89,6 +95,6 @@ fn print(steps: &Steps, json: bool) -> Result<()> {
         let finished = jiff::Timestamp::from_second(step.finished_seconds)?;
         table.row(vec![step.step, step.attempt.to_string(), finished.to_string()]);
     }
-    print!("{}", table.render());
+    out!("{}", table.render());
     Ok(())
 }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use forebay_engine::home::GridHome;
 use forebay_engine::{agent, nursery, server};
 use forebay_grid::vocabulary::HostName;
+use forebay_study::process::io_wait_source;
 
 use crate::background::log_to_standard_error;
 
@@ -81,6 +82,8 @@ impl Agent {
             Some(util) => std::path::absolute(util)?,
             None => work.clone(),
         };
+        // Whoever finds no such times in `forebay usage` looks here for the reason.
+        tracing::info!("times that jobs wait for I/O: {}", io_wait_source());
         agent::run(agent::Settings {
             home,
             root: self.root.canonicalize()?,

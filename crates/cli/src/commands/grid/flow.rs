@@ -12,14 +12,14 @@ use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView
 use forebay_engine::message::{Answer, Ask};
 use forebay_grid::flow::event::FlowState;
 use forebay_grid::flow::file::{FILE_BYTES_MAX, Surroundings};
-use forebay_grid::flow::schedule::utc as time;
+use forebay_grid::flow::schedule::{When, utc as time};
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::parse::zone::Zone;
 use forebay_grid::vocabulary::Moment;
 
 use super::placement::{environment, umask};
 use super::{Listing, Which, no_sense, or_dash, print_json};
-use crate::output::Table;
+use crate::output::{Table, put};
 
 /// Run jobs that belong together, in their order, now or by a schedule.
 ///
@@ -208,7 +208,7 @@ impl OneSchedule {
     fn obey(self, verb: impl FnOnce(ScheduleId) -> FlowAsk) -> Result<ExitCode> {
         obeyed(&ask(&self.which, verb(self.schedule))?)?;
         if self.json {
-            println!("{}", serde_json::json!({ "schedule": self.schedule }));
+            outln!("{}", serde_json::json!({ "schedule": self.schedule }));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -288,12 +288,17 @@ impl Check {
             let after = or_dash(step.depends.as_ref());
             table.row(vec![step.name.clone(), step.tasks().to_string(), after]);
         }
-        print!("{}", table.render());
+        out!("{}", table.render());
         if let Some(when) = when {
-            println!("schedule: {when}");
+            outln!("schedule: {when}");
+        }
+        let by_time =
+            spec.trigger.as_ref().is_some_and(|trigger| !matches!(trigger.when, When::File(_)));
+        if by_time && times.is_empty() {
+            outln!("next: never (its time is past, or no such day comes)");
         }
         for at in times {
-            println!("next: {}", time(at));
+            outln!("next: {}", time(at));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -306,11 +311,12 @@ impl Run {
             Answer::Flow { flow: FlowAnswer::Accepted(flow) } => flow,
             answer => return Err(no_sense(&answer)),
         };
-        if self.json {
-            println!("{}", serde_json::json!({ "flow": flow }));
+        let text = if self.json {
+            serde_json::json!({ "flow": flow }).to_string()
         } else {
-            println!("{flow}");
-        }
+            flow.to_string()
+        };
+        put(format!("{text}\n").as_bytes()).with_context(|| format!("flow {flow} was taken"))?;
         if self.wait { wait(&self.which, flow) } else { Ok(ExitCode::SUCCESS) }
     }
 }
@@ -325,7 +331,7 @@ fn wait(which: &Which, flow: FlowId) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let failed = view(which, flow)?.failed.join(", ");
-    eprintln!("forebay: flow {flow} {}: {failed}", state.word());
+    note!("forebay: flow {flow} {}: {failed}", state.word());
     Ok(ExitCode::from(1))
 }
 
@@ -370,20 +376,20 @@ impl Show {
         if self.run.json {
             return print_json(&flow);
         }
-        print!("flow {} {} of {}: {}", flow.id, flow.name, flow.user, flow.state.word());
+        out!("flow {} {} of {}: {}", flow.id, flow.name, flow.user, flow.state.word());
         if !flow.failed.is_empty() {
-            print!(" ({})", flow.failed.join(", "));
+            out!(" ({})", flow.failed.join(", "));
         }
-        print!(", begun {}", time(flow.begun));
+        out!(", begun {}", time(flow.begun));
         if let Some(ended) = flow.ended {
-            print!(", ended {}", time(ended));
+            out!(", ended {}", time(ended));
         }
         if flow.reruns > 0 {
-            print!(", run again {} times", flow.reruns);
+            out!(", reruns: {}", flow.reruns);
         }
-        println!();
+        outln!("");
         if let Some(schedule) = flow.schedule {
-            println!("started by schedule {schedule} {}", flow.file.as_deref().unwrap_or_default());
+            outln!("started by schedule {schedule} {}", flow.file.as_deref().unwrap_or_default());
         }
         let heading = [
             "step", "job", "state", "tasks", "running", "done", "failed", "host", "starts", "exit",
@@ -393,7 +399,7 @@ impl Show {
         for step in flow.steps {
             table.row(step_row(step));
         }
-        print!("{}", table.render());
+        out!("{}", table.render());
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -428,7 +434,7 @@ impl OneRun {
     fn obey(&self, verb: impl FnOnce(FlowId) -> FlowAsk) -> Result<()> {
         let tasks = obeyed(&ask(&self.which, verb(self.flow))?)?;
         if self.json {
-            println!("{}", serde_json::json!({ "flow": self.flow, "tasks": tasks }));
+            outln!("{}", serde_json::json!({ "flow": self.flow, "tasks": tasks }));
         }
         Ok(())
     }
@@ -459,15 +465,17 @@ impl ScheduleVerb {
                         file.display()
                     );
                 }
-                match ask(&which, FlowAsk::Schedule(Box::new(spec)))? {
-                    Answer::Flow { flow: FlowAnswer::Scheduled(schedule) } if json => {
-                        println!("{}", serde_json::json!({ "schedule": schedule }));
-                    }
-                    Answer::Flow { flow: FlowAnswer::Scheduled(schedule) } => {
-                        println!("{schedule}");
-                    }
+                let schedule = match ask(&which, FlowAsk::Schedule(Box::new(spec)))? {
+                    Answer::Flow { flow: FlowAnswer::Scheduled(schedule) } => schedule,
                     answer => return Err(no_sense(&answer)),
-                }
+                };
+                let text = if json {
+                    serde_json::json!({ "schedule": schedule }).to_string()
+                } else {
+                    schedule.to_string()
+                };
+                put(format!("{text}\n").as_bytes())
+                    .with_context(|| format!("schedule {schedule} was taken"))?;
                 Ok(ExitCode::SUCCESS)
             }
             ScheduleVerb::List { listing } => {

@@ -60,7 +60,9 @@ impl JobFile {
         } else {
             std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
         }
-        .with_context(shown)?;
+        .with_context(|| {
+            format!("job file {} (a program goes behind --: forebay submit -- PROGRAM)", shown())
+        })?;
         ensure!(bytes.len() as u64 <= most, "{}: a job file has at most {most} bytes", shown());
         let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
         let Some(text) = text else {

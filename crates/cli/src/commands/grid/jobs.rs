@@ -1,16 +1,18 @@
 //! What there is to see: `forebay jobs`, `hosts`, `queues`, `history`, `explain`, `output`.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
 use forebay_engine::client::{Client, Refusal};
 use forebay_engine::message::{Answer, Ask, HostView, JobView, QueueView};
 use forebay_grid::account::AttemptRecord;
-use forebay_grid::spec::Usage;
-use forebay_grid::vocabulary::Target;
+use forebay_grid::spec::{Exit, Usage};
+use forebay_grid::vocabulary::{Moment, Target};
 
+use super::detail::{self, Choice};
 use super::{Listing, Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};
 
@@ -23,18 +25,25 @@ const LINES_MAX: u32 = 1000;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay jobs
-  forebay jobs 12
-  forebay jobs --limit 20
+  forebay jobs 12                     one job; with -l all that was asked for
+  forebay jobs 12 '17[3]' -l
+  forebay jobs --queue night --state pending
+  forebay jobs --all --name 'load*' --user ann
   forebay jobs --all --json")]
 pub struct Jobs {
     #[command(flatten)]
     listing: Listing,
-    /// One job, or one element: 12 or '12[3]'.
+    /// Jobs, or elements: 12 or '12[3]'.
     #[arg(value_parser = |text: &str| text.parse::<Target>())]
-    job: Option<Target>,
+    jobs: Vec<Target>,
     /// Also jobs that have ended.
     #[arg(long)]
     all: bool,
+    /// Show all that was asked for and all times, a block for each job.
+    #[arg(short, long)]
+    long: bool,
+    #[command(flatten)]
+    choice: Choice,
     /// Show at most so many lines, and how many more there are; 0 shows all of them. 1000 if left out, and
     /// all of them as JSON.
     #[arg(long, value_name = "LINES")]
@@ -82,11 +91,12 @@ pub struct Explain {
     json: bool,
 }
 
-/// Print the output of a job.
+/// Print the output of a job; of an array that of each element, with its number.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  forebay output 12\n  forebay output 12 -f     until it has ended"
-)]
+#[command(after_help = "Examples:
+  forebay output 12
+  forebay output 12 --errors     what it wrote to the file of -e
+  forebay output '12[3]' -f      until it has ended")]
 pub struct Output {
     #[command(flatten)]
     which: Which,
@@ -96,7 +106,10 @@ pub struct Output {
     /// Go on until the job has ended.
     #[arg(short, long)]
     follow: bool,
-    /// Print JSON: the files of output and errors, and whether the job has ended.
+    /// Print the file of errors, of a job that has one of its own (-e).
+    #[arg(long, conflicts_with = "json")]
+    errors: bool,
+    /// Print JSON: the files of output and errors, and whether the job has ended; of an array a list.
     #[arg(long, conflicts_with = "follow")]
     json: bool,
 }
@@ -117,12 +130,38 @@ impl Jobs {
         // A script that reads JSON takes it for everything.
         let default = if self.listing.json { 0 } else { LINES_MAX };
         let most = Some(self.limit.unwrap_or(default)).filter(|most| *most > 0);
-        let (jobs, total) = self.listing.which.client()?.jobs(self.job, self.all, most)?;
-        let more = total.saturating_sub(jobs.len() as u64);
-        let detail = if self.job.is_some() { Detail::Times } else { Detail::None };
-        let shown = self.listing.show(jobs, |jobs| table_of_jobs(jobs, detail))?;
+        let mut client = self.listing.which.client()?;
+        let (mut jobs, mut more) = (Vec::new(), 0);
+        let targets: Vec<Option<Target>> = match self.jobs.is_empty() {
+            true => vec![None],
+            false => self.jobs.iter().copied().map(Some).collect(),
+        };
+        for target in targets {
+            // What is chosen is known only when all has been seen.
+            let asked = most.filter(|_| self.choice.is_everything());
+            let found = client.jobs(target, self.all, asked);
+            let (found, total) = found.map_err(|error| match target {
+                Some(target) => self.listing.which.or_forgotten(target, error),
+                None => error,
+            })?;
+            more += total.saturating_sub(found.len() as u64);
+            jobs.extend(found.into_iter().filter(|job| self.choice.takes(job)));
+        }
+        if let Some(most) = most.map(|most| most as usize).filter(|most| jobs.len() > *most) {
+            more += (jobs.len() - most) as u64;
+            jobs.truncate(most);
+        }
+        let now = Moment::from(SystemClock.now());
+        if self.long && !self.listing.json {
+            for job in &jobs {
+                out!("{}", detail::block(job, now));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let detail = if self.jobs.is_empty() { Detail::None } else { Detail::Times };
+        let shown = self.listing.show(jobs, |jobs| table_of_jobs(jobs, detail, now))?;
         if more > 0 {
-            eprintln!("{more} more; --limit 0 shows all of them");
+            note!("{more} more; --limit 0 shows all of them");
         }
         Ok(shown)
     }
@@ -151,6 +190,9 @@ impl Queues {
 impl History {
     pub fn run(self) -> Result<ExitCode> {
         let attempts = self.listing.which.client()?.history(self.job)?;
+        if attempts.is_empty() {
+            note!("forebay: no start of job {0} has ended yet; see forebay jobs {0}", self.job);
+        }
         self.listing.show(attempts, table_of_attempts)
     }
 }
@@ -178,14 +220,27 @@ fn times(used: Option<&Usage>) -> [String; 3] {
     ]
 }
 
-fn table_of_jobs(jobs: Vec<JobView>, detail: Detail) -> Table {
-    let mut heading =
-        vec!["job", "name", "user", "queue", "state", "tasks", "host", "starts", "exit"];
+fn table_of_jobs(jobs: Vec<JobView>, detail: Detail, now: Moment) -> Table {
+    let mut heading = vec![
+        "job",
+        "name",
+        "user",
+        "queue",
+        "state",
+        "tasks",
+        "host",
+        "starts",
+        "submitted",
+        "took",
+    ];
     if detail == Detail::Times {
         heading.extend(TIMES);
     }
+    // Last, as reasons may be long.
+    heading.push("exit");
     let mut table = Table::new(&heading);
     for job in jobs {
+        let took = detail::took(&job, now);
         let mut row = vec![
             job.id,
             if job.name.is_empty() { one_line(&job.command) } else { job.name },
@@ -195,11 +250,13 @@ fn table_of_jobs(jobs: Vec<JobView>, detail: Detail) -> Table {
             job.tasks.to_string(),
             or_dash(job.host),
             job.attempts.to_string(),
-            or_dash(job.exit),
+            detail::time(job.submitted),
+            took,
         ];
         if detail == Detail::Times {
             row.extend(times(job.usage.as_ref()));
         }
+        row.push(or_dash(job.exit));
         table.row(row);
     }
     table
@@ -228,7 +285,10 @@ fn table_of_hosts(hosts: Vec<HostView>) -> Table {
 }
 
 fn table_of_queues(queues: Vec<QueueView>) -> Table {
-    let mut table = Table::new(&["queue", "priority", "takes", "starts", "windows", "slots"]);
+    let mut table = Table::new(&[
+        "queue", "priority", "takes", "starts", "windows", "slots", "max", "per user", "per host",
+        "pending", "held", "on hosts",
+    ]);
     for queue in queues {
         let word = |yes: bool, one: &str, other: &str| (if yes { one } else { other }).to_owned();
         table.row(vec![
@@ -238,6 +298,12 @@ fn table_of_queues(queues: Vec<QueueView>) -> Table {
             word(queue.active, "active", "inactive"),
             word(queue.windows_open, "open", "closed"),
             queue.used_slots.to_string(),
+            or_dash(queue.slots_max),
+            or_dash(queue.user_slots_max),
+            or_dash(queue.host_slots_max),
+            queue.pending_tasks.to_string(),
+            queue.held_tasks.to_string(),
+            queue.active_tasks.to_string(),
         ]);
     }
     table
@@ -255,7 +321,7 @@ fn table_of_attempts(attempts: Vec<AttemptRecord>) -> Table {
             attempt.attempt.to_string(),
             attempt.host.to_string(),
             or_dash(attempt.outcome()),
-            format!("{:?}", attempt.fate),
+            attempt.state().to_owned(),
         ];
         row.extend(times(used));
         row.push(or_dash(used.and_then(|used| used.peak_memory_bytes).map(bytes)));
@@ -266,17 +332,18 @@ fn table_of_attempts(attempts: Vec<AttemptRecord>) -> Table {
 
 impl Explain {
     pub fn run(self) -> Result<ExitCode> {
-        let answer = self.which.ask(&Ask::Explain { target: self.job })?;
+        let answer = self.which.ask(&Ask::Explain { target: self.job });
+        let answer = answer.map_err(|error| self.which.or_forgotten(self.job, error))?;
         let Answer::Explained { reasons, hosts } = &answer else { return Err(no_sense(&answer)) };
         if self.json {
             return print_json(&serde_json::json!({ "reasons": reasons, "hosts": hosts }));
         }
         for reason in reasons {
-            println!("{reason}");
+            outln!("{reason}");
         }
         for verdict in hosts {
             let said = verdict.obstacle.as_deref().unwrap_or("could take it");
-            println!("  {}: {said}", verdict.host);
+            outln!("  {}: {said}", verdict.host);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -302,36 +369,95 @@ impl Output {
         }
     }
 
+    /// The file that is wanted of a job.
+    fn path(&self, seen: &JobView) -> Result<String> {
+        match (&seen.error, self.errors) {
+            _ if seen.output.is_empty() => {
+                bail!("job {} is interactive: its output went to its client", seen.id)
+            }
+            (Some(path), true) => Ok(path.clone()),
+            (None, true) => {
+                bail!("job {} writes errors to its output: leave --errors out", seen.id)
+            }
+            (_, false) => Ok(seen.output.clone()),
+        }
+    }
+
     pub fn run(self) -> Result<ExitCode> {
-        const PAUSE: Duration = Duration::from_millis(100);
         let mut client = self.which.client()?;
-        let seen = self.view(&mut client)?;
-        let path = seen.output;
-        if path.is_empty() {
-            bail!("job {} is interactive: its output went to its client", self.job);
-        }
+        let seen = client.jobs(Some(self.job), true, None);
+        let (mut seen, _) = seen.map_err(|error| self.which.or_forgotten(self.job, error))?;
+        let is_array = self.job.index.is_none()
+            && seen.iter().any(|line| line.tasks > 1 || line.id != self.job.to_string());
         if self.json {
-            let ended = seen.ended.is_some();
-            let told = serde_json::json!({
-                "job": seen.id, "output": path, "error": seen.error, "ended": ended,
-            });
-            return print_json(&told);
+            let told = |line: &JobView| {
+                serde_json::json!({
+                    "job": line.id, "output": line.output, "error": line.error,
+                    "ended": line.ended.is_some(),
+                })
+            };
+            let told: Vec<serde_json::Value> = seen.iter().map(told).collect();
+            return if is_array { print_json(&told) } else { print_json(&told[0]) };
         }
+        if is_array {
+            return self.print_elements(&seen);
+        }
+        let seen = seen.pop().with_context(|| format!("nothing is known of job {}", self.job))?;
+        if seen.attempts == 0 && !self.follow {
+            bail!("job {} has no output: it is {}, and was never started", self.job, seen.state);
+        }
+        self.print_one(&mut client, &seen)
+    }
+
+    /// Prints the output of all elements that have started.
+    fn print_elements(&self, seen: &[JobView]) -> Result<ExitCode> {
+        if self.follow {
+            bail!("job {0} is an array: -f follows one element, as '{0}[1]'", self.job);
+        }
+        let mut paths = std::collections::BTreeSet::new();
+        for line in seen.iter().filter(|line| line.attempts > 0) {
+            let path = self.path(line)?;
+            // Without %I in its name a file is that of all elements.
+            if !paths.insert(path.clone()) {
+                continue;
+            }
+            match std::fs::File::open(&path) {
+                Ok(mut file) => {
+                    outln!("== {}: {path}", line.id);
+                    crate::output::put_all(&mut file)?;
+                }
+                Err(error) => note!("forebay: {}: {path}: {error}", line.id),
+            }
+        }
+        let waiting: u32 = seen.iter().filter(|line| line.attempts == 0).map(|l| l.tasks).sum();
+        if waiting > 0 {
+            note!("forebay: {waiting} elements of job {} have not started", self.job);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints the output of a job that is no array, or of one element.
+    fn print_one(&self, client: &mut Client, seen: &JobView) -> Result<ExitCode> {
+        const PAUSE: Duration = Duration::from_millis(100);
+        let path = self.path(seen)?;
         let mut file = None;
         loop {
             // Asked before reading: what it wrote last is in the file then.
-            let ended = !self.follow || self.has_ended(&mut client)?;
+            let ended = !self.follow || self.has_ended(client)?;
             if file.is_none() {
                 match std::fs::File::open(&path) {
                     Ok(opened) => file = Some(opened),
-                    Err(error) if ended => return Err(error).context(path),
+                    Err(error) if ended => {
+                        if let Some(Exit::NotStarted(reason)) = &seen.exit {
+                            bail!("job {} has no output: it was not started: {reason}", self.job);
+                        }
+                        return Err(error).context(path);
+                    }
                     Err(_) => {}
                 }
             }
             if let Some(file) = &mut file {
-                let mut out = std::io::stdout().lock();
-                std::io::copy(file, &mut out).with_context(|| path.clone())?;
-                out.flush()?;
+                crate::output::put_all(file)?;
             }
             if ended {
                 return Ok(ExitCode::SUCCESS);

@@ -3,6 +3,7 @@
 mod batch;
 pub mod checkpoint;
 pub mod daemons;
+mod detail;
 pub mod flow;
 mod job_file;
 pub mod jobs;
@@ -18,12 +19,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_engine::client::{Client, Refusal, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
-use forebay_engine::message::{Answer, Ask};
+use forebay_engine::message::{Answer, Ask, JobView};
+use forebay_grid::spec::Exit;
+use forebay_grid::vocabulary::{JobId, Target};
 
-use crate::output::Table;
+use crate::output::{Table, put_json};
 
 /// Which grid.
 #[derive(clap::Args, Clone)]
@@ -49,6 +52,43 @@ impl Which {
                 answer => return answer,
             }
         }
+    }
+
+    /// Says how a job ended that did not end by itself, as far as that can be known: its exit value says less.
+    fn say_end(&self, job: JobId) {
+        let lines = self.client().and_then(|mut client| client.jobs(Some(job.into()), true, None));
+        let ended_otherwise = |line: &&JobView| {
+            !matches!(line.state.as_str(), "done" | "exited")
+                || matches!(line.exit, Some(Exit::NotStarted(_)))
+        };
+        let Ok((lines, _)) = lines else { return };
+        let mut others = lines.iter().filter(ended_otherwise);
+        let Some(first) = others.next() else { return };
+        let how = match (&first.exit, first.state.as_str()) {
+            (Some(Exit::NotStarted(reason)), _) => format!("was not started: {reason}"),
+            (_, "killed") => "was killed".to_owned(),
+            (_, "time_limit") => "reached its time limit".to_owned(),
+            (_, "host_lost") => "was lost, with its host or by it".to_owned(),
+            (_, state) => format!("ended as {state}"),
+        };
+        let more = match others.count() {
+            0 => String::new(),
+            more => format!("; {more} more elements did not end by themselves"),
+        };
+        note!("forebay: job {} {how}{more}", first.id);
+    }
+
+    /// What was said against a job, or where it is still known: a job that ended is forgotten before its history.
+    fn or_forgotten(&self, target: Target, error: anyhow::Error) -> anyhow::Error {
+        let refused = error.downcast_ref::<Refusal>().is_some_and(|r| r.0.contains("no job"));
+        let history = || self.client()?.history(target);
+        if refused && history().is_ok_and(|attempts| !attempts.is_empty()) {
+            return error.context(format!(
+                "job {target} has ended and is forgotten but for its history (forebay history {target}); settings \
+                 finished_age and finished_max"
+            ));
+        }
+        error
     }
 
     /// Asks its controller once.
@@ -87,14 +127,14 @@ impl Listing {
         if self.json {
             return print_json(&told);
         }
-        print!("{}", table(told).render());
+        out!("{}", table(told).render());
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Prints what scripts read.
 fn print_json(value: &impl serde::Serialize) -> Result<ExitCode> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    put_json(value)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,7 +145,10 @@ fn or_dash(value: Option<impl ToString>) -> String {
 
 /// The grid of a folder that was given, or of FOREBAY_GRID.
 pub fn home_of(given: Option<PathBuf>) -> Result<GridHome> {
-    let root = given.or_else(|| std::env::var_os("FOREBAY_GRID").map(PathBuf::from));
-    let root = root.context("which grid? give --grid ROOT, or set FOREBAY_GRID")?;
-    GridHome::of(&root)
+    let (source, root) = match (given, std::env::var_os("FOREBAY_GRID")) {
+        (Some(root), _) => ("--grid", root),
+        (None, Some(root)) => ("FOREBAY_GRID", PathBuf::from(root)),
+        (None, None) => bail!("which grid? give --grid ROOT, or set FOREBAY_GRID"),
+    };
+    GridHome::of(&root).context(source)
 }

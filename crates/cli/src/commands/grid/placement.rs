@@ -137,7 +137,7 @@ impl Placement {
             for (key, value) in std::env::vars_os() {
                 match (key.into_string(), value.into_string()) {
                     (Ok(key), Ok(value)) => drop(variables.insert(key, value)),
-                    (Ok(key), Err(_)) => eprintln!("forebay: {key} is no text: not passed on"),
+                    (Ok(key), Err(_)) => note!("forebay: {key} is no text: not passed on"),
                     (Err(_), _) => {}
                 }
             }
@@ -150,7 +150,12 @@ impl Placement {
                 Some((key, value)) => (key, value.to_owned()),
                 None => {
                     let value = std::env::var(text);
-                    (text.as_str(), value.with_context(|| format!("{option} {text}"))?)
+                    (
+                        text.as_str(),
+                        value.ok().with_context(|| {
+                            format!("{option} {text}: {text} is not set here, or no text")
+                        })?,
+                    )
                 }
             };
             ensure!(!key.is_empty(), "{option} {text}: a variable has a name");

@@ -49,10 +49,10 @@ impl Sessions {
             areas.retain(|area| area.state != AreaState::BeingRemoved);
         }
         for host in &unknown {
-            eprintln!("forebay: {host} is away: what lies there is unknown");
+            note!("forebay: {host} is away: what lies there is unknown");
         }
         for fault in &faults {
-            eprintln!("forebay: {fault}");
+            note!("forebay: {fault}");
         }
         let code = ExitCode::from(u8::from(!faults.is_empty()));
         if self.json {
@@ -65,13 +65,13 @@ impl Sessions {
         if self.reap {
             for area in &removed {
                 let size = or_dash(area.bytes.map(bytes));
-                println!("removed: {} of {}, {size}", area.path.display(), area.user);
+                outln!("removed: {} of {}, {size}", area.path.display(), area.user);
             }
             if removed.is_empty() {
-                println!("nothing to remove");
+                outln!("nothing to remove");
             }
         } else {
-            print!("{}", table(&areas, now).render());
+            out!("{}", table(&areas, now).render());
         }
         Ok(code)
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use forebay_engine::message::{Answer, Ask};
 use forebay_grid::parse::requeue::RequeueExits;
 use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
@@ -12,6 +12,7 @@ use super::batch::{self, Print};
 use super::job_file::{JobFile, Program};
 use super::placement::Placement;
 use super::{Which, no_sense};
+use crate::output::put;
 
 /// Submit a job to the grid and print its number.
 ///
@@ -21,8 +22,9 @@ use super::{Which, no_sense};
 /// %I for the element of an array. It finds WORK, UTIL and TMPDIR in its environment: directories of its
 /// own that are removed at its end.
 ///
-/// Exit code: 0 if the job was taken, 2 if not; with --wait that of the job (128 and the number of a
-/// signal; 137 also for a job that was killed before it ran).
+/// Exit code: 0 if the job was taken and its number printed, 2 if not; with --wait that of the job: 128 and the
+/// number of the signal that ended it, as after `forebay kill` or at its time limit (143, or 137 for one that
+/// then ended with 0 or never ran); 127 if it could not be started.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay submit -- sas report.sas                       one job
@@ -144,16 +146,17 @@ impl Submit {
             Answer::Accepted { job } => job,
             answer => return Err(no_sense(&answer)),
         };
-        if self.json {
-            println!("{}", serde_json::json!({ "job": job }));
-        } else {
-            println!("{job}");
-        }
+        let text =
+            if self.json { serde_json::json!({ "job": job }).to_string() } else { job.to_string() };
+        put(format!("{text}\n").as_bytes()).with_context(|| format!("job {job} was taken"))?;
         if !self.wait {
             return Ok(ExitCode::SUCCESS);
         }
         match self.which.wait(&Ask::Wait { job })? {
-            Answer::Ended { value } => Ok(ExitCode::from(value)),
+            Answer::Ended { value } => {
+                self.which.say_end(job);
+                Ok(ExitCode::from(value))
+            }
             answer => Err(no_sense(&answer)),
         }
     }

@@ -32,15 +32,12 @@ impl Targets {
         for target in self.jobs {
             match client.ask(&Ask::Command { target, verb }) {
                 Ok(Answer::Obeyed { tasks }) if self.json => {
-                    println!(
-                        "{}",
-                        serde_json::json!({ "job": target.to_string(), "tasks": tasks })
-                    );
+                    outln!("{}", serde_json::json!({ "job": target.to_string(), "tasks": tasks }));
                 }
                 Ok(Answer::Obeyed { .. }) => {}
                 Ok(answer) => return Err(no_sense(&answer)),
                 Err(error) => {
-                    eprintln!("forebay: {}", crate::output::chain(&error));
+                    note!("forebay: {}", crate::output::chain(&error));
                     code = ExitCode::from(2);
                 }
             }
@@ -65,12 +62,14 @@ pub struct Host {
 #[derive(Subcommand)]
 enum HostVerb {
     /// Let jobs start on it.
+    #[command(after_help = "Examples:\n  forebay host open gridn1")]
     Open {
         /// Which.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
         host: HostName,
     },
     /// Let no further jobs start on it.
+    #[command(after_help = "Examples:\n  forebay host close gridn1")]
     Close {
         /// Which.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
@@ -114,7 +113,7 @@ fn obey(which: &Which, ask: &Ask, done: Option<serde_json::Value>) -> Result<Exi
     match which.ask(ask)? {
         Answer::Obeyed { .. } => {
             if let Some(done) = done {
-                println!("{done}");
+                outln!("{done}");
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -11,16 +11,21 @@ use forebay_engine::client::Client;
 use forebay_engine::home::{GridHome, folder, holder};
 use forebay_engine::message::{Answer, Ask};
 use forebay_fs::settings::TransportChoice;
+use forebay_study::process::io_wait_source;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use super::no_sense;
 use crate::background::Background;
+use crate::home::Home;
+use crate::{control, mounts};
 
 /// Start a grid on this machine: a controller, and agents named host1, host2, ...
 ///
 /// The folder is made if there is none. With --mount it becomes a file system as well, which is mounted,
-/// and jobs have their work areas in its filesets. Logs are in ROOT/grid. What runs already is left as it is.
+/// and jobs have their work areas in its filesets. Logs are in ROOT/grid, and settings in ROOT/grid/grid.toml if
+/// there is such a file. What runs already is left as it is; where that is not what is asked for, it is refused. A
+/// file system whose daemon has died is mounted again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay up /srv/jobs --hosts 2 --slots 4
@@ -49,7 +54,8 @@ pub struct Up {
 /// Stop a grid.
 ///
 /// Refused while jobs are on its hosts, unless --now ends them: those that are rerunnable start again
-/// after the next `forebay up`. Waiting jobs stay as they are. A file system is unmounted last.
+/// after the next `forebay up`. Waiting jobs stay as they are. A file system that `up --mount` mounted is unmounted
+/// last; one that `forebay mount` mounted stays.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay down /srv/jobs\n  forebay down /srv/jobs --now")]
 pub struct Down {
@@ -112,10 +118,11 @@ impl Up {
         }
         let cores = std::thread::available_parallelism()?.get();
         let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
-        let mut agents = Vec::new();
+        let (mut agents, mut there) = (Vec::new(), Vec::new());
         for number in 1..=self.hosts {
             let name = format!("host{number}");
             if holder(&home.hosts().join(&name).join("lock")).is_some() {
+                there.push(name);
                 continue;
             }
             let words = ["--name", &name, "--slots", &slots].map(OsStr::new);
@@ -128,7 +135,14 @@ impl Up {
             let log = home.folder().join(format!("{name}.log"));
             agents.push(Background::start(&arguments, &log)?);
         }
+        let source = io_wait_source();
+        if !agents.is_empty() && source.starts_with("not known") {
+            note!("forebay: how long jobs wait for I/O is {source}");
+        }
         let mut client = Client::connect(&home)?;
+        if let Some(slots) = self.slots {
+            refuse_others(&mut client, &there, slots, &self.root)?;
+        }
         let wanted = usize::try_from(self.hosts)?;
         await_daemons(&home, &mut agents, || match client.ask(&Ask::Hosts) {
             Ok(Answer::Hosts { hosts }) => {
@@ -137,18 +151,20 @@ impl Up {
             Ok(_) | Err(_) => false,
         })?;
         if self.json {
-            println!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
+            outln!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
         }
         Ok(ExitCode::SUCCESS)
     }
 
     /// Makes the file system if there is none, and mounts it; its places for work and utility files.
     fn mount_at(&self, place: &Path) -> Result<(PathBuf, PathBuf)> {
-        if crate::home::Home::at(&self.root).is_err() {
+        check_mountpoint(place)?;
+        if Home::at(&self.root).is_err() {
             crate::home::mkfs(&self.root, &[])?;
         }
-        let home = crate::home::Home::at(&self.root)?;
-        if crate::mounts::of_home(&home).is_none() {
+        let home = Home::at(&self.root)?;
+        // Of a daemon that died the mount is left, which the next daemon takes the place of.
+        if home.try_lock()?.is_some() {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("mount").arg(&self.root).arg(place);
             command.args(self.transport.map(|choice| format!("--transport={choice}")));
@@ -156,9 +172,78 @@ impl Up {
             if !status.success() {
                 bail!("{} could not be mounted", self.root.display());
             }
+            let grid = GridHome::of(&self.root)?;
+            grid.make()?;
+            let mark = grid.folder().join(MOUNTED);
+            std::fs::write(&mark, place.canonicalize()?.as_os_str().as_encoded_bytes())
+                .with_context(|| mark.display().to_string())?;
+        } else {
+            self.check_mount(&home, place)?;
         }
-        let mount = crate::mounts::of_home(&home).context("the file system is not mounted")?;
+        let mount = mounts::of_home(&home).context("the file system is not mounted")?;
         Ok((area_below(&mount.mountpoint, "work")?, area_below(&mount.mountpoint, "util")?))
+    }
+
+    /// Refuses what the mount that is there is not.
+    fn check_mount(&self, home: &Home, place: &Path) -> Result<()> {
+        let place = place.canonicalize().with_context(|| place.display().to_string())?;
+        if mounts::of_home(home).is_none_or(|mount| mount.mountpoint != place) {
+            // Says where it is, and by which process.
+            drop(home.lock()?);
+        }
+        let status = match control::ask(home.root(), &control::Ask::Status)? {
+            control::Answer::Status(status) => status.mount,
+            _ => None,
+        };
+        let now = status.map(|mount| mount.transport).unwrap_or_default();
+        match self.transport {
+            Some(choice @ (TransportChoice::Dev | TransportChoice::Uring))
+                if choice.to_string() != now =>
+            {
+                bail!(
+                    "{} is mounted with --transport {now} already, not {choice}: take it down first",
+                    self.root.display()
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// In the folder of the grid: where `up` has mounted the file system.
+const MOUNTED: &str = "mounted";
+
+/// Finds out whether there is a directory to mount at, before anything is made.
+fn check_mountpoint(place: &Path) -> Result<()> {
+    match std::fs::metadata(place) {
+        Ok(found) if found.is_dir() => Ok(()),
+        // The mount of a daemon that died.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
+        Ok(_) => bail!("--mount {}: is no directory", place.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!("--mount {0}: there is no such directory: mkdir {0}", place.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("--mount {}", place.display())),
+    }
+}
+
+/// Refuses slots that hosts which run already do not have.
+fn refuse_others(client: &mut Client, there: &[String], slots: u32, root: &Path) -> Result<()> {
+    let hosts = match client.ask(&Ask::Hosts)? {
+        Answer::Hosts { hosts } => hosts,
+        answer => return Err(no_sense(&answer)),
+    };
+    let other = hosts.iter().find(|host| {
+        host.slots != slots && there.iter().any(|name| *name == host.name.to_string())
+    });
+    match other {
+        Some(host) => bail!(
+            "{} runs already, with {} slots: forebay down {} first, or leave --slots out",
+            host.name,
+            host.slots,
+            root.display()
+        ),
+        None => Ok(()),
     }
 }
 
@@ -201,6 +286,9 @@ fn busy(home: &GridHome) -> Result<usize> {
 impl Down {
     pub fn run(self) -> Result<ExitCode> {
         let home = GridHome::of(&self.root)?;
+        if !home.folder().is_dir() {
+            bail!("{} holds no grid: it has no grid folder", self.root.display());
+        }
         // Whoever may not look at its locks cannot tell that it runs.
         if let Err(error) = std::fs::File::open(home.lock())
             && error.kind() == std::io::ErrorKind::PermissionDenied
@@ -221,16 +309,23 @@ impl Down {
             // Of one whose agent was dead already.
             end_left_jobs(&folder)?;
         }
-        if let Ok(files) = crate::home::Home::at(&self.root)
-            && let Some(mount) = crate::mounts::of_home(&files)
+        let mark = home.folder().join(MOUNTED);
+        if let Ok(place) = std::fs::read(&mark)
+            && let Ok(files) = Home::at(&self.root)
+            && let Some(mount) = mounts::of_home(&files)
+            && mount.mountpoint.as_os_str().as_encoded_bytes() == place
         {
             let mut command = Command::new(std::env::current_exe()?);
+            let place = mount.mountpoint.display();
             if !command.arg("umount").arg(&mount.mountpoint).status()?.success() {
-                bail!("{} could not be unmounted", mount.mountpoint.display());
+                bail!(
+                    "the grid is stopped, but {place} not unmounted: then, forebay umount {place}"
+                );
             }
         }
+        let _ = std::fs::remove_file(&mark);
         if self.json {
-            println!("{}", serde_json::json!({ "root": self.root }));
+            outln!("{}", serde_json::json!({ "root": self.root }));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -86,12 +86,21 @@ impl Usage {
             return print_json(&rows);
         }
         if self.csv {
-            print!("{}", csv(&rows, &self.by));
+            out!("{}", csv(&rows, &self.by));
         } else {
-            print!("{}", table(&rows, &self.by).render());
+            out!("{}", table(&rows, &self.by).render());
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// How long they waited for I/O, with of how many starts that is known unless it is of all.
+fn io_wait(row: &UsageRow) -> String {
+    let of = match row.io_wait_attempts {
+        known if known < row.attempts => format!(" of {known}"),
+        _ => String::new(),
+    };
+    or_dash(row.io_wait_seconds.map(|seconds| format!("{seconds:.3}{of}")))
 }
 
 fn csv(rows: &[UsageRow], by: &[UsageKey]) -> String {
@@ -106,6 +115,7 @@ fn csv(rows: &[UsageRow], by: &[UsageKey]) -> String {
         "cpu_per_real",
         "slot_seconds",
         "io_wait_seconds",
+        "io_wait_attempts",
         "read_bytes",
         "written_bytes",
         "peak_memory_bytes",
@@ -124,7 +134,9 @@ fn csv(rows: &[UsageRow], by: &[UsageKey]) -> String {
         let seconds = [row.real_seconds, row.user_seconds, row.system_seconds];
         cells.extend(seconds.map(|seconds| seconds.to_string()));
         cells.push(or_empty(row.cpu_per_real));
-        cells.extend([row.slot_seconds, row.io_wait_seconds].map(|seconds| seconds.to_string()));
+        cells.push(row.slot_seconds.to_string());
+        cells.push(or_empty(row.io_wait_seconds));
+        cells.push(row.io_wait_attempts.to_string());
         let sizes = [row.read_bytes, row.written_bytes, row.peak_memory_bytes];
         cells.extend(sizes.map(|size| size.to_string()));
         cells.extend([row.wait_median_seconds, row.wait_max_seconds].map(or_empty));
@@ -145,7 +157,7 @@ fn table(rows: &[UsageRow], by: &[UsageKey]) -> Table {
         cells.extend([row.jobs, row.failed, row.attempts].map(|count| count.to_string()));
         cells.extend([row.real_seconds, row.user_seconds, row.system_seconds].map(seconds));
         cells.push(or_dash(row.cpu_per_real.map(|ratio| format!("{ratio:.2}"))));
-        cells.push(seconds(row.io_wait_seconds));
+        cells.push(io_wait(row));
         cells.extend([row.read_bytes, row.written_bytes, row.peak_memory_bytes].map(bytes));
         cells.push(or_dash(row.wait_median_seconds.map(seconds)));
         cells.push(or_dash(row.wait_max_seconds.map(seconds)));

@@ -22,8 +22,17 @@ pub enum News {
     Ended,
     /// The job says nothing more, but what it wrote may still have to be passed on.
     Ending,
-    /// All that the job wrote was passed on, and it said how it ended unless the connection broke.
-    Over(Option<Exit>),
+    /// All that the job wrote was passed on, or it is known why not, and it said how it ended unless the
+    /// connection broke.
+    Over(Over),
+}
+
+/// What is known when the job says nothing more.
+pub struct Over {
+    /// How it ended, if it said so.
+    pub exit: Option<Exit>,
+    /// What could not be passed on of its output, and why.
+    pub unwritten: Vec<String>,
 }
 
 /// A client that is connected to its job.
@@ -66,8 +75,12 @@ impl Attached {
             let mut outlets = [output, error];
             let exit = listen(&stream, &link, &mut outlets).unwrap_or(None);
             let _ = news.send(News::Ending);
-            outlets.iter_mut().for_each(Outlet::finish);
-            let _ = news.send(News::Over(exit));
+            let names = ["standard output", "standard error"];
+            let unwritten = names.iter().zip(&mut outlets).filter_map(|(name, outlet)| {
+                let error = outlet.finish().err()?;
+                Some(format!("{name} cannot be written: {error}"))
+            });
+            let _ = news.send(News::Over(Over { exit, unwritten: unwritten.collect() }));
         });
         Ok(attached)
     }

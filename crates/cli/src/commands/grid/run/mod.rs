@@ -19,10 +19,11 @@ use forebay_grid::vocabulary::JobId;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use self::attach::{Attached, News};
+use self::attach::{Attached, News, Over};
 use self::listen::Listener;
 use super::placement::Placement;
 use super::{Which, no_sense};
+use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
 ///
@@ -33,9 +34,10 @@ use super::{Which, no_sense};
 /// and is killed 10 seconds later. It is never started twice. After kill -9 of this command the terminal may
 /// stay as it was for the job: `stty sane` or `reset` mends it.
 ///
-/// Exit code: that of the command, and 128 and the number of a signal; 2 if the job was refused, 124 if it
-/// reached its time limit, 125 if its host or the connection was lost, 127 if it could not be started, 137
-/// if it was killed before it ended by itself, 130 after Ctrl-C before it began.
+/// Exit code: that of the command, or 128 and the number of the signal that ended it, as after `forebay kill`
+/// (143, or 137 for one that then ended with 0); 2 if the job was refused, 124 if it reached its time limit,
+/// 125 if its host, the connection or some of its output was lost, 127 if it could not be started, 130 after
+/// Ctrl-C before it began.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay run -- bash                               a shell on the grid
@@ -77,7 +79,7 @@ struct Session {
 
 /// How following a job that runs ended.
 enum Followed {
-    Over(Option<Exit>),
+    Over(Over),
     Left(ExitCode),
 }
 
@@ -86,7 +88,7 @@ fn code_of_signal(number: i32) -> ExitCode {
 }
 
 fn say(text: &str) {
-    eprintln!("forebay: {text}");
+    note!("forebay: {text}");
 }
 
 impl Run {
@@ -144,17 +146,24 @@ impl Session {
         };
         drop(listener);
         let mut told = false;
-        let exit = match self.converse(stream, &mut told)? {
-            Followed::Over(exit) => exit,
+        let Over { exit, unwritten } = match self.converse(stream, &mut told)? {
+            Followed::Over(over) => over,
             Followed::Left(code) => return Ok(code),
         };
-        if exit.is_none() && !told {
+        for reason in &unwritten {
+            say(reason);
+        }
+        // A job that could not be started has said nothing either: the controller hears of it soon.
+        let mut known = told || self.await_end(true);
+        if exit.is_none() && !known {
             let job = self.job;
             say(&format!("the connection to job {job} broke; waiting to hear what became of it"));
+            known = self.await_end(false);
         }
-        let known = told || self.await_end(exit.is_some());
         let view = if known { self.view() } else { None };
-        Ok(self.exit_code(view.as_ref(), exit))
+        let code = self.exit_code(view.as_ref(), exit);
+        // Whoever takes the output for whole is to find out, whatever the command itself returned.
+        Ok(if unwritten.is_empty() { code } else { ExitCode::from(LOST) })
     }
 
     /// Passes the streams on until the job has ended; the terminal is again as it was afterwards.
@@ -163,7 +172,7 @@ impl Session {
         let mut ending = false;
         loop {
             match self.news.recv()? {
-                News::Over(exit) => return Ok(Followed::Over(exit)),
+                News::Over(over) => return Ok(Followed::Over(over)),
                 News::Ending => ending = true,
                 News::Ended => *told = true,
                 News::Signal(SIGWINCH) => attached.say_size()?,
@@ -194,7 +203,7 @@ impl Session {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     patience = LOOK;
-                    let reasons = self.reasons().unwrap_or_else(|error| format!("{error:#}"));
+                    let reasons = self.reasons().unwrap_or_else(|error| chain(&error));
                     if !reasons.is_empty() && reasons != said {
                         say(&format!("job {} waits: {reasons}", self.job));
                         said = reasons;
@@ -227,7 +236,7 @@ impl Session {
         match self.which.ask(&kill) {
             Ok(_) => say(&format!("job {} is taken back", self.job)),
             Err(error) => {
-                let why = crate::output::chain(&error);
+                let why = chain(&error);
                 say(&format!("job {} cannot be taken back: {why}", self.job));
             }
         }

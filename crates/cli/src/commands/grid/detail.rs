@@ -1,0 +1,93 @@
+//! Which jobs `forebay jobs` shows, and all that is known of one.
+
+use forebay_engine::message::JobView;
+pub use forebay_grid::flow::schedule::utc as time;
+use forebay_grid::vocabulary::Moment;
+
+use super::or_dash;
+use crate::output::bytes;
+
+/// Which jobs are shown.
+#[derive(clap::Args)]
+pub struct Choice {
+    /// Only those of a queue.
+    #[arg(short, long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Only those of a user.
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
+    /// Only those of a name; * at its end stands for anything.
+    #[arg(short = 'J', long, value_name = "NAME")]
+    name: Option<String>,
+    /// Only those in a state, or several with commas: pending,running; of states of jobs that have ended with
+    /// --all.
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
+    state: Vec<String>,
+}
+
+impl Choice {
+    /// Whether nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        self.queue.is_none() && self.user.is_none() && self.name.is_none() && self.state.is_empty()
+    }
+
+    /// Whether a job is shown.
+    pub fn takes(&self, job: &JobView) -> bool {
+        let named = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => job.name.starts_with(start),
+            None => job.name == *pattern,
+        };
+        self.queue.as_ref().is_none_or(|queue| job.queue.to_string() == *queue)
+            && self.user.as_ref().is_none_or(|user| job.user.to_string() == *user)
+            && self.name.as_ref().is_none_or(named)
+            && (self.state.is_empty() || self.state.contains(&job.state))
+    }
+}
+
+/// How long a job has run, or ran last: hours, minutes and seconds.
+pub fn took(job: &JobView, now: Moment) -> String {
+    let seconds = job.started.map(|started| job.ended.unwrap_or(now).since(started) / 1000);
+    or_dash(seconds.map(|s| format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)))
+}
+
+/// All that is known of a job, a line for each thing.
+pub fn block(job: &JobView, now: Moment) -> String {
+    let mut lines = vec![
+        ("job", job.id.clone()),
+        ("name", job.name.clone()),
+        ("user", job.user.to_string()),
+        ("queue", job.queue.to_string()),
+        ("state", job.state.clone()),
+        ("tasks", job.tasks.to_string()),
+        ("command", job.command.join(" ")),
+        ("submitted", time(job.submitted)),
+        ("started", job.started.map(time).unwrap_or_default()),
+        ("ended", job.ended.map(time).unwrap_or_default()),
+        ("took", took(job, now)),
+        ("host", job.host.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("starts", job.attempts.to_string()),
+        ("exit", job.exit.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("slots", job.slots.to_string()),
+    ];
+    if let Some(asked) = &job.asked {
+        let yes = |is: bool| if is { "yes".to_owned() } else { String::new() };
+        lines.extend([
+            ("memory", asked.memory_bytes.map(bytes).unwrap_or_default()),
+            ("hosts", asked.hosts.clone()),
+            ("depends", asked.depends.clone().unwrap_or_default()),
+            ("priority", asked.priority.to_string()),
+            ("project", asked.project.clone()),
+            ("time limit", asked.time_limit_seconds.map(|s| format!("{s} s")).unwrap_or_default()),
+            ("rerunnable", asked.rerun.clone()),
+            ("requeue exit", asked.requeue_exits.clone()),
+            ("checkpoint", yes(asked.checkpoint)),
+            ("directory", asked.directory.clone()),
+        ]);
+    }
+    lines.push(("output", job.output.clone()));
+    lines.push(("errors", job.error.clone().unwrap_or_default()));
+    let known = lines.into_iter().filter(|(_, value)| !value.is_empty());
+    let mut text: String = known.map(|(name, value)| format!("{name:<13} {value}\n")).collect();
+    text.push('\n');
+    text
+}
