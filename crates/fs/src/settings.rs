@@ -39,6 +39,8 @@ pub struct Settings {
     pub ring_depth: usize,
     /// Priority of the daemon, as nice(1) counts it; needs root.
     pub daemon_nice: i32,
+    /// Slice of processor time that threads which answer the kernel ask for; zero leaves it as the system has it.
+    pub request_slice: Duration,
     /// Largest read or write request of the served path.
     pub request_max: ByteSize,
     /// How long the kernel may keep names and attributes without asking.
@@ -124,6 +126,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..digits].parse().ok()?;
     let duration = match text[digits..].trim() {
+        "us" => Duration::from_micros(number),
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
         "min" => Duration::from_secs(number.checked_mul(60)?),
@@ -136,7 +139,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 19] = [
+pub const SETTINGS: [Setting; 20] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -238,6 +241,18 @@ pub const SETTINGS: [Setting; 19] = [
         },
     },
     Setting {
+        name: "request_slice",
+        default: "\"100 us\"",
+        allowed: "a time from \"100 us\" to \"100 ms\", or \"0 s\" (leave it to the system)",
+        meaning: "Slice of processor time that threads which answer the kernel ask of the scheduler \
+                  (Linux 6.12): the shorter, the sooner one runs that was woken.",
+        set: |s, v| {
+            let slice = duration(v, Duration::ZERO, MS(100))?;
+            let fits = slice.is_zero() || slice >= Duration::from_micros(100);
+            fits.then(|| s.request_slice = slice)
+        },
+    },
+    Setting {
         name: "request_max",
         default: "\"1 MiB\"",
         allowed: "a size from \"4 KiB\" to \"1 MiB\"",
@@ -299,6 +314,7 @@ impl Default for Settings {
             transport: TransportChoice::Auto,
             ring_depth: 0,
             daemon_nice: 0,
+            request_slice: Duration::ZERO,
             request_max: ByteSize(0),
             kernel_ttl: Duration::ZERO,
             read_ahead: ByteSize(0),
