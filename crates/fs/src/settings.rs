@@ -421,6 +421,8 @@ mod tests {
             ("\n\nfuse_threads = 0", ["line 3", "fuse_threads", "0", "from 2 to 256"]),
             ("direct = \"yes\"", ["line 1", "direct", "yes", "true or false"]),
             ("inode_cache_max = -1", ["line 1", "inode_cache_max", "-1", "1 MiB"]),
+            ("request_slice = \"99 us\"", ["line 1", "request_slice", "99 us", "from \"100 us\""]),
+            ("request_slice = \"1 s\"", ["line 1", "request_slice", "1 s", "to \"100 ms\""]),
         ];
         for (text, wanted) in cases {
             let message = Settings::parse("forebay.toml", text).unwrap_err();
