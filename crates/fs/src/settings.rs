@@ -39,8 +39,8 @@ pub struct Settings {
     pub ring_depth: usize,
     /// Priority of the daemon, as nice(1) counts it; needs root.
     pub daemon_nice: i32,
-    /// Slice of processor time that threads which answer the kernel ask for; zero leaves it as the system has it.
-    pub request_slice: Duration,
+    /// Slice of processor time that threads of the ring ask for; zero leaves it as the system has it.
+    pub ring_slice: Duration,
     /// Largest read or write request of the served path.
     pub request_max: ByteSize,
     /// How long the kernel may keep names and attributes without asking.
@@ -241,15 +241,15 @@ pub const SETTINGS: [Setting; 20] = [
         },
     },
     Setting {
-        name: "request_slice",
+        name: "ring_slice",
         default: "\"100 us\"",
         allowed: "a time from \"100 us\" to \"100 ms\", or \"0 s\" (leave it to the system)",
-        meaning: "Slice of processor time that threads which answer the kernel ask of the scheduler \
+        meaning: "Slice of processor time that threads which answer over io_uring ask of the scheduler \
                   (Linux 6.12): the shorter, the sooner one runs that was woken.",
         set: |s, v| {
             let slice = duration(v, Duration::ZERO, MS(100))?;
             let fits = slice.is_zero() || slice >= Duration::from_micros(100);
-            fits.then(|| s.request_slice = slice)
+            fits.then(|| s.ring_slice = slice)
         },
     },
     Setting {
@@ -314,7 +314,7 @@ impl Default for Settings {
             transport: TransportChoice::Auto,
             ring_depth: 0,
             daemon_nice: 0,
-            request_slice: Duration::ZERO,
+            ring_slice: Duration::ZERO,
             request_max: ByteSize(0),
             kernel_ttl: Duration::ZERO,
             read_ahead: ByteSize(0),
@@ -421,8 +421,8 @@ mod tests {
             ("\n\nfuse_threads = 0", ["line 3", "fuse_threads", "0", "from 2 to 256"]),
             ("direct = \"yes\"", ["line 1", "direct", "yes", "true or false"]),
             ("inode_cache_max = -1", ["line 1", "inode_cache_max", "-1", "1 MiB"]),
-            ("request_slice = \"99 us\"", ["line 1", "request_slice", "99 us", "from \"100 us\""]),
-            ("request_slice = \"1 s\"", ["line 1", "request_slice", "1 s", "to \"100 ms\""]),
+            ("ring_slice = \"99 us\"", ["line 1", "ring_slice", "99 us", "from \"100 us\""]),
+            ("ring_slice = \"1 s\"", ["line 1", "ring_slice", "1 s", "to \"100 ms\""]),
         ];
         for (text, wanted) in cases {
             let message = Settings::parse("forebay.toml", text).unwrap_err();

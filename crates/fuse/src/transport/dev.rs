@@ -20,7 +20,7 @@ use crate::adapter::{Adapter, Outcome, payload_max};
 use crate::device::{Device, Received};
 use crate::reply::Reply;
 use crate::request::Body;
-use crate::transport::{End, Farewell, carry_out, slice, tell_of_attributes};
+use crate::transport::{End, Farewell, carry_out, tell_of_attributes};
 
 /// Room in a request buffer beside the data of a write, in bytes.
 const REQUEST_OVERHEAD: usize = 64 << 10;
@@ -134,7 +134,6 @@ fn answer_requests(
     pause: Duration,
     farewell: Farewell,
 ) {
-    slice::ask_for(adapter.fs.settings().request_slice);
     let mut seat = Seat::new(adapter.fs.settings());
     let mut reading = None;
     loop {

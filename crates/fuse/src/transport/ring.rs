@@ -199,7 +199,7 @@ struct Thread {
 impl Thread {
     fn run(self, go: &Receiver<()>, ends: Sender<End>) {
         self.pin();
-        slice::ask_for(self.adapter.fs.settings().request_slice);
+        slice::ask_for(self.adapter.fs.settings().ring_slice);
         let mut seat = match Seat::make(self.queue, self.payload_bytes, &self.device) {
             Ok(seat) => seat,
             Err(error) => return self.tell(Err(error)),

@@ -1,4 +1,4 @@
-//! The slice of processor time that threads which answer the kernel ask of the scheduler.
+//! The slice of processor time that threads of the ring ask of the scheduler.
 //!
 //! Linux's scheduler (EEVDF) runs whose deadline comes first, and a deadline is as far away as the slice that was asked
 //! for. A thread that needs microseconds and asks for little runs before programs that compute, and one that it wakes
