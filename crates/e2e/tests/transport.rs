@@ -222,6 +222,47 @@ fn the_daemon_comes_before_the_programs_that_wait_for_it() {
     }
 }
 
+/// The slice that the scheduler gives a thread, in nanoseconds; 0 before Linux 6.12.
+fn slice_nanos(thread: &str) -> u64 {
+    // struct sched_attr of sched_setattr(2): its length, and where sched_runtime lies.
+    const LENGTH: usize = 48;
+    let mut attributes = [0_u64; LENGTH / 8];
+    let thread: libc::pid_t = thread.parse().expect("is a number");
+    // SAFETY: the kernel writes at most as many bytes as it is told.
+    let done = unsafe {
+        libc::syscall(libc::SYS_sched_getattr, thread, attributes.as_mut_ptr(), LENGTH, 0)
+    };
+    assert_eq!(done, 0, "sched_getattr of {thread}: {}", std::io::Error::last_os_error());
+    attributes[3]
+}
+
+#[test]
+fn threads_of_the_ring_ask_for_short_slices() {
+    let own = slice_nanos("0");
+    for (placement, transport) in EVERY_WAY {
+        for (settings, wanted) in
+            [("", 100_000), ("ring_slice = \"3 ms\"", 3_000_000), ("ring_slice = \"0 s\"", own)]
+        {
+            let grid = Grid::make_over(placement, transport);
+            grid.add_settings(settings);
+            grid.mount();
+            use_it(&grid.data()).expect("works");
+            let mut seen = 0;
+            for task in fs::read_dir(format!("/proc/{}/task", pid(&grid))).expect("lists threads") {
+                let task = task.expect("reads");
+                let name = fs::read_to_string(task.path().join("comm")).expect("reads");
+                let in_ring = name.starts_with("ring-");
+                let slice = slice_nanos(task.file_name().to_str().expect("is text"));
+                // A kernel that knows no slices says 0 of all.
+                let expected = if own == 0 || !in_ring { own } else { wanted };
+                assert_eq!(slice, expected, "{settings:?}: {name}");
+                seen += usize::from(in_ring);
+            }
+            assert_eq!(seen > 0, transport == Transport::Uring);
+        }
+    }
+}
+
 /// Starts a process that asks the file system for something.
 fn asker(grid: &Grid, program: &str) -> Child {
     let mut command = need::program("python3");

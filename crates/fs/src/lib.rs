@@ -36,6 +36,7 @@ pub mod reserve;
 pub mod settings;
 mod stale;
 pub mod stats;
+mod stock;
 pub mod writeset;
 
 pub use attributes::{Attributes, SetAttributes, SetTime};

@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::error::{FsError, Result};
 use crate::number::NumberRange;
 use crate::record::ObjectRef;
+use crate::stock::{Next, Stock};
 
 /// The kernel's side of the direct path: it reads and writes registered files without us.
 pub trait DirectAccess: Send + std::marker::Sync {
@@ -169,9 +170,7 @@ pub struct Objects {
     /// Numbers for new objects.
     pub numbers: NumberRange,
     direct: OnceLock<Arc<dyn DirectAccess>>,
-    spares: Mutex<Vec<Arc<LiveObject>>>,
-    supply_wanted: Condvar,
-    spare_target: AtomicUsize,
+    stock: Stock,
     next_disk: AtomicUsize,
     open_count: Arc<AtomicUsize>,
     /// Handles among `reclaim`.
@@ -212,9 +211,7 @@ impl Objects {
             disks,
             numbers,
             direct: OnceLock::new(),
-            spares: Mutex::new(Vec::new()),
-            supply_wanted: Condvar::new(),
-            spare_target: AtomicUsize::new(0),
+            stock: Stock::default(),
             next_disk: AtomicUsize::new(0),
             open_count: Arc::default(),
             closing: AtomicUsize::new(0),
@@ -254,12 +251,12 @@ impl Objects {
 
     /// Fresh objects in stock.
     pub fn spare_count(&self) -> usize {
-        self.spares.lock().len()
+        self.stock.len()
     }
 
     /// Fresh objects in stock on one disk.
     pub fn spares_on(&self, disk: DiskId) -> usize {
-        self.spares.lock().iter().filter(|spare| spare.at.disk == disk).count()
+        self.stock.len_on(disk)
     }
 
     /// The disks with their numbers.
@@ -290,15 +287,7 @@ impl Objects {
     /// # Errors
     /// [`FsError::NoSpace`] if no disk can hold one more object; [`FsError::Io`].
     pub fn take_fresh(&self) -> Result<Arc<LiveObject>> {
-        let spare = {
-            let mut spares = self.spares.lock();
-            let spare = spares.pop();
-            if spares.len() < self.spare_target.load(Ordering::Relaxed) / 2 {
-                self.supply_wanted.notify_one();
-            }
-            spare
-        };
-        spare.map_or_else(|| self.make_fresh(), Ok)
+        self.stock.take().map_or_else(|| self.make_fresh(), Ok)
     }
 
     fn make_fresh(&self) -> Result<Arc<LiveObject>> {
@@ -469,32 +458,21 @@ impl Objects {
 
     /// Body of the supply thread: keeps `target` fresh objects in stock until [`Objects::stop`].
     pub fn run_supply(&self, target: usize) {
-        self.spare_target.store(target, Ordering::Relaxed);
+        self.stock.aim(target);
         while self.background.load(Ordering::Acquire) {
-            let missing = target.saturating_sub(self.spares.lock().len());
-            let mut refused = false;
+            let missing = self.stock.missing();
+            let mut next = Next::after(missing);
             for _ in 0..missing {
                 let Ok(live) = self.make_fresh() else {
-                    refused = true;
+                    next = Next::Refused;
                     break;
                 };
                 live.registration();
-                let mut spares = self.spares.lock();
-                if !self.background.load(Ordering::Acquire) {
+                if !self.stock.put(live, &self.background) {
                     return;
                 }
-                spares.push(live);
             }
-            let mut spares = self.spares.lock();
-            if !self.background.load(Ordering::Acquire) {
-                return;
-            }
-            if refused {
-                // The disk refuses new objects: try again later, not all the time.
-                self.supply_wanted.wait_for(&mut spares, Duration::from_millis(200));
-            } else if spares.len() >= target.div_ceil(2) {
-                self.supply_wanted.wait(&mut spares);
-            }
+            self.stock.await_demand(next, &self.background);
         }
     }
 
@@ -507,10 +485,10 @@ impl Objects {
                     return;
                 }
                 self.reclaim_wanted.wait_for(&mut queue, Duration::from_millis(500));
-                // More will follow: to be woken for each would cost whoever drops it, and the cores.
-                if self.background.load(Ordering::Acquire) {
-                    MutexGuard::unlocked(&mut queue, || std::thread::sleep(RECLAIM_PAUSE));
-                }
+            }
+            // More will follow: to be woken for each would cost whoever drops it, and the cores.
+            if self.background.load(Ordering::Acquire) {
+                MutexGuard::unlocked(&mut queue, || std::thread::sleep(RECLAIM_PAUSE));
             }
             let batch: Vec<Dropped> = queue.drain(..).collect();
             drop(queue);
@@ -539,10 +517,10 @@ impl Objects {
 
     /// Ends the background threads and drops the stock.
     pub fn stop(&self) {
-        self.background.store(false, Ordering::Release);
-        let spares = std::mem::take(&mut *self.spares.lock());
-        self.supply_wanted.notify_all();
+        self.background.store(false, Ordering::SeqCst);
+        let stock = self.stock.clear();
+        self.stock.wake();
         self.reclaim_wanted.notify_all();
-        drop(spares);
+        drop(stock);
     }
 }

@@ -529,6 +529,35 @@ fn the_supply_does_not_ask_a_full_disk_all_the_time() {
 }
 
 #[test]
+fn the_supply_is_woken_after_every_rest() {
+    let rig = Rig::in_memory();
+    rig.settings_mut(|settings| settings.spare_objects = 8);
+    let fs = rig.open();
+    let background = fs.fs.start_background().unwrap();
+    let work = fs.fileset("work");
+    let pause = std::time::Duration::from_micros(100);
+    for round in 0..60 {
+        // Half of the stock is there again however many were taken, and whether the thread pauses or rests.
+        for _ in 0..300_000 {
+            if fs.objects().spare_count() >= 4 {
+                break;
+            }
+            std::thread::sleep(pause);
+        }
+        assert!(fs.objects().spare_count() >= 4, "in round {round}");
+        if round % 2 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        for number in 0..5 + round % 4 {
+            let ino = fs.make_file(work, &format!("file-{round}-{number}"));
+            fs.write_file(ino, 0, b"content");
+        }
+    }
+    background.stop();
+    rig.close(fs);
+}
+
+#[test]
 fn the_supply_keeps_objects_in_stock_and_takes_them_back_at_the_end() {
     on_both_ways(|rig| {
         rig.settings_mut(|settings| settings.spare_objects = 8);

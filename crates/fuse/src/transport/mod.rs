@@ -8,6 +8,7 @@ pub(crate) mod dev;
 mod host;
 pub(crate) mod ring;
 mod seat;
+mod slice;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;

@@ -24,7 +24,7 @@ use crate::adapter::{Adapter, payload_max};
 use crate::device::Device;
 use crate::transport::host::{Cores, explain_refusal};
 use crate::transport::seat::{SCRATCH_BYTES, Seat, header_bytes};
-use crate::transport::{End, Farewell};
+use crate::transport::{End, Farewell, slice};
 
 /// Most entries of all queues: beyond 128 cores the queues get shallower.
 const ENTRIES_MAX: usize = 1024;
@@ -199,6 +199,7 @@ struct Thread {
 impl Thread {
     fn run(self, go: &Receiver<()>, ends: Sender<End>) {
         self.pin();
+        slice::ask_for(self.adapter.fs.settings().ring_slice);
         let mut seat = match Seat::make(self.queue, self.payload_bytes, &self.device) {
             Ok(seat) => seat,
             Err(error) => return self.tell(Err(error)),
