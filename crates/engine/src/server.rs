@@ -196,7 +196,7 @@ fn converse_as(
         }
         if let Ask::Watch { .. } = ask {
             answer_all(&stream, &mut awaited)?;
-            return watcher::converse(stream, reader, (user, connection), ask, inputs);
+            return watcher::converse(&stream, reader, (user, connection), ask, inputs);
         }
         let (reply, answer) = channel();
         let input = Input::Ask { connection, user: user.clone(), ask, reply };

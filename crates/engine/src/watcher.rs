@@ -20,7 +20,7 @@ const UNREAD_MAX: usize = 4096;
 
 /// Carries a connection that watches, from the first question that says so.
 pub(crate) fn converse(
-    stream: UnixStream,
+    stream: &UnixStream,
     mut reader: Reader,
     (user, connection): (&UserName, u64),
     first: Ask,
@@ -44,7 +44,7 @@ pub(crate) fn converse(
             let (user, reply) = (user.clone(), reply.sender.clone());
             inputs.send(Input::Ask { connection, user, ask, reply }).is_ok()
         });
-        if !sent || !was_written(&stream, &reply.written) {
+        if !sent || !was_written(stream, &reply.written) {
             break Ok(());
         }
         next = reader.read::<Ask>();
@@ -119,7 +119,7 @@ mod tests {
         let first = Ask::Watch { job: forebay_grid::vocabulary::JobId(1) };
         let reader = Reader::of_many(ours.try_clone().unwrap());
         let served = std::thread::spawn(move || {
-            converse(ours, reader, (&"ann".parse().unwrap(), 7), first, &inputs)
+            converse(&ours, reader, (&"ann".parse().unwrap(), 7), first, &inputs)
         });
         (theirs, taken, served)
     }
