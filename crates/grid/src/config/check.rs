@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::{
     Config, ConfigError, Dispatch, FairShare, General, LoadIndex, QueueConfig, Thresholds,
 };
+use crate::parse::line_of;
 
 /// A fault and the path of the key to blame.
 pub(super) struct Fault {
@@ -21,11 +22,6 @@ enum Step {
 }
 
 use Step::{Key, Place};
-
-/// The line, counted from 1, of a byte.
-pub(super) fn line_of(text: &str, byte: usize) -> usize {
-    text[..byte.min(text.len())].matches('\n').count() + 1
-}
 
 impl Fault {
     fn at<const N: usize>(

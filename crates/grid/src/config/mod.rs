@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use crate::parse::line_of;
 use crate::parse::period::Period;
 use crate::parse::zone::Zone;
 use crate::vocabulary::{HostName, QueueName, UserName};
@@ -258,19 +259,13 @@ impl Config {
     /// The first fault, with its line.
     pub fn read(text: &str) -> Result<Config, ConfigError> {
         let config: Config = toml::from_str(text).map_err(|error| ConfigError {
-            line: error.span().map(|span| check::line_of(text, span.start)),
+            line: error.span().map(|span| line_of(text, span.start)),
             reason: error.message().to_owned(),
         })?;
         match config.fault() {
             None => Ok(config),
             Some(fault) => Err(fault.in_text(text)),
         }
-    }
-
-    /// The settings as TOML that reads back to the same settings.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("settings are tables, texts and numbers")
     }
 
     pub(crate) fn queue(&self, name: &QueueName) -> Option<&QueueConfig> {

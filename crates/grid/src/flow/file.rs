@@ -15,6 +15,7 @@ use crate::parse::array::ArraySpec;
 use crate::parse::cron::Schedule as Cron;
 use crate::parse::dependency::{Condition, Dependency};
 use crate::parse::hosts::HostList;
+use crate::parse::line_of;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
 use crate::parse::zone::Zone;
@@ -128,10 +129,6 @@ struct Timetable {
     zone: Option<Zone>,
     catch_up: Option<Spanned<bool>>,
     overlap: Option<Spanned<bool>>,
-}
-
-fn line_of(text: &str, byte: usize) -> usize {
-    text[..byte.min(text.len())].matches('\n').count() + 1
 }
 
 /// A fault and the byte of the file at which it is.

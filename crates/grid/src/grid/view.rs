@@ -6,7 +6,7 @@ use crate::hosts::Reach;
 use crate::journal::{HostSwitch, Switch};
 use crate::spec::Exit;
 use crate::task::{Cause, Phase, Stops, Task};
-use crate::vocabulary::{Attempt, HostName, JobId, Moment, QueueName, TaskId, UserName};
+use crate::vocabulary::{Attempt, HostName, JobId, Moment, QueueName, TaskId};
 
 /// How a task is, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,11 +216,5 @@ impl Grid {
                 used_slots: now.used_slots,
             }
         })
-    }
-
-    /// Fair-share priority of a user now: in queues with fair share, higher goes first.
-    #[must_use]
-    pub fn priority_of(&self, user: &UserName) -> Option<f64> {
-        self.ledger.users.find(user).map(|id| self.priority(crate::vocabulary::UserId(id)))
     }
 }

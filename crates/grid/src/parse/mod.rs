@@ -28,6 +28,11 @@ pub struct ParseError {
     pub reason: String,
 }
 
+/// The line, counted from 1, of a byte.
+pub(crate) fn line_of(text: &str, byte: usize) -> usize {
+    text[..byte.min(text.len())].matches('\n').count() + 1
+}
+
 /// Reads a text from front to back.
 pub(crate) struct Scanner<'a> {
     what: &'static str,
