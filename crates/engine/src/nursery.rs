@@ -5,7 +5,7 @@
 //! has it fork. It has one thread, which makes forking safe, and little memory, which makes it cheap.
 //!
 //! A fork still costs a third of a short job. So a shim whose job has ended in the ordinary way waits for another one,
-//! which the agent gives to it by name: as many as the host has slots, each for [`FREE_MAX_MS`] at most.
+//! which the agent gives to it by name: as many as the host has slots, each for `FREE_MAX_MS` at most.
 //!
 //! The lock of a run's file is held while the request is on its way, so a run counts as begun from then on,
 //! whoever dies.
@@ -136,6 +136,7 @@ impl Drop for Nursery {
 /// # Errors
 /// If a shim could not write down how its job ended.
 pub fn serve() -> Result<()> {
+    heed_signals();
     // SAFETY: nobody else uses descriptor 0, and ignoring a signal is always sound: the kernel takes care of
     // shims that end. Every shim gets the default back.
     let socket = unsafe {
@@ -164,6 +165,20 @@ pub fn serve() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Ignores no signal any more: what whoever started the daemons did not want to hear of (nohup), jobs may want to.
+fn heed_signals() {
+    // SAFETY: zeros are a valid action; the default of a signal is always sound.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        for signal in 1..=libc::SIGRTMAX() {
+            let known = libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0;
+            if known && action.sa_sigaction == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
 }
 
 /// Makes of a forked child what a shim is: a session of its own, the file of its run for standard input and the line

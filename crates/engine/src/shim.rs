@@ -8,7 +8,7 @@
 //! others end that come from it. If the shim is killed itself, the kernel kills the job's first process with it,
 //! and the agent what is left of the session; what has made a session of its own goes on then.
 //!
-//! Standard input is the locked file of its run, standard output the line to the agent ([`crate::request`]), which
+//! Standard input is the locked file of its run, standard output the line to the agent (`request.rs`), which
 //! ends with the shim. A shim whose job ended by itself, and left nothing to do, lets the file go and waits on the
 //! line for another run; after anything out of the ordinary it ends. Signals for one job never reach the next: from
 //! the end of a job on they are blocked, and when the next one comes, which the agent does not order before it has

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -203,6 +204,14 @@ fn a_mount_in_the_foreground_outlives_its_terminal_long_enough_to_unmount() {
     let grid = Grid::make(Placement::Direct);
     let mut command = grid.mount_command();
     command.arg("--foreground").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // The test itself may run under nohup, which a mount would respect.
+    // SAFETY: the default of a signal is always sound, and the call is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let mut child = command.spawn().expect("starts");
     wait_until("the mount is there", LIMIT, || grid.data().is_dir());
     fs::write(grid.data().join("file"), "content").expect("writes");

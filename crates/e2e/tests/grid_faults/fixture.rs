@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -48,6 +49,14 @@ impl Fixture {
         let log = File::options().create(true).append(true).open(path).expect("opens a log");
         let mut command = Command::new(forebay());
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // As nohup starts them.
+        // SAFETY: ignoring a signal is always sound, and the call is safe between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGHUP, libc::SIG_IGN);
+                Ok(())
+            });
+        }
         command.spawn().expect("starts a daemon")
     }
 

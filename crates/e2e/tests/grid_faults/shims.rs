@@ -97,3 +97,12 @@ fn no_more_shims_are_free_than_the_host_has_slots() {
     let free = grid.free_shims().len();
     assert!((1..=4).contains(&free), "{free}");
 }
+
+#[test]
+fn jobs_ignore_no_signal_because_their_daemons_do() {
+    let grid = Fixture::start(1, "");
+    let job = grid.submit(&[], "grep SigIgn /proc/self/status >ignored");
+    grid.wait_for(&job, "done");
+    let said = std::fs::read_to_string(grid.jobs.join("ignored")).expect("reads");
+    assert_eq!(said.trim(), "SigIgn:\t0000000000000000");
+}
