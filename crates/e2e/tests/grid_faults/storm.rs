@@ -152,7 +152,11 @@ fn kill_program(
     random: &mut StdRng,
     programs: &mut BTreeSet<String>,
 ) -> &'static str {
-    let victim = any_shim(grid, random).and_then(|shim| Some((run_of(shim)?, child_of(shim)?)));
+    let victim = any_shim(grid, random).and_then(|shim| {
+        let (run, program) = (run_of(shim)?, child_of(shim)?);
+        // It may have got another run meanwhile: then nobody knows whose program that is.
+        (run_of(shim)? == run).then_some((run, program))
+    });
     let Some((run, program)) = victim else { return "nothing" };
     programs.insert(run);
     match rustix::process::kill_process(program, Signal::KILL) {
