@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use forebay_grid::vocabulary::TaskId;
 
 use super::Input;
@@ -33,6 +33,8 @@ pub struct Areas {
     removals: Arc<Crew>,
     looks: Crew,
     looks_waiting: Arc<AtomicUsize>,
+    /// Whether what was taken away before is being looked for.
+    is_sweeping: Arc<AtomicBool>,
     inputs: Sender<Input>,
 }
 
@@ -41,7 +43,7 @@ impl Areas {
     /// removed.
     ///
     /// # Errors
-    /// If there are no threads left, or a place cannot be read.
+    /// If there are no threads left.
     pub fn begin(places: Places, hosts: PathBuf, inputs: Sender<Input>) -> Result<Areas> {
         let areas = Areas {
             places,
@@ -51,11 +53,10 @@ impl Areas {
             removals: Arc::new(Crew::begin("removal", REMOVALS)?),
             looks: Crew::begin("areas", 1)?,
             looks_waiting: Arc::default(),
+            is_sweeping: Arc::default(),
             inputs,
         };
-        for place in [&areas.places.work, &areas.places.util] {
-            sweep(place, &areas.removals)?;
-        }
+        areas.sweep();
         areas.free.measure(&areas.places.work);
         Ok(areas)
     }
@@ -129,14 +130,7 @@ impl Areas {
 
     /// Looks for areas. What could not be removed before is tried again.
     pub fn list(&self, query: u64, sizes: Sizes) {
-        for place in [&self.places.work, &self.places.util] {
-            let (place, removals) = (place.clone(), Arc::clone(&self.removals));
-            self.clearing.give(move || {
-                if let Err(error) = sweep(&place, &removals) {
-                    tracing::warn!("{error:#}");
-                }
-            });
-        }
+        self.sweep();
         let (places, inputs) = (self.places.clone(), self.inputs.clone());
         let waiting = Arc::clone(&self.looks_waiting);
         if waiting.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX {
@@ -152,6 +146,23 @@ impl Areas {
         });
     }
 
+    /// Removes areas that were taken away and are still there, unless that is under way; another agent may be at one
+    /// of them.
+    fn sweep(&self) {
+        if self.is_sweeping.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (places, is_sweeping) = (self.places.clone(), Arc::clone(&self.is_sweeping));
+        self.removals.give(move || {
+            for place in [&places.work, &places.util] {
+                if let Err(error) = remove_left(place) {
+                    tracing::warn!("{}: {error}", place.display());
+                }
+            }
+            is_sweeping.store(false, Ordering::Relaxed);
+        });
+    }
+
     /// Has the free space looked at, unless somebody still waits for the file system.
     pub fn measure_free(&self) {
         if let Some(free) = FreeSpace::ask(&self.free) {
@@ -161,18 +172,14 @@ impl Areas {
     }
 }
 
-/// Removes areas that were taken away and are still there; another agent may be at one of them.
-fn sweep(place: &Path, removals: &Crew) -> Result<()> {
-    let shown = || place.display().to_string();
-    for entry in std::fs::read_dir(place).with_context(shown)? {
-        let entry = entry.with_context(shown)?;
-        if area::is_aside(&entry.file_name()) {
-            let left = entry.path();
-            removals.give(move || {
-                if let Err(error) = tree::remove(&left) {
-                    tracing::warn!(area = %left.display(), %error, "a work area is left");
-                }
-            });
+/// Removes what lies in a place under the name of an area that was taken away.
+fn remove_left(place: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(place)? {
+        let entry = entry?;
+        if area::is_aside(&entry.file_name())
+            && let Err(error) = tree::remove(&entry.path())
+        {
+            tracing::warn!(area = %entry.path().display(), %error, "a work area is left");
         }
     }
     Ok(())
