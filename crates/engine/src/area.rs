@@ -127,6 +127,30 @@ fn parse(name: &str) -> Option<Name> {
     (name_of(task, requeues, kind) == own).then_some(Name { task, requeues, kind, aside })
 }
 
+/// The name of an area that is taken away now.
+fn aside(name: &str) -> String {
+    format!("{ASIDE}{name}-{}", uptime_ms())
+}
+
+/// Takes an area away at once; where it is now, if something is in it.
+///
+/// # Errors
+/// If it cannot be renamed.
+pub fn take_away(area: &Path) -> io::Result<Option<PathBuf>> {
+    match std::fs::remove_dir(area) {
+        Ok(()) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(_) => {}
+    }
+    let name = area.file_name().unwrap_or_default().to_string_lossy();
+    let aside = area.with_file_name(aside(&name));
+    match std::fs::rename(area, &aside) {
+        Ok(()) => Ok(Some(aside)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether an area was taken away and is being removed.
 pub fn is_aside(name: &OsStr) -> bool {
     name.to_str().and_then(parse).is_some_and(|name| name.aside)
@@ -177,7 +201,7 @@ impl Places {
         if !is_it(&name)? {
             bail!("{shown}: it is another one by now");
         }
-        let aside = format!("{ASIDE}{name}-{}", uptime_ms());
+        let aside = aside(&name);
         rustix::fs::renameat(&folder, &name, &folder, &aside).context(shown.clone())?;
         if !is_it(&aside)? {
             // One was put in its place between the look and the renaming.

@@ -13,7 +13,6 @@ use super::crew::Crew;
 use crate::area::{self, Area, Places, Sizes};
 use crate::load::FreeSpace;
 use crate::message::Report;
-use crate::runs::uptime_ms;
 use crate::tree;
 
 /// Threads that remove work areas.
@@ -79,7 +78,7 @@ impl Areas {
             let mut aside = Vec::new();
             let mut result = Ok(());
             for area in [work, util] {
-                match take_away(&area) {
+                match area::take_away(&area) {
                     Ok(left) => aside.extend(left),
                     Err(error) => result = Err(format!("{}: {error}", area.display())),
                 }
@@ -183,21 +182,4 @@ fn remove_left(place: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Takes an area away at once; where it is now, if something is in it.
-fn take_away(area: &Path) -> std::io::Result<Option<PathBuf>> {
-    use std::io::ErrorKind;
-    match std::fs::remove_dir(area) {
-        Ok(()) => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(_) => {}
-    }
-    let name = area.file_name().unwrap_or_default().to_string_lossy();
-    let aside = area.with_file_name(format!(".gone-{name}-{}", uptime_ms()));
-    match std::fs::rename(area, &aside) {
-        Ok(()) => Ok(Some(aside)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -8,7 +8,7 @@ use forebay_grid::spec::Exit;
 use rustix::process::Signal;
 
 use super::claim_soon;
-use crate::runs::{self, End, Run};
+use crate::runs::{self, End, Run, Said};
 use crate::session;
 
 /// Ends the jobs of a host whose agent is gone by force, and waits until they have ended. The next agent says that they
@@ -43,7 +43,7 @@ pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
         }
         let mut held = Vec::new();
         for run in left {
-            if !is_over(&run)? {
+            if last_said(&run)?.is_none() {
                 held.push(run);
             }
         }
@@ -65,11 +65,13 @@ pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
     Ok(())
 }
 
-/// Whether nothing of a run goes on. What a shim that was killed has left is killed.
-pub(super) fn is_over(run: &Run) -> Result<bool> {
+/// What the shim of a run has said for the last time; none as long as something of the run goes on. What a shim that
+/// was killed has left is killed.
+pub(super) fn last_said(run: &Run) -> Result<Option<Said>> {
     if run.is_held()? {
-        return Ok(false);
+        return Ok(None);
     }
     let said = run.said()?;
-    Ok(said.end.is_some() || said.sessions().into_iter().all(session::is_ended))
+    let is_over = said.end.is_some() || said.sessions().into_iter().all(session::is_ended);
+    Ok(is_over.then_some(said))
 }

@@ -21,9 +21,9 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use super::Input;
-use super::ending::is_over;
+use super::ending::last_said;
 use crate::request::Word;
-use crate::runs::{End, Run, Said, uptime_ms};
+use crate::runs::{Run, Said, uptime_ms};
 
 /// The most files that are looked at together.
 const TOGETHER_MAX: usize = 64;
@@ -187,9 +187,10 @@ impl Shared {
 
     /// Tells of the end of a run, if it has ended; otherwise it is looked at again later.
     fn is_over(&self, due: &mut Due, now_ms: u64) -> bool {
-        match end_of(&due.which.run) {
-            Ok(Some(end)) => {
+        match last_said(&due.which.run) {
+            Ok(Some(said)) => {
                 let Which { task, attempt, .. } = due.which;
+                let end = said.into_end();
                 let _ = self.inputs.send(Input::Ended { task, attempt, end });
                 return true;
             }
@@ -211,9 +212,4 @@ fn patience(due: &[Due]) -> Option<Timespec> {
     let left_ms = due.iter().map(|due| due.at_ms.saturating_sub(now_ms)).min()?;
     let left_ms = i64::try_from(left_ms).unwrap_or(i64::MAX);
     Some(Timespec { tv_sec: left_ms / 1000, tv_nsec: left_ms % 1000 * 1_000_000 })
-}
-
-/// How a run has ended, if it has.
-fn end_of(run: &Run) -> Result<Option<End>> {
-    Ok(if is_over(run)? { Some(run.said()?.into_end()) } else { None })
 }
