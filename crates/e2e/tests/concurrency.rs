@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -82,7 +83,19 @@ fn some_path(random: &mut StdRng, folder: &Path) -> PathBuf {
     path
 }
 
+/// Removes all below one of the first names. Directories that are moved into each other nest ever
+/// deeper, and only this ends it, so that paths stay within what the kernel takes; `rm` goes down
+/// without recursion.
+fn remove_some_tree(random: &mut StdRng, folder: &Path) -> std::io::Result<()> {
+    let tree = folder.join(format!("n{}", random.random_range(0..6)));
+    // What it answers is of no use: others make names in the tree meanwhile.
+    Command::new("rm").arg("-rf").arg(tree).stderr(Stdio::null()).status().map(drop)
+}
+
 fn one_operation(random: &mut StdRng, folder: &Path) -> std::io::Result<()> {
+    if random.random_ratio(1, 500) {
+        return remove_some_tree(random, folder);
+    }
     let path = some_path(random, folder);
     let other = some_path(random, folder);
     match random.random_range(0..14) {
@@ -102,17 +115,19 @@ fn one_operation(random: &mut StdRng, folder: &Path) -> std::io::Result<()> {
 
 /// The same kind of load from another process, until it is told to stop.
 const CHURN: &str = r#"
-import errno, os, random, select, shutil, sys
+import errno, os, random, select, subprocess, sys
 top, seed = sys.argv[1], int(sys.argv[2])
 random.seed(seed)
 def path():
     return os.path.join(top, *("n%d" % random.randrange(6) for _ in range(random.randint(1, 3))))
 def make(p):
     with open(p, "ab") as f: f.write(b"x" * 5000)
+def remove(p):
+    subprocess.run(["rm", "-rf", p], stderr=subprocess.DEVNULL)
 verbs = [lambda: os.mkdir(path()), lambda: make(path()), lambda: os.rename(path(), path()),
          lambda: os.link(path(), path()), lambda: os.unlink(path()), lambda: os.rmdir(path()),
          lambda: os.listdir(path()), lambda: os.symlink("n1", path()),
-         lambda: shutil.rmtree(path(), ignore_errors=True) if random.random() < 0.05 else None]
+         lambda: remove(path()) if random.random() < 0.05 else None]
 print("ready")
 while not select.select([sys.stdin], [], [], 0)[0]:
     try:
