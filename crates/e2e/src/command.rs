@@ -3,10 +3,14 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Time to copy a binary on a machine that does much else.
+const COPY_LIMIT: Duration = Duration::from_secs(60);
 
 /// How a command ended.
 #[derive(Debug)]
@@ -71,6 +75,18 @@ impl Ended {
         assert_eq!(self.code(), code, "unexpected exit code of {self:#?}");
         self
     }
+}
+
+/// Copies a program to where it shall be run, and makes it runnable for everybody.
+///
+/// `cp` does it: a file that this process writes stays open in the children that other threads of it have just forked,
+/// and cannot be executed until they have executed something themselves (`ETXTBSY`, execve(2)).
+///
+/// # Panics
+/// If it cannot be copied.
+#[track_caller]
+pub fn copy_program(from: &Path, to: &Path) {
+    run(Command::new("install").args(["-m", "755", "--"]).arg(from).arg(to), COPY_LIMIT).succeeds();
 }
 
 /// Runs a command with no standard input and waits for it. Its output goes to files, not pipes, so a

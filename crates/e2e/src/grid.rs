@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tempfile::TempDir;
 
 use crate::actor::User;
-use crate::command::{Ended, run};
+use crate::command::{Ended, copy_program, run};
 use crate::need;
 
 /// Longest time for one command.
@@ -168,8 +168,7 @@ impl Grid {
                 std::os::unix::fs::chown(folder, Some(user.uid), Some(user.groups[0]))
                     .expect("gives the folder to the user");
             }
-            fs::copy(need::forebay(), grid.scratch.path().join("forebay"))
-                .expect("copies the binary to where the user can run it");
+            copy_program(&need::forebay(), &grid.scratch.path().join("forebay"));
         }
         grid
     }

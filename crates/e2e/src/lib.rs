@@ -18,7 +18,7 @@ pub mod loop_disk;
 pub mod need;
 
 pub use actor::{Peer, as_user};
-pub use command::{Ended, run};
+pub use command::{Ended, copy_program, run};
 pub use grid::{Grid, Placement, Transport};
 pub use loop_disk::LoopDisk;
 

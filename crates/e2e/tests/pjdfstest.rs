@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, need, on_every_way, run};
+use forebay_e2e::{Grid, copy_program, need, on_every_way, run};
 
 /// Cases that do not run, each with the reason. docs/semantics.md shows the same list.
 const EXPECTED_SKIPS: [(&str, &str); 1] = [(
@@ -70,8 +69,9 @@ fn run_suite(grid: &Grid, allow_remount: bool, patterns: &[&str]) -> String {
     let programs = grid.outside().join("bin");
     let mount = programs.join("mount");
     fs::create_dir_all(&programs).expect("makes a folder");
-    fs::write(&mount, MOUNT_BY_THE_KERNEL).expect("writes a program");
-    fs::set_permissions(&mount, fs::Permissions::from_mode(0o755)).expect("makes it runnable");
+    let script = grid.outside().join("mount.sh");
+    fs::write(&script, MOUNT_BY_THE_KERNEL).expect("writes a program");
+    copy_program(&script, &mount);
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let ended = run(
         need::program("pjdfstest")

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use forebay_e2e::actor::User;
-use forebay_e2e::{LoopDisk, as_user, need, run};
+use forebay_e2e::{LoopDisk, as_user, copy_program, need, run};
 
 use crate::fixture::{Bench, HEAD, LIMIT, assert_says, names_in, quick, streams};
 
@@ -48,9 +48,8 @@ fn a_storage_that_cannot_be_used_is_named() {
 #[test]
 fn an_ordinary_user_is_told_what_is_not_allowed() {
     let bench = Bench::new();
-    let forebay = bench.file("forebay", "");
-    fs::copy(need::forebay(), &forebay).expect("copies the binary to where the user can run it");
-    fs::set_permissions(&forebay, fs::Permissions::from_mode(0o755)).expect("opens the binary");
+    let forebay = bench.place().with_file_name("forebay");
+    copy_program(&need::forebay(), &forebay);
     fs::set_permissions(bench.place(), fs::Permissions::from_mode(0o777)).expect("opens a folder");
     let mix = bench.file("mix.toml", &quick());
     let refused = |more: &[&str], parts: &[&str]| {

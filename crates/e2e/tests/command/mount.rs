@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, LoopDisk, Placement, need, on_every_way, run, wait_until};
+use forebay_e2e::{Grid, LoopDisk, Placement, copy_program, need, on_every_way, run, wait_until};
 use rustix::process::Signal;
 
 use crate::assert_says;
@@ -234,7 +234,7 @@ fn a_mount_in_the_foreground_outlives_its_terminal_long_enough_to_unmount() {
 fn a_daemon_whose_program_was_replaced_unmounts_at_a_signal() {
     let grid = Grid::make(Placement::Direct);
     let program = grid.outside().join("forebay");
-    fs::copy(need::forebay(), &program).expect("copies the binary");
+    copy_program(&need::forebay(), &program);
     let mount = run(
         std::process::Command::new(&program).arg("mount").arg(grid.root()).arg(grid.mountpoint()),
         LIMIT,

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use forebay_e2e::command::{Ended, run};
+use forebay_e2e::command::{Ended, copy_program, run};
 use forebay_e2e::grid::scratch_folder;
 use forebay_e2e::need::{self, forebay};
 use forebay_e2e::wait_until;
@@ -50,7 +50,7 @@ impl Fixture {
 
     /// A folder of the account's own for its jobs, and the binary where every user can run it.
     fn welcome(&self, accounts: &[&Account]) {
-        let _ = std::fs::copy(forebay(), self.root.join("forebay")).expect("copies the binary");
+        copy_program(&forebay(), &self.root.join("forebay"));
         for account in accounts {
             let folder = self.jobs.join(account.name);
             std::fs::create_dir(&folder).expect("makes a folder");
