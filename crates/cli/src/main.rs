@@ -78,10 +78,15 @@ enum Command {
     Usage(commands::grid::usage::Usage),
     Output(commands::grid::jobs::Output),
     /// End jobs, waiting or running: first gently, after 10 seconds by force.
-    #[command(after_help = "Examples:\n  forebay kill 12\n  forebay kill 12 '17[3]'")]
+    #[command(after_help = "Examples:
+  forebay kill 12
+  forebay kill 12 '17[3]'
+  forebay kill --queue night --name 'load*'")]
     Kill(commands::grid::switch::Targets),
     /// Keep waiting jobs from starting, and suspend running ones.
-    #[command(after_help = "Examples:\n  forebay hold 12\n  forebay release 12")]
+    #[command(
+        after_help = "Examples:\n  forebay hold 12\n  forebay hold --user ann\n  forebay release 12"
+    )]
     Hold(commands::grid::switch::Targets),
     /// Undo a hold.
     #[command(after_help = "Examples:\n  forebay release 12\n  forebay release 12 '17[3]'")]

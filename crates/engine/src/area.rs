@@ -44,6 +44,18 @@ pub enum AreaKind {
     Util,
 }
 
+/// What a host sees of the areas that lie on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// They themselves.
+    pub areas: Vec<Area>,
+    /// Whether there are more of them than are told at a time.
+    #[serde(default)]
+    pub more: bool,
+    /// What could not be seen.
+    pub faults: Vec<String>,
+}
+
 /// Whether sizes are wanted, which takes a look at every file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -171,19 +183,19 @@ impl Places {
         (path(AreaKind::Work), path(AreaKind::Util))
     }
 
-    /// The areas that are here, and what could not be seen.
-    pub fn list(&self, sizes: Sizes) -> (Vec<Area>, Vec<String>) {
-        let (mut areas, mut faults) = (Vec::new(), Vec::new());
+    /// The areas that are here.
+    pub fn list(&self, sizes: Sizes) -> Seen {
+        let mut seen = Seen::default();
         let mut places = vec![&self.work];
         if self.util != self.work {
             places.push(&self.util);
         }
         for place in places {
-            if let Err(error) = list_place(place, sizes, &mut areas) {
-                faults.push(format!("{}: {error}", place.display()));
+            if let Err(error) = list_place(place, sizes, AREAS_MAX, &mut seen) {
+                seen.faults.push(format!("{}: {error}", place.display()));
             }
         }
-        (areas, faults)
+        seen
     }
 
     /// Takes an area away at once, if it still is what it was; its new name, under which it can be removed.
@@ -212,7 +224,8 @@ impl Places {
     }
 }
 
-fn list_place(place: &Path, sizes: Sizes, areas: &mut Vec<Area>) -> io::Result<()> {
+/// Adds the areas of a place to what was seen, up to `most` in all.
+fn list_place(place: &Path, sizes: Sizes, most: usize, seen: &mut Seen) -> io::Result<()> {
     // The place itself is given by whoever started the agent, and may be reached by a link.
     let folder = rustix::fs::open(place, FOLDER.difference(OFlags::NOFOLLOW), Mode::empty())?;
     for entry in Dir::read_from(&folder)? {
@@ -226,15 +239,16 @@ fn list_place(place: &Path, sizes: Sizes, areas: &mut Vec<Area>) -> io::Result<(
         };
         // The name of a user can be none of the grid's: then it has no areas.
         let Ok(owner) = user::name_of(about.stx_uid) else { continue };
-        if areas.len() == AREAS_MAX {
-            return Err(io::Error::other(format!("there are more than {AREAS_MAX} areas")));
+        if seen.areas.len() == most {
+            seen.more = true;
+            return Ok(());
         }
         let bytes = (sizes == Sizes::Counted)
             .then(|| open_in(folder.as_fd(), name).map_or(0, |area| bytes_in(&area, DEPTH_MAX)));
         let born = StatxFlags::from_bits_retain(about.stx_mask).contains(StatxFlags::BTIME);
         let made = if born { about.stx_btime } else { about.stx_mtime };
         let seconds = u64::try_from(made.tv_sec).unwrap_or(0);
-        areas.push(Area {
+        seen.areas.push(Area {
             path: place.join(name),
             task: parsed.task,
             requeues: parsed.requeues,
@@ -396,11 +410,24 @@ mod tests {
         std::fs::create_dir(root.path().join("job-2")).unwrap();
         std::fs::write(root.path().join("job-2/own"), vec![1; 8192]).unwrap();
         std::os::unix::fs::symlink(other.path(), root.path().join("job-2/link")).unwrap();
-        let (areas, faults) = places(root.path()).list(Sizes::Counted);
-        assert_eq!(faults, Vec::<String>::new());
+        let Seen { areas, more, faults } = places(root.path()).list(Sizes::Counted);
+        assert_eq!((more, faults), (false, Vec::new()));
         assert_eq!(areas.len(), 1, "{areas:?}");
         assert_eq!(areas[0].task, task(2, 0));
         assert!((8192..1 << 19).contains(&areas[0].bytes.unwrap()), "{areas:?}");
+    }
+
+    #[test]
+    fn of_many_areas_some_are_told_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["job-1", "job-2", "job-3"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        for (most, told, more) in [(2, 2, true), (3, 3, false)] {
+            let mut seen = Seen::default();
+            list_place(root.path(), Sizes::Left, most, &mut seen).unwrap();
+            assert_eq!((seen.areas.len(), seen.more), (told, more), "{seen:?}");
+        }
     }
 
     #[test]
@@ -409,16 +436,16 @@ mod tests {
         let places = places(root.path());
         let path = root.path().join("job-2");
         std::fs::create_dir(&path).unwrap();
-        let area = places.list(Sizes::Left).0.remove(0);
+        let area = places.list(Sizes::Left).areas.remove(0);
         // Kept aside, so that the next one cannot get its inode.
         std::fs::rename(&path, root.path().join("former")).unwrap();
         std::fs::create_dir(&path).unwrap();
         assert!(places.take_away(&area).unwrap_err().to_string().contains("another one"));
         assert!(path.is_dir());
-        let now = places.list(Sizes::Left).0.remove(0);
+        let now = places.list(Sizes::Left).areas.remove(0);
         let aside = places.take_away(&now).unwrap();
         assert!(aside.is_dir() && !path.exists());
-        assert!(places.list(Sizes::Left).0[0].aside);
+        assert!(places.list(Sizes::Left).areas[0].aside);
     }
 
     #[test]

@@ -400,9 +400,7 @@ impl<S: Store> Controller<S> {
 
     fn take_areas(&mut self, host: &HostName, report: Report) {
         let orders = match report {
-            Report::Areas { query, areas, faults } => {
-                self.sessions.listed(&*self.engine, host, query, areas, faults)
-            }
+            Report::Areas { query, seen } => self.sessions.listed(&*self.engine, host, query, seen),
             Report::Reaped { query, removed, faults } => {
                 self.sessions.reaped(&*self.engine, host, query, removed, faults)
             }

@@ -11,7 +11,7 @@ use forebay_grid::vocabulary::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use crate::area::{Area, AreaKind, Sizes};
+pub use crate::area::{Area, AreaKind, Seen, Sizes};
 use crate::flow::{FlowAnswer, FlowAsk};
 pub use crate::sessions::{AreaState, AreaView, Orphans};
 pub use crate::usage::{UsageKey, UsageQuery, UsageRow};
@@ -495,10 +495,8 @@ pub enum Report {
     Areas {
         /// Number of the question.
         query: u64,
-        /// Those that could be seen.
-        areas: Vec<Area>,
-        /// What could not.
-        faults: Vec<String>,
+        /// They, as far as they could be seen.
+        seen: Seen,
     },
     /// Work areas were removed.
     Reaped {

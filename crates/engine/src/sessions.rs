@@ -16,7 +16,7 @@ use std::sync::mpsc::Sender;
 use forebay_grid::vocabulary::{HostName, Moment, UserName};
 use serde::{Deserialize, Serialize};
 
-use crate::area::{Area, AreaKind, Sizes};
+use crate::area::{Area, AreaKind, Seen, Sizes};
 use crate::engine::Engine;
 use crate::message::{Answer, Order};
 
@@ -84,7 +84,7 @@ enum Purpose {
 
 /// What was seen, and then what was removed.
 enum Phase {
-    Listing { seen: Vec<(HostName, Area)> },
+    Listing { seen: Vec<(HostName, Area)>, more: Vec<HostName> },
     Removing { all: Vec<AreaView>, removed: BTreeSet<(PathBuf, Moment)> },
 }
 
@@ -151,7 +151,7 @@ impl Sessions {
         self.next += 1;
         let order = |host: &HostName| (host.clone(), Order::ListAreas { query, sizes });
         let orders = hosts.iter().map(order).collect();
-        let phase = Phase::Listing { seen: Vec::new() };
+        let phase = Phase::Listing { seen: Vec::new(), more: Vec::new() };
         let until = now.after(PATIENCE_MS);
         let (lost, faults) = (BTreeSet::new(), Vec::new());
         self.open.insert(query, Query { purpose, phase, waiting: hosts, lost, faults, until });
@@ -169,15 +169,15 @@ impl Sessions {
         engine: &dyn Engine,
         host: &HostName,
         query: u64,
-        areas: Vec<Area>,
-        faults: Vec<String>,
+        told: Seen,
     ) -> Orders {
         let Some(open) = self.open.get_mut(&query) else { return Vec::new() };
-        if let Phase::Listing { seen } = &mut open.phase
+        if let Phase::Listing { seen, more } = &mut open.phase
             && open.waiting.remove(host)
         {
-            seen.extend(areas.into_iter().map(|area| (host.clone(), area)));
-            open.faults.extend(faults.into_iter().map(|fault| format!("{host}: {fault}")));
+            seen.extend(told.areas.into_iter().map(|area| (host.clone(), area)));
+            more.extend(told.more.then(|| host.clone()));
+            open.faults.extend(told.faults.into_iter().map(|fault| format!("{host}: {fault}")));
         }
         self.go_on(engine, query)
     }
@@ -251,8 +251,8 @@ impl Sessions {
             return Vec::new();
         }
         let Some(mut open) = self.open.remove(&query) else { return Vec::new() };
-        let seen = match open.phase {
-            Phase::Listing { seen } => seen,
+        let (seen, more) = match open.phase {
+            Phase::Listing { seen, more } => (seen, more),
             Phase::Removing { all, removed } => {
                 let lost = open.lost.iter();
                 open.faults.extend(lost.map(|host| format!("{host} went away meanwhile")));
@@ -267,6 +267,8 @@ impl Sessions {
             Purpose::Sweep => Orphans::Removed,
         };
         let unsure = unsure(&away, &open.faults);
+        // Whether one is an orphan does not hang on the others.
+        open.faults.extend(more.iter().map(|host| format!("{host}: there are more; ask again")));
         let visible = |owner: &UserName| match &open.purpose {
             Purpose::Asked { user, .. } => engine.may_see(user, owner),
             Purpose::Sweep => true,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::message::{
-    Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Page, Report,
+    Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Page, Report, Seen,
 };
 use forebay_grid::config::Config;
 use forebay_grid::event::{Memory, Verb};
@@ -254,8 +254,11 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
     let report =
         |host: &str, report| Input::Report { host: host.parse().unwrap(), connection: 1, report };
     // Both see the area of the job that is there and of one that nobody knows.
-    let areas = |query| Report::Areas { query, areas: vec![area(1), area(9)], faults: Vec::new() };
-    controller.take(vec![report("h1", areas(query))]).unwrap();
+    let areas = |query, more| {
+        let seen = Seen { areas: vec![area(1), area(9)], more, faults: Vec::new() };
+        Report::Areas { query, seen }
+    };
+    controller.take(vec![report("h1", areas(query, false))]).unwrap();
     let reaped = |orders: &Receiver<Order>| {
         orders.try_iter().find_map(|order| match order {
             Order::Reap { areas, .. } => Some(areas),
@@ -263,7 +266,7 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
         })
     };
     assert_eq!(reaped(&hosts[0]), None, "the other host was not heard yet");
-    controller.take(vec![report("h2", areas(query))]).unwrap();
+    controller.take(vec![report("h2", areas(query, true))]).unwrap();
     assert_eq!(reaped(&hosts[0]), Some(vec![area(9)]));
     assert_eq!(reaped(&hosts[1]), None, "one removes it");
     let removed = Report::Reaped { query, removed: vec![area(9)], faults: Vec::new() };
@@ -277,7 +280,8 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
                 (jobs(&areas), jobs(&removed)),
                 (vec!["1".to_owned()], vec!["9".to_owned()])
             );
-            assert_eq!((unknown, faults), (Vec::new(), Vec::<String>::new()));
+            assert_eq!(unknown, Vec::new());
+            assert_eq!(faults, ["h2: there are more; ask again"]);
         }
         answer => panic!("{answer:?}"),
     }

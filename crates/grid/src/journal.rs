@@ -128,6 +128,8 @@ pub enum HostSwitch {
     Open,
     /// They may not; those that run go on.
     Closed,
+    /// It is gone for good and listed no longer. If it comes back nevertheless, it is open.
+    Removed,
 }
 
 /// A record that does not fit the state before it: the journal is damaged or incomplete.

@@ -5,6 +5,7 @@ mod support;
 use forebay_grid::config::Load;
 use forebay_grid::event::{KillReason, Loss, Memory, RunReport, RunStatus, Verb};
 use forebay_grid::grid::{Explanation, HostObstacle, State};
+use forebay_grid::journal::HostSwitch;
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Rerun, Usage};
 use forebay_grid::task::{Cause, Fate};
@@ -387,7 +388,7 @@ fn nobody_touches_anothers_job_but_admins() {
     assert!(matches!(rig.submit_as("root", on(job.0))[..], [Effect::Accepted { .. }]));
     let by = "eve".parse().unwrap();
     let host = "a".parse().unwrap();
-    let state = forebay_grid::journal::HostSwitch::Closed;
+    let state = HostSwitch::Closed;
     assert!(refusal(&rig.send(Event::Host { by, host, state })).contains("eve may not"));
     let effects = rig.command("root", job, Verb::Kill);
     assert_eq!(effects[0], Effect::Obeyed { tasks: 1 });
@@ -396,6 +397,29 @@ fn nobody_touches_anothers_job_but_admins() {
     rig.exit(TaskId::only(job), 0);
     let Some(State::Finished { cause, .. }) = rig.grid.state(TaskId::only(job)) else { panic!() };
     assert_eq!(cause, Cause::Killed);
+}
+
+#[test]
+fn a_host_is_removed_once_it_is_gone_and_comes_back_open() {
+    let mut rig = Rig::new(LEASE, &[("a", 1), ("b", 1)]);
+    let switch = |rig: &mut Rig, state| {
+        let (by, host) = ("root".parse().unwrap(), "a".parse().unwrap());
+        rig.send(Event::Host { by, host, state })
+    };
+    let listed = |rig: &Rig| rig.grid.hosts().map(|host| host.name.to_string()).collect::<Vec<_>>();
+    assert!(refusal(&switch(&mut rig, HostSwitch::Removed)).contains("it is up"));
+    switch(&mut rig, HostSwitch::Closed);
+    rig.send(Event::HostLost { host: "a".parse().unwrap() });
+    assert!(refusal(&switch(&mut rig, HostSwitch::Removed)).contains("may still run"));
+    rig.pass(3_600_000);
+    assert_eq!(switch(&mut rig, HostSwitch::Removed)[..], [Effect::Obeyed { tasks: 0 }]);
+    assert_eq!(listed(&rig), ["b"]);
+    assert_eq!(refusal(&switch(&mut rig, HostSwitch::Open)), "there is no host a");
+    rig.restart();
+    assert_eq!(listed(&rig), ["b"]);
+    rig.join("a", 1, Memory::Kept, Vec::new());
+    assert_eq!(listed(&rig), ["a", "b"]);
+    assert!(rig.grid.hosts().all(|host| host.switch == HostSwitch::Open));
 }
 
 #[test]

@@ -219,6 +219,29 @@ fn held_jobs_wait_and_killed_ones_end() {
 }
 
 #[test]
+fn commands_choose_jobs_by_what_is_true_of_them() {
+    let grid = Fixture::start();
+    let small = grid.submit(&["-J", "load-a", "--hold"], "true");
+    let array = grid.submit(&["-J", "load-b[1-2]"], "sleep 600 & wait");
+    let other = grid.submit(&["-J", "other"], "sleep 600 & wait");
+    for job in [&format!("{array}[1]"), &format!("{array}[2]"), &other] {
+        grid.wait_for(job, "running");
+    }
+    let ended = grid.forebay(&["kill", "--name", "load*"], &[]).output();
+    assert_eq!(ended, format!("{small}\n{array}\n"));
+    for job in [&small, &format!("{array}[1]"), &format!("{array}[2]")] {
+        grid.wait_for(job, "killed");
+    }
+    // None can be released, none is there, and both at once is not understood.
+    let told = grid.forebay(&["release", "--name", "other"], &[]).refused();
+    assert!(told.contains("is not held"), "{told}");
+    let told = grid.forebay(&["kill", "--queue", "nowhere"], &[]).refused();
+    assert!(told.contains("no such job"), "{told}");
+    grid.forebay(&["kill", &other, "--name", "other"], &[]).refused();
+    assert_eq!(grid.state(&other), "running");
+}
+
+#[test]
 fn an_exit_value_that_asks_for_it_starts_the_job_again() {
     let grid = Fixture::start();
     let job = grid.submit(&["--requeue-exit", "99"], "test \"$FOREBAY_ATTEMPT\" = 2 || exit 99");

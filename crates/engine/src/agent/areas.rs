@@ -10,7 +10,7 @@ use forebay_grid::vocabulary::TaskId;
 
 use super::Input;
 use super::crew::Crew;
-use crate::area::{self, Area, Places, Sizes};
+use crate::area::{self, Area, Places, Seen, Sizes};
 use crate::load::FreeSpace;
 use crate::message::Report;
 use crate::tree;
@@ -135,13 +135,14 @@ impl Areas {
         if waiting.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX {
             waiting.fetch_sub(1, Ordering::Relaxed);
             let faults = vec![format!("{LOOKS_MAX} others ask for the areas of this host already")];
-            let _ = inputs.send(Input::Say(Report::Areas { query, areas: Vec::new(), faults }));
+            let seen = Seen { faults, ..Seen::default() };
+            let _ = inputs.send(Input::Say(Report::Areas { query, seen }));
             return;
         }
         self.looks.give(move || {
-            let (areas, faults) = places.list(sizes);
+            let seen = places.list(sizes);
             waiting.fetch_sub(1, Ordering::Relaxed);
-            let _ = inputs.send(Input::Say(Report::Areas { query, areas, faults }));
+            let _ = inputs.send(Input::Say(Report::Areas { query, seen }));
         });
     }
 

@@ -9,7 +9,7 @@ use crate::event::{Effect, Joined, Memory, Outcome, RunStatus};
 use crate::grid::Grid;
 use crate::grid::running::End;
 use crate::hosts::Reach;
-use crate::journal::Change;
+use crate::journal::{Change, HostSwitch};
 use crate::task::{Phase, Step, Stops, Task};
 use crate::vocabulary::{HostId, HostName, Moment, TaskId};
 
@@ -24,6 +24,9 @@ impl Grid {
             self.record(Change::HostKnown(name.clone()), out);
         }
         let host = self.host_id(&name).expect("the host is known by now");
+        if self.ledger.host_switch(host) == HostSwitch::Removed {
+            self.record(Change::Host { host, state: HostSwitch::Open }, out);
+        }
         self.index.hosts.resize_with(self.ledger.hosts.len(), Default::default);
         let now = &mut self.index.hosts[host.0 as usize];
         now.facts = Some(joined.facts);

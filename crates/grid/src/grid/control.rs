@@ -4,12 +4,13 @@ use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, QueueVerb, Refusal, Verb};
 use crate::footprint;
 use crate::grid::Grid;
+use crate::hosts::Reach;
 use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
 use crate::ledger::Job;
 use crate::spans::Spans;
 use crate::task::{Ending, Step, Stops, Task};
-use crate::vocabulary::{HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
+use crate::vocabulary::{HostId, HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
 
 /// What a command means for a task in some state.
 enum Meaning {
@@ -227,6 +228,19 @@ impl Grid {
         Ok(Effect::Obeyed { tasks: 0 })
     }
 
+    /// Refuses to remove a host that may have jobs.
+    fn check_gone(&self, host: HostId) -> Result<(), Refusal> {
+        let (name, now) = (self.ledger.hosts.at(host.0), &self.index.hosts[host.0 as usize]);
+        let why = match now.contact.state {
+            Reach::Gone if now.runs.is_empty() => return Ok(()),
+            Reach::Gone | Reach::Away => {
+                "its jobs may still run; once host_timeout is over they are given up"
+            }
+            Reach::Up => "it is up; end its agent first",
+        };
+        Err(Refusal::Invalid(format!("host {name} cannot be removed: {why}")))
+    }
+
     pub(super) fn switch_host(
         &mut self,
         by: &UserName,
@@ -234,8 +248,12 @@ impl Grid {
         state: HostSwitch,
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
-        let host = self.host_id(name).ok_or_else(|| Refusal::NoSuchHost(name.clone()))?;
-        self.check_admin(by, || format!("open or close host {name}"))?;
+        let host = self.host_id(name).filter(|host| self.is_listed(*host));
+        let host = host.ok_or_else(|| Refusal::NoSuchHost(name.clone()))?;
+        self.check_admin(by, || format!("open, close or remove host {name}"))?;
+        if state == HostSwitch::Removed {
+            self.check_gone(host)?;
+        }
         if state != self.ledger.host_switch(host) {
             self.record(Change::Host { host, state }, out);
             self.index.stir();

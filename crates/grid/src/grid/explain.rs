@@ -255,6 +255,7 @@ impl Grid {
         };
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)
+            .filter(|host| self.is_listed(*host))
             .map(|host| HostVerdict {
                 host: self.host_name(host),
                 obstacle: match self.listed(job.queue, &shape, host) {

@@ -18,7 +18,7 @@ pub use view::{HostView, LastStart, QueueView, State};
 use crate::config::{Config, Dispatch};
 use crate::event::{Effect, Event, Outcome};
 use crate::index::{Before, Index};
-use crate::journal::{Change, JournalError, Record};
+use crate::journal::{Change, HostSwitch, JournalError, Record};
 use crate::ledger::Ledger;
 use crate::task::Step;
 use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueId, TaskId};
@@ -171,6 +171,11 @@ impl Grid {
 
     fn host_id(&self, name: &HostName) -> Option<HostId> {
         self.ledger.hosts.find(name).map(HostId)
+    }
+
+    /// Whether a host is one that people know: it was not removed.
+    fn is_listed(&self, host: HostId) -> bool {
+        self.ledger.host_switch(host) != HostSwitch::Removed
     }
 
     fn host_name(&self, host: HostId) -> HostName {

@@ -6,7 +6,7 @@ use crate::hosts::Reach;
 use crate::journal::{HostSwitch, Switch};
 use crate::spec::Exit;
 use crate::task::{Cause, Phase, Stops, Task};
-use crate::vocabulary::{Attempt, HostName, JobId, Moment, QueueName, TaskId};
+use crate::vocabulary::{Attempt, HostId, HostName, JobId, Moment, QueueName, TaskId};
 
 /// How a task is, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,21 +186,21 @@ impl Grid {
         run.is_some_and(|run| run.steps().iter().any(|step| step.job == job && step.skipped))
     }
 
-    /// All hosts ever known.
+    /// All hosts that are known and were not removed.
     pub fn hosts(&self) -> impl Iterator<Item = HostView> {
-        self.index.hosts.iter().zip(self.ledger.hosts.iter()).zip(0..).map(|((now, name), id)| {
-            HostView {
-                name: name.clone(),
-                reach: now.contact.state,
-                heard: now.contact.heard,
-                switch: self.ledger.host_switch(crate::vocabulary::HostId(id)),
-                slots: now.slots,
-                used_slots: now.used_slots,
-                memory_bytes: now.memory_bytes,
-                used_memory_bytes: now.used_memory,
-                load: now.load,
-                tasks: now.runs.iter().copied().collect(),
-            }
+        let hosts = self.index.hosts.iter().zip(self.ledger.hosts.iter()).zip(0..);
+        let hosts = hosts.filter(|(_, id)| self.is_listed(HostId(*id)));
+        hosts.map(|((now, name), id)| HostView {
+            name: name.clone(),
+            reach: now.contact.state,
+            heard: now.contact.heard,
+            switch: self.ledger.host_switch(HostId(id)),
+            slots: now.slots,
+            used_slots: now.used_slots,
+            memory_bytes: now.memory_bytes,
+            used_memory_bytes: now.used_memory,
+            load: now.load,
+            tasks: now.runs.iter().copied().collect(),
         })
     }
 

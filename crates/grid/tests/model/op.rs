@@ -47,7 +47,7 @@ pub enum Op {
     },
     SwitchHost {
         host: u8,
-        open: bool,
+        switch: u8,
     },
     /// An old message comes once more.
     Stale(u8),
@@ -132,7 +132,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Restart),
         1 => any::<u8>().prop_map(Op::Configure),
         1 => (any::<u8>(), any::<u8>()).prop_map(|(queue, verb)| Op::SwitchQueue { queue, verb }),
-        1 => (any::<u8>(), any::<bool>()).prop_map(|(host, open)| Op::SwitchHost { host, open }),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(host, switch)| Op::SwitchHost { host, switch }),
         2 => any::<u8>().prop_map(Op::Stale),
         1 => Just(Op::Clean),
     ]

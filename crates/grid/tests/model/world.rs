@@ -481,8 +481,9 @@ impl World {
                 let queue = format!("q{}", queue % 3).parse().unwrap();
                 self.send(Event::Queue { by, queue, verb: verbs[*verb as usize % 4] });
             }
-            Op::SwitchHost { host, open } => {
-                let state = if *open { HostSwitch::Open } else { HostSwitch::Closed };
+            Op::SwitchHost { host, switch } => {
+                let switches = [HostSwitch::Open, HostSwitch::Closed, HostSwitch::Removed];
+                let state = switches[*switch as usize % 3];
                 let host = self.agents[at(*host)].name.clone();
                 self.send(Event::Host { by: "admin".parse().unwrap(), host, state });
             }

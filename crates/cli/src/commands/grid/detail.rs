@@ -7,9 +7,9 @@ use forebay_grid::vocabulary::Moment;
 use super::or_dash;
 use crate::output::bytes;
 
-/// Which jobs are shown.
+/// Which jobs a command is about: what holds of all elements of an array.
 #[derive(clap::Args)]
-pub struct Choice {
+pub struct Chosen {
     /// Only those of a queue.
     #[arg(short, long, value_name = "QUEUE")]
     queue: Option<String>,
@@ -19,19 +19,26 @@ pub struct Choice {
     /// Only those of a name; * at its end stands for anything.
     #[arg(short = 'J', long, value_name = "NAME")]
     name: Option<String>,
+}
+
+/// Which jobs are shown.
+#[derive(clap::Args)]
+pub struct Choice {
+    #[command(flatten)]
+    chosen: Chosen,
     /// Only those in a state, or several with commas: pending,running; of states of jobs that have ended with
     /// --all.
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<String>,
 }
 
-impl Choice {
+impl Chosen {
     /// Whether nothing is left out.
     pub fn is_everything(&self) -> bool {
-        self.queue.is_none() && self.user.is_none() && self.name.is_none() && self.state.is_empty()
+        self.queue.is_none() && self.user.is_none() && self.name.is_none()
     }
 
-    /// Whether a job is shown.
+    /// Whether a job is one of them.
     pub fn takes(&self, job: &JobView) -> bool {
         let named = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => job.name.starts_with(start),
@@ -40,7 +47,18 @@ impl Choice {
         self.queue.as_ref().is_none_or(|queue| job.queue.to_string() == *queue)
             && self.user.as_ref().is_none_or(|user| job.user.to_string() == *user)
             && self.name.as_ref().is_none_or(named)
-            && (self.state.is_empty() || self.state.contains(&job.state))
+    }
+}
+
+impl Choice {
+    /// Whether nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        self.chosen.is_everything() && self.state.is_empty()
+    }
+
+    /// Whether a job is shown.
+    pub fn takes(&self, job: &JobView) -> bool {
+        self.chosen.takes(job) && (self.state.is_empty() || self.state.contains(&job.state))
     }
 }
 

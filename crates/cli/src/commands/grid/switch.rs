@@ -1,14 +1,17 @@
 //! What changes jobs, hosts and queues: `forebay kill`, `hold`, `release`, `requeue`, `host`, `queue`.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
-use forebay_engine::message::{Answer, Ask};
+use forebay_engine::client::{Client, Refusal};
+use forebay_engine::message::{Answer, Ask, JobView};
 use forebay_grid::event::{QueueVerb, Verb};
 use forebay_grid::journal::HostSwitch;
-use forebay_grid::vocabulary::{HostName, QueueName, Target};
+use forebay_grid::vocabulary::{HostName, JobId, QueueName, Target};
 
+use super::detail::Chosen;
 use super::{Which, no_sense};
 
 /// The jobs that a command is about.
@@ -17,38 +20,78 @@ pub struct Targets {
     #[command(flatten)]
     which: Which,
     /// Jobs, or elements of arrays: 12 or '12[3]'.
-    #[arg(required = true, value_parser = |text: &str| text.parse::<Target>())]
+    #[arg(required_unless_present_any = ["queue", "user", "name"],
+        conflicts_with_all = ["queue", "user", "name"], value_parser = |text: &str| text.parse::<Target>())]
     jobs: Vec<Target>,
+    #[command(flatten)]
+    chosen: Chosen,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 impl Targets {
-    /// Gives a command about each; exit code 2 if one was refused, with the others carried out.
+    /// Gives a command about each; exit code 2 if one was refused, with the others carried out. Of jobs that were
+    /// chosen by what is true of them, some may have nothing to be done: only if all are refused it is a fault.
     pub fn run(self, verb: Verb) -> Result<ExitCode> {
         let mut client = self.which.client()?;
-        let mut code = ExitCode::SUCCESS;
-        for target in self.jobs {
+        let is_choice = !self.chosen.is_everything();
+        let targets = match is_choice {
+            true => chosen_jobs(&mut client, &self.chosen)?,
+            false => self.jobs,
+        };
+        let (mut obeyed, mut idle, mut code) = (false, Vec::new(), ExitCode::SUCCESS);
+        let refused = |error: &anyhow::Error| {
+            note!("forebay: {}", crate::output::chain(error));
+            ExitCode::from(2)
+        };
+        for target in targets {
             match client.ask(&Ask::Command { target, verb }) {
-                Ok(Answer::Obeyed { tasks }) if self.json => {
-                    outln!("{}", serde_json::json!({ "job": target.to_string(), "tasks": tasks }));
+                Ok(Answer::Obeyed { tasks }) => {
+                    obeyed = true;
+                    if self.json || is_choice {
+                        tell_obeyed(target, tasks, self.json)?;
+                    }
                 }
-                Ok(Answer::Obeyed { .. }) => {}
                 Ok(answer) => return Err(no_sense(&answer)),
-                Err(error) => {
-                    note!("forebay: {}", crate::output::chain(&error));
-                    code = ExitCode::from(2);
-                }
+                Err(error) if is_choice && error.is::<Refusal>() => idle.push(error),
+                Err(error) => code = refused(&error),
             }
+        }
+        for error in idle.iter().filter(|_| !obeyed) {
+            code = refused(error);
         }
         Ok(code)
     }
 }
 
-/// Open or close a host: a closed one starts no further jobs.
+/// The jobs that have not ended and of which all of that is true; those of an array as one.
+fn chosen_jobs(client: &mut Client, chosen: &Chosen) -> Result<Vec<Target>> {
+    let (lines, _) = client.jobs(None, false, None)?;
+    let of_line = |line: &JobView| line.id.parse::<Target>().ok().map(|target| target.job);
+    let jobs: BTreeSet<JobId> =
+        lines.iter().filter(|line| chosen.takes(line)).filter_map(of_line).collect();
+    if jobs.is_empty() {
+        bail!("there is no such job that has not ended; forebay jobs lists those that there are");
+    }
+    Ok(jobs.into_iter().map(Target::from).collect())
+}
+
+/// Says which job it was; of those that were named it is known.
+fn tell_obeyed(target: Target, tasks: u32, json: bool) -> Result<()> {
+    if json {
+        outln!("{}", serde_json::json!({ "job": target.to_string(), "tasks": tasks }));
+    } else {
+        outln!("{target}");
+    }
+    Ok(())
+}
+
+/// Open, close or remove a host: a closed one starts no further jobs.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  forebay host close gridn1\n  forebay host open gridn1")]
+#[command(
+    after_help = "Examples:\n  forebay host close gridn1\n  forebay host open gridn1\n  forebay host remove gridn1"
+)]
 pub struct Host {
     #[command(flatten)]
     which: Which,
@@ -71,6 +114,14 @@ enum HostVerb {
     /// Let no further jobs start on it.
     #[command(after_help = "Examples:\n  forebay host close gridn1")]
     Close {
+        /// Which.
+        #[arg(value_parser = |text: &str| text.parse::<HostName>())]
+        host: HostName,
+    },
+    /// Take it off the lists, if it is gone: its agent has ended and its jobs are given up. If it joins again, it
+    /// is open.
+    #[command(after_help = "Examples:\n  forebay host remove gridn1")]
+    Remove {
         /// Which.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
         host: HostName,
@@ -126,6 +177,7 @@ impl Host {
         let (host, state) = match self.verb {
             HostVerb::Open { host } => (host, HostSwitch::Open),
             HostVerb::Close { host } => (host, HostSwitch::Closed),
+            HostVerb::Remove { host } => (host, HostSwitch::Removed),
         };
         let done = self.json.then(|| serde_json::json!({ "host": host, "switch": state }));
         obey(&self.which, &Ask::Host { host, state }, done)
