@@ -237,7 +237,8 @@ fn commands_choose_jobs_by_what_is_true_of_them() {
     assert!(told.contains("is not held"), "{told}");
     let told = grid.forebay(&["kill", "--queue", "nowhere"], &[]).refused();
     assert!(told.contains("no such job"), "{told}");
-    grid.forebay(&["kill", &other, "--name", "other"], &[]).refused();
+    let told = grid.forebay(&["kill", &other, "--name", "other"], &[]).refused();
+    assert!(told.contains("cannot be used with"), "{told}");
     assert_eq!(grid.state(&other), "running");
 }
 
