@@ -20,7 +20,7 @@ use crate::need;
 /// Longest time for one command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 /// Longest time in which a killed daemon must be gone.
-const END_LIMIT: Duration = Duration::from_secs(30);
+const END_LIMIT: Duration = Duration::from_secs(120);
 /// File system type of tmpfs, from `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::command::run;
+use crate::command::{Ended, run};
 use crate::{grid, need};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -61,13 +61,28 @@ impl LoopDisk {
     /// If something uses the disk.
     #[track_caller]
     pub fn remount(&self) {
-        run(need::program("umount").arg(self.path()), LIMIT).succeeds();
+        self.unmount().succeeds();
         // The pages of the file under the device are another cache.
         let image = std::fs::File::open(&self.image).expect("opens the file of the loop device");
         image.sync_all().expect("syncs the file of the loop device");
         rustix::fs::fadvise(&image, 0, None, rustix::fs::Advice::DontNeed)
             .expect("drops its pages");
         self.mount();
+    }
+
+    /// Unmounts it. A child that another thread has just forked has the descriptors of this process until it executes
+    /// something, so that the first tries may find the disk busy.
+    fn unmount(&self) -> Ended {
+        let umount = || run(need::program("umount").arg(self.path()), LIMIT);
+        let mut ended = umount();
+        for _ in 0..100 {
+            if ended.code() == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            ended = umount();
+        }
+        ended
     }
 
     /// The file of the loop device.
@@ -96,10 +111,10 @@ impl LoopDisk {
 impl Drop for LoopDisk {
     fn drop(&mut self) {
         if grid::is_mounted(&self.path()) {
-            let first = run(need::program("umount").arg(self.path()), LIMIT);
-            if first.code() != 0 {
+            let ended = self.unmount();
+            if ended.code() != 0 {
                 let _ = run(need::program("umount").arg("-l").arg(self.path()), LIMIT);
-                assert!(std::thread::panicking(), "something still uses the loop disk: {first:#?}");
+                assert!(std::thread::panicking(), "something still uses the loop disk: {ended:#?}");
             }
         }
     }

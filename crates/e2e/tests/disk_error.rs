@@ -1,7 +1,8 @@
 //! A disk that fails: the error reaches the program, the daemon lives, status shows it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use forebay_e2e::content::pattern;
@@ -32,10 +33,10 @@ impl MissingHalf<'_> {
 
 impl Drop for MissingHalf<'_> {
     fn drop(&mut self) {
-        let restored = OpenOptions::new()
-            .append(true)
-            .open(self.image)
-            .and_then(|mut file| file.write_all(&self.bytes));
+        // The loop device may have made the file longer meanwhile.
+        let half = (DISK_MIB << 20) / 2;
+        let file = OpenOptions::new().write(true).open(self.image);
+        let restored = file.and_then(|file| file.write_all_at(&self.bytes, half));
         assert!(restored.is_ok() || std::thread::panicking(), "{restored:?}");
     }
 }

@@ -113,13 +113,11 @@ fn sqlite_keeps_every_acknowledged_transaction_when_the_daemon_is_killed() {
             let path = database.to_str().expect("plain path");
             let mut peer = Peer::start(INSERT, &[path, mode]);
             peer.expect("ready");
+            let number = |line: &str| line.parse::<u64>().expect("prints numbers");
+            let first = number(&peer.hear_within(LIMIT));
             std::thread::sleep(Duration::from_millis(400 + 300 * index as u64));
             grid.kill();
-            let acknowledged = peer
-                .rest_of_lines()
-                .last()
-                .map_or(0, |line| line.parse::<u64>().expect("prints numbers"));
-            assert!(acknowledged > 0, "no transaction was acknowledged");
+            let acknowledged = peer.rest_of_lines().last().map_or(first, |line| number(line));
             drop(peer);
 
             // The database is tried after recovery alone, and again after fsck has seen it.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Load;
 use crate::task::Run;
-use crate::vocabulary::{Moment, QueueId, TaskId};
+use crate::vocabulary::{Moment, QueueId, TaskId, UserId};
 
 /// What a host has, as its agent says when it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,8 @@ pub(crate) struct HostNow {
     pub unable_until: Moment,
     /// For how long that was, as no job has begun on it since.
     pub unable_ms: u64,
+    /// Whose job that was, and why.
+    pub unable_why: Option<(UserId, String)>,
 }
 
 impl Default for HostNow {
@@ -85,6 +87,7 @@ impl Default for HostNow {
             rests_until: Moment(0),
             unable_until: Moment(0),
             unable_ms: 0,
+            unable_why: None,
         }
     }
 }

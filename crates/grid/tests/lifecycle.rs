@@ -232,6 +232,7 @@ fn a_host_that_cannot_start_jobs_does_not_end_them_and_is_left_alone_for_longer_
         assert_eq!(launched(&lose(&mut rig, task, unable())), []);
         let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(task) else { panic!() };
         assert!(matches!(hosts[0].obstacle, Some(HostObstacle::Unable { .. })));
+        assert_eq!(hosts[0].unable.as_deref(), Some("the disk is full"));
         assert_eq!(rig.grid.next_wake(), Moment(rig.now + pause));
         assert_eq!(launched(&rig.pass(pause - 1)), []);
         attempt += 1;
@@ -250,6 +251,21 @@ fn a_host_that_cannot_start_jobs_does_not_end_them_and_is_left_alone_for_longer_
     lose(&mut rig, other, unable());
     let Some(State::Finished { cause, .. }) = rig.grid.state(other) else { panic!() };
     assert_eq!(cause, Cause::HostLost);
+}
+
+#[test]
+fn why_a_host_could_not_start_a_job_is_told_to_its_user_only() {
+    let mut rig = Rig::new("", &[("a", 9)]);
+    let task = TaskId::only(rig.submit(spec()));
+    lose(&mut rig, task, Loss::Unable("the disk is full".to_owned()));
+    let told = |rig: &Rig, task| match rig.grid.explain(task) {
+        Some(Explanation::Waits { hosts, .. }) => hosts[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(&rig, task).unable.as_deref(), Some("the disk is full"));
+    let [Effect::Accepted { job }, ..] = rig.submit_as("eve", spec())[..] else { panic!() };
+    let of_eve = told(&rig, TaskId::only(job));
+    assert_eq!((of_eve.obstacle, of_eve.unable), (told(&rig, task).obstacle, None));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use forebay_e2e::need;
+use forebay_e2e::{need, run};
+
+use crate::fixture::LIMIT;
 
 /// What came of a page.
 pub struct Shown {
@@ -47,17 +49,16 @@ pub fn show(name: &str, page: &str) -> Shown {
     let asked = folder.join(format!("{name}.asked.html"));
     std::fs::write(&asked, page.replacen("<head>", &format!("<head>{ASK}"), 1)).expect("writes");
     let profile = tempfile::tempdir().expect("makes a profile");
-    let output = need::program("chromium")
+    let mut command = need::program("chromium");
+    command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         .args(["--window-size=390,844", "--enable-logging=stderr", "--v=0", "--dump-dom"])
         .arg("--virtual-time-budget=4000")
         .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("file://{}", asked.display()))
-        .output()
-        .expect("starts Chromium");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    let dom = String::from_utf8(output.stdout).expect("a document is text");
-    assert!(output.status.success() && dom.contains("</html>"), "{name}: {told}");
+        .arg(format!("file://{}", asked.display()));
+    let ended = run(&mut command, LIMIT);
+    let (told, dom) = (ended.stderr, ended.stdout);
+    assert!(ended.status.success() && dom.contains("</html>"), "{name}: {told}");
     let mut complaints: Vec<String> =
         told.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     complaints.extend(attribute(&dom, "data-failed"));

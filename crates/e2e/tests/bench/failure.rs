@@ -79,7 +79,7 @@ fn the_log_of_a_failure_is_kept_when_the_next_round_goes_well() {
     // A second job of the class lets the first go on; it is ended in the first round only.
     let meets = WAITS.replace("start_limit_seconds = 600", "start_limit_seconds = 20");
     let mix = format!("{HEAD}{}", streams("pair", 2, &meets.replace("4 KiB", "8 MiB")));
-    let slow = mix.replace("pattern = \"write\"", "pattern = \"write\"\nduration_seconds = 3");
+    let slow = mix.replace("pattern = \"write\"", "pattern = \"write\"\nduration_seconds = 6");
     let started = bench.start(&slow, &["--rounds", "2"]);
     kill_process(bench.job("pair-0"), Signal::KILL).expect("kills the job");
     let (code, said) = started.ends();
@@ -100,7 +100,7 @@ fn a_job_that_died_in_a_later_round_has_no_steps_of_the_one_before() {
     let bench = Bench::new();
     let mix = format!(
         "{HEAD}{}",
-        streams("write", 1, "file_bytes = \"8 MiB\"\npattern = \"write\"\nduration_seconds = 2")
+        streams("write", 1, "file_bytes = \"8 MiB\"\npattern = \"write\"\nduration_seconds = 6")
     );
     let started = bench.start(&mix, &["--rounds", "2"]);
     let first = bench.job("write-0");

@@ -1,11 +1,16 @@
 //! `forebay status` and `forebay stat`.
 
 use std::fs;
+use std::time::Duration;
 
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, Placement, on_both_paths};
+use forebay_e2e::{Grid, Placement, on_both_paths, wait_until};
+use serde_json::Value;
 
 use crate::{assert_says, json};
+
+/// The kernel tells the daemon of a close after it has told the program (RELEASE is not waited for).
+const LIMIT: Duration = Duration::from_secs(20);
 
 on_both_paths!(status_tells_what_is_mounted_and_how, stat_counts_what_is_done);
 
@@ -14,7 +19,15 @@ fn status_tells_what_is_mounted_and_how(grid: &Grid) {
         fs::write(grid.data().join(format!("file-{number}")), pattern(number, 10_000))
             .expect("writes");
     }
-    let status = json(&grid.run_on_root(&["status"], &["--json"]).output());
+    let data = |status: &Value| {
+        let filesets = status["filesets"].as_array().expect("is a list").clone();
+        filesets.into_iter().find(|fileset| fileset["name"] == "data").expect("data is listed")
+    };
+    let mut status = Value::Null;
+    wait_until("the daemon was told of all closes", LIMIT, || {
+        status = json(&grid.run_on_root(&["status"], &["--json"]).output());
+        data(&status)["bytes"] == 100_000
+    });
     let mount = &status["mount"];
     assert_eq!(mount["mountpoint"].as_str(), grid.mountpoint().to_str());
     assert_eq!(mount["passthrough"], grid.placement() == Placement::Direct);
@@ -28,10 +41,6 @@ fn status_tells_what_is_mounted_and_how(grid: &Grid) {
     assert!(disk["spare_objects"].is_u64(), "{disk:#}");
     assert_eq!(disk["errors"], 0);
 
-    let data = |status: &serde_json::Value| {
-        let filesets = status["filesets"].as_array().expect("is a list").clone();
-        filesets.into_iter().find(|fileset| fileset["name"] == "data").expect("data is listed")
-    };
     let fileset = data(&status);
     assert_eq!((&fileset["durability"], &fileset["bytes"]), (&"strict".into(), &100_000.into()));
     assert!(fileset["files"].as_u64().is_some_and(|files| files >= 10), "{fileset:#}");
@@ -56,14 +65,18 @@ fn stat_counts_what_is_done(grid: &Grid) {
     let mountpoint = grid.mountpoint();
     let mountpoint = mountpoint.to_str().expect("plain path");
     // Without an interval: everything since the mount.
-    let found = json(&grid.run(&["stat", mountpoint, "--json"]).output());
-    let filesets = found["filesets"].as_array().expect("is a list");
-    let work = filesets.iter().find(|fileset| fileset["name"] == "work").expect("work is listed");
+    let (mut found, mut work) = (Value::Null, Value::Null);
+    wait_until("the daemon was told of all closes", LIMIT, || {
+        found = json(&grid.run(&["stat", mountpoint, "--json"]).output());
+        let filesets = found["filesets"].as_array().expect("is a list");
+        let of_work = filesets.iter().find(|fileset| fileset["name"] == "work");
+        work = of_work.expect("work is listed").clone();
+        work["bytes_written"] == 1_000_000
+    });
     for counted in ["creates", "unlinks", "renames"] {
         assert_eq!(work[counted], 10, "{counted}: {work:#}");
         assert!(found["latency"][counted]["p99_us"].as_f64().is_some_and(|time| time > 0.0));
     }
-    assert_eq!(work["bytes_written"], 1_000_000, "{work:#}");
     match grid.placement() {
         // The kernel carries the bytes: the daemon sees how much the files have grown.
         Placement::Direct => assert_eq!((&work["reads"], &work["writes"]), (&0.into(), &0.into())),

@@ -6,7 +6,7 @@ use forebay_e2e::{Grid, Placement, run};
 
 use crate::assert_says;
 
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
 
 fn refusal(text: &str) -> (String, usize) {
     let grid = Grid::make(Placement::Direct);

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use forebay_e2e::command::{Ended, run};
 use forebay_e2e::need::{self, forebay};
@@ -46,6 +47,21 @@ impl Fixture {
         run(command.uid(uid).gid(uid), LIMIT)
     }
 
+    /// Waits until the host has looked for orphans, which it does two seconds after it joined: what a test leaves has to
+    /// outlast it.
+    fn outlast_first_sweep(&self) {
+        let bait = self.areas().join("job-60");
+        fs::create_dir(&bait).expect("makes a folder");
+        // It may have looked before the bait was there, so that nobody takes it.
+        for _ in 0..200 {
+            if !bait.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = fs::remove_dir(&bait);
+    }
+
     /// Waits until the orphan is gone that a host looks for when it joins.
     fn wait_for_sweep(&self, orphan: &std::path::Path) {
         wait_until("the orphan is gone", LIMIT, || !orphan.exists());
@@ -67,6 +83,7 @@ fn orphans_go_when_a_host_joins_or_when_asked_and_nothing_else_does() {
     grid.wait_for(&running, "running");
     wait_until("the job starts again", LIMIT, || grid.attempts(&kept) == 1);
     grid.wait_for(&kept, "running");
+    grid.outlast_first_sweep();
     let orphan = grid.leave("job-77");
     let element = grid.leave("job-78-3-util");
     let stranger = grid.leave("results");
@@ -230,12 +247,12 @@ fn users_see_and_reap_their_own_areas_only() {
     // Both users have to reach the socket.
     let folder = grid.root.parent().expect("has a parent").to_owned();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("opens the folder");
+    grid.outlast_first_sweep();
     let first = grid.leave("job-90");
     grid.forebay(&["sessions", "--reap"], &[]).succeeds();
     assert!(!first.exists());
     let (ann, ben) = (4101, 4102);
     let (of_ann, of_ben) = (grid.leave("job-91"), grid.leave("job-92"));
-    // The hosts look for orphans two seconds after they joined: what is left for a test has to outlast it.
     std::os::unix::fs::chown(&of_ann, Some(ann), Some(ann)).expect("gives away");
     std::os::unix::fs::chown(&of_ben, Some(ben), Some(ben)).expect("gives away");
     let jobs = |ended: Ended| -> Vec<String> {

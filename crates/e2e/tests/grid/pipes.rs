@@ -90,9 +90,9 @@ fn a_reader_that_stops_holds_the_job_up_and_loses_nothing() {
     out.read_exact(&mut some).unwrap();
     // It is in the middle of its output now and has no more room; standard error is another stream.
     wait_until("the job is held up", LIMIT, || {
-        grid.processes("seq").iter().any(|stat| stat.starts_with('S'))
+        grid.processes("seq 1 1000000").iter().any(|stat| stat.starts_with('S'))
     });
-    assert_eq!(grid.state("1"), "running");
+    grid.wait_for("1", "running");
     let rest = text(&mut out);
     assert_eq!(text(client.stderr.as_mut().unwrap()), "done\n");
     assert_eq!(code(&mut client), 0);

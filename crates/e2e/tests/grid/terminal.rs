@@ -175,10 +175,11 @@ fn a_shell_in_a_job_has_job_control() {
     let mut desk = Desk::sit(&grid, &[], &["bash", "--norc", "-i"]);
     desk.press("PS1='ready''> '\n");
     desk.see("ready> ");
-    desk.press("sleep 600\n");
-    desk.see("sleep 600\r\n");
+    // No other test has one of so many seconds.
+    desk.press("sleep 606\n");
+    desk.see("sleep 606\r\n");
     wait_until("sleep runs in the foreground", LIMIT, || {
-        grid.processes("sleep").iter().any(|stat| stat.contains('+'))
+        grid.processes("sleep 606").iter().any(|stat| stat.contains('+'))
     });
     desk.press("\x1a");
     desk.see("Stopped");

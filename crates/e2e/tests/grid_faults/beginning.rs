@@ -7,6 +7,7 @@ use forebay_e2e::wait_until;
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, LIMIT};
+use crate::hosts::SHORT;
 
 impl Fixture {
     /// Sends a line to the controller; its answer.
@@ -73,7 +74,7 @@ fn a_job_that_waits_for_its_client_can_be_killed() {
 
 #[test]
 fn a_job_that_waits_for_its_client_ends_with_the_lease() {
-    let mut grid = Fixture::start(1, "[general]\nlease = \"1 s\"\nhost_timeout = \"2 s\"\n");
+    let mut grid = Fixture::start(1, SHORT);
     let socket = grid.jobs.join("client");
     let listener = UnixListener::bind(&socket).expect("listens");
     let job = grid.submit_interactive(&socket.display().to_string());

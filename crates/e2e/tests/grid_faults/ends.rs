@@ -27,7 +27,9 @@ fn what_a_job_leaves_behind_in_a_session_of_its_own_ends_with_it() {
 fn orphans_of_a_job_that_end_are_not_left_as_zombies() {
     let grid = Fixture::start(1, "");
     let script = "for n in 1 2 3 4 5; do (sleep 0.1 &); done; sleep 1; \
-                  cat /proc/$PPID/task/*/children | wc -w >children; touch counted; sleep 600";
+                  for n in $(seq 100); do \
+                  cat /proc/$PPID/task/*/children | wc -w >children; \
+                  test $(cat children) = 1 && break; sleep 0.2; done; touch counted; sleep 600";
     let job = grid.submit(&[], script);
     wait_until("it has counted", LIMIT, || grid.jobs.join("counted").exists());
     let children = std::fs::read_to_string(grid.jobs.join("children")).expect("reads");

@@ -5,7 +5,8 @@ use rustix::process::Signal;
 
 use crate::fixture::{Fixture, LIMIT};
 
-const SHORT: &str = "[general]\nlease = \"1 s\"\nhost_timeout = \"2 s\"\n";
+/// Short, and yet longer than a busy machine keeps an agent from renewing its lease.
+pub const SHORT: &str = "[general]\nlease = \"3 s\"\nhost_timeout = \"4 s\"\n";
 
 /// Ends all processes of jobs, as the machine does that goes down.
 fn end_all_jobs(grid: &Fixture) {
@@ -25,6 +26,9 @@ fn a_lease_of_an_earlier_boot_counts_for_nothing_and_its_jobs_are_lost() {
         .submit(&["--rerunnable"], "echo ran >>again; test $FOREBAY_ATTEMPT = 2 || exec sleep 600");
     grid.wait_for(&once, "running");
     grid.wait_for(&again, "running");
+    let said =
+        |name: &&str| std::fs::metadata(grid.jobs.join(name)).is_ok_and(|file| file.len() > 0);
+    wait_until("both have begun", LIMIT, || ["once", "again"].iter().all(said));
     grid.kill_controller();
     grid.kill_agent("h1");
     end_all_jobs(&grid);
@@ -141,7 +145,7 @@ fn no_host_is_given_up_because_the_controller_was_stopped() {
     grid.signal_controller(Signal::STOP);
     wait_until("the lease is over", LIMIT, || grid.shims().is_empty());
     // Longer than a host may be silent.
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(std::time::Duration::from_secs(5));
     grid.signal_controller(Signal::CONT);
     let after = grid.submit(&[], "true");
     grid.wait_for(&after, "done");

@@ -195,9 +195,10 @@ fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
             reasons: reasons.iter().map(ToString::to_string).collect(),
             hosts: hosts
                 .into_iter()
-                .map(|verdict| Verdict {
-                    host: verdict.host,
-                    obstacle: verdict.obstacle.map(|obstacle| obstacle.to_string()),
+                .map(|verdict| {
+                    let why = verdict.unable.map(|why| format!(": {why}")).unwrap_or_default();
+                    let obstacle = verdict.obstacle.map(|obstacle| format!("{obstacle}{why}"));
+                    Verdict { host: verdict.host, obstacle }
                 })
                 .collect(),
         },

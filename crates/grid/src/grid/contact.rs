@@ -11,7 +11,7 @@ use crate::grid::running::End;
 use crate::hosts::Reach;
 use crate::journal::{Change, HostSwitch};
 use crate::task::{Phase, Step, Stops, Task};
-use crate::vocabulary::{HostId, HostName, Moment, TaskId};
+use crate::vocabulary::{HostId, HostName, Moment, TaskId, UserId};
 
 /// How long a host that could not start a task gets none: the first time, and at most.
 const UNABLE_MIN_MS: u64 = 1000;
@@ -202,8 +202,9 @@ impl Grid {
 
     /// A host that could not start a task gets none for a while: what it is asked next would end alike. The
     /// while doubles each time, until a task has begun there.
-    pub(super) fn rest(&mut self, host: HostId) {
+    pub(super) fn rest(&mut self, host: HostId, user: UserId, why: &str) {
         let now = &mut self.index.hosts[host.0 as usize];
+        now.unable_why = Some((user, why.to_owned()));
         if now.unable_until > self.now {
             return;
         }

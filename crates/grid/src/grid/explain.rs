@@ -94,6 +94,8 @@ pub struct HostVerdict {
     pub host: HostName,
     /// Why not; none if it could take the task.
     pub obstacle: Option<HostObstacle>,
+    /// Why it could not start a job of the same user, if that is the obstacle.
+    pub unable: Option<String>,
 }
 
 /// Why a host cannot take a task.
@@ -256,12 +258,17 @@ impl Grid {
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)
             .filter(|host| self.is_listed(*host))
-            .map(|host| HostVerdict {
-                host: self.host_name(host),
-                obstacle: match self.listed(job.queue, &shape, host) {
-                    Ok(_) => self.obstacle_now(job.queue, &shape, host),
-                    Err(obstacle) => Some(obstacle),
-                },
+            .map(|host| {
+                let listed = self.listed(job.queue, &shape, host);
+                let now = |_| self.obstacle_now(job.queue, &shape, host);
+                let obstacle = listed.map_or_else(Some, now);
+                let unable = match (obstacle, &self.index.hosts[host.0 as usize].unable_why) {
+                    (Some(HostObstacle::Unable { .. }), Some((user, why))) if *user == job.user => {
+                        Some(why.clone())
+                    }
+                    _ => None,
+                };
+                HostVerdict { host: self.host_name(host), obstacle, unable }
             })
             .collect();
         let obstacles = || hosts.iter().map(|verdict| verdict.obstacle);

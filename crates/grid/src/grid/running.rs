@@ -157,8 +157,8 @@ impl Grid {
             End::NeverStarted | End::Lost => (None, None, None),
             End::Told(loss) => (None, None, Some(loss)),
         };
-        if let Some(Loss::Unable(_)) = loss {
-            self.rest(run.host);
+        if let Some(Loss::Unable(why)) = &loss {
+            self.rest(run.host, self.ledger.jobs[&task.job].user, why);
         }
         let job = &self.ledger.jobs[&task.job];
         let host = self.host_name(run.host);

@@ -230,8 +230,10 @@ mod tests {
     fn a_program_is_looked_for_in_the_path_of_the_command() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("seven");
-        // No program: a shell runs it.
-        std::fs::write(&file, "exit $(($1 + 6))").unwrap();
+        // No program: a shell runs it. Another process writes it, as children that other tests have just forked would hold
+        // a file open that this one writes (ETXTBSY).
+        let write = r#"echo 'exit $(($1 + 6))' >"$0""#;
+        assert!(shell(write).arg(&file).status().unwrap().success());
         let mut command = Command::new("seven");
         let path = format!("/no/such/folder:/etc/passwd:{}:/bin", folder.path().display());
         command.arg("1").env("PATH", path);

@@ -66,7 +66,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the reasons for waiting are looked at.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the controller, which may be away, has to say what became of a job that said so itself.
-const WORD_LIMIT: Duration = Duration::from_secs(2);
+const WORD_LIMIT: Duration = Duration::from_secs(10);
 
 /// The interactive job of this process.
 struct Session {
