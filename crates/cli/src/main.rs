@@ -63,6 +63,7 @@ enum Command {
     Up(commands::grid::updown::Up),
     Down(commands::grid::updown::Down),
     Controller(commands::grid::daemons::Controller),
+    Reload(commands::grid::daemons::Reload),
     Agent(commands::grid::daemons::Agent),
     #[command(hide = true)]
     JobShim(commands::grid::daemons::JobShim),
@@ -153,6 +154,7 @@ impl Command {
             Command::Up(command) => command.run(),
             Command::Down(command) => command.run(),
             Command::Controller(command) => command.run(),
+            Command::Reload(command) => command.run(),
             Command::Agent(command) => command.run(),
             Command::JobShim(command) => command.run(),
             Command::Submit(command) => command.run(),

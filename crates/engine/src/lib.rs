@@ -5,7 +5,7 @@
 //!   may do. `local/` puts `forebay_grid::Grid` behind it.
 //! - [`controller`] drives it: it makes records durable in the store, then carries their effects out. It knows
 //!   no socket: inputs come in by a channel, so tests drive it without processes.
-//! - [`server`] puts it behind the unix socket of ROOT/grid; the kernel says who asks.
+//! - [`server`] puts it behind the unix socket of ROOT/grid; the kernel says who asks. [`settings`] are in a file there.
 //! - [`agent`] is one host. It gives each job to a process of its own, the [`shim`], which keeps the job
 //!   when the agent dies, ends it when the lease is over, and writes down how it ended.
 //! - [`arrival`] looks for files that flows wait for, with the rights of their owners; [`flow`] is what is
@@ -49,6 +49,7 @@ mod script;
 pub mod server;
 mod session;
 mod sessions;
+pub mod settings;
 pub mod shim;
 mod snapshot;
 mod socket;

@@ -102,6 +102,8 @@ pub enum Ask {
     },
     /// Say whether the controller is there.
     Ping,
+    /// Read the settings again; answered with [`Answer::Here`] once they count. For root and the user whose grid it is.
+    Reload,
     /// An agent begins; from here on the connection carries [`Report`]s and [`Order`]s.
     Join {
         /// What it says.
@@ -213,7 +215,7 @@ pub enum Answer {
         /// In the order of what they are summed up by.
         rows: Vec<UsageRow>,
     },
-    /// To [`Ask::Ping`].
+    /// To [`Ask::Ping`] and [`Ask::Reload`].
     Here,
 }
 

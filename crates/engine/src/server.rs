@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use forebay_base::time::SystemClock;
-use forebay_grid::config::Config;
 use forebay_grid::event::Joined;
 use forebay_grid::vocabulary::UserName;
 use forebay_store::redb::{RedbOptions, RedbStore};
@@ -24,6 +23,7 @@ use crate::connections::Connections;
 use crate::controller::{Controller, Input};
 use crate::home::{GridHome, claim, is_root};
 use crate::message::{Answer, Ask, Order, Report};
+use crate::settings;
 use crate::socket::{self, Reader};
 use crate::user;
 use crate::watcher;
@@ -47,7 +47,7 @@ pub fn serve(home: &GridHome) -> Result<()> {
         bail!("a controller of {} runs already", home.folder().display());
     };
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let config = read_settings(home)?;
+    let config = settings::read(home)?;
     // SAFETY: umask always succeeds; no other thread makes files yet.
     unsafe { libc::umask(0o077) };
     let path = home.journal();
@@ -64,13 +64,13 @@ pub fn serve(home: &GridHome) -> Result<()> {
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || obey_signals(signals, &for_signals.0, &for_signals.1))?;
-    let for_arrivals = inputs.clone();
+    let (for_arrivals, for_connections) = (inputs.clone(), Arc::new(home.clone()));
     std::thread::Builder::new()
         .name("arrivals".to_owned())
         .spawn(move || arrival::watch(&for_arrivals))?;
     std::thread::Builder::new()
         .name("accept".to_owned())
-        .spawn(move || accept(&listener, &inputs))?;
+        .spawn(move || accept(&listener, &for_connections, &inputs))?;
     tracing::info!(folder = %home.folder().display(), "the controller is there");
     let result = controller.run(&taken);
     let _ = std::fs::remove_file(home.socket());
@@ -78,35 +78,21 @@ pub fn serve(home: &GridHome) -> Result<()> {
     result
 }
 
-/// The settings, with those as admins who can do everything anyway.
-fn read_settings(home: &GridHome) -> Result<Config> {
-    let path = home.settings();
-    let mut config = match std::fs::read_to_string(&path) {
-        Ok(text) => Config::read(&text).with_context(|| path.display().to_string())?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Config::default(),
-        Err(error) => return Err(error).with_context(|| path.display().to_string()),
-    };
-    for admin in [user::name_of(0)?, user::own_name()?] {
-        if !config.general.admins.contains(&admin) {
-            config.general.admins.push(admin);
-        }
+/// What makes the settings of the file count, or why the old ones do.
+fn reread(home: &GridHome) -> Result<Input> {
+    let read = settings::read(home);
+    match &read {
+        Ok(config) => tracing::info!("settings are read again: {} queues", config.queues.len()),
+        Err(error) => tracing::error!("settings are left as they are: {}", chain(error)),
     }
-    Ok(config)
+    Ok(Input::Configured(Box::new(read?)))
 }
 
 fn obey_signals(mut signals: Signals, home: &GridHome, inputs: &Sender<Input>) {
     for signal in signals.forever() {
         let input = if signal == SIGHUP {
-            match read_settings(home) {
-                Ok(config) => {
-                    tracing::info!("settings are read again: {} queues", config.queues.len());
-                    Input::Configured(Box::new(config))
-                }
-                Err(error) => {
-                    tracing::error!("settings are left as they are: {}", chain(&error));
-                    continue;
-                }
-            }
+            let Ok(input) = reread(home) else { continue };
+            input
         } else {
             Input::Stop
         };
@@ -116,7 +102,7 @@ fn obey_signals(mut signals: Signals, home: &GridHome, inputs: &Sender<Input>) {
     }
 }
 
-fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
+fn accept(listener: &UnixListener, home: &Arc<GridHome>, inputs: &Sender<Input>) {
     let connections = Arc::new(Connections::new());
     for (number, stream) in (1..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
@@ -132,10 +118,10 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
                 continue;
             }
         };
-        let inputs = inputs.clone();
+        let (home, inputs) = (Arc::clone(home), inputs.clone());
         // Without a thread the connection is closed, and its client asks again.
         let _ = std::thread::Builder::new().name(format!("connection-{number}")).spawn(move || {
-            if let Err(error) = converse(stream, number, &inputs) {
+            if let Err(error) = converse(stream, number, &home, &inputs) {
                 tracing::debug!("connection {number}: {error:#}");
             }
             drop(admitted);
@@ -144,7 +130,12 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>) {
 }
 
 /// One connection from beginning to end.
-fn converse(stream: UnixStream, connection: u64, inputs: &Sender<Input>) -> Result<()> {
+fn converse(
+    stream: UnixStream,
+    connection: u64,
+    home: &GridHome,
+    inputs: &Sender<Input>,
+) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     let user = match user::name_of(uid.as_raw()) {
         Ok(user) => user,
@@ -153,7 +144,7 @@ fn converse(stream: UnixStream, connection: u64, inputs: &Sender<Input>) -> Resu
             return socket::write(&stream, &Answer::Refused { reason });
         }
     };
-    let result = converse_as(&user, stream, connection, inputs);
+    let result = converse_as((&user, connection), stream, home, inputs);
     if result.is_err() {
         // It may have ended before its answers; where none is awaited there is nothing to forget.
         let _ = inputs.send(Input::Closed { connection, user });
@@ -161,11 +152,15 @@ fn converse(stream: UnixStream, connection: u64, inputs: &Sender<Input>) -> Resu
     result
 }
 
+fn not_theirs(user: &UserName) -> anyhow::Error {
+    anyhow!("{user} may not have the settings read again: root may, and the user whose grid it is")
+}
+
 /// One connection of a user.
 fn converse_as(
-    user: &UserName,
+    (user, connection): (&UserName, u64),
     stream: UnixStream,
-    connection: u64,
+    home: &GridHome,
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
@@ -199,9 +194,20 @@ fn converse_as(
             return watcher::converse(&stream, reader, (user, connection), ask, inputs);
         }
         let (reply, answer) = channel();
+        awaited.push(answer);
+        if let Ask::Reload = ask {
+            let reread = if trusted { reread(home) } else { Err(not_theirs(user)) };
+            match reread {
+                // The question behind it is answered once the settings count.
+                Ok(input) => inputs.send(input).ok().context("the controller ends")?,
+                Err(error) => {
+                    let _ = reply.send(Answer::Refused { reason: chain(&error) });
+                    continue;
+                }
+            }
+        }
         let input = Input::Ask { connection, user: user.clone(), ask, reply };
         inputs.send(input).ok().context("the controller ends")?;
-        awaited.push(answer);
     }
 }
 
@@ -285,7 +291,10 @@ mod tests {
         for ask in [Ask::Wait { job }, Ask::Watch { job }] {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (inputs, taken) = channel();
-            let served = std::thread::spawn(move || converse(ours, 7, &inputs));
+            let served = std::thread::spawn(move || {
+                let nowhere = GridHome::of(std::path::Path::new("/")).unwrap();
+                converse(ours, 7, &nowhere, &inputs)
+            });
             socket::write(&theirs, &ask).unwrap();
             let asked = taken.recv().unwrap();
             assert!(matches!(asked, Input::Ask { connection: 7, .. }));

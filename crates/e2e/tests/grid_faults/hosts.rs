@@ -165,9 +165,20 @@ fn bad_settings_keep_the_old_ones_and_say_so() {
         log.contains("ERROR") && log.contains("grid.toml: line 3") && log.contains("host_timeouts")
     });
     assert!(grid.forebay(&["queues"]).output().contains("normal"));
+    for more in [&[][..], &["--check"]] {
+        let said = grid.forebay(&[&["reload"], more].concat()).refused();
+        assert!(said.contains("grid.toml: line 3") && said.contains("host_timeouts"), "{said}");
+    }
     std::fs::write(&settings, "[[queue]]\nname = \"night\"\npriority = 3\n").expect("writes");
+    let said = grid.forebay(&["reload", "--check", "--json"]).output();
+    assert_eq!(said, "{\n  \"hosts\": 0,\n  \"queues\": 1\n}\n");
+    assert!(!grid.forebay(&["queues"]).output().contains("night"), "it was checked only");
+    grid.forebay(&["reload"]).succeeds();
+    assert!(grid.forebay(&["queues"]).output().contains("night"));
+    std::fs::write(&settings, "[[queue]]\nname = \"night\"\n[[queue]]\nname = \"day\"\n")
+        .expect("writes");
     grid.reload();
-    wait_until("the settings hold", LIMIT, || grid.forebay(&["queues"]).output().contains("night"));
+    wait_until("the settings hold", LIMIT, || grid.forebay(&["queues"]).output().contains("day"));
     let job = grid.submit(&["-q", "night"], "true");
     grid.wait_for(&job, "done");
 }

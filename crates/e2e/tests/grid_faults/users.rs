@@ -113,8 +113,8 @@ fn users_have_their_own_jobs_and_only_those() {
     assert_eq!(seen.trim(), "[]");
     let seen = grid.as_account(&bob, &["hosts", "--json"]).output();
     assert!(!seen.contains(&format!("\"{job}\"")), "hosts show jobs of others: {seen}");
-    for arguments in [["host", "close", "h1"], ["queue", "close", "normal"]] {
-        let said = grid.as_account(&bob, &arguments).expect_code(2).refused();
+    for arguments in [&["host", "close", "h1"][..], &["queue", "close", "normal"], &["reload"]] {
+        let said = grid.as_account(&bob, arguments).expect_code(2).refused();
         assert!(said.contains("may not"), "{arguments:?}: {said}");
     }
     assert_eq!(grid.state(&job), "running");

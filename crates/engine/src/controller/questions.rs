@@ -46,7 +46,8 @@ impl<S: Store> Controller<S> {
     ) -> Result<Option<Answer>> {
         let engine = &*self.engine;
         Ok(Some(match ask {
-            Ask::Ping => Answer::Here,
+            // Settings were read by whoever had the connection.
+            Ask::Ping | Ask::Reload => Answer::Here,
             &Ask::Wait { job } => match self.end(user, job)? {
                 Some(JobEnd { value, .. }) => Answer::Ended { value },
                 None => {

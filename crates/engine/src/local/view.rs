@@ -33,6 +33,7 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::History { .. }
         | Ask::Wait { .. }
         | Ask::Ping
+        | Ask::Reload
         | Ask::Watch { .. }
         | Ask::Sessions { .. }
         | Ask::Usage { .. }

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_engine::home::GridHome;
-use forebay_engine::{agent, nursery, server};
+use forebay_engine::message::{Answer, Ask};
+use forebay_engine::{agent, nursery, server, settings};
 use forebay_grid::vocabulary::HostName;
 use forebay_study::process::io_wait_source;
 
+use super::{Which, no_sense, print_json};
 use crate::background::log_to_standard_error;
 
 /// Run the controller of a grid.
@@ -22,6 +24,25 @@ use crate::background::log_to_standard_error;
 pub struct Controller {
     /// Folder of the grid.
     root: PathBuf,
+}
+
+/// Have the controller read its settings again.
+///
+/// Those of ROOT/grid/grid.toml count from then on, for jobs that wait as well. If there is a fault in them it is said, with its line,
+/// and those from before go on to count. For root, and the user whose grid it is.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay reload
+  forebay reload --check        only say whether there is a fault; no controller is asked")]
+pub struct Reload {
+    #[command(flatten)]
+    which: Which,
+    /// Only check them.
+    #[arg(long)]
+    check: bool,
+    /// Print JSON: how many queues and hosts the settings name.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Run an agent, which is one host of a grid.
@@ -66,6 +87,25 @@ impl Controller {
         // Each connection takes two descriptors.
         crate::tuning::raise_file_limit();
         server::serve(&GridHome::of(&self.root)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Reload {
+    pub fn run(self) -> Result<ExitCode> {
+        // A fault is told here, where the file can be read, by whoever may change it.
+        let config = settings::read(&self.which.home()?)?;
+        if !self.check {
+            match self.which.ask(&Ask::Reload)? {
+                Answer::Here => {}
+                answer => return Err(no_sense(&answer)),
+            }
+        }
+        let (queues, hosts) = (config.queues.len(), config.hosts.len());
+        if self.json {
+            return print_json(&serde_json::json!({ "queues": queues, "hosts": hosts }));
+        }
+        outln!("{queues} queues, {hosts} hosts with settings of their own");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -37,9 +37,14 @@ pub struct Which {
 }
 
 impl Which {
+    /// Its folder.
+    fn home(&self) -> Result<GridHome> {
+        home_of(self.grid.clone())
+    }
+
     /// Connects to its controller.
     fn client(&self) -> Result<Client> {
-        Client::connect(&home_of(self.grid.clone())?)
+        Client::connect(&self.home()?)
     }
 
     /// Asks its controller, which is known to be there, what is answered when something has ended. If it goes
