@@ -79,7 +79,7 @@ impl Ended {
 
 /// Copies a program to where it shall be run, and makes it runnable for everybody.
 ///
-/// `cp` does it: a file that this process writes stays open in the children that other threads of it have just forked,
+/// Another program does it: a file that this process writes stays open in the children that other threads of it have just forked,
 /// and cannot be executed until they have executed something themselves (`ETXTBSY`, execve(2)).
 ///
 /// # Panics

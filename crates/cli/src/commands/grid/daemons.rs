@@ -93,7 +93,7 @@ impl Controller {
 
 impl Reload {
     pub fn run(self) -> Result<ExitCode> {
-        // A fault is told here, where the file can be read, by whoever may change it.
+        // The controller would find the same fault; found here it needs no controller.
         let config = settings::read(&self.which.home()?)?;
         if !self.check {
             match self.which.ask(&Ask::Reload)? {
