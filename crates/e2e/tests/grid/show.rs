@@ -1,5 +1,9 @@
 //! What the lists of a grid show: details, choices, counts, output of arrays.
 
+use std::process::Command;
+
+use forebay_e2e::command::run;
+use forebay_e2e::need::forebay;
 use forebay_e2e::wait_until;
 use serde_json::Value;
 
@@ -56,6 +60,10 @@ fn everything_that_was_asked_for_can_be_looked_up() {
     {
         assert!(block.contains(line), "{line}: {block}");
     }
+    let mut command = Command::new(forebay());
+    command.args(["jobs", "-l", &job]).env("FOREBAY_GRID", &grid.root).env("TZ", "Asia/Tokyo");
+    let there = run(&mut command, LIMIT).output();
+    assert!(there.contains("+09:00"), "{there}");
 }
 
 #[test]

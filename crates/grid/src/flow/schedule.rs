@@ -85,13 +85,6 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// A moment on the clocks of UTC, for people: `2027-01-01T06:00:00Z`.
-#[must_use]
-pub fn utc(at: Moment) -> String {
-    let time = i64::try_from(at.0 / 1000).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
-    time.map_or_else(|| "never".to_owned(), |time| time.to_string())
-}
-
 /// A time on some clock: `2027-01-01T06:00`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CivilTime(DateTime);

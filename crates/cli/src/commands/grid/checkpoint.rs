@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
+use forebay_grid::vocabulary::Moment;
 
+use super::detail::time;
 use crate::checkpoint::{Job, Steps};
 use crate::output::Table;
 
@@ -92,8 +94,8 @@ fn print(steps: &Steps, json: bool) -> Result<()> {
     }
     let mut table = Table::new(&["step", "start", "finished"]);
     for step in steps {
-        let finished = jiff::Timestamp::from_second(step.finished_seconds)?;
-        table.row(vec![step.step, step.attempt.to_string(), finished.to_string()]);
+        let finished = Moment(u64::try_from(step.finished_seconds)?.saturating_mul(1000));
+        table.row(vec![step.step, step.attempt.to_string(), time(finished)]);
     }
     out!("{}", table.render());
     Ok(())

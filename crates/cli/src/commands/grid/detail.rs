@@ -1,7 +1,6 @@
 //! Which jobs `forebay jobs` shows, and all that is known of one.
 
 use forebay_engine::message::JobView;
-pub use forebay_grid::flow::schedule::utc as time;
 use forebay_grid::vocabulary::Moment;
 
 use super::or_dash;
@@ -60,6 +59,13 @@ impl Choice {
     pub fn takes(&self, job: &JobView) -> bool {
         self.chosen.takes(job) && (self.state.is_empty() || self.state.contains(&job.state))
     }
+}
+
+/// A moment on the clocks of whoever looks (TZ, or /etc/localtime): `2027-01-01T07:00:00+01:00`.
+pub fn time(at: Moment) -> String {
+    let time = i64::try_from(at.0 / 1000).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
+    let Some(time) = time else { return "never".to_owned() };
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
 /// How long a job has run, or ran last: hours, minutes and seconds.

@@ -12,11 +12,12 @@ use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView
 use forebay_engine::message::{Answer, Ask};
 use forebay_grid::flow::event::FlowState;
 use forebay_grid::flow::file::{FILE_BYTES_MAX, Surroundings};
-use forebay_grid::flow::schedule::{When, utc as time};
+use forebay_grid::flow::schedule::When;
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::parse::zone::Zone;
 use forebay_grid::vocabulary::Moment;
 
+use super::detail::time;
 use super::placement::{environment, umask};
 use super::{Listing, Which, no_sense, or_dash, print_json};
 use crate::output::{Table, put};
