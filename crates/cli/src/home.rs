@@ -302,7 +302,10 @@ pub fn mkfs(root: &Path, disks: &[PathBuf]) -> Result<Home> {
     check_root(root)?;
     let mut locations = Vec::new();
     for disk in disks {
-        let path = disk.canonicalize().with_context(|| format!("disk {}", disk.display()))?;
+        // It is not made: a disk that is not mounted would go unnoticed.
+        let path = disk.canonicalize().with_context(|| {
+            format!("disk {}: give a directory that is there, empty, on the disk", disk.display())
+        })?;
         if locations.contains(&path) {
             bail!("disk {} is given twice", disk.display());
         }

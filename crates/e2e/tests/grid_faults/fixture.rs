@@ -154,22 +154,25 @@ impl Fixture {
 
     /// Shims that hold a job now.
     pub fn shims(&self) -> Vec<Pid> {
-        let mut shims = self.processes("cmdline", "--nursery");
-        shims.retain(|pid| name_of(*pid).starts_with("shim "));
-        shims
+        self.forked(|name| name.starts_with("shim "))
     }
 
     /// Shims that wait for a job.
     pub fn free_shims(&self) -> Vec<Pid> {
-        let mut shims = self.processes("cmdline", "--nursery");
-        shims.retain(|pid| name_of(*pid) == "free shim");
-        shims
+        self.forked(|name| name == "free shim")
     }
 
-    /// The processes from which agents fork shims.
+    /// The processes from which agents fork shims, and those that they have just forked.
     pub fn nurseries(&self) -> Vec<Pid> {
+        self.forked(|name| name == "forebay")
+    }
+
+    /// Nurseries and shims with such a name. A program that was forked and has executed nothing yet looks like its shim,
+    /// but is the child of one.
+    fn forked(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
+        let is_program = |pid: Pid| parent_of(pid).is_some_and(|p| name_of(p).starts_with("shim "));
         let mut all = self.processes("cmdline", "--nursery");
-        all.retain(|pid| !name_of(*pid).contains("shim "));
+        all.retain(|pid| is_wanted(&name_of(*pid)) && !is_program(*pid));
         all
     }
 
@@ -241,6 +244,12 @@ impl Drop for Fixture {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
     }
+}
+
+fn parent_of(process: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // The name may hold anything; after it come the state and the parent (proc_pid_stat(5)).
+    Pid::from_raw(stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?)
 }
 
 /// The name that a process has given itself.

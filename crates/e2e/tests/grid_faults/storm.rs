@@ -126,8 +126,8 @@ fn strike(grid: &mut Fixture, random: &mut StdRng, struck: &mut Struck) -> &'sta
         }
         4 => kill_shim(grid, random),
         5 => {
-            // A shim that was just forked may be among them: as bad as any other moment.
-            for pid in grid.nurseries() {
+            // A shim that was just forked may be among them, or one that gets a job now: as bad as any other moment.
+            for pid in grid.nurseries().into_iter().chain(grid.free_shims()) {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
             "nurseries"

@@ -105,7 +105,7 @@ impl Reload {
         if self.json {
             return print_json(&serde_json::json!({ "queues": queues, "hosts": hosts }));
         }
-        outln!("{queues} queues, {hosts} hosts with settings of their own");
+        outln!("queues: {queues}; hosts with settings of their own: {hosts}");
         Ok(ExitCode::SUCCESS)
     }
 }
