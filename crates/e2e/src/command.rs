@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::need::program;
+
 /// Time to copy a binary on a machine that does much else.
 const COPY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -86,7 +88,7 @@ impl Ended {
 /// If it cannot be copied.
 #[track_caller]
 pub fn copy_program(from: &Path, to: &Path) {
-    run(Command::new("install").args(["-m", "755", "--"]).arg(from).arg(to), COPY_LIMIT).succeeds();
+    run(program("install").args(["-m", "755", "--"]).arg(from).arg(to), COPY_LIMIT).succeeds();
 }
 
 /// Runs a command with no standard input and waits for it. Its output goes to files, not pipes, so a

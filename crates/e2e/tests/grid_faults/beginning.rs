@@ -6,8 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use forebay_e2e::wait_until;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, LIMIT};
-use crate::hosts::SHORT;
+use crate::fixture::{Fixture, LIMIT, SHORT};
 
 impl Fixture {
     /// Sends a line to the controller; its answer.

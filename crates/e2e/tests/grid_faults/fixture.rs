@@ -17,6 +17,12 @@ use tempfile::TempDir;
 
 pub const LIMIT: Duration = Duration::from_secs(120);
 
+/// Short, and yet longer than a busy machine keeps an agent from renewing its lease.
+pub const SHORT: &str = "[general]\nlease = \"3 s\"\nhost_timeout = \"4 s\"\n";
+
+/// With [`SHORT`] an agent that is away for longer than this has lost its jobs.
+pub const HOST_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// A controller and hosts, in a folder of their own with another one for the jobs.
 pub struct Fixture {
     folder: TempDir,

@@ -3,10 +3,7 @@
 use forebay_e2e::wait_until;
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, LIMIT};
-
-/// Short, and yet longer than a busy machine keeps an agent from renewing its lease.
-pub const SHORT: &str = "[general]\nlease = \"3 s\"\nhost_timeout = \"4 s\"\n";
+use crate::fixture::{Fixture, LIMIT, SHORT};
 
 /// Ends all processes of jobs, as the machine does that goes down.
 fn end_all_jobs(grid: &Fixture) {

@@ -13,14 +13,9 @@ use rand::{Rng as _, SeedableRng as _};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, LIMIT};
+use crate::fixture::{Fixture, HOST_TIMEOUT, LIMIT, SHORT};
 
 const HOSTS: u32 = 3;
-
-/// An agent that is away for longer than this has lost its jobs.
-const HOST_TIMEOUT: Duration = Duration::from_secs(4);
-
-const SETTINGS: &str = "[general]\nlease = \"3 s\"\nhost_timeout = \"4 s\"\n";
 
 /// The lock is the kernel's, so it ends with the last process that holds it, however that ends.
 const SCRIPT: &str = r#"
@@ -306,7 +301,7 @@ fn all_jobs_end_exactly_once_whatever_is_killed() {
         "seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} FOREBAY_E2E_GRID_ROUNDS={rounds} FOREBAY_E2E_GRID_JOBS={count}"
     );
     let mut random = StdRng::seed_from_u64(seed);
-    let mut grid = Fixture::start(HOSTS, SETTINGS);
+    let mut grid = Fixture::start(HOSTS, SHORT);
     // An answer that was lost may have been a yes.
     let mut known_max = 0;
     for round in 1..=rounds {
