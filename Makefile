@@ -1,9 +1,10 @@
-# `make demo` and `make test` bring what they need themselves; see scripts/setup.
+# `make install`, `make demo` and `make test` install what they need; see scripts/setup.
 
 SHELL := /bin/bash
 CARGO ?= cargo
+PREFIX ?= /usr/local
 
-.PHONY: help setup build test demo bench bench-grid bench-probe bench-peers soak clean
+.PHONY: help setup build install test demo bench bench-grid bench-probe bench-peers soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -13,6 +14,11 @@ setup: ## Install what the tests need (Debian packages as root, cargo tools into
 
 build: ## Build the release binary target/release/forebay
 	$(CARGO) build --locked --release --package forebay-cli
+
+install: ## Build the binary and copy it to $(PREFIX)/bin, /usr/local/bin by default (as root)
+	scripts/setup build
+	$(MAKE) --no-print-directory build
+	install -D -m 755 target/release/forebay $(DESTDIR)$(PREFIX)/bin/forebay
 
 test: setup ## Run every check and test, the ones on real mounts included
 	scripts/test

@@ -1,12 +1,13 @@
 //! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing and
 //! fail points.
 //!
-//! Everything here is pure apart from [`time::SystemClock`]. Nothing here knows of files, stores or
+//! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]). Nothing here knows of files, stores or
 //! sockets; every other crate may depend on it.
 
 pub mod failpoint;
 pub mod hash;
 pub mod id;
+pub mod seed;
 pub mod size;
 pub mod time;
 pub mod usage;

@@ -64,8 +64,7 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ByteSize, String> {
-        let allowed =
-            || format!("\"{text}\" is not a size: write for example \"256 KiB\" or \"4 GiB\"");
+        let allowed = || format!("\"{text}\" is not a size (examples: \"256 KiB\", \"4 GiB\")");
         let trimmed = text.trim();
         let digits = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
         let number: u64 = trimmed[..digits].parse().map_err(|_| allowed())?;
@@ -104,7 +103,9 @@ impl<'de> Deserialize<'de> for ByteSize {
             }
 
             fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
-                u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a size is not negative"))
+                u64::try_from(bytes)
+                    .map(ByteSize)
+                    .map_err(|_| E::custom("a size must not be negative"))
             }
         }
         // Formats that do not describe themselves hold the text that is written above.

@@ -94,7 +94,7 @@ impl Background {
         let text = String::from_utf8_lossy(&text[start..]).into_owned();
         match text.lines().rev().find_map(|line| line.strip_prefix("forebay: ")) {
             Some(reason) => anyhow!("{reason}"),
-            None => anyhow!("the daemon ended ({status}); see {}", self.log.display()),
+            None => anyhow!("the daemon exited ({status}); see {}", self.log.display()),
         }
     }
 }

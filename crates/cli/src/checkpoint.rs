@@ -35,7 +35,7 @@ pub struct Job {
 /// A step that has finished.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Its name.
+    /// Name of the step.
     pub step: String,
     /// In which start of the job.
     pub attempt: u32,
@@ -89,7 +89,8 @@ fn tempfile_in(folder: &Path) -> std::io::Result<(PathBuf, File)> {
 
 /// Makes a folder and those above it up to `top`, which is there; they survive a crash.
 pub fn make_durably(top: &Path, folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     for above in folder.ancestors().skip(1).take_while(|above| above.starts_with(top)) {
         File::open(above)?.sync_all()?;
     }
@@ -160,7 +161,7 @@ impl Steps {
             }
             let read = std::fs::read(&path).with_context(|| path.display().to_string())?;
             let step: Step = serde_json::from_slice(&read)
-                .with_context(|| format!("{} is no record of a step", path.display()))?;
+                .with_context(|| format!("{} is not the record of a step", path.display()))?;
             steps.push(step);
         }
         steps.sort_by(|a, b| (a.finished_seconds, &a.step).cmp(&(b.finished_seconds, &b.step)));

@@ -48,6 +48,11 @@ pub enum Ask {
     },
     /// Commit everything and sync the disks.
     Sync,
+    /// Commit everything and copy the store.
+    BackUp {
+        /// File to make.
+        file: PathBuf,
+    },
 }
 
 /// What a daemon answers.
@@ -65,6 +70,18 @@ pub enum Answer {
     Status(Box<Status>),
     /// To [`Ask::Counters`].
     Counters(Counters),
+    /// How far something is that takes long; another answer follows.
+    Progress {
+        /// What is done.
+        done: u64,
+        /// All there is to do.
+        total: u64,
+    },
+    /// To [`Ask::BackUp`].
+    BackedUp {
+        /// Records of the copy.
+        records: u64,
+    },
 }
 
 /// How a file system is doing.
@@ -173,6 +190,20 @@ pub fn ask(root: &Path, ask: &Ask) -> Result<Answer> {
 /// # Errors
 /// As [`ask`].
 pub fn ask_within(root: &Path, ask: &Ask, limit: Duration) -> Result<Answer> {
+    ask_with_progress(root, ask, limit, &mut |_, _| {})
+}
+
+/// As [`ask_within`], where the limit is that of each line of the answer: `progress` is called with what is done
+/// and all there is to do.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_with_progress(
+    root: &Path,
+    ask: &Ask,
+    limit: Duration,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Answer> {
     let short = short_path(root)?;
     let mut stream = UnixStream::connect(&short.path).with_context(|| {
         format!(
@@ -183,11 +214,17 @@ pub fn ask_within(root: &Path, ask: &Ask, limit: Duration) -> Result<Answer> {
     })?;
     stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
     stream.write_all(format!("{}\n", serde_json::to_string(ask)?).as_bytes())?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).context("the daemon did not answer in time")?;
-    match serde_json::from_str(&line).context("the daemon's answer makes no sense")? {
-        Answer::Refused { reason } => bail!("{reason}"),
-        answer => Ok(answer),
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        lines.read_line(&mut line).context("the daemon did not answer in time")?;
+        match serde_json::from_str(&line)
+            .context("unexpected answer of the daemon (another version?)")?
+        {
+            Answer::Refused { reason } => bail!("{reason}"),
+            Answer::Progress { done, total } => progress(done, total),
+            answer => return Ok(answer),
+        }
     }
 }
 
@@ -198,7 +235,7 @@ pub fn ask_within(root: &Path, ask: &Ask, limit: Duration) -> Result<Answer> {
 pub fn listen(root: &Path) -> Result<UnixListener> {
     let short = short_path(root)?;
     let _ = std::fs::remove_file(&short.path);
-    let listener = UnixListener::bind(&short.path).context("cannot make the control socket")?;
+    let listener = UnixListener::bind(&short.path).context("cannot create the control socket")?;
     let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&short.path, only_owner)?;
     Ok(listener)
@@ -207,20 +244,29 @@ pub fn listen(root: &Path) -> Result<UnixListener> {
 /// Longest question in bytes.
 const ASK_MAX: u64 = 64 << 10;
 
-/// Serves one connection.
+/// Reads what a connection asks; `None`, after it was told so, if that is not understood.
 ///
 /// # Errors
-/// If the other side went away or sent nonsense.
-pub fn serve(stream: &UnixStream, answer: impl FnOnce(Ask) -> Answer) -> Result<()> {
+/// If the other side went away.
+pub fn read_ask(stream: &UnixStream) -> Result<Option<Ask>> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.set_write_timeout(Some(Duration::from_secs(10)))?;
     let mut line = String::new();
     BufReader::new(std::io::Read::take(stream, ASK_MAX)).read_line(&mut line)?;
-    let reply = match serde_json::from_str(&line) {
-        Ok(ask) => answer(ask),
-        Err(error) => Answer::Refused { reason: format!("not understood: {error}") },
-    };
-    let mut stream = stream;
-    stream.write_all(format!("{}\n", serde_json::to_string(&reply)?).as_bytes())?;
+    match serde_json::from_str(&line) {
+        Ok(ask) => Ok(Some(ask)),
+        Err(error) => {
+            reply(stream, &Answer::Refused { reason: format!("not understood: {error}") })?;
+            Ok(None)
+        }
+    }
+}
+
+/// Answers a connection.
+///
+/// # Errors
+/// If the other side went away.
+pub fn reply(mut stream: &UnixStream, answer: &Answer) -> Result<()> {
+    stream.write_all(format!("{}\n", serde_json::to_string(answer)?).as_bytes())?;
     Ok(())
 }

@@ -4,9 +4,10 @@
 //! then, the thread that asked would wait for an answer that cannot come, and keep the process, and with it
 //! /dev/fuse and the lock, alive for ever.
 
-use std::os::unix::net::UnixListener;
+use std::io::ErrorKind::StorageFull;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
@@ -25,6 +26,9 @@ use crate::tuning::{Tuning, raise_file_limit, raise_priority};
 
 /// File descriptors that are needed for other things than objects.
 const OTHER_FILES: usize = 256;
+
+/// Why there is no direct path where the option takes it away, whatever the setting says.
+const SERVED: &str = "the option --served was given";
 
 /// What the daemon is to do.
 pub struct Order {
@@ -46,7 +50,7 @@ struct Running {
     session: Arc<Session>,
     direct: DirectPath,
     /// Held while a command is carried out: none is once it says `true`.
-    ended: Mutex<bool>,
+    ended: RwLock<bool>,
 }
 
 /// Mounts, calls `ready` with a line for people if there is something to say, and serves until the file
@@ -62,6 +66,10 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     }
     // Before the mount is there: a signal from then on must unmount it.
     let signals = Signals::new(signals_to_obey())?;
+    // What it makes in the home folder belongs to its owner alone. No other thread makes files yet.
+    // SAFETY: umask always succeeds.
+    unsafe { libc::umask(0o077) };
+    close_home(&order.home)?;
     let mut open = order.home.open()?;
     clear_dead_mount(order)?;
     let mountpoint = check_mountpoint(order)?;
@@ -77,13 +85,13 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     }
     // Before threads are started: they inherit it.
     raise_priority(open.settings.daemon_nice);
-    let (fs, lock) = open.into_file_system(&order.home)?;
+    let (fs, lock) = open.into_file_system()?;
     let mut tuning = Tuning::default();
     // Before the supply makes objects: an open file keeps the read-ahead that it was opened with.
     for disk in fs.disk_status() {
         tuning.raise_read_ahead_under(Path::new(&disk.location), fs.settings().disk_read_ahead);
     }
-    match start(&order.home, mountpoint, &fs) {
+    match start(order, mountpoint, &fs) {
         Ok((running, background)) => serve(running, background, signals, tuning, lock, ready),
         Err(error) => {
             // Nothing was changed: the file system stays clean.
@@ -103,6 +111,18 @@ fn signals_to_obey() -> Vec<i32> {
     };
     let hangup = (!is_ignored).then_some(SIGHUP);
     [SIGTERM, SIGINT].into_iter().chain(hangup).collect()
+}
+
+/// Closes to others what an older program left open in the home folder.
+fn close_home(home: &Home) -> Result<()> {
+    for opened in home.close_to_others().with_context(|| home.root().display().to_string())? {
+        let (path, mode) = (opened.path.display(), format!("{:o}", opened.mode));
+        match opened.closed {
+            Ok(()) => tracing::warn!(%path, mode, "was open to other users: it is closed now"),
+            Err(error) => tracing::warn!(%path, mode, %error, "is open to other users"),
+        }
+    }
+    Ok(())
 }
 
 /// Unmounts what a daemon of this file system left behind when it died. That it died is certain: its lock
@@ -127,28 +147,34 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
     let mountpoint =
         order.mountpoint.canonicalize().with_context(|| format!("cannot mount at {shown}"))?;
     if !mountpoint.is_dir() {
-        bail!("cannot mount at {shown}: it is no directory");
+        bail!("cannot mount at {shown}: it is not a directory");
     }
     if mountpoint.starts_with(order.home.root()) || order.home.root().starts_with(&mountpoint) {
         bail!(
-            "cannot mount at {shown}: it and the home folder {} lie within each other",
+            "cannot mount at {shown}: one of it and the home folder {} contains the other; choose another place",
             order.home.root().display()
         );
     }
     if crate::mounts::all().iter().any(|mount| mount.mountpoint == mountpoint) {
-        bail!("cannot mount at {shown}: a Forebay file system is mounted there already");
+        bail!("cannot mount at {shown}: a Forebay file system is already mounted there");
     }
     Ok(mountpoint)
 }
 
-fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Running, Background)> {
-    let source = home.root().to_str().context("the home folder's path is no text")?;
+fn start(
+    order: &Order,
+    mountpoint: PathBuf,
+    fs: &Arc<FileSystem>,
+) -> Result<(Running, Background)> {
+    let home = &order.home;
+    let source = home.root().to_str().context("the home folder's path is not UTF-8")?;
     // The switch counts when the kernel mounts.
     let wish = wish_for(fs.settings().transport)?;
     let device = mount(source, &mountpoint, By::this_process()).map_err(anyhow::Error::msg)?;
     let adapter = Adapter::new(Arc::clone(fs), Arc::new(SystemClock));
     let begun = Opening::begin(device, adapter, wish).context("the FUSE session did not begin");
     let started = begun.and_then(|(opening, direct)| {
+        let direct = if order.direct { direct } else { DirectPath::Closed(SERVED.to_owned()) };
         let background = fs.start_background()?;
         match opening.start() {
             Ok(session) => Ok((session, direct, background)),
@@ -166,7 +192,7 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
                 fs: Arc::clone(fs),
                 session: Arc::new(session),
                 direct,
-                ended: Mutex::new(false),
+                ended: RwLock::new(false),
             },
             background,
         )),
@@ -180,7 +206,7 @@ fn start(home: &Home, mountpoint: PathBuf, fs: &Arc<FileSystem>) -> Result<(Runn
 /// What to wish for, as far as it is known before mounting.
 fn wish_for(wanted: TransportChoice) -> Result<Wish> {
     if wanted == TransportChoice::Dev {
-        return Ok(Wish::Dev("it was asked for".to_owned()));
+        return Ok(Wish::Dev("as requested".to_owned()));
     }
     let switch = switch_on();
     if switch == Switch::TurnedOn {
@@ -188,7 +214,7 @@ fn wish_for(wanted: TransportChoice) -> Result<Wish> {
     }
     match (switch, wanted) {
         (Switch::Off(why), TransportChoice::Uring) => {
-            bail!("the transport \"uring\" cannot be had: {why}")
+            bail!("the transport \"uring\" is not available: {why}")
         }
         (Switch::Off(why), TransportChoice::Auto | TransportChoice::Dev) => Ok(Wish::Dev(why)),
         (Switch::On | Switch::TurnedOn, TransportChoice::Uring) => Ok(Wish::UringOnly),
@@ -210,13 +236,13 @@ fn serve(
     }
     let announced = announce(&running, signals, ready);
     if let Err(error) = &announced {
-        tracing::error!(%error, "mounted, but of no use: unmounting");
+        tracing::error!(%error, "mounted, but not usable: unmounting");
         running.detach()?;
     }
     if running.session.wait() == Ending::Broken {
         running.give_up();
     }
-    *running.ended() = true;
+    *running.ended.write().unwrap_or_else(PoisonError::into_inner) = true;
     background.stop();
     let closed = running.fs.close();
     drop(tuning);
@@ -225,7 +251,7 @@ fn serve(
     }
     match &closed {
         Ok(()) => tracing::info!("unmounted, everything is committed"),
-        Err(error) => tracing::error!(%error, "unmounted, but not everything could be committed"),
+        Err(error) => tracing::error!(%error, "unmounted, but some changes could not be committed"),
     }
     drop(lock);
     announced?;
@@ -239,9 +265,12 @@ fn announce(
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
     let pid_path = running.home.pid_path();
-    std::fs::write(&pid_path, format!("{}\n", std::process::id()))
+    // The disk may be full, and nothing could be removed without a mount: what it takes is kept aside.
+    let reserve = running.fs.reserve();
+    reserve
+        .spend(|| running.home.write_pid(), |error| error.kind() == StorageFull)
         .with_context(|| format!("cannot write {}", pid_path.display()))?;
-    let listener = control::listen(running.home.root())?;
+    let listener = reserve.spend(|| control::listen(running.home.root()), is_full)?;
     let for_control = Arc::clone(running);
     std::thread::Builder::new()
         .name("control".to_owned())
@@ -259,6 +288,13 @@ fn announce(
         "mounted"
     );
     ready(running.loss().as_deref())
+}
+
+/// Whether there was no space for something.
+fn is_full(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == StorageFull)
+    })
 }
 
 /// The transport in a line of the log.
@@ -288,10 +324,10 @@ impl Running {
         let mut seen = 0;
         for signal in signals.forever() {
             seen += 1;
-            tracing::info!(signal, "asked to end");
+            tracing::info!(signal, "a signal ends the daemon");
             if seen > 1 {
                 let committed = self.fs.commit();
-                tracing::warn!(?committed, "ended with the file system in use");
+                tracing::warn!(?committed, "exiting although the file system is in use");
                 std::process::exit(1);
             }
             if let Err(error) = self.detach() {
@@ -302,12 +338,12 @@ impl Running {
 
     /// Ends when requests may wait for ever: the kernel ends them with this process.
     fn give_up(&self) -> ! {
-        tracing::error!("a thread that answers requests is gone: unmounting and ending");
+        tracing::error!("a thread that answers requests is gone: unmounting and exiting");
         if let Err(error) = self.detach() {
             tracing::error!(%error, "cannot unmount");
         }
         let committed = self.fs.commit();
-        tracing::error!(?committed, "ended with the file system in use; mount it again");
+        tracing::error!(?committed, "exiting although the file system is in use; mount it again");
         std::process::exit(1);
     }
 
@@ -322,22 +358,53 @@ impl Running {
         Ok(())
     }
 
-    fn answer_control(&self, listener: &UnixListener) {
+    fn answer_control(self: &Arc<Running>, listener: &UnixListener) {
         for stream in listener.incoming() {
             if *self.ended() {
                 return;
             }
-            let served = stream
-                .map_err(anyhow::Error::from)
-                .and_then(|stream| control::serve(&stream, |ask| self.answer(ask)));
+            let served = stream.map_err(anyhow::Error::from).and_then(|stream| self.serve(stream));
             if let Err(error) = served {
-                tracing::debug!(%error, "a command went away");
+                tracing::debug!(%error, "a command disconnected");
             }
         }
     }
 
-    fn ended(&self) -> MutexGuard<'_, bool> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    fn serve(self: &Arc<Running>, stream: UnixStream) -> Result<()> {
+        match control::read_ask(&stream)? {
+            None => Ok(()),
+            Some(Ask::BackUp { file }) => {
+                // It takes long; other commands are answered meanwhile.
+                let running = Arc::clone(self);
+                let work = move || running.back_up(&stream, &file);
+                std::thread::Builder::new().name("backup".to_owned()).spawn(work)?;
+                Ok(())
+            }
+            Some(ask) => control::reply(&stream, &self.answer(ask)),
+        }
+    }
+
+    fn back_up(&self, stream: &UnixStream, file: &Path) {
+        // The end of the mount waits for it.
+        let ended = self.ended();
+        let answer = if *ended {
+            Answer::Refused { reason: "the file system was unmounted".to_owned() }
+        } else {
+            // Whether anybody still listens makes no difference to the copy.
+            let mut progress =
+                |done, total| drop(control::reply(stream, &Answer::Progress { done, total }));
+            match self.fs.back_up(file, &mut progress) {
+                Ok(records) => Answer::BackedUp { records },
+                Err(error) => Answer::Refused { reason: error.to_string() },
+            }
+        };
+        if let Err(error) = control::reply(stream, &answer) {
+            tracing::debug!(%error, "a command disconnected");
+        }
+    }
+
+    fn ended(&self) -> RwLockReadGuard<'_, bool> {
+        self.ended.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answer(&self, ask: Ask) -> Answer {
@@ -362,6 +429,7 @@ impl Running {
             }
             Ask::RemoveFileset { name } => self.fs.remove_fileset(&name),
             Ask::Sync => self.fs.sync_all(),
+            Ask::BackUp { .. } => unreachable!("a thread of its own answers it"),
         };
         self.session.tell_kernel();
         match done {

@@ -1,6 +1,11 @@
 //! A file system's home folder: settings, store, reserve, log, pid, control socket and default disk.
 
-use std::fs::{File, OpenOptions};
+mod access;
+mod lock;
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,25 +15,22 @@ use forebay_base::{Clock, FailPoints};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_engine::home::GridHome;
+use forebay_fs::fsck::file::{Checked, check_file, restore};
+use forebay_fs::fsck::{NamedDisk, Options};
 use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, MountState, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{FileSystem, Parts, Settings};
+use forebay_fs::{FileSystem, FsError, Parts, Settings};
 use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+
+pub use self::lock::Lock;
 
 /// A home folder that exists.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
-}
-
-/// The right to work on a file system: held by its daemon, or by a command on an unmounted one.
-pub struct Lock {
-    _file: File,
 }
 
 /// The open parts of an unmounted file system.
@@ -41,6 +43,8 @@ pub struct OpenHome {
     pub store: Arc<RedbStore>,
     /// Disks by identity.
     pub disks: Vec<(String, Arc<dyn Disk>)>,
+    /// Space kept aside, as the last mount left it.
+    reserve: Reserve,
 }
 
 impl Home {
@@ -52,16 +56,36 @@ impl Home {
         let home = Home {
             root: root
                 .canonicalize()
-                .with_context(|| format!("{} is no file system", root.display()))?,
+                .with_context(|| format!("{} is not a Forebay file system", root.display()))?,
         };
-        if !home.settings_path().is_file() || !home.store_path().exists() {
+        if home.settings_path().is_file() && !home.store_path().exists() {
             bail!(
-                "{} is no home folder of a Forebay file system: it has no forebay.toml and store; \
-                 `forebay mkfs` makes one",
+                "the file system {0} has lost its store, {0}/store.redb: bring a backup back with `forebay \
+                 store restore {0} FILE`; without one, the contents of files can be read from the \
+                 folder \"objects\" of each disk",
+                root.display()
+            );
+        }
+        if !home.settings_path().is_file() {
+            bail!(
+                "{} is not the home folder of a Forebay file system: it has no forebay.toml and no store; \
+                 `forebay mkfs` creates one",
                 root.display()
             );
         }
         Ok(home)
+    }
+
+    /// The home folder at `root`, whose store may be lost or damaged.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn with_any_store(root: &Path) -> Result<Home> {
+        let canonical = root.canonicalize().ok();
+        match canonical.map(|root| Home { root }).filter(|home| home.settings_path().is_file()) {
+            Some(home) => Ok(home),
+            None => Home::at(root),
+        }
     }
 
     /// The folder.
@@ -77,10 +101,6 @@ impl Home {
         self.root.join("store.redb")
     }
 
-    fn lock_path(&self) -> PathBuf {
-        self.root.join("lock")
-    }
-
     /// Log of the daemon.
     pub fn log_path(&self) -> PathBuf {
         self.root.join("forebay.log")
@@ -93,6 +113,20 @@ impl Home {
 
     /// Name of the control socket within the folder.
     pub const CONTROL: &str = "control.sock";
+    /// Name of the folder of its own disk.
+    const DISK: &str = "disk";
+
+    /// Writes down the process id of this daemon, over that of one that died: that takes no space.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_pid(&self) -> std::io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(false).open(self.pid_path())?;
+        let line = format!("{}\n", std::process::id());
+        file.write_all(line.as_bytes())?;
+        file.set_len(line.len() as u64)
+    }
 
     /// Process id of the daemon, if one has written it.
     pub fn daemon_pid(&self) -> Option<u32> {
@@ -107,43 +141,14 @@ impl Home {
         let path = self.settings_path();
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
+        if text.trim().is_empty() {
+            bail!(
+                "{} is empty, as a full disk or a crash may leave a file: put the settings back, or write a \
+                 line that begins with # into it to have the defaults",
+                path.display()
+            );
+        }
         Settings::parse(&path.display().to_string(), &text).map_err(anyhow::Error::msg)
-    }
-
-    /// Takes the right to work on the file system; `None` if it is taken.
-    ///
-    /// # Errors
-    /// If the lock file cannot be opened.
-    pub fn try_lock(&self) -> Result<Option<Lock>> {
-        let path = self.lock_path();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .with_context(|| format!("cannot open {}", path.display()))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
-        }
-    }
-
-    /// As [`Home::try_lock`], with an error that says who holds it.
-    ///
-    /// # Errors
-    /// If it is mounted or otherwise in use.
-    pub fn lock(&self) -> Result<Lock> {
-        if let Some(lock) = self.try_lock()? {
-            return Ok(lock);
-        }
-        let who = self.daemon_pid().map_or_else(String::new, |pid| format!(" by process {pid}"));
-        let place = crate::mounts::of_home(self).map_or_else(
-            || "in use".to_owned(),
-            |mount| format!("mounted at {}", mount.mountpoint.display()),
-        );
-        bail!("{} is {place}{who}", self.root.display())
     }
 
     /// Opens the parts of the file system, which must not be mounted.
@@ -151,13 +156,59 @@ impl Home {
     /// # Errors
     /// If it is mounted, the settings are bad, the store is damaged, or a disk is not there.
     pub fn open(&self) -> Result<OpenHome> {
+        self.open_with(RedbStore::open_with)
+    }
+
+    /// As [`Home::open`], without changing or verifying anything: nothing can be committed.
+    ///
+    /// # Errors
+    /// As [`Home::open`].
+    pub fn open_to_look(&self) -> Result<OpenHome> {
+        self.open_with(RedbStore::look)
+    }
+
+    fn open_with(&self, open: OpenStore) -> Result<OpenHome> {
         let lock = self.lock()?;
         let settings = self.settings()?;
-        let options = RedbOptions { cache_bytes: settings.store_cache.as_usize() };
-        let store = self.open_store(&options)?;
+        let reserve = self.reserve(&settings);
+        let store = self.open_store(open, &store_options(&settings), &reserve)?;
         let superblock = read_superblock(&store)?;
         let disks = open_disks(&superblock)?;
-        Ok(OpenHome { lock, settings, store: Arc::new(store), disks })
+        Ok(OpenHome { lock, settings, store: Arc::new(store), disks, reserve })
+    }
+
+    /// The store alone, to read; the caller holds the lock.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn look(&self) -> Result<Arc<RedbStore>> {
+        let settings = self.settings()?;
+        let reserve = self.reserve(&settings);
+        Ok(Arc::new(self.open_store(RedbStore::look, &store_options(&settings), &reserve)?))
+    }
+
+    /// Checks the file system, which must not be mounted, and repairs it if asked to.
+    ///
+    /// # Errors
+    /// If it is mounted, the settings are bad, or a disk is not there.
+    pub fn check(&self, how: &mut Options<'_>) -> Result<Checked> {
+        let _lock = self.lock()?;
+        let options = store_options(&self.settings()?);
+        // Whoever held the lock may be about to end and close it.
+        drop(self.look());
+        Ok(check_file(&self.store_path(), &options, &find_disks, how)?)
+    }
+
+    /// Has a backup take the place of the store of the file system, which must not be mounted.
+    ///
+    /// # Errors
+    /// If it is mounted, the backup is damaged or not of this file system, or a disk is not there.
+    pub fn restore(&self, backup: &Path, progress: &mut dyn FnMut(&str)) -> Result<Checked> {
+        let _lock = self.lock()?;
+        let options = store_options(&self.settings()?);
+        let restored = restore(&self.store_path(), backup, &options, &find_disks, progress);
+        restored
+            .with_context(|| format!("{} was not restored; nothing was changed", backup.display()))
     }
 
     /// Whether the last owner left in order; `None` if somebody works on the file system already.
@@ -166,17 +217,30 @@ impl Home {
     /// If the store cannot be read.
     pub fn is_clean(&self) -> Result<Option<bool>> {
         let Some(_lock) = self.try_lock()? else { return Ok(None) };
-        let options = RedbOptions { cache_bytes: self.settings()?.store_cache.as_usize() };
-        let superblock = read_superblock(&self.open_store(&options)?)?;
+        let superblock = read_superblock(&self.look()?)?;
         Ok(Some(superblock.state == MountState::Clean))
     }
 
-    /// Opens the store. Whoever held the lock may be about to end and close it.
-    fn open_store(&self, options: &RedbOptions) -> Result<RedbStore> {
+    /// Opens the store. Whoever held the lock may be about to end and close it. What a crash left is mended, which can
+    /// take space.
+    fn open_store(
+        &self,
+        open: OpenStore,
+        options: &RedbOptions,
+        reserve: &Reserve,
+    ) -> Result<RedbStore> {
+        let open = || open(self.store_path(), options);
+        let is_full = |error: &StoreError| matches!(error, StoreError::Full(_));
         let mut patience = 100;
         loop {
-            match RedbStore::open_with(self.store_path(), options) {
+            match reserve.spend(open, is_full) {
                 Err(StoreError::InUse(_)) if patience > 0 => patience -= 1,
+                Err(StoreError::Damaged(why)) => bail!(
+                    "the store is damaged: {why}. Nothing was changed. `forebay fsck {0}` shows what is wrong, \
+                     `forebay fsck {0} --repair` saves what can be read, and `forebay store restore {0} FILE` \
+                     brings back a backup",
+                    self.root.display()
+                ),
                 other => return Ok(other?),
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -193,7 +257,7 @@ impl Home {
     }
 
     /// What stands in the reserve.
-    pub fn reserve(&self, settings: &Settings) -> Reserve {
+    fn reserve(&self, settings: &Settings) -> Reserve {
         Reserve::at(&self.root.join("reserve"), settings.store_reserve)
     }
 }
@@ -203,16 +267,15 @@ impl OpenHome {
     ///
     /// # Errors
     /// What [`FileSystem::open`] says.
-    pub fn into_file_system(self, home: &Home) -> Result<(Arc<FileSystem>, Lock)> {
+    pub fn into_file_system(self) -> Result<(Arc<FileSystem>, Lock)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let reserve = home.reserve(&self.settings);
         let fs = FileSystem::open(Parts {
             store: self.store,
             disks: self.disks,
             settings: self.settings,
             clock,
             fail_points: fail_points_of_environment()?,
-            reserve,
+            reserve: self.reserve,
         })?;
         Ok((fs, self.lock))
     }
@@ -223,9 +286,20 @@ fn fail_points_of_environment() -> Result<FailPoints> {
     let Ok(text) = std::env::var("FOREBAY_FAIL_POINT") else { return Ok(FailPoints::none()) };
     let (name, passes) = text.split_once(':').unwrap_or((&text, "0"));
     let passes = passes.parse().with_context(|| {
-        format!("FOREBAY_FAIL_POINT={text}: after the colon comes a number of passes")
+        format!("FOREBAY_FAIL_POINT={text}: expected a number of passes after the colon")
     })?;
     Ok(FailPoints::abort_at(name, passes))
+}
+
+/// How a store is opened.
+type OpenStore = fn(PathBuf, &RedbOptions) -> forebay_store::Result<RedbStore>;
+
+fn store_options(settings: &Settings) -> RedbOptions {
+    RedbOptions { cache_bytes: settings.store_cache.as_usize() }
+}
+
+fn find_disks(superblock: &Superblock) -> forebay_fs::Result<Vec<NamedDisk>> {
+    open_disks(superblock).map_err(|error| FsError::Refused(crate::output::chain(&error)))
 }
 
 fn open_disks(superblock: &Superblock) -> Result<Vec<(String, Arc<dyn Disk>)>> {
@@ -245,7 +319,7 @@ fn open_disks(superblock: &Superblock) -> Result<Vec<(String, Arc<dyn Disk>)>> {
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .context("no random numbers")?;
+        .context("the kernel gives no random numbers")?;
     Ok(bytes)
 }
 
@@ -265,8 +339,20 @@ struct Made(Vec<PathBuf>);
 impl Made {
     fn folder(&mut self, path: &Path) -> Result<()> {
         if !path.exists() {
-            std::fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
+            std::fs::create_dir(path)
+                .with_context(|| format!("cannot create {}", path.display()))?;
             self.0.push(path.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Makes a home folder that users can pass through if it is root's.
+    fn home(&mut self, path: &Path) -> Result<()> {
+        let is_new = !path.exists();
+        self.folder(path)?;
+        if is_new {
+            let mode = access::folder_mode(std::fs::metadata(path)?.uid());
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         }
         Ok(())
     }
@@ -291,7 +377,7 @@ const OWN: [&str; 8] = [
     "forebay.log",
     "forebay.pid",
     Home::CONTROL,
-    "disk",
+    Home::DISK,
 ];
 
 /// Makes a file system: checks everything first, and takes everything back if a step fails.
@@ -304,7 +390,7 @@ pub fn mkfs(root: &Path, disks: &[PathBuf]) -> Result<Home> {
     for disk in disks {
         // It is not made: a disk that is not mounted would go unnoticed.
         let path = disk.canonicalize().with_context(|| {
-            format!("disk {}: give a directory that is there, empty, on the disk", disk.display())
+            format!("disk {}: name an existing, empty directory on the disk", disk.display())
         })?;
         if locations.contains(&path) {
             bail!("disk {} is given twice", disk.display());
@@ -312,7 +398,13 @@ pub fn mkfs(root: &Path, disks: &[PathBuf]) -> Result<Home> {
         locations.push(path);
     }
     let mut made = Made::default();
-    match make(root, &locations, &mut made) {
+    // All that is made belongs to its owner alone.
+    // SAFETY: umask always succeeds; no other thread makes files.
+    let before = unsafe { libc::umask(0o077) };
+    let home = make(root, &locations, &mut made);
+    // SAFETY: as above.
+    unsafe { libc::umask(before) };
+    match home {
         Ok(home) => Ok(home),
         Err(error) => {
             made.undo();
@@ -335,14 +427,14 @@ fn check_root(root: &Path) -> Result<()> {
         let writable = rustix::fs::access(parent, rustix::fs::Access::WRITE_OK);
         return writable.with_context(|| {
             format!(
-                "cannot make {}: {} must exist and be writable",
+                "cannot create {}: {} must exist and be writable",
                 root.display(),
                 parent.display()
             )
         });
     }
     if !root.is_dir() {
-        bail!("{} is no directory", root.display());
+        bail!("{} is not a directory", root.display());
     }
     rustix::fs::access(root, rustix::fs::Access::WRITE_OK)
         .with_context(|| format!("{} is not writable", root.display()))?;
@@ -356,24 +448,24 @@ fn check_root(root: &Path) -> Result<()> {
     }
     if names.iter().all(|name| OWN.contains(&name.as_str())) && names.iter().any(|n| n == OWN[1]) {
         bail!(
-            "{} holds a Forebay file system already: remove the folder first if it is not needed",
+            "{} already holds a Forebay file system: if it is not needed, remove the folder first",
             root.display()
         );
     }
     bail!(
-        "{} is not empty (it holds {}): give an empty folder or a new name",
+        "{} is not empty (it holds {}): name an empty folder, or one that does not exist",
         root.display(),
         names[0]
     )
 }
 
 fn make(root: &Path, given: &[PathBuf], made: &mut Made) -> Result<Home> {
-    made.folder(root)?;
+    made.home(root)?;
     let root = root.canonicalize()?;
     let file_system = uuid()?;
     let mut locations = given.to_vec();
     if locations.is_empty() {
-        locations.push(root.join("disk"));
+        locations.push(root.join(Home::DISK));
         made.folder(&locations[0])?;
     }
     let mut disks = Vec::new();
@@ -391,5 +483,12 @@ fn make(root: &Path, given: &[PathBuf], made: &mut Made) -> Result<Home> {
     }
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Home::make(&root, Identity { uuid: file_system, hash_key: random()?, disks, owner })?;
-    Home::at(&root)
+    let home = Home::at(&root)?;
+    // The folder may have been there, open to others.
+    for opened in home.close_to_others()? {
+        opened
+            .closed
+            .with_context(|| format!("cannot close {} to others", opened.path.display()))?;
+    }
+    Ok(home)
 }

@@ -1,7 +1,8 @@
 //! The `forebay` command.
 //!
 //! Each subcommand is a module of `commands`; `home` knows the layout of a file system's home folder;
-//! `daemon` is the process behind a mount, and `control` the socket through which commands talk to it.
+//! `daemon` is the process behind a mount, and `control` the socket through which commands talk to it; `help`
+//! is the list of commands.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -17,6 +18,7 @@ mod checkpoint;
 mod commands;
 mod control;
 mod daemon;
+mod help;
 mod home;
 mod mounts;
 mod tuning;
@@ -25,28 +27,18 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use forebay_grid::event::Verb;
 
 use self::output::Unprinted;
 
-/// An analytics grid that keeps every core fed.
+/// A shared POSIX file system, analytics workloads and a job grid, in one command.
 #[derive(Parser)]
-#[command(name = "forebay", version, about, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "forebay", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
-
-const EXAMPLES: &str = "Examples:
-  forebay mkfs /srv/grid --disk /mnt/nvme0       make a file system
-  forebay mount /srv/grid /grid                  mount it
-  forebay status /srv/grid                       see how it is doing
-  forebay stat /grid --interval 1                watch what it does
-  forebay umount /grid                           unmount it
-  forebay fsck /srv/grid                         check it
-  forebay up /srv/jobs --hosts 2 --slots 4       start a grid; submit, jobs, explain, ... use it
-  forebay demo                                   see all of this, with an analytics program";
 
 #[derive(Subcommand)]
 enum Command {
@@ -57,6 +49,7 @@ enum Command {
     Fileset(commands::fileset::Fileset),
     Stat(commands::stat::Stat),
     Fsck(commands::fsck::Fsck),
+    Store(commands::store::StoreCommand),
     Bench(commands::bench::Bench),
     Step(commands::step::Step),
     Demo(commands::demo::Demo),
@@ -78,21 +71,21 @@ enum Command {
     Sessions(commands::grid::sessions::Sessions),
     Usage(commands::grid::usage::Usage),
     Output(commands::grid::jobs::Output),
-    /// End jobs, waiting or running: first gently, after 10 seconds by force.
+    /// Terminate waiting or running jobs: SIGTERM first, SIGKILL after 10 seconds.
     #[command(after_help = "Examples:
   forebay kill 12
   forebay kill 12 '17[3]'
   forebay kill --queue night --name 'load*'")]
     Kill(commands::grid::switch::Targets),
-    /// Keep waiting jobs from starting, and suspend running ones.
+    /// Hold jobs: waiting ones do not start, running ones are suspended.
     #[command(
         after_help = "Examples:\n  forebay hold 12\n  forebay hold --user ann\n  forebay release 12"
     )]
     Hold(commands::grid::switch::Targets),
-    /// Undo a hold.
+    /// Release jobs from a hold.
     #[command(after_help = "Examples:\n  forebay release 12\n  forebay release 12 '17[3]'")]
     Release(commands::grid::switch::Targets),
-    /// Start jobs again that run or have ended.
+    /// Restart jobs, whether running or finished.
     #[command(after_help = "Examples:\n  forebay requeue 12\n  forebay requeue '17[3]'")]
     Requeue(commands::grid::switch::Targets),
     Host(commands::grid::switch::Host),
@@ -106,7 +99,8 @@ fn main() -> ExitCode {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
-    let result = match Cli::try_parse() {
+    let parsed = help::command().try_get_matches();
+    let result = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.command.run(),
         Err(refusal) => refuse(&refusal),
     };
@@ -119,7 +113,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Prints help that was asked for, or what is wrong with a command line.
+/// Prints requested help, or what is wrong with a command line.
 fn refuse(refusal: &clap::Error) -> Result<ExitCode> {
     let code = refusal.exit_code();
     if code == 0 {
@@ -132,7 +126,7 @@ fn refuse(refusal: &clap::Error) -> Result<ExitCode> {
         let takes_program = words.first().is_some_and(|verb| verb == "submit" || verb == "run");
         if takes_program && words.iter().all(|word| word != "--") {
             let verb = words[0].display();
-            note!("\n  tip: a program goes behind --, as in: forebay {verb} -- sleep 10");
+            note!("\n  tip: write -- before the program, as in: forebay {verb} -- sleep 10");
         }
     }
     Ok(ExitCode::from(u8::try_from(code)?))
@@ -148,6 +142,7 @@ impl Command {
             Command::Fileset(command) => command.run(),
             Command::Stat(command) => command.run(),
             Command::Fsck(command) => command.run(),
+            Command::Store(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Step(command) => command.run(),
             Command::Demo(command) => command.run(),

@@ -21,7 +21,12 @@ pub struct Mounted {
 
 /// All mounted Forebay file systems, the latest last.
 pub fn all() -> Vec<Mounted> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    seen_by("self")
+}
+
+/// All that a process sees: it may have a mount table of its own.
+fn seen_by(process: &str) -> Vec<Mounted> {
+    let table = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     table.lines().filter_map(parse).collect()
 }
 
@@ -42,6 +47,12 @@ fn parse(line: &str) -> Option<Mounted> {
 /// The mount of a home folder.
 pub fn of_home(home: &Home) -> Option<Mounted> {
     all().into_iter().rev().find(|mount| mount.home == home.root())
+}
+
+/// The mount of a home folder that a process sees.
+pub fn of_home_as_seen_by(process: u32, home: &Home) -> Option<Mounted> {
+    let seen = seen_by(&process.to_string());
+    seen.into_iter().rev().find(|mount| mount.home == home.root())
 }
 
 /// The file system mounted at `mountpoint`.

@@ -3,7 +3,12 @@
 //!
 //! What cannot be printed is an error ([`Unprinted`]), never a panic. Words to standard error have nobody left
 //! to tell: where they cannot be written they are dropped.
+//!
+//! Names, commands and reasons come from other users. Everything printed as text or JSON passes through [`escaped`],
+//! so that none of it reaches a terminal as a control sequence. Only [`put`] and [`put_all`] print bytes as they are:
+//! the output of jobs and programs, as cat(1) would.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 
@@ -42,9 +47,55 @@ pub fn put_all(from: &mut impl std::io::Read) -> Result<()> {
     }
 }
 
+/// Whether a terminal takes a character for an order, or shows what follows it in another direction or on another
+/// line.
+fn is_order(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
+/// The text with each character that orders a terminal written as `\u001b`, as JSON writes it: so JSON stays the
+/// JSON that it was. Lines and tabs stay.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    escaped_but(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// As [`escaped`], with lines and tabs written so as well: what comes from somebody else can begin no line.
+pub fn on_one_line(text: &str) -> Cow<'_, str> {
+    escaped_but(text, |_| false)
+}
+
+fn escaped_but(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let is_escaped = |character: char| is_order(character) && !stays(character);
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match character {
+            '\n' if is_escaped('\n') => plain.push_str("\\n"),
+            '\t' if is_escaped('\t') => plain.push_str("\\t"),
+            // All of them have at most four digits.
+            order if is_escaped(order) => {
+                let _ = write!(plain, "\\u{:04x}", u32::from(order));
+            }
+            other => plain.push(other),
+        }
+    }
+    Cow::Owned(plain)
+}
+
+/// Prints a text to standard output.
+pub fn put_text(text: &str) -> Result<()> {
+    put(escaped(text).as_bytes())
+}
+
 /// Prints what scripts read.
 pub fn put_json(value: &impl serde::Serialize) -> Result<()> {
-    put(format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())
+    put_text(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
 /// Writes a text to standard error, in one piece.
@@ -52,21 +103,21 @@ pub fn put_aside(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints to standard output like `print!`, and returns with an error where it cannot.
+/// Prints to standard output like `print!`, escaped, and returns with an error where it cannot.
 macro_rules! out {
-    ($($text:tt)*) => { $crate::output::put(format!($($text)*).as_bytes())? };
+    ($($text:tt)*) => { $crate::output::put_text(&format!($($text)*))? };
 }
 
-/// Prints a line to standard output like `println!`, and returns with an error where it cannot.
+/// Prints a line to standard output like `println!`, escaped, and returns with an error where it cannot.
 macro_rules! outln {
-    ($($text:tt)*) => {
-        $crate::output::put((format!($($text)*) + "\n").as_bytes())?
-    };
+    ($($text:tt)*) => { $crate::output::put_text(&(format!($($text)*) + "\n"))? };
 }
 
-/// A line for standard error: `eprintln!` without the panic.
+/// A line for standard error, escaped: `eprintln!` without the panic.
 macro_rules! note {
-    ($($text:tt)*) => { $crate::output::put_aside(&(format!($($text)*) + "\n")) };
+    ($($text:tt)*) => {
+        $crate::output::put_aside(&$crate::output::escaped(&(format!($($text)*) + "\n")))
+    };
 }
 
 /// Rows of cells, printed in aligned columns.
@@ -85,9 +136,9 @@ impl Table {
         Table { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
     }
 
-    /// Adds a row.
+    /// Adds a row. No cell breaks its line.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(|cell| on_one_line(&cell).into_owned()).collect());
     }
 
     /// The table as text.
@@ -146,6 +197,20 @@ mod tests {
         {
             assert_eq!(bytes(value), text);
         }
+    }
+
+    #[test]
+    fn control_characters_never_reach_a_terminal_raw() {
+        let nasty = "a\x1b]0;x\x07\r\u{9b}2J\u{7f}\u{202e}b\n\tc ü 漢";
+        assert_eq!(escaped(nasty), "a\\u001b]0;x\\u0007\\u000d\\u009b2J\\u007f\\u202eb\n\tc ü 漢");
+        assert!(on_one_line(nasty).ends_with("b\\n\\tc ü 漢"));
+        assert!(matches!(escaped("plain ü"), Cow::Borrowed("plain ü")));
+        // JSON means the same before and after.
+        let json = serde_json::to_string(nasty).unwrap();
+        assert_eq!(serde_json::from_str::<String>(&escaped(&json)).unwrap(), nasty);
+        let mut table = Table::new(&["name"]);
+        table.row(vec![nasty.to_owned()]);
+        assert_eq!(table.render().chars().filter(|c| is_order(*c)).count(), 2, "two lines");
     }
 
     #[test]

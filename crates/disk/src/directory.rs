@@ -4,6 +4,7 @@
 //! forebay-disk.toml          the label: which disk of which file system; locked while in use
 //! objects/0000000012/345     object 0x12345
 //! fresh/                     empty, except where the file system has no nameless files
+//! reserve                    space kept aside
 //! ```
 //!
 //! A fresh object is a nameless file (`O_TMPFILE`), which publishing links to its name: measured, it
@@ -39,6 +40,7 @@ use rustix::io::Errno;
 
 use self::file_system::Kind;
 use self::object::{FileObject, NamedFresh, attributes_of, failed};
+use crate::reserve::ReserveFile;
 use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result};
 
 mod file_system;
@@ -48,6 +50,8 @@ mod object;
 
 pub use self::label::Label;
 
+/// Name of the file that keeps space aside.
+const RESERVE: &str = "reserve";
 /// Removals between two attempts to remove the folders that they may have emptied.
 const REMOVALS_PER_SWEEP: usize = 4096;
 /// Attempts to publish into a folder that others keep removing as empty.
@@ -85,6 +89,7 @@ pub struct DirectoryDisk {
     /// The highest folder that an object was published into: never removed, as more will come.
     newest_folder: AtomicU64,
     emptied: Mutex<Emptied>,
+    reserve: Mutex<ReserveFile>,
     /// Holds the lock that makes this process the only user of the disk.
     _label: OwnedFd,
 }
@@ -140,7 +145,7 @@ impl DirectoryDisk {
         let statfs = rustix::fs::fstatfs(&root).map_err(io("look at"))?;
         // The kernel hands the number out sign-extended on some architectures.
         let kind = Kind::from_magic(statfs.f_type as u64 & u64::from(u32::MAX));
-        let objects = open_or_make(&root, "objects").map_err(io("open the objects of"))?;
+        let objects = open_objects(path, &root)?;
         let fresh = open_or_make(&root, "fresh").map_err(io("open the fresh objects of"))?;
         remove_all(&fresh).map_err(io("remove old fresh objects of"))?;
         let named = naming == FreshNaming::Named || !has_nameless_files(&objects);
@@ -153,6 +158,7 @@ impl DirectoryDisk {
             kind,
             newest_folder: AtomicU64::new(0),
             emptied: Mutex::default(),
+            reserve: Mutex::new(ReserveFile::at(&path.join(RESERVE))),
             _label: lock,
         })
     }
@@ -256,6 +262,19 @@ enum Listed {
     Some,
     /// Something, and the visitor has seen enough.
     Stopped,
+}
+
+/// The folder of objects, which formatting made: without it all files would look as if they were empty.
+fn open_objects(path: &Path, root: &OwnedFd) -> Result<OwnedFd> {
+    let shown = path.display();
+    rustix::fs::openat(root, "objects", DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT => DiskError::Refused(format!(
+            "{shown} has lost its folder \"objects\" with the contents of all files: check what is \
+             mounted there, or put the folder back; only if they are lost for good, make an empty one \
+             (mkdir -m 700 {shown}/objects)"
+        )),
+        other => DiskError::Io(format!("cannot open {shown}/objects: {other}")),
+    })
 }
 
 fn open_or_make(root: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
@@ -417,6 +436,20 @@ impl Disk for DirectoryDisk {
             total_objects: objects(found.f_files),
             free_objects: objects(found.f_favail),
         })
+    }
+
+    fn keep_reserve(&self, bytes: u64) -> Result<u64> {
+        self.reserve.lock().hold(bytes).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::OPNOTSUPP | Errno::NOSYS) => DiskError::Unsupported,
+            _ => DiskError::Io(format!(
+                "cannot keep space aside in {}/{RESERVE}: {error}",
+                self.path.display()
+            )),
+        })
+    }
+
+    fn give_reserve(&self, bytes: u64) -> u64 {
+        self.reserve.lock().give(bytes)
     }
 
     fn describe(&self) -> Description {

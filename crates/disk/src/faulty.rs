@@ -32,6 +32,8 @@ pub enum Fault {
     TooManyFiles,
     /// Publishing fails with [`DiskError::Io`].
     PublishIo,
+    /// Publishing fails with [`DiskError::Full`].
+    PublishFull,
     /// Opening fails with [`DiskError::Io`].
     OpenIo,
     /// Removing fails with [`DiskError::Io`].
@@ -43,7 +45,9 @@ pub enum Fault {
 impl Fault {
     fn error(self) -> DiskError {
         match self {
-            Fault::WriteFull | Fault::WriteHalf | Fault::CreateFull => DiskError::Full,
+            Fault::WriteFull | Fault::WriteHalf | Fault::CreateFull | Fault::PublishFull => {
+                DiskError::Full
+            }
             Fault::TooManyFiles => DiskError::TooManyFiles(format!("injected fault {self:?}")),
             Fault::ReadIo
             | Fault::WriteIo
@@ -181,7 +185,7 @@ impl Disk for FaultyDisk {
     }
 
     fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {
-        strike(&self.faults, &[Fault::PublishIo])?;
+        strike(&self.faults, &[Fault::PublishIo, Fault::PublishFull])?;
         self.inner.publish(id, object)
     }
 
@@ -210,6 +214,14 @@ impl Disk for FaultyDisk {
 
     fn capacity(&self) -> Result<Capacity> {
         self.inner.capacity()
+    }
+
+    fn keep_reserve(&self, bytes: u64) -> Result<u64> {
+        self.inner.keep_reserve(bytes)
+    }
+
+    fn give_reserve(&self, bytes: u64) -> u64 {
+        self.inner.give_reserve(bytes)
     }
 
     fn describe(&self) -> Description {

@@ -23,6 +23,7 @@ use forebay_base::{ObjectId, Timestamp};
 pub mod directory;
 pub mod faulty;
 pub mod memory;
+pub mod reserve;
 
 /// Why a disk refused. A kind exists only where the caller would act differently.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -249,6 +250,17 @@ pub trait Disk: Send + std::marker::Sync {
     /// # Errors
     /// [`DiskError::Io`].
     fn capacity(&self) -> Result<Capacity>;
+
+    /// Keeps `bytes` of space aside, or as many as are free. Returns how many are kept. What was kept before
+    /// counts, also from before the disk was opened.
+    ///
+    /// # Errors
+    /// [`DiskError::Unsupported`], [`DiskError::Io`].
+    fn keep_reserve(&self, bytes: u64) -> Result<u64>;
+
+    /// Gives up to `bytes` of what is kept aside back: whoever needs them must take them at once. Returns how
+    /// many.
+    fn give_reserve(&self, bytes: u64) -> u64;
 
     /// What the disk is, for people.
     fn describe(&self) -> Description;

@@ -63,6 +63,8 @@ struct Contents {
     /// The names that a crash of the machine leaves for certain.
     durable_names: BTreeMap<ObjectId, u64>,
     used_pages: u64,
+    /// Pages kept aside.
+    reserved_pages: u64,
     /// Counts the crashes: handles of an earlier life are dead.
     life: u64,
 }
@@ -137,11 +139,13 @@ impl MemoryDisk {
 
     /// Whether `pages` more fit.
     fn check_space(&self, contents: &Contents, pages: u64) -> Result<()> {
-        let fits = contents
-            .used_pages
-            .checked_add(pages)
-            .is_some_and(|used| used <= self.capacity_bytes / PAGE_BYTES);
+        let fits = pages <= self.free_pages(contents);
         if fits { Ok(()) } else { Err(DiskError::Full) }
+    }
+
+    fn free_pages(&self, contents: &Contents) -> u64 {
+        let taken = contents.used_pages.saturating_add(contents.reserved_pages);
+        (self.capacity_bytes / PAGE_BYTES).saturating_sub(taken)
     }
 }
 
@@ -459,8 +463,7 @@ impl Disk for MemoryDisk {
 
     fn capacity(&self) -> Result<Capacity> {
         let contents = self.contents.lock();
-        let used_bytes = contents.used_pages * PAGE_BYTES;
-        let free_bytes = self.capacity_bytes.saturating_sub(used_bytes);
+        let free_bytes = self.free_pages(&contents) * PAGE_BYTES;
         let count = contents.names.len() as u64 + contents.fresh.len() as u64;
         Ok(Capacity {
             total_bytes: self.capacity_bytes,
@@ -469,6 +472,20 @@ impl Disk for MemoryDisk {
             total_objects: OBJECTS_MAX,
             free_objects: OBJECTS_MAX.saturating_sub(count),
         })
+    }
+
+    fn keep_reserve(&self, bytes: u64) -> Result<u64> {
+        let mut contents = self.contents.lock();
+        contents.reserved_pages = 0;
+        contents.reserved_pages = bytes.div_ceil(PAGE_BYTES).min(self.free_pages(&contents));
+        Ok(contents.reserved_pages * PAGE_BYTES)
+    }
+
+    fn give_reserve(&self, bytes: u64) -> u64 {
+        let mut contents = self.contents.lock();
+        let given = bytes.div_ceil(PAGE_BYTES).min(contents.reserved_pages);
+        contents.reserved_pages -= given;
+        given * PAGE_BYTES
     }
 
     fn describe(&self) -> Description {

@@ -92,6 +92,7 @@ macro_rules! disks {
                 emptied_and_filled_again_the_disk_works
                 syncs_are_accepted
                 space_is_told
+                space_is_kept_aside_and_given_back_in_parts
                 the_disk_describes_itself
                 threads_share_a_disk
                 handles_share_an_object

@@ -49,7 +49,7 @@ fn the_demo_computes_and_leaves_nothing_behind() {
     let rows = (3 * ROWS.parse::<u64>().expect("a number")).to_string();
     assert!(plain(&output).contains(&rows), "{rows} rows are missing:\n{output}");
     assert!(!stage.exists(), "the folder is removed");
-    assert!(output.contains("All 77 jobs ended well"), "the workload is missing:\n{output}");
+    assert!(output.contains("All 77 jobs succeeded"), "the workload is missing:\n{output}");
     let page = report(&stage).join("report.html");
     assert!(page.is_file() && output.contains("report.html"), "the report is outside, and named");
 }

@@ -13,8 +13,8 @@ const MIB: usize = 1 << 20;
 /// Time after which the space of removed files must be free again.
 const RECLAIM_LIMIT: Duration = Duration::from_secs(30);
 
-/// Space that the file system may keep aside in its home folder (its setting `store_reserve`).
-const RESERVE: u64 = 64 << 20;
+/// Space that the file system may keep aside (its settings `store_reserve` and `disk_reserve`).
+const RESERVE: u64 = (64 + 16) << 20;
 
 /// Writes files of 4 MiB until the disk is full. Returns the number of files that are whole.
 fn fill(folder: &Path) -> u64 {

@@ -178,3 +178,89 @@ fn every_clause_of_the_semantics_names_a_test_that_exists() {
     }
     assert!(faults.is_empty(), "docs/semantics.md: {faults:#?}");
 }
+
+/// Phrases that readers stumbled over, and what to write instead. They are looked for in pages of docs, in help texts and in
+/// errors, without regard to case.
+const STUMBLES: [(&str, &str); 16] = [
+    ("ended well", "succeeded"),
+    (" is no ", " is not a "),
+    ("on to count", "stay in force"),
+    ("what was asked for", "what was requested"),
+    ("it was asked for", "as requested"),
+    ("can be had", "is available"),
+    ("cannot be had", "is not available"),
+    ("present directory", "current directory"),
+    ("runs already", "is already running"),
+    ("went away", "disconnected"),
+    (" is away", " is unreachable"),
+    (" are away", " are unreachable"),
+    ("tells of", "reports"),
+    ("told of", "notified of"),
+    ("whoever ", "anyone who, or the user"),
+    ("of a name", "with this name"),
+];
+
+/// Help texts that say nothing.
+const EMPTY_HELP: [&str; 4] = ["/// Which.", "/// What.", "/// The same.", "/// Its name."];
+
+/// The first stumble in a line, and what to write instead.
+fn stumble(line: &str) -> Option<(&'static str, &'static str)> {
+    let line = line.to_lowercase().replace("is no longer", "").replace("there is no ", "");
+    STUMBLES.into_iter().find(|(phrase, _)| line.contains(phrase))
+}
+
+/// What users read of a line of Rust: string literals, and in the command's own crate the comments that clap shows.
+fn shown_to_users(path: &Path, line: &str) -> Option<String> {
+    let text = line.trim();
+    let is_command = path.to_string_lossy().contains("crates/cli/src/commands");
+    if let Some(comment) = text.strip_prefix("///") {
+        return is_command.then(|| comment.to_owned());
+    }
+    let literals = text.split('"').skip(1).step_by(2).collect::<Vec<&str>>().join(" ");
+    (!text.starts_with("//") && !literals.is_empty()).then_some(literals)
+}
+
+#[test]
+fn stumbles_are_told_from_plain_words() {
+    assert!(stumble("\"{x}\" is no number").is_some() && stumble("The host Is Away now").is_some());
+    assert!(stumble("there is no job 7; it is no longer known, and not a number").is_none());
+    let shown = |line| shown_to_users(Path::new("crates/fs/src/x.rs"), line);
+    assert_eq!(shown("let a = \"b c\"; // \"d\"").as_deref(), Some("b c d"));
+    assert_eq!((shown("/// It is no file."), shown("// It is \"no file\".")), (None, None));
+}
+
+#[test]
+fn help_errors_and_docs_keep_clear_of_words_that_readers_stumble_over() {
+    let mut found = Vec::new();
+    let mut report = |path: &Path, number: usize, line: &str, (phrase, better): (&str, &str)| {
+        let at = format!("{}:{}", shown(path), number + 1);
+        found.push(format!("{at}: \"{phrase}\": write \"{better}\": {}", line.trim()));
+    };
+    let roots = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+    let mut pages: Vec<PathBuf> = roots.iter().map(|name| workspace().join(name)).collect();
+    pages.extend(files_in(&["docs", "examples"]));
+    for path in pages {
+        for (number, line) in text(&path).unwrap_or_default().lines().enumerate() {
+            if let Some(found) = stumble(line) {
+                report(&path, number, line, found);
+            }
+        }
+    }
+    for path in rust_files() {
+        let name = shown(&path);
+        if !name.contains("/src/") || name.contains("/e2e/") || name.contains("/bench/src/") {
+            continue;
+        }
+        let code = text(&path).expect("Rust is text");
+        let code = code.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            if let Some(found) = shown_to_users(&path, line).and_then(|text| stumble(&text)) {
+                report(&path, number, line, found);
+            }
+            if name.starts_with("crates/cli/") && EMPTY_HELP.contains(&line.trim()) {
+                report(&path, number, line, (line.trim(), "the thing itself"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

@@ -51,24 +51,21 @@ fn use_it(folder: &Path) -> std::io::Result<()> {
     fs::remove_file(path.with_extension("renamed"))
 }
 
-/// Refuses io_uring to a command and all that it starts, as a container does: a system call filter
-/// (seccomp(2)) that answers `errno` to io_uring_setup.
-fn forbid_io_uring(command: &mut Command, errno: i32) {
-    let errno = u32::try_from(errno).expect("is positive");
-    let load = u16::try_from(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS).expect("is short");
-    let equal = u16::try_from(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K).expect("is short");
-    let give = u16::try_from(libc::BPF_RET | libc::BPF_K).expect("is short");
-    let number = u32::try_from(libc::SYS_io_uring_setup).expect("is short");
-    // The number of the system call stands first in struct seccomp_data.
-    let filter = [
-        libc::sock_filter { code: load, jt: 0, jf: 0, k: 0 },
-        libc::sock_filter { code: equal, jt: 0, jf: 1, k: number },
-        libc::sock_filter { code: give, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | errno },
-        libc::sock_filter { code: give, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
-    ];
+/// One instruction of a system call filter: what it does, where it goes on if so and if not, and its operand.
+fn instruction(code: u32, (jt, jf): (u8, u8), k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: u16::try_from(code).expect("is short"), jt, jf, k }
+}
+
+const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+const GIVE: u32 = libc::BPF_RET | libc::BPF_K;
+
+/// Gives a command and all that it starts a system call filter (seccomp(2)), as a container has one.
+fn filter_calls(command: &mut Command, mut filter: Vec<libc::sock_filter>) {
+    let length = libc::c_ushort::try_from(filter.len()).expect("is short");
     let set = move || {
-        let mut filter = filter;
-        let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+        let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
         // SAFETY: plain system calls on valid memory, which is all that is done after fork.
         let done = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
@@ -78,6 +75,43 @@ fn forbid_io_uring(command: &mut Command, errno: i32) {
     };
     // SAFETY: `set` allocates nothing and takes no lock.
     unsafe { command.pre_exec(set) };
+}
+
+fn number_of(call: i64) -> u32 {
+    u32::try_from(call).expect("is short")
+}
+
+fn errno_answer(errno: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | u32::try_from(errno).expect("is positive")
+}
+
+/// Refuses io_uring to a command and all that it starts.
+fn forbid_io_uring(command: &mut Command, errno: i32) {
+    // The number of the system call stands first in struct seccomp_data.
+    let filter = vec![
+        instruction(LOAD, (0, 0), 0),
+        instruction(EQUAL, (0, 1), number_of(libc::SYS_io_uring_setup)),
+        instruction(GIVE, (0, 0), errno_answer(errno)),
+        instruction(GIVE, (0, 0), libc::SECCOMP_RET_ALLOW),
+    ];
+    filter_calls(command, filter);
+}
+
+/// IORING_ENTER_NO_IOWAIT of io_uring_enter(2).
+const NO_IOWAIT: u32 = 1 << 7;
+
+/// Has the kernel not know a flag of io_uring_enter, as before Linux 6.15.
+fn forbid_no_iowait(command: &mut Command) {
+    // The fourth argument lies behind the number, the architecture, the address and three arguments.
+    let filter = vec![
+        instruction(LOAD, (0, 0), 0),
+        instruction(EQUAL, (0, 3), number_of(libc::SYS_io_uring_enter)),
+        instruction(LOAD, (0, 0), 16 + 3 * 8),
+        instruction(ANY_BIT, (0, 1), NO_IOWAIT),
+        instruction(GIVE, (0, 0), errno_answer(libc::EINVAL)),
+        instruction(GIVE, (0, 0), libc::SECCOMP_RET_ALLOW),
+    ];
+    filter_calls(command, filter);
 }
 
 #[test]
@@ -104,7 +138,7 @@ fn the_setting_chooses_and_the_option_overrides_it() {
     grid.mount();
     let status = mount_status(&grid);
     assert_eq!(status["transport"], "dev");
-    assert!(status["transport_why"].as_str().is_some_and(|why| why.contains("asked for")));
+    assert!(status["transport_why"].as_str().is_some_and(|why| why.contains("as requested")));
     assert_eq!(threads_named(&grid, "ring-"), 0);
     grid.umount();
     let mut command = grid.mount_command();
@@ -144,7 +178,10 @@ fn where_io_uring_is_refused_the_device_is_taken_and_the_reason_told() {
         let mut command = grid.mount_command();
         forbid_io_uring(command.args(["--transport", "uring"]), errno);
         let message = run(&mut command, LIMIT).refused();
-        assert!(message.contains("\"uring\" cannot be had") && message.contains(why), "{message}");
+        assert!(
+            message.contains("\"uring\" is not available") && message.contains(why),
+            "{message}"
+        );
         assert!(!is_mounted(&grid.mountpoint()), "nothing is left mounted");
         assert!(grid.daemon().is_none(), "no daemon is left");
     }
@@ -266,6 +303,59 @@ fn threads_of_the_ring_ask_for_short_slices() {
             }
             assert_eq!(seen > 0, transport == Transport::Uring);
         }
+    }
+}
+
+/// The system calls that the threads of the ring wait in, with their arguments (proc_pid_syscall(5)).
+fn calls_of_ring(grid: &Grid) -> Vec<Vec<u64>> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid(grid))).expect("lists threads");
+    let tasks = tasks.map(|task| task.expect("reads").path());
+    let in_ring = |task: &std::path::PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("ring-"))
+    };
+    let parse = |field: &str| match field.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => field.parse(),
+    };
+    let call = |task: std::path::PathBuf| {
+        let text = fs::read_to_string(task.join("syscall")).unwrap_or_default();
+        text.split_whitespace().map_while(|field| parse(field).ok()).collect()
+    };
+    tasks.filter(in_ring).map(call).collect()
+}
+
+#[test]
+fn an_idle_mount_is_not_taken_for_one_that_waits_for_disks() {
+    let number = |call: i64| u64::try_from(call).expect("is positive");
+    // A thread in io_uring_enter counts as waiting for a disk unless it says that it does not.
+    let enters = |call: &[u64]| call.first() == Some(&number(libc::SYS_io_uring_enter));
+    for (placement, knows_the_flag) in
+        [(Placement::Direct, true), (Placement::Direct, false), (Placement::Served, false)]
+    {
+        let grid = Grid::make_over(placement, Transport::Uring);
+        let mut command = grid.mount_command();
+        if !knows_the_flag {
+            forbid_no_iowait(&mut command);
+        }
+        run(&mut command, LIMIT).succeeds();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..20).for_each(|_| use_it(&grid.data()).expect("works")));
+            }
+        });
+        let mut calls = Vec::new();
+        let is_idle = |call: &Vec<u64>| {
+            if !enters(call) {
+                return call.first() == Some(&number(libc::SYS_read));
+            }
+            knows_the_flag && call[4] & u64::from(NO_IOWAIT) != 0
+        };
+        wait_until("all threads wait as they should", LIMIT, || {
+            calls = calls_of_ring(&grid);
+            !calls.is_empty() && calls.iter().all(is_idle)
+        });
+        assert_eq!(calls.iter().all(|call| enters(call)), knows_the_flag, "{calls:?}");
+        grid.umount();
     }
 }
 

@@ -9,7 +9,6 @@ mod ending;
 mod vigil;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -19,19 +18,23 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
+use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::area::Places;
-use crate::home::{GridHome, claim, folder, is_root};
+use crate::area;
+use crate::cgroup::{self, Keep, Parent, Places};
+use crate::home::{GridHome, claim_soon, folder, is_root};
 use crate::load;
-use crate::message::{Ask, Launch, Order, Report};
+use crate::message::{Ask, Launch, Order, Report, Using};
 use crate::nursery::Nursery;
 use crate::place;
 use crate::runs::{self, End, Run, Task, uptime_ms};
 use crate::socket::{self, Reader};
+use crate::trust;
+use crate::watchdog::Watchdog;
 use areas::Areas;
 pub use ending::end_left_jobs;
 use vigil::Vigil;
@@ -51,7 +54,9 @@ pub struct Settings {
     pub work: PathBuf,
     /// Where areas for utility files are made.
     pub util: PathBuf,
-    /// The program and first argument that start a nursery of shims.
+    /// Below what the control groups of its jobs are made.
+    pub cgroup: Parent,
+    /// The program and first argument that start a nursery of shims, and the watchdog.
     pub shim: (PathBuf, String),
 }
 
@@ -77,6 +82,11 @@ enum Input {
         task: TaskId,
         attempt: Attempt,
         pid: Option<u32>,
+    },
+    Using {
+        task: TaskId,
+        attempt: Attempt,
+        usage: Usage,
     },
     Ended {
         task: TaskId,
@@ -116,6 +126,11 @@ struct Agent {
     connect_pause_ms: u64,
     meter: load::Meter,
     nursery: Nursery,
+    watchdog: Watchdog,
+    /// Where the groups of its jobs are made.
+    groups: Option<Places>,
+    /// What its runs use now, as far as their shims have said.
+    using: BTreeMap<(TaskId, Attempt), Usage>,
     vigil: Vigil,
     areas: Areas,
     inputs: Sender<Input>,
@@ -130,7 +145,7 @@ pub fn run(settings: Settings) -> Result<()> {
     let own = settings.home.hosts().join(settings.name.as_str());
     runs::make_agent_folder(&own)?;
     let Some(_lock) = claim_soon(&own.join("lock"))? else {
-        bail!("an agent {} of this grid runs already", settings.name);
+        bail!("agent {} of this grid is already running", settings.name);
     };
     if settings.work.starts_with(settings.home.folder()) {
         folder(&settings.home.work(), if is_root() { 0o711 } else { 0o700 })?;
@@ -146,10 +161,12 @@ pub fn run(settings: Settings) -> Result<()> {
     let obey = move || obey_signals(signals, &for_signals);
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
     let memory = remember_boot(&own)?;
-    let places = Places { work: settings.work.clone(), util: settings.util.clone() };
+    let places = area::Places { work: settings.work.clone(), util: settings.util.clone() };
     let areas = Areas::begin(places, settings.home.hosts(), inputs.clone())?;
     let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
     let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
+    let watchdog = Watchdog::new(settings.shim.clone(), own.clone());
+    let groups = find_groups(&settings, &own)?;
     raise_file_limit();
     let mut agent = Agent {
         settings,
@@ -165,25 +182,35 @@ pub fn run(settings: Settings) -> Result<()> {
         connect_pause_ms: CONNECT_PAUSE_MS,
         meter: load::Meter::default(),
         nursery,
+        watchdog,
+        groups,
+        using: BTreeMap::new(),
         vigil: Vigil::begin(inputs.clone())?,
         areas,
         inputs,
     };
     agent.find_runs()?;
-    agent.work(&taken)
+    agent.work(&taken)?;
+    cgroup::sweep(&agent.folder, Keep::Nothing)
 }
 
-/// Takes the lock of the agent. A process that an agent was about to start when it was killed holds its lock
-/// for a moment more.
-fn claim_soon(path: &Path) -> Result<Option<File>> {
-    const TRIES: u32 = 200;
-    for _ in 1..TRIES {
-        if let Some(lock) = claim(path)? {
-            return Ok(Some(lock));
+/// Finds out where the groups of jobs are made, and says so; what an agent before this one has left is ended.
+fn find_groups(settings: &Settings, own: &Path) -> Result<Option<Places>> {
+    let name = format!("forebay-{}-{}", settings.home.id()?, settings.name);
+    let groups = match cgroup::find(&settings.cgroup, &name) {
+        Ok(groups) => groups,
+        Err(error) if settings.cgroup == Parent::Own => {
+            tracing::warn!("jobs have no control groups: {error:#}");
+            None
         }
-        std::thread::sleep(Duration::from_millis(5));
+        Err(error) => return Err(error.context(format!("--cgroup {}", settings.cgroup))),
+    };
+    if let Some(groups) = &groups {
+        tracing::info!(folder = %groups.unified.display(), memory = ?groups.memory, "jobs have control groups");
+        cgroup::remember(own, groups)?;
     }
-    claim(path)
+    cgroup::sweep(own, Keep::Current(groups.as_ref()))?;
+    Ok(groups)
 }
 
 /// Lets this process open as many files as it may: each job takes one.
@@ -260,6 +287,10 @@ impl Agent {
                 self.areas.measure_free();
                 self.sent_ms.push_back(now);
                 self.report(&Report::Load { load });
+                self.report_use();
+                if let Err(error) = self.watchdog.look_after() {
+                    tracing::warn!("{error:#}");
+                }
                 next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
             }
             self.send_wanted();
@@ -291,6 +322,11 @@ impl Agent {
     /// Connects to the controller and says what is here. If it does not answer, it is asked again later.
     fn connect(&mut self) {
         let Ok(stream) = socket::connect(&self.settings.home.socket()) else { return };
+        if let Err(error) = trust::check_peer(&stream) {
+            tracing::error!("this is not the controller of this grid: {error:#}");
+            self.next_connect_ms = uptime_ms() + CONNECT_PAUSE_MAX_MS;
+            return;
+        }
         let Ok(reading) = stream.try_clone() else { return };
         let _ = stream.set_write_timeout(Some(Duration::from_secs(10)));
         self.connection += 1;
@@ -329,7 +365,7 @@ impl Agent {
             }
         };
         if let Err(error) = std::thread::Builder::new().name("orders".to_owned()).spawn(read) {
-            tracing::warn!(%error, "nobody would read the controller's orders");
+            tracing::warn!(%error, "the thread that reads the controller's orders cannot start");
             return;
         }
         self.stream = Some(stream);
@@ -342,9 +378,21 @@ impl Agent {
     fn report(&mut self, report: &Report) {
         let Some(stream) = &self.stream else { return };
         if let Err(error) = socket::write(stream, report) {
-            tracing::warn!("the controller is away: {error:#}");
+            tracing::warn!("the controller is unreachable: {error:#}");
             self.disconnect();
         }
+    }
+
+    /// Tells what the jobs use now.
+    fn report_use(&mut self) {
+        let containment = Places::containment(self.groups.as_ref());
+        let one = |(&(task, attempt), &usage): (&(TaskId, Attempt), &Usage)| Using {
+            task,
+            attempt,
+            usage,
+        };
+        let runs = self.using.iter().map(one).collect();
+        self.report(&Report::Using { containment, runs });
     }
 
     fn disconnect(&mut self) {
@@ -363,6 +411,9 @@ impl Agent {
             Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
             Input::Started { task, attempt, pid } => {
                 self.report(&Report::Started { task, attempt, pid });
+            }
+            Input::Using { task, attempt, usage } => {
+                self.using.insert((task, attempt), usage);
             }
             Input::Say(report) => self.report(&report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
@@ -423,6 +474,7 @@ impl Agent {
             agent: self.folder.clone(),
             work,
             util,
+            groups: self.groups.clone(),
         };
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {
@@ -438,6 +490,7 @@ impl Agent {
         if let End::Lost(loss) = &end {
             tracing::warn!(%task, %attempt, ?loss, "a job was lost or not started");
         }
+        self.using.remove(&(task, attempt));
         self.runs.insert((task, attempt), Status::Ended(end.clone()));
         self.report(&end.report(task, attempt));
     }

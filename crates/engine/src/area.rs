@@ -320,7 +320,7 @@ pub enum Left {
 /// If it cannot be made.
 pub fn make(path: &Path, left: Left, account: &Account) -> Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-    let shown = || format!("work area {}", path.display());
+    let shown = || format!("cannot create the work area {}", path.display());
     let create = || std::fs::DirBuilder::new().mode(0o700).create(path);
     match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -244,7 +244,7 @@ fn become_user(name: &UserName) -> Result<()> {
     let holds = |now: i32, wanted: u32| u32::try_from(now).is_ok_and(|now| now == wanted);
     anyhow::ensure!(
         holds(gid, account.gid) && holds(uid, account.uid),
-        "the ids cannot be taken on"
+        "cannot switch to the user's ids"
     );
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -301,7 +301,9 @@ pub fn watch(inputs: &Sender<Input>) {
                 Ok(thread) => {
                     busy.insert(user, thread);
                 }
-                Err(error) => tracing::warn!("the files of {user} are not looked for: {error}"),
+                Err(error) => {
+                    tracing::warn!("the schedules of {user} cannot look for files: {error}");
+                }
             }
         }
     }

@@ -89,7 +89,7 @@ impl Beginning {
             let (until, now) = (granted(&self.agent), uptime_ms());
             if until <= now {
                 self.lease_over.store(true, Ordering::SeqCst);
-                self.end_if_it_begins(|_| true, "the lease of the host is over");
+                self.end_if_it_begins(|_| true, "the lease of the host has expired");
                 end_by_force();
                 return;
             }
@@ -97,7 +97,7 @@ impl Beginning {
             let limit = Timespec { tv_sec: left_ms / 1000, tv_nsec: left_ms % 1000 * 1_000_000 };
             let mut files = [PollFd::new(&self.signalled, PollFlags::IN)];
             if poll(&mut files, Some(&limit)).is_ok_and(|ready| ready > 0) {
-                self.end_if_it_begins(Beginning::hear_signals, "it was ended before it began");
+                self.end_if_it_begins(Beginning::hear_signals, "it was killed before it started");
             }
         }
     }
@@ -123,7 +123,7 @@ impl Beginning {
             Stage::Free if self.is_lease_over() => {}
             Stage::Preparing => {
                 if let Err(error) = self.log.say_end(&End::unable(&anyhow!(why))) {
-                    tracing::error!("the end of a run is not written down: {error:#}");
+                    tracing::error!("the end of a run cannot be recorded: {error:#}");
                 }
             }
             Stage::Starting => {}

@@ -11,6 +11,7 @@ use crate::flow::{FlowAnswer, FlowAsk, FlowView};
 use crate::home::GridHome;
 use crate::message::{Answer, Ask, JobView, Page};
 use crate::socket::{self, Reader};
+use crate::trust;
 
 /// A connection to the controller.
 pub struct Client {
@@ -34,12 +35,15 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// If no controller answers.
+    /// If no controller answers, or one of somebody else than root and this user: its answers name files to read
+    /// and sockets to serve.
     pub fn connect(home: &GridHome) -> Result<Client> {
         let stream = socket::connect(&home.socket()).with_context(|| {
             let folder = home.folder().display();
             format!("the controller of {folder} does not answer; is the grid up?")
         })?;
+        trust::check_peer(&stream)
+            .with_context(|| format!("the controller of {}", home.folder().display()))?;
         let reader = Reader::of_answers(stream.try_clone()?);
         Ok(Client { stream, reader })
     }
@@ -53,6 +57,12 @@ impl Client {
             Answer::Refused { reason } => Err(Refusal(reason).into()),
             answer => Ok(answer),
         }
+    }
+
+    /// Whether a controller answers. One that has just been killed may still be connected to, but says nothing.
+    #[must_use]
+    pub fn is_answered(home: &GridHome) -> bool {
+        Client::connect(home).and_then(|mut client| client.ask(&Ask::Ping)).is_ok()
     }
 
     /// A list of jobs, page by page, of at most so many lines; and how many there are in all.
@@ -170,11 +180,11 @@ impl Client {
 /// An answer that does not fit the question.
 #[must_use]
 pub fn makes_no_sense(answer: &Answer) -> anyhow::Error {
-    anyhow::anyhow!("the controller's answer makes no sense: {answer:?}")
+    anyhow::anyhow!("unexpected answer of the controller (another version?): {answer:?}")
 }
 
 fn answer(reader: &mut Reader) -> Result<Answer> {
-    match reader.read()?.context("the controller went away before it answered")? {
+    match reader.read()?.context("the controller disconnected before it answered")? {
         // Not heard, so not refused: as if it were away.
         Answer::Busy { reason } => bail!(reason),
         answer => Ok(answer),

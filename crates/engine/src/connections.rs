@@ -64,7 +64,7 @@ impl Connections {
         let most_of_one = self.most_of_one();
         if !self.is_trusted(uid) && of_user >= most_of_one {
             return Err(format!(
-                "user {} has {of_user} connections open, and a user has at most {most_of_one}",
+                "user {} has {of_user} connections open, and the limit is {most_of_one} per user",
                 uid.as_raw()
             ));
         }

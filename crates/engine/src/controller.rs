@@ -33,11 +33,16 @@ use crate::listeners::Listeners;
 use crate::lookups::Lookups;
 use crate::message::{Answer, Launch, Order, Report};
 use crate::outboxes::Outboxes;
+use crate::reserve::Reserve;
 use crate::sessions::{Orders, Sessions};
 use crate::steady::{Reading, Steady};
+use crate::using::Uses;
 use crate::watch::Watches;
 
 mod questions;
+mod stall;
+
+use stall::{Space, Stall};
 
 /// The most inputs that are committed together.
 const TOGETHER_MAX: usize = 1024;
@@ -73,7 +78,11 @@ pub struct Controller<S> {
     watches: Watches,
     sessions: Sessions,
     lookups: Lookups,
+    uses: Uses,
     taken: Taken,
+    space: Space,
+    /// While there is no space for the journal.
+    stall: Option<Stall>,
 }
 
 impl<S: Store> Controller<S> {
@@ -118,10 +127,18 @@ impl<S: Store> Controller<S> {
             watches: Watches::default(),
             sessions: Sessions::new(),
             lookups: Lookups::default(),
+            uses: Uses::default(),
             taken: Taken::default(),
+            space: Space::default(),
+            stall: None,
         };
         controller.take(vec![Input::Configured(Box::new(config))])?;
         Ok(controller)
+    }
+
+    /// Keeps space for the journal, as the setting `journal_reserve` says.
+    pub fn keep_reserve(&mut self, reserve: Reserve) {
+        self.space.reserve = reserve;
     }
 
     /// Works until [`Input::Stop`] or until nobody can send any more, then writes a snapshot.
@@ -131,6 +148,7 @@ impl<S: Store> Controller<S> {
     pub fn run(mut self, inputs: &Receiver<Input>) -> Result<()> {
         let mut listened = self.time.instant();
         loop {
+            self.look_at_space();
             let patience = self.patience();
             let first = match inputs.recv_timeout(patience) {
                 Ok(input) => Some(input),
@@ -144,15 +162,26 @@ impl<S: Store> Controller<S> {
                 first.into_iter().chain(inputs.try_iter().take(TOGETHER_MAX - 1)).collect();
             let stop = batch.iter().position(|input| matches!(input, Input::Stop));
             batch.truncate(stop.unwrap_or(batch.len()));
-            self.apply(batch);
-            if !self.may_linger() {
-                self.settle()?;
+            if self.stall.is_some() {
+                self.take_stalled(batch);
+                if self.stalled_for().is_some_and(|left| left.is_zero()) || stop.is_some() {
+                    self.try_again()?;
+                }
+            } else {
+                self.apply(batch);
+                if !self.may_linger() {
+                    self.settle()?;
+                }
             }
             if stop.is_some() {
                 break;
             }
         }
         self.settle()?;
+        if self.stall.is_some() {
+            tracing::error!("the controller ends without having written what nobody was told yet");
+            return Ok(());
+        }
         self.engine.snapshot().map_or(Ok(()), |ledger| self.journal.snapshot(ledger))
     }
 
@@ -172,6 +201,9 @@ impl<S: Store> Controller<S> {
         if !self.lookups.is_empty() {
             return Duration::ZERO;
         }
+        if let Some(left) = self.stalled_for() {
+            return left;
+        }
         // Clocks have steps: a little later is better than a little too early, many times.
         let mut wake = self.engine.next_wake().min(self.sessions.next_wake());
         if let Some(since) = self.taken.since {
@@ -183,8 +215,13 @@ impl<S: Store> Controller<S> {
     /// Takes inputs, makes what they led to durable, and carries it out.
     ///
     /// # Errors
-    /// If the journal cannot be written: nothing was carried out then.
+    /// If the journal cannot be written: nothing was carried out then. If only space is missing that is no error: it is
+    /// tried again with the next inputs.
     pub fn take(&mut self, inputs: Vec<Input>) -> Result<()> {
+        if self.stall.is_some() {
+            self.take_stalled(inputs);
+            return self.try_again();
+        }
         self.apply(inputs);
         self.settle()
     }
@@ -203,6 +240,7 @@ impl<S: Store> Controller<S> {
         self.engine.apply(now, Event::Tick, &mut taken.outcome);
         taken.parts.push((taken.outcome.effects.len(), Follow::Nothing));
         for input in inputs {
+            let Some(input) = self.within_space(input) else { continue };
             let (event, follow) = input.meaning(&mut self.outboxes);
             if let Some(event) = event {
                 self.engine.apply(now, event, &mut taken.outcome);
@@ -218,7 +256,7 @@ impl<S: Store> Controller<S> {
     /// Whether there are records for which nobody waits, and which do not wait for long.
     fn may_linger(&self) -> bool {
         let nobody_waits = |follow: &Follow| match follow {
-            Follow::Nothing => true,
+            Follow::Nothing | Follow::Using { .. } => true,
             Follow::Started { task, .. } => !self.watches.has(task.job),
             Follow::Reply(_)
             | Follow::Lookup(_)
@@ -237,16 +275,19 @@ impl<S: Store> Controller<S> {
 
     /// Makes what was taken durable, and carries it out.
     fn settle(&mut self) -> Result<()> {
-        let Taken { outcome, parts, .. } = std::mem::take(&mut self.taken);
-        self.journal
-            .append(&outcome.records, &outcome.effects, self.engine.settings())
-            .context("the journal cannot be written")?;
-        let mut effects = outcome.effects.into_iter();
-        let mut done = 0;
-        for (until, follow) in parts {
-            let own: Vec<Effect> = effects.by_ref().take(until - done).collect();
-            done = until;
-            self.carry_out(own, follow);
+        if self.stall.is_some() {
+            return Ok(());
+        }
+        let taken = std::mem::take(&mut self.taken);
+        let outcome = &taken.outcome;
+        let settings = self.engine.settings();
+        match self.journal.append(&outcome.records, &outcome.effects, settings) {
+            Ok(()) => self.carry_all_out(taken.outcome.effects, taken.parts),
+            Err(error) if stall::is_full(&error) => {
+                self.begin_stall(taken, &error);
+                return Ok(());
+            }
+            Err(error) => return Err(error.context("the journal cannot be written")),
         }
         self.answer_some();
         let now = self.time.look().now;
@@ -254,6 +295,17 @@ impl<S: Store> Controller<S> {
         self.tell_all(orders);
         let Some(ledger) = self.engine.snapshot() else { return Ok(()) };
         self.journal.shorten(ledger).context("the snapshot cannot be written")
+    }
+
+    /// Carries out what was made durable, input by input.
+    fn carry_all_out(&mut self, effects: Vec<Effect>, parts: Vec<(usize, Follow)>) {
+        let mut effects = effects.into_iter();
+        let mut done = 0;
+        for (until, follow) in parts {
+            let own: Vec<Effect> = effects.by_ref().take(until - done).collect();
+            done = until;
+            self.carry_out(own, follow);
+        }
     }
 
     /// Answers some of the questions that wait, until that takes too long.
@@ -301,6 +353,7 @@ impl<S: Store> Controller<S> {
                 self.watches.started(&*self.engine, (task, attempt), pid);
             }
             Follow::Areas { host, report } => self.take_areas(&host, report),
+            Follow::Using { host, containment, runs } => self.uses.take(host, containment, runs),
             Follow::Noted { host, ended } => self.note(&host, ended),
             Follow::Connected { host, ended, .. } => {
                 self.note(&host, ended);
@@ -405,6 +458,7 @@ impl<S: Store> Controller<S> {
                 self.sessions.reaped(&*self.engine, host, query, removed, faults)
             }
             Report::Load { .. }
+            | Report::Using { .. }
             | Report::Started { .. }
             | Report::Exited { .. }
             | Report::Lost { .. }

@@ -2,15 +2,13 @@
 //!
 //! A shim adopts what its job leaves behind (PR_SET_CHILD_SUBREAPER), so everything that comes from the job is
 //! below the shim, and found there in /proc. If the shim itself is killed, that is lost: what had a session of
-//! its own then goes on.
+//! its own then goes on, unless the job has a control group (`cgroup/`), which is asked in front of all this.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, pidfd_open, pidfd_send_signal, waitid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
 
 use crate::session::{self, Stat, is_zombie};
 
@@ -40,10 +38,36 @@ impl Found {
     }
 }
 
-/// Processes below this one that have not ended.
-fn living() -> Vec<Found> {
-    let own = rustix::process::getpid();
-    let (mut known, mut next) = (HashSet::from([own]), vec![own]);
+/// Numbers of the processes below this one that have not ended.
+pub fn processes() -> Vec<Pid> {
+    processes_below(rustix::process::getpid())
+}
+
+/// Numbers of the processes below one that have not ended.
+pub fn processes_below(top: Pid) -> Vec<Pid> {
+    living(top).into_iter().map(|found| found.pid).collect()
+}
+
+/// Kills what is below a process, which may be stopped, and what is made meanwhile as well; whether nothing is left.
+pub fn is_alone(process: Pid) -> bool {
+    /// Then whoever asked looks again later.
+    const ROUNDS: u32 = 100;
+    for _ in 0..ROUNDS {
+        let left = living(process);
+        if left.is_empty() {
+            return true;
+        }
+        for found in left {
+            found.signal(Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
+/// Processes below one that have not ended.
+fn living(top: Pid) -> Vec<Found> {
+    let (mut known, mut next) = (HashSet::from([top]), vec![top]);
     let mut living = Vec::new();
     while let Some(process) = next.pop() {
         for pid in children_of(process) {
@@ -76,41 +100,72 @@ fn children_of(process: Pid) -> Vec<Pid> {
 
 /// Signals what is not in the group of the job's first process.
 pub fn signal_outside(group: Pid, signal: Signal) {
-    for process in living() {
+    for process in living(rustix::process::getpid()) {
         if getpgid(Some(process.pid)) != Ok(group) {
             process.signal(signal);
         }
     }
 }
 
-/// Takes note of orphans that have ended. The job's first process is left to its owner.
-pub fn reap_others(first: Pid) {
-    for process in children_of(rustix::process::getpid()) {
-        if process != first && is_zombie(process) {
-            let _ = waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-        }
-    }
+/// Processor time of orphans that have ended, and the children that they waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Orphans {
+    pub user_seconds: f64,
+    pub system_seconds: f64,
+    /// Peak resident memory of the largest.
+    pub memory_bytes: u64,
 }
 
-/// Kills all that is left of a job whose first process has ended, what is made meanwhile as well, and waits until
-/// it is gone.
-pub fn end(first: Pid) {
-    // What came from a process that has ended is a child of this one by now.
-    if children_of(rustix::process::getpid()) == [first] && is_zombie(first) {
-        return;
+impl Orphans {
+    /// Takes note of orphans that have ended. The job's first process is left to its owner.
+    pub fn reap(&mut self, first: Pid) {
+        for process in children_of(rustix::process::getpid()) {
+            if process != first && is_zombie(process) {
+                self.reap_one(process);
+            }
+        }
     }
-    let mut pause = Duration::from_millis(1);
-    loop {
-        let left = living();
-        if left.is_empty() {
+
+    fn reap_one(&mut self, process: Pid) {
+        // SAFETY: zeros are a valid value, and the call fills it.
+        let (reaped, used) = unsafe {
+            let mut used: libc::rusage = std::mem::zeroed();
+            let number = process.as_raw_nonzero().get();
+            let reaped = libc::wait4(number, std::ptr::null_mut(), libc::WNOHANG, &raw mut used);
+            (reaped, used)
+        };
+        if reaped <= 0 {
             return;
         }
-        for process in left {
-            process.signal(Signal::KILL);
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        self.user_seconds += seconds(used.ru_utime);
+        self.system_seconds += seconds(used.ru_stime);
+        // In KiB.
+        let peak = u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024;
+        self.memory_bytes = self.memory_bytes.max(peak);
+    }
+
+    /// Kills all that is left of a job whose first process has ended, what is made meanwhile as well, and waits until
+    /// it is gone.
+    pub fn end(&mut self, first: Pid) {
+        let own = rustix::process::getpid();
+        // What came from a process that has ended is a child of this one by now.
+        if children_of(own) == [first] && is_zombie(first) {
+            return;
         }
-        std::thread::sleep(pause);
-        // One that waits for a disk or a file server may take long.
-        pause = (pause * 2).min(Duration::from_millis(100));
-        reap_others(first);
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let left = living(own);
+            self.reap(first);
+            if left.is_empty() {
+                return;
+            }
+            for process in left {
+                process.signal(Signal::KILL);
+            }
+            std::thread::sleep(pause);
+            // One that waits for a disk or a file server may take long.
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
     }
 }

@@ -60,7 +60,7 @@ fn use_of_time(usage: &Usage) -> String {
             .to_owned(),
     };
     format!(
-        "its last start that ended took {:.3} s, computed {:.3} s and {waited}",
+        "its last finished start took {:.3} s, used {:.3} s of processor time and {waited}",
         usage.real_seconds,
         usage.cpu_seconds()
     )

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use crate::runs::Run;
+use crate::trust;
 
 /// The folder of a grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +22,27 @@ impl GridHome {
     pub fn of(root: &Path) -> Result<GridHome> {
         let root = root.canonicalize().with_context(|| format!("{}", root.display()))?;
         if !root.is_dir() {
-            bail!("{} is no directory", root.display());
+            bail!("{} is not a directory", root.display());
         }
         Ok(GridHome { folder: root.join("grid") })
+    }
+
+    /// As [`GridHome::of`], for a daemon or a command that acts on what it finds there.
+    ///
+    /// # Errors
+    /// If `root` is no directory, or somebody else than root and this user could change what is in it.
+    pub fn guarded(root: &Path) -> Result<GridHome> {
+        let home = GridHome::of(root)?;
+        trust::check_folder(root)?;
+        if home.folder.symlink_metadata().is_ok() {
+            trust::check_folder(&home.folder)?;
+            let shown = || home.folder.display().to_string();
+            for entry in std::fs::read_dir(&home.folder).with_context(shown)? {
+                // From a time when others could write there, perhaps.
+                trust::check_owner(&entry?.path())?;
+            }
+        }
+        Ok(home)
     }
 
     /// Makes the folders that are missing. Other users can reach the socket and their work areas only if
@@ -48,7 +67,8 @@ impl GridHome {
         let path = self.folder.join(GridHome::ID);
         let shown = || path.display().to_string();
         if !path.exists() {
-            let id = std::fs::read("/proc/sys/kernel/random/uuid").context("no random number")?;
+            let id = std::fs::read("/proc/sys/kernel/random/uuid")
+                .context("the kernel gives no random number")?;
             let fresh = self.folder.join(format!("{}-{}", GridHome::ID, std::process::id()));
             std::fs::write(&fresh, id).with_context(shown)?;
             // Whole or not at all; of several agents that begin together one is first.
@@ -94,6 +114,12 @@ impl GridHome {
         self.folder.join("lock")
     }
 
+    /// What keeps a second supervisor of the controller out.
+    #[must_use]
+    pub fn supervisor(&self) -> PathBuf {
+        self.folder.join("supervisor")
+    }
+
     /// Where agents keep what they must not forget.
     #[must_use]
     pub fn hosts(&self) -> PathBuf {
@@ -127,6 +153,68 @@ impl GridHome {
     }
 }
 
+/// Whether a controller that finds no journal may begin an empty grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Where there has been no grid yet.
+    First,
+    /// Also where there was one, all of whose jobs, history and schedules are given up.
+    Anew,
+}
+
+impl GridHome {
+    /// What says that a grid has begun here: nothing is in it that is not in the journal.
+    fn begun(&self) -> PathBuf {
+        self.folder.join("begun")
+    }
+
+    /// Notes that there is a journal from now on.
+    pub(crate) fn note_begun(&self) {
+        let path = self.begun();
+        if path.exists() {
+            return;
+        }
+        let noted = std::fs::File::create(&path).and_then(|file| file.sync_all());
+        if let Err(error) = noted {
+            tracing::warn!("{}: a missing journal would not be noticed: {error}", path.display());
+        }
+    }
+
+    /// Refuses to begin an empty grid where there was one, and to begin anew where its journal is.
+    ///
+    /// # Errors
+    /// What was found, and what to do.
+    pub fn check_journal(&self, begin: Begin) -> Result<()> {
+        let (journal, folder) = (self.journal(), self.folder.display());
+        if journal.exists() {
+            if begin == Begin::Anew {
+                let journal = journal.display();
+                bail!("--new begins an empty grid, and {journal} is there: move it away first");
+            }
+            return Ok(());
+        }
+        let trace = if self.begun().exists() { Some(self.begun()) } else { self.left_area() };
+        match trace.filter(|_| begin == Begin::First) {
+            Some(trace) => bail!(
+                "the journal {} is missing, but {} shows that {folder} held a grid: restore the journal, or give --new to \
+                 begin an empty grid, without the jobs, the history and the schedules of the one before",
+                journal.display(),
+                trace.display()
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// A work area that a job has left.
+    fn left_area(&self) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(self.work()).ok()?;
+        let is_area = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"job-"))
+        };
+        entries.flatten().map(|entry| entry.path()).find(is_area)
+    }
+}
+
 /// Whether this process may act as other users.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -138,7 +226,7 @@ pub(crate) fn is_root() -> bool {
 /// # Errors
 /// If it cannot be made, or belongs to somebody else.
 pub fn folder(path: &Path, mode: u32) -> Result<()> {
-    let shown = || format!("cannot make {}", path.display());
+    let shown = || format!("cannot create {}", path.display());
     let set = |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     match std::fs::DirBuilder::new().mode(mode).create(path) {
         Ok(()) => return set(mode).with_context(shown),
@@ -147,7 +235,7 @@ pub fn folder(path: &Path, mode: u32) -> Result<()> {
     }
     let about = std::fs::symlink_metadata(path).with_context(shown)?;
     if !about.is_dir() {
-        bail!("{} is in the way: it is no directory", path.display());
+        bail!("{} is in the way: it is not a directory", path.display());
     }
     let own = rustix::process::geteuid().as_raw();
     if about.uid() != own {
@@ -175,14 +263,31 @@ pub(crate) fn try_lock(path: &Path) -> Result<Option<std::fs::File>> {
 
 /// Takes the lock of a daemon and says in it whose it is.
 pub(crate) fn claim(path: &Path) -> Result<Option<std::fs::File>> {
-    use std::io::Write as _;
-    let Some(mut lock) = try_lock(path)? else { return Ok(None) };
-    lock.set_len(0)?;
-    lock.write_all(std::process::id().to_string().as_bytes())?;
+    let Some(lock) = try_lock(path)? else { return Ok(None) };
+    let number = std::process::id().to_string();
+    // Over the one before, so that it needs no space on a full disk and is never missing.
+    std::os::unix::fs::FileExt::write_all_at(&lock, number.as_bytes(), 0)?;
+    lock.set_len(number.len() as u64)?;
     Ok(Some(lock))
 }
 
-/// The daemon that holds a lock, if one does.
+/// As `claim`, waiting a moment: a process that is just being killed, one that it was about to start, and somebody who
+/// looks who has the lock all hold it a moment longer.
+///
+/// # Errors
+/// If the lock cannot be opened or written.
+pub fn claim_soon(path: &Path) -> Result<Option<std::fs::File>> {
+    const TRIES: u32 = 200;
+    for _ in 1..TRIES {
+        if let Some(lock) = claim(path)? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    claim(path)
+}
+
+/// The daemon that holds a lock, if one does, as the file says: [`trust::signal_holder`] finds out whether that is so.
 #[must_use]
 pub fn holder(path: &Path) -> Option<rustix::process::Pid> {
     let file = std::fs::File::open(path).ok()?;
@@ -191,5 +296,34 @@ pub fn holder(path: &Path) -> Option<rustix::process::Pid> {
             rustix::process::Pid::from_raw(std::fs::read_to_string(path).ok()?.trim().parse().ok()?)
         }
         Ok(()) | Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_journal_does_not_silently_become_an_empty_grid() {
+        let root = tempfile::tempdir().unwrap();
+        let home = GridHome::of(root.path()).unwrap();
+        home.make().unwrap();
+        std::fs::write(home.settings(), "").unwrap();
+        home.check_journal(Begin::First).expect("settings are written before the first start");
+        home.note_begun();
+        let refused = format!("{:#}", home.check_journal(Begin::First).unwrap_err());
+        assert!(
+            refused.contains("journal.redb is missing") && refused.contains("--new"),
+            "{refused}"
+        );
+        home.check_journal(Begin::Anew).unwrap();
+        std::fs::remove_file(home.begun()).unwrap();
+        std::fs::create_dir_all(home.work().join("job-7")).unwrap();
+        let refused = format!("{:#}", home.check_journal(Begin::First).unwrap_err());
+        assert!(refused.contains("work/job-7 shows"), "{refused}");
+        std::fs::write(home.journal(), "").unwrap();
+        home.check_journal(Begin::First).unwrap();
+        let refused = format!("{:#}", home.check_journal(Begin::Anew).unwrap_err());
+        assert!(refused.contains("move it away first"), "{refused}");
     }
 }

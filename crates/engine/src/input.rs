@@ -13,7 +13,7 @@ use forebay_grid::vocabulary::{Attempt, HostName, TaskId, UserName};
 use crate::arrival::Watch;
 use crate::flow;
 use crate::lookups::{Lookup, Question};
-use crate::message::{Answer, Ask, Order, Report};
+use crate::message::{Answer, Ask, Containment, Order, Report, Using};
 use crate::outboxes::Outboxes;
 
 /// Something for the controller.
@@ -101,6 +101,11 @@ pub(crate) enum Follow {
         host: HostName,
         report: Report,
     },
+    Using {
+        host: HostName,
+        containment: Containment,
+        runs: Vec<Using>,
+    },
     Noted {
         host: HostName,
         ended: Vec<(TaskId, Attempt)>,
@@ -181,6 +186,9 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
         Report::Started { task, attempt, pid } => {
             let follow = Follow::Started { task, attempt, pid };
             return (Some(Event::Started { host, task, attempt }), follow);
+        }
+        Report::Using { containment, runs } => {
+            return (None, Follow::Using { host, containment, runs });
         }
         Report::Areas { .. } | Report::Reaped { .. } => {
             return (None, Follow::Areas { host, report });

@@ -5,7 +5,9 @@
 //! (8, 4 and 4 bytes): an attempt that ended, in JSON. `n`: how many of them there are (8 bytes). `u`: sums of what
 //! was used, see [`crate::usage`]. `s`, `o`, `e`, `f`, `c`: the snapshot, see `snapshot.rs`.
 //!
-//! Records and the history entries and sums that they led to are committed together. Memory: one batch, and what
+//! Records and the history entries and sums that they led to are committed together. A batch for which there was no
+//! space is kept and written again as it is. Once most of the file is space that forgotten jobs have left, it is given
+//! back. Memory: one batch, and what
 //! a snapshot writes while it is written; at start, the records that no snapshot holds.
 
 use anyhow::{Context as _, Result, bail};
@@ -14,7 +16,7 @@ use forebay_grid::config::General;
 use forebay_grid::journal::Record;
 use forebay_grid::vocabulary::{Attempt, Moment, Target, TaskId};
 use forebay_grid::{Effect, Grid, Ledger};
-use forebay_store::{Batch, Store};
+use forebay_store::{Batch, Store, StoreError};
 
 use crate::message::Start;
 use crate::pages;
@@ -24,12 +26,22 @@ use crate::usage::Accounts;
 /// What the store holds and how it is encoded. It grows by one whenever a journal written before would be read
 /// wrongly, which any change of a record, of the ledger or of what they are made of can do: postcard writes no
 /// names of fields.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const FORMAT_KEY: &[u8] = b"v";
 
 /// Batches, and bytes of them, after which a snapshot takes their place.
 const BATCHES_MAX: u64 = 4096;
 const BATCH_BYTES_MAX: usize = 64 << 20;
+
+/// Batches after which a snapshot is tried again for which there was no space.
+const TRY_SNAPSHOT_EVERY: u64 = 64;
+
+/// A journal is compacted when its file has more bytes than this, and so many times what it holds.
+const COMPACT_BYTES_MIN: u64 = 64 << 20;
+const COMPACT_RATIO: u64 = 4;
+
+/// Bytes of an entry of the history in the file, about.
+const ENTRY_BYTES: u64 = 1024;
 
 /// How many entries the history has.
 const ENTRIES_KEY: &[u8] = b"n";
@@ -54,6 +66,25 @@ pub struct Journal<S> {
     /// Entries of the history, and how many came since it was cut.
     entries: u64,
     entries_uncut: u64,
+    /// What there was no space for: records, and a snapshot.
+    unwritten: Option<Unwritten>,
+    late: Option<LateSnapshot>,
+}
+
+/// A batch of records that is not in the store.
+struct Unwritten {
+    batch: Batch,
+    has_records: bool,
+}
+
+/// A snapshot that is not in the store: of what the batches before `until` led to.
+struct LateSnapshot {
+    batch: Batch,
+    until: u64,
+    /// Bytes of the batches that it takes the place of.
+    bytes: usize,
+    /// It is tried again with the batch of this number.
+    again_at: u64,
 }
 
 fn batch_key(number: u64) -> Vec<u8> {
@@ -110,6 +141,8 @@ impl<S: Store> Journal<S> {
             accounts,
             entries: entries.unwrap_or(0),
             entries_uncut: CUT_EVERY,
+            unwritten: None,
+            late: None,
         };
         Ok((journal, grid))
     }
@@ -117,7 +150,8 @@ impl<S: Store> Journal<S> {
     /// Makes records durable, with the history entries among the effects and what they add to the sums.
     ///
     /// # Errors
-    /// If the store refuses: then nothing was written, and memory is ahead of it.
+    /// If the store refuses: then nothing was written, and memory is ahead of it. If only space is missing,
+    /// [`Journal::write_again`] makes up for it, and nothing may be appended before.
     pub fn append(
         &mut self,
         records: &[Record],
@@ -150,12 +184,26 @@ impl<S: Store> Journal<S> {
         if batch.changes.is_empty() {
             return Ok(());
         }
-        self.store.commit(&batch)?;
-        self.next += u64::from(!records.is_empty());
+        self.unwritten = Some(Unwritten { batch, has_records: !records.is_empty() });
+        self.write_again()?;
         match ended.last() {
-            Some(last) if self.entries_uncut >= CUT_EVERY => self.cut_history(general, last.ended),
+            Some(last) if self.entries_uncut >= CUT_EVERY => {
+                unless_full(self.cut_history(general, last.ended), "the history is cut later")
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Makes durable what could not be made so, if there is anything.
+    ///
+    /// # Errors
+    /// If the store refuses: then nothing was written.
+    pub fn write_again(&mut self) -> Result<()> {
+        let Some(unwritten) = &self.unwritten else { return Ok(()) };
+        self.store.commit(&unwritten.batch)?;
+        self.next += u64::from(unwritten.has_records);
+        self.unwritten = None;
+        Ok(())
     }
 
     /// Removes the entries of the oldest jobs, as far as they are too many or too old: some more at a time
@@ -184,25 +232,65 @@ impl<S: Store> Journal<S> {
         Ok(())
     }
 
-    /// Writes a snapshot if many batches came since the last one.
+    /// Writes a snapshot if many batches came since the last one, or many jobs were forgotten. One for which there is no
+    /// space is written later: the batches are there.
     ///
     /// # Errors
     /// If the store refuses.
     pub fn shorten(&mut self, ledger: &Ledger) -> Result<()> {
-        let is_short = self.next - self.first < BATCHES_MAX && self.bytes < BATCH_BYTES_MAX;
-        if is_short { Ok(()) } else { self.snapshot(ledger) }
+        let is_short = self.next - self.first < BATCHES_MAX
+            && self.bytes < BATCH_BYTES_MAX
+            && self.snapshot.forgotten_bytes() < BATCH_BYTES_MAX as u64;
+        let is_tried = self.late.as_ref().is_some_and(|late| self.next < late.again_at);
+        if is_tried || (is_short && self.late.is_none()) {
+            return Ok(());
+        }
+        self.snapshot(ledger)
     }
 
     /// Puts a snapshot in place of all batches.
     ///
     /// # Errors
-    /// If the store refuses.
+    /// If the store refuses. If there is no space the snapshot is kept and tried again.
     pub fn snapshot(&mut self, ledger: &Ledger) -> Result<()> {
-        let mut batch = Batch::default();
-        self.snapshot.write(ledger, self.next, &mut batch)?;
-        batch.changes.extend((self.first..self.next).map(|number| (batch_key(number), None)));
-        self.store.commit(&batch)?;
-        (self.first, self.bytes) = (self.next, 0);
+        let late = match self.late.take() {
+            Some(late) => late,
+            None => {
+                let mut batch = Batch::default();
+                self.snapshot.write(ledger, self.next, &mut batch)?;
+                let gone = (self.first..self.next).map(|number| (batch_key(number), None));
+                batch.changes.extend(gone);
+                LateSnapshot { batch, until: self.next, bytes: self.bytes, again_at: self.next }
+            }
+        };
+        match self.store.commit(&late.batch) {
+            Ok(()) => {}
+            Err(StoreError::Full(reason)) => {
+                tracing::warn!("the snapshot of the journal is written later: {reason}");
+                let again_at = self.next + TRY_SNAPSHOT_EVERY;
+                self.late = Some(LateSnapshot { again_at, ..late });
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.first = late.until;
+        self.bytes -= late.bytes;
+        unless_full(self.compact(&ledger.config().general), "the journal is compacted later")
+    }
+
+    /// Gives space back, if the file has much more than it holds.
+    fn compact(&self, general: &General) -> Result<()> {
+        let held = self.snapshot.bytes() + self.bytes as u64 + self.entries * ENTRY_BYTES;
+        let file = self.store.size_bytes()?.saturating_sub(general.journal_reserve.0);
+        if file <= COMPACT_BYTES_MIN || file <= held * COMPACT_RATIO {
+            return Ok(());
+        }
+        self.store.compact()?;
+        tracing::info!(
+            before = file,
+            after = self.store.size_bytes()?,
+            "the journal was compacted"
+        );
         Ok(())
     }
 
@@ -242,20 +330,33 @@ impl<S: Store> Journal<S> {
     }
 }
 
+/// What need not be done now is no error for want of space.
+fn unless_full(done: Result<()>, what: &str) -> Result<()> {
+    match done {
+        Err(error) if matches!(error.downcast_ref(), Some(StoreError::Full(_))) => {
+            tracing::warn!("{what}: {error:#}");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
 /// Refuses a store that is not of this format; one that is empty becomes one.
 fn check_format<S: Store>(store: &S) -> Result<()> {
     const ADVICE: &str =
-        "use the forebay that wrote it, or move it away to begin with an empty grid";
+        "use the version of forebay that wrote it, or move it away to start with an empty grid";
     match store.get(FORMAT_KEY)? {
         Some(bytes) if *bytes == FORMAT.to_be_bytes() => Ok(()),
         Some(bytes) => {
             let format = bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
             bail!(
-                "the grid's journal has format {format}, and this forebay reads {FORMAT}: {ADVICE}"
+                "the grid's journal has format {format}, but this version of forebay reads {FORMAT}: {ADVICE}"
             )
         }
         None if !store.scan(&[], &[u8::MAX], 1)?.is_empty() => {
-            bail!("the grid's journal names no format, and this forebay reads {FORMAT}: {ADVICE}")
+            bail!(
+                "the grid's journal names no format, but this version of forebay reads {FORMAT}: {ADVICE}"
+            )
         }
         None => {
             let mut batch = Batch::default();

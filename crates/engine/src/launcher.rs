@@ -186,7 +186,7 @@ impl GridLauncher {
     fn spec(&self, launch: &Launch) -> Result<JobSpec> {
         let text = |word: &std::ffi::OsString| match word.to_str() {
             Some(word) => Ok(word.to_owned()),
-            None => Err(refuse(format!("{}: is no text", word.display()))),
+            None => Err(refuse(format!("the path {} is not UTF-8", word.display()))),
         };
         let output = launch.output.clone().into_os_string();
         Ok(JobSpec {
@@ -255,6 +255,9 @@ impl GridLauncher {
                 StudyExit::Failure { code: code.into(), message: String::new() }
             }
             Some(Exit::Signal(signal)) => StudyExit::Signal { signal: signal.into() },
+            Some(exit @ Exit::MemoryLimit(_)) => {
+                StudyExit::Failure { code: exit.value().into(), message: exit.to_string() }
+            }
             Some(Exit::NotStarted(reason)) => {
                 tell(&job.output, &reason);
                 StudyExit::Failure { code: 127, message: reason }

@@ -163,11 +163,17 @@ pub enum Answer {
     Hosts {
         /// In the order in which they came.
         hosts: Vec<HostView>,
+        /// What is wrong with the journal, if anything is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trouble: Option<String>,
     },
     /// To [`Ask::Queues`].
     Queues {
         /// In the order of the settings.
         queues: Vec<QueueView>,
+        /// What is wrong with the journal, if anything is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trouble: Option<String>,
     },
     /// To [`Ask::History`].
     History {
@@ -232,7 +238,8 @@ pub struct JobView {
     pub queue: QueueName,
     /// `pending`, `held`, `starting`, `running`, `suspended`, `unknown`, `done` (ended by itself with 0),
     /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost` (with its host or by it), `attempts_max`,
-    /// `skipped` (a step of a flow that could no longer start).
+    /// `dependency_never` (not started, as its dependency can no longer be met), `skipped` (a step of a flow that could
+    /// no longer start).
     pub state: String,
     /// Tasks that this line stands for: waiting elements of an array share one.
     pub tasks: u32,
@@ -256,7 +263,8 @@ pub struct JobView {
     pub output: String,
     /// File of its errors, if not the same.
     pub error: Option<String>,
-    /// What its last start used, if it has ended; told only when one job is asked for.
+    /// What its last start used: up to now if it runs, as far as its host has said; of one that has ended only when one
+    /// job is asked for.
     #[serde(default)]
     pub usage: Option<Usage>,
     /// What else was asked for; told only when one job is asked for, and with the first of its lines.
@@ -310,6 +318,9 @@ pub struct HostView {
     pub load: Option<Load>,
     /// What runs there.
     pub tasks: Vec<String>,
+    /// What holds its jobs, as far as it was reported.
+    #[serde(default)]
+    pub containment: Option<Containment>,
 }
 
 /// One queue, for people and scripts.
@@ -445,6 +456,29 @@ pub enum Order {
     },
 }
 
+/// What holds the processes of a job together on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Containment {
+    /// Nothing: they are looked for below the process that holds the job.
+    Tree,
+    /// A control group of its own.
+    Group,
+    /// A control group of its own with a limit of memory.
+    GroupWithMemory,
+}
+
+/// What a start of a task uses while it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Using {
+    /// Which task.
+    pub task: TaskId,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// What it has used up to now.
+    pub usage: Usage,
+}
+
 /// What an agent tells the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "snake_case")]
@@ -453,6 +487,13 @@ pub enum Report {
     Load {
         /// The indices.
         load: Load,
+    },
+    /// What the jobs of the host use now.
+    Using {
+        /// What holds its jobs.
+        containment: Containment,
+        /// All that run there, as far as it is known.
+        runs: Vec<Using>,
     },
     /// A task was started.
     Started {
@@ -518,27 +559,56 @@ impl Answer {
 }
 
 /// Where the output of a task goes: a path below its directory, none if it is interactive. `%J` in what the user gave stands for the
-/// job, `%I` for the element.
+/// job, `%I` for the element. A path that ends in `/` is a directory, in which the file has the name that it has if none is
+/// given.
 #[must_use]
 pub fn output_path(spec: &JobSpec, task: TaskId) -> String {
     if spec.interactive.is_some() {
         return String::new();
     }
-    let given = match &spec.output {
-        Some(given) => given.as_str(),
-        None if spec.array.is_some() => "forebay-%J-%I.out",
-        None => "forebay-%J.out",
-    };
-    below(spec, given, task)
+    below(spec, spec.output.as_deref().unwrap_or_default(), "out", task)
 }
 
 /// Where the errors of a task go, if not with the output.
 #[must_use]
 pub fn error_path(spec: &JobSpec, task: TaskId) -> Option<String> {
-    spec.error.as_ref().map(|given| below(spec, given, task))
+    spec.error.as_ref().map(|given| below(spec, given, "err", task))
 }
 
-fn below(spec: &JobSpec, given: &str, task: TaskId) -> String {
+fn below(spec: &JobSpec, given: &str, suffix: &str, task: TaskId) -> String {
+    let element = if spec.array.is_some() { "-%I" } else { "" };
+    let given = match given {
+        file if !file.is_empty() && !file.ends_with('/') => file.to_owned(),
+        directory => format!("{directory}forebay-%J{element}.{suffix}"),
+    };
     let name = given.replace("%J", &task.job.to_string()).replace("%I", &task.index.to_string());
     std::path::Path::new(&spec.directory).join(name).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_grid::vocabulary::JobId;
+
+    use super::*;
+
+    #[test]
+    fn an_output_that_ends_in_a_slash_is_a_directory() {
+        let task = TaskId { job: JobId(7), index: 3 };
+        let of = |output: Option<&str>, array: Option<&str>| {
+            let spec = JobSpec {
+                directory: "/srv".to_owned(),
+                output: output.map(str::to_owned),
+                error: output.map(str::to_owned),
+                array: array.map(|array| array.parse().unwrap()),
+                ..JobSpec::default()
+            };
+            (output_path(&spec, task), error_path(&spec, task))
+        };
+        let both = |out: &str, err: &str| (out.to_owned(), Some(err.to_owned()));
+        assert_eq!(of(None, None), ("/srv/forebay-7.out".to_owned(), None));
+        assert_eq!(of(Some("d/"), None), both("/srv/d/forebay-7.out", "/srv/d/forebay-7.err"));
+        let array = both("/tmp/7/forebay-7-3.out", "/tmp/7/forebay-7-3.err");
+        assert_eq!(of(Some("/tmp/%J/"), Some("[1-9]")), array);
+        assert_eq!(of(Some("x.%I"), Some("[1-9]")), both("/srv/x.3", "/srv/x.3"));
+    }
 }

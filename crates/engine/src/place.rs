@@ -104,7 +104,7 @@ pub fn claim(home: &GridHome, place: &Path) -> Result<Claim> {
         }
         std::thread::sleep(PAUSE);
     }
-    bail!("{}: other agents hold it; try again", shown())
+    bail!("{}: it is in use by other agents; try again", shown())
 }
 
 fn belongs(place: &Path, owner: &Owner) -> anyhow::Error {
@@ -132,7 +132,7 @@ fn open(path: &Path) -> Result<File> {
     let own = rustix::process::geteuid().as_raw();
     ensure!(
         about.is_file() && about.uid() == own,
-        "{}: it is in the way, and no file of user {own}: remove it, or give another --work and --util",
+        "{}: it is in the way and does not belong to user {own}: remove it, or give another --work and --util",
         shown()
     );
     Ok(file)

@@ -58,7 +58,7 @@ impl Progress {
             Part::User => ("become user", Some(launch.user.to_string())),
             Part::Directory => ("enter the working directory", Some(spec.directory.clone())),
             Part::Output => ("open the output", Some(output_path(spec, launch.task))),
-            Part::Error => ("open the file of errors", error_path(spec, launch.task)),
+            Part::Error => ("open the error file", error_path(spec, launch.task)),
         };
         Error::Io { action, path: path.map(PathBuf::from).unwrap_or_default(), source }
     }

@@ -17,6 +17,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
+use crate::sampler::Now;
+
 /// Longest path of a run's file in bytes; Linux takes no longer ones.
 const PATH_MAX: usize = 4096;
 
@@ -71,6 +73,8 @@ pub fn take<const FILES: usize>(line: impl AsFd) -> Result<Option<(PathBuf, [Own
 pub enum Word {
     /// Its job was started, with this process first.
     Started { pid: u32 },
+    /// Its job has used so much up to now.
+    Using { now: Now },
     /// Its job has ended, its end is written down, and the run's file is let go: it waits for another one.
     Free,
 }
@@ -78,21 +82,28 @@ pub enum Word {
 impl Word {
     /// Says it. The agent may be gone; the next one reads the file of the run.
     pub fn say(self, line: impl AsFd) -> rustix::io::Result<()> {
+        let mut flags = SendFlags::NOSIGNAL;
         let text = match self {
             Word::Started { pid } => format!("started {pid}"),
+            Word::Using { now } => {
+                // What an agent that does not listen misses is said again.
+                flags |= SendFlags::DONTWAIT;
+                format!("using {}", now.words())
+            }
             Word::Free => "free".to_owned(),
         };
-        let say = || rustix::net::send(&line, text.as_bytes(), SendFlags::NOSIGNAL);
+        let say = || rustix::net::send(&line, text.as_bytes(), flags);
         rustix::io::retry_on_intr(say).map(|_| ())
     }
 
     /// What was said; none when the shim is gone, or says what nobody knows.
     pub fn hear(line: &OwnedFd) -> Option<Word> {
-        let mut text = [0; 64];
+        let mut text = [0; 128];
         // It does not wait, so no signal comes between.
         let (length, _) = rustix::net::recv(line, &mut text[..], RecvFlags::DONTWAIT).ok()?;
         match std::str::from_utf8(&text[..length]).ok()?.split_once(' ') {
             Some(("started", pid)) => Some(Word::Started { pid: pid.parse().ok()? }),
+            Some(("using", words)) => Some(Word::Using { now: Now::of_words(words)? }),
             None if text[..length] == *b"free" => Some(Word::Free),
             _ => None,
         }
@@ -120,10 +131,12 @@ mod tests {
     #[test]
     fn what_a_shim_says_is_heard_in_order_and_its_end_last() {
         let (ours, theirs) = line().unwrap();
-        for word in [Word::Started { pid: 4_000_000 }, Word::Free] {
+        let now = Now { real_ms: u64::MAX, user_ms: 2, system_ms: 3, memory_bytes: u64::MAX };
+        for word in [Word::Started { pid: 4_000_000 }, Word::Using { now }, Word::Free] {
             word.say(&theirs).unwrap();
         }
         assert_eq!(Word::hear(&ours), Some(Word::Started { pid: 4_000_000 }));
+        assert_eq!(Word::hear(&ours), Some(Word::Using { now }));
         assert_eq!(Word::hear(&ours), Some(Word::Free));
         drop(theirs);
         assert_eq!(Word::hear(&ours), None);

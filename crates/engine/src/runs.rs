@@ -3,7 +3,8 @@
 //! The file of an attempt is written line by line, and what is no whole line was not said. The agent makes
 //! it with the order: the launch and its places. Its shim says `pid` (its own), `started` (of the job),
 //! `session` (of a job that has one of its own) and `end` (how the job ended); of processes also when they were
-//! started, in ticks since the boot. The file is locked for as
+//! started, in ticks since the boot. Whoever ends a run because its lease is over says `fenced` before (`fence.rs`).
+//! Of `fenced` and `end` the first counts. The file is locked for as
 //! long as the shim lives. It is made before the shim and removed when the controller has taken note of the
 //! end, so an attempt is started once at most. The lock needs no process ids to be told from each other
 //! after a restart.
@@ -24,6 +25,7 @@ use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::causes::chain;
+use crate::cgroup::Places;
 use crate::home::folder;
 use crate::message::{Launch, Report};
 use crate::session;
@@ -41,6 +43,9 @@ pub struct Task {
     pub work: PathBuf,
     /// Its area for utility files.
     pub util: PathBuf,
+    /// Where its control group is made, by the name of its file; none if it has none.
+    #[serde(default)]
+    pub groups: Option<Places>,
 }
 
 /// How a job ended, as far as its shim or the agent could see.
@@ -95,6 +100,8 @@ pub struct Said {
     pub started: bool,
     /// How it ended.
     pub end: Option<End>,
+    /// Whether it was ended from outside, so that something of it may still be there.
+    pub is_fenced: bool,
 }
 
 impl Said {
@@ -103,6 +110,11 @@ impl Said {
         let (pid, started) = self.shim?;
         let file = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
         (session::start_of(pid) == Some(started)).then_some(file)
+    }
+
+    /// The number of the shim.
+    pub fn shim_number(&self) -> Option<Pid> {
+        self.shim.map(|(pid, _)| pid)
     }
 
     /// The sessions of the shim and of its job, but for those whose number is another process's by now.
@@ -119,7 +131,7 @@ impl Said {
         let lost = if self.started {
             Loss::Holder
         } else {
-            Loss::Unable("the process that was to start it was killed".to_owned())
+            Loss::Unable("the process that should start it was killed".to_owned())
         };
         self.end.unwrap_or(End::Lost(lost))
     }
@@ -128,6 +140,16 @@ impl Said {
 impl Run {
     pub fn of(agent: &Path, task: TaskId, attempt: Attempt) -> Run {
         Run(agent.join("runs").join(format!("{}.{}.{attempt}", task.job, task.index)))
+    }
+
+    /// The one whose file has this name.
+    pub fn named(agent: &Path, name: &str) -> Run {
+        Run(agent.join("runs").join(name))
+    }
+
+    /// The name of its file, and of its control group.
+    pub fn name(&self) -> &str {
+        self.0.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
     /// All that are there.
@@ -158,6 +180,19 @@ impl Run {
         let mut order = serde_json::to_vec(task)?;
         order.push(b'\n');
         file.write_all(&order)?;
+        // How the job ended can be said on a full disk, too: lost, it would have been lost with the job. Beside the
+        // start of a process this costs nothing; where it cannot be had the file is as good as others there.
+        let room = rustix::fs::fallocate(
+            &file,
+            rustix::fs::FallocateFlags::KEEP_SIZE,
+            order.len() as u64,
+            SAID_BYTES,
+        );
+        if room == Err(rustix::io::Errno::NOSPC) {
+            let _ = std::fs::remove_file(&self.0);
+            return Err(rustix::io::Errno::NOSPC)
+                .context("no space left for what a job says of itself");
+        }
         Ok(file)
     }
 
@@ -197,11 +232,49 @@ impl Run {
                 ("pid", words) => said.shim = process(words),
                 ("session", words) => said.session = process(words),
                 ("started", _) => said.started = true,
-                ("end", end) => said.end = serde_json::from_str(end).ok(),
+                // The first of them counts.
+                ("end", end) if said.end.is_none() => said.end = serde_json::from_str(end).ok(),
+                ("fenced", _) if said.end.is_none() => {
+                    said.end = Some(End::Lost(Loss::Lease));
+                    said.is_fenced = true;
+                }
                 _ => {}
             }
         }
+        // A shim may say that it starts its job while it is fenced, and is killed then.
+        if said.is_fenced && !said.started {
+            let why = "the lease of the host has expired".to_owned();
+            said.end = Some(End::Lost(Loss::Unable(why)));
+        }
         Ok(said)
+    }
+
+    /// What its shim was ordered to do; none if the file is gone.
+    ///
+    /// # Errors
+    /// If it cannot be read now.
+    pub fn order(&self) -> Result<Option<Task>> {
+        match File::open(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => {
+                let file = opened.with_context(|| self.0.display().to_string())?;
+                Log::of(file.as_fd()).task().map(Some)
+            }
+        }
+    }
+
+    /// Says that it is over, unless that was said before. From then on it is not begun.
+    ///
+    /// # Errors
+    /// If that cannot be written. A file that is gone needs it no more.
+    pub fn say_fenced(&self) -> Result<()> {
+        match std::fs::OpenOptions::new().append(true).open(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            opened => {
+                let file = opened.with_context(|| self.0.display().to_string())?;
+                Log::of(file.as_fd()).say("fenced")
+            }
+        }
     }
 
     pub fn remove(&self) {
@@ -221,15 +294,37 @@ impl<'a> Log<'a> {
     }
 
     pub fn task(self) -> Result<Task> {
-        let file = File::from(self.0.as_fd().try_clone_to_owned()?);
-        let mut bytes = vec![0; usize::try_from(file.metadata()?.len())?];
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
+        let bytes = self.bytes()?;
         let order = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         serde_json::from_slice(order).context("the order of a run")
     }
 
+    /// The order, unless somebody has said that the run is over. Asked by a shim that has said its process: whoever says
+    /// so later finds that, and kills it.
+    pub fn unfenced_task(self) -> Result<Option<Task>> {
+        let bytes = self.bytes()?;
+        let mut lines = bytes.split(|byte| *byte == b'\n');
+        let order = lines.next().unwrap_or_default();
+        if lines.any(|line| line == b"fenced") {
+            return Ok(None);
+        }
+        serde_json::from_slice(order).context("the order of a run").map(Some)
+    }
+
+    fn bytes(self) -> Result<Vec<u8>> {
+        let file = File::from(self.0.as_fd().try_clone_to_owned()?);
+        let mut bytes = vec![0; usize::try_from(file.metadata()?.len())?];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
+        Ok(bytes)
+    }
+
     pub fn say_pid(self) -> Result<()> {
-        self.say_process("pid", rustix::process::getpid())
+        self.say_shim(rustix::process::getpid())
+    }
+
+    /// Its shim is this process.
+    pub fn say_shim(self, shim: Pid) -> Result<()> {
+        self.say_process("pid", shim)
     }
 
     /// The job has a session of its own, by this number.
@@ -280,6 +375,9 @@ pub fn uptime_ms() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1000
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
+
+/// Space in the file of an attempt for what its shim says.
+const SAID_BYTES: u64 = 8 << 10;
 
 /// Digits of a lease. It is written over the one before, at once, so that it needs no room on a full disk.
 const LEASE_DIGITS: usize = 20;

@@ -5,6 +5,7 @@
 //! agent, and two more for each watcher.
 
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -13,18 +14,23 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use forebay_base::time::SystemClock;
 use forebay_grid::event::Joined;
 use forebay_grid::vocabulary::UserName;
+use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arrival;
+use crate::budget::{AWAITED_BYTES_MAX, Budget, Share};
 use crate::causes::chain;
 use crate::connections::Connections;
 use crate::controller::{Controller, Input};
-use crate::home::{GridHome, claim, is_root};
+use crate::flow::FlowAsk;
+use crate::home::{Begin, GridHome, claim_soon, is_root};
 use crate::message::{Answer, Ask, Order, Report};
+use crate::reserve::Reserve;
 use crate::settings;
 use crate::socket::{self, Reader};
+use crate::trust::is_trusted;
 use crate::user;
 use crate::watcher;
 
@@ -40,58 +46,83 @@ const CACHE_BYTES: usize = 32 << 20;
 /// Runs the controller of a grid until SIGTERM or SIGINT. SIGHUP makes it read its settings again.
 ///
 /// # Errors
-/// If another one runs, the settings are bad, or the journal cannot be read or written.
-pub fn serve(home: &GridHome) -> Result<()> {
+/// If another one runs, the settings are bad, the journal is missing though there was a grid and it is not to begin anew,
+/// or the journal cannot be read or written.
+pub fn serve(home: &GridHome, begin: Begin) -> Result<()> {
     home.make()?;
-    let Some(_lock) = claim(&home.lock())? else {
-        bail!("a controller of {} runs already", home.folder().display());
+    let Some(_lock) = claim_soon(&home.lock())? else {
+        bail!("a controller of {} is already running", home.folder().display());
     };
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let config = settings::read(home)?;
+    let config = settings::read_to_begin(home)?;
     // SAFETY: umask always succeeds; no other thread makes files yet.
     unsafe { libc::umask(0o077) };
     let path = home.journal();
-    let options = RedbOptions { cache_bytes: CACHE_BYTES };
-    let store = if path.exists() {
-        RedbStore::open_with(&path, &options)?
-    } else {
-        RedbStore::create_with(&path, &options)?
-    };
-    let controller = Controller::open(store, config, Arc::new(SystemClock))?;
+    home.check_journal(begin)?;
+    let budget = Arc::new(Budget::new(config.general.user_messages_bytes_max));
+    let mut controller = Controller::open(open_journal(&path)?, config, Arc::new(SystemClock))?;
+    controller.keep_reserve(Reserve::of(&path)?);
+    home.note_begun();
     let listener = socket::listen(&home.socket(), if is_root() { 0o666 } else { 0o600 })?;
     let (inputs, taken) = channel();
-    let for_signals = (home.clone(), inputs.clone());
+    let for_signals = (home.clone(), inputs.clone(), Arc::clone(&budget));
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || obey_signals(signals, &for_signals.0, &for_signals.1))?;
+        .spawn(move || obey_signals(signals, (&for_signals.0, &for_signals.2), &for_signals.1))?;
     let (for_arrivals, for_connections) = (inputs.clone(), Arc::new(home.clone()));
     std::thread::Builder::new()
         .name("arrivals".to_owned())
         .spawn(move || arrival::watch(&for_arrivals))?;
     std::thread::Builder::new()
         .name("accept".to_owned())
-        .spawn(move || accept(&listener, &for_connections, &inputs))?;
-    tracing::info!(folder = %home.folder().display(), "the controller is there");
+        .spawn(move || accept(&listener, &for_connections, &budget, &inputs))?;
+    tracing::info!(folder = %home.folder().display(), "the controller is ready");
     let result = controller.run(&taken);
     let _ = std::fs::remove_file(home.socket());
     tracing::info!(?result, "the controller ends");
     result
 }
 
+/// Opens the journal, or makes it. A controller that is just being killed has it a moment longer.
+fn open_journal(path: &Path) -> Result<RedbStore> {
+    const TRIES: u32 = 200;
+    let options = RedbOptions { cache_bytes: CACHE_BYTES };
+    for _ in 1..TRIES {
+        match RedbStore::open_with(path, &options) {
+            Err(StoreError::InUse(_)) => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) if !path.exists() => return Ok(RedbStore::create_with(path, &options)?),
+            opened => return Ok(opened?),
+        }
+    }
+    Ok(RedbStore::open_with(path, &options)?)
+}
+
 /// What makes the settings of the file count, or why the old ones do.
-fn reread(home: &GridHome) -> Result<Input> {
+fn reread((home, budget): (&GridHome, &Budget)) -> Result<Input> {
     let read = settings::read(home);
     match &read {
-        Ok(config) => tracing::info!("settings are read again: {} queues", config.queues.len()),
-        Err(error) => tracing::error!("settings are left as they are: {}", chain(error)),
+        Ok(config) => {
+            budget.set(config.general.user_messages_bytes_max);
+            tracing::info!("settings reloaded: {} queues", config.queues.len());
+            for warning in settings::warnings(home, config) {
+                tracing::warn!("{warning}");
+            }
+        }
+        Err(error) => {
+            tracing::error!("settings not reloaded, the old ones stay in force: {}", chain(error));
+        }
     }
     Ok(Input::Configured(Box::new(read?)))
 }
 
-fn obey_signals(mut signals: Signals, home: &GridHome, inputs: &Sender<Input>) {
+fn obey_signals(
+    mut signals: Signals,
+    (home, budget): (&GridHome, &Budget),
+    inputs: &Sender<Input>,
+) {
     for signal in signals.forever() {
         let input = if signal == SIGHUP {
-            let Ok(input) = reread(home) else { continue };
+            let Ok(input) = reread((home, budget)) else { continue };
             input
         } else {
             Input::Stop
@@ -102,7 +133,12 @@ fn obey_signals(mut signals: Signals, home: &GridHome, inputs: &Sender<Input>) {
     }
 }
 
-fn accept(listener: &UnixListener, home: &Arc<GridHome>, inputs: &Sender<Input>) {
+fn accept(
+    listener: &UnixListener,
+    home: &Arc<GridHome>,
+    budget: &Arc<Budget>,
+    inputs: &Sender<Input>,
+) {
     let connections = Arc::new(Connections::new());
     for (number, stream) in (1..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
@@ -118,10 +154,10 @@ fn accept(listener: &UnixListener, home: &Arc<GridHome>, inputs: &Sender<Input>)
                 continue;
             }
         };
-        let (home, inputs) = (Arc::clone(home), inputs.clone());
+        let (home, budget, inputs) = (Arc::clone(home), Arc::clone(budget), inputs.clone());
         // Without a thread the connection is closed, and its client asks again.
         let _ = std::thread::Builder::new().name(format!("connection-{number}")).spawn(move || {
-            if let Err(error) = converse(stream, number, &home, &inputs) {
+            if let Err(error) = converse(stream, number, (&home, &budget), &inputs) {
                 tracing::debug!("connection {number}: {error:#}");
             }
             drop(admitted);
@@ -133,7 +169,7 @@ fn accept(listener: &UnixListener, home: &Arc<GridHome>, inputs: &Sender<Input>)
 fn converse(
     stream: UnixStream,
     connection: u64,
-    home: &GridHome,
+    (home, budget): (&GridHome, &Arc<Budget>),
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
@@ -144,7 +180,7 @@ fn converse(
             return socket::write(&stream, &Answer::Refused { reason });
         }
     };
-    let result = converse_as((&user, connection), stream, home, inputs);
+    let result = converse_as((&user, connection), stream, (home, budget), inputs);
     if result.is_err() {
         // It may have ended before its answers; where none is awaited there is nothing to forget.
         let _ = inputs.send(Input::Closed { connection, user });
@@ -153,25 +189,35 @@ fn converse(
 }
 
 fn not_theirs(user: &UserName) -> anyhow::Error {
-    anyhow!("{user} may not have the settings read again: root may, and the user whose grid it is")
+    anyhow!(
+        "{user} may not reload the settings: only root and the user who runs the controller may"
+    )
 }
 
 /// One connection of a user.
 fn converse_as(
     (user, connection): (&UserName, u64),
     stream: UnixStream,
-    home: &GridHome,
+    (home, budget): (&GridHome, &Arc<Budget>),
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    let trusted = uid.is_root() || uid == rustix::process::geteuid();
-    let reader = if trusted { Reader::of_agents } else { Reader::of_many };
-    let mut reader = reader(stream.try_clone()?);
-    // Answers to what was asked without waiting for an answer, in order.
-    let mut awaited = Vec::new();
+    let trusted = is_trusted(uid);
+    let reading = stream.try_clone()?;
+    // Who could end the controller is not counted: what an agent says when it joins grows with its jobs.
+    let mut reader = if trusted {
+        Reader::of_agents(reading)
+    } else {
+        Reader::of_counted(reading, Share::of(budget, uid))
+    };
+    // Answers to what was asked without waiting for an answer, in order; bytes of it, and what they are counted by.
+    let (mut awaited, mut awaited_bytes, mut shares) = (Vec::new(), 0, Vec::new());
     loop {
-        if !reader.has_line() || awaited.len() >= AWAITED_MAX {
+        let is_much = awaited.len() >= AWAITED_MAX || awaited_bytes >= AWAITED_BYTES_MAX;
+        if !reader.has_line() || is_much {
             answer_all(&stream, &mut awaited)?;
+            awaited_bytes = 0;
+            shares.clear();
         }
         let ask = match reader.read::<Ask>() {
             Ok(None) => return Ok(()),
@@ -182,6 +228,9 @@ fn converse_as(
                 return socket::write(&stream, &Answer::Refused { reason });
             }
         };
+        let (bytes, share) = reader.last_line();
+        awaited_bytes += bytes + if has_long_answer(&ask) { AWAITED_BYTES_MAX } else { 0 };
+        shares.extend(share);
         if let Ask::Join { joined } = ask {
             if !trusted {
                 let reason = format!("{user} may not be an agent of this grid");
@@ -196,7 +245,7 @@ fn converse_as(
         let (reply, answer) = channel();
         awaited.push(answer);
         if let Ask::Reload = ask {
-            let reread = if trusted { reread(home) } else { Err(not_theirs(user)) };
+            let reread = if trusted { reread((home, budget)) } else { Err(not_theirs(user)) };
             match reread {
                 // The question behind it is answered once the settings count.
                 Ok(input) => inputs.send(input).ok().context("the controller ends")?,
@@ -211,6 +260,21 @@ fn converse_as(
     }
 }
 
+/// Whether the answer may be a long list, of which one at a time is enough for a connection.
+fn has_long_answer(ask: &Ask) -> bool {
+    matches!(
+        ask,
+        Ask::Jobs { .. }
+            | Ask::History { .. }
+            | Ask::Explain { .. }
+            | Ask::Usage { .. }
+            | Ask::Sessions { .. }
+            | Ask::Hosts
+            | Ask::Queues
+            | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }
+    )
+}
+
 /// Waits for answers and gives them out: what was asked together becomes durable together. The wait ends
 /// when nobody is there any more who could read them.
 fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Result<()> {
@@ -220,7 +284,7 @@ fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Resul
             match awaited.recv_timeout(LOOK) {
                 Ok(answer) => break answer,
                 Err(RecvTimeoutError::Timeout) if socket::is_there(stream) => {}
-                Err(RecvTimeoutError::Timeout) => bail!("the client went away"),
+                Err(RecvTimeoutError::Timeout) => bail!("the client disconnected"),
                 Err(RecvTimeoutError::Disconnected) => bail!("the controller ends"),
             }
         });
@@ -282,7 +346,7 @@ mod tests {
         // The stream of the reader is closed by now.
         let (_reply, answer) = channel();
         let error = answer_all(&ours, &mut vec![answer]).unwrap_err();
-        assert_eq!(error.to_string(), "the client went away");
+        assert_eq!(error.to_string(), "the client disconnected");
     }
 
     #[test]
@@ -293,7 +357,8 @@ mod tests {
             let (inputs, taken) = channel();
             let served = std::thread::spawn(move || {
                 let nowhere = GridHome::of(std::path::Path::new("/")).unwrap();
-                converse(ours, 7, &nowhere, &inputs)
+                let budget = Arc::new(Budget::new(forebay_base::ByteSize::mib(16)));
+                converse(ours, 7, (&nowhere, &budget), &inputs)
             });
             socket::write(&theirs, &ask).unwrap();
             let asked = taken.recv().unwrap();

@@ -125,9 +125,9 @@ impl Sessions {
     ) -> Orders {
         let nobody = hosts.is_empty() && (orphans == Orphans::Removed || engine.away().is_empty());
         let refusal = if nobody {
-            Some("no host is connected: nobody can say what work areas there are")
+            Some("no host is connected, so the work areas are not known")
         } else if self.open.len() >= OPEN_MAX {
-            Some("too many questions about work areas are open; ask again later")
+            Some("too many requests about work areas are in progress; try again later")
         } else {
             None
         };
@@ -255,7 +255,7 @@ impl Sessions {
             Phase::Listing { seen, more } => (seen, more),
             Phase::Removing { all, removed } => {
                 let lost = open.lost.iter();
-                open.faults.extend(lost.map(|host| format!("{host} went away meanwhile")));
+                open.faults.extend(lost.map(|host| format!("{host} disconnected meanwhile")));
                 finish(open.purpose, all, &removed, (Vec::new(), open.faults));
                 return Vec::new();
             }
@@ -268,7 +268,9 @@ impl Sessions {
         };
         let unsure = unsure(&away, &open.faults);
         // Whether one is an orphan does not hang on the others.
-        open.faults.extend(more.iter().map(|host| format!("{host}: there are more; ask again")));
+        open.faults.extend(
+            more.iter().map(|host| format!("{host}: there are more; run the command again")),
+        );
         let visible = |owner: &UserName| match &open.purpose {
             Purpose::Asked { user, .. } => engine.may_see(user, owner),
             Purpose::Sweep => true,
@@ -310,10 +312,12 @@ impl Sessions {
 fn unsure(away: &BTreeSet<HostName>, faults: &[String]) -> Option<String> {
     match (away.first(), faults.first()) {
         (Some(host), _) => Some(format!(
-            "{host} is away, and what runs there is not known: nothing is removed until it is back \
-             or given up"
+            "{host} is unreachable, so what runs there is not known: nothing is removed until it \
+             is back or given up"
         )),
-        (None, Some(fault)) => Some(format!("nothing is removed, as not all was seen: {fault}")),
+        (None, Some(fault)) => {
+            Some(format!("nothing is removed, because not every area could be read: {fault}"))
+        }
         (None, None) => None,
     }
 }
@@ -341,7 +345,7 @@ fn finish(
         }
         Purpose::Sweep => {
             for area in removed {
-                tracing::info!(area = %area.path.display(), user = %area.user, "an orphan is removed");
+                tracing::info!(area = %area.path.display(), user = %area.user, "an orphaned work area was removed");
             }
             for fault in faults {
                 tracing::warn!("orphans: {fault}");

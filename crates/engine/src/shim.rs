@@ -5,8 +5,9 @@
 //! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
 //! lets it go on. Before the job runs both end the shim (`beginning.rs`). When the lease in the agent's
 //! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
-//! others end that come from it. If the shim is killed itself, the kernel kills the job's first process with it,
-//! and the agent what is left of the session; what has made a session of its own goes on then.
+//! others end that come from it: those in its control group, and those below the shim. If the shim is killed itself,
+//! the kernel kills the job's first process with it, and whoever sees it next (the agent, the next one, the watchdog or
+//! the next start of the job) the group and what is left of the session.
 //!
 //! Standard input is the locked file of its run, standard output the line to the agent (`request.rs`), which
 //! ends with the shim. A shim whose job ended by itself, and left nothing to do, lets the file go and waits on the
@@ -16,6 +17,7 @@
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ use forebay_base::time::SystemClock;
 use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_study::error as study;
-use forebay_study::process::{Accounting, Child, Ended, HOLD, Program};
+use forebay_study::process::{Accounting, Child, Ended, HOLD, Program, enter_group};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
@@ -38,12 +40,15 @@ use signal_hook::iterator::Signals;
 
 use crate::area::{self, Left, bytes_below};
 use crate::beginning::{Beginning, Stage, end_by_force};
-use crate::descendants;
+use crate::cgroup::Group;
+use crate::descendants::{self, Orphans};
+use crate::fence;
 use crate::home::is_root;
 use crate::message::{error_path, output_path};
 use crate::progress::{Part, Progress};
 use crate::request::{self, Word};
 use crate::runs::{End, Log, Task, granted, uptime_ms};
+use crate::sampler::{Sampler, Seen};
 use crate::script;
 use crate::session;
 use crate::terminal::job::{Caller, Ends, Order};
@@ -86,6 +91,7 @@ struct Shim {
     signals: Signals,
     beginning: Arc<Beginning>,
     accounting: Arc<Accounting>,
+    sampler: Arc<Sampler>,
     /// Whether anything happened that may touch another job.
     touched: bool,
 }
@@ -102,6 +108,7 @@ impl Shim {
             // Its thread inherits the blocked signals, so those are for this one.
             beginning: Beginning::watch(log, agent)?,
             accounting: Accounting::find(Arc::new(SystemClock)),
+            sampler: Sampler::begin()?,
             touched: false,
         })
     }
@@ -112,8 +119,12 @@ impl Shim {
         self.forget_orders();
         let log = self.log;
         log.say_pid().with_context(|| format!("standard input is not {}", run.display()))?;
-        let task = log.task()?;
-        let begun = begin(log, &task, &self.beginning, &self.accounting);
+        let Some(task) = log.unfenced_task()? else {
+            self.touched = true;
+            return Ok(());
+        };
+        let name = run.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let begun = begin(log, &task, name, &self.beginning, &self.accounting);
         self.beginning.enter(Stage::Over);
         let end = match begun {
             Ok(begun) => self.see_to_the_end(begun, &task),
@@ -241,6 +252,7 @@ type Begun = (Job, Option<(Caller, Ends)>);
 fn begin(
     log: Log<'_>,
     task: &Task,
+    run: &str,
     beginning: &Beginning,
     accounting: &Arc<Accounting>,
 ) -> Result<Begun, Fault> {
@@ -256,19 +268,35 @@ fn begin(
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     log.say_started().map_err(Fault::Host)?;
     descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
+    let group = make_group(task, run).map_err(Fault::Host)?;
     beginning.enter(Stage::Starting);
-    Job::start(task, &account, caller, accounting)
+    Job::start(task, &account, group, caller, accounting)
+}
+
+/// Makes the control group of a job. One without limits runs without a group where none can be made now.
+fn make_group(task: &Task, run: &str) -> Result<Option<Arc<Group>>> {
+    let Some(places) = &task.groups else { return Ok(None) };
+    let memory = task.launch.spec.memory.map(|memory| memory.0);
+    match Group::make(places, run, memory) {
+        Ok(group) => Ok(Some(Arc::new(group))),
+        Err(error) if memory.is_none() => {
+            tracing::warn!(task = %task.launch.task, %error, "a job has no control group");
+            Ok(None)
+        }
+        Err(error) => Err(error).context("its control group cannot be made"),
+    }
 }
 
 /// Makes the work areas, as long as the host may start jobs.
 fn prepare(task: &Task, account: &Account) -> Result<()> {
+    fence::earlier_starts(task).context("an earlier start of it may still run")?;
     let left = match task.launch.spec.checkpoint {
         Checkpoint::None => Left::Removed,
         Checkpoint::Steps => Left::Kept,
     };
     area::make(&task.work, left, account)?;
     area::make(&task.util, left, account)?;
-    anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host is over");
+    anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host has expired");
     Ok(())
 }
 
@@ -285,10 +313,10 @@ impl Shim {
             Ok((exit, usage)) => End::Exited { exit, usage: Some(Box::new(usage)) },
             Err(error) => {
                 self.touched = true;
-                tracing::error!(task = %task.launch.task, "nobody holds the job any more: {error:#}");
-                // Its group is killed as it is dropped.
-                job.session.into_iter().for_each(session::end);
-                job.first().into_iter().for_each(descendants::end);
+                tracing::error!(task = %task.launch.task, "no process holds the job any more: {error:#}");
+                // Its process group is killed as it is dropped.
+                job.end_left();
+                self.sampler.leave();
                 End::Lost(Loss::Holder)
             }
         }
@@ -303,6 +331,7 @@ impl Shim {
         if let Some(session) = job.session {
             self.log.say_session(session)?;
         }
+        self.sampler.watch(job.group.clone());
         let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
         // The agent may be gone; the next one finds the file.
         let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
@@ -318,8 +347,10 @@ impl Shim {
             }
         }
         let ended = job.reap()?;
-        let exit = exit_of(ended);
-        let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..ended.usage };
+        let used = job.usage(&ended, &self.sampler.leave());
+        let exceeded = job.group.as_ref().and_then(|group| group.exceeded());
+        let exit = exceeded.map_or_else(|| exit_of(&ended), Exit::MemoryLimit);
+        let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..used };
         if let Some(conversation) = conversation {
             while !conversation.is_over() {
                 // Whoever wants the job to end does not wait for its reader.
@@ -337,26 +368,45 @@ impl Shim {
 struct Job {
     child: Child,
     session: Option<Pid>,
+    group: Option<Arc<Group>>,
+    orphans: Orphans,
 }
 
 impl Job {
     fn start(
         task: &Task,
         account: &Account,
+        group: Option<Arc<Group>>,
         caller: Option<Caller>,
         accounting: &Arc<Accounting>,
     ) -> Result<Begun, Fault> {
+        let orphans = Orphans::default();
         let mut command = command(task, account)?;
         let Some(caller) = caller else {
             let progress = Progress::default();
-            let mut prepare = become_job(task, account, Channels::Files, &progress)?;
+            let mut become_job = become_job(task, account, Channels::Files, &progress)?;
+            let tasks = group.as_ref().and_then(|group| group.tasks());
+            let mut prepare = || {
+                tasks.map(|tasks| rustix::io::write(tasks, b"0")).transpose()?;
+                become_job()
+            };
             let program = Program::of(&command).map_err(anyhow::Error::from)?;
+            let folder = group.as_ref().map(|group| group.as_fd());
             // SAFETY: it makes system calls of its thread on memory that was prepared before, and allocates
             // nothing.
-            let child = unsafe { Child::start(&program, &mut prepare, accounting) };
+            let child = unsafe { Child::start(&program, &mut prepare, folder, accounting) };
             let child = child.map_err(|error| progress.name(task, error))?;
-            return Ok((Job { child, session: None }, None));
+            return Ok((Job { child, session: None, group, orphans }, None));
         };
+        if let Some(group) = group.clone() {
+            let enter = move || {
+                enter_group(group.as_fd())?;
+                group.tasks().map(|tasks| rustix::io::write(tasks, b"0")).transpose()?;
+                Ok(())
+            };
+            // SAFETY: as above. The group is kept by the parent, so that nothing is freed in the child.
+            unsafe { command.pre_exec(enter) };
+        }
         // SAFETY: as above.
         unsafe {
             command.pre_exec(become_job(task, account, Channels::Given, &Progress::default())?)
@@ -372,7 +422,7 @@ impl Job {
                 (child, session)
             }
         };
-        Ok((Job { child, session }, Some((caller, ends))))
+        Ok((Job { child, session, group, orphans }, Some((caller, ends))))
     }
 
     fn has_ended(&self) -> bool {
@@ -381,11 +431,41 @@ impl Job {
     }
 
     /// Ends what is left of it, and says how it ended.
-    fn reap(&mut self) -> Result<&Ended> {
-        // As long as the first process is not reaped, nobody else can have the number of its session.
+    fn reap(&mut self) -> Result<Ended> {
+        self.end_left();
+        Ok(self.child.wait()?.clone())
+    }
+
+    /// Ends all of it but the first process. As long as that is not reaped, nobody else can have the number of its session.
+    fn end_left(&mut self) {
+        self.group.iter().for_each(|group| group.end());
         self.session.into_iter().for_each(session::end);
-        self.first().into_iter().for_each(descendants::end);
-        Ok(self.child.wait()?)
+        self.first().into_iter().for_each(|first| self.orphans.end(first));
+    }
+
+    /// What all of it used. The kernel says of the first process what it and the children that it waited for used; the group
+    /// has counted everything. Without one there are the orphans, and what was seen while it ran.
+    fn usage(&self, ended: &Ended, seen: &Seen) -> Usage {
+        let mut usage = ended.usage;
+        match self.group.as_ref().and_then(|group| group.processor()) {
+            Some(processor) => {
+                // The kernel splits the time of a group anew, so its parts may be less than those of a process in it.
+                let all = processor.user_seconds + processor.system_seconds;
+                let others = (all - usage.cpu_seconds()).max(0.0);
+                let user = if all > 0.0 { processor.user_seconds / all } else { 0.0 };
+                usage.user_seconds += others * user;
+                usage.system_seconds += others * (1.0 - user);
+            }
+            None => {
+                usage.user_seconds += self.orphans.user_seconds;
+                usage.system_seconds += self.orphans.system_seconds;
+                // Children of whoever ignores their ends are counted by nobody else.
+                usage.user_seconds += (seen.processor_seconds() - usage.cpu_seconds()).max(0.0);
+            }
+        }
+        let largest = usage.peak_memory_bytes.unwrap_or(0).max(self.orphans.memory_bytes);
+        usage.peak_memory_bytes = Some(largest.max(seen.memory_bytes));
+        usage
     }
 
     /// Its first process, which has the number of its group.
@@ -397,6 +477,9 @@ impl Job {
         match self.session {
             Some(session) => session::signal(session, signal),
             None => {
+                if signal == Signal::KILL {
+                    self.group.iter().for_each(|group| group.kill());
+                }
                 self.child.signal(signal);
                 self.first()
                     .into_iter()
@@ -405,13 +488,13 @@ impl Job {
         }
     }
 
-    fn pass_on(&self, signal: i32) {
+    fn pass_on(&mut self, signal: i32) {
         match signal {
             SIGTERM => self.end_gently(&[Signal::TERM]),
             SIGINT => self.signal(Signal::KILL),
             SIGUSR1 => self.signal(Signal::STOP),
             SIGUSR2 => self.signal(Signal::CONT),
-            SIGCHLD => self.first().into_iter().for_each(descendants::reap_others),
+            SIGCHLD => self.first().into_iter().for_each(|first| self.orphans.reap(first)),
             _ => {}
         }
     }

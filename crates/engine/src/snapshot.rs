@@ -7,7 +7,7 @@
 //! same one. `f` and the number of a run of a flow: the run. `c` and the number of a
 //! schedule: the schedule. All in postcard after the numbers.
 //!
-//! Memory: a number for each job, and each environment once more as a key; while a snapshot is written, what
+//! Memory: two numbers for each job, and each environment once more as a key; while a snapshot is written, what
 //! it writes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::{Context as _, Result};
 use forebay_grid::environment::Environment;
 use forebay_grid::flow::{FlowId, ScheduleId};
-use forebay_grid::journal::Record;
+use forebay_grid::journal::{Change, Record};
 use forebay_grid::snapshot::Touched;
 use forebay_grid::vocabulary::JobId;
 use forebay_grid::{Job, Ledger};
@@ -32,14 +32,25 @@ const FLOW: u8 = b'f';
 /// What is known of the snapshot in the store.
 #[derive(Default)]
 pub(crate) struct Snapshot {
-    /// Its jobs with the numbers of their environments.
-    jobs: BTreeMap<JobId, u64>,
+    /// Its jobs.
+    jobs: BTreeMap<JobId, Piece>,
+    /// Bytes of its jobs and environments, and of those of them that were forgotten since it was written.
+    bytes: u64,
+    forgotten_bytes: u64,
     /// Its environments with their numbers and how many of its jobs have them.
     environments: HashMap<Environment, (u64, u64)>,
     by_number: HashMap<u64, Environment>,
     environments_ever: u64,
     /// What changed since it was written.
     touched: Touched,
+}
+
+/// A job in the store.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// The number of its environment.
+    environment: u64,
+    bytes: u64,
 }
 
 fn key(kind: u8, number: u64) -> Vec<u8> {
@@ -53,7 +64,7 @@ fn each_piece<S: Store>(
     mut found: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
     pages::each(store, vec![kind], &[kind + 1], |key, value| {
-        let number = key[1..].try_into().context("a key of the snapshot is no number")?;
+        let number = key[1..].try_into().context("a key of the snapshot is not a number")?;
         found(u64::from_be_bytes(number), value)
     })
 }
@@ -76,10 +87,12 @@ impl Snapshot {
             snapshot.environments.insert(environment.clone(), (number, 0));
             snapshot.by_number.insert(number, environment);
             snapshot.environments_ever = snapshot.environments_ever.max(number);
+            snapshot.bytes += bytes.len() as u64;
             Ok(())
         })?;
         each_piece(store, JOB, |id, bytes| {
             let what = || format!("job {id} of the grid's snapshot");
+            let piece_bytes = bytes.len() as u64;
             let (number, bytes) = bytes.split_first_chunk().with_context(what)?;
             let number = u64::from_be_bytes(*number);
             let job: Job = postcard::from_bytes(bytes).with_context(what)?;
@@ -87,7 +100,8 @@ impl Snapshot {
             if let Some((_, jobs)) = snapshot.environments.get_mut(&environment) {
                 *jobs += 1;
             }
-            snapshot.jobs.insert(JobId(id), number);
+            snapshot.jobs.insert(JobId(id), Piece { environment: number, bytes: piece_bytes });
+            snapshot.bytes += piece_bytes;
             ledger.put_job(JobId(id), job, environment);
             Ok(())
         })?;
@@ -108,7 +122,22 @@ impl Snapshot {
 
     /// Takes note of records that came after it.
     pub fn note(&mut self, records: &[Record]) {
-        records.iter().for_each(|record| self.touched.add(record));
+        for record in records {
+            if let Change::Forgotten(job) = &record.change {
+                self.forgotten_bytes += self.jobs.get(job).map_or(0, |piece| piece.bytes);
+            }
+            self.touched.add(record);
+        }
+    }
+
+    /// Bytes of its jobs with their environments.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of it that the next one gives back.
+    pub fn forgotten_bytes(&self) -> u64 {
+        self.forgotten_bytes
     }
 
     /// Adds to `batch` what makes it a snapshot of `ledger` without the batches before `next`.
@@ -117,6 +146,7 @@ impl Snapshot {
     /// If something cannot be encoded.
     pub fn write(&mut self, ledger: &Ledger, next: u64, batch: &mut Batch) -> Result<()> {
         let mut touched = std::mem::take(&mut self.touched);
+        self.forgotten_bytes = 0;
         if touched.flow_forgotten {
             let gone = self.jobs.keys().filter(|id| ledger.job(**id).is_none());
             touched.jobs.extend(gone);
@@ -144,12 +174,14 @@ impl Snapshot {
     fn write_job(&mut self, id: JobId, job: &Job, batch: &mut Batch) -> Result<()> {
         // The environment of a job never changes.
         let number = match self.jobs.get(&id) {
-            Some(number) => *number,
+            Some(piece) => piece.environment,
             None => self.hold_environment(&job.spec().environment, batch)?,
         };
-        self.jobs.insert(id, number);
         let mut bytes = number.to_be_bytes().to_vec();
         bytes.extend(postcard::to_stdvec(&job.piece())?);
+        let piece = Piece { environment: number, bytes: bytes.len() as u64 };
+        let before = self.jobs.insert(id, piece).map_or(0, |before| before.bytes);
+        self.bytes = self.bytes - before + piece.bytes;
         batch.changes.insert(key(JOB, id.0), Some(bytes));
         Ok(())
     }
@@ -164,17 +196,22 @@ impl Snapshot {
         let number = self.environments_ever;
         self.environments.insert(environment.clone(), (number, 1));
         self.by_number.insert(number, environment.clone());
-        batch.changes.insert(key(ENVIRONMENT, number), Some(postcard::to_stdvec(environment)?));
+        let bytes = postcard::to_stdvec(environment)?;
+        self.bytes += bytes.len() as u64;
+        batch.changes.insert(key(ENVIRONMENT, number), Some(bytes));
         Ok(number)
     }
 
     fn remove_job(&mut self, id: JobId, batch: &mut Batch) {
-        let Some(number) = self.jobs.remove(&id) else { return };
+        let Some(Piece { environment: number, bytes }) = self.jobs.remove(&id) else { return };
+        self.bytes -= bytes;
         batch.changes.insert(key(JOB, id.0), None);
         let Some(environment) = self.by_number.get(&number) else { return };
         let Some((_, jobs)) = self.environments.get_mut(environment) else { return };
         *jobs -= 1;
         if *jobs == 0 {
+            let bytes = postcard::experimental::serialized_size(environment).unwrap_or(0);
+            self.bytes = self.bytes.saturating_sub(bytes as u64);
             self.environments.remove(environment);
             self.by_number.remove(&number);
             batch.changes.insert(key(ENVIRONMENT, number), None);

@@ -10,6 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::budget::{FREE_BYTES, Share};
+
 /// Longest line in bytes: a command with its environment, as JSON escapes it.
 const LINE_MAX: u64 = 16 << 20;
 /// Longest order in bytes: a job as it was submitted, as the controller writes it, and what it adds.
@@ -58,6 +60,10 @@ pub fn is_there(stream: &UnixStream) -> bool {
 pub struct Reader {
     stream: BufReader<UnixStream>,
     line_max: u64,
+    /// Bytes of the last line.
+    length: u64,
+    /// What long lines are counted by, if they are.
+    share: Option<Share>,
 }
 
 /// Memory for lines that lie ready, where many may come at once.
@@ -65,7 +71,7 @@ const READY_BYTES: usize = 64 << 10;
 
 impl Reader {
     pub fn new(stream: UnixStream) -> Reader {
-        Reader { stream: BufReader::new(stream), line_max: LINE_MAX }
+        Reader::over(BufReader::new(stream))
     }
 
     /// One for the answers of a controller, which may be long lists.
@@ -80,8 +86,21 @@ impl Reader {
 
     /// One for a peer that may send many lines before it reads an answer.
     pub fn of_many(stream: UnixStream) -> Reader {
-        let stream = BufReader::with_capacity(READY_BYTES, stream);
-        Reader { stream, line_max: LINE_MAX }
+        Reader::over(BufReader::with_capacity(READY_BYTES, stream))
+    }
+
+    fn over(stream: BufReader<UnixStream>) -> Reader {
+        Reader { stream, line_max: LINE_MAX, length: 0, share: None }
+    }
+
+    /// As [`Reader::of_many`], for a peer whose long lines are counted.
+    pub fn of_counted(stream: UnixStream, share: Share) -> Reader {
+        Reader { share: Some(share), ..Reader::of_many(stream) }
+    }
+
+    /// Bytes of the line that was read last, and what it was counted by, to be kept as long as it is in memory.
+    pub fn last_line(&mut self) -> (u64, Option<Share>) {
+        (self.length, self.share.as_mut().and_then(Share::split_off))
     }
 
     /// One for a peer that may be an agent: what it says when it joins grows with its slots.
@@ -97,12 +116,24 @@ impl Reader {
     /// The next value; none at the end.
     pub fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let mut line = Vec::new();
-        let length = self.stream.by_ref().take(self.line_max).read_until(b'\n', &mut line)?;
-        if length == 0 {
-            return Ok(None);
-        }
-        if line.last() != Some(&b'\n') {
-            bail!("a line without an end, or longer than {} bytes", self.line_max);
+        let mut room = FREE_BYTES.min(self.line_max);
+        loop {
+            let length = self.stream.by_ref().take(room).read_until(b'\n', &mut line)? as u64;
+            self.length = line.len() as u64;
+            if line.last() == Some(&b'\n') {
+                break;
+            }
+            if self.length == 0 {
+                return Ok(None);
+            }
+            if length < room || self.length >= self.line_max {
+                bail!("a line has no end, or more than {} bytes", self.line_max);
+            }
+            // As much again, as memory for it grows.
+            room = self.length.min(self.line_max - self.length);
+            if let Some(share) = &mut self.share {
+                share.grow_to(self.length + room)?;
+            }
         }
         serde_json::from_slice(&line).context("not understood").map(Some)
     }
@@ -142,7 +173,7 @@ mod tests {
         };
         let longest = LINE_MAX as usize - 3;
         assert_eq!(send(longest, Reader::of_many), Ok(longest));
-        assert!(send(longest + 1, Reader::of_many).unwrap_err().contains("longer than"));
+        assert!(send(longest + 1, Reader::of_many).unwrap_err().contains("more than"));
         assert_eq!(send(longest + 1_000_000, Reader::of_orders), Ok(longest + 1_000_000));
     }
 }

@@ -441,7 +441,7 @@ impl Accounts {
             waits.add(&sums.waits);
             if groups.len() > ANSWER_MAX {
                 return Err(format!(
-                    "these are more than {ANSWER_MAX} rows: sum up by less, or ask for fewer days"
+                    "the result has more than {ANSWER_MAX} rows: use fewer keys in --by, or fewer days"
                 ));
             }
         }

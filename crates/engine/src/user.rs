@@ -90,7 +90,7 @@ fn entry<E: Entry, T>(
             0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
             error => {
                 let error = std::io::Error::from_raw_os_error(error);
-                return Err(error).context("the user database cannot be asked");
+                return Err(error).context("the user database does not answer");
             }
         }
     }
@@ -107,7 +107,7 @@ fn text(pointer: *const libc::c_char) -> String {
 /// The name of a user; the number, if the system knows no name.
 ///
 /// # Errors
-/// If the name cannot be a user's on the grid or the number is another user's name, or the user database cannot be asked.
+/// If the name cannot be a user's on the grid or the number is another user's name, or the user database does not answer.
 pub fn name_of(uid: u32) -> Result<UserName> {
     let name = entry(
         // SAFETY: all pointers are to live memory of the lengths given.
@@ -166,10 +166,19 @@ fn group_name_of(gid: u32) -> Result<Option<String>> {
     )
 }
 
+/// Whether a user exists, as far as that can be known. One without a name goes by the number.
+#[must_use]
+pub fn may_exist(user: &UserName) -> bool {
+    let Ok(name) = CString::new(user.as_str()) else { return false };
+    let is_number = user.as_str().parse::<u32>().is_ok();
+    // A user database that cannot be asked says nothing against anybody.
+    is_number || !matches!(by_name(&name), Ok(None))
+}
+
 /// The account of a user by name, or by number where there is no name.
 ///
 /// # Errors
-/// If there is no such user, if the user database cannot be asked, or if there is no account and the group of the
+/// If there is no such user, if the user database does not answer, or if there is no account and the group of the
 /// same number is somebody's: what it may do is not the user's to have.
 pub fn account_of(user: &UserName) -> Result<Account> {
     let name = CString::new(user.as_str())?;

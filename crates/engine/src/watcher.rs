@@ -32,7 +32,8 @@ pub(crate) fn converse(
         let ask = match next {
             Ok(Some(ask @ Ask::Watch { .. })) => ask,
             Ok(Some(_)) => {
-                let reason = "this connection watches jobs, and can do nothing else".to_owned();
+                let reason =
+                    "this connection watches jobs and accepts no other requests".to_owned();
                 let _ = reply.sender.send(Answer::Refused { reason });
                 break Ok(());
             }

@@ -281,7 +281,7 @@ fn orphans_are_removed_once_every_host_has_answered_and_an_area_counts_once() {
                 (vec!["1".to_owned()], vec!["9".to_owned()])
             );
             assert_eq!(unknown, Vec::new());
-            assert_eq!(faults, ["h2: there are more; ask again"]);
+            assert_eq!(faults, ["h2: there are more; run the command again"]);
         }
         answer => panic!("{answer:?}"),
     }

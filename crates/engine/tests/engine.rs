@@ -94,7 +94,7 @@ impl Engine for Scripted {
 
     fn answer(&self, user: &UserName, ask: &Ask) -> Answer {
         self.script().asked.push(format!("{user}: {ask:?}"));
-        Answer::Hosts { hosts: Vec::new() }
+        Answer::Hosts { hosts: Vec::new(), trouble: None }
     }
 
     fn owner(&self, job: JobId) -> Option<&UserName> {

@@ -54,8 +54,11 @@ impl Attributes {
             modified: state.modified,
             changed: state.changed,
             created: state.created,
-            // A shared mapping of a direct file changes it without a word to the kernel's FUSE inode.
-            cacheable: state.file().is_none_or(|file| file.opens.mappers == 0),
+            // A shared mapping of a direct file changes it without a word to the kernel's FUSE inode. What runs as
+            // its owner or group must not do so for longer than it may: some kernels leave it to this side alone to
+            // take the bits away (fallocate before Linux 6.2).
+            cacheable: !state.is_privileged()
+                && state.file().is_none_or(|file| file.opens.mappers == 0),
         }
     }
 }
@@ -84,6 +87,19 @@ pub struct SetAttributes {
     pub accessed: Option<SetTime>,
     /// Last change of the content.
     pub modified: Option<SetTime>,
-    /// Whether to take the set-id bits away with this change.
-    pub kill_set_id: bool,
+    /// What becomes of the set-id bits with this change.
+    pub set_id: SetId,
+}
+
+/// What a change does to the set-id bits of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetId {
+    /// Nothing.
+    #[default]
+    Keep,
+    /// It takes them away.
+    Kill,
+    /// It takes them away, be there execution under the group or not, if somebody has the file open for writing:
+    /// only who has may have it so.
+    KillIfWritten,
 }

@@ -16,6 +16,7 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::directory::cost_of_entries;
 use crate::error::Result;
 use crate::inode::{Body, Inode, State};
 
@@ -97,15 +98,27 @@ impl InodeCache {
         Ok(inode)
     }
 
+    /// Whether a directory of so many entries may be cached whole: a larger one is dropped as soon as room is wanted,
+    /// however much it is used.
+    pub fn has_room_for(&self, entries: u64) -> bool {
+        cost_of_entries(entries) <= self.directory_max() as u64
+    }
+
+    /// Memory that the entries of one directory may take while others want room, in bytes.
+    fn directory_max(&self) -> usize {
+        self.cost_max / 4
+    }
+
     /// The inode if it is cached; does not count as a use.
     pub fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
         self.shard(ino).lock().inodes.get(ino).map(Arc::clone)
     }
 
-    /// Adds an inode that was just made.
+    /// Adds an inode that was just made, under the lock of its directory. Whoever holds that lets go of it and calls
+    /// [`InodeCache::shrink`]: what is locked cannot be dropped, and would grow without a bound if it were locked at
+    /// every look.
     pub fn insert(&self, inode: &Arc<Inode>) {
         self.insert_into(&mut self.shard(inode.ino).lock(), inode);
-        self.shrink();
     }
 
     fn insert_into(&self, shard: &mut Shard, inode: &Arc<Inode>) {
@@ -208,7 +221,8 @@ impl InodeCache {
             Body::Directory(directory) => directory.cost(),
             Body::File(_) | Body::Symlink(_) | Body::Special => 0,
         };
-        let drop_entries = entries_cost > 0 && (!recently_used || entries_cost > self.cost_max / 4);
+        let drop_entries =
+            entries_cost > 0 && (!recently_used || entries_cost > self.directory_max());
         if drop_entries && let Body::Directory(directory) = &mut state.body {
             directory.forget();
             self.cost.fetch_sub(entries_cost, Ordering::Relaxed);

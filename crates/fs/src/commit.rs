@@ -26,6 +26,7 @@ use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::idle::enough_open;
 use crate::key;
+use crate::object::LiveObject;
 use crate::record::encode;
 use crate::settings::Settings;
 use crate::stats::Operation;
@@ -70,6 +71,11 @@ fn give_back_memory() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Whether a store refused for lack of space.
+pub(crate) fn is_full(error: &StoreError) -> bool {
+    matches!(error, StoreError::Full(_))
 }
 
 /// What requests leave to be done.
@@ -173,6 +179,19 @@ impl FileSystem {
         }
     }
 
+    /// Commits everything done so far, and copies the store into a new file; returns the number of records.
+    ///
+    /// # Errors
+    /// As [`FileSystem::commit`]; [`FsError::Refused`] if there is a file of that name.
+    pub fn back_up(
+        &self,
+        file: &std::path::Path,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<u64> {
+        self.commit()?;
+        crate::fsck::file::back_up(&*self.store, file, progress)
+    }
+
     /// Waits until batch `number` is committed, committing it if it is this caller's turn.
     pub(crate) fn commit_through(&self, number: u64) -> Result<()> {
         let begun = self.turn.attempts.load(Ordering::Acquire);
@@ -220,7 +239,7 @@ impl FileSystem {
         for live in batch.to_publish() {
             match self.objects.publish(live) {
                 // A name may need space in a directory of the disk, and the reserve may lie on it.
-                Err(FsError::NoSpace) if self.reserve.release() => self.objects.publish(live)?,
+                Err(FsError::NoSpace) => self.publish_from_reserve(live)?,
                 published => published?,
             }
         }
@@ -235,6 +254,15 @@ impl FileSystem {
         self.store_with_limits(batch.to_store())?;
         self.fail_points.reach("commit.stored")?;
         Ok(())
+    }
+
+    /// The reserve of a disk is used up: that of the home folder may lie on the same disk.
+    fn publish_from_reserve(&self, live: &LiveObject) -> Result<()> {
+        let mut published = Err(FsError::NoSpace);
+        while matches!(published, Err(FsError::NoSpace)) && self.reserve.give() {
+            published = self.objects.publish(live);
+        }
+        published
     }
 
     /// Moves the limits of numbers ahead where nothing else is to be committed: files without a name take
@@ -267,14 +295,7 @@ impl FileSystem {
 
     /// Commits to the store; gives the reserve away if that is what it takes.
     pub(crate) fn store_batch(&self, batch: &Batch) -> Result<()> {
-        match self.store.commit(batch) {
-            Ok(()) => Ok(()),
-            Err(StoreError::Full(_)) if self.reserve.release() => {
-                tracing::warn!("the store's disk is full: the reserve was given away");
-                Ok(self.store.commit(batch)?)
-            }
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.reserve.spend(|| self.store.commit(batch), is_full)?)
     }
 
     fn limits_to_store(&self) -> Option<(u64, u64)> {
@@ -310,7 +331,7 @@ impl FileSystem {
     }
 
     /// Whether a commit failed so short a while ago that the next one is not due.
-    fn commits_rest(&self) -> bool {
+    pub(crate) fn commits_rest(&self) -> bool {
         let since = |at| self.clock.instant().saturating_duration_since(at);
         let is_recent = |failure: &Failure| since(failure.at) < self.settings.commit_interval;
         self.turn.failure(is_recent).is_some()
@@ -374,7 +395,7 @@ impl FileSystem {
     }
 
     /// Has the commit thread commit now.
-    fn want_commit(&self) {
+    pub(crate) fn want_commit(&self) {
         if !self.commit_wanted.swap(true, Ordering::AcqRel) {
             drop(self.stop_wanted.0.lock());
             self.stop_wanted.1.notify_all();
@@ -396,7 +417,8 @@ impl FileSystem {
                 self.close_idle_objects();
                 // Not before: requests that come during the commit ask for one more if they need it.
                 self.commit_wanted.store(false, Ordering::Release);
-                self.reserve.hold();
+                self.restore_reserves();
+                self.objects.look_at_space();
             });
         }
     }

@@ -24,6 +24,11 @@ const SLOT_BITS: u32 = 7;
 /// Memory that one cached entry takes, in bytes: its share of a tree node that is two thirds full.
 const ENTRY_COST: usize = (size_of::<Child>() + size_of::<u64>()) * 3 / 2;
 
+/// Memory that so many cached entries take, in bytes, if their names are short.
+pub(crate) fn cost_of_entries(entries: u64) -> u64 {
+    entries.saturating_mul(ENTRY_COST as u64)
+}
+
 /// Memory that a cached entry takes, in bytes.
 fn cost_of(child: &Child) -> usize {
     ENTRY_COST + if child.name.spilled() { child.name.len() + 16 } else { 0 }

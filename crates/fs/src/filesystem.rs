@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use forebay_base::hash::HashKey;
 use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino, Timestamp};
@@ -25,7 +25,7 @@ use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::stale::{Stale, StaleList};
 use crate::stats::{Counters, Latency, OPERATIONS};
-use crate::writeset::{Known, Overlay, Uncommitted, WriteSet};
+use crate::writeset::{Known, Overlay, Removal, Uncommitted, WriteSet};
 
 /// A pair of the store: key and value.
 pub(crate) type Row = (Vec<u8>, Vec<u8>);
@@ -62,6 +62,8 @@ pub struct FileSystem {
     pub(crate) writes: Mutex<WriteSet>,
     pub(crate) turn: CommitTurn,
     pub(crate) objects: Objects,
+    /// The second in which a file with bytes last lost its last name.
+    pub(crate) last_left: AtomicI64,
     pub(crate) idle: IdleObjects,
     pub(crate) ino_numbers: NumberRange,
     pub(crate) filesets: Filesets,
@@ -119,6 +121,18 @@ impl FileSystem {
     #[must_use]
     pub fn store_bytes(&self) -> u64 {
         self.store.size_bytes().unwrap_or(0)
+    }
+
+    /// Space kept aside in the home folder.
+    #[must_use]
+    pub fn reserve(&self) -> &Reserve {
+        &self.reserve
+    }
+
+    /// Whether space of some disk is short, so that removals and opens may wait for a commit.
+    #[must_use]
+    pub fn is_short_of_space(&self) -> bool {
+        self.objects.is_pressed()
     }
 
     /// Whether space is kept aside for commits on a full disk.
@@ -268,7 +282,7 @@ impl FileSystem {
             return Ok(None);
         }
         let reads = directory.count_read();
-        if state.size <= self.settings.directory_load_max && is_worth_caching(state.size, reads) {
+        if self.may_load_directory(state.size) && is_worth_caching(state.size, reads) {
             self.load_directory(ino, state)?;
         } else {
             let (from, to) = key::entries(ino, bucket.first(), bucket.last());
@@ -277,6 +291,11 @@ impl FileSystem {
         }
         let directory = state.directory_mut()?;
         Ok(directory.find(bucket, name).map(|(cookie, child)| (cookie, child.clone())))
+    }
+
+    /// Whether a directory of so many entries may be cached whole.
+    pub(crate) fn may_load_directory(&self, entries: u64) -> bool {
+        entries <= self.settings.directory_load_max && self.inodes.has_room_for(entries)
     }
 
     /// Adds stored entries to a directory's cached ones.
@@ -363,25 +382,33 @@ impl FileSystem {
         if state.nlink > 0 || state.handles() > 0 || self.inodes.is_remembered(ino) {
             return;
         }
+        let bytes = state.allocated_bytes;
         if let Some(file) = state.file_mut() {
-            let dropped = self.drop_object(&mut self.writes.lock(), file);
+            let is_stored = file.live.as_ref().is_none_or(|live| live.is_published());
+            let stored = file.object.filter(|_| is_stored);
+            let dropped = self.drop_object(&mut self.writes.lock(), file, bytes);
             dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
+            stored.into_iter().for_each(|at| self.after_drop(at));
         }
         self.inodes.remove(ino);
     }
 
     /// Drops a file's object: the file is empty and has none afterwards. If a record may refer to the
-    /// object, the new record must reach `writes` under the same lock. The caller drops the handle.
+    /// object, the new record must reach `writes` under the same lock. The caller drops the handle. `bytes` is what
+    /// the object gives back.
     #[must_use]
     pub(crate) fn drop_object(
         &self,
         writes: &mut WriteSet,
         file: &mut crate::inode::FileBody,
+        bytes: u64,
     ) -> Option<Arc<crate::object::LiveObject>> {
         let at = file.object.take()?;
         let live = file.live.take();
         let published = live.as_ref().is_none_or(|live| live.is_published());
-        writes.drop_object(at, published);
+        if !writes.drop_object(at, bytes, published) {
+            self.objects.await_removal(Removal { at, bytes });
+        }
         live
     }
 

@@ -103,6 +103,12 @@ impl FileSystem {
         if unlinked || file.opens.handles > 0 {
             return Ok(());
         }
+        if file.live.as_ref().is_some_and(|live| !live.is_published()) {
+            // A file that was empty when it was closed has an object of which no record knows yet, if its
+            // object may still be written through a mapping: only objects that a record refers to are published.
+            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        }
+        let Some(file) = state.file_mut() else { return Ok(()) };
         if let Some(live) = file.live.take() {
             if let Err(error) = self.objects.publish(&live) {
                 file.live = Some(live);

@@ -5,6 +5,7 @@
 //! write set or the store.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -80,6 +81,8 @@ pub(crate) struct State {
     pub rdev: u32,
     pub fileset: FilesetId,
     pub xattrs: u32,
+    /// Bytes that they take, names and values, once they were reckoned: to reckon them takes all of them.
+    pub xattr_bytes: Option<NonZeroU32>,
     /// The extended attributes while it has no name: the store knows nothing of such an inode.
     pub nameless_xattrs: NamelessXattrs,
     pub body: Body,
@@ -127,6 +130,8 @@ pub(crate) struct FileInUse {
     pub pages_valid: bool,
     /// Times were taken from the object while the file could be mapped, and the kernel may still show others.
     pub times_untold: bool,
+    /// The object is shorter than the record says, and no crash explains it: bytes beyond its end are lost.
+    pub is_cut: bool,
     /// It waits in the queue of closed objects.
     pub idle_queued: bool,
 }
@@ -155,6 +160,7 @@ static NOT_IN_USE: FileInUse = FileInUse {
     },
     pages_valid: false,
     times_untold: false,
+    is_cut: false,
     idle_queued: false,
 };
 
@@ -243,6 +249,7 @@ impl State {
             rdev: record.rdev,
             fileset: record.fileset,
             xattrs: record.xattrs,
+            xattr_bytes: None,
             nameless_xattrs: None,
             body,
             counted: Some(Counted {
@@ -324,9 +331,10 @@ impl State {
         had
     }
 
-    /// Whether a write must take privileges away.
-    pub fn has_set_id(&self) -> bool {
-        self.mode & SET_UID != 0 || self.mode & (SET_GID | 0o010) == SET_GID | 0o010
+    /// Whether it is a file that runs as its owner or group.
+    pub fn is_privileged(&self) -> bool {
+        self.kind == Kind::File
+            && (self.mode & SET_UID != 0 || self.mode & (SET_GID | 0o010) == SET_GID | 0o010)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`record`] and [`key`] (what survives), `inode` and `directory` (what is in memory),
 //! [`writeset`] and `commit` (how memory becomes durable), [`object`] (where bytes are), `ops/` (one
-//! file per operation), [`recovery`] (opening after a crash), [`fsck`].
+//! file per operation), [`recovery`] (opening after a crash), `shortage` (what happens when space is short), [`fsck`].
 //!
 //! Invariants:
 //! - Every change reaches the write set in the same critical section that changed memory, all records of
@@ -34,12 +34,14 @@ pub mod record;
 pub mod recovery;
 pub mod reserve;
 pub mod settings;
+mod shortage;
+pub mod space;
 mod stale;
 pub mod stats;
 mod stock;
 pub mod writeset;
 
-pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use attributes::{Attributes, SetAttributes, SetId, SetTime};
 pub use cache::INODE_COST;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;

@@ -93,7 +93,7 @@ pub fn make(store: &dyn Store, identity: Identity, clock: &dyn Clock) -> Result<
     put(key::TERM.to_vec(), epoch.0.to_be_bytes().to_vec());
     store.commit(&batch).map_err(|error| match error {
         forebay_store::StoreError::Conflict => {
-            FsError::Refused("the store holds a file system already".to_owned())
+            FsError::Refused("the store already holds a file system".to_owned())
         }
         other => other.into(),
     })

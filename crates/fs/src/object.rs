@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_base::{DiskId, FailPoints, ObjectId, Timestamp};
 use forebay_disk::{Disk, DiskError, Object, ObjectAttributes, Sync};
@@ -19,7 +19,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::error::{FsError, Result};
 use crate::number::NumberRange;
 use crate::record::ObjectRef;
+use crate::space::Space;
 use crate::stock::{Next, Stock};
+use crate::writeset::Removal;
+
+mod pressure;
 
 /// The kernel's side of the direct path: it reads and writes registered files without us.
 pub trait DirectAccess: Send + std::marker::Sync {
@@ -63,6 +67,8 @@ pub struct FsDisk {
     pub disk: Arc<dyn Disk>,
     /// What went wrong on it.
     pub health: Arc<DiskHealth>,
+    /// What is left, and what is kept aside.
+    pub space: Space,
 }
 
 /// Whether bytes of an object may be lost. The kernel tells a writeback error once for each of its open files,
@@ -177,16 +183,21 @@ pub struct Objects {
     closing: AtomicUsize,
     reclaim: Mutex<VecDeque<Dropped>>,
     reclaim_wanted: Condvar,
+    /// Held by whoever works on what was in `reclaim`.
+    reclaiming: Mutex<()>,
     background: AtomicBool,
+    /// Space of some disk is short.
+    pressed: AtomicBool,
     /// A removal failed: some published object belongs to nothing.
     left_behind: AtomicBool,
     clock: Arc<dyn forebay_base::Clock>,
+    begun: Instant,
     fail_points: FailPoints,
 }
 
 enum Dropped {
     Handle(Arc<LiveObject>),
-    Name(ObjectRef),
+    Name(Removal),
 }
 
 /// How long the reclaim thread lets dropped objects gather.
@@ -217,8 +228,11 @@ impl Objects {
             closing: AtomicUsize::new(0),
             reclaim: Mutex::new(VecDeque::new()),
             reclaim_wanted: Condvar::new(),
+            reclaiming: Mutex::new(()),
             background: AtomicBool::new(false),
+            pressed: AtomicBool::new(false),
             left_behind: AtomicBool::new(false),
+            begun: clock.instant(),
             clock,
             fail_points,
         }
@@ -264,6 +278,7 @@ impl Objects {
         (0..=u16::MAX).map(DiskId).zip(&self.disks)
     }
 
+    /// A disk by its number.
     fn disk(&self, id: DiskId) -> Result<&FsDisk> {
         self.disks.get(usize::from(id.0)).ok_or_else(|| {
             FsError::Damaged(format!("a record names disk {id}, which is not there"))
@@ -287,13 +302,18 @@ impl Objects {
     /// # Errors
     /// [`FsError::NoSpace`] if no disk can hold one more object; [`FsError::Io`].
     pub fn take_fresh(&self) -> Result<Arc<LiveObject>> {
-        self.stock.take().map_or_else(|| self.make_fresh(), Ok)
+        let on_any = || self.make_fresh(|disk| disk.space.takes_objects());
+        self.stock.take().map_or_else(on_any, Ok)
     }
 
-    fn make_fresh(&self) -> Result<Arc<LiveObject>> {
+    /// Makes an object on one of the disks that `suit`.
+    fn make_fresh(&self, suits: impl Fn(&FsDisk) -> bool) -> Result<Arc<LiveObject>> {
         let mut refusal = FsError::NoSpace;
         for _ in 0..self.disks.len() {
             let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % self.disks.len();
+            if !suits(&self.disks[turn]) {
+                continue;
+            }
             let disk = DiskId(u16::try_from(turn).unwrap_or(0));
             let id = ObjectId(self.numbers.take()?);
             match self.observe(disk, self.disks[turn].disk.create(id)) {
@@ -348,8 +368,13 @@ impl Objects {
     pub fn publish(&self, live: &LiveObject) -> Result<()> {
         let _one_at_a_time = live.publishing.lock();
         if !live.is_published() {
-            let disk = &self.disk(live.at.disk)?.disk;
-            self.observe(live.at.disk, disk.publish(live.at.id, &*live.object))?;
+            let FsDisk { disk, space, .. } = self.disk(live.at.disk)?;
+            let mut named = disk.publish(live.at.id, &*live.object);
+            // The name may take a block of a directory, and others may be quicker to take what is given up.
+            while matches!(named, Err(DiskError::Full)) && space.give_piece(&**disk) {
+                named = disk.publish(live.at.id, &*live.object);
+            }
+            self.observe(live.at.disk, named)?;
             live.needs_full_sync.store(true, Ordering::Release);
             live.published.store(true, Ordering::Release);
         }
@@ -416,8 +441,13 @@ impl Objects {
     }
 
     /// Has a published object removed off the request path. No committed record may refer to it.
-    pub fn remove(&self, at: ObjectRef) {
-        self.reclaim_later(Dropped::Name(at));
+    pub fn remove(&self, removal: Removal) {
+        self.reclaim_later(Dropped::Name(removal));
+    }
+
+    /// As [`Objects::remove`], at once.
+    pub(crate) fn remove_now(&self, removal: Removal) {
+        self.reclaim_now(Dropped::Name(removal));
     }
 
     fn reclaim_later(&self, dropped: Dropped) {
@@ -442,9 +472,10 @@ impl Objects {
     fn reclaim_now(&self, dropped: Dropped) {
         match dropped {
             Dropped::Handle(live) => drop(live),
-            Dropped::Name(at) => {
+            Dropped::Name(Removal { at, bytes }) => {
                 let removed = self.disk(at.disk).and_then(|disk| {
                     self.fail_points.reach("reclaim.removed")?;
+                    disk.space.freed(bytes);
                     self.observe(at.disk, disk.disk.remove(at.id))
                 });
                 if let Err(error) = removed {
@@ -460,10 +491,11 @@ impl Objects {
     pub fn run_supply(&self, target: usize) {
         self.stock.aim(target);
         while self.background.load(Ordering::Acquire) {
+            self.look_at_space();
             let missing = self.stock.missing();
             let mut next = Next::after(missing);
             for _ in 0..missing {
-                let Ok(live) = self.make_fresh() else {
+                let Ok(live) = self.make_fresh(|disk| !disk.space.is_short()) else {
                     next = Next::Refused;
                     break;
                 };
@@ -490,13 +522,20 @@ impl Objects {
             if self.background.load(Ordering::Acquire) {
                 MutexGuard::unlocked(&mut queue, || std::thread::sleep(RECLAIM_PAUSE));
             }
-            let batch: Vec<Dropped> = queue.drain(..).collect();
             drop(queue);
-            for dropped in batch {
-                let is_handle = matches!(dropped, Dropped::Handle(_));
-                self.reclaim_now(dropped);
-                self.closing.fetch_sub(usize::from(is_handle), Ordering::Relaxed);
-            }
+            self.finish_reclaim();
+        }
+    }
+
+    /// Closes and removes everything dropped so far.
+    pub(crate) fn finish_reclaim(&self) {
+        // What the thread has in its hands is waited for.
+        let _one_at_a_time = self.reclaiming.lock();
+        let batch: Vec<Dropped> = self.reclaim.lock().drain(..).collect();
+        for dropped in batch {
+            let is_handle = matches!(dropped, Dropped::Handle(_));
+            self.reclaim_now(dropped);
+            self.closing.fetch_sub(usize::from(is_handle), Ordering::Relaxed);
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use forebay_base::hash::HashKey;
@@ -16,7 +16,7 @@ use forebay_store::{Batch, Store};
 use parking_lot::{Condvar, Mutex};
 
 use crate::cache::InodeCache;
-use crate::commit::CommitTurn;
+use crate::commit::{CommitTurn, is_full};
 use crate::error::{FsError, Result};
 use crate::fileset::Filesets;
 use crate::filesystem::{FileSystem, Parts};
@@ -28,6 +28,7 @@ use crate::object::{FsDisk, Objects};
 use crate::record::{
     DiskUsage, FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
 };
+use crate::space::Space;
 use crate::stale::StaleList;
 use crate::stats::Counters;
 use crate::writeset::WriteSet;
@@ -120,7 +121,12 @@ fn order_disks(
             let disk = by_uuid.remove(&record.uuid).ok_or_else(|| {
                 FsError::Refused(format!("disk {} ({}) is not there", record.uuid, record.location))
             })?;
-            Ok(FsDisk { uuid: record.uuid.clone(), disk, health: Arc::default() })
+            Ok(FsDisk {
+                uuid: record.uuid.clone(),
+                disk,
+                health: Arc::default(),
+                space: Space::default(),
+            })
         })
         .collect()
 }
@@ -148,17 +154,20 @@ impl FileSystem {
         let filesets = read_filesets(&*parts.store)?;
         let writes = read_write_set(&*parts.store)?;
         let term = |epoch: Epoch| Some(epoch.0.to_be_bytes().to_vec());
-        parts.store.commit(&Batch {
+        let taken_over = Batch {
             requires: vec![(key::TERM.to_vec(), term(before.epoch))],
             changes: [
                 (key::TERM.to_vec(), term(superblock.epoch)),
                 (key::SUPERBLOCK.to_vec(), Some(encode(&superblock))),
             ]
             .into(),
-        })?;
+        };
+        parts.reserve.spend(|| parts.store.commit(&taken_over), is_full)?;
+        parts.reserve.hold();
         let numbers = NumberRange::new(before.object_limit, superblock.object_limit);
         let objects =
             Objects::new(disks, numbers, Arc::clone(&parts.clock), parts.fail_points.clone());
+        objects.begin_reserves(parts.settings.disk_reserve.0);
         Ok(Arc::new(FileSystem {
             epoch: superblock.epoch,
             hash_key: HashKey(superblock.hash_key),
@@ -167,6 +176,7 @@ impl FileSystem {
             writes: Mutex::new(writes),
             turn: CommitTurn::new(parts.clock.instant()),
             objects,
+            last_left: AtomicI64::new(i64::MIN),
             idle: IdleObjects::default(),
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
             filesets,
@@ -292,7 +302,7 @@ impl FileSystem {
             if state.nlink == 0
                 && let Some(file) = state.file_mut()
             {
-                let dropped = self.drop_object(&mut self.writes.lock(), file);
+                let dropped = self.drop_object(&mut self.writes.lock(), file, 0);
                 dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
             }
         }
@@ -303,11 +313,15 @@ impl FileSystem {
     /// way, and the background threads must have ended.
     ///
     /// # Errors
-    /// What the store or a disk says: the file system then counts as crashed.
+    /// What the store or a disk says: the file system then counts as crashed, unless all that failed was the
+    /// end of the store's engine. The store cannot be used after this.
     pub fn close(&self) -> Result<()> {
         let settled = self.settle();
         self.let_go();
-        settled
+        // Whatever came before: its engine is not to be ended in silence.
+        let closed = self.store.close();
+        settled?;
+        Ok(closed?)
     }
 
     /// Closes the objects of all files. The kernel takes down the rings of a process in the background, after

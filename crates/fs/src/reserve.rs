@@ -1,77 +1,101 @@
-//! Space kept aside so that a full disk can be emptied again.
+//! Space kept aside in the home folder, so that the store can commit what empties a full disk.
 //!
-//! Removing files on a full disk needs a commit, and a commit needs space. The reserve is a file of
-//! `store_reserve` bytes beside the store; when a commit finds no space, the file is removed, and made
-//! again once there is space.
+//! Removing files on a full disk needs a commit, and a commit needs space. When the store finds none, half of what is
+//! left of the reserve is given up and the store tries again: whoever else writes to the disk may be quicker,
+//! and so does not get everything at once. The reserve is filled up again as soon as there is space.
+//!
+//! What survives a crash: the file, and with it the space. So a mount after a crash has it too.
 
 use std::path::{Path, PathBuf};
 
 use forebay_base::ByteSize;
+use forebay_disk::reserve::ReserveFile;
 use parking_lot::Mutex;
 
-/// A file that takes up space.
+/// The reserve is at most this part of its disk.
+const PART_OF_DISK: u64 = 8;
+/// The least that is given up at a time.
+const PIECE: u64 = 1 << 20;
+
+/// Space kept aside in a file.
 pub struct Reserve {
-    path: Option<PathBuf>,
+    place: Option<Place>,
+}
+
+struct Place {
+    folder: PathBuf,
     size: ByteSize,
-    held: Mutex<bool>,
+    file: Mutex<ReserveFile>,
 }
 
 impl Reserve {
     /// No space is kept aside.
     #[must_use]
     pub fn none() -> Reserve {
-        Reserve { path: None, size: ByteSize(0), held: Mutex::new(false) }
+        Reserve { place: None }
     }
 
-    /// Keeps `size` bytes aside in the file at `path`, as soon as there is that much space.
+    /// The reserve in the file at `path`, with what it holds already; [`Reserve::hold`] makes it `size` bytes.
     #[must_use]
     pub fn at(path: &Path, size: ByteSize) -> Reserve {
-        let reserve = Reserve { path: Some(path.to_owned()), size, held: Mutex::new(false) };
-        reserve.hold();
-        reserve
+        let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+        Reserve { place: Some(Place { folder, size, file: Mutex::new(ReserveFile::at(path)) }) }
     }
 
-    /// Takes the space again if it was given away and there is enough.
+    /// Keeps as much aside as there is to be and there is space for.
     pub fn hold(&self) {
-        let mut held = self.held.lock();
-        let Some(path) = &self.path else { return };
-        if *held || self.size.0 == 0 {
+        let Some(place) = &self.place else { return };
+        let mut file = place.file.lock();
+        if file.held() == place.target() {
             return;
         }
-        match take(path, self.size.0) {
-            Ok(()) => *held = true,
-            Err(error) => {
-                tracing::debug!(%error, "no space for the reserve now");
-                let _ = std::fs::remove_file(path);
-            }
+        if let Err(error) = file.hold(place.target()) {
+            tracing::debug!(%error, "no space can be kept aside in the home folder");
         }
     }
 
-    /// Gives the space away. Returns whether there was any.
-    pub fn release(&self) -> bool {
-        let mut held = self.held.lock();
-        let Some(path) = &self.path else { return false };
-        if !*held {
-            return false;
-        }
-        *held = false;
-        std::fs::remove_file(path).is_ok()
+    /// Gives up a part of what is kept aside. Returns whether there was any.
+    pub fn give(&self) -> bool {
+        let Some(place) = &self.place else { return false };
+        let mut file = place.file.lock();
+        let part = (file.held() / 2).max(PIECE);
+        file.give(part) > 0
     }
 
-    /// Whether space is kept aside now.
+    /// Carries `operation` out; if it finds no space, again with more and more of what is kept aside.
+    ///
+    /// # Errors
+    /// That of `operation`.
+    pub fn spend<T, E>(
+        &self,
+        mut operation: impl FnMut() -> std::result::Result<T, E>,
+        is_full: impl Fn(&E) -> bool,
+    ) -> std::result::Result<T, E> {
+        let mut done = operation();
+        let mut given = false;
+        while done.as_ref().is_err_and(&is_full) && self.give() {
+            given = true;
+            done = operation();
+        }
+        if given {
+            tracing::warn!(
+                "the disk of the home folder is full: the reserve was given away, or a part of it"
+            );
+        }
+        done
+    }
+
+    /// Whether all of the space is kept aside now.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        *self.held.lock()
+        self.place.as_ref().is_some_and(|place| place.file.lock().held() >= place.target())
     }
 }
 
-fn take(path: &Path, bytes: u64) -> std::io::Result<()> {
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
-    // Leave as much again for others: a reserve that fills the disk would be worse than none.
-    let space = rustix::fs::fstatvfs(&file)?;
-    if space.f_bavail * space.f_frsize < bytes {
-        return Err(std::io::ErrorKind::StorageFull.into());
+impl Place {
+    fn target(&self) -> u64 {
+        let total = rustix::fs::statvfs(&self.folder)
+            .map_or(u64::MAX, |found| found.f_blocks.saturating_mul(found.f_frsize));
+        self.size.0.min(total / PART_OF_DISK)
     }
-    Ok(())
 }

@@ -54,6 +54,8 @@ pub struct Settings {
     pub store_cache: ByteSize,
     /// Space kept aside in the home folder so that deletes can be committed on a full disk.
     pub store_reserve: ByteSize,
+    /// Space kept aside on each disk for the names of objects.
+    pub disk_reserve: ByteSize,
 }
 
 /// How requests of the kernel are to arrive.
@@ -86,7 +88,7 @@ impl std::str::FromStr for TransportChoice {
             "auto" => Ok(TransportChoice::Auto),
             "dev" => Ok(TransportChoice::Dev),
             "uring" => Ok(TransportChoice::Uring),
-            _ => Err("give auto, dev or uring".to_owned()),
+            _ => Err("expected auto, dev or uring".to_owned()),
         }
     }
 }
@@ -139,7 +141,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 20] = [
+pub const SETTINGS: [Setting; 21] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -158,15 +160,17 @@ pub const SETTINGS: [Setting; 20] = [
         name: "inode_cache_max",
         default: "\"1 GiB\"",
         allowed: "a size from \"1 MiB\" to \"1 TiB\"",
-        meaning: "Memory for cached inodes and directory entries.",
+        meaning: "Memory for cached inodes and directory entries. Beside it the daemon takes up to 1 KiB for \
+                  each record of uncommitted_max, store_cache, up to 40 bytes for each inode that the kernel \
+                  knows, buffers for requests (see forebay status), and what is in use now.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(1024)).map(|x| s.inode_cache_max = x),
     },
     Setting {
         name: "directory_load_max",
         default: "65536",
         allowed: "a number from 0 to 10000000",
-        meaning: "Directories with at most this many entries are cached whole when listed, or when many \
-                  names were looked up in vain.",
+        meaning: "Directories with at most this many entries are cached whole when they are \
+                  listed, or when many names were not found in them.",
         set: |s, v| number(v, 0, 10_000_000).map(|x| s.directory_load_max = x),
     },
     Setting {
@@ -180,7 +184,7 @@ pub const SETTINGS: [Setting; 20] = [
         name: "spare_objects",
         default: "128",
         allowed: "a number from 0 to 4096",
-        meaning: "Fresh objects made ahead of need, per file system.",
+        meaning: "Fresh objects that are prepared in advance, per file system.",
         set: |s, v| count(v, 0, 4096).map(|x| s.spare_objects = x),
     },
     Setting {
@@ -194,39 +198,39 @@ pub const SETTINGS: [Setting; 20] = [
         name: "extended_attributes",
         default: "true",
         allowed: "true or false",
-        meaning: "Whether extended attributes and access control lists are offered. Without them the \
-                  kernel asks one question less for each file that is written.",
+        meaning: "Whether extended attributes and access control lists are supported. Without \
+                  them the kernel sends one request less for each file that is written.",
         set: |s, v| v.as_bool().map(|x| s.extended_attributes = x),
     },
     Setting {
         name: "fuse_threads",
         default: "8",
         allowed: "a number from 2 to 256",
-        meaning: "Threads that answer the kernel over /dev/fuse; slow requests run side by side on \
-                  them.",
+        meaning: "Threads that serve the kernel's requests over /dev/fuse; slow requests run on \
+                  them in parallel.",
         set: |s, v| count(v, 2, 256).map(|x| s.fuse_threads = x),
     },
     Setting {
         name: "fuse_readers",
         default: "1",
         allowed: "a number from 1 to 64",
-        meaning: "Threads that wait for requests of /dev/fuse at once; quick requests run on these.",
+        meaning: "Threads that wait for requests on /dev/fuse at the same time; quick requests run on these.",
         set: |s, v| count(v, 1, 64).map(|x| s.fuse_readers = x),
     },
     Setting {
         name: "transport",
         default: "\"auto\"",
         allowed: "\"auto\", \"dev\" or \"uring\"",
-        meaning: "How requests of the kernel arrive: over io_uring (\"uring\"), over /dev/fuse \
-                  (\"dev\"), or over io_uring if that can be had (\"auto\").",
+        meaning: "How the kernel sends requests: over io_uring (\"uring\"), over /dev/fuse \
+                  (\"dev\"), or over io_uring if it is available (\"auto\").",
         set: |s, v| v.as_str()?.parse().ok().map(|x| s.transport = x),
     },
     Setting {
         name: "ring_depth",
         default: "8",
         allowed: "a number from 1 to 64",
-        meaning: "Requests of each core that can be under way over io_uring; each has a thread and \
-                  up to request_max of memory, at least 128 KiB.",
+        meaning: "Requests that each core can have in progress over io_uring; each has a thread \
+                  and up to request_max of memory, at least 128 KiB.",
         set: |s, v| count(v, 1, 64).map(|x| s.ring_depth = x),
     },
     Setting {
@@ -244,8 +248,8 @@ pub const SETTINGS: [Setting; 20] = [
         name: "ring_slice",
         default: "\"100 us\"",
         allowed: "a time from \"100 us\" to \"100 ms\", or \"0 s\" (leave it to the system)",
-        meaning: "Slice of processor time that threads which answer over io_uring ask of the scheduler \
-                  (Linux 6.12): the shorter, the sooner one runs that was woken.",
+        meaning: "Slice of processor time that the threads serving io_uring request from the \
+                  scheduler (Linux 6.12); with a shorter slice, a woken thread runs sooner.",
         set: |s, v| {
             let slice = duration(v, Duration::ZERO, MS(100))?;
             let fits = slice.is_zero() || slice >= Duration::from_micros(100);
@@ -263,7 +267,7 @@ pub const SETTINGS: [Setting; 20] = [
         name: "kernel_ttl",
         default: "\"1 h\"",
         allowed: "a time from \"0 s\" to \"24 h\"",
-        meaning: "How long the kernel may keep names and attributes without asking.",
+        meaning: "How long the kernel may cache names and attributes without asking.",
         set: |s, v| duration(v, MS(0), MS(86_400_000)).map(|x| s.kernel_ttl = x),
     },
     Setting {
@@ -277,9 +281,10 @@ pub const SETTINGS: [Setting; 20] = [
         name: "disk_read_ahead",
         default: "\"1 MiB\"",
         allowed: "a size from \"0 B\" (leave as it is) to \"64 MiB\"",
-        meaning: "Least read-ahead of the devices under the disks while mounted (direct path); needs \
-                  root. Who raised it puts it back at its end, unless it is killed: with several \
-                  file systems on a device set it yourself, and \"0 B\" here.",
+        meaning: "Least read-ahead of the devices under the disks while mounted (direct path); \
+                  needs root. The daemon that raised it restores it on exit, unless it is \
+                  killed; with several file systems on one device, set it yourself and use \"0 \
+                  B\" here.",
         set: |s, v| size(v, ByteSize(0), ByteSize::mib(64)).map(|x| s.disk_read_ahead = x),
     },
     Setting {
@@ -293,8 +298,17 @@ pub const SETTINGS: [Setting; 20] = [
         name: "store_reserve",
         default: "\"64 MiB\"",
         allowed: "a size from \"0 B\" to \"16 GiB\"",
-        meaning: "Space kept aside in the home folder so that deletes can be committed on a full disk.",
+        meaning: "Space kept aside in the home folder, at most an eighth of its disk, so that deletes \
+                  can be committed when it is full.",
         set: |s, v| size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.store_reserve = x),
+    },
+    Setting {
+        name: "disk_reserve",
+        default: "\"16 MiB\"",
+        allowed: "a size from \"0 B\" to \"16 GiB\"",
+        meaning: "Space kept aside on each disk, at most an eighth of it, so that new files can be committed \
+                  when it is full. With less than four times as much free, no objects are made ahead of need.",
+        set: |s, v| size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.disk_reserve = x),
     },
 ];
 
@@ -321,6 +335,7 @@ impl Default for Settings {
             disk_read_ahead: ByteSize(0),
             store_cache: ByteSize(0),
             store_reserve: ByteSize(0),
+            disk_reserve: ByteSize(0),
         };
         for setting in &SETTINGS {
             let value: Value = format!("x = {}", setting.default)
@@ -356,7 +371,7 @@ impl Settings {
             };
             (setting.set)(&mut settings, value).ok_or_else(|| {
                 format!(
-                    "{file}, line {line}: {key} = {value} is not allowed: give {}",
+                    "{file}, line {line}: {key} = {value} is not allowed: must be {}",
                     setting.allowed
                 )
             })?;

@@ -78,6 +78,17 @@ impl Stock {
         still
     }
 
+    /// Takes the objects out that are `unwanted`.
+    pub fn give_up(&self, unwanted: impl Fn(&LiveObject) -> bool) -> Vec<Arc<LiveObject>> {
+        let mut objects = self.objects.lock();
+        if !objects.iter().any(|object| unwanted(object)) {
+            return Vec::new();
+        }
+        let (given, kept) = objects.drain(..).partition(|object| unwanted(object));
+        *objects = kept;
+        given
+    }
+
     /// Takes all objects out.
     pub fn clear(&self) -> Vec<Arc<LiveObject>> {
         std::mem::take(&mut *self.objects.lock())

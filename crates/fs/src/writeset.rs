@@ -19,6 +19,15 @@ use crate::directory::Child;
 use crate::object::LiveObject;
 use crate::record::{DiskUsage, InodeRecord, ObjectRef, Usage, encode};
 
+/// An object that is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Where it is.
+    pub at: ObjectRef,
+    /// Bytes that it gives back, as far as known.
+    pub bytes: u64,
+}
+
 /// Changes that belong to one batch.
 #[derive(Default)]
 pub struct Changes {
@@ -29,7 +38,7 @@ pub struct Changes {
     /// contents are removed after it.
     pub sync_first: Vec<Arc<LiveObject>>,
     /// Objects that no record refers to once this batch is committed.
-    pub removals: Vec<ObjectRef>,
+    pub removals: Vec<Removal>,
     /// Number of the batch; grows by one with each.
     pub number: u64,
 }
@@ -150,17 +159,24 @@ impl WriteSet {
     }
 
     /// Drops the reference to an object: if it is published, or may be by the batch in flight, it is
-    /// removed once the batch that no longer refers to it is committed. Returns `true` if dropping its
-    /// last handle is all that is needed.
-    pub fn drop_object(&mut self, at: ObjectRef, published: bool) -> bool {
+    /// removed once the batch that no longer refers to it is committed, and gives `bytes` back. Returns `true`
+    /// if dropping its last handle is all that is needed.
+    pub fn drop_object(&mut self, at: ObjectRef, bytes: u64, published: bool) -> bool {
         self.pending.publish.remove(&at.id);
         let in_flight =
             self.in_flight.as_ref().is_some_and(|batch| batch.publish.contains_key(&at.id));
         if !published && !in_flight {
             return true;
         }
-        self.pending.removals.push(at);
+        self.pending.removals.push(Removal { at, bytes });
         false
+    }
+
+    /// Whether objects wait to be removed after a commit.
+    #[must_use]
+    pub fn has_removals(&self) -> bool {
+        let batches = [Some(&self.pending), self.in_flight.as_deref()];
+        batches.into_iter().flatten().any(|batch| !batch.removals.is_empty())
     }
 
     /// Adds to what a fileset holds.
@@ -318,7 +334,8 @@ impl WriteSet {
         }
         self.pending.sync_first.extend(batch.sync_first.iter().cloned());
         self.pending.removals.extend_from_slice(&batch.removals);
-        let dropped: HashSet<ObjectId> = self.pending.removals.iter().map(|at| at.id).collect();
+        let dropped: HashSet<ObjectId> =
+            self.pending.removals.iter().map(|removal| removal.at.id).collect();
         self.pending.publish.retain(|id, _| !dropped.contains(id));
     }
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use forebay_base::{DiskId, FilesetId, Timestamp};
 use forebay_disk::{Seek, Sync};
 use forebay_fs::key::Key;
-use forebay_fs::{FsError, SetAttributes, SetTime};
+use forebay_fs::{Access, FsError, SetAttributes, SetTime};
 use support::{READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, WRITE, file, on_both_ways};
 
 #[test]
@@ -222,14 +222,11 @@ fn a_time_set_after_served_writes_stays_when_the_file_goes_the_direct_way() {
     let fs = rig.open();
     let data = fs.fileset("data");
     let ino = fs.make_file(data, "file");
-    let set_uid = SetAttributes { mode: Some(0o4755), ..SetAttributes::default() };
-    fs.set_attributes(ino, set_uid).unwrap();
-    let handle = fs.open(ino, WRITE);
-    assert!(!handle.is_direct(), "a file with a set-id bit is written the served way");
+    let handle = fs.open(ino, Access { synchronous: true, ..WRITE });
+    assert!(!handle.is_direct(), "what is synchronous is written the served way");
     handle.write(0, b"content");
     handle.close();
-    let plain = SetAttributes { mode: Some(0o755), ..set_modified(LONG_AGO) };
-    fs.set_attributes(ino, plain).unwrap();
+    fs.set_attributes(ino, set_modified(LONG_AGO)).unwrap();
     let handle = fs.open(ino, WRITE);
     assert!(handle.is_direct());
     assert_eq!(fs.attributes(ino).unwrap().modified, LONG_AGO);
@@ -323,7 +320,10 @@ fn offsets_of_a_listing_stay_valid_while_entries_come_and_go() {
 
 #[test]
 fn an_acknowledged_data_sync_covers_an_object_that_a_commit_has_published() {
-    for seed in 0..20 {
+    for seed in support::seeds(
+        20,
+        "api an_acknowledged_data_sync_covers_an_object_that_a_commit_has_published",
+    ) {
         let rig = Rig::in_memory();
         let fs = rig.open();
         let ino = fs.make_file(fs.fileset("data"), "file");
@@ -342,7 +342,7 @@ fn an_acknowledged_data_sync_covers_an_object_that_a_commit_has_published() {
 
 #[test]
 fn an_acknowledged_data_sync_covers_a_size_that_shrank() {
-    for seed in 0..20 {
+    for seed in support::seeds(20, "api an_acknowledged_data_sync_covers_a_size_that_shrank") {
         let rig = Rig::in_memory();
         let fs = rig.open();
         let ino = fs.make_file(fs.fileset("data"), "file");
@@ -361,7 +361,10 @@ fn an_acknowledged_data_sync_covers_a_size_that_shrank() {
 
 #[test]
 fn a_data_sync_commits_what_it_takes_to_find_the_bytes_and_nothing_else() {
-    for seed in 0..20 {
+    for seed in support::seeds(
+        20,
+        "api a_data_sync_commits_what_it_takes_to_find_the_bytes_and_nothing_else",
+    ) {
         let rig = Rig::in_memory();
         let fs = rig.open();
         let data = fs.fileset("data");
@@ -395,7 +398,10 @@ fn a_data_sync_commits_what_it_takes_to_find_the_bytes_and_nothing_else() {
 
 #[test]
 fn bytes_synced_before_a_file_got_its_name_are_durable_once_the_name_is() {
-    for seed in 0..20 {
+    for seed in support::seeds(
+        20,
+        "api bytes_synced_before_a_file_got_its_name_are_durable_once_the_name_is",
+    ) {
         let rig = Rig::in_memory();
         let fs = rig.open();
         let data = fs.fileset("data");

@@ -5,9 +5,9 @@ mod support;
 use forebay_base::{Ino, Timestamp};
 use forebay_fs::key::Key;
 use forebay_fs::record::Kind;
-use forebay_fs::{Access, FsError, New, SetAttributes, SetMode, SetTime, SetXattr, acl};
+use forebay_fs::{Access, FsError, New, SetAttributes, SetId, SetMode, SetTime, SetXattr, acl};
 use support::{
-    READ_WRITE, ROOT, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_both_ways,
+    READ, READ_WRITE, ROOT, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_both_ways,
 };
 
 fn set<'a>(name: &'a [u8], value: &'a [u8], mode: SetMode) -> SetXattr<'a> {
@@ -257,7 +257,6 @@ fn a_write_by_a_user_takes_the_set_id_bits_away() {
         change_mode(&fs, ino, 0o6755);
         let handle = fs.open_as(ino, WRITE, USER).unwrap();
         assert_eq!(mode_of(&fs, ino), 0o6755, "an open is no write");
-        assert!(!handle.is_direct(), "on the direct way nobody would see the write");
         fs.write_unprivileged(ino, 0, b"x").unwrap();
         assert_eq!(mode_of(&fs, ino), 0o755);
         handle.close();
@@ -268,7 +267,7 @@ fn a_write_by_a_user_takes_the_set_id_bits_away() {
         change_mode(&fs, ino, 0o6755);
         fs.overwrite(ino, b"by the superuser");
         assert_eq!(mode_of(&fs, ino), 0o6755);
-        let owner = SetAttributes { uid: Some(7), kill_set_id: true, ..SetAttributes::default() };
+        let owner = SetAttributes { uid: Some(7), set_id: SetId::Kill, ..SetAttributes::default() };
         fs.set_attributes(ino, owner).unwrap();
         assert_eq!(mode_of(&fs, ino), 0o755);
         rig.close(fs);
@@ -276,18 +275,45 @@ fn a_write_by_a_user_takes_the_set_id_bits_away() {
 }
 
 #[test]
-fn a_file_open_the_direct_way_loses_its_set_id_bits_when_a_user_opens_it_for_writing() {
-    let rig = Rig::in_directory();
+fn the_kernel_takes_set_id_bits_only_of_a_file_that_is_open_for_writing() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        change_mode(&fs, ino, 0o6745);
+        let take = || {
+            let set = SetAttributes { set_id: SetId::KillIfWritten, ..SetAttributes::default() };
+            fs.set_attributes(ino, set).unwrap().mode
+        };
+        assert_eq!(take(), 0o6745, "anybody may ask for it");
+        let reader = fs.open_as(ino, READ, USER).unwrap();
+        assert_eq!(take(), 0o6745);
+        let writer = fs.open_as(ino, WRITE, USER).unwrap();
+        assert_eq!(mode_of(&fs, ino), 0o6745, "an open is no write");
+        assert_eq!(take(), 0o745);
+        writer.close();
+        reader.close();
+        rig.close(fs);
+        let fs = rig.open();
+        assert_eq!(mode_of(&fs, ino), 0o745);
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn the_kernel_keeps_no_attributes_of_a_file_that_runs_as_somebody_else() {
+    let rig = Rig::in_memory();
     let fs = rig.open();
-    let ino = fs.make_file(fs.fileset("data"), "file");
-    let first = fs.open(ino, READ_WRITE);
-    assert!(first.is_direct());
-    change_mode(&fs, ino, 0o4755);
-    let second = fs.open_as(ino, WRITE, USER).unwrap();
-    assert!(second.is_direct(), "all handles go the same way");
-    assert_eq!(mode_of(&fs, ino), 0o755);
-    first.close();
-    second.close();
+    let data = fs.fileset("data");
+    let ino = fs.make_file(data, "file");
+    for (mode, cacheable) in
+        [(0o755, true), (0o4644, false), (0o2755, false), (0o2645, true), (0o1777, true)]
+    {
+        change_mode(&fs, ino, mode);
+        assert_eq!(fs.attributes(ino).unwrap().cacheable, cacheable, "{mode:o}");
+    }
+    let directory = fs.make_directory(data, "directory");
+    change_mode(&fs, directory, 0o6755);
+    assert!(fs.attributes(directory).unwrap().cacheable);
     rig.close(fs);
 }
 
@@ -386,6 +412,70 @@ fn the_extended_attributes_of_an_inode_have_a_bound_together() {
             set(fit + 1, &large).expect("there is room again");
         }
         fs.forget(unnamed, 1);
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn setting_many_small_attributes_reads_each_but_once() {
+    let rig = Rig::in_memory();
+    let (fs, store) = rig.open_watched();
+    let ino = fs.make_file(fs.fileset("data"), "file");
+    let put = |number: usize, value: &[u8]| {
+        fs.set_xattr(ino, set(format!("user.{number}").as_bytes(), value, SetMode::Any))
+    };
+    store.take_scans();
+    for number in 0..16_000 {
+        put(number, b"value").unwrap();
+    }
+    assert!(store.take_scans() < 10, "all attributes are read again and again");
+    fs.commit().unwrap();
+    fs.drop_caches();
+    store.take_scans();
+    for number in 0..16_000 {
+        put(number, b"other").unwrap();
+    }
+    // Once, 256 at a time.
+    assert!(store.take_scans() < 100, "all attributes are read again and again");
+    assert_eq!(fs.xattr(ino, b"user.15999").unwrap(), b"other");
+    rig.close(fs);
+}
+
+#[test]
+fn the_bound_of_attributes_is_the_same_whether_or_not_they_were_just_read() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        let put = |name: &str, length: usize| {
+            fs.set_xattr(ino, set(name.as_bytes(), &vec![1; length], SetMode::Any))
+        };
+        // Largest value that fits beside the others.
+        let room = || {
+            let (mut fits, mut refused) = (0, 65_537);
+            while refused - fits > 1 {
+                let middle = usize::midpoint(fits, refused);
+                if put("user.probe", middle).is_ok() { fits = middle } else { refused = middle }
+            }
+            fs.remove_xattr(ino, b"user.probe").unwrap();
+            fits
+        };
+        for number in 0..30 {
+            put(&format!("user.{number}"), 34_000).unwrap();
+        }
+        let mut rooms = vec![room()];
+        for (number, length) in [(0, 30_000), (1, 34_001), (2, 0), (0, 34_000), (2, 33_000)] {
+            put(&format!("user.{number}"), length).unwrap();
+            rooms.push(room());
+        }
+        fs.remove_xattr(ino, b"user.1").unwrap();
+        put("user.1", 34_000).unwrap();
+        rooms.push(room());
+        let first = rooms[0];
+        let expected = [0, 4000, 3999, 37_999, 33_999, 999, 1000];
+        let expected = expected.map(|more: usize| (first + more).min(65_536));
+        assert_eq!(rooms, expected);
+        fs.drop_caches();
+        assert_eq!(room(), first + 1000);
         rig.close(fs);
     });
 }

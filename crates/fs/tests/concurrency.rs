@@ -204,6 +204,7 @@ fn within_the_limit(work: impl FnOnce() + Send + 'static) {
 }
 
 fn storm(rig: &Rig, fileset: &str) {
+    let seed = support::seeds(1, "concurrency many_threads").start;
     let fs = rig.open();
     let background = fs.fs.start_background().unwrap();
     let root = fs.fileset(fileset);
@@ -213,7 +214,7 @@ fn storm(rig: &Rig, fileset: &str) {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {
-                let mut worker = Worker { fs: fs.clone(), dice: Dice(number), root };
+                let mut worker = Worker { fs: fs.clone(), dice: Dice(seed + number), root };
                 let steps = &steps;
                 scope.spawn(move || {
                     while Instant::now() < until {
@@ -323,7 +324,9 @@ fn many_syncs_share_their_commits() {
 
 #[test]
 fn a_process_may_die_in_the_middle_of_the_work_of_many_threads() {
-    within_the_limit(|| {
+    let test = "concurrency a_process_may_die_in_the_middle_of_the_work_of_many_threads";
+    let seed = support::seeds(1, test).start;
+    within_the_limit(move || {
         for round in 0..5_u64 {
             let rig = Arc::new(Rig::in_memory());
             let points = forebay_base::FailPoints::cut_at("commit.stored", 3 + round);
@@ -331,7 +334,7 @@ fn a_process_may_die_in_the_middle_of_the_work_of_many_threads() {
             let root = fs.fileset("data");
             std::thread::scope(|scope| {
                 for number in 0..4 {
-                    let dice = Dice(round * 100 + number);
+                    let dice = Dice(seed + round * 100 + number);
                     let mut worker = Worker { fs: fs.clone(), dice, root };
                     let points = &points;
                     scope.spawn(move || {

@@ -176,8 +176,9 @@ fn cut_and_check(rig: &Rig, point: &str, passes: u64, crash: Crash, seed: u64) {
 
 #[test]
 fn a_process_may_die_at_any_point() {
+    let seeds = support::seeds(1000, "crash a_process_may_die_at_any_point");
     for point in POINTS.into_iter().chain(POINTS_BELOW) {
-        for (seed, passes) in (0..).zip(PASSES) {
+        for (seed, passes) in seeds.clone().zip(PASSES) {
             cut_and_check(&Rig::in_memory(), point, passes, Crash::Process, seed);
         }
     }
@@ -185,8 +186,9 @@ fn a_process_may_die_at_any_point() {
 
 #[test]
 fn a_process_with_files_on_the_direct_way_may_die_at_any_point() {
+    let seeds = support::seeds(1000, "crash a_process_with_files_on_the_direct_way");
     for point in POINTS.into_iter().chain(["store.commit.before", "store.commit.after"]) {
-        for (seed, passes) in (100..).zip([0, 2, 7, 30]) {
+        for (seed, passes) in seeds.clone().zip([0, 2, 7, 30]) {
             cut_and_check(&Rig::in_directory(), point, passes, Crash::Process, seed);
         }
     }
@@ -194,9 +196,10 @@ fn a_process_with_files_on_the_direct_way_may_die_at_any_point() {
 
 #[test]
 fn a_machine_may_lose_its_power_at_any_point() {
+    let first = support::seeds(1, "crash a_machine_may_lose_its_power_at_any_point").start;
     for point in POINTS.into_iter().chain(POINTS_BELOW) {
         for (number, passes) in (0..).zip(PASSES) {
-            for seed in number * 1000..number * 1000 + 3 {
+            for seed in first + number * 1000..first + number * 1000 + 3 {
                 let crash = Crash::Machine(seed);
                 cut_and_check(&Rig::in_memory(), point, passes, crash, 200 + seed);
             }
@@ -234,9 +237,10 @@ fn a_crash_during_recovery_is_recovered_from() {
         ("commit.stored", 0),
         ("close.synced", 0),
     ];
+    let first = support::seeds(1, "crash a_crash_during_recovery_is_recovered_from").start;
     for (point, passes) in points {
-        for seed in 0..6 {
-            let crash = if seed == 0 { Crash::Process } else { Crash::Machine(seed) };
+        for seed in first..first + 6 {
+            let crash = if seed == first { Crash::Process } else { Crash::Machine(seed) };
             let rig = Rig::in_memory();
             let first = ["commit.stored", "commit.published", "reclaim.removed"];
             let done = work_until_cut(&rig, first[(seed % 3) as usize], 8, crash, 300 + seed);

@@ -56,6 +56,26 @@ fn a_small_cache_serves_a_tree_of_a_hundred_thousand_files_within_its_bound() {
 }
 
 #[test]
+fn one_directory_of_many_files_keeps_to_the_bound_of_the_cache() {
+    const FILES: usize = 60_000;
+    let rig = Rig::in_memory();
+    rig.settings_mut(|settings| settings.inode_cache_max = ByteSize::mib(1));
+    let fs = rig.open();
+    let work = fs.fileset("work");
+    let ino = fs.make_directory(work, "directory");
+    let mut most = 0;
+    for number in 0..FILES {
+        fs.make_file(ino, &format!("file-{number}"));
+        most = most.max(fs.cache_usage().1);
+    }
+    // The whole directory would take four times as much.
+    assert!(most <= 3 << 19, "the cache took {most} bytes");
+    assert_eq!(fs.attributes(ino).unwrap().size, FILES as u64);
+    assert_eq!(fs.names(ino).len(), FILES);
+    rig.close(fs);
+}
+
+#[test]
 fn a_directory_above_the_load_limit_is_listed_without_being_cached() {
     let rig = Rig::in_memory();
     rig.settings_mut(|settings| settings.directory_load_max = 100);
@@ -235,10 +255,10 @@ fn fileset_changes_that_make_no_sense_are_refused_with_the_reason() {
     let make =
         |name: &str| refusal(fs.create_fileset(name, Durability::Strict, Placement::Direct, 0o755));
     for bad in ["", "..", ".hidden", "a/b", "with space", "ä", &"x".repeat(256)] {
-        assert!(make(bad).contains("is no name for a fileset"));
+        assert!(make(bad).contains("is not a valid name for a fileset"));
     }
     for taken in ["data", "taken"] {
-        assert!(make(taken).contains("exists already"));
+        assert!(make(taken).contains("already exists"));
     }
     assert!(refusal(fs.set_fileset("nowhere", None, None)).contains("data, work, util"));
     assert!(refusal(fs.remove_fileset("nowhere")).contains("no fileset"));

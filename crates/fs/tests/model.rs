@@ -1,6 +1,6 @@
 //! Random operation sequences against a reference tree in memory, with remounts and crashes in between.
 //!
-//! `FOREBAY_SEED` (a number) and `PROPTEST_CASES` choose other and more sequences than the usual ones; a
+//! Each run takes fresh sequences. `FOREBAY_SEED` (a number) repeats one, and `PROPTEST_CASES` makes more; a
 //! failure prints both, and the shortest sequence that fails.
 
 mod support;
@@ -27,7 +27,8 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
 
 fn run(test: &str, rig: impl Fn() -> Rig) {
     let cases = number_from_environment("PROPTEST_CASES", u64::from(CASES));
-    let seed = number_from_environment("FOREBAY_SEED", 1);
+    let command = format!("PROPTEST_CASES={cases} cargo test -p forebay-fs --test model {test}");
+    let seed = forebay_base::seed::announce(&command);
     let config = Config {
         cases: u32::try_from(cases).expect("a number of cases"),
         max_shrink_iters: 4000,
@@ -43,10 +44,7 @@ fn run(test: &str, rig: impl Fn() -> Rig) {
         Ok::<(), TestCaseError>(())
     });
     if let Err(failure) = outcome {
-        panic!(
-            "{failure}\nTo repeat: FOREBAY_SEED={seed} PROPTEST_CASES={cases} \
-             cargo test -p forebay-fs --test model {test}"
-        );
+        panic!("{failure}\nTo repeat: FOREBAY_SEED={seed} {command}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use forebay_base::{FailPoints, FilesetId};
+use forebay_fs::fsck::{self, Repair};
 use forebay_fs::record::{MountState, Superblock, decode, encode};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::{Access, FileSystem, FsError, key};
@@ -159,4 +160,56 @@ fn a_sweep_that_fails_keeps_nothing_from_being_committed() {
     drop(fs);
     let fs = rig.open();
     assert_eq!(fs.contents(ino), b"kept");
+}
+
+#[test]
+fn a_file_whose_object_was_cut_gives_an_error_beyond_its_end_until_it_is_repaired() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        fs.write_file(ino, 0, &[7; 10_000]);
+        rig.close(fs);
+        let object = rig.object_of(ino).unwrap();
+        rig.disk.as_disk().open(object).unwrap().set_size(6_000).unwrap();
+
+        let fs = rig.open();
+        assert_eq!(fs.attributes(ino).unwrap().size, 10_000, "it does not look shorter");
+        let reading = fs.open(ino, READ);
+        assert!(!reading.is_direct(), "the kernel would see an end where there is none");
+        let mut buffer = vec![0; 4096];
+        assert_eq!(fs.read(ino, 0, &mut buffer).unwrap(), 4096);
+        assert_eq!(buffer, [7; 4096]);
+        assert!(matches!(fs.read(ino, 4096, &mut buffer), Err(FsError::Io(_))));
+        assert!(matches!(fs.read(ino, 8192, &mut buffer), Err(FsError::Io(_))));
+        assert_eq!(fs.read(ino, 10_000, &mut buffer).unwrap(), 0, "the end of the file");
+        assert!(matches!(fs.open_as(ino, WRITE, ROOT), Err(FsError::Io(_))));
+        reading.close();
+        fs.fs.close().unwrap();
+        drop(fs);
+
+        let mut how =
+            fsck::Options { repair: Repair::Found, records_lost: false, progress: &mut |_| {} };
+        let report = fsck::check(&rig.store, &rig.parts().disks, &mut how).unwrap();
+        assert_eq!(report.findings[0].path.as_deref(), Some("/data/file"), "{report:#?}");
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), [7; 6_000]);
+        fs.write_file(ino, 6_000, &[8; 10]);
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn a_cut_file_is_whole_again_once_it_is_emptied() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        fs.write_file(ino, 0, &[7; 10_000]);
+        rig.close(fs);
+        let object = rig.object_of(ino).unwrap();
+        rig.disk.as_disk().open(object).unwrap().set_size(6_000).unwrap();
+        let fs = rig.open();
+        fs.overwrite(ino, &[9; 20]);
+        assert_eq!(fs.contents(ino), [9; 20]);
+        rig.close(fs);
+    });
 }

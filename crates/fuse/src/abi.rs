@@ -22,7 +22,7 @@ pub mod opcode {
         MKDIR = 9, UNLINK = 10, RMDIR = 11, RENAME = 12, LINK = 13, OPEN = 14, READ = 15, WRITE = 16,
         STATFS = 17, RELEASE = 18, FSYNC = 20, SETXATTR = 21, GETXATTR = 22, LISTXATTR = 23,
         REMOVEXATTR = 24, FLUSH = 25, INIT = 26, OPENDIR = 27, READDIR = 28, RELEASEDIR = 29,
-        FSYNCDIR = 30, ACCESS = 34, CREATE = 35, INTERRUPT = 36, DESTROY = 38, BATCH_FORGET = 42,
+        FSYNCDIR = 30, ACCESS = 34, CREATE = 35, INTERRUPT = 36, DESTROY = 38, IOCTL = 39, BATCH_FORGET = 42,
         FALLOCATE = 43, READDIRPLUS = 44, RENAME2 = 45, LSEEK = 46, COPY_FILE_RANGE = 47, SYNCFS = 50,
         TMPFILE = 51, STATX = 52, COPY_FILE_RANGE_64 = 53,
     }
@@ -61,6 +61,9 @@ pub mod setattr {
         MODE = 0, UID = 1, GID = 2, SIZE = 3, ATIME = 4, MTIME = 5, ATIME_NOW = 7, MTIME_NOW = 8,
         KILL_SUIDGID = 11,
     }
+    /// All that change something that is kept.
+    pub const ANY: u32 =
+        MODE | UID | GID | SIZE | ATIME | MTIME | ATIME_NOW | MTIME_NOW | KILL_SUIDGID;
 }
 
 /// WRITE: pages of the kernel's cache, as of a mapping, not the data of a write(2).
@@ -170,6 +173,8 @@ received! {
 }
 received! { #[doc = "Answer to COPY_FILE_RANGE_64."] CopyFileRangeOut { bytes_copied: u64, } }
 received! { #[doc = "One entry of READDIR; followed by the name, padded to 8 bytes."] Dirent { ino: u64, off: u64, namelen: u32, r#type: u32, } }
+received! { #[doc = "IOCTL; followed by `in_size` bytes."] IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, } }
+received! { #[doc = "Answer to IOCTL; followed by the bytes asked for."] IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, } }
 received! { #[doc = "STATX."] StatxIn { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32, } }
 received! { #[doc = "A time of STATX."] StatxTime { tv_sec: i64, tv_nsec: u32, reserved: i32, } }
 received! {

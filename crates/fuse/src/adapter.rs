@@ -3,6 +3,7 @@
 //! It knows nothing of how requests arrive: any transport hands it bytes and a reply buffer.
 
 mod files;
+mod flags;
 mod init;
 mod names;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
-use forebay_fs::{Access, Caller, FileSystem, FsError, SetAttributes, SetTime};
+use forebay_fs::{Access, Caller, FileSystem, FsError, SetAttributes, SetId, SetTime};
 
 use crate::abi::{
     self, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
@@ -77,6 +78,15 @@ impl Adapter {
         }
     }
 
+    /// Whether a request that is quick otherwise may wait for a commit, as space is short.
+    pub(crate) fn may_wait_for_space(&self, header: &InHeader) -> bool {
+        let frees_or_takes = matches!(
+            header.opcode,
+            opcode::UNLINK | opcode::RENAME | opcode::RENAME2 | opcode::OPEN | opcode::CREATE
+        );
+        frees_or_takes && self.fs.is_short_of_space()
+    }
+
     /// Carries out one request; the answer's body is in `reply` then.
     pub(crate) fn handle(&self, header: &InHeader, body: Body<'_>, reply: &mut Reply) -> Outcome {
         let started = self.clock.instant();
@@ -137,6 +147,7 @@ impl Adapter {
             opcode::FSYNCDIR => Ok(self.fs.sync_directory(request.ino)?),
             opcode::SYNCFS => Ok(self.fs.sync_all()?),
             opcode::FALLOCATE => self.fallocate(request, body),
+            opcode::IOCTL => self.ioctl(request, body, reply),
             opcode::LSEEK => self.lseek(request, body, reply),
             opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
                 self.copy_file_range(code, request, body, reply)
@@ -219,7 +230,15 @@ impl Adapter {
             size: has(bit::SIZE).then_some(asked.size),
             accessed: time(bit::ATIME, bit::ATIME_NOW, asked.atime, asked.atimensec),
             modified: time(bit::MTIME, bit::MTIME_NOW, asked.mtime, asked.mtimensec),
-            kill_set_id: has(bit::KILL_SUIDGID),
+            set_id: if has(bit::KILL_SUIDGID) {
+                SetId::Kill
+            } else if has(bit::ANY) {
+                SetId::Keep
+            } else {
+                // All that is left of a removal of privileges (file_remove_privs) under HANDLE_KILLPRIV_V2, as of
+                // a chown that changes nothing. The kernel takes the mode of the answer, whichever way bytes go.
+                SetId::KillIfWritten
+            },
         };
         let attributes = self.fs.set_attributes(request.ino, set)?;
         reply.push(&self.ttl.attributes(&attributes));

@@ -87,7 +87,9 @@ impl Opening {
         if let Err(why) = &ring
             && insists
         {
-            return Err(io::Error::other(format!("the transport \"uring\" cannot be had: {why}")));
+            return Err(io::Error::other(format!(
+                "the transport \"uring\" is not available: {why}"
+            )));
         }
         let opening = Opening { device, adapter, ring, ends };
         let direct = opening.open_direct_path();
@@ -188,7 +190,7 @@ fn tell_kernel(fs: &FileSystem, device: &Device) {
             Stale::Entry(parent, name) => device.forget_entry(*parent, name),
         };
         if let Err(error) = told {
-            tracing::warn!(?stale, %error, "the kernel was not told of a change");
+            tracing::warn!(?stale, %error, "the kernel could not be notified of a change");
         }
     }
 }

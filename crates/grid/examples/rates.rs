@@ -83,7 +83,7 @@ fn say(what: &str, count: u64, start: Instant) {
 
 fn bench(order: &str) -> Bench {
     let text = format!(
-        "[general]\nhost_timeout = \"10 d\"\nlease = \"9 d\"\nfinished_max = 1000000\n\
+        "[general]\nhost_timeout = \"10 d\"\nlease = \"9 d\"\nfinished_max = 1000000\nuser_finished_max = 1000000\nuser_tasks_max = 1000000\n\
          [[queue]]\nname = \"normal\"\norder = \"{order}\""
     );
     let config = Config::read(&text).expect("settings");

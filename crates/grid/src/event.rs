@@ -206,8 +206,8 @@ pub enum Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Loss::Lease => f.write_str("lost: the lease of the host was over"),
-            Loss::Holder => f.write_str("lost: what held it was killed"),
+            Loss::Lease => f.write_str("lost: the lease of the host had expired"),
+            Loss::Holder => f.write_str("lost: the process that held it was killed"),
             Loss::Unable(reason) => write!(f, "not started by the host: {reason}"),
         }
     }

@@ -8,12 +8,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::depend::{Tally, Verdict};
 use crate::fairshare::InUse;
+use crate::finished::Finished;
 use crate::flow::{FlowId, ScheduleId};
 use crate::footprint::Footprint;
 use crate::hosts::{HostNow, Reach};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::{Condition, Test};
 use crate::ready::{Entry, Ready, Shape, ShapeId, Shapes};
+use crate::reserve::Reserve;
 use crate::spans::Spans;
 use crate::task::{Run, Task};
 use crate::vocabulary::{HostId, JobId, Moment, QueueId, Target, TaskId, UserId};
@@ -53,6 +55,13 @@ pub(crate) struct Open {
     entered_fresh: bool,
 }
 
+impl Open {
+    /// Whether a task of it waits for nothing but a place.
+    pub fn is_ready(&self) -> bool {
+        self.entered && (self.entered_fresh || !self.excluded.is_empty())
+    }
+}
+
 /// One user now.
 #[derive(Debug, Default)]
 pub(crate) struct UserNow {
@@ -77,11 +86,8 @@ pub(crate) struct Index {
     pub dependents: FxHashMap<JobId, BTreeSet<JobId>>,
     pub named: BTreeMap<(UserId, String), BTreeSet<JobId>>,
     pub deadlines: BTreeSet<(Moment, TaskId)>,
-    /// Finished jobs by the time of their end, but for those that are kept.
-    pub finished: BTreeSet<(Moment, JobId)>,
+    pub finished: Finished,
     pub finished_at: FxHashMap<JobId, Moment>,
-    pub finished_tasks: u64,
-    pub finished_footprint: Footprint,
     /// Bytes that the other jobs hold.
     pub bytes: u64,
     /// Finished jobs that would be forgotten if nothing waited for them.
@@ -94,6 +100,9 @@ pub(crate) struct Index {
     pub due: BTreeSet<(Moment, ScheduleId)>,
     /// Hosts that a queue and a shape allow; emptied when hosts or settings change.
     pub candidates: FxHashMap<ShapeId, BTreeMap<QueueId, Vec<Candidate>>>,
+    pub reserve: Reserve,
+    /// Jobs, but for steps of flows, whose dependency can no longer be met; to look at.
+    pub vain: BTreeSet<JobId>,
 }
 
 /// What the index has to know of a task before it changes.
@@ -122,6 +131,7 @@ fn shape_of(job: &Job, task: &Task) -> Shape {
         slots: job.spec.slots(),
         memory_bytes: job.spec.memory_bytes(),
         hosts: job.spec.hosts.clone(),
+        time_limit: job.spec.time_limit,
         excluded: excluded.unwrap_or_default(),
     }
 }
@@ -256,6 +266,9 @@ impl Index {
             entered: false,
             entered_fresh: false,
         };
+        if open.waits.verdict() == Verdict::Never && !self.flow_of.contains_key(&id) {
+            self.vain.insert(id);
+        }
         self.open.insert(id, open);
     }
 
@@ -280,17 +293,13 @@ impl Index {
     }
 
     fn may_forget(&mut self, job: &Job, id: JobId, at: Moment) {
-        if self.finished.insert((at, id)) {
-            self.finished_tasks += u64::from(job.tally.all());
+        if self.finished.insert(at, id, job) {
             self.let_go(job);
-            self.finished_footprint.add(job);
         }
     }
 
     fn may_not_forget(&mut self, job: &Job, id: JobId, at: Moment) {
-        if self.finished.remove(&(at, id)) {
-            self.finished_tasks -= u64::from(job.tally.all());
-            self.finished_footprint.remove(job);
+        if self.finished.remove(at, id, job) {
             self.hold(job);
         }
     }
@@ -536,7 +545,13 @@ impl Index {
             let Some(open) = self.open.get_mut(dependent) else { continue };
             if open.waits.look_again(id, |test, target| verdict_of(ledger, test, target)) {
                 changed.push(*dependent);
-                self.flows_stirred.extend(self.flow_of.get(dependent));
+                match self.flow_of.get(dependent) {
+                    Some(flow) => drop(self.flows_stirred.insert(*flow)),
+                    None if open.waits.verdict() == Verdict::Never => {
+                        self.vain.insert(*dependent);
+                    }
+                    None => {}
+                }
             }
         }
         for dependent in changed {

@@ -134,7 +134,7 @@ pub enum HostSwitch {
 
 /// A record that does not fit the state before it: the journal is damaged or incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("record {number} of the journal does not fit the ones before it: {reason}")]
+#[error("record {number} of the journal contradicts the earlier ones: {reason}")]
 pub struct JournalError {
     /// The record, counted from 1 in the order given.
     pub number: u64,

@@ -151,8 +151,8 @@ impl Ledger {
             }
             Change::Submitted(submitted) => self.submit(record.at, submitted)?,
             Change::Waiting { job, places, step } => {
-                if !matches!(step, Step::Held | Step::Released | Step::Cancelled) {
-                    return Err(format!("job {job}: {step:?} is no change of many tasks"));
+                if !matches!(step, Step::Held | Step::Released | Step::Cancelled | Step::NeverMet) {
+                    return Err(format!("job {job}: {step:?} does not apply to many tasks"));
                 }
                 for place in places.iter() {
                     self.step(record.at, *job, place, step)?;

@@ -36,18 +36,20 @@
 //!   alone gives the same [`Ledger`].
 //! - No slot, memory or limit is given out twice; nothing is started outside windows, before its
 //!   dependency holds, or over a throttle. Limits that are lowered hold for what starts from then on.
-//! - Nothing that could start waits, unless jobs start at intervals. Whatever waits has a reason
+//! - Nothing that could start waits, unless jobs start at intervals or a host is reserved for a job before it. No job
+//!   delays the start of one that a host is reserved for. Whatever waits has a reason
 //!   ([`Grid::explain`]), which comes from the checks of dispatch itself.
 //! - A stale message (another attempt, another host) changes nothing.
 //!
 //! # What it does not do
-//! It sets no slots aside for a job that does not fit yet: small jobs can pass a wide one for as long as
-//! they come. It places all slots of a job on one host. It preempts nothing.
+//! It places all slots of a job on one host. It preempts nothing: a job for which a host is reserved waits for those
+//! that run there.
 //!
 //! # Memory and time
 //! A job is its specification and a few hundred bytes, a waiting task of an array 24 bytes; see
 //! `examples/rates.rs` (about 1 KiB for each waiting single job). No event looks at all jobs. A dispatch round costs `O(users + (started + shapes) *
-//! hosts)`, where jobs with the same slots, memory, host list and excluded hosts are of one shape.
+//! hosts)`, where jobs with the same slots, memory, host list, time limit and excluded hosts are of one shape. While
+//! jobs pass others that do not fit, each of up to `reserved_jobs_max` such jobs adds `O(hosts + running jobs)`.
 //!
 //! Reading order: [`vocabulary`], [`parse`], [`spec`], [`config`], [`task`] (states), [`journal`],
 //! `ledger` (what lasts), `index` and `ready` (what follows from it), [`grid`] (events), [`flow`] (jobs that
@@ -59,6 +61,7 @@ pub mod depend;
 pub mod environment;
 pub mod event;
 mod fairshare;
+mod finished;
 pub mod flow;
 mod footprint;
 pub mod grid;
@@ -68,6 +71,7 @@ pub mod journal;
 mod ledger;
 pub mod parse;
 mod ready;
+mod reserve;
 pub mod snapshot;
 pub mod spans;
 pub mod spec;

@@ -1,6 +1,6 @@
 //! Who may go next: tasks that wait for nothing but a place, by queue, user and shape.
 //!
-//! A shape is what decides on which hosts a task fits: slots, memory, host list and excluded hosts.
+//! A shape is what decides on which hosts a task fits: slots, memory, host list, time limit and excluded hosts.
 //! Tasks of one shape fit or fail together, so a round looks at each shape once and not at each task.
 //! An array is one entry, whatever its size.
 
@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use rustc_hash::FxHashMap;
 
 use crate::parse::hosts::HostList;
+use crate::parse::period::Period;
 use crate::vocabulary::{HostId, JobId, QueueId, UserId};
 
 /// What decides on which hosts a task fits.
@@ -18,6 +19,8 @@ pub(crate) struct Shape {
     pub slots: u32,
     pub memory_bytes: u64,
     pub hosts: HostList,
+    /// That of the job: whether it can end before a reserved job starts.
+    pub time_limit: Option<Period>,
     pub excluded: Vec<HostId>,
 }
 

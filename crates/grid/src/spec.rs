@@ -6,6 +6,7 @@ use forebay_base::ByteSize;
 pub use forebay_base::Usage;
 use serde::{Deserialize, Serialize};
 
+use crate::config::OnNever;
 use crate::environment::Environment;
 use crate::parse::array::ArraySpec;
 use crate::parse::dependency::Dependency;
@@ -92,6 +93,8 @@ pub struct JobSpec {
     pub array: Option<ArraySpec>,
     /// What has to come true first.
     pub depends: Option<Dependency>,
+    /// What becomes of it once that can no longer come true; as the grid says if none.
+    pub on_never: Option<OnNever>,
     /// Among the jobs of its user: higher first.
     pub priority: i32,
     /// Whether it may be started again after its host was lost.
@@ -157,7 +160,7 @@ impl JobSpec {
     pub(crate) fn fault(&self) -> Option<String> {
         let bytes = |text: &String| text.len() + 1;
         if self.command.first().is_none_or(String::is_empty) {
-            return Some("there is no command".to_owned());
+            return Some("the command is missing".to_owned());
         }
         if self.command.iter().map(bytes).sum::<usize>() + self.environment_bytes()
             > COMMAND_BYTES_MAX
@@ -175,7 +178,7 @@ impl JobSpec {
             return Some(format!("the path of {what} has at most {PATH_BYTES_MAX} bytes"));
         }
         if self.time_limit == Some(Period(0)) {
-            return Some("a time limit of 0: give a longer one, or none".to_owned());
+            return Some("the time limit is 0; give a longer one, or none".to_owned());
         }
         if self.slots() > SLOTS_MAX {
             return Some(format!("{} slots: a job has at most {SLOTS_MAX}", self.slots));
@@ -202,7 +205,7 @@ impl JobSpec {
                 .any(|(key, value)| key.is_empty() || key.contains('=') || zero(key) || zero(value))
         {
             return Some(
-                "words have no zero byte, and variables a name without = as well".to_owned(),
+                "words must not contain a NUL byte, nor the names of variables a = sign".to_owned(),
             );
         }
         self.interactive.as_ref().and_then(|interactive| self.interactive_fault(interactive))
@@ -218,7 +221,7 @@ impl JobSpec {
             ));
         }
         (self.array.is_some() || self.held)
-            .then(|| "an interactive job is no array, and is not held".to_owned())
+            .then(|| "an interactive job cannot be an array, and cannot be held".to_owned())
     }
 }
 
@@ -245,16 +248,20 @@ pub enum Exit {
     Signal(u8),
     /// It could not be started, for this reason.
     NotStarted(String),
+    /// It was ended, because its memory exceeded its limit, which was so many bytes.
+    MemoryLimit(u64),
 }
 
 impl Exit {
-    /// The exit value as a shell says it: 128 and the number of a signal, 127 if it was not started.
+    /// The exit value as a shell says it: 128 and the number of a signal, 127 if it was not started; 137 if its memory
+    /// exceeded its limit, as the kernel kills it by signal 9 then.
     #[must_use]
     pub fn value(&self) -> u8 {
         match self {
             Exit::Code(value) => *value,
             Exit::Signal(number) => 128_u8.saturating_add(*number),
             Exit::NotStarted(_) => 127,
+            Exit::MemoryLimit(_) => 137,
         }
     }
 }
@@ -265,6 +272,7 @@ impl fmt::Display for Exit {
             Exit::Code(value) => write!(f, "exit value {value}"),
             Exit::Signal(number) => write!(f, "signal {number}"),
             Exit::NotStarted(reason) => write!(f, "not started: {reason}"),
+            Exit::MemoryLimit(bytes) => write!(f, "memory limit of {} exceeded", ByteSize(*bytes)),
         }
     }
 }

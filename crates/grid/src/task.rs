@@ -7,7 +7,7 @@
 //! Active   -> Pending                     started again: host lost, requeue
 //! Starting -> Held                        held, and could not be started
 //! Active   -> Finished                    ended, for whatever cause
-//! Pending, Held -> Finished               cancelled
+//! Pending, Held -> Finished               cancelled, or its dependency can no longer be met
 //! Finished -> Pending                     requeued by its user
 //! ```
 //! A change that does not fit the state is refused and changes nothing.
@@ -218,6 +218,8 @@ pub enum Cause {
     HostLost,
     /// It would start again, but was started too often already.
     AttemptsMax,
+    /// It was not started, as its dependency could no longer be met.
+    DependencyNever,
 }
 
 impl Cause {
@@ -231,6 +233,7 @@ impl Cause {
             Cause::TimeLimit => "time_limit",
             Cause::HostLost => "host_lost",
             Cause::AttemptsMax => "attempts_max",
+            Cause::DependencyNever => "dependency_never",
         }
     }
 }
@@ -301,6 +304,8 @@ pub enum Step {
         /// How much.
         milliseconds: u64,
     },
+    /// It ended without having been started again, as its dependency can no longer be met.
+    NeverMet,
 }
 
 /// What becomes of a task whose attempt ended.
@@ -328,8 +333,11 @@ impl Task {
     /// Whether the change fits the state.
     fn takes(&self, step: &Step) -> bool {
         match (self, step) {
-            (Task::Pending(_), Step::Held | Step::Cancelled | Step::Dispatched { .. })
-            | (Task::Held(_), Step::Released | Step::Cancelled)
+            (
+                Task::Pending(_),
+                Step::Held | Step::Cancelled | Step::NeverMet | Step::Dispatched { .. },
+            )
+            | (Task::Held(_), Step::Released | Step::Cancelled | Step::NeverMet)
             | (Task::Active(_), Step::Stopped(_) | Step::Ending(_) | Step::Ended { .. })
             | (Task::Finished(_), Step::Requeued) => true,
             (Task::Active(run), Step::Started) => run.phase == Phase::Starting,
@@ -353,10 +361,14 @@ impl Task {
         *self = match (std::mem::replace(self, Task::Pending(waits)), step) {
             (Task::Pending(waiting), Step::Held) => Task::Held(waiting),
             (Task::Held(waiting), Step::Released) => Task::Pending(waiting),
-            (Task::Pending(waiting) | Task::Held(waiting), Step::Cancelled) => {
+            (
+                Task::Pending(waiting) | Task::Held(waiting),
+                step @ (Step::Cancelled | Step::NeverMet),
+            ) => {
+                let never = *step == Step::NeverMet;
                 Task::Finished(Box::new(Finish {
                     exit: None,
-                    cause: Cause::Killed,
+                    cause: if never { Cause::DependencyNever } else { Cause::Killed },
                     attempts: waiting.attempts,
                     requeues: waiting.requeues,
                     ended: at,

@@ -120,7 +120,7 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Target, String> {
-        let refused = || format!("\"{text}\" is no job: write for example 12 or 12[3]");
+        let refused = || format!("\"{text}\" is not a job (examples: 12, 12[3])");
         let (job, index) = match text.strip_suffix(']') {
             Some(rest) => {
                 let (job, index) = rest.split_once('[').ok_or_else(refused)?;
@@ -146,7 +146,7 @@ fn name_fault(what: &str, text: &str) -> Option<String> {
     }
     if let Some(bad) = text.chars().find(|c| !fine(*c)) {
         return Some(format!(
-            "\"{text}\" is no name of a {what}: {bad:?} is not allowed; letters, digits, _ . - @ $ are"
+            "\"{text}\" is not a valid name for a {what}: {bad:?} is not allowed; use letters, digits, _ . - @ $"
         ));
     }
     None

@@ -78,12 +78,32 @@ fn a_bad_setting_is_told_with_line_key_value_and_what_is_allowed() {
             "queue[0].load.mem.stop = 200",
         ),
         ("[[host]]\nname = \"h\"\nslots = 100001", 3, "0 to 100000"),
-        ("[[host]]\nname = \"h\"\n[[host]]\nname = \"h\"", 4, "one host only"),
-        ("queue = []", 1, "one queue at least"),
+        ("[[host]]\nname = \"h\"\n[[host]]\nname = \"h\"", 4, "two hosts have this name"),
+        ("queue = []", 1, "at least one queue"),
+        (
+            "[general]\nunlisted_hosts = \"close\"\n[[queue]]\nname = \"a\"\nhosts = \"h others\"\n[[host]]\nname = \"g\"",
+            5,
+            "h is not listed",
+        ),
         ("[general", 1, ""),
     ] {
         let error = Config::read(text).expect_err(text);
         assert_eq!(error.line, Some(line), "{text}\n{error}");
         assert!(error.to_string().contains(words), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn users_who_do_not_exist_are_told_with_their_line() {
+    let exists = |user: &forebay_grid::vocabulary::UserName| user.as_str() != "bob";
+    for (text, line, words) in [
+        ("[general]\nadmins = [\n\"ann\",\n\"bob\"]", 4, "general.admins[1] = bob"),
+        ("[fair_share]\nshares = { ann = 1, bob = 2 }", 2, "fair_share.shares = bob"),
+        ("[[queue]]\nname = \"a\"\nusers = [\"bob\"]", 3, "queue[0].users[0] = bob"),
+    ] {
+        let error = Config::read_for(text, exists).expect_err(text);
+        assert_eq!(error.line, Some(line), "{text}\n{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(Config::read(text).is_ok());
     }
 }

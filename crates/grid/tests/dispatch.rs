@@ -119,14 +119,9 @@ fn what_does_not_fit_lets_others_pass_and_says_why() {
     let Some(Explanation::Waits { reasons, hosts }) = rig.grid.explain(TaskId::only(wide)) else {
         panic!()
     };
-    assert_eq!(reasons, [Reason::NoHostFits]);
+    assert_eq!(reasons[0], Reason::NoHostFits);
     let obstacles: Vec<_> = hosts.iter().filter_map(|verdict| verdict.obstacle).collect();
     assert_eq!(obstacles, [HostObstacle::TooSmall { slots: 2 }, HostObstacle::Slots { free: 0 }]);
-    let never = rig.submit(JobSpec { slots: 4, ..spec() });
-    let Some(Explanation::Waits { reasons, .. }) = rig.grid.explain(TaskId::only(never)) else {
-        panic!()
-    };
-    assert_eq!(reasons, [Reason::NoHostSuits]);
 }
 
 #[test]
@@ -223,8 +218,18 @@ fn an_array_is_throttled_and_takes_little() {
 }
 
 #[test]
-fn dependencies_let_jobs_start_or_say_that_they_never_will() {
-    let mut rig = Rig::new("", &[("a", 50)]);
+fn dependencies_let_jobs_start_or_end_them_and_say_that_they_never_will() {
+    dependencies_are_followed(false);
+}
+
+#[test]
+fn dependencies_let_jobs_start_or_say_that_they_never_will_where_such_are_kept() {
+    dependencies_are_followed(true);
+}
+
+fn dependencies_are_followed(keep: bool) {
+    let settings = if keep { "[general]\ndependency_never = \"keep\"" } else { "" };
+    let mut rig = Rig::new(settings, &[("a", 50)]);
     let array =
         || JobSpec { array: Some("[1-3]".parse().unwrap()), name: "load".to_owned(), ..spec() };
     let first = rig.submit(array());
@@ -264,12 +269,24 @@ fn dependencies_let_jobs_start_or_say_that_they_never_will() {
     for (job, text) in &jobs {
         let never = ["done(load)", "exit(1, > 100)"].contains(text);
         let why = rig.grid.explain(TaskId::only(*job));
-        let said = matches!(&why, Some(Explanation::Waits { reasons, .. })
-            if matches!(reasons[0], Reason::DependencyNever(_)));
+        let said = match &why {
+            Some(Explanation::Waits { reasons, .. }) if keep => reasons.clone(),
+            Some(Explanation::NeverRan { reasons }) if !keep => reasons.clone(),
+            _ => Vec::new(),
+        };
+        let said = said.iter().any(|reason| {
+            let text = reason.to_string();
+            matches!(reason, Reason::DependencyNever(_))
+                && text.contains("1 of 3 elements of job 1 failed")
+        });
         assert_eq!(said, never, "{text}: {why:?}");
     }
     // Unless somebody makes it possible again.
     rig.command("u", task(3), Verb::Requeue);
+    if !keep {
+        let ended = jobs.iter().find(|(_, text)| *text == "done(load)").unwrap().0;
+        rig.command("u", ended, Verb::Requeue);
+    }
     rig.exit(task(3), 0);
     assert!(started(&rig).contains(&"done(load)"));
 }

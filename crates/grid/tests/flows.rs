@@ -72,20 +72,24 @@ fn a_bad_file_is_refused_with_the_line_and_the_name() {
         (String::new(), None, "flow"),
         (head.to_owned(), Some(2), "no job"),
         (format!("[flow]\nname = \"a b\"\n{a}"), Some(2), "\"a b\""),
-        (format!("[flow]\nname = \"7\"\n{a}"), Some(2), "not a number"),
+        (format!("[flow]\nname = \"7\"\n{a}"), Some(2), "must not be a number"),
         (format!("[flow]\nname = \"f\"\nnam = 1\n{a}"), Some(3), "unknown field `nam`"),
         (format!("{head}{a}{a}"), Some(7), "two jobs are named \"a\""),
         (format!("{head}[[job]]\nname = \"a\"\n"), Some(3), "command"),
-        (format!("{head}[[job]]\nname = \"a\"\ncommand = []\n"), Some(5), "there is no command"),
+        (format!("{head}[[job]]\nname = \"a\"\ncommand = []\n"), Some(5), "the command is missing"),
         (format!("{head}command = \"true\"\n{a}"), Some(3), "below a [[job]]"),
         (format!("{head}after = \"a\"\n{a}"), Some(3), "below a [[job]]"),
         (format!("{head}array = \"1-3\"\n{a}"), Some(3), "below a [[job]]"),
-        (format!("{head}[job.b]\ncommand = \"true\"\n"), Some(3), "write [[job]] and name = \"b\""),
+        (
+            format!("{head}[job.b]\ncommand = \"true\"\n"),
+            Some(3),
+            "write [[job]] with name = \"b\"",
+        ),
         (format!("{head}[job]\nname = \"a\"\ncommand = \"true\"\n"), Some(3), "write [[job]]"),
         (format!("{head}{a}{b}after = \"c\"\n"), Some(9), "no job \"c\""),
         (format!("{head}{a}{b}after = \"done(a\"\n"), Some(9), "expected"),
-        (format!("{head}{a}{b}after = 7\n"), Some(9), "a text or a list of texts"),
-        (format!("{head}{a}{b}after = \"12\"\n"), Some(9), "not their numbers"),
+        (format!("{head}{a}{b}after = 7\n"), Some(9), "a string or a list of strings"),
+        (format!("{head}{a}{b}after = \"12\"\n"), Some(9), "not a job number"),
         (format!("{head}{a}{b}after = \"a[3]\"\n"), Some(9), "no element 3"),
         (format!("{head}{a}{b}after = \"post_err(a)\"\n"), Some(9), "post_err"),
         (format!("{head}{a}after = \"a\"\n"), Some(6), "a after a"),
@@ -97,10 +101,18 @@ fn a_bad_file_is_refused_with_the_line_and_the_name() {
         (format!("{head}{a}[schedule]\ncron = \"0 6\"\n"), Some(7), "cron"),
         (format!("{head}{a}[schedule]\ncron = \"@daily\"\nzone = \"Mars\"\n"), Some(8), "Mars"),
         (format!("{head}{a}[schedule]\nat = \"2027-01-01\"\n"), Some(7), "day and time"),
-        (format!("{head}{a}[schedule]\nat = \"2027-01-01T06:00Z\"\n"), Some(7), "no zone"),
+        (
+            format!("{head}{a}[schedule]\nat = \"2027-01-01T06:00Z\"\n"),
+            Some(7),
+            "must not contain a zone",
+        ),
         (format!("{head}{a}[schedule]\nfile = \"in/*\"\n"), Some(7), "absolute"),
         (format!("{head}{a}[schedule]\nfile = \"/a/../b\"\n"), Some(7), ".."),
-        (format!("{head}{a}[schedule]\nfile = \"/a\"\noverlap = false\n"), Some(8), "for times"),
+        (
+            format!("{head}{a}[schedule]\nfile = \"/a\"\noverlap = false\n"),
+            Some(8),
+            "apply to cron and at only",
+        ),
     ] {
         let error = FlowSpec::read(&text, &Surroundings::default()).unwrap_err();
         assert!(error.reason.contains(reason), "{text}: {error}");
@@ -238,7 +250,7 @@ fn a_rerun_starts_failed_elements_and_what_comes_after_them() {
         let by = by.parse().unwrap();
         rig.send(Event::Flow(FlowEvent::Rerun { by, flow: FlowId(1) }))
     };
-    assert!(refusal(&rerun(&mut rig, "u")).contains("still runs"));
+    assert!(refusal(&rerun(&mut rig, "u")).contains("is still running"));
     exit(&mut rig, 3, 0);
     assert_eq!(state(&rig, 1), FlowState::Failed);
     assert!(refusal(&rerun(&mut rig, "v")).contains("there is no flow 1"));
@@ -249,7 +261,7 @@ fn a_rerun_starts_failed_elements_and_what_comes_after_them() {
     rig.exit(tasks[0], 0);
     exit(&mut rig, 4, 0);
     assert_eq!(state(&rig, 1), FlowState::Done);
-    assert!(refusal(&rerun(&mut rig, "u")).contains("is done"));
+    assert!(refusal(&rerun(&mut rig, "u")).contains("succeeded"));
     assert_eq!(rig.grid.ledger().flow(FlowId(1)).unwrap().reruns(), 1);
 }
 
@@ -394,7 +406,7 @@ fn a_calendar_time_fires_once_even_late_and_is_refused_when_it_is_past() {
     let mut rig = Rig::new(QUEUE, &[]);
     rig.now = NEW_YEAR;
     let at = |text: &str| flow(&[("a", "")], &format!("[schedule]\nat = \"{text}\""));
-    assert!(refusal(&schedule(&mut rig, at("2026-12-31T23:59"))).contains("past"));
+    assert!(refusal(&schedule(&mut rig, at("2026-12-31T23:59"))).contains("has passed"));
     schedule(&mut rig, at("2027-01-01T06:00"));
     rig.now += 9 * HOUR;
     restart(&mut rig);
@@ -575,7 +587,7 @@ fn a_schedule_is_held_and_released_once_by_its_owner_or_an_admin_only() {
     assert!(refusal(&command(&mut rig, hold, "v")).contains("there is no schedule 1"));
     assert!(refusal(&command(&mut rig, release, "u")).contains("is not held"));
     command(&mut rig, hold, "root");
-    assert!(refusal(&command(&mut rig, hold, "u")).contains("is held already"));
+    assert!(refusal(&command(&mut rig, hold, "u")).contains("is already held"));
     assert!(refusal(&command(&mut rig, release, "v")).contains("there is no schedule 1"));
     assert_eq!(command(&mut rig, release, "u"), [Effect::Obeyed { tasks: 0 }]);
     // What is held can be removed.

@@ -160,7 +160,7 @@ fn a_damaged_journal_is_refused() {
     let mut records = rig.records.clone();
     records.remove(records.len() - 2);
     let error = Grid::restore(Ledger::default(), &records, Moment(0)).unwrap_err();
-    assert!(error.to_string().contains("does not fit"), "{error}");
+    assert!(error.to_string().contains("contradicts the earlier ones"), "{error}");
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_job_that_is_held_while_it_starts_is_suspended_once_it_has_started() {
     let job = rig.submit(JobSpec { array: Some("[1-3]".parse().unwrap()), ..spec() });
     let [first, second, third] = [1, 2, 3].map(|index| TaskId { job, index });
     assert_eq!(rig.command("u", job, Verb::Hold), [Effect::Obeyed { tasks: 3 }]);
-    assert!(refusal(&rig.command("u", job, Verb::Hold)).contains("does not wait"));
+    assert!(refusal(&rig.command("u", job, Verb::Hold)).contains("is neither waiting nor running"));
     let attempt = Attempt(1);
     let suspend = |task| Effect::Suspend { task, attempt, host: host() };
     assert_eq!(rig.start(first), [suspend(first)]);
@@ -426,7 +426,7 @@ fn a_host_is_removed_once_it_is_gone_and_comes_back_open() {
     assert!(refusal(&switch(&mut rig, HostSwitch::Removed)).contains("it is up"));
     switch(&mut rig, HostSwitch::Closed);
     rig.send(Event::HostLost { host: "a".parse().unwrap() });
-    assert!(refusal(&switch(&mut rig, HostSwitch::Removed)).contains("may still run"));
+    assert!(refusal(&switch(&mut rig, HostSwitch::Removed)).contains("may still be running"));
     rig.pass(3_600_000);
     assert_eq!(switch(&mut rig, HostSwitch::Removed)[..], [Effect::Obeyed { tasks: 0 }]);
     assert_eq!(listed(&rig), ["b"]);
@@ -445,7 +445,7 @@ fn a_bad_job_is_refused_and_leaves_no_trace() {
     let mut rig = Rig::new(config, &[]);
     let before = rig.grid.ledger().clone();
     for (user, spec, words) in [
-        ("u", JobSpec::default(), "no command"),
+        ("u", JobSpec::default(), "the command is missing"),
         ("u", JobSpec { queue: Some("x".parse().unwrap()), ..spec() }, "no queue x"),
         ("u", JobSpec { slots: 5, ..spec() }, "at most 4"),
         ("eve", spec(), "may not use queue q"),

@@ -3,6 +3,8 @@
 //! An injected fault changes nothing in the inner store, as the contract of [`Store`] demands of a
 //! real one. Without faults it is transparent. What survives a crash is what the inner store keeps.
 
+use std::path::Path;
+
 use parking_lot::Mutex;
 
 use crate::{Batch, Bytes, Result, Store, StoreError};
@@ -29,6 +31,7 @@ impl Fault {
 struct Faults {
     commits: Option<(u64, Fault)>,
     reads: Option<(u64, Fault)>,
+    closes: Option<(u64, Fault)>,
 }
 
 /// Wraps `S` and fails as told. Share it in an `Arc` to switch faults while others use it.
@@ -54,6 +57,11 @@ impl<S: Store> FaultyStore<S> {
     /// [`StoreError::Io`].
     pub fn fail_reads(&self, times: u64) {
         self.faults.lock().reads = Some((times, Fault::Io));
+    }
+
+    /// Fails the next `times` closings with [`StoreError::Io`].
+    pub fn fail_closes(&self, times: u64) {
+        self.faults.lock().closes = Some((times, Fault::Io));
     }
 
     /// Switches all faults off.
@@ -96,6 +104,15 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn size_bytes(&self) -> Result<u64> {
         self.inner.size_bytes()
+    }
+
+    fn copy_to(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        self.inner.copy_to(path, progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        strike(&mut self.faults.lock().closes)?;
+        self.inner.close()
     }
 }
 

@@ -4,11 +4,15 @@
 //! crash at any other moment either the whole batch is there or nothing of it. Reads see every
 //! batch whose commit returned, and never a part of one.
 //!
+//! **Damage.** An engine in a file verifies the whole of it when it is opened, and writes nothing to one that
+//! is damaged.
+//!
 //! Engines: [`memory::MemoryStore`] for tests, [`redb::RedbStore`] on one machine, and
 //! [`faulty::FaultyStore`], which makes any of them fail on purpose. All pass the same suite
 //! (`tests/conformance.rs`).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 pub mod faulty;
 pub mod memory;
@@ -77,6 +81,36 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::Io`].
     fn size_bytes(&self) -> Result<u64>;
+
+    /// Gives space that deleted pairs have left back to the file system, as far as the engine can. Takes as long as
+    /// rewriting what is there; nothing else is done meanwhile. What survives a crash is as before and after it.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`], [`StoreError::Io`]: the store stays usable.
+    fn compact(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Copies all pairs, as they are now, into a new store in a new file at `path`; commits go on meanwhile.
+    /// `progress` is called with the pairs that were copied and all there are. Returns how many there are.
+    ///
+    /// # Errors
+    /// What either store says, for example if there is a file at `path`; [`StoreError::Io`] from an engine
+    /// that has no file. No new file is left then.
+    fn copy_to(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        let _ = progress;
+        Err(StoreError::Io(format!("{}: this store cannot be copied to a file", path.display())))
+    }
+
+    /// Ends the use of the store: whatever its engine still has to write is on stable storage when this
+    /// returns. Later calls may fail.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] or [`StoreError::Damaged`]. Batches whose commit returned are durable all the
+    /// same, unless the store is damaged.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
@@ -94,5 +128,17 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     fn size_bytes(&self) -> Result<u64> {
         (**self).size_bytes()
+    }
+
+    fn compact(&self) -> Result<()> {
+        (**self).compact()
+    }
+
+    fn copy_to(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        (**self).copy_to(path, progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        (**self).close()
     }
 }

@@ -10,6 +10,8 @@ use forebay_store::memory::MemoryStore;
 use forebay_store::redb::RedbStore;
 use forebay_store::{Batch, Bytes, Store, StoreError};
 
+#[path = "conformance/damage.rs"]
+mod damage;
 #[path = "conformance/file.rs"]
 mod file;
 

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let scope = DeviceScope::AllDisks;
         let sampler = Sampler::start(interval, &scope, clock.instant(), Arc::new(clock))?;
         for child in &children {
-            sampler.job_started(child.id());
+            sampler.job_started(child.id(), clock.instant());
         }
         let (before, start) = (processor_seconds()?, clock.instant());
         std::thread::sleep(Duration::from_secs(seconds));

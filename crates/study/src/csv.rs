@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_workload::{Cell, Table};
 
+use crate::compare::Comparison;
 use crate::error::Result;
 use crate::record::{Exit, JobRecord, Record, Run, Sample, Stage};
 use crate::summary::{Summary, kind_name};
@@ -23,6 +24,20 @@ pub fn write(record: &Record, summary: &Summary, directory: &Path) -> Result<Vec
     for (name, table) in tables {
         let path = directory.join(format!("{name}.csv"));
         table.write_csv(&path)?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+/// Writes the tables of a comparison into `directory`, which must exist, and says which.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_comparison(comparison: &Comparison, directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for sheet in comparison.sheets() {
+        let path = directory.join(format!("{}.csv", sheet.name));
+        sheet.table.write_csv(&path)?;
         paths.push(path);
     }
     Ok(paths)
@@ -123,6 +138,7 @@ const JOB: &[Column<JobRecord>] = &[
     ("device_read_bytes", |j| j.usage.device_read_bytes.into()),
     ("device_written_bytes", |j| j.usage.device_written_bytes.into()),
     ("io_wait_seconds", |j| j.usage.io_wait_seconds.into()),
+    ("processor_wait_seconds", |j| j.usage.processor_wait_seconds.into()),
 ];
 
 /// "success", "exit 3", "signal 9", "not started".

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use forebay_base::ByteSize;
 pub use forebay_base::Usage;
 pub use forebay_workload::mix::JobKind;
 use forebay_workload::program::{Buffers, StepRecord};
@@ -395,13 +394,12 @@ impl Cache {
     /// A line for people.
     #[must_use]
     pub fn describe(&self) -> String {
-        let start =
-            if self.dropped { "caches emptied before the run" } else { "caches as they were" };
-        let fits = if self.fits_in_memory() { "fits in memory" } else { "is larger than memory" };
+        let start = if self.dropped { "page cache dropped" } else { "page cache not dropped" };
+        let gigabytes = |bytes: u64| forebay_workload::Cell::from(bytes as f64 / 1e9).show(3);
         format!(
-            "{start}; the working set of {} {fits} ({})",
-            ByteSize(self.working_set_bytes),
-            ByteSize(self.memory_bytes)
+            "{start}; working set {} GB of {} GB memory",
+            gigabytes(self.working_set_bytes),
+            gigabytes(self.memory_bytes)
         )
     }
 }

@@ -45,6 +45,26 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// Of values with weights, such as the seconds that a rate was held: a part of the weight lies at or
+    /// below each quantile. The median is [`weighted_median`]. `None` without weight.
+    #[must_use]
+    pub fn of_weighted(values: impl IntoIterator<Item = (f64, f64)>) -> Option<Spread> {
+        let sorted = sorted_by_weight(values);
+        let median = weighted_quantile(&sorted, 0.5)?;
+        let distances = sorted.iter().map(|(value, weight)| ((value - median).abs(), *weight));
+        Some(Spread {
+            count: sorted.len(),
+            min: sorted.first()?.0,
+            lower_quartile: weighted_quantile(&sorted, 0.25)?,
+            median,
+            upper_quartile: weighted_quantile(&sorted, 0.75)?,
+            max: sorted.last()?.0,
+            mad: weighted_median(distances)?,
+        })
+    }
+}
+
 /// The value below which `part` (0 to 1) of the values lie; `None` of no values.
 #[must_use]
 pub fn quantile(values: impl IntoIterator<Item = f64>, part: f64) -> Option<f64> {
@@ -61,25 +81,35 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 /// the middle of two such values if there are two. Weights that are not above zero do not count.
 #[must_use]
 pub fn weighted_median(values: impl IntoIterator<Item = (f64, f64)>) -> Option<f64> {
+    weighted_quantile(&sorted_by_weight(values), 0.5)
+}
+
+/// Values that have weight, in order.
+fn sorted_by_weight(values: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut sorted: Vec<(f64, f64)> = values
         .into_iter()
         .filter(|(value, weight)| !value.is_nan() && *weight > 0.0 && weight.is_finite())
         .collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let half = sorted.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    sorted
+}
+
+/// The value at or below which `part` of the weight lies; in the middle of two if both are such.
+fn weighted_quantile(sorted: &[(f64, f64)], part: f64) -> Option<f64> {
+    let wanted = sorted.iter().map(|(_, weight)| weight).sum::<f64>() * part;
     let mut below = 0.0;
     for (place, &(value, weight)) in sorted.iter().enumerate() {
         below += weight;
-        // Sums of weights such as 0.1 meet the half only nearly.
-        if (below - half).abs() <= half * 1e-9 {
+        // Sums of weights such as 0.1 meet the part only nearly.
+        if (below - wanted).abs() <= wanted * 1e-9 {
             let next = sorted.get(place + 1).map_or(value, |next| next.0);
             return Some(f64::midpoint(value, next));
         }
-        if below > half {
+        if below > wanted {
             return Some(value);
         }
     }
-    None
+    sorted.last().map(|last| last.0)
 }
 
 /// The mean of values with weights; `None` without weight.

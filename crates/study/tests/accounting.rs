@@ -264,7 +264,7 @@ fn samples_add_up_to_exactly_what_the_jobs_did() {
         let mut command = shell(script);
         command.current_dir(folder.path()).stdout(Stdio::null());
         let child = Child::spawn(command, &accounting).unwrap();
-        sampler.job_started(child.id());
+        sampler.job_started(child.id(), SystemClock.instant());
         sampler.set_jobs(9 - index as u32, index as u32 + 1, 0);
         children.push(child);
     }
@@ -275,7 +275,7 @@ fn samples_add_up_to_exactly_what_the_jobs_did() {
             let pid = child.id();
             let Some(ended) = child.try_wait().unwrap() else { return true };
             let counters = ended.counters.unwrap();
-            sampler.job_ended(pid, Some(&counters));
+            sampler.job_ended(pid, SystemClock.instant(), Some(&counters));
             for (sum, part) in expected.iter_mut().zip([
                 counters.read_bytes,
                 counters.written_bytes,
@@ -334,7 +334,7 @@ fn what_descendants_do_is_seen_while_they_run() {
         shell("sh -c 'dd if=/dev/zero of=/dev/null bs=1M count=5; touch up; sleep 600'; true");
     command.current_dir(folder.path());
     let child = Child::spawn(command, &accounting()).unwrap();
-    sampler.job_started(child.id());
+    sampler.job_started(child.id(), SystemClock.instant());
     wait_until("the bytes", || folder.path().join("up").exists());
     let written = sampler.stop()[0].file_written_bytes;
     assert!((5 * MIB..5 * MIB + 4096).contains(&written), "{written}");
@@ -352,12 +352,67 @@ fn a_sampler_that_is_stopped_at_once_has_one_sample_with_all() {
     .unwrap();
     assert_eq!(sampler.latest(), None);
     let mut child = spawn("echo 0123456789 > /dev/null");
-    sampler.job_started(child.id());
+    sampler.job_started(child.id(), SystemClock.instant());
     let counters = child.wait().unwrap().counters.unwrap();
-    sampler.job_ended(child.id(), Some(&counters));
+    sampler.job_ended(child.id(), SystemClock.instant(), Some(&counters));
     let samples = sampler.stop();
     assert_eq!(samples.len(), 1);
     assert_eq!(samples[0].file_written_bytes, counters.written_bytes);
     assert_eq!(counters.written_bytes, 11);
     assert_eq!((samples[0].device_reads, samples[0].device_busy), (0, 0.0));
+}
+
+#[test]
+fn no_sample_crosses_the_border_of_a_stage() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = SystemClock;
+    let sampler = Sampler::start(
+        Duration::from_secs(3600),
+        &DeviceScope::None,
+        clock.instant(),
+        Arc::new(SystemClock),
+    )
+    .unwrap();
+    for (blocks, name) in [(3, "first"), (5, "second")] {
+        let mut command = shell(&format!("dd if=/dev/zero of={name} bs=1M count={blocks}"));
+        command.current_dir(folder.path());
+        let mut child = Child::spawn(command, &accounting()).unwrap();
+        sampler.job_started(child.id(), clock.instant());
+        let counters = child.wait().unwrap().counters.unwrap();
+        sampler.job_ended(child.id(), clock.instant(), Some(&counters));
+        sampler.mark();
+    }
+    let samples = sampler.stop();
+    let written: Vec<u64> = samples.iter().map(|s| s.file_written_bytes / MIB).collect();
+    assert_eq!(written, [3, 5]);
+    check_plausible(&samples);
+}
+
+#[test]
+fn a_job_that_could_not_be_watched_is_counted_over_its_time() {
+    let clock = SystemClock;
+    let origin = clock.instant();
+    let hour = Duration::from_secs(3600);
+    let sampler = Sampler::start(hour, &DeviceScope::None, origin, Arc::new(SystemClock)).unwrap();
+    let counters = forebay_study::counters::Counters { read_bytes: 77, ..Default::default() };
+    sampler.mark();
+    sampler.job_unseen(origin, clock.instant(), &counters);
+    let samples = sampler.stop();
+    assert_eq!(samples.iter().map(|sample| sample.file_read_bytes).sum::<u64>(), 77);
+}
+
+#[test]
+fn waiting_for_a_processor_is_known_without_delay_accounting() {
+    if !std::path::Path::new("/proc/self/schedstat").exists() {
+        return;
+    }
+    let processors = std::thread::available_parallelism().unwrap().get();
+    // Twice as many busy loops as processors: each waits for one about half of its time.
+    let busy = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
+    let children: Vec<Child> = (0..processors * 2).map(|_| spawn(busy)).collect();
+    let waits: Vec<f64> = children
+        .into_iter()
+        .map(|mut child| child.wait().unwrap().usage.processor_wait_seconds.unwrap())
+        .collect();
+    assert!(waits.iter().sum::<f64>() > 0.0, "{waits:?}");
 }

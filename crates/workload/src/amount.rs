@@ -43,7 +43,9 @@ impl TryFrom<f64> for Scale {
         if scale.is_finite() && scale > 0.0 {
             Ok(Scale(scale))
         } else {
-            Err(format!("{scale} is no scale: write a number above 0, 1 for the size of the study"))
+            Err(format!(
+                "{scale} is not a scale: write a number above 0, 1 for the size of the study"
+            ))
         }
     }
 }
@@ -59,7 +61,7 @@ impl std::str::FromStr for Scale {
 
     fn from_str(text: &str) -> Result<Scale, String> {
         let number: f64 =
-            text.parse().map_err(|_| format!("\"{text}\" is no number, such as 0.01"))?;
+            text.parse().map_err(|_| format!("\"{text}\" is not a number (example: 0.01)"))?;
         Scale::try_from(number)
     }
 }

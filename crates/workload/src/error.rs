@@ -33,7 +33,7 @@ pub enum Error {
         reason: String,
     },
     /// A load read back something else than it wrote: the storage lost or changed data.
-    #[error("{} is not as it was written: {reason}", path.display())]
+    #[error("{} has changed since it was written: {reason}", path.display())]
     WrongContent {
         /// The file or directory.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum Error {
         reason: String,
     },
     /// The writer of a data set was interrupted before it finished.
-    #[error("{} is not finished: its writer was interrupted or is still at work", path.display())]
+    #[error("{} is not finished: its writer was interrupted or is still writing", path.display())]
     Unfinished {
         /// The file.
         path: PathBuf,
@@ -95,7 +95,7 @@ pub enum Error {
         column: String,
     },
     /// The likelihood has no maximum: rows are told apart without error.
-    #[error("no finite estimate: \"{column}\" tells rows apart without error; leave it out")]
+    #[error("no finite estimate: \"{column}\" separates the rows perfectly; omit it")]
     Separated {
         /// The term whose coefficient grows fastest.
         column: String,
@@ -107,7 +107,7 @@ pub enum Error {
         iterations: u32,
     },
     /// Rows that have to be in memory together do not fit.
-    #[error("{what} take {needed}, more than memory = {memory}; {instead}")]
+    #[error("{what} need {needed}, more than memory = {memory}; {instead}")]
     Memory {
         /// What does not fit.
         what: &'static str,
@@ -159,6 +159,16 @@ pub enum Error {
         /// The file, or the name of the mix.
         file: String,
         /// What is wrong, with the line.
+        reason: String,
+    },
+    /// A parameter of a mix does not exist, or cannot have the value that it was given.
+    #[error("--set {name}={value}: {reason}")]
+    Parameter {
+        /// The parameter's name.
+        name: String,
+        /// The value that was given.
+        value: String,
+        /// Why not, and what is allowed.
         reason: String,
     },
     /// A step of a program failed.

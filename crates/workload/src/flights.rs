@@ -285,7 +285,7 @@ fn choose_csv(
             Ok(path)
         } else {
             let path = path.display();
-            Err(Error::FlightsNotFound(format!("{CSV_VARIABLE} names {path}, which is no file")))
+            Err(Error::FlightsNotFound(format!("{CSV_VARIABLE} names {path}, which is not a file")))
         };
     }
     if cached.is_file() {

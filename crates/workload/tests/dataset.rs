@@ -10,8 +10,7 @@ use forebay_workload::dataset::{
     Column, ColumnType, PAGE_BYTES_MAX, Reader, RowBuffer, Schema, Writer,
 };
 use forebay_workload::{Cell, Error};
-use rand::rngs::StdRng;
-use rand::{Rng as _, RngCore as _, SeedableRng as _};
+use rand::{Rng as _, RngCore as _};
 
 fn sample(path: &Path, rows: usize) -> Vec<Vec<Cell>> {
     let columns = vec![Column::number("n"), Column::text("t", 5), Column::number("m")];
@@ -180,7 +179,7 @@ fn lying_headers_are_errors() {
     let whole = fs::read(&path).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
     let header_bytes = 48 + 3 * (4 + 1);
-    let mut random = StdRng::seed_from_u64(11);
+    let mut random = common::random(11);
     for round in 0..3000 {
         let mut lie = whole.clone();
         for _ in 0..random.random_range(1..4) {
@@ -205,7 +204,7 @@ fn lying_headers_are_errors() {
 fn noise_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.fds");
-    let mut random = StdRng::seed_from_u64(12);
+    let mut random = common::random(12);
     for length in [0, 1, 47, 48, 500, 5000, 20_000] {
         let mut noise = vec![0; length];
         random.fill_bytes(&mut noise);

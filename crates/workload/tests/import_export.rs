@@ -182,3 +182,50 @@ fn repeat_copies_the_rows_in_order() {
     let taken = Repeat { replicate_column: "b".to_owned(), ..repeat };
     assert!(matches!(taken.run(&mut |_| {}), Err(Error::Column { .. })));
 }
+
+#[test]
+fn utf_16_text_is_refused_and_the_way_out_is_named() {
+    let utf16 = |text: &str, little: bool| -> Vec<u8> {
+        let bytes = |unit: u16| if little { unit.to_le_bytes() } else { unit.to_be_bytes() };
+        text.encode_utf16().flat_map(bytes).collect()
+    };
+    for (text, little, order) in [
+        ("\u{feff}a,b\n1,2\n", true, "UTF-16LE"),
+        ("\u{feff}a,b\n1,2\n", false, "UTF-16BE"),
+        ("name,value\nx,2\n", true, "UTF-16LE"),
+        ("name,value\nx,2\n", false, "UTF-16BE"),
+    ] {
+        let files = files(&utf16(text, little));
+        let said = message(&import(&files));
+        assert!(said.contains(order) && said.contains("iconv -f"), "{said}");
+    }
+    // A byte order mark of UTF-8 is none of these, and neither is a short file.
+    assert_eq!(run(&import(&files(b"\xEF\xBB\xBFa\n1\n"))).unwrap().rows, 1);
+    assert_eq!(run(&import(&files(b"a\n"))).unwrap().rows, 0);
+}
+
+#[test]
+fn whole_numbers_beyond_two_to_the_53_keep_their_digits_or_are_refused() {
+    // The two keys are one as doubles.
+    let csv = b"key,n\n9007199254740993,9007199254740992\n9007199254740992,-9007199254740992\n";
+    let files = files(csv);
+    let imported = run(&import(&files)).unwrap();
+    let kinds: Vec<ColumnType> = imported.schema.columns().iter().map(|one| one.kind).collect();
+    assert_eq!(kinds, [ColumnType::Text { width: 16 }, ColumnType::Number]);
+    let rows = common::read(&files.dataset);
+    assert_ne!(rows[0][0], rows[1][0]);
+    assert_eq!(rows[0][0], Cell::Text("9007199254740993".to_owned()));
+    // Where a number was asked for, or the first rows promised one, the place of the fault is named.
+    fs::remove_file(&files.dataset).unwrap();
+    let schema = Schema::new(vec![Column::number("key")]).unwrap();
+    let given = Import { types: Types::Given(schema), ..import(&files) };
+    let said = message(&given);
+    assert!(said.contains("line 2, column \"key\": 9007199254740993 has more digits"), "{said}");
+    fs::write(&files.csv, "key\n1\n2\n123456789012345678901\n").unwrap();
+    let from_first = Import { types: Types::InferFrom { rows: 2 }, ..import(&files) };
+    let said = message(&from_first);
+    assert!(said.contains("line 4") && said.contains("import the column as text"), "{said}");
+    // Fractions are measurements: their last digits were never exact.
+    fs::write(&files.csv, "x\n0.12345678901234567890\n1e300\n").unwrap();
+    assert_eq!(run(&import(&files)).unwrap().schema.columns()[0].kind, ColumnType::Number);
+}

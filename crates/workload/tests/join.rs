@@ -11,8 +11,8 @@ use forebay_workload::step::derive::{Case, Derived};
 use forebay_workload::step::join::{JoinKind, Joined, On};
 use forebay_workload::step::{Derive, Join};
 use forebay_workload::{Cell, Error};
+use rand::Rng as _;
 use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
 
 const MISSING: Cell = Cell::Missing;
@@ -140,7 +140,7 @@ fn columns(text: u16, width: u16) -> Vec<Column> {
 
 /// Joins random rows in the least memory, in all ways; returns what the inner join did.
 fn check(seed: u64, rows: [usize; 2], keys: u32, width: usize) -> Joined {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = common::random(seed);
     let left = random_rows(&mut random, rows[0], keys, width);
     let right = random_rows(&mut random, rows[1], keys, width);
     // The texts of the keys are of different widths, the padding is left out on the left side.
@@ -156,7 +156,7 @@ fn check(seed: u64, rows: [usize; 2], keys: u32, width: usize) -> Joined {
         };
         let (joined, written) = run(&step);
         let expected = nested_loop(&left, &right, kind);
-        assert!(sorted(written) == sorted(expected), "seed {seed}, {kind:?}: {joined:?}");
+        assert!(sorted(written) == sorted(expected), "{seed}, {kind:?}: {joined:?}");
         if kind == JoinKind::Inner {
             inner = joined;
         }
@@ -203,7 +203,7 @@ fn split_files_are_split_again() {
 
 /// Joins rows of 30 KB, so that few of them exceed the least memory, and compares keys and row numbers.
 fn check_wide(seed: u64, rows: usize, keys: u32) -> Joined {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = common::random(seed);
     let mut side = || -> Vec<Vec<Cell>> {
         (0..rows)
             .map(|row| {
@@ -245,7 +245,7 @@ fn check_wide(seed: u64, rows: usize, keys: u32) -> Joined {
         }
         written.sort_unstable();
         expected.sort_unstable();
-        assert!(written == expected, "seed {seed}, {kind:?}");
+        assert!(written == expected, "{seed}, {kind:?}");
     }
     inner
 }

@@ -124,7 +124,7 @@ fn parameters_are_set_by_name() {
     let unknown = Mix::parse("test", FREE, &[("tmies".into(), "7".into())]).unwrap_err();
     assert!(unknown.to_string().contains("place, times"), "{unknown}");
     let wrong = Mix::parse("test", FREE, &[("times".into(), "many".into())]).unwrap_err();
-    assert!(wrong.to_string().contains("line 20"), "{wrong}");
+    assert!(wrong.to_string().starts_with("--set times=many: invalid type"), "{wrong}");
 }
 
 #[test]

@@ -1,6 +1,13 @@
 //! The mixes that come with Forebay are what they say they are.
 
+use forebay_base::ByteSize;
+use forebay_base::time::SystemClock;
+use forebay_workload::amount::Scale;
+use forebay_workload::dataset::Reader;
 use forebay_workload::mix::{JobKind, Mix, Options, Plan};
+use forebay_workload::program::{Buffers, Context, Job, Places, Program, Step};
+use forebay_workload::step::extract::Mode;
+use forebay_workload::step::stream::{Access, Fill};
 
 fn mix(name: &str) -> Mix {
     Mix::parse(name, Mix::built_in(name).unwrap(), &[]).unwrap()
@@ -66,4 +73,123 @@ fn sessions_and_scaling_have_the_jobs_of_their_study() {
         .map(|stage| (stage.nodes, stage.sessions.unwrap(), stage.jobs.len()))
         .collect();
     assert_eq!(stages, [(1, 10, 36), (2, 20, 72), (3, 30, 108), (4, 40, 144)]);
+}
+
+#[test]
+fn the_census_extract_of_mixed_is_that_of_its_study() {
+    // Runs of rows as short against this small census as those of the mix against the whole.
+    let text = Mix::built_in("mixed").unwrap().replace("run_rows = 10000", "run_rows = 20");
+    let mix = Mix::parse("mixed", &text, &[]).unwrap();
+    let scale: f64 = 0.0004;
+    let root = tempfile::tempdir().unwrap();
+    let place = |name: &str| {
+        let path = root.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    };
+    let job = Job { name: "c".into(), class: "census-extract".into(), number: 0, count: 2 };
+    let context = Context {
+        places: Places { data: place("data"), work: place("work"), util: place("util") },
+        job,
+        seed: 1,
+        scale: Scale::try_from(scale).unwrap(),
+        buffers: Buffers { page_bytes: ByteSize::kib(128), ..Buffers::default() },
+        clock: &SystemClock,
+    };
+    let census = mix.inputs.iter().find(|input| input.name == "census").unwrap();
+    let class = mix.classes.iter().find(|class| class.name == "census-extract").unwrap();
+    for steps in [&census.steps, &class.steps] {
+        let program = Program { name: "p".to_owned(), steps: steps.clone() };
+        program.run(&context, &mut |_, _| {}, &mut |_| {}, &mut |_| {}).unwrap();
+    }
+    for (name, columns, rows) in [("extract-115", 115, 5.5e6), ("extract-128", 128, 12.5e6)] {
+        let reader = Reader::open(&root.path().join("work").join(name)).unwrap();
+        assert_eq!(reader.schema().columns().len(), columns, "{name}");
+        let of_full = reader.rows() as f64 / scale;
+        assert!((of_full / rows - 1.0).abs() < 0.04, "{name}: {of_full} rows at scale 1");
+    }
+    // What both read of the 45 GB.
+    let parts: f64 = class
+        .steps
+        .iter()
+        .map(|step| match &step.step {
+            Step::Extract(extract) => match extract.mode {
+                Mode::SkipSequential { part, .. } => part,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{} reads too", other.kind()),
+        })
+        .sum();
+    assert!((parts * 45.0 - 37.0).abs() < 0.5, "{} GB", parts * 45.0);
+}
+
+#[test]
+fn the_tests_of_mixed_keep_their_part_of_the_work_at_every_scale() {
+    let bytes = |name: &str, scale: &str| {
+        // In small pages, so that the last one does not count.
+        let page_bytes = Some(ByteSize::kib(8));
+        let scale = Some(scale.parse().unwrap());
+        let plan = plan("mixed", &Options { scale, page_bytes, ..Options::default() });
+        let input = plan.inputs.iter().find(|input| input.program.name == name).unwrap();
+        input.bytes as f64
+    };
+    for computation in ["claims", "panel"] {
+        let part = |scale| bytes(computation, scale) / bytes("ledger", scale);
+        for scale in ["0.1", "0.01", "0.003"] {
+            let grown = part(scale) / part("1");
+            assert!((0.8..1.25).contains(&grown), "{computation} at {scale}: {grown}");
+        }
+    }
+}
+
+#[test]
+fn the_probe_reads_files_that_were_made_before_its_stages() {
+    for (concurrent, nodes) in [(1, 1), (5, 2)] {
+        let options =
+            Options { concurrent: Some(concurrent), nodes: Some(nodes), ..Options::default() };
+        let plan = plan("probe", &options);
+        let slots = u64::from(concurrent * nodes);
+        assert_eq!(plan.inputs.len() as u64, slots);
+        let names: std::collections::BTreeSet<String> =
+            plan.inputs.iter().map(forebay_workload::mix::PlannedInput::name).collect();
+        assert_eq!(names.len() as u64, slots);
+        assert!(plan.inputs.iter().all(|input| input.bytes > 0));
+        for job in plan.stages.iter().flat_map(|stage| &stage.jobs) {
+            let Step::Stream(stream) = &job.program.steps[0].step else { continue };
+            if stream.pattern == Access::Write {
+                continue;
+            }
+            assert_eq!(stream.fill, Fill::Never, "{} must not write its file", job.job.name);
+            assert!(job.job.number < slots);
+        }
+    }
+}
+
+#[test]
+fn the_probe_has_stages_for_one_half_and_all_of_the_streams() {
+    let plan = plan("probe", &Options { concurrent: Some(6), ..Options::default() });
+    let jobs = |name: &str| {
+        plan.stages.iter().find(|stage| stage.name == name).map(|stage| stage.jobs.len())
+    };
+    let found = ["read 1 stream", "read half the streams", "read"].map(jobs);
+    assert_eq!(found, [Some(1), Some(3), Some(6)]);
+}
+
+#[test]
+fn a_parameter_that_cannot_have_its_value_is_named_with_the_reason() {
+    let set = |name: &str, settings: &[(&str, &str)]| {
+        let settings: Vec<(String, String)> = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Mix::parse(name, Mix::built_in(name).unwrap(), &settings)
+    };
+    let said = set("probe", &[("io", "direct"), ("block", "banana")]).unwrap_err().to_string();
+    assert!(said.starts_with("--set block=banana: \"banana\" is not a size"), "{said}");
+    let said = set("probe", &[("blok", "1")]).unwrap_err().to_string();
+    let expected = "--set blok=1: unknown parameter \"blok\"; choose from block, cache,";
+    assert!(said.starts_with(expected), "{said}");
+    let odd = set("mixed", &[("page", "7KiB")]).unwrap();
+    let said = odd.plan(&Options::default()).unwrap_err().to_string();
+    assert_eq!(said, "page_bytes = 7 KiB: must be a multiple of 4 KiB from 4 KiB to 16 MiB");
 }

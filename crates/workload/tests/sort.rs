@@ -12,8 +12,7 @@ use forebay_workload::key::{Direction, SortKey};
 use forebay_workload::step::Sort;
 use forebay_workload::step::sort::{SORT_MEMORY_MIN, Sorted};
 use forebay_workload::{Cell, Error};
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
+use rand::Rng as _;
 use tempfile::TempDir;
 
 struct Place {
@@ -62,7 +61,7 @@ fn columns(padding: u16) -> Vec<Column> {
 fn random_rows(count: usize, seed: u64) -> Vec<Vec<Cell>> {
     const TEXTS: [&str; 8] = ["", "a", "ab", "abc", "b", "B", "\u{e9}", "a b"];
     const NUMBERS: [f64; 8] = [f64::NAN, -1e300, -1.5, -0.0, 0.0, 1e-300, 2.0, f64::INFINITY];
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = common::random(seed);
     (0..count)
         .map(|serial| {
             let text = match TEXTS[random.random_range(0..8)] {
@@ -130,14 +129,14 @@ fn the_order_is_that_of_a_stable_sort_in_memory() {
             &[(0, Ascending), (1, Descending), (2, Descending)],
         ] {
             let sorted = check(random_rows(count, seed), 8, by);
-            assert_eq!(sorted.runs, 0, "seed {seed}");
+            assert_eq!(sorted.runs, 0, "{seed}");
         }
     }
 }
 
 #[test]
 fn keys_longer_than_their_prefix_are_compared_in_full() {
-    let mut random = StdRng::seed_from_u64(5);
+    let mut random = common::random(5);
     let mut text = || {
         let letters = (0..40).map(|_| if random.random_bool(0.5) { 'a' } else { 'b' });
         let text: String = letters.collect();

@@ -16,36 +16,36 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// Slots of the grid: jobs at once, as the published study has them.
 const SLOTS: &str = "20";
 
-/// Make a file system and a grid, run analytics programs on them, and check the file system.
+/// Show it all: create a file system and a grid, run analytics programs, check the file system.
 ///
-/// Makes a file system in a temporary folder, mounts it, brings in the 2013 New York flights, and runs
-/// import, repeat, sort, summary, regression and export on it, with inputs and results in data,
-/// temporary data sets in work and sort files in util. Prints the time and input/output of each step
-/// and the results. Then starts a grid on the file system, submits the mixed workload of `forebay bench` to
-/// it at a small scale, 77 programs, and writes its report; stops the grid, unmounts and checks the file
-/// system.
+/// Creates a file system in a temporary folder, mounts it and copies the 2013 New York flights to it. One
+/// program imports, repeats, sorts, summarises, regresses and exports them, with inputs and results in data,
+/// temporary data sets in work and sort files in util; the time and I/O of each step and the results are
+/// printed. Then it starts a grid on the file system, submits the mixed workload of `forebay bench` at a small
+/// scale (77 jobs, 20 at a time) and writes the report. At the end it stops the grid, unmounts and checks the
+/// file system, and removes everything but the report.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay demo                                 about 1 GiB of rows
-  forebay demo --rows-times 2 --scale 0.0001   a quick one
-  forebay demo --keep                          leaves the file system mounted, to look around")]
+  forebay demo --rows-times 2 --scale 0.0001   a quick run
+  forebay demo --keep                          leave the file system mounted, to look around")]
 pub struct Demo {
-    /// How many times to repeat the 336,776 rows; by default so that they take about 1 GiB.
+    /// How many times to repeat the 336,776 rows [default: as often as makes about 1 GiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows_times: Option<u32>,
-    /// Folder for the report of the mixed workload; an earlier one there is replaced.
+    /// Folder for the report of the mixed workload; an earlier report in it is replaced.
     #[arg(long, value_name = "DIR", default_value = "forebay-demo-report")]
     report: PathBuf,
-    /// Scale of the mixed workload; 0 leaves it out.
+    /// Scale of the mixed workload, 1 being the size of the published study; 0 skips the workload.
     #[arg(long, value_name = "X", default_value_t = 0.001)]
     scale: f64,
     /// Leave the file system mounted at the end.
     #[arg(long)]
     keep: bool,
-    /// Folder in which to make the file system (a temporary one by default).
+    /// New folder in which to create the file system [default: a temporary one].
     #[arg(long, value_name = "PATH")]
     folder: Option<PathBuf>,
-    /// The flights CSV (found through FOREBAY_FLIGHTS_CSV or .cache by default; `make demo` brings it).
+    /// CSV file of the flights [default: FOREBAY_FLIGHTS_CSV, or the copy in .cache that `make demo` downloads].
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ impl Demo {
     }
 
     fn play(&self, stage: &Stage, csv: &Path) -> Result<()> {
-        say("make a file system", &stage.root())?;
+        say("create a file system", &stage.root())?;
         stage.forebay(&["mkfs".as_ref(), stage.root().as_os_str()])?;
         say("mount it, and start a grid on it", &stage.mountpoint())?;
         stage.forebay(&[
@@ -92,7 +92,7 @@ impl Demo {
         let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
         let name = csv.file_name().context("the flights file has no name")?;
         let input = data.join(name);
-        say("bring the flights in", &input)?;
+        say("copy the flights to it", &input)?;
         std::fs::copy(csv, &input).with_context(|| format!("cannot copy {}", csv.display()))?;
         say("run the program", &data)?;
         let mut config = flights::Config::new(input, data, work, util);
@@ -150,7 +150,7 @@ impl Demo {
             "--grid".as_ref(),
             root.as_os_str(),
         ])?;
-        say("what the grid has recorded of it", &root)?;
+        say("what the grid recorded", &root)?;
         stage.forebay(&["usage".as_ref(), "--grid".as_ref(), root.as_os_str()])?;
         outln!("");
         Ok(())

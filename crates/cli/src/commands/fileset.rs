@@ -12,12 +12,13 @@ use crate::control::{self, Answer, Ask};
 use crate::home::Home;
 use crate::output::{Table, bytes};
 
-/// List, make, change and remove filesets, mounted or not.
+/// List, create, change and remove filesets.
 ///
-/// A fileset is a top-level directory with settings of its own. Durability: in a strict one fsync
-/// returns when data and names are on stable storage, in a scratch one it returns at once. Placement:
-/// files of a direct one are read and written by the kernel itself where it can, those of a served one
-/// by the daemon. Changes count for files opened from then on.
+/// A fileset is a top-level directory with its own settings. The file system may be mounted or not.
+/// Durability: in a strict fileset fsync returns when data and names are on stable storage; in a scratch
+/// fileset it returns at once. Placement: the kernel itself reads and writes the files of a direct fileset
+/// where it can; the daemon does so for a served fileset. Changes take effect for files that are opened
+/// afterwards.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fileset list /srv/grid
@@ -31,7 +32,7 @@ pub struct Fileset {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List filesets with their settings and what they hold.
+    /// List filesets with their settings and sizes.
     #[command(after_help = "Examples:\n  forebay fileset list /srv/grid")]
     List {
         /// Home folder of the file system.
@@ -40,7 +41,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Make a fileset.
+    /// Create a fileset.
     #[command(
         after_help = "Examples:\n  forebay fileset create /srv/grid models --durability strict"
     )]
@@ -49,13 +50,13 @@ enum Action {
         root: PathBuf,
         /// Name of the fileset and its top-level directory.
         name: String,
-        /// Durability class.
+        /// What fsync promises.
         #[arg(long, value_enum, default_value = "strict")]
         durability: DurabilityArg,
-        /// Data path of its files.
+        /// Who reads and writes its files: the kernel itself (direct) or the daemon (served).
         #[arg(long, value_enum, default_value = "direct")]
         placement: PlacementArg,
-        /// Permission bits of its directory, in octal.
+        /// Permission bits of its directory, in octal digits.
         #[arg(long, default_value = "755", value_parser = octal)]
         mode: u16,
     },
@@ -64,12 +65,12 @@ enum Action {
     Set {
         /// Home folder of the file system.
         root: PathBuf,
-        /// Name of the fileset; / for everything outside the others.
+        /// Name of the fileset; / for everything outside the named ones.
         name: String,
-        /// Durability class.
+        /// What fsync promises.
         #[arg(long, value_enum, required_unless_present = "placement")]
         durability: Option<DurabilityArg>,
-        /// Data path of its files.
+        /// Who reads and writes its files: the kernel itself (direct) or the daemon (served).
         #[arg(long, value_enum)]
         placement: Option<PlacementArg>,
     },
@@ -117,7 +118,7 @@ fn octal(text: &str) -> Result<u16, String> {
     u16::from_str_radix(text, 8)
         .ok()
         .filter(|mode| *mode <= 0o7777)
-        .ok_or_else(|| "give permission bits in octal, from 0 to 7777".to_owned())
+        .ok_or_else(|| "expected permission bits in octal digits, 0 to 7777".to_owned())
 }
 
 impl Fileset {
@@ -155,9 +156,9 @@ fn change(
         control::ask(home.root(), ask)?;
         return Ok(());
     }
-    let (fs, _lock) = home.open()?.into_file_system(&home)?;
+    let (fs, _lock) = home.open()?.into_file_system()?;
     let made = make(&fs);
-    fs.close().context("the file system could not be closed in order")?;
+    fs.close().context("the file system could not be closed cleanly")?;
     Ok(made?)
 }
 

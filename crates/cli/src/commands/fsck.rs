@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use forebay_fs::fsck::{Options, Outcome, Repair, Report, check};
+use forebay_fs::fsck::file::Checked;
+use forebay_fs::fsck::{Options, Outcome, Repair};
 
 use crate::home::Home;
 
-/// Check an unmounted file system, and repair it if asked.
+/// Check an unmounted file system and, with --repair, repair it.
 ///
-/// Proves that every entry, link count, size, usage counter and object agrees with every other. Exit
-/// codes: 0 clean, 1 damage found and repaired, 4 damage found and left, 2 not checked.
+/// Verifies the whole store, and checks that directory entries, link counts, sizes, usage counters and objects all
+/// agree. A check changes nothing. A repair writes a fresh store and keeps the old one beside it. Exit codes:
+/// 0 clean, 1 damage found and repaired, 4 damage found and not repaired, 2 not checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fsck /srv/grid
@@ -20,7 +22,7 @@ use crate::home::Home;
 pub struct Fsck {
     /// Home folder of the file system.
     root: PathBuf,
-    /// Repair what is damaged. Files that lost their names are put into /lost+found.
+    /// Repair damage. Files that lost their names are put into /lost+found.
     #[arg(long)]
     repair: bool,
     /// Print JSON.
@@ -31,7 +33,6 @@ pub struct Fsck {
 impl Fsck {
     pub fn run(self) -> Result<ExitCode> {
         let home = Home::at(&self.root)?;
-        let open = home.open()?;
         let json = self.json;
         let mut progress = |line: &str| {
             if !json {
@@ -39,14 +40,14 @@ impl Fsck {
             }
         };
         let repair = if self.repair { Repair::Found } else { Repair::Never };
-        let mut options = Options { repair, progress: &mut progress };
-        let report = check(&*open.store, &open.disks, &mut options)?;
+        let mut options = Options { repair, records_lost: false, progress: &mut progress };
+        let checked = home.check(&mut options)?;
         if self.json {
-            print_json(&report)?;
+            print_json(&checked)?;
         } else {
-            print(&report)?;
+            print(&checked)?;
         }
-        Ok(match report.outcome() {
+        Ok(match checked.report.outcome() {
             Outcome::Clean => ExitCode::SUCCESS,
             Outcome::Repaired => ExitCode::from(1),
             Outcome::Left => ExitCode::from(4),
@@ -62,17 +63,22 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-fn print_json(report: &Report) -> Result<()> {
-    let mut value = serde_json::to_value(report)?;
-    value["outcome"] = word(report.outcome()).into();
+/// Prints what came of a check, for programs.
+pub fn print_json(checked: &Checked) -> Result<()> {
+    let mut value = serde_json::to_value(&checked.report)?;
+    value["outcome"] = word(checked.report.outcome()).into();
+    value["kept_store"] = serde_json::to_value(&checked.kept)?;
     crate::output::put_json(&value)?;
     Ok(())
 }
 
-fn print(report: &Report) -> Result<()> {
+/// Prints what came of a check, for people.
+pub fn print(checked: &Checked) -> Result<()> {
+    let report = &checked.report;
     for finding in &report.findings {
         let done = if finding.repaired { " (repaired)" } else { "" };
-        outln!("{}{done}", finding.detail);
+        let path = finding.path.as_ref().map_or_else(String::new, |path| format!("{path}: "));
+        outln!("{path}{}{done}", finding.detail);
     }
     let unseen = report.findings_total.saturating_sub(report.findings.len() as u64);
     if unseen > 0 {
@@ -84,6 +90,17 @@ fn print(report: &Report) -> Result<()> {
     let unseen = report.notes_total.saturating_sub(report.notes.len() as u64);
     if unseen > 0 {
         outln!("and {unseen} more notes");
+    }
+    if let Some(kept) = &checked.kept {
+        outln!(
+            "the store as it was before is kept as {}; remove it when it is not needed",
+            kept.display()
+        );
+    }
+    if report.outcome() == Outcome::Left && report.counts.inodes == 0 {
+        // There was nothing to count.
+        outln!("{}", word(report.outcome()));
+        return Ok(());
     }
     let counts = &report.counts;
     outln!(

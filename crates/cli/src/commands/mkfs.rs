@@ -7,11 +7,11 @@ use anyhow::Result;
 
 use crate::home;
 
-/// Make a file system.
+/// Create a file system.
 ///
-/// ROOT is its home folder: settings (forebay.toml), store, and a disk of its own if no --disk is given.
-/// It is made if its parent exists; otherwise it must be empty. The file system begins with the filesets
-/// data (strict), work and util (scratch). If anything stands in the way, nothing is changed.
+/// ROOT becomes its home folder, which holds the settings (forebay.toml), the store of names and, without
+/// --disk, the contents of files. It is created if its parent exists; a folder that exists must be empty. The
+/// new file system has the filesets data (strict), work and util (scratch). On an error nothing is changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mkfs /srv/grid
@@ -19,7 +19,7 @@ use crate::home;
 pub struct Mkfs {
     /// Home folder of the new file system.
     root: PathBuf,
-    /// An empty directory on a local disk, to hold the bytes of files. Can be given several times.
+    /// Empty directory on a local disk that will hold the contents of files. Repeat it for several disks.
     #[arg(long = "disk", value_name = "PATH")]
     disks: Vec<PathBuf>,
 }
@@ -28,7 +28,7 @@ impl Mkfs {
     pub fn run(self) -> Result<ExitCode> {
         let home = home::mkfs(&self.root, &self.disks)?;
         let open = home.open()?;
-        outln!("made a file system in {}", home.root().display());
+        outln!("created a file system in {}", home.root().display());
         for (_, disk) in &open.disks {
             let description = disk.describe();
             let capacity = disk.capacity()?;

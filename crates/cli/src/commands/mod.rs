@@ -10,4 +10,5 @@ pub mod mount;
 pub mod stat;
 pub mod status;
 pub mod step;
+pub mod store;
 pub mod umount;

@@ -6,23 +6,24 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 
 use forebay_fs::settings::TransportChoice;
 
 use crate::background::{Background, log_to_standard_error};
 use crate::daemon::{self, Order};
 use crate::home::Home;
+use crate::output;
 
 /// Environment variable that tells the daemon where to say that it is ready.
 const READY_FD: &str = "FOREBAY_READY_FD";
 
 /// Mount a file system.
 ///
-/// Returns when the mount is usable; the daemon goes on in the background, with its log in
-/// ROOT/forebay.log and its process id in ROOT/forebay.pid. As root the kernel reads and writes files
-/// of direct filesets itself, at the speed of the disk; as an ordinary user (through fusermount3) the
-/// daemon moves all bytes.
+/// Returns when the mount is usable. The daemon keeps running in the background: its log is
+/// ROOT/forebay.log, its process id is in ROOT/forebay.pid. If root mounts it, the kernel itself reads and
+/// writes the files of direct filesets, at the speed of the disk. If an ordinary user mounts it (through
+/// fusermount3), the daemon moves all bytes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mount /srv/grid /grid
@@ -37,11 +38,11 @@ pub struct Mount {
     /// Stay in the foreground and log to standard error.
     #[arg(long, short)]
     foreground: bool,
-    /// Have the daemon move all bytes, also those of direct filesets.
+    /// Let the daemon move all bytes, even in direct filesets.
     #[arg(long)]
     served: bool,
-    /// How requests arrive: over io_uring (uring), over /dev/fuse (dev), or over io_uring if that can be
-    /// had (auto) [default: the setting "transport", which is auto].
+    /// How the kernel sends requests: over io_uring (uring), over /dev/fuse (dev), or over io_uring if it
+    /// is available (auto) [default: the setting "transport", or auto].
     #[arg(long, value_name = "auto|dev|uring")]
     transport: Option<TransportChoice>,
 }
@@ -68,20 +69,21 @@ impl Mount {
             direct: !self.served,
             transport: self.transport,
         };
-        daemon::run(&order, |loss| {
-            let Ok(fd) = std::env::var(READY_FD) else {
-                if let Some(loss) = loss {
-                    note!("forebay: {loss}");
-                }
-                return Ok(());
-            };
-            let fd = fd.parse().context(READY_FD)?;
-            // SAFETY: the parent process passed this descriptor to us alone, for this purpose.
-            let mut pipe = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-            pipe.write_all(format!("ready\n{}", loss.unwrap_or_default()).as_bytes())?;
+        let mut pipe = ready_pipe()?;
+        let in_background = pipe.is_some();
+        let served = daemon::run(&order, |loss| {
+            if let Some(mut pipe) = pipe.take() {
+                pipe.write_all(format!("ready\n{}", loss.unwrap_or_default()).as_bytes())?;
+            } else if let (Some(loss), false) = (loss, in_background) {
+                note!("forebay: {loss}");
+            }
             Ok(())
-        })?;
-        Ok(ExitCode::SUCCESS)
+        });
+        if let (Err(error), Some(mut pipe)) = (&served, pipe) {
+            // The log may not have it, if its disk is full.
+            let _ = pipe.write_all(format!("failed\n{}", output::chain(error)).as_bytes());
+        }
+        served.map(|()| ExitCode::SUCCESS)
     }
 
     /// Starts the daemon in the background and waits until it says that it is ready.
@@ -105,6 +107,15 @@ impl Mount {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        Err(daemon.wait())
+        let ended = daemon.wait();
+        Err(said.strip_prefix("failed\n").map_or(ended, |reason| anyhow!("{reason}")))
     }
+}
+
+/// The pipe to the process that started this daemon and waits for it to be ready.
+fn ready_pipe() -> Result<Option<std::fs::File>> {
+    let Ok(fd) = std::env::var(READY_FD) else { return Ok(None) };
+    let fd = fd.parse().context(READY_FD)?;
+    // SAFETY: the parent process passed this descriptor to us alone, for this purpose.
+    Ok(Some(std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
 }

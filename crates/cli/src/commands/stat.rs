@@ -14,12 +14,11 @@ use crate::control::{self, Answer, Ask, Counters};
 use crate::mounts;
 use crate::output::{Table, bytes};
 
-/// Show what a mounted file system does: operations and bytes per fileset, latencies per operation.
+/// Show the activity of a mounted file system: operations, bytes and latencies.
 ///
-/// Without --interval, the counts since the mount. With it, one report per interval, with the counts
-/// within it. Reads and writes are those that the daemon carries out. On the direct path the kernel
-/// carries them out itself: bytes_written then counts by how much files have grown, and reads do not
-/// show.
+/// Without --interval it prints the counts since the mount. With it, it prints one report per interval, with
+/// the counts of that interval. Reads and writes are those that the daemon carries out. On the direct path
+/// the kernel carries them out itself: bytes_written is then the growth of files, and reads do not appear.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay stat /grid
@@ -28,10 +27,10 @@ use crate::output::{Table, bytes};
 pub struct Stat {
     /// Where the file system is mounted.
     mountpoint: PathBuf,
-    /// Seconds between reports.
+    /// Seconds between reports, 0.01 to 86400.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
-    /// Number of reports; without it they go on until Ctrl-C.
+    /// Number of reports; without it, reports continue until Ctrl-C.
     #[arg(long, requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Print JSON, one object per report.
@@ -44,7 +43,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .filter(|seconds| (0.01..=86_400.0).contains(seconds))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "give a number of seconds from 0.01 to 86400".to_owned())
+        .ok_or_else(|| "expected a number of seconds, 0.01 to 86400".to_owned())
 }
 
 /// What happened in an interval.
@@ -100,7 +99,7 @@ impl Stat {
 fn read(home: &Path) -> Result<Counters> {
     match control::ask(home, &Ask::Counters)? {
         Answer::Counters(counters) => Ok(counters),
-        _ => bail!("the daemon gave no counters"),
+        _ => bail!("the daemon answered without counters; is it of another version?"),
     }
 }
 

@@ -12,7 +12,9 @@ use crate::control::{self, Answer, Ask, MountStatus, Status as Found};
 use crate::home::Home;
 use crate::output::{Table, bytes};
 
-/// Show how a file system is doing: disks, filesets, commits, kernel features in use.
+/// Show the state of a file system: disks, filesets, commits, kernel features in use.
+///
+/// The file system may be mounted or not.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay status /srv/grid
@@ -43,9 +45,9 @@ fn find(home: &Home) -> Result<Found> {
         if let Answer::Status(found) = control::ask(home.root(), &Ask::Status)? {
             return Ok(*found);
         }
-        anyhow::bail!("the daemon gave no status");
+        anyhow::bail!("the daemon answered without a status; is it of another version?");
     }
-    let open = home.open()?;
+    let open = home.open_to_look()?;
     let superblock = read_superblock(&*open.store)?;
     let (filesets, disks) = forebay_fs::offline::status(&*open.store, &superblock, &open.disks)?;
     Ok(Found {
@@ -64,7 +66,9 @@ fn print(found: &Found) -> Result<()> {
     match &found.mount {
         Some(mount) => print_mount(mount)?,
         None if found.clean => outln!("mounted      no (clean)"),
-        None => outln!("mounted      no (the last daemon died: the next mount recovers)"),
+        None => outln!(
+            "mounted      no (the last daemon died; the next mount recovers the file system)"
+        ),
     }
     outln!("store        {}", bytes(found.store_bytes));
     let mut disks =
@@ -83,7 +87,16 @@ fn print(found: &Found) -> Result<()> {
     out!("\n{}", disks.render());
     for disk in &found.disks {
         if let Some(error) = &disk.last_error {
-            outln!("  {} failed last with: {error}", disk.location);
+            outln!("  last error of {}: {error}", disk.location);
+        }
+        if disk.reserve_held_bytes < disk.reserve_bytes {
+            outln!(
+                "  reserve of {}: {} of {} held; the disk is full or nearly so, and below half of it no new \
+                 file gets any bytes",
+                disk.location,
+                bytes(disk.reserve_held_bytes),
+                bytes(disk.reserve_bytes)
+            );
         }
         for advice in &disk.advice {
             outln!("  note on {}: {advice}", disk.location);
@@ -120,7 +133,7 @@ fn print_mount(mount: &MountStatus) -> Result<()> {
         mount.spare_objects
     );
     if !mount.reserve_held {
-        outln!("reserve      given away: the disk of the home folder is full or nearly so");
+        outln!("reserve      released: the disk of the home folder is full or nearly full");
     }
     Ok(())
 }

@@ -24,19 +24,17 @@ use crate::output::{put, put_json};
 
 /// Run a program: a file of analytics steps, one after another.
 ///
-/// Paths in a program start with data, work or util. Data is a directory whose files stay; in work and
-/// util the program gets a directory of its own that is removed at its end. Every job of `forebay bench`
-/// is one such process.
+/// Paths in a program start with data, work or util. Files in data are kept; in work and util the program gets
+/// its own directory, which is removed at its end. Every job of `forebay bench` is one such process.
 ///
-/// With --checkpoint, and always in a job of the grid that was submitted with --checkpoint, an interrupted
-/// program goes on where it stopped: steps that have finished are skipped, unless the program or its
-/// settings have changed. In a job of the grid, --work and --util are those of the job if left out.
+/// With --checkpoint, and always in a grid job that was submitted with --checkpoint, an interrupted program
+/// resumes where it left off: finished steps are skipped, unless the program or its settings have changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay step report.toml --data /grid/data --work /grid/work --util /grid/util
   forebay step report.toml --data . --sort-memory '64 MiB' --json
-  forebay step report.toml --data /grid/data --work /grid/work --checkpoint    can be interrupted
-  forebay step --kinds                           the kinds of steps; docs/formats/steps describes them
+  forebay step report.toml --data /grid/data --work /grid/work --checkpoint    resumable
+  forebay step --kinds                           list the kinds of steps (docs/formats/steps)
 
 A program:
   name = \"regions\"
@@ -51,19 +49,19 @@ A program:
   class = [\"region\"]
   analysis = [\"amount\"]")]
 pub struct Step {
-    /// The program.
+    /// TOML file of the program.
     #[arg(required_unless_present = "kinds")]
     program: Option<PathBuf>,
     /// List the kinds of steps.
     #[arg(long, exclusive = true)]
     kinds: bool,
-    /// Directory of what stays.
+    /// Directory of the files that are kept.
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
-    /// Directory for temporary data sets; that of the job or of --data if left out.
+    /// Directory for temporary data sets [default: WORK of the grid job, or that of --data].
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// Directory for utility files; that of the job or of --work if left out.
+    /// Directory for utility files [default: UTIL of the grid job, or that of --work].
     #[arg(long, value_name = "DIR")]
     util: Option<PathBuf>,
     /// Name of the job, for {job} in paths and for the names of directories.
@@ -72,24 +70,24 @@ pub struct Step {
     /// Class of the job, for {class} in paths.
     #[arg(long, value_name = "NAME", default_value = "job")]
     class: String,
-    /// Number of the job in its class, from 0: steps that read a part take another part in each job.
+    /// Number of the job in its class, from 0; steps that read a part of their input read another part in each job.
     #[arg(long, value_name = "N", default_value_t = 0)]
     number: u64,
-    /// Jobs in the class.
+    /// Number of jobs in the class.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Seed of random numbers.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Scale, for amounts that follow it.
+    /// Scale, for amounts that depend on it.
     #[arg(long, value_name = "X", default_value = "1")]
     scale: Scale,
     #[command(flatten)]
     buffers: BufferArguments,
-    /// Record finished steps in --work, and skip those that an interrupted run has finished.
+    /// Record finished steps in --work, and skip those that an earlier, interrupted run finished.
     #[arg(long)]
     checkpoint: bool,
-    /// Write a line of JSON per finished step to this file; tables are left out.
+    /// Write one line of JSON per finished step to this file, without its table.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Print the records as JSON instead of tables.
@@ -103,13 +101,13 @@ pub struct Step {
 /// Page size and memory of steps.
 #[derive(clap::Args, Clone, Copy, Default)]
 pub struct BufferArguments {
-    /// Page size of data sets (BUFSIZE), a multiple of 4 KiB up to 16 MiB.
+    /// Page size of data sets (BUFSIZE): a multiple of 4 KiB up to 16 MiB [default: 256 KiB].
     #[arg(long, value_name = "SIZE", value_parser = page_size)]
     pub page_size: Option<ByteSize>,
-    /// Memory of a sort or join (SORTSIZE).
+    /// Memory for a sort or join (SORTSIZE).
     #[arg(long, value_name = "SIZE")]
     pub sort_memory: Option<ByteSize>,
-    /// Memory of other steps (MEMSIZE).
+    /// Memory for other steps (MEMSIZE).
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
 }
@@ -200,7 +198,7 @@ impl Step {
         let work = work.canonicalize().context("--work")?;
         let (resume, found) = Resume::open([&work, &util, &data], &key, digest)?;
         if found.changed && !self.quiet {
-            note!("forebay: the program or its settings have changed: it starts at its first step");
+            note!("forebay: the program or its settings have changed: starting at the first step");
         }
         Ok((Areas::Kept(Box::new(resume), data), found.records))
     }
@@ -219,7 +217,7 @@ impl Step {
         let util = util.unwrap_or_else(|| work.clone());
         for (name, path) in [("data", &self.data), ("work", &work), ("util", &util)] {
             if !path.is_dir() {
-                bail!("--{name} {}: is no directory", path.display());
+                bail!("--{name} {} is not a directory", path.display());
             }
         }
         Ok([self.data.clone(), work, util])
@@ -251,7 +249,7 @@ impl Step {
     }
 }
 
-/// Writes a record without its table, which may be long and is no measure.
+/// Writes a record without its table, which may be long and is not a measurement.
 fn write_line(file: &mut File, record: &StepRecord) -> Result<()> {
     let outcome = Outcome { table: None, ..record.outcome.clone() };
     let mut line = serde_json::to_vec(&StepRecord { outcome, ..record.clone() })?;
@@ -385,7 +383,7 @@ impl Show {
         if self.lines {
             let (number, steps, name) = (number + 1, self.steps, step.name());
             self.say(&format!(
-                "== step {number} of {steps}: {name} ({}) has finished before",
+                "== step {number} of {steps}: {name} ({}) skipped: already finished",
                 step.step.kind()
             ));
         }

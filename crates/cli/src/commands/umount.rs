@@ -25,20 +25,20 @@ const PAUSE_WHEN_BUSY: Duration = Duration::from_millis(50);
 
 /// Commit everything and unmount.
 ///
-/// Refuses while something cannot be committed: nothing is lost then. Returns when the daemon has ended and the
-/// file system is clean; it fails if it is not.
+/// Fails, losing nothing, if some changes cannot be committed. Otherwise it returns when the daemon has exited,
+/// and fails if the file system is not clean then.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay umount /grid
-  forebay umount --lazy /grid      also if it is in use: it ends when the last user is gone; what cannot be
-                                   committed then is lost, as the log tells")]
+  forebay umount --lazy /grid      even if it is in use: the daemon exits after the last user. What cannot
+                                   be committed then is lost, and the log says so")]
 pub struct Umount {
     /// Where the file system is mounted.
     mountpoint: PathBuf,
-    /// Take it out of the tree now, also if it is in use or cannot commit; do not wait.
+    /// Detach it now, even if it is in use or cannot commit; do not wait.
     #[arg(long, short)]
     lazy: bool,
-    /// How long to wait for the daemon to write everything out, and then to end, in seconds.
+    /// How long to wait for the daemon to commit everything, and then for its exit.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
 }
@@ -55,7 +55,7 @@ impl Umount {
         if let Err(error) = unmount_soon(&mount.mountpoint, when_busy) {
             if error.kind() == std::io::ErrorKind::ResourceBusy {
                 bail!(
-                    "{} is in use{}; end them, or use --lazy",
+                    "{} is in use{}; end those processes, or use --lazy",
                     mount.mountpoint.display(),
                     users(&mount.mountpoint)
                 );
@@ -65,7 +65,7 @@ impl Umount {
         }
         match daemon {
             None => note!(
-                "forebay: the daemon had died; the next mount recovers {}",
+                "forebay: the daemon had died already; the next mount recovers {}",
                 mount.home.display()
             ),
             Some(_) if self.lazy => {}
@@ -80,8 +80,8 @@ impl Umount {
         let synced = control::ask_within(daemon.home.root(), &Ask::Sync, limit);
         synced.map(drop).with_context(|| {
             format!(
-                "{} stays mounted, as not everything can be committed; mend the cause and try again, or \
-                 use --lazy and lose it",
+                "{} stays mounted because some changes cannot be committed; remove the cause and try again, \
+                 or use --lazy and lose these changes",
                 self.mountpoint.display()
             )
         })
@@ -97,19 +97,19 @@ impl Umount {
             let waited = clock.instant() - started;
             if waited > Duration::from_secs(self.timeout) {
                 bail!(
-                    "unmounted, but the daemon is still at work after {} s; see {}",
+                    "unmounted, but the daemon is still running after {} s; see {}",
                     self.timeout,
                     daemon.home.log_path().display()
                 );
             }
             if waited > Duration::from_secs(3) && !told {
-                note!("forebay: waiting for the daemon to write everything out");
+                note!("forebay: waiting for the daemon to commit everything");
                 told = true;
             }
         }
         if daemon.home.is_clean()? == Some(false) {
             bail!(
-                "unmounted, but the daemon did not end in order: {} is not clean, and the next mount \
+                "unmounted, but the daemon did not shut down cleanly: {} is not clean, and the next mount \
                  recovers it; see {}",
                 daemon.home.root().display(),
                 daemon.home.log_path().display()

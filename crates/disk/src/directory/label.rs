@@ -18,6 +18,8 @@ use crate::{DiskError, Result};
 pub(super) const LABEL_FILE: &str = "forebay-disk.toml";
 /// What an interrupted formatting may leave; the next one replaces it.
 const UNFINISHED_FILE: &str = "forebay-disk.toml.unfinished";
+/// Mode of the label: whoever else could open it could lock it, and hold up a mount.
+const LABEL_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Version of the layout of a disk.
 const FORMAT: u32 = 1;
 const HEAD: &str = "# This directory is a disk of a Forebay file system.\n\
@@ -67,7 +69,7 @@ pub(super) fn write_label(path: &Path, label: &Label) -> Result<()> {
     let text = toml::to_string(&text).map_err(|error| DiskError::Refused(error.to_string()))?;
 
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let written = rustix::fs::openat(&directory, UNFINISHED_FILE, flags, Mode::from(0o644))
+    let written = rustix::fs::openat(&directory, UNFINISHED_FILE, flags, LABEL_MODE)
         .map_err(std::io::Error::from)
         .and_then(|file| {
             let mut file = std::fs::File::from(file);
@@ -79,6 +81,11 @@ pub(super) fn write_label(path: &Path, label: &Label) -> Result<()> {
         // The error that matters is the one of the write.
         let _ = rustix::fs::unlinkat(&directory, UNFINISHED_FILE, AtFlags::empty());
         return Err(DiskError::Io(format!("cannot write a label in {}: {error}", path.display())));
+    }
+    // Before the label: what is labelled has it.
+    match rustix::fs::mkdirat(&directory, "objects", Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(failed("make the folder of objects in", path, errno)),
     }
     name_label(path, &directory)?;
     rustix::fs::fsync(&directory).map_err(|errno| failed("sync", path, errno))
@@ -118,7 +125,8 @@ fn check_formattable(path: &Path, directory: &OwnedFd) -> Result<()> {
         let entry = entry.map_err(|errno| failed("list", path, errno))?;
         let name = entry.file_name().to_string_lossy();
         // `lost+found` comes with every new ext4 file system.
-        if ![".", "..", "lost+found", UNFINISHED_FILE].contains(&name.as_ref()) {
+        let is_ours = name == "objects" && is_empty_folder(directory, "objects");
+        if !is_ours && ![".", "..", "lost+found", UNFINISHED_FILE].contains(&name.as_ref()) {
             return refused(format!("it holds \"{name}\"; empty it, or use another directory"));
         }
     }
@@ -133,6 +141,17 @@ fn check_formattable(path: &Path, directory: &OwnedFd) -> Result<()> {
     }
 }
 
+/// Whether a folder is one that an interrupted formatting may have left.
+fn is_empty_folder(directory: &OwnedFd, name: &str) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entries = rustix::fs::openat(directory, name, flags, Mode::empty())
+        .and_then(|folder| Dir::read_from(&folder));
+    let is_dot = |name: &[u8]| matches!(name, b"." | b"..");
+    entries.is_ok_and(|entries| {
+        entries.into_iter().all(|entry| entry.is_ok_and(|it| is_dot(it.file_name().to_bytes())))
+    })
+}
+
 /// The label of the directory at `path`.
 pub(super) fn read_label(path: &Path) -> Result<Label> {
     let directory = open_directory(path)?;
@@ -143,6 +162,7 @@ pub(super) fn read_label(path: &Path) -> Result<Label> {
 /// it is `expected`.
 pub(super) fn lock_label(path: &Path, directory: &OwnedFd, expected: &Label) -> Result<OwnedFd> {
     let file = open_label(path, directory)?;
+    close_label(&file);
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(
         |errno| match errno {
             Errno::AGAIN => DiskError::Refused(format!(
@@ -170,6 +190,15 @@ pub(super) fn lock_label(path: &Path, directory: &OwnedFd, expected: &Label) -> 
     Ok(file)
 }
 
+/// Closes a label that an older program left open to others, if it is this user's own.
+fn close_label(file: &OwnedFd) {
+    let Ok(about) = rustix::fs::fstat(file) else { return };
+    let mode = Mode::from_raw_mode(about.st_mode);
+    if !(mode - LABEL_MODE).is_empty() {
+        let _ = rustix::fs::fchmod(file, mode & LABEL_MODE);
+    }
+}
+
 fn open_label(path: &Path, directory: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(directory, LABEL_FILE, flags, Mode::empty()).map_err(|errno| match errno {
@@ -191,7 +220,7 @@ fn parse_label(path: &Path, file: OwnedFd) -> Result<Label> {
     let label: LabelText = toml::from_str(&text).map_err(|error| refused(&error))?;
     if label.format != FORMAT {
         return Err(refused(&format!(
-            "its format is {}, this program knows format {FORMAT}; use the matching program",
+            "its format is {}, but this version of forebay reads format {FORMAT}; use the version that wrote it",
             label.format
         )));
     }

@@ -12,6 +12,12 @@ use super::{GIB, listed, memory_disk, published, read};
 
 const SEEDS: u64 = 200;
 
+/// Seeds from a fresh one on; `FOREBAY_SEED` picks the first.
+fn seeds(count: u64, test: &str) -> std::ops::Range<u64> {
+    let first = forebay_base::seed::announce(&format!("cargo test -p forebay-disk --test {test}"));
+    first..first.saturating_add(count)
+}
+
 #[test]
 fn a_full_disk_refuses_what_adds_bytes() {
     let disk = memory_disk(10 * 4096);
@@ -50,7 +56,9 @@ fn a_killed_process_keeps_published_bytes_and_loses_fresh_objects() {
 
 #[test]
 fn a_crashed_machine_keeps_what_a_sync_of_the_object_covered() {
-    for seed in 0..SEEDS {
+    for seed in
+        seeds(SEEDS, "conformance a_crashed_machine_keeps_what_a_sync_of_the_object_covered")
+    {
         let disk = memory_disk(GIB);
         let object = published(&disk, 1);
         object.write_at(0, &[1; 20_000]).unwrap();
@@ -66,7 +74,8 @@ fn a_crashed_machine_keeps_what_a_sync_of_the_object_covered() {
 
 #[test]
 fn a_crashed_machine_keeps_what_a_sync_of_the_disk_covered() {
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS, "conformance a_crashed_machine_keeps_what_a_sync_of_the_disk_covered")
+    {
         let disk = memory_disk(GIB);
         for id in 0..20_u64 {
             published(&disk, id).write_at(0, &id.to_be_bytes()).unwrap();
@@ -85,7 +94,7 @@ fn a_crashed_machine_keeps_what_a_sync_of_the_disk_covered() {
 #[test]
 fn a_data_sync_covers_bytes_and_growth_but_not_the_name() {
     let mut named = 0;
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS, "conformance a_data_sync_covers_bytes_and_growth_but_not_the_name") {
         let disk = memory_disk(GIB);
         let object = published(&disk, 1);
         object.write_at(0, &[1; 10_000]).unwrap();
@@ -105,7 +114,7 @@ fn a_data_sync_covers_bytes_and_growth_but_not_the_name() {
 #[test]
 fn a_crashed_machine_may_lose_what_no_sync_covered() {
     let mut outcomes = BTreeSet::new();
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS, "conformance a_crashed_machine_may_lose_what_no_sync_covered") {
         let disk = memory_disk(GIB);
         let object = published(&disk, 1);
         object.write_at(0, &[1; 8192]).unwrap();
@@ -130,7 +139,7 @@ fn a_crashed_machine_may_lose_what_no_sync_covered() {
 #[test]
 fn a_crashed_machine_may_undo_a_removal() {
     let mut undone = 0;
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS, "conformance a_crashed_machine_may_undo_a_removal") {
         let disk = memory_disk(GIB);
         published(&disk, 1).write_at(0, b"back again").unwrap();
         disk.sync().unwrap();
@@ -148,7 +157,7 @@ fn a_crashed_machine_may_undo_a_removal() {
 
 #[test]
 fn what_a_crash_left_is_durable() {
-    for seed in 0..SEEDS {
+    for seed in seeds(SEEDS, "conformance what_a_crash_left_is_durable") {
         let disk = memory_disk(GIB);
         for id in 0..5 {
             published(&disk, id).write_at(0, &[1; 30_000]).unwrap();

@@ -404,6 +404,17 @@ pub fn space_is_told(disk: &dyn Disk) {
     assert!(capacity.free_objects > 0);
 }
 
+pub fn space_is_kept_aside_and_given_back_in_parts(disk: &dyn Disk) {
+    const MIB: u64 = 1 << 20;
+    assert_eq!(disk.give_reserve(MIB), 0);
+    assert_eq!(disk.keep_reserve(3 * MIB), Ok(3 * MIB));
+    assert_eq!(disk.give_reserve(MIB), MIB);
+    assert_eq!(disk.keep_reserve(4 * MIB), Ok(4 * MIB));
+    assert_eq!(disk.keep_reserve(2 * MIB), Ok(2 * MIB));
+    assert_eq!((disk.give_reserve(u64::MAX), disk.give_reserve(1)), (2 * MIB, 0));
+    assert_eq!(listed(disk), []);
+}
+
 pub fn the_disk_describes_itself(disk: &dyn Disk) {
     let description = disk.describe();
     assert!(!description.location.is_empty());

@@ -57,6 +57,25 @@ fn results_are_compared_on_the_terminal_on_a_page_and_as_json() {
 }
 
 #[test]
+fn sides_have_the_names_they_are_given_and_tables_are_csv_files() {
+    let bench = Bench::new();
+    results(&bench, &[quick(), quick()]);
+    let sides = ["bench", "compare", "result-0", "result-1", "--csv", "csv"];
+    let labels = ["--label", "before", "--label", "after"];
+    let said = bench.call(&[&sides[..], &labels].concat()).output();
+    assert_says(&said, &["after/before", "Comparison of real times, by class of jobs"]);
+    let csv = bench.place().join("csv");
+    let text = fs::read_to_string(csv.join("comparison_classes.csv")).expect("reads a table");
+    assert_says(&text, &["figure,unit,before,before min,before max,after", "write: real time"]);
+    for (labels, part) in
+        [(&["--label", "one"][..], "one for each"), (&["--label", "a", "--label", "a"], "twice")]
+    {
+        let refused = bench.call(&[&sides[..], labels].concat()).expect_code(2).refused();
+        assert_says(&refused, &[part]);
+    }
+}
+
+#[test]
 fn what_cannot_be_compared_is_refused_without_a_page() {
     let bench = Bench::new();
     let other = quick().replace("name = \"small\"", "name = \"tiny\"");

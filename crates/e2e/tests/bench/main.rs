@@ -7,6 +7,7 @@ mod browser;
 mod comparison;
 mod failure;
 mod fixture;
+mod leftover;
 mod on_grid;
 mod page;
 mod refusal;

@@ -32,6 +32,9 @@ fn a_storage_that_cannot_be_used_is_named() {
     let on = bench.storage().display().to_string();
     refused(&bench, &["bench", "run", "probe", "--on", &gone], &[&gone, "No such file"]);
     refused(&bench, &["bench", "run", "probe", "--on", &file], &[&file, "Not a directory"]);
+    let plain = run(&mut bench.forebay(&["bench", "run", "probe", "--on", &file]), LIMIT);
+    let said = plain.expect_code(2).refused();
+    assert!(!said.contains("does not fit"), "a file is no question of size: {said}");
     for area in ["--work", "--util", "--against"] {
         let with =
             |path: &str| ["bench", "run", "probe", "--on", &on, area, path].map(String::from);
@@ -62,7 +65,7 @@ fn an_ordinary_user_is_told_what_is_not_allowed() {
     refused(&["--drop-caches"], &["--drop-caches", "root"]);
     fs::set_permissions(bench.storage(), fs::Permissions::from_mode(0o777)).expect("opens it");
     refused(&["--drop-caches"], &["--drop-caches", "root"]);
-    refused(&["--out", "/proc/result"], &["cannot make", "/proc/result"]);
+    refused(&["--out", "/proc/result"], &["cannot create", "/proc/result"]);
 }
 
 #[test]
@@ -126,9 +129,10 @@ fn bad_options_are_told_with_what_is_allowed() {
     refused("probe", &["--scale", "0"], &["--scale", "0"]);
     refused("probe", &["--scale", "nan"], &["--scale", "nan"]);
     refused("probe", &["--scale", "much"], &["--scale", "much"]);
-    refused("probe", &["--set", "blok=1MiB"], &["blok", "block"]);
+    refused("probe", &["--set", "blok=1MiB"], &["--set blok=1MiB: unknown parameter", "block"]);
     refused("probe", &["--set", "block"], &["block", "NAME=VALUE"]);
-    refused("probe", &["--set", "block=many"], &["many"]);
+    refused("probe", &["--set", "block=many"], &["--set block=many: ", "not a size"]);
+    refused("mixed", &["--set", "page=7KiB"], &["--set page=7KiB: ", "a multiple of 4 KiB"]);
     refused("probe", &["--sessions", "40"], &["--sessions", "probe", "--concurrent"]);
     refused("probe", &["--concurrent", "0"], &["--concurrent", "0"]);
     refused("probe", &["--nodes", "0"], &["--nodes", "0"]);
@@ -148,7 +152,7 @@ fn a_storage_is_not_compared_with_itself() {
     std::os::unix::fs::symlink(bench.storage(), &link).expect("makes a link");
     for same in [&on, &other, &link.display().to_string()] {
         let arguments = ["bench", "run", "probe", "--on", &on, "--against", same];
-        refused(&bench, &arguments, &["--against", "is compared already"]);
+        refused(&bench, &arguments, &["--against", "is given twice"]);
     }
 }
 

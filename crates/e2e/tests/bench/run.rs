@@ -100,7 +100,7 @@ fn a_second_result_does_not_overwrite_the_first() {
     bench.run(&quick(), &[]).succeeds();
     let first = fs::read(bench.out().join("result.json")).expect("reads");
     let ended = bench.run(&quick(), &[]).expect_code(2);
-    assert_says(&ended.stderr, &["holds a result already", "--out"]);
+    assert_says(&ended.stderr, &["already holds a result", "--out"]);
     assert_eq!(fs::read(bench.out().join("result.json")).expect("reads"), first);
     bench.leaves_nothing();
 }

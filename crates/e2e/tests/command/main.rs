@@ -1,12 +1,14 @@
 //! The `forebay` command: what it does, what it refuses, and what it says then.
 #![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
+mod access;
 mod fileset;
 mod fsck;
 mod mkfs;
 mod mount;
 mod report;
 mod settings;
+mod store;
 mod user;
 
 use std::collections::BTreeMap;

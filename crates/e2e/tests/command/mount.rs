@@ -77,6 +77,50 @@ fn the_mount_comes_back_with_everything(grid: &Grid) {
 }
 
 #[test]
+fn a_mount_waits_for_a_daemon_that_is_ending() {
+    let grid = Grid::start(Placement::Direct);
+    let file = File::create(grid.data().join("file")).expect("creates");
+    grid.run(&["umount", "--lazy", text(&grid.mountpoint())]).succeeds();
+    let said = grid.outside().join("said");
+    let mut command = grid.mount_command();
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(File::create(&said).expect("creates"));
+    let mut mount = command.spawn().expect("starts");
+    let says = || fs::read_to_string(&said).expect("reads");
+    wait_until("it says what it waits for", LIMIT, || says().contains("waiting for the daemon"));
+    assert!(mount.try_wait().expect("waits").is_none(), "it does not wait: {}", says());
+    // The daemon ends with the last user of its mount.
+    drop(file);
+    let mut status = None;
+    wait_until("the command ends", LIMIT, || {
+        status = mount.try_wait().expect("waits");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0), "{}", says());
+    assert!(grid.data().join("file").exists());
+    // And without a word where the kernel unmounts.
+    for _ in 0..5 {
+        let daemon = grid.daemon().expect("the daemon runs");
+        run(need::program("umount").arg(grid.mountpoint()), LIMIT).succeeds();
+        grid.mount();
+        assert!(daemon.ends_within(LIMIT), "the daemon goes on");
+    }
+}
+
+#[test]
+fn a_mount_on_the_served_path_names_what_asked_for_it() {
+    let grid = Grid::make(Placement::Served);
+    let message = run(&mut grid.mount_command(), LIMIT).expect_code(0).stderr;
+    assert_says(&message, &["--served"]);
+    assert!(!message.contains("setting"), "{message}");
+    grid.umount();
+    grid.add_settings("direct = false");
+    let mut plain = grid.forebay(&["mount"]);
+    let message = run(plain.arg(grid.root()).arg(grid.mountpoint()), LIMIT).expect_code(0).stderr;
+    assert_says(&message, &["the setting \"direct\""]);
+}
+
+#[test]
 fn mount_refuses_places_that_cannot_be() {
     let grid = Grid::make(Placement::Direct);
     let file = grid.outside().join("file");

@@ -158,15 +158,15 @@ fn nothing_is_reaped_while_a_host_is_away() {
     grid.wait_for(&job, "running");
     grid.kill_daemon(2);
     wait_until("a host is away", LIMIT, || {
-        grid.forebay(&["hosts"], &[]).output().contains(" away ")
+        grid.forebay(&["hosts"], &[]).output().contains(" unreachable ")
     });
     let said = grid.forebay(&["sessions", "--reap"], &[]).refused();
-    assert!(said.contains("h2 is away"), "{said}");
+    assert!(said.contains("h2 is unreachable"), "{said}");
     assert!(orphan.exists());
     // What is known is listed, and what is not is said.
     let listed = grid.forebay(&["sessions"], &[]).expect_code(0);
     assert!(
-        listed.stderr.contains("h2 is away") && listed.stdout.contains("orphaned"),
+        listed.stderr.contains("h2 is unreachable") && listed.stdout.contains("orphaned"),
         "{listed:?}"
     );
     assert_eq!(grid.sessions(&[])["unknown"], serde_json::json!(["h2"]));
@@ -232,7 +232,7 @@ fn with_every_host_away_the_list_is_empty_and_says_so() {
     let mut grid = Fixture::start();
     grid.kill_daemon(1);
     wait_until("the host is away", LIMIT, || {
-        grid.forebay(&["hosts"], &[]).output().contains(" away ")
+        grid.forebay(&["hosts"], &[]).output().contains(" unreachable ")
     });
     let told = grid.sessions(&[]);
     assert_eq!((&told["areas"], &told["unknown"][0]), (&serde_json::json!([]), &"h1".into()));

@@ -62,7 +62,7 @@ fn steps_can_be_asked_for_listed_and_cleared() {
     assert!(grid.forebay(&["output", &job], &[]).output().contains("without --checkpoint"));
     for arguments in [&["done", "a"][..], &["has", "a"], &["list"], &["clear"]] {
         let said = grid.forebay(&["checkpoint"], arguments).refused();
-        assert!(said.contains("no job of a grid"), "{said}");
+        assert!(said.contains("not running inside a grid job"), "{said}");
     }
 }
 
@@ -129,7 +129,7 @@ fn a_program_of_steps_goes_on_where_its_host_was_lost_with_the_same_result() {
     let (first, second) = said.split_once("attempt 2 1").expect("there was a second attempt");
     assert!(first.contains("step 1 of 4: make (generate)\n"), "{said}");
     assert!(!first.contains("step 3"), "killed too late to tell: {said}");
-    assert!(second.contains("step 1 of 4: make (generate) has finished before\n"), "{said}");
+    assert!(second.contains("step 1 of 4: make (generate) skipped: already finished\n"), "{said}");
     assert!(second.contains("step 2 of 4: more (generate)\n"), "{said}");
     for (cut, whole) in [("cut.csv", "whole.csv"), ("cut-sorted", "whole-sorted")] {
         let read = |name: &str| std::fs::read(grid.jobs.join(name)).unwrap();
@@ -161,13 +161,13 @@ fn a_program_goes_on_outside_the_grid_and_begins_anew_when_it_has_changed() {
     std::fs::write(&path, program(1000)).unwrap();
     let ended = run(&mut step(), LIMIT).expect_code(0);
     assert!(ended.stderr.contains("have changed"), "{ended:?}");
-    assert!(!ended.stdout.contains("has finished before"), "{ended:?}");
+    assert!(!ended.stdout.contains("skipped: already finished"), "{ended:?}");
     assert!(first_record(&work).is_none(), "records are left");
     assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
     std::fs::write(&path, program(ROWS)).unwrap();
     interrupt();
     let said = run(&mut step(), LIMIT).output();
-    assert!(said.contains("step 1 of 4: make (generate) has finished before"), "{said}");
+    assert!(said.contains("step 1 of 4: make (generate) skipped: already finished"), "{said}");
     assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
 }
 
@@ -185,7 +185,7 @@ fn programs_that_have_finished_are_skipped_after_a_restart_and_run_again_in_one_
     // Twice in the first attempt; skipped and run in the second.
     assert_eq!(said.matches("step 4 of 4").count(), 4, "{said}");
     assert_eq!(
-        said.matches("step 4 of 4: summary (summary) has finished before").count(),
+        said.matches("step 4 of 4: summary (summary) skipped: already finished").count(),
         1,
         "{said}"
     );

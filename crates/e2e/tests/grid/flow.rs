@@ -80,7 +80,7 @@ fn a_flow_that_failed_is_run_again_where_it_failed() {
     assert_eq!(grid.lines("sum"), ["1", "2", "3", "4", "5"]);
     assert_eq!(grid.lines("side"), ["said"]);
     let said = grid.forebay(&["flow", "rerun", "1"], &[]).refused();
-    assert!(said.contains("flow 1 is done"), "{said}");
+    assert!(said.contains("flow 1 succeeded"), "{said}");
     wait_until("the work areas are gone", LIMIT, || grid.is_without_work());
 }
 
@@ -120,7 +120,7 @@ fn a_killed_flow_ends_its_processes() {
     assert_eq!(flow.trim(), "{\"flow\":1}");
     wait_until("it runs", LIMIT, || grid.step_states("1")[0].1 == "running");
     let said = grid.forebay(&["flow", "rerun", "1"], &[]).refused();
-    assert!(said.contains("still runs"), "{said}");
+    assert!(said.contains("is still running"), "{said}");
     grid.forebay(&["flow", "kill", "1"], &[]).succeeds();
     grid.wait_for_flow("1", "killed");
     let states: Vec<String> = grid.step_states("1").into_iter().map(|(_, state)| state).collect();
@@ -168,7 +168,7 @@ fn a_schedule_that_is_held_starts_nothing_until_it_is_released_also_after_a_rest
     let held = grid.forebay(&["flow", "schedule", "hold", "1", "--json"], &[]).output();
     assert_eq!(held, "{\"schedule\":1}\n");
     let said = grid.forebay(&["flow", "schedule", "hold", "1"], &[]).refused();
-    assert!(said.contains("is held already"), "{said}");
+    assert!(said.contains("is already held"), "{said}");
     grid.kill_daemon(0);
     grid.start_controller();
     std::fs::create_dir(grid.jobs.join("in")).unwrap();
@@ -209,22 +209,22 @@ fn bad_input_of_flow_commands_is_refused_with_a_reason() {
     std::fs::write(grid.jobs.join("bytes.toml"), [0xff, 0xfe]).unwrap();
     for (arguments, reason) in [
         (&["flow", "check", "none.toml"][..], "none.toml"),
-        (&["flow", "check", "bytes.toml"], "it is no text"),
+        (&["flow", "check", "bytes.toml"], "is not UTF-8"),
         (&["flow", "check", "cycle.toml"], "line 6"),
         (&["flow", "run", "cycle.toml"], "a after a"),
         (&["flow", "run", "none.toml"], "none.toml"),
         (&["flow", "run", "queue.toml"], "there is no queue none"),
         (&["flow", "run", "plain.toml", "--env", "=x"], "--env"),
         (&["flow", "show", "77"], "there is no flow 77"),
-        (&["flow", "show", "0"], "no number"),
+        (&["flow", "show", "0"], "is not a number"),
         (&["flow", "rerun", "77"], "there is no flow 77"),
         (&["flow", "kill", "77"], "there is no flow 77"),
-        (&["flow", "kill", "x"], "no number"),
+        (&["flow", "kill", "x"], "is not a number"),
         (&["flow", "schedule", "add", "plain.toml"], "no [schedule]"),
-        (&["flow", "schedule", "add", "past.toml"], "past"),
+        (&["flow", "schedule", "add", "past.toml"], "has passed"),
         (&["flow", "schedule", "remove", "77"], "there is no schedule 77"),
         (&["flow", "schedule", "hold", "77"], "there is no schedule 77"),
-        (&["flow", "schedule", "release", "x"], "no number"),
+        (&["flow", "schedule", "release", "x"], "is not a number"),
         (&["flow", "list", "--grid", "/does/not/exist"], "/does/not/exist"),
         (&["flow", "schedule", "list", "--grid", "/does/not/exist"], "/does/not/exist"),
     ] {

@@ -71,11 +71,11 @@ fn bad_job_files_are_refused_with_their_line() {
     write("huge.sh", &b"#\n".repeat(3 << 20));
     for (file, reason) in [
         ("slots.sh", "slots.sh: line 3"),
-        ("late.sh", "line 3: #FOREBAY stands after the first command"),
-        ("binary", "is no text"),
+        ("late.sh", "line 3: #FOREBAY after the first command"),
+        ("binary", "is not UTF-8"),
         ("key.toml", "line 2"),
         ("broken.toml", "line 1"),
-        ("empty.toml", "neither command nor script"),
+        ("empty.toml", "add a command or a script"),
         ("long.sh", "script_bytes_max"),
         ("huge.sh", "at most"),
         ("missing", "missing"),

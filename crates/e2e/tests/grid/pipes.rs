@@ -206,12 +206,12 @@ fn bad_input_of_run_is_refused_with_a_reason() {
     let grid = Fixture::start();
     for (arguments, reason) in [
         (&["run"][..], "COMMAND"),
-        (&["run", "-J", "a[1-3]", "--", "true"], "no array"),
+        (&["run", "-J", "a[1-3]", "--", "true"], "cannot be an array"),
         (&["run", "-q", "none", "--", "true"], "there is no queue none"),
         (&["run", "-n", "0", "--", "true"], "0"),
         (&["run", "--mem", "much", "--", "true"], "--mem"),
         (&["run", "--env", "=x", "--", "true"], "--env"),
-        (&["run", "--env", "WORK=x", "--", "true"], "the grid itself sets WORK"),
+        (&["run", "--env", "WORK=x", "--", "true"], "WORK is set by the grid"),
         (&["run", "--export", "A,,B", "--", "true"], "--export"),
         (&["run", "--export", "NO_SUCH_VARIABLE", "--", "true"], "NO_SUCH_VARIABLE"),
         (&["run", "--grid", "/does/not/exist", "--", "true"], "/does/not/exist"),

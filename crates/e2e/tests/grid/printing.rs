@@ -85,8 +85,8 @@ fn output_that_cannot_be_printed_is_an_error_of_every_command() {
 fn the_number_of_a_job_that_was_taken_is_told_where_it_cannot_be_printed() {
     let grid = Fixture::start();
     for (arguments, said) in [
-        (&["submit", "--", "true"][..], "job 1 was taken"),
-        (&["submit", "--json", "--", "true"], "job 2 was taken"),
+        (&["submit", "--", "true"][..], "job 1 was accepted"),
+        (&["submit", "--json", "--", "true"], "job 2 was accepted"),
     ] {
         let ended = on_full(&grid, arguments);
         let text = String::from_utf8(ended.stderr).unwrap();
@@ -110,13 +110,13 @@ fn what_stands_in_the_way_of_a_start_is_named_once() {
     std::fs::remove_dir(&closed).unwrap();
     grid.forebay(&["release", "1"], &[]).succeeds();
     grid.forebay(&["submit", "-o", "/no/dir/x", "--", "echo", "hi"], &[]).succeeds();
-    grid.forebay(&["submit", "-e", "/tmp", "--", "echo", "hi"], &[]).succeeds();
+    grid.forebay(&["submit", "-e", "/dev/null/x", "--", "echo", "hi"], &[]).succeeds();
     grid.forebay(&["submit", "--", "/no/such/program"], &[]).succeeds();
     let directory = closed.display().to_string();
     for (job, thing, reason) in [
         ("1", format!("working directory {directory}"), "No such file or directory"),
         ("2", "open the output /no/dir/x".to_owned(), "No such file or directory"),
-        ("3", "open the file of errors /tmp".to_owned(), "Is a directory"),
+        ("3", "open the error file /dev/null/x".to_owned(), "Not a directory"),
         ("4", "start /no/such/program".to_owned(), "No such file or directory"),
     ] {
         grid.wait_for_end(job);
@@ -147,4 +147,50 @@ fn output_of_run_that_is_lost_is_told_and_its_exit_code_is_no_success() {
         );
         assert_eq!(ended.status.code(), Some(125), "{script}: {said}");
     }
+}
+
+#[test]
+fn what_a_job_is_called_gives_no_terminal_orders() {
+    let grid = Fixture::start();
+    let nasty = "a\x1b]0;owned\x07\x1b[2J\u{9b}5m\u{202e}\rb\nc";
+    // In names, projects, commands, paths and reasons.
+    let words = ["submit", "-J", nasty, "-P", nasty, "--hold", "--", "echo", nasty, "\x1b[31m"];
+    // A name that is refused is told, and that is looked at as well.
+    let mut ended = vec![grid.forebay(&words, &[])];
+    grid.forebay(&["submit", "--hold", "--", "echo", nasty], &[]).succeeds();
+    let missing = format!("/nowhere/{nasty}");
+    ended.push(grid.forebay(&["submit", "--wait", "-o", &missing, "--", nasty], &[]));
+    let path = "out-\x1b[1m-%I";
+    grid.forebay(&["submit", "--wait", "-J", "x[1-2]", "-o", path, "--", "echo", "hi"], &[])
+        .succeeds();
+    let jobs = || -> serde_json::Value {
+        serde_json::from_str(&grid.forebay(&["jobs", "--all", "--json"], &[]).output()).unwrap()
+    };
+    // What scripts read means what was submitted.
+    let told = jobs();
+    let is_whole = |job: &serde_json::Value| job["command"][1] == nasty;
+    assert!(told.as_array().unwrap().iter().any(is_whole), "{told}");
+    let last: u64 = grid.submit(&["--hold"], "true").parse().unwrap();
+    let mut lines: Vec<String> =
+        ["jobs --all", "jobs --all -l", "usage --by project", "usage --csv --by project"]
+            .into_iter()
+            .chain(["sessions --all", "hosts", "jobs --all --json", "usage --json --by project"])
+            .map(str::to_owned)
+            .collect();
+    for job in 1..=last {
+        let verbs =
+            ["jobs", "jobs --json", "jobs -l", "explain", "explain --json", "history", "output"];
+        lines.extend(verbs.map(|verb| format!("{verb} {job}")));
+    }
+    for line in &lines {
+        ended.push(grid.forebay(&line.split(' ').collect::<Vec<&str>>(), &[]));
+    }
+    let order = |c: &char| (c.is_control() && !"\n\t".contains(*c)) || *c == '\u{202e}';
+    for ended in &ended {
+        for text in [&ended.stdout, &ended.stderr] {
+            assert_eq!(text.chars().find(order), None, "{}: {text:?}", ended.line);
+        }
+    }
+    let seen: String = ended.iter().map(|ended| ended.stdout.as_str()).collect();
+    assert!(seen.contains("\\u001b]0;owned\\u0007"), "it is not even shown: {seen}");
 }

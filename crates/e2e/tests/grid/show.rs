@@ -55,9 +55,13 @@ fn everything_that_was_asked_for_can_be_looked_up() {
         assert_eq!(asked[key], value, "{key} of {told}");
     }
     let block = grid.forebay(&["jobs", "-l", "1", &job], &[]).output();
-    for line in
-        ["depends       done(1)", "time limit    90 s", "project       sales", "submitted     20"]
-    {
+    for line in [
+        "depends       done(1)",
+        "memory        1 MiB",
+        "time limit    90 s",
+        "project       sales",
+        "submitted     20",
+    ] {
         assert!(block.contains(line), "{line}: {block}");
     }
     let mut command = Command::new(forebay());
@@ -116,13 +120,13 @@ fn a_job_without_output_says_why() {
     let grid = Fixture::start();
     let held = grid.submit(&["--hold"], "true");
     let said = grid.forebay(&["output", &held], &[]).refused();
-    assert!(said.contains("it is held, and was never started"), "{said}");
+    assert!(said.contains("it is held and was never started"), "{said}");
     let ended = grid.forebay(&["submit", "--wait", "--", "/no/such"], &[]).expect_code(127);
     assert!(ended.stderr.contains("job 2 was not started: cannot start /no/such"), "{ended:?}");
     let said = grid.forebay(&["output", "2"], &[]).output();
     assert_eq!(said, "");
     let history = grid.forebay(&["history", &held], &[]).expect_code(0);
-    assert!(history.stderr.contains("no start of job 1 has ended"), "{history:?}");
+    assert!(history.stderr.contains("job 1 has no finished start"), "{history:?}");
     let errors = grid.submit(&["-e", "e"], "echo bad >&2");
     grid.wait_for(&errors, "done");
     assert_eq!(grid.forebay(&["output", &errors, "--errors"], &[]).output(), "bad\n");
@@ -147,7 +151,7 @@ fn a_job_that_is_forgotten_is_told_from_one_that_never_was() {
         said.clone_from(&ended.stderr);
         ended.code() == 2
     });
-    assert!(said.contains("job 1 has ended and is forgotten"), "{said}");
+    assert!(said.contains("job 1 has finished, and only its history"), "{said}");
     let said = grid.forebay(&["explain", "77"], &[]).refused();
     assert_eq!(said, "forebay: there is no job 77\n");
 }

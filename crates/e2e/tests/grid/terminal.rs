@@ -289,7 +289,7 @@ fn waiting_for_a_slot_is_explained_and_control_c_takes_the_job_back() {
     desk.see("forebay: job 2 waits: ");
     desk.see("h1");
     desk.press("\x03");
-    desk.see("job 2 is taken back");
+    desk.see("job 2 is cancelled");
     assert_eq!(desk.leave(), 130);
     assert_eq!(grid.state("2"), "killed");
     // The next one starts as soon as there is room.

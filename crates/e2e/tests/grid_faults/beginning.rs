@@ -66,7 +66,7 @@ fn a_job_that_waits_for_its_client_can_be_killed() {
     grid.forebay(&["kill", &job]).succeeds();
     grid.wait_for(&job, "killed");
     let said = &grid.history(&job)[0]["loss"]["unable"];
-    assert_eq!(said, "it was ended before it began");
+    assert_eq!(said, "it was killed before it started");
     assert!(!grid.jobs.join("began").exists());
     wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
 }
@@ -83,7 +83,7 @@ fn a_job_that_waits_for_its_client_ends_with_the_lease() {
     grid.start_controller();
     wait_until("it was told", LIMIT, || !grid.history(&job).is_empty());
     let first = grid.history(&job)[0].clone();
-    assert_eq!(first["loss"]["unable"], "the lease of the host is over", "{first}");
+    assert_eq!(first["loss"]["unable"], "the lease of the host has expired", "{first}");
     grid.forebay(&["kill", &job]).succeeds();
     wait_until("it has ended", LIMIT, || grid.state(&job) == "killed");
 }

@@ -30,18 +30,26 @@ pub struct Fixture {
     pub jobs: PathBuf,
     controller: Option<Child>,
     agents: BTreeMap<String, Child>,
+    /// Words that every agent gets.
+    options: Vec<String>,
 }
 
 impl Fixture {
     /// Hosts `h1`, `h2`, ... with four slots each, under these settings.
     pub fn start(hosts: u32, settings: &str) -> Fixture {
+        Fixture::start_with(hosts, settings, &[])
+    }
+
+    /// As [`Fixture::start`], with options for the agents.
+    pub fn start_with(hosts: u32, settings: &str, options: &[&str]) -> Fixture {
         let folder = scratch_folder();
         let (root, jobs) = (folder.path().join("g"), folder.path().join("j"));
         std::fs::create_dir_all(root.join("grid")).expect("makes ROOT");
         std::fs::create_dir(&jobs).expect("makes a folder for the jobs");
         std::fs::write(root.join("grid/grid.toml"), settings).expect("writes the settings");
-        let mut grid =
-            Fixture { folder, root, jobs, controller: None, agents: BTreeMap::default() };
+        let options = options.iter().map(ToString::to_string).collect();
+        let agents = BTreeMap::default();
+        let mut grid = Fixture { folder, root, jobs, controller: None, agents, options };
         grid.start_controller();
         for number in 1..=hosts {
             grid.start_agent(&format!("h{number}"));
@@ -74,7 +82,9 @@ impl Fixture {
 
     pub fn start_agent(&mut self, host: &str) {
         let root = self.root.display().to_string();
-        let agent = self.spawn(&["agent", &root, "--name", host, "--slots", "4"], host);
+        let mut words = vec!["agent", &root, "--name", host, "--slots", "4"];
+        words.extend(self.options.iter().map(String::as_str));
+        let agent = self.spawn(&words, host);
         self.agents.insert(host.to_owned(), agent);
     }
 
@@ -100,6 +110,11 @@ impl Fixture {
     pub fn signal_controller(&self, signal: Signal) {
         let controller = self.controller.as_ref().expect("the controller runs");
         rustix::process::kill_process(Pid::from_child(controller), signal).expect("signals");
+    }
+
+    /// The process of the controller.
+    pub fn controller(&self) -> Pid {
+        Pid::from_child(self.controller.as_ref().expect("the controller runs"))
     }
 
     /// The process of an agent.
@@ -204,7 +219,7 @@ impl Fixture {
     }
 
     /// Processes of this grid that have `word` in a file of theirs below /proc.
-    fn processes(&self, file: &str, word: &str) -> Vec<Pid> {
+    pub fn processes(&self, file: &str, word: &str) -> Vec<Pid> {
         let root = self.root.as_os_str().as_encoded_bytes();
         let has = |bytes: &[u8], word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
         let entries = std::fs::read_dir("/proc").expect("lists processes").flatten();

@@ -116,7 +116,7 @@ fn a_host_that_cannot_make_work_areas_ends_no_job() {
     wait_until("it was tried twice", LIMIT, || grid.history(&job).len() >= 2);
     assert!(grid.history(&job)[0]["loss"]["unable"].as_str().expect("a reason").contains("work"));
     wait_until("it is explained", LIMIT, || {
-        grid.forebay(&["explain", &job]).output().contains("left alone for a while")
+        grid.forebay(&["explain", &job]).output().contains("is not used for a while")
     });
     std::fs::rename(&aside, &work).expect("gives it back");
     grid.wait_for(&job, "done");

@@ -3,8 +3,13 @@
 mod beginning;
 mod ends;
 mod fixture;
+mod frozen;
+mod groups;
 mod hosts;
 mod refusals;
 mod shims;
+mod space;
 mod storm;
+mod supervision;
+mod trust;
 mod users;

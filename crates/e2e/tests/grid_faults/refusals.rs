@@ -31,17 +31,17 @@ const CASES: &[Case] = &[
     (&["submit", "--env", "NOT_SET_ANYWHERE", "--", "true"], &["NOT_SET_ANYWHERE"]),
     (&["submit", "--time-limit", "1:30", "--", "true"], &["--time-limit", "1:30"]),
     (&["submit", "--time-limit", "-5", "--", "true"], &["-5"]),
-    (&["submit", "--time-limit", "0", "--", "true"], &["time limit of 0"]),
+    (&["submit", "--time-limit", "0", "--", "true"], &["the time limit is 0"]),
     (&["submit", "--batch", "/no/such/file"], &["--batch", "/no/such/file"]),
     (&["submit", "--batch", "-", "--wait"], &["--batch", "--wait"]),
     (&["submit", "--batch", "-", "--", "true"], &["--batch"]),
     (&["submit", "--no-such-option", "--", "true"], &["--no-such-option"]),
     (&["jobs", "77"], &["there is no job 77"]),
     (&["jobs", "1[9]"], &["there is no job 1[9]"]),
-    (&["jobs", "x"], &["x", "is no job", "12[3]"]),
+    (&["jobs", "x"], &["x", "is not a job", "12[3]"]),
     (&["jobs", "-1"], &["-1"]),
     (&["jobs", "1", "77"], &["there is no job 77"]),
-    (&["jobs", "1", "x"], &["x", "is no job"]),
+    (&["jobs", "1", "x"], &["x", "is not a job"]),
     (&["hosts", "h1"], &["h1"]),
     (&["queues", "normal"], &["normal"]),
     (&["history"], &["<JOB>"]),
@@ -82,7 +82,7 @@ const CASES: &[Case] = &[
     (&["up", "/tmp", "--slots", "some"], &["--slots", "some"]),
     (&["down"], &["<ROOT>"]),
     (&["down", "/does/not/exist"], &["/does/not/exist"]),
-    (&["down", "/usr"], &["/usr holds no grid"]),
+    (&["down", "/usr"], &["/usr is not the folder of a grid"]),
     (&["controller"], &["<ROOT>"]),
     (&["controller", "/does/not/exist"], &["/does/not/exist"]),
     (&["agent", "/does/not/exist", "--name", "h9", "--slots", "1"], &["/does/not/exist"]),
@@ -117,10 +117,10 @@ fn a_second_daemon_is_refused() {
     let grid = Fixture::start(1, "");
     let root = grid.root.display().to_string();
     let said = grid.forebay(&["controller", &root]).expect_code(2).refused();
-    assert!(said.contains("runs already") && said.contains(&root), "{said}");
+    assert!(said.contains("is already running") && said.contains(&root), "{said}");
     let agent = ["agent", &root, "--name", "h1", "--slots", "1"];
     let said = grid.forebay(&agent).expect_code(2).refused();
-    assert!(said.contains("agent h1 of this grid runs already"), "{said}");
+    assert!(said.contains("agent h1 of this grid is already running"), "{said}");
 }
 
 #[test]

@@ -13,13 +13,13 @@ use forebay_e2e::wait_until;
 use crate::fixture::{Fixture, LIMIT};
 
 /// Somebody who has an account on every Debian-like machine.
-struct Account {
+pub struct Account {
     name: &'static str,
-    uid: u32,
-    gid: u32,
+    pub uid: u32,
+    pub gid: u32,
 }
 
-fn account(name: &'static str) -> Account {
+pub fn account(name: &'static str) -> Account {
     let number = |option: &str| {
         let mut command = need::program("id");
         let ended = run(command.args([option, name]), LIMIT).output();
@@ -261,4 +261,31 @@ fn a_user_without_an_account_and_a_folder_of_somebody_else_are_refused_with_reas
         assert!(reasons.iter().any(|reason| said.contains(reason)), "{arguments:?}: {said}");
     }
     assert!(grid.forebay(&["hosts"]).output().contains(" up "));
+}
+
+#[test]
+fn unfinished_lines_of_a_user_take_bounded_memory() {
+    need::root();
+    let grid = Fixture::start(1, "");
+    let bob = account("nobody");
+    grid.welcome(&[&bob]);
+    // A hundred connections, each with most of a longest line and no end of it.
+    let program = "import socket,sys\nkept=[]\nfor n in range(100):\n \
+                   s=socket.socket(socket.AF_UNIX)\n s.connect(sys.argv[1])\n kept.append(s)\n try:\n  \
+                   s.sendall(b'x'*(15<<20))\n except OSError:\n  pass\n\
+                   said=b''\nfor s in kept:\n s.setblocking(False)\n try:\n  said+=s.recv(10000)\n \
+                   except OSError:\n  pass\nprint(said.decode())";
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", program]).arg(grid.root.join("grid/controller.sock"));
+    let said = run(command.uid(bob.uid).gid(bob.gid), LIMIT).output();
+    assert!(said.contains("user_messages_bytes_max"), "nobody was refused: {said}");
+    let controller = grid.controller().as_raw_nonzero();
+    let status = std::fs::read_to_string(format!("/proc/{controller}/status")).expect("reads");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < 400 << 10, "the controller took {kib} KiB for lines without an end");
+    // Once they are gone there is room again.
+    wait_until("there is room again", LIMIT, || {
+        grid.as_account(&bob, &["submit", "--wait", "--", "true"]).status.success()
+    });
 }

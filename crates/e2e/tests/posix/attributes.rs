@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, as_user, on_every_way};
+use forebay_e2e::{Grid, as_user, need, on_every_way, run};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, fallocate, utimensat};
 
 use crate::open_rw;
@@ -22,6 +22,7 @@ on_every_way!(
     an_inode_number_stays_for_life,
     space_is_counted,
     a_change_of_size_by_name_is_seen_by_open_handles,
+    flags_of_files_are_shown_and_cannot_be_set,
 );
 
 const OWNER: u32 = 1201;
@@ -238,4 +239,20 @@ fn a_change_of_size_by_name_is_seen_by_open_handles(grid: &Grid) {
         let mut buffer = vec![0; 30_000];
         assert_eq!(file.read_at(&mut buffer, 0).expect("reads") as u64, length);
     }
+}
+
+fn flags_of_files_are_shown_and_cannot_be_set(grid: &Grid) {
+    let (file, folder) = (grid.data().join("file"), grid.data().join("folder"));
+    fs::write(&file, "content").expect("writes");
+    fs::create_dir(&folder).expect("makes a directory");
+    let limit = Duration::from_secs(60);
+    for path in [&file, &folder] {
+        let shown = run(need::program("lsattr").arg("-d").arg(path), limit).output();
+        let flags = shown.split_whitespace().next().expect("shows flags");
+        assert!(flags.chars().all(|flag| flag == '-'), "{shown}");
+        run(need::program("chattr").arg("-i").arg(path), limit).succeeds();
+        let message = run(need::program("chattr").arg("+i").arg(path), limit).refused();
+        assert!(message.contains("not supported"), "{message}");
+    }
+    fs::remove_file(&file).expect("it is not immutable");
 }

@@ -7,6 +7,7 @@ mod mapping;
 mod names;
 mod open;
 mod placement;
+mod privilege;
 mod range;
 mod rename;
 mod xattr;

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use forebay_e2e::{Grid, on_every_way};
+use forebay_e2e::{Grid, need, on_every_way, run};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -17,6 +19,7 @@ on_every_way!(
     a_renamed_name_is_never_missing,
     an_open_file_follows_its_renames,
     a_moved_directory_keeps_its_tree,
+    an_overlay_keeps_its_changes,
 );
 
 fn rename_without_replacing_keeps_the_target(grid: &Grid) {
@@ -117,4 +120,67 @@ fn a_moved_directory_keeps_its_tree(grid: &Grid) {
     grid.remount();
     assert_eq!(fs::read(b.join("x/y/z/file")).expect("reads"), b"content");
     assert_eq!(fs::metadata(&a).expect("stats").nlink(), 2);
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A union of a folder of the machine and one of the mount, which takes all changes.
+struct Overlay(PathBuf);
+
+impl Overlay {
+    fn mount(lower: &Path, upper: &Path, work: &Path, place: &Path) -> Overlay {
+        let shown = |path: &Path| path.display().to_string();
+        let options =
+            format!("lowerdir={},upperdir={},workdir={}", shown(lower), shown(upper), shown(work));
+        let mut mount = need::program("mount");
+        mount.args(["-t", "overlay", "-o", options.as_str(), "overlay"]).arg(place);
+        run(&mut mount, LIMIT).succeeds();
+        Overlay(place.to_owned())
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = run(need::program("umount").arg("--lazy").arg(&self.0), LIMIT);
+    }
+}
+
+fn an_overlay_keeps_its_changes(grid: &Grid) {
+    let made = |path: PathBuf| {
+        fs::create_dir(&path).expect("makes a directory");
+        path
+    };
+    let lower = made(grid.outside().join("lower"));
+    let place = made(grid.outside().join("overlay"));
+    let upper = made(grid.data().join("upper"));
+    let work = made(grid.data().join("work"));
+    made(lower.join("folder"));
+    for name in ["moved", "removed", "changed", "folder/inner", "kept"] {
+        fs::write(lower.join(name), name).expect("writes");
+    }
+    for round in 0..2 {
+        let overlay = Overlay::mount(&lower, &upper, &work, &place);
+        if round == 0 {
+            // Leaves a whiteout at the old name in one step.
+            fs::rename(place.join("moved"), place.join("here")).expect("renames");
+            fs::remove_file(place.join("removed")).expect("removes");
+            fs::write(place.join("changed"), "otherwise").expect("writes");
+            fs::remove_file(place.join("folder/inner")).expect("removes");
+            fs::write(place.join("folder/new"), "new").expect("writes");
+        }
+        let mut names: Vec<_> = fs::read_dir(&place)
+            .expect("lists")
+            .map(|entry| entry.expect("lists").file_name().into_string().expect("plain name"))
+            .collect();
+        names.sort();
+        assert_eq!(names, ["changed", "folder", "here", "kept"]);
+        assert_eq!(fs::read(place.join("here")).expect("reads"), b"moved");
+        assert_eq!(fs::read(place.join("changed")).expect("reads"), b"otherwise");
+        assert!(!place.join("folder/inner").exists() && place.join("folder/new").exists());
+        drop(overlay);
+        grid.remount();
+    }
+    let left = fs::symlink_metadata(upper.join("moved")).expect("stats");
+    assert_eq!((left.mode() & libc::S_IFMT, left.rdev()), (libc::S_IFCHR, 0), "a whiteout");
+    assert_eq!(fs::read(lower.join("moved")).expect("reads"), b"moved");
 }

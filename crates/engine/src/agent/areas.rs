@@ -134,7 +134,9 @@ impl Areas {
         let waiting = Arc::clone(&self.looks_waiting);
         if waiting.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX {
             waiting.fetch_sub(1, Ordering::Relaxed);
-            let faults = vec![format!("{LOOKS_MAX} others ask for the areas of this host already")];
+            let faults = vec![format!(
+                "{LOOKS_MAX} other requests for the areas of this host are in progress; try again later"
+            )];
             let seen = Seen { faults, ..Seen::default() };
             let _ = inputs.send(Input::Say(Report::Areas { query, seen }));
             return;
@@ -179,7 +181,7 @@ fn remove_left(place: &Path) -> std::io::Result<()> {
         if area::is_aside(&entry.file_name())
             && let Err(error) = tree::remove(&entry.path())
         {
-            tracing::warn!(area = %entry.path().display(), %error, "a work area is left");
+            tracing::warn!(area = %entry.path().display(), %error, "a work area was not removed");
         }
     }
     Ok(())

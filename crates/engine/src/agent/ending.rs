@@ -7,7 +7,9 @@ use anyhow::{Result, bail, ensure};
 use forebay_grid::spec::Exit;
 use rustix::process::Signal;
 
-use super::claim_soon;
+use crate::cgroup::{self, Keep};
+use crate::fence;
+use crate::home::claim_soon;
 use crate::runs::{self, End, Run, Said};
 use crate::session;
 
@@ -18,15 +20,18 @@ use crate::session;
 /// If there is an agent, or a shim does not end.
 pub fn end_left_jobs(folder: &Path) -> Result<()> {
     let Some(_lock) = claim_soon(&folder.join("lock"))? else {
-        bail!("the agent of {} runs", folder.display());
+        bail!("the agent of {} is running", folder.display());
     };
-    end_by_force(folder, Run::all(folder)?.into_iter().map(|(_, _, run)| run).collect())
+    end_by_force(folder, Run::all(folder)?.into_iter().map(|(_, _, run)| run).collect())?;
+    cgroup::sweep(folder, Keep::Nothing)
 }
 
 /// Ends runs by force, waits until they have ended, and forgets those that would not have ended then.
 pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
     const STEP: Duration = Duration::from_millis(10);
     const STEPS_MAX: u32 = 3000;
+    // A shim that is stopped obeys no signal but one.
+    const PATIENCE: u32 = 500;
     // An end that is written down before the signal is the job's own: the next agent tells of it.
     let mut left: Vec<Run> = Vec::new();
     for run in runs {
@@ -40,6 +45,9 @@ pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
             if let Some(shim) = run.said()?.shim_file().filter(|_| run.is_held().unwrap_or(false)) {
                 let _ = rustix::process::pidfd_send_signal(&shim, Signal::INT);
             }
+            if step > PATIENCE {
+                fence::is_over(run)?;
+            }
         }
         let mut held = Vec::new();
         for run in left {
@@ -49,7 +57,7 @@ pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
         }
         left = held;
         let Some(first) = left.first() else { break };
-        ensure!(step < STEPS_MAX, "{}: its shim does not end", first.path().display());
+        ensure!(step < STEPS_MAX, "{}: its shim does not exit", first.path().display());
         std::thread::sleep(STEP);
     }
     for run in &signalled {
@@ -72,6 +80,11 @@ pub(super) fn last_said(run: &Run) -> Result<Option<Said>> {
         return Ok(None);
     }
     let said = run.said()?;
-    let is_over = said.end.is_some() || said.sessions().into_iter().all(session::is_ended);
+    if said.end.is_some() && !said.is_fenced {
+        return Ok(Some(said));
+    }
+    let groups = run.order()?.and_then(|task| task.groups);
+    let is_over = groups.is_none_or(|groups| groups.is_ended(run.name()))
+        && said.sessions().into_iter().all(session::is_ended);
     Ok(is_over.then_some(said))
 }

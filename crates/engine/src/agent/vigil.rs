@@ -87,7 +87,7 @@ impl Vigil {
         let own = Arc::clone(&shared);
         std::thread::Builder::new().name("vigil".to_owned()).spawn(move || {
             if let Err(error) = own.keep() {
-                tracing::error!("nobody waits for runs any more: {error:#}");
+                tracing::error!("the thread that waits for runs has stopped: {error:#}");
                 // The next agent finds them.
                 let _ = own.inputs.send(Input::Leave);
             }
@@ -159,6 +159,11 @@ impl Shared {
         if let Some(Word::Started { pid }) = word {
             let Which { task, attempt, .. } = watched.which;
             let _ = self.inputs.send(Input::Started { task, attempt, pid: Some(pid) });
+            return None;
+        }
+        if let Some(Word::Using { now }) = word {
+            let Which { task, attempt, .. } = watched.which;
+            let _ = self.inputs.send(Input::Using { task, attempt, usage: now.usage() });
             return None;
         }
         let Watched { which, file } = all.remove(&number)?;

@@ -24,7 +24,8 @@ impl<S: Store> Controller<S> {
             Question::Ask { ask, reply } => {
                 let answer = self.look((&user, connection), &ask, &reply);
                 let refused = |error| Some(Answer::Refused { reason: format!("{error:#}") });
-                if let Some(answer) = answer.unwrap_or_else(refused) {
+                if let Some(mut answer) = answer.unwrap_or_else(refused) {
+                    self.uses.complete(&mut answer);
                     // Whoever asked may be gone.
                     let _ = reply.send(answer);
                 }
@@ -91,8 +92,16 @@ impl<S: Store> Controller<S> {
                 };
                 history::with_usage(engine, *target, engine.answer(user, ask), used)?
             }
-            ask => engine.answer(user, ask),
+            ask => self.with_trouble(engine.answer(user, ask)),
         }))
+    }
+
+    /// An answer about the grid as a whole, with what is wrong with its journal.
+    fn with_trouble(&self, mut answer: Answer) -> Answer {
+        if let Answer::Hosts { trouble, .. } | Answer::Queues { trouble, .. } = &mut answer {
+            *trouble = self.trouble();
+        }
+        answer
     }
 
     fn watch(

@@ -47,7 +47,7 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Answer {
         | FlowAsk::Unschedule(_)
         | FlowAsk::Hold(_)
         | FlowAsk::Release(_) => {
-            return Answer::Refused { reason: "this cannot be asked here".to_owned() };
+            return Answer::Refused { reason: "this request is not supported here".to_owned() };
         }
     };
     Answer::Flow { flow: answer }

@@ -142,10 +142,12 @@ impl Engine for Grid {
 /// The exit value of a job, as far as its tasks have ended.
 fn exit_value(job: &Job) -> u8 {
     const KILLED: u8 = 137;
+    const NOT_STARTED: u8 = 127;
     let values = job.tasks().map(|(_, task)| match task {
         Task::Finished(finish) => match (&finish.exit, finish.cause) {
             (Some(exit), Cause::Exited | Cause::AttemptsMax) => exit.value(),
             (Some(exit), _) => Some(exit.value()).filter(|value| *value != 0).unwrap_or(KILLED),
+            (None, Cause::DependencyNever) => NOT_STARTED,
             (None, _) => KILLED,
         },
         Task::Pending(_) | Task::Held(_) | Task::Active(_) => 0,

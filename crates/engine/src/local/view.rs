@@ -22,8 +22,8 @@ use crate::message::{
 pub(super) fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
     match ask {
         Ask::Jobs { target, ended, page } => listing::jobs(grid, user, (*target, *ended), *page),
-        Ask::Hosts => Answer::Hosts { hosts: hosts(grid, user) },
-        Ask::Queues => Answer::Queues { queues: queues(grid) },
+        Ask::Hosts => Answer::Hosts { hosts: hosts(grid, user), trouble: None },
+        Ask::Queues => Answer::Queues { queues: queues(grid), trouble: None },
         Ask::Explain { target } => explain(grid, user, *target),
         Ask::Flow { flow } => flow::answer(grid, user, flow),
         Ask::Submit { .. }
@@ -37,7 +37,9 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Watch { .. }
         | Ask::Sessions { .. }
         | Ask::Usage { .. }
-        | Ask::Join { .. } => Answer::Refused { reason: "this cannot be asked here".to_owned() },
+        | Ask::Join { .. } => {
+            Answer::Refused { reason: "this request is not supported here".to_owned() }
+        }
     }
 }
 
@@ -99,7 +101,7 @@ fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
             name: host.name,
             state: match host.reach {
                 Reach::Up => "up",
-                Reach::Away => "away",
+                Reach::Away => "unreachable",
                 Reach::Gone => "gone",
             }
             .to_owned(),
@@ -110,6 +112,7 @@ fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
             used_memory_bytes: host.used_memory_bytes,
             load: host.load,
             tasks: host.tasks.iter().filter(seen).map(ToString::to_string).collect(),
+            containment: None,
         })
         .collect()
 }
@@ -185,8 +188,9 @@ fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
     let index = target.index.or_else(|| Some(open()?.0)).unwrap_or_else(|| job.index_at(0));
     match grid.explain(TaskId { job: target.job, index }) {
         None => Answer::no_job(target),
-        Some(Explanation::NeverRan) => {
-            let reasons = vec!["it ended without having run".to_owned()];
+        Some(Explanation::NeverRan { reasons }) => {
+            let ended = std::iter::once("it ended without having run".to_owned());
+            let reasons = ended.chain(reasons.iter().map(ToString::to_string)).collect();
             Answer::Explained { reasons, hosts: Vec::new() }
         }
         Some(Explanation::Placed(placement)) => {

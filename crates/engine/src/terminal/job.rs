@@ -117,7 +117,7 @@ impl Caller {
         let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
         ensure!(
             peer.as_raw() == account.uid,
-            "{}: user {} listens there, and not the user of the job",
+            "{}: user {} listens there, not the user of the job",
             interactive.socket,
             peer.as_raw()
         );
@@ -128,11 +128,11 @@ impl Caller {
         let answer = frame::read(&mut &stream).context("the client of this job does not answer")?;
         answered.store(true, Ordering::SeqCst);
         let Some(Frame::Said(Word::Begin { terminal })) = answer else {
-            bail!("the client of this job went away before it began");
+            bail!("the client of this job disconnected before the job started");
         };
         ensure!(
             terminal.is_some() == (interactive.streams == Streams::Terminal),
-            "the client of this job has another terminal than it said"
+            "the client of this job reported a different terminal before"
         );
         Ok(Caller { stream, link, terminal })
     }
@@ -144,7 +144,7 @@ impl Caller {
     pub fn give_streams(&self, command: &mut Command, account: &Account) -> Result<Ends> {
         let owner = is_root().then(|| Uid::from_raw(account.uid));
         if let Some(terminal) = &self.terminal {
-            let (ours, theirs) = pty::open(terminal).context("cannot make a terminal")?;
+            let (ours, theirs) = pty::open(terminal).context("cannot create a terminal")?;
             rustix::fs::fchown(&theirs, owner, None)?;
             command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
             return Ok(Ends::Terminal(ours));
@@ -223,7 +223,7 @@ fn listen(
                 orders.send(Order::Signal(signal))?;
                 wake();
             }
-            frame => bail!("the client says what only the job can say: {frame:?}"),
+            frame => bail!("unexpected message of the client: {frame:?}"),
         }
     }
     Ok(())

@@ -193,7 +193,10 @@ impl Outlet {
         let Some(queue) = &self.queue else { return Ok(()) };
         let ahead = self.queued.fetch_add(bytes.len(), Ordering::SeqCst) + bytes.len();
         if ahead > WINDOW {
-            return Err(Error::new(ErrorKind::InvalidData, "more was sent than was asked for"));
+            return Err(Error::new(
+                ErrorKind::InvalidData,
+                "more bytes were sent than were granted",
+            ));
         }
         // The thread ends only after the queue.
         let _ = queue.send(bytes);

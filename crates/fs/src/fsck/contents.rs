@@ -75,7 +75,9 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
     contents.check_usage(image, ledger);
     // The record that claimed an object may be what is damaged. After a crash, objects that nobody
     // claims are to be expected, so there it takes a sign of a lost record.
-    contents.keep_unclaimed = if mounted { ledger.lossy } else { ledger.report.findings_total > 0 };
+    // Numbers that were not to be used yet are one: the store is older than the disks.
+    let lost = ledger.lossy || contents.has_unknown_numbers(image);
+    contents.keep_unclaimed = lost || (!mounted && ledger.report.findings_total > 0);
     contents.check_unclaimed(image, ledger)
 }
 
@@ -122,7 +124,8 @@ impl Contents<'_> {
         let text =
             format!("inode {ino}: its size is {}, that of its object {} {size}", claim.size, at.id);
         if claim.epoch <= self.suspect {
-            ledger.report.note(format!("{text}; it is taken from there when the inode is loaded"));
+            let text = format!("{text}; it is taken from there when the inode is loaded");
+            ledger.note_of(*ino, text);
             return;
         }
         let fix = Fix::Inode(*ino, Edit::Size(size));
@@ -141,7 +144,7 @@ impl Contents<'_> {
         }
         let can_be = usize::from(at.disk.0) < self.disks.len() && at.id.0 < NUMBER_MAX;
         if can_be && claim.epoch <= self.suspect {
-            ledger.report.note(format!("{text}: it was not synced before a crash"));
+            ledger.note_of(ino, format!("{text}: it was not synced before a crash"));
             return;
         }
         ledger.lossy = true;
@@ -187,6 +190,12 @@ impl Contents<'_> {
         }
     }
 
+    /// Whether there are objects of numbers that the superblock says have never been used.
+    fn has_unknown_numbers(&self, image: &Image) -> bool {
+        let numbers = ObjectId(image.superblock.object_limit)..ObjectId(NUMBER_MAX);
+        self.listed.iter().flatten().any(|id| numbers.contains(id))
+    }
+
     fn check_unclaimed(&self, image: &Image, ledger: &mut Ledger) -> Result<()> {
         let foreign: HashMap<ObjectRef, Ino> =
             image.foreign.iter().map(|(ino, at)| (*at, *ino)).collect();
@@ -210,12 +219,13 @@ impl Contents<'_> {
 
     fn unclaimed(&self, at: ObjectRef, ledger: &mut Ledger) -> Result<()> {
         let text = format!("no file claims object {} on disk {}", at.id, at.disk);
-        if self.mounted && at.id.0 < self.object_limit {
+        let is_kept = self.keep_unclaimed && self.size(at)?.is_some_and(|size| size > 0);
+        if self.mounted && at.id.0 < self.object_limit && !is_kept {
             ledger.report.note(format!("{text}: the next mount removes it"));
         } else {
             ledger.found_with(Damage::ObjectUnclaimed, text, Tier::Contents, Fix::Remove(at));
         }
-        if self.keep_unclaimed {
+        if is_kept {
             self.rescue(at, ledger)?;
         }
         Ok(())

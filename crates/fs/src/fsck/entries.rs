@@ -91,7 +91,7 @@ impl Reader<'_> {
             return;
         }
         if self.image.nodes.contains_key(&parent) {
-            let text = format!("{what}: that is no directory");
+            let text = format!("{what}: it is not a directory");
             self.ledger.found_with(Damage::EntryParent, text, Tier::Tree, removal(place));
         } else if parent.0 == 0 || parent.0 >= NUMBER_MAX {
             let text = format!("{what}: that cannot be one");
@@ -198,6 +198,7 @@ impl Reader<'_> {
         }
         let mut parents = std::collections::HashMap::new();
         for Misfit { place, entry } in std::mem::take(&mut self.dangling) {
+            self.image.last_names.insert(entry.ino, place);
             let is_fileset = place.parent == Ino::ROOT
                 && self.image.fileset_rooted_at(entry.ino).is_some_and(|id| id != FilesetId::ROOT);
             let can_be = (1..NUMBER_MAX).contains(&entry.ino.0);

@@ -114,6 +114,8 @@ pub(super) struct Image {
     pub missing: BTreeSet<Ino>,
     /// Names of inodes beyond the first.
     pub more_names: Vec<(Ino, Place)>,
+    /// The last entry that names each inode that does not exist.
+    pub last_names: FxHashMap<Ino, Place>,
     /// Directories at the top level, by name.
     pub top: BTreeMap<Vec<u8>, (Ino, Place)>,
     /// Directories, each after its parent.
@@ -136,6 +138,7 @@ impl Image {
             directories: FxHashMap::default(),
             missing: BTreeSet::new(),
             more_names: Vec::new(),
+            last_names: FxHashMap::default(),
             top: BTreeMap::new(),
             order: Vec::new(),
             claims: Vec::new(),

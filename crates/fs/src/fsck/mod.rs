@@ -13,6 +13,9 @@
 //! superblock's epoch (an owner is at work, or the store is a mixture), an unreadable superblock, or
 //! one of whose disks is missing.
 //!
+//! The store's file comes first ([`mod@file`]): a store that is not whole is read as far as it can be, into a fresh
+//! one. Findings tell the paths of what they are about (`paths`).
+//!
 //! Not checked: the bytes of files, for which there are no checksums, and fields of inodes that may
 //! hold anything (owner, times).
 //!
@@ -21,9 +24,11 @@
 
 mod contents;
 mod entries;
+pub mod file;
 mod filesets;
 mod image;
 mod lost_found;
+mod paths;
 mod plan;
 mod repair;
 pub mod report;
@@ -55,6 +60,9 @@ pub enum Repair {
 pub struct Options<'a> {
     /// Whether damage is repaired.
     pub repair: Repair,
+    /// Records are known to be lost: objects that no file claims may be all that is left of a file, and are
+    /// kept.
+    pub records_lost: bool,
     /// Called with what is being done, for people.
     pub progress: &'a mut dyn FnMut(&str),
 }
@@ -69,7 +77,7 @@ pub type NamedDisk = (String, Arc<dyn Disk>);
 /// What the store or a disk says; [`FsError::Fenced`](crate::FsError::Fenced) if an owner came in
 /// between. Damage is no error.
 pub fn check(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -> Result<Report> {
-    let mut pass = run_pass(store, disks, options.progress)?;
+    let mut pass = run_pass(store, disks, options)?;
     let mut report = std::mem::take(&mut pass.report);
     report.passes = 1;
     report.left_total = report.findings_total;
@@ -81,19 +89,17 @@ pub fn check(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) 
         let Some(superblock) = pass.superblock.take().filter(|_| !fixes.is_empty()) else { break };
         (options.progress)(&format!("repairing: {} changes", fixes.len()));
         repair::apply(store, disks, superblock, fixes)?;
-        pass = run_pass(store, disks, options.progress)?;
+        pass = run_pass(store, disks, options)?;
         report.follow(&pass.report);
         report.mark_repaired(&pass.report);
     }
     Ok(report)
 }
 
-fn run_pass(
-    store: &dyn Store,
-    disks: &[NamedDisk],
-    progress: &mut dyn FnMut(&str),
-) -> Result<Ledger> {
+fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -> Result<Ledger> {
     let mut ledger = Ledger::default();
+    ledger.lossy = options.records_lost;
+    let progress = &mut *options.progress;
     let Some(superblock) = scan::superblock(store, disks, &mut ledger)? else {
         return Ok(ledger);
     };
@@ -105,5 +111,6 @@ fn run_pass(
     filesets::check_usage(&image, &mut ledger);
     progress("checking objects");
     contents::check(&mut image, disks, &mut ledger)?;
+    paths::tell(&image, store, &mut ledger)?;
     Ok(ledger)
 }

@@ -8,7 +8,9 @@ use forebay_base::{Epoch, FilesetId, Ino};
 
 use crate::record::{Kind, ObjectRef, Superblock};
 
+use super::image::Place;
 use super::report::{Damage, Report};
+use crate::key::{self, Key};
 
 /// Fixes that one pass plans; what is beyond waits for the next pass.
 const FIXES_MAX: usize = 1 << 20;
@@ -76,6 +78,34 @@ pub(super) enum Fix {
     Remove(ObjectRef),
 }
 
+/// What a finding is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Subject {
+    Inode(Ino),
+    Entry(Place),
+}
+
+impl Fix {
+    /// What the fix changes, if it has a path.
+    fn subject(&self) -> Option<Subject> {
+        match self {
+            Fix::Set(key, _) => match key::parse(key)? {
+                Key::Inode(ino) | Key::Xattr(ino, _) => Some(Subject::Inode(ino)),
+                Key::Entry(parent, cookie) => Some(Subject::Entry(Place { parent, cookie })),
+                _ => None,
+            },
+            Fix::Inode(ino, _)
+            | Fix::Directory { ino, .. }
+            | Fix::Top { ino, .. }
+            | Fix::Attach(ino) => Some(Subject::Inode(*ino)),
+            Fix::Place { parent, cookie } | Fix::EntryKind { parent, cookie, .. } => {
+                Some(Subject::Entry(Place { parent: *parent, cookie: *cookie }))
+            }
+            Fix::Superblock(_) | Fix::Rescue { .. } | Fix::Remove(_) => None,
+        }
+    }
+}
+
 /// What a pass found, and the fixes of the lowest tier.
 #[derive(Default)]
 pub(super) struct Ledger {
@@ -88,6 +118,10 @@ pub(super) struct Ledger {
     refused: bool,
     /// There are signs that a record was lost, or a reference to an object.
     pub lossy: bool,
+    /// What findings are about, by their place in the report.
+    pub subjects: Vec<(usize, Subject)>,
+    /// Inodes that notes are about, by their place in the report.
+    pub note_subjects: Vec<(usize, Ino)>,
 }
 
 impl Ledger {
@@ -98,8 +132,22 @@ impl Ledger {
 
     /// Notes a damage with its fix.
     pub fn found_with(&mut self, damage: Damage, detail: String, tier: Tier, fix: Fix) {
+        let index = self.report.findings.len();
         self.found(damage, detail);
+        // A report keeps so many findings only.
+        if let Some(subject) = fix.subject().filter(|_| self.report.findings.len() > index) {
+            self.subjects.push((index, subject));
+        }
         self.fix(tier, fix);
+    }
+
+    /// Notes what is no damage of an inode.
+    pub fn note_of(&mut self, ino: Ino, note: String) {
+        let index = self.report.notes.len();
+        self.report.note(note);
+        if self.report.notes.len() > index {
+            self.note_subjects.push((index, ino));
+        }
     }
 
     /// Notes a damage that forbids any repair.

@@ -13,6 +13,8 @@ pub const NOTES_MAX: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Damage {
+    /// The store's file is damaged.
+    Store,
     /// The term is missing, unreadable, or not the superblock's epoch. Never repaired.
     Term,
     /// The superblock is missing, unreadable or makes no sense.
@@ -102,6 +104,10 @@ pub struct Finding {
     pub damage: Damage,
     /// What exactly, for people; it names the thing.
     pub detail: String,
+    /// Path of the thing, or the last known one, if there is a name that leads there. What a terminal might
+    /// obey is escaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// It was repaired, and a later pass did not find it again.
     pub repaired: bool,
 }
@@ -173,8 +179,15 @@ impl Report {
     pub(super) fn found(&mut self, damage: Damage, detail: String) {
         self.findings_total += 1;
         if self.findings.len() < FINDINGS_MAX {
-            self.findings.push(Finding { damage, detail, repaired: false });
+            self.findings.push(Finding { damage, detail, path: None, repaired: false });
         }
+    }
+
+    /// Notes a damage that is repaired already.
+    pub(super) fn found_repaired(&mut self, damage: Damage, detail: String) {
+        self.findings_total += 1;
+        self.findings.insert(0, Finding { damage, detail, path: None, repaired: true });
+        self.findings.truncate(FINDINGS_MAX);
     }
 
     pub(super) fn note(&mut self, note: String) {
@@ -193,9 +206,14 @@ impl Report {
         self.left_total = later.findings_total;
         let known: HashSet<(Damage, String)> =
             self.findings.iter().map(|known| (known.damage, known.detail.clone())).collect();
-        for Finding { damage, detail, .. } in &later.findings {
+        for Finding { damage, detail, path, .. } in &later.findings {
             if !damage.follows_repair() && !known.contains(&(*damage, detail.clone())) {
                 self.found(*damage, detail.clone());
+                if let Some(finding) =
+                    self.findings.last_mut().filter(|last| last.detail == *detail)
+                {
+                    finding.path.clone_from(path);
+                }
             }
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn superblock(
         Some(bytes) => match read::<Superblock>("superblock", &bytes) {
             Read::Fine(superblock) => Ok(superblock),
             Read::Version(_) => {
-                Err("the superblock is of another version of the program".to_owned())
+                Err("the superblock was written by another version of forebay".to_owned())
             }
             Read::Bad(why) => Err(why),
         },
@@ -86,7 +86,7 @@ pub(super) fn superblock(
     check_disks(&superblock, disks, ledger);
     if superblock.state == MountState::Mounted {
         ledger.report.note(format!(
-            "the last owner (epoch {epoch}) did not end in order: the next mount recovers"
+            "the last owner (epoch {epoch}) did not shut down cleanly: the next mount recovers"
         ));
     }
     Ok(Some(superblock))
@@ -355,7 +355,8 @@ fn check_limits(image: &Image, ledger: &mut Ledger) {
     check("inode", &mut fixed.ino_limit, inos);
     check("object", &mut fixed.object_limit, objects);
     if superblock.crashed_epoch > superblock.epoch {
-        let text = format!("a crash in epoch {}, which is to come", superblock.crashed_epoch);
+        let text =
+            format!("a crash in epoch {}, which lies in the future", superblock.crashed_epoch);
         ledger.found(Damage::Superblock, text);
         fixed.crashed_epoch = superblock.epoch;
     }

@@ -118,12 +118,12 @@ fn circle(image: &Image, path: &[Ino], closing: Ino, ledger: &mut Ledger) {
 
 fn orphan(image: &Image, ino: Ino, ledger: &mut Ledger) {
     let node = &image.nodes[&ino];
-    ledger.found(Damage::Orphan, format!("inode {ino} ({:?}) has no name", node.kind));
     let fix = match filesets::name_for_orphan(image, ino) {
         Some(name) => Fix::Top { ino, name },
         None => Fix::Attach(ino),
     };
-    ledger.fix(Tier::Tree, fix);
+    let text = format!("inode {ino} ({:?}) has no name", node.kind);
+    ledger.found_with(Damage::Orphan, text, Tier::Tree, fix);
 }
 
 /// Checks what is counted. An inode that has damage of another kind is left to a later pass.

@@ -3,10 +3,10 @@
 use forebay_base::Ino;
 
 use crate::acl::{self, Acl};
-use crate::attributes::{Attributes, SetAttributes, SetTime};
+use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
-use crate::inode::{MODE_BITS, State};
+use crate::inode::{MODE_BITS, SET_GID, SET_UID, State};
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::record::Kind;
 use crate::stats::Operation;
@@ -35,8 +35,12 @@ impl FileSystem {
         if let Some(mode) = set.mode {
             state.mode = mode & MODE_BITS;
         }
-        if set.kill_set_id && state.kind != Kind::Directory {
-            state.kill_set_id();
+        match set.set_id {
+            SetId::Kill if state.kind != Kind::Directory => drop(state.kill_set_id()),
+            SetId::KillIfWritten if state.file().is_some_and(|file| file.opens.writers > 0) => {
+                state.mode &= !(SET_UID | SET_GID);
+            }
+            SetId::Keep | SetId::Kill | SetId::KillIfWritten => {}
         }
         state.uid = set.uid.unwrap_or(state.uid);
         state.gid = set.gid.unwrap_or(state.gid);

@@ -89,6 +89,8 @@ impl FileSystem {
         let attributes = Attributes::of(ino, &state);
         self.remember(ino);
         self.inodes.insert(&Arc::new(Inode::new(ino, state)));
+        drop(above);
+        self.inodes.shrink();
         Ok(attributes)
     }
 
@@ -116,7 +118,21 @@ impl FileSystem {
         let attributes = Attributes::of(ino, &state);
         self.remember(ino);
         self.inodes.insert(&Arc::new(Inode::new(ino, state)));
+        drop(above);
+        self.inodes.shrink();
         Ok(attributes)
+    }
+
+    /// A whiteout in a locked directory: a character device 0/0 that nobody can open, without a list of its own.
+    pub(crate) fn whiteout_state(
+        &self,
+        parent: Ino,
+        above: &State,
+        caller: Caller,
+    ) -> Result<State> {
+        let new = New { kind: Kind::CharDevice, mode: 0, umask: 0, rdev: 0, target: b"" };
+        let (state, _) = self.new_state(parent, above, new, caller)?;
+        Ok(State { mode: 0, xattrs: 0, ..state })
     }
 
     fn new_state(
@@ -150,6 +166,7 @@ impl FileSystem {
             rdev: new.rdev,
             fileset: above.fileset,
             xattrs: u32::try_from(inherited.len()).unwrap_or(0),
+            xattr_bytes: None,
             nameless_xattrs: None,
             body: match new.kind {
                 Kind::File => Body::File(FileBody::default()),

@@ -95,7 +95,7 @@ impl FileSystem {
         }
         let after = offset.max(FIRST_COOKIE - 1);
         if !state.directory_mut()?.is_complete() {
-            if state.size > self.settings.directory_load_max {
+            if !self.may_load_directory(state.size) {
                 self.stored_chunk(ino, after, &mut items)?;
                 return Ok(items);
             }

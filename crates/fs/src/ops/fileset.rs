@@ -47,6 +47,12 @@ pub struct DiskStatus {
     pub objects_in_use: u64,
     /// Fresh objects in stock.
     pub spare_objects: u64,
+    /// Bytes that are to be kept aside for commits on a full disk, while mounted.
+    #[serde(default)]
+    pub reserve_bytes: u64,
+    /// Bytes among them that are kept aside now.
+    #[serde(default)]
+    pub reserve_held_bytes: u64,
     /// Errors since the mount.
     pub errors: u64,
     /// The latest error.
@@ -60,7 +66,7 @@ fn check_fileset_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX || name.starts_with('.') || !name.chars().all(fine)
     {
         return Err(FsError::Refused(format!(
-            "\"{name}\" is no name for a fileset: use letters, digits, '-', '_' and '.', not beginning with '.'"
+            "\"{name}\" is not a valid name for a fileset: use letters, digits, '-', '_' and '.', not beginning with '.'"
         )));
     }
     Ok(())
@@ -73,7 +79,7 @@ impl FileSystem {
             let names: Vec<String> =
                 self.fileset_status().into_iter().map(|status| status.name).collect();
             FsError::Refused(format!(
-                "there is no fileset \"{name}\"; there are: {}",
+                "there is no fileset \"{name}\"; choose from {}",
                 names.join(", ")
             ))
         })
@@ -120,7 +126,7 @@ impl FileSystem {
         let mut above = root.lock();
         let taken = self.find_entry(Ino::ROOT, &mut above, name.as_bytes())?.is_some();
         if taken || self.filesets.by_name(name).is_some() {
-            return Err(FsError::Refused(format!("\"{name}\" exists already at the top level")));
+            return Err(FsError::Refused(format!("\"{name}\" already exists at the top level")));
         }
         let id = self.filesets.free_id();
         let ino = Ino(self.ino_numbers.take()?);
@@ -147,7 +153,7 @@ impl FileSystem {
     fn commit_change(&self) -> Result<()> {
         self.commit().map_err(|error| {
             FsError::Refused(format!(
-                "the change is made, but not durable yet, as nothing can be committed: {error}"
+                "the change was made but is not durable yet, because commits fail: {error}"
             ))
         })
     }
@@ -223,6 +229,13 @@ impl FileSystem {
             let objects = self.writes.lock().objects(id);
             let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, objects);
             found.spare_objects = self.objects.spares_on(id) as u64;
+            let (reserve, held, refusal) = disk.space.reserve_state();
+            (found.reserve_bytes, found.reserve_held_bytes) = (reserve, held);
+            found.advice.extend(refusal.map(|why| {
+                format!(
+                    "no space can be kept aside on it ({why}): once it is full, commits may fail"
+                )
+            }));
             found.errors = disk.health.errors.load(Ordering::Relaxed);
             found.last_error = disk.health.last_error.lock().clone().map(|(_, text)| text);
             if let Some(why) = disk.health.direct_refusal.lock().as_ref() {
@@ -261,6 +274,8 @@ impl DiskStatus {
             available_bytes: capacity.available_bytes,
             objects_in_use,
             spare_objects: 0,
+            reserve_bytes: 0,
+            reserve_held_bytes: 0,
             errors: 0,
             last_error: None,
             advice: description.advice,
@@ -290,6 +305,7 @@ pub(crate) fn fileset_root(fileset: FilesetId, mode: u16, now: Timestamp) -> Sta
         rdev: 0,
         fileset,
         xattrs: 0,
+        xattr_bytes: None,
         nameless_xattrs: None,
         body: Body::Directory(Box::new(Directory::empty(Ino::ROOT))),
         counted: None,

@@ -49,9 +49,21 @@ impl FileSystem {
     /// program that runs, [`FsError::NoSpace`] if the file needs an object and there is no room for one,
     /// [`FsError::Io`].
     pub fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        if access.write {
+            self.make_room_for_writer();
+        }
+        self.with_space(|| self.open_now(ino, access, caller))
+    }
+
+    fn open_now(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
+        // Its bytes were given back when its last name went: the name is to be looked up again.
+        let is_given_back = state.nlink == 0 && state.size > 0;
         let file = state.file_mut().ok_or(FsError::Invalid)?;
+        if is_given_back && file.object.is_none() {
+            return Err(FsError::Stale);
+        }
         if access.truncate {
             // The kernel looks for itself only before opens for writing; it asks us before it looks at
             // an open for reading that also cuts. Where it has looked, a release may still be on its way.
@@ -67,13 +79,14 @@ impl FileSystem {
             }
         }
         self.take_unseen_growth(ino, &mut state);
+        if access.write && state.file().is_some_and(|file| file.is_cut) {
+            return Err(FsError::Io(format!(
+                "inode {ino}: its object has lost bytes; fsck --repair takes it as it is"
+            )));
+        }
         self.count(state.fileset, Operation::Open);
         let way = self.choose_way(&state, access);
-        if (access.truncate || (way == Way::Direct && access.write))
-            && caller.uid != 0
-            && state.kill_set_id()
-        {
-            // On the direct path no later write would tell us.
+        if access.truncate && caller.uid != 0 && state.kill_set_id() {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
         }
         let file = state.file_mut().ok_or(FsError::Invalid)?;
@@ -104,12 +117,21 @@ impl FileSystem {
     }
 
     /// Takes the size of an object that was just opened and is not what the record says: users of a daemon
-    /// that died went on to write after the file was first compared.
+    /// that died went on to write after the file was first compared. Nobody cuts an object: one that is
+    /// shorter has lost bytes, and the file must not look as if it ended there.
     fn take_unseen_growth(&self, ino: Ino, state: &mut State) {
         let Some(file) = state.file() else { return };
         let found = file.seen;
-        let is_stored = file.live.as_ref().is_some_and(|live| live.is_published());
-        if file.opens.handles > 0 || !is_stored || found.size == state.size {
+        let Some(live) = file.live.as_ref().filter(|live| live.is_published()) else { return };
+        if file.opens.handles > 0 || found.size == state.size {
+            return;
+        }
+        if found.size < state.size {
+            let (object, recorded, size) = (live.at.id, state.size, found.size);
+            if let Some(file) = state.file_mut().filter(|file| !file.is_cut) {
+                tracing::error!(%ino, %object, recorded, size, "an object has lost bytes: run fsck");
+                file.is_cut = true;
+            }
             return;
         }
         state.size = found.size;
@@ -126,12 +148,12 @@ impl FileSystem {
             return way;
         }
         let fileset = self.filesets.get(state.fileset);
-        // The served path sees each write: it takes privileges away and syncs where that is promised.
-        let must_see_writes =
-            access.write && (state.has_set_id() || (access.synchronous && fileset.is_strict()));
+        // The served path sees each write, and syncs where that is promised.
+        let must_see_writes = access.write && access.synchronous && fileset.is_strict();
         let direct = self.settings.direct
             && fileset.prefers_direct()
             && !must_see_writes
+            && !file.is_cut
             && file.live.as_ref().is_some_and(|live| live.registration().is_some());
         if direct { Way::Direct } else { Way::Served }
     }
@@ -160,8 +182,10 @@ impl FileSystem {
 
     /// Cuts a file to nothing at its open.
     fn truncate_for_open(&self, ino: Ino, state: &mut State) -> Result<()> {
+        let cut_in_place = self.is_cut_in_place(state);
+        let bytes = state.allocated_bytes;
         let file = state.file_mut().ok_or(FsError::Invalid)?;
-        let fresh = if self.needs_its_object(file)? {
+        let fresh = if cut_in_place || self.needs_its_object(file)? {
             None
         } else {
             match self.take_object() {
@@ -176,11 +200,12 @@ impl FileSystem {
             file.see(self.objects.observe(live.at.disk, live.object.attributes())?);
         }
         file.pages_valid = false;
+        file.is_cut = false;
         // The old object goes in the batch in which the record turns to the new one.
         let mut writes = self.writes.lock();
         let mut dropped = None;
         if let Some(fresh) = fresh {
-            dropped = self.drop_object(&mut writes, file);
+            dropped = self.drop_object(&mut writes, file, bytes);
             file.see(fresh.opened_attributes);
             file.object = Some(fresh.at);
             file.live = Some(fresh);
@@ -254,7 +279,7 @@ impl FileSystem {
         if size == 0 && is_fresh && !is_mapped() {
             // A file that stays empty needs no object.
             let mut writes = self.writes.lock();
-            let dropped = self.drop_object(&mut writes, file);
+            let dropped = self.drop_object(&mut writes, file, 0);
             file.settle();
             self.put_inode(&mut writes, ino, state);
             drop(writes);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_base::Ino;
 
+use crate::attributes::SetId;
 use crate::error::{FsError, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::State;
@@ -17,28 +18,26 @@ use crate::stats::Operation;
 /// Most bytes of a file: what a signed 64-bit offset can say.
 pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
-/// Whether a write must take the set-id bits away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SetId {
-    Keep,
-    Kill,
-}
-
 impl FileSystem {
     /// Reads up to `buffer.len()` bytes at `offset` of an open file; fewer only at its end.
     ///
     /// # Errors
-    /// [`FsError::Io`], [`FsError::Stale`].
+    /// [`FsError::Io`], also where bytes of the file are lost; [`FsError::Stale`].
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
-        let (live, fileset) = {
+        let (live, fileset, whole_through) = {
             let mut state = inode.lock();
             if state.file().is_some_and(|file| file.object.is_none()) {
                 return Ok(0);
             }
-            (self.live_object(&mut state)?, state.fileset)
+            let live = self.live_object(&mut state)?;
+            let is_cut = state.file().is_some_and(|file| file.is_cut);
+            (live, state.fileset, if is_cut { state.size } else { 0 })
         };
         let read = self.objects.observe(live.at.disk, live.object.read_at(offset, buffer))?;
+        if read < buffer.len() && offset.saturating_add(read as u64) < whole_through {
+            return Err(FsError::Io(format!("inode {ino}: its object has lost bytes; run fsck")));
+        }
         let counters = &self.filesets.get(fileset).counters;
         counters.count(Operation::Read);
         counters.add(Operation::BytesRead, read as u64);
@@ -70,7 +69,8 @@ impl FileSystem {
         }
         let inode = self.inode(ino)?;
         let live = self.live_object(&mut inode.lock())?;
-        let written = self.objects.observe(live.at.disk, live.object.write_at(offset, data));
+        let write = || self.objects.observe(live.at.disk, live.object.write_at(offset, data));
+        let written = self.with_space(write);
         let mut state = inode.lock();
         // Also after an error: a part may have been written, and the object knows.
         let size = state.size;
@@ -107,6 +107,7 @@ impl FileSystem {
         state.allocated_bytes = found.allocated_bytes;
         if let Some(file) = state.file_mut() {
             file.see(found);
+            file.is_cut = false;
         }
         Ok(())
     }

@@ -6,9 +6,10 @@ use forebay_base::Ino;
 
 use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
+use crate::filesystem::{Caller, FileSystem};
 use crate::inode::{Inode, Locked, State};
 use crate::object::LiveObject;
+use crate::shortage::Left;
 use crate::stats::Operation;
 
 /// Directories within each other of which it is believed that they end at the root.
@@ -53,6 +54,34 @@ impl FileSystem {
         new_name: &[u8],
         replace: Replace,
     ) -> Result<()> {
+        self.rename_and_leave((parent, name), (new_parent, new_name), replace, None)
+    }
+
+    /// As [`FileSystem::rename`], and leaves a whiteout of `caller` at the old name: a character device 0/0, which
+    /// hides the name in the layers below for a union of file systems (overlayfs). Not for [`Replace::Exchange`].
+    ///
+    /// # Errors
+    /// As [`FileSystem::rename`]; [`FsError::Invalid`] for an exchange.
+    pub fn rename_with_whiteout(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        replace: Replace,
+        caller: Caller,
+    ) -> Result<()> {
+        if replace == Replace::Exchange {
+            return Err(FsError::Invalid);
+        }
+        self.rename_and_leave(from, to, replace, Some(caller))
+    }
+
+    fn rename_and_leave(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
+        replace: Replace,
+        whiteout_of: Option<Caller>,
+    ) -> Result<()> {
         for dots in [name, new_name] {
             if dots == b"." || dots == b".." {
                 return Err(FsError::Busy);
@@ -60,7 +89,7 @@ impl FileSystem {
         }
         check_name(new_name)?;
         self.admit()?;
-        let _tree_stands_still = (parent != new_parent).then(|| self.tree_changes.lock());
+        let tree_stands_still = (parent != new_parent).then(|| self.tree_changes.lock());
         let (from, to) = (self.inode(parent)?, self.inode(new_parent)?);
         let from = Place { parent: &from, name };
         let to = Place { parent: &to, name: new_name };
@@ -83,13 +112,26 @@ impl FileSystem {
             }
             check(&mut locked, from, &source, to, target.as_ref(), replace)?;
             self.count(locked.state(parent).fileset, Operation::Rename);
-            return match (&target, replace) {
-                (Some(target), _) if target.child.ino == source.child.ino => Ok(()),
+            let left = match (&target, replace) {
+                (Some(target), _) if target.child.ino == source.child.ino => None,
                 (Some(target), Replace::Exchange) => {
-                    self.exchange(&mut locked, from, &source, to, target)
+                    self.exchange(&mut locked, from, &source, to, target)?;
+                    None
                 }
-                (target, _) => self.move_entry(&mut locked, from, &source, to, target.as_ref()),
+                (target, _) => {
+                    let whiteout = match whiteout_of {
+                        Some(caller) => Some(self.new_whiteout(&mut locked, from, caller)?),
+                        None => None,
+                    };
+                    self.move_entry(&mut locked, (from, whiteout), &source, to, target.as_ref())?
+                }
             };
+            drop(locked);
+            drop(tree_stands_still);
+            if let Some(target) = &target {
+                self.after_removal(&target.inode, left);
+            }
+            return Ok(());
         }
     }
 
@@ -138,14 +180,27 @@ impl FileSystem {
         Ok(found.ok_or(FsError::NotFound)?.0)
     }
 
+    /// What stays at `place` after a rename that leaves a whiteout.
+    fn new_whiteout(
+        &self,
+        locked: &mut Locked<'_>,
+        place: Place<'_>,
+        caller: Caller,
+    ) -> Result<(Child, State)> {
+        let ino = Ino(self.ino_numbers.take()?);
+        let above = locked.state(place.parent.ino);
+        let state = self.whiteout_state(place.parent.ino, above, caller)?;
+        Ok((Child { ino, kind: state.kind, name: place.name.into() }, state))
+    }
+
     fn move_entry(
         &self,
         locked: &mut Locked<'_>,
-        from: Place<'_>,
+        (from, whiteout): (Place<'_>, Option<(Child, State)>),
         source: &Found,
         to: Place<'_>,
         target: Option<&Found>,
-    ) -> Result<()> {
+    ) -> Result<Option<Left>> {
         let now = self.now();
         let (old, new) = (from.parent.ino, to.parent.ino);
         let moved = source.child.ino;
@@ -167,7 +222,12 @@ impl FileSystem {
                 Some(at) => self.replace_entry(&mut writes, new, locked.state(new), at, child)?,
                 None => self.add_entry(&mut writes, new, locked.state(new), child)?,
             }
-            self.remove_entry(&mut writes, old, locked.state(old), old_cookie)?;
+            if let Some((child, mut state)) = whiteout {
+                self.put_inode(&mut writes, child.ino, &mut state);
+                self.replace_entry(&mut writes, old, locked.state(old), old_cookie, child)?;
+            } else {
+                self.remove_entry(&mut writes, old, locked.state(old), old_cookie)?;
+            }
             if is_directory {
                 locked.state(old).lose_subdirectory();
                 locked.state(moved).directory_mut()?.parent = new;
@@ -189,10 +249,10 @@ impl FileSystem {
             sync_first.into_iter().for_each(|live| writes.sync_first(live));
         }
         self.fail_points.reach("rename.changed")?;
-        if let Some(target) = target {
-            self.dispose_if_dead(target.child.ino, locked.state(target.child.ino));
-        }
-        Ok(())
+        let Some(target) = target else { return Ok(None) };
+        let left = Left::by(locked.state(target.child.ino));
+        self.dispose_if_dead(target.child.ino, locked.state(target.child.ino));
+        Ok(left)
     }
 
     /// The object of a file that is about to replace another, if its bytes must be durable before the

@@ -37,7 +37,9 @@ impl FileSystem {
             self.refresh(ino, &mut state)?;
             self.live_object(&mut state)?
         };
-        let done = self.objects.observe(live.at.disk, live.object.allocate(what, offset, length));
+        let allocate =
+            || self.objects.observe(live.at.disk, live.object.allocate(what, offset, length));
+        let done = self.with_space(allocate);
         let mut state = inode.lock();
         self.adopt_size(&live, &mut state)?;
         state.touch(self.now());
@@ -87,17 +89,8 @@ impl FileSystem {
             let old = self.live_object(locked.state(source))?;
             (old, self.live_object(locked.state(target))?, length)
         };
-        let shared = if old.at.disk == new.at.disk {
-            new.object.copy_from(&*old.object, source_offset, target_offset, length)
-        } else {
-            Err(DiskError::Unsupported)
-        };
-        let copied = match shared {
-            Err(DiskError::Unsupported | DiskError::Invalid) => {
-                self.copy_through_memory(&old, source_offset, &new, target_offset, length)
-            }
-            other => self.objects.observe(new.at.disk, other),
-        };
+        let copied =
+            self.with_space(|| self.copy_bytes(&old, source_offset, &new, target_offset, length));
         let mut state = to.lock();
         self.adopt_size(&new, &mut state)?;
         if let Some(file) = state.file_mut() {
@@ -109,6 +102,27 @@ impl FileSystem {
         let counters = &self.filesets.get(state.fileset).counters;
         counters.add(Operation::BytesWritten, *copied.as_ref().unwrap_or(&0));
         copied
+    }
+
+    fn copy_bytes(
+        &self,
+        old: &crate::object::LiveObject,
+        source_offset: u64,
+        new: &crate::object::LiveObject,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let shared = if old.at.disk == new.at.disk {
+            new.object.copy_from(&*old.object, source_offset, target_offset, length)
+        } else {
+            Err(DiskError::Unsupported)
+        };
+        match shared {
+            Err(DiskError::Unsupported | DiskError::Invalid) => {
+                self.copy_through_memory(old, source_offset, new, target_offset, length)
+            }
+            other => self.objects.observe(new.at.disk, other),
+        }
     }
 
     fn copy_through_memory(

@@ -8,6 +8,7 @@ use crate::directory::Child;
 use crate::error::{FsError, Result};
 use crate::filesystem::{FileSystem, Row};
 use crate::inode::{Inode, Locked, State};
+use crate::shortage::Left;
 use crate::stats::Operation;
 use crate::writeset::WriteSet;
 
@@ -54,7 +55,10 @@ impl FileSystem {
                 return Err(FsError::Busy);
             }
             self.count(above_fileset, Operation::Unlink);
-            return self.remove_locked(&mut locked, parent, &victim, cookie);
+            let left = self.remove_locked(&mut locked, parent, &victim, cookie)?;
+            drop(locked);
+            self.after_removal(&victim, left);
+            return Ok(());
         }
     }
 
@@ -94,7 +98,7 @@ impl FileSystem {
         parent: Ino,
         victim: &Arc<Inode>,
         cookie: u64,
-    ) -> Result<()> {
+    ) -> Result<Option<Left>> {
         let now = self.now();
         let xattrs = self.last_xattrs(victim.ino, locked.state(victim.ino))?;
         {
@@ -110,8 +114,9 @@ impl FileSystem {
             self.drop_link(&mut writes, victim.ino, locked.state(victim.ino), xattrs);
         }
         self.fail_points.reach("unlink.changed")?;
+        let left = Left::by(locked.state(victim.ino));
         self.dispose_if_dead(victim.ino, locked.state(victim.ino));
-        Ok(())
+        Ok(left)
     }
 
     /// Takes one link from an inode (all of a directory's), and its record if that was the last.
@@ -124,6 +129,7 @@ impl FileSystem {
     ) {
         state.nlink = if state.is_directory() { 0 } else { state.nlink.saturating_sub(1) };
         state.changed = self.now();
+        self.note_left(state);
         if state.nlink == 0 {
             self.delete_inode(writes, ino, state, xattrs);
         } else {

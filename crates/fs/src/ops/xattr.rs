@@ -1,5 +1,7 @@
 //! Extended attributes, and the access control lists among them.
 
+use std::num::NonZeroU32;
+
 use forebay_base::Ino;
 
 use crate::acl::{self, Acl};
@@ -139,13 +141,14 @@ impl FileSystem {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(state.fileset, Operation::Xattr);
-        let exists = self.xattr_of(ino, &state, set.name)?.is_some();
+        let before = self.xattr_of(ino, &state, set.name)?.map(|value| value.len());
+        let exists = before.is_some();
         match (set.mode, exists) {
             (SetMode::Create, true) => return Err(FsError::Exists),
             (SetMode::Replace, false) => return Err(FsError::NoAttribute),
             (SetMode::Any | SetMode::Create | SetMode::Replace, _) => {}
         }
-        self.check_room(ino, &state, &set)?;
+        let total = self.check_room(ino, &mut state, &set, before)?;
         if set.name == acl::DEFAULT {
             if !state.is_directory() {
                 return Err(FsError::NotPermitted);
@@ -163,6 +166,7 @@ impl FileSystem {
             }
         }
         state.xattrs += u32::from(!exists);
+        state.xattr_bytes = total;
         state.changed = self.now();
         let mut writes = self.writes.lock();
         let known = if exists { Known::MayExist } else { Known::Absent };
@@ -171,26 +175,42 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Refuses what would make the attributes of an inode larger than they may be.
-    fn check_room(&self, ino: Ino, state: &State, set: &SetXattr<'_>) -> Result<()> {
+    /// Bytes of all attributes once `set` is done, if it takes reckoning them to know that they fit. The attribute
+    /// has a value of `before` bytes, if it is there.
+    fn check_room(
+        &self,
+        ino: Ino,
+        state: &mut State,
+        set: &SetXattr<'_>,
+        before: Option<usize>,
+    ) -> Result<Option<NonZeroU32>> {
         let most = (state.xattrs as usize + 1).saturating_mul(NAME_MAX + VALUE_MAX);
-        if most <= TOTAL_MAX {
-            return Ok(());
+        if most <= TOTAL_MAX && state.xattr_bytes.is_none() {
+            return Ok(None);
         }
-        let mut total = set.name.len() + set.value.len();
-        let mut add = |name: &[u8], value: &[u8]| {
-            total += if name == set.name { 0 } else { name.len() + value.len() };
+        let now = match state.xattr_bytes {
+            Some(bytes) => bytes.get() as usize,
+            None => self.sum_xattrs(ino, state)?,
         };
-        if let Some(all) = &state.nameless_xattrs {
-            all.iter().for_each(|(name, value)| add(name, value));
-        } else {
-            for (key, value) in self.xattr_rows(ino)? {
-                if let Some(Key::Xattr(_, name)) = key::parse(&key) {
-                    add(&name, &value);
-                }
-            }
+        let gone = before.map_or(0, |value| set.name.len() + value);
+        let total = now.saturating_sub(gone) + set.name.len() + set.value.len();
+        if total > TOTAL_MAX {
+            state.xattr_bytes = reckoned(now);
+            return Err(FsError::NoSpace);
         }
-        if total > TOTAL_MAX { Err(FsError::NoSpace) } else { Ok(()) }
+        Ok(reckoned(total))
+    }
+
+    /// Bytes that all attributes of an inode take, names and values.
+    fn sum_xattrs(&self, ino: Ino, state: &State) -> Result<usize> {
+        if let Some(all) = &state.nameless_xattrs {
+            return Ok(all.iter().map(|(name, value)| name.len() + value.len()).sum());
+        }
+        let bytes = |(key, value): &Row| match key::parse(key) {
+            Some(Key::Xattr(_, name)) => name.len() + value.len(),
+            _ => 0,
+        };
+        Ok(self.xattr_rows(ino)?.iter().map(bytes).sum())
     }
 
     /// Removes an extended attribute.
@@ -210,17 +230,25 @@ impl FileSystem {
 
     /// Removes an attribute if it exists, and records the inode either way.
     fn remove_locked_xattr(&self, ino: Ino, state: &mut State, name: &[u8]) -> Result<bool> {
-        let exists = self.xattr_of(ino, state, name)?.is_some();
+        let before = self.xattr_of(ino, state, name)?;
         state.changed = self.now();
         let mut writes = self.writes.lock();
-        if exists {
+        if let Some(value) = &before {
             state.xattrs -= 1;
+            let left =
+                |bytes: NonZeroU32| (bytes.get() as usize).saturating_sub(name.len() + value.len());
+            state.xattr_bytes = state.xattr_bytes.and_then(|bytes| reckoned(left(bytes)));
             match &mut state.nameless_xattrs {
                 Some(all) => drop(all.remove(name)),
                 None => writes.delete(key::xattr(ino, name)),
             }
         }
         self.put_inode(&mut writes, ino, state);
-        Ok(exists)
+        Ok(before.is_some())
     }
+}
+
+/// A sum of bytes as it is kept; it is not where there are none.
+fn reckoned(bytes: usize) -> Option<NonZeroU32> {
+    u32::try_from(bytes).ok().and_then(NonZeroU32::new)
 }

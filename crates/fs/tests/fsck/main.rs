@@ -521,7 +521,8 @@ fn an_owner_that_comes_in_stops_the_repair() {
             tree.rig.open();
         }
     };
-    let mut options = Options { repair: Repair::Found, progress: &mut progress };
+    let mut options =
+        Options { repair: Repair::Found, records_lost: false, progress: &mut progress };
     let result = fsck::check(&tree.rig.store, &disks, &mut options);
     assert!(matches!(result, Err(FsError::Fenced)), "{result:?}");
     assert_eq!(passes, 1);
@@ -536,7 +537,7 @@ fn an_object_on_another_disk_is_found_by_its_number() {
     tree.change_superblock(|superblock| superblock.disks.push(second));
     let other = MemoryDisk::new(1 << 30, Arc::clone(&tree.rig.clock) as _);
     let mut disks = tree.rig.parts().disks;
-    let mut options = Options { repair: Repair::Found, progress: &mut |_| {} };
+    let mut options = Options { repair: Repair::Found, records_lost: false, progress: &mut |_| {} };
     let report = fsck::check(&tree.rig.store, &disks, &mut options).unwrap();
     assert_eq!(damages_of(&report), [Damage::DiskMissing]);
 

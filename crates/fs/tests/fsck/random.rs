@@ -1,6 +1,6 @@
 //! Random damage, from seeds: no panic, no contents lost, and repair ends with a clean file system.
 
-use forebay_base::FailPoints;
+use forebay_base::{FailPoints, seed};
 use forebay_fs::fsck::{self, Damage, Options, Outcome, Repair};
 use forebay_fs::key;
 
@@ -45,11 +45,11 @@ fn damage_row(tree: &Tree, dice: &mut Dice, spare_the_head: bool) {
     }
 }
 
-/// The seeds of a random test; `FSCK_SEED=n` picks one.
+/// The seeds of a random test, from a fresh one on; `FOREBAY_SEED=n` picks the first.
 fn seeds(count: u64) -> impl Iterator<Item = (u64, Dice)> {
-    let only: Option<u64> = std::env::var("FSCK_SEED").ok().map(|seed| seed.parse().unwrap());
-    only.map_or(1..=count, |seed| seed..=seed).map(|seed| {
-        println!("seed {seed}: FSCK_SEED={seed} cargo test -p forebay-fs --test fsck random");
+    let first = seed::announce("cargo test -p forebay-fs --test fsck random");
+    (first..first.saturating_add(count)).map(|seed| {
+        println!("seed {seed}");
         (seed, Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
     })
 }
@@ -115,7 +115,8 @@ fn random_damage_is_repaired_after_a_repair_that_was_cut_off() {
         for commits in 0..dice.below(6) {
             let points = FailPoints::cut_at("store.commit.before", commits as u64);
             let store = tree.rig.store.reopen_with_fail_points(points);
-            let mut options = Options { repair: Repair::Found, progress: &mut |_| {} };
+            let mut options =
+                Options { repair: Repair::Found, records_lost: false, progress: &mut |_| {} };
             let _ = fsck::check(&store, &tree.rig.parts().disks, &mut options);
         }
         assert_ne!(tree.check(Repair::Found).outcome(), Outcome::Left, "seed {seed}");

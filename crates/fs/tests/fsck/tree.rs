@@ -87,7 +87,7 @@ impl Tree {
 
     pub fn check(&self, repair: Repair) -> Report {
         let disks = self.rig.parts().disks;
-        let mut options = Options { repair, progress: &mut |_| {} };
+        let mut options = Options { repair, records_lost: false, progress: &mut |_| {} };
         fsck::check(&self.rig.store, &disks, &mut options).unwrap()
     }
 
@@ -151,11 +151,17 @@ impl Tree {
     /// Every path with what it holds, as the file system has it.
     pub fn listing(&self) -> BTreeMap<String, Vec<u8>> {
         let fs = self.rig.open();
-        let mut found = BTreeMap::new();
-        list(&fs, Ino::ROOT, "", &mut found);
+        let found = listing_of(&fs);
         fs.fs.close().unwrap();
         found
     }
+}
+
+/// Every path of a mounted file system with what it holds.
+pub fn listing_of(fs: &User) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    list(fs, Ino::ROOT, "", &mut found);
+    found
 }
 
 fn list(fs: &User, ino: Ino, path: &str, found: &mut BTreeMap<String, Vec<u8>>) {

@@ -30,6 +30,13 @@ pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
 
 /// The superuser.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
+/// `count` seeds of a random test, from a fresh one on; `FOREBAY_SEED` picks the first. `test` is the file and
+/// the name of the test.
+pub fn seeds(count: u64, test: &str) -> std::ops::Range<u64> {
+    let first = forebay_base::seed::announce(&format!("cargo test -p forebay-fs --test {test}"));
+    first..first.saturating_add(count)
+}
+
 /// Anybody else.
 pub const USER: Caller = Caller { uid: 1000, gid: 1000 };
 
@@ -222,7 +229,11 @@ impl Rig {
         let problems = check::problems(&self.store, &*self.disk.as_disk());
         assert!(problems.is_empty(), "not clean:\n{}", problems.join("\n"));
         let disks = [(DISK.to_owned(), self.disk.as_disk())];
-        let mut options = fsck::Options { repair: fsck::Repair::Never, progress: &mut |_| {} };
+        let mut options = fsck::Options {
+            repair: fsck::Repair::Never,
+            records_lost: false,
+            progress: &mut |_| {},
+        };
         let report = fsck::check(&self.store, &disks, &mut options).unwrap();
         assert_eq!(report.outcome(), fsck::Outcome::Clean, "fsck found {:#?}", report.findings);
     }

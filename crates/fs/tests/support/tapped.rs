@@ -128,6 +128,14 @@ impl Disk for TappedDisk {
         self.inner.capacity()
     }
 
+    fn keep_reserve(&self, bytes: u64) -> Result<u64> {
+        self.inner.keep_reserve(bytes)
+    }
+
+    fn give_reserve(&self, bytes: u64) -> u64 {
+        self.inner.give_reserve(bytes)
+    }
+
     fn describe(&self) -> Description {
         self.inner.describe()
     }

@@ -88,14 +88,17 @@ impl Adapter {
             let asked: Rename2In = body.take()?;
             (asked.newdir, asked.flags)
         };
-        let replace = match flags {
+        let replace = match flags & !libc::RENAME_WHITEOUT {
             0 => Replace::Allowed,
             libc::RENAME_NOREPLACE => Replace::Refused,
             libc::RENAME_EXCHANGE => Replace::Exchange,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        let (name, new_name) = (body.name()?, body.name()?);
-        Ok(self.fs.rename(request.ino, name, Ino(new_parent), new_name, replace)?)
+        let (from, to) = ((request.ino, body.name()?), (Ino(new_parent), body.name()?));
+        if flags & libc::RENAME_WHITEOUT != 0 {
+            return Ok(self.fs.rename_with_whiteout(from, to, replace, request.caller)?);
+        }
+        Ok(self.fs.rename(from.0, from.1, to.0, to.1, replace)?)
     }
 
     pub(crate) fn link(

@@ -17,8 +17,8 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::*;
 use crate::abi::{
-    CreateIn, EntryOut, OpenOut, OutHeader, RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand,
-    RingEntry, RingHeader, WriteIn, WriteOut,
+    AttrOut, CreateIn, EntryOut, IoctlIn, IoctlOut, OpenOut, OutHeader, RING_COMMIT_AND_FETCH,
+    RING_REGISTER, RingCommand, RingEntry, RingHeader, WriteIn, WriteOut,
 };
 
 const SEED: u64 = 20_260_101;
@@ -129,7 +129,7 @@ fn the_structures_of_the_ring_are_the_bytes_of_the_kernel() {
     let asked: CreateIn = body.take().unwrap();
     assert_eq!((asked.flags, asked.mode, asked.umask), (0x8042, 0o100_644, 0o22));
     assert_eq!(body.name().unwrap(), b"ab");
-    assert!(body.name().is_err(), "the rest of the header is no name");
+    assert!(body.name().is_err(), "the rest of the header is not a name");
 
     // Extensions are no part of the body, and cannot be longer than the payload.
     let mut extended = entry;
@@ -200,6 +200,52 @@ fn a_write_tells_how_much_was_written_and_pages_are_written_whole() {
         let (out, body) = message.over_dev(&adapter, &mut room);
         assert_eq!((out.error, WriteOut::read_from_bytes(&body).unwrap().size), (0, written));
     }
+}
+
+#[test]
+fn a_removal_of_privileges_takes_set_id_bits_and_says_so() {
+    let adapter = adapter();
+    let mut room = vec![0; 1 << 20];
+    let create = [0x8042_u32, 0o100_755, 0, 0].map(u32::to_le_bytes).concat();
+    let (_, body) = Message::new(opcode::CREATE, &create, b"file\0").over_dev(&adapter, &mut room);
+    let (entry, _) = EntryOut::read_from_prefix(&body).unwrap();
+    let mut set = |valid, mode| {
+        let asked = SetattrIn { valid, mode, ..SetattrIn::default() };
+        let mut message = Message::new(opcode::SETATTR, asked.as_bytes(), b"");
+        message.header.nodeid = entry.nodeid;
+        let (out, body) = message.over_ring(&adapter, &mut room);
+        assert_eq!(out.error, 0);
+        AttrOut::read_from_bytes(&body).unwrap()
+    };
+    let privileged = set(abi::setattr::MODE, 0o6755);
+    assert_eq!(privileged.attr.mode & 0o7777, 0o6755);
+    assert_eq!((privileged.attr_valid, privileged.attr_valid_nsec), (0, 0), "the kernel must ask");
+    // What the kernel makes of a write by an ordinary user: nothing is to be set.
+    let plain = set(0, 0);
+    assert_eq!(plain.attr.mode & 0o7777, 0o755);
+    assert!(plain.attr_valid > 0);
+}
+
+#[test]
+fn programs_that_look_for_flags_find_none_and_cannot_set_any() {
+    const GET: u32 = 0x8008_6601;
+    const SET: u32 = 0x4008_6602;
+    const GET_EXTENDED: u32 = 0x801c_581f;
+    let adapter = adapter();
+    let mut room = vec![0; 1 << 20];
+    let mut ask = |cmd, given: &[u8], out_size| {
+        let in_size = u32::try_from(given.len()).unwrap();
+        let asked = IoctlIn { cmd, in_size, out_size, ..IoctlIn::default() };
+        let (out, body) =
+            Message::new(opcode::IOCTL, asked.as_bytes(), given).over_ring(&adapter, &mut room);
+        (-out.error, body.len())
+    };
+    let answer = size_of::<IoctlOut>();
+    assert_eq!(ask(GET, b"", 4), (0, answer + 4));
+    assert_eq!(ask(GET_EXTENDED, b"", 28), (0, answer + 28));
+    assert_eq!(ask(SET, &[0; 4], 0), (0, answer));
+    assert_eq!(ask(SET, &[0x10, 0, 0, 0], 0), (libc::EOPNOTSUPP, 0));
+    assert_eq!(ask(0x1234, b"", 4), (libc::ENOTTY, 0));
 }
 
 #[test]

@@ -121,9 +121,10 @@ impl Seat {
         }
     }
 
-    fn is_slow(&self, length: usize) -> bool {
-        Body::parse(&self.request[..length])
-            .is_some_and(|(header, body)| Adapter::is_slow(&header, body))
+    fn is_slow(&self, length: usize, adapter: &Adapter) -> bool {
+        Body::parse(&self.request[..length]).is_some_and(|(header, body)| {
+            Adapter::is_slow(&header, body) || adapter.may_wait_for_space(&header)
+        })
     }
 }
 
@@ -146,7 +147,7 @@ fn answer_requests(
                 return;
             }
         };
-        if seat.is_slow(length) {
+        if seat.is_slow(length, adapter) {
             drop(turn);
         } else {
             reading = Some(turn);

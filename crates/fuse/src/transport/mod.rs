@@ -9,6 +9,7 @@ mod host;
 pub(crate) mod ring;
 mod seat;
 mod slice;
+mod wait;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
@@ -97,7 +98,7 @@ pub(crate) fn carry_out(
 pub(crate) fn tell_of_attributes(fs: &FileSystem, device: &Device) {
     for ino in fs.take_stale_attributes() {
         if let Err(error) = device.forget_attributes(ino) {
-            tracing::warn!(%ino, %error, "the kernel was not told of a change");
+            tracing::warn!(%ino, %error, "the kernel could not be notified of a change");
         }
     }
 }

@@ -73,11 +73,12 @@ impl Plan {
     }
 }
 
-/// File descriptors that the entries take, if requests come over io_uring.
+/// File descriptors that the entries take, if requests come over io_uring: a ring, and an event where it takes one
+/// to wait.
 #[must_use]
 pub fn files_of_rings(settings: &Settings) -> usize {
     let plan = |cores| Plan::of(&cores, settings.ring_depth, payload_max(settings));
-    Cores::look().map_or(0, |cores| plan(cores).entries())
+    Cores::look().map_or(0, |cores| 2 * plan(cores).entries())
 }
 
 /// What a thread says on the way to its first request.
@@ -219,7 +220,7 @@ impl Thread {
         let farewell = Farewell::new(ends);
         match seat.answer_requests(&adapter, &device) {
             Ok(()) => farewell.unmounted(),
-            Err(error) => tracing::error!(%error, "a thread of the ring cannot go on"),
+            Err(error) => tracing::error!(%error, "a thread of the ring cannot continue"),
         }
     }
 

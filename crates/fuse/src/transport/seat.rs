@@ -20,6 +20,7 @@ use crate::device::Device;
 use crate::reply::Reply;
 use crate::request::Body;
 use crate::transport::ring::Offer;
+use crate::transport::wait::Waiting;
 use crate::transport::{carry_out, tell_of_attributes};
 
 /// Room for the header of an entry, in bytes: a page, so that the payload begins on one.
@@ -111,6 +112,7 @@ impl Completed {
 /// An entry and its thread's ring. The ring is closed before the memory goes.
 pub(crate) struct Seat {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    waiting: Waiting,
     memory: Memory,
     vectors: Box<[libc::iovec; 2]>,
     scratch: Vec<u8>,
@@ -131,6 +133,7 @@ impl Seat {
             .dontfork()
             .build(SUBMISSIONS)?;
         ring.submitter().register_files(&[device.as_raw_fd()])?;
+        let waiting = Waiting::on(&ring)?;
         let mut memory = Memory::make(payload_bytes)?;
         let vector = |bytes: &mut [u8]| libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
@@ -138,7 +141,8 @@ impl Seat {
         };
         let vectors = Box::new([vector(memory.header().as_mut_bytes()), vector(memory.payload())]);
         let queue = u16::try_from(queue).map_err(io::Error::other)?;
-        Ok(Seat { ring, memory, vectors, scratch: vec![0; SCRATCH_BYTES], early: None, queue })
+        let scratch = vec![0; SCRATCH_BYTES];
+        Ok(Seat { ring, waiting, memory, vectors, scratch, early: None, queue })
     }
 
     /// Offers the entry to the kernel.
@@ -177,14 +181,14 @@ impl Seat {
             self.push(last.0, last.1)?;
             // What is left to do comes after the answer, which otherwise goes with the next wait.
             if adapter.fs.has_stale() {
-                self.enter(0)?;
+                self.submit()?;
                 tell_of_attributes(&adapter.fs, device);
             }
             since_check += 1;
             if since_check == REQUESTS_BETWEEN_CHECKS {
                 since_check = 0;
                 if adapter.fs.is_over_limits() {
-                    self.enter(0)?;
+                    self.submit()?;
                     adapter.fs.after_request();
                 }
             }
@@ -196,12 +200,12 @@ impl Seat {
         if let Some(result) = self.early.take() {
             return Ok(Some(result));
         }
-        self.enter(1)?;
+        self.waiting.submit_and_wait(&mut self.ring)?;
         Ok(self.ring.completion().next().map(|completion| completion.result()))
     }
 
-    fn enter(&mut self, wait: usize) -> io::Result<()> {
-        match self.ring.submit_and_wait(wait) {
+    fn submit(&mut self) -> io::Result<()> {
+        match self.ring.submit() {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),

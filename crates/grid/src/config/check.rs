@@ -2,12 +2,20 @@
 
 use std::fmt::Display;
 
+use forebay_base::ByteSize;
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, ConfigError, Dispatch, FairShare, General, LoadIndex, QueueConfig, Thresholds,
+    Config, ConfigError, Dispatch, FairShare, General, LoadIndex, QueueConfig, Thresholds, Unlisted,
 };
 use crate::parse::line_of;
+use crate::vocabulary::{HostName, UserName};
+
+/// One message of the greatest length fits, a command with its environment.
+const MESSAGES_BYTES_MIN: u64 = 16 << 20;
+
+/// A journal with more space than this beyond what it holds is a mistake.
+const JOURNAL_RESERVE_LIMIT: u64 = 16 << 30;
 
 /// A fault and the path of the key to blame.
 pub(super) struct Fault {
@@ -89,15 +97,16 @@ impl Config {
             .or_else(|| self.fair_share.fault().map(|fault| fault.below([Key("fair_share")])))
             .or_else(|| self.queue_fault())
             .or_else(|| self.host_fault())
+            .or_else(|| self.queue_host_fault())
     }
 
     fn queue_fault(&self) -> Option<Fault> {
         if self.queues.is_empty() {
-            return Some(Fault::at([Key("queue")], "[]", "one queue at least"));
+            return Some(Fault::at([Key("queue")], "[]", "at least one queue"));
         }
         for (place, queue) in self.queues.iter().enumerate() {
             if self.queues[..place].iter().any(|before| before.name == queue.name) {
-                let allowed = "the name of one queue only";
+                let allowed = "unique: two queues have this name";
                 let path = [Key("queue"), Place(place), Key("name")];
                 return Some(Fault::at(path, &queue.name, allowed));
             }
@@ -113,10 +122,44 @@ impl Config {
         None
     }
 
+    /// The first user that there is not.
+    pub(super) fn user_fault(&self, exists: &dyn Fn(&UserName) -> bool) -> Option<Fault> {
+        let allowed = "the name of a user of this machine";
+        let admins = &self.general.admins;
+        if let Some(place) = admins.iter().position(|user| !exists(user)) {
+            let path = [Key("general"), Key("admins"), Place(place)];
+            return Some(Fault::at(path, &admins[place], allowed));
+        }
+        if let Some(user) = self.fair_share.shares.keys().find(|user| !exists(user)) {
+            return Some(Fault::at([Key("fair_share"), Key("shares")], user, allowed));
+        }
+        self.queues.iter().enumerate().find_map(|(queue, config)| {
+            let place = config.users.iter().position(|user| !exists(user))?;
+            let path = [Key("queue"), Place(queue), Key("users"), Place(place)];
+            Some(Fault::at(path, &config.users[place], allowed))
+        })
+    }
+
+    /// The first host of a queue that cannot ever be used.
+    fn queue_host_fault(&self) -> Option<Fault> {
+        if self.general.unlisted_hosts == Unlisted::Accept {
+            return None;
+        }
+        let listed = |name: &HostName| self.hosts.iter().any(|host| host.name == *name);
+        self.queues.iter().enumerate().find_map(|(place, queue)| {
+            let name = queue.hosts.named().find(|name| !listed(name))?;
+            let allowed = format!(
+                "hosts that a [[host]] lists, as unlisted_hosts is \"close\"; {name} is not listed"
+            );
+            let path = [Key("queue"), Place(place), Key("hosts")];
+            Some(Fault::at(path, &queue.hosts, allowed))
+        })
+    }
+
     fn host_fault(&self) -> Option<Fault> {
         for (place, host) in self.hosts.iter().enumerate() {
             let fault = if self.hosts[..place].iter().any(|before| before.name == host.name) {
-                Some(Fault::at([Key("name")], &host.name, "the name of one host only"))
+                Some(Fault::at([Key("name")], &host.name, "unique: two hosts have this name"))
             } else if host.slots.is_some_and(|slots| slots > crate::spec::SLOTS_MAX) {
                 let allowed = format!("0 to {}", crate::spec::SLOTS_MAX);
                 Some(Fault::at([Key("slots")], host.slots.unwrap_or(0), allowed))
@@ -155,8 +198,22 @@ impl General {
             let allowed = format!("at most {most}");
             return Some(Fault::at([Key("script_bytes_max")], self.script_bytes_max, allowed));
         }
+        let least = ByteSize(MESSAGES_BYTES_MIN);
+        if self.user_messages_bytes_max < least {
+            let path = [Key("user_messages_bytes_max")];
+            return Some(Fault::at(
+                path,
+                self.user_messages_bytes_max,
+                format!("at least {least}"),
+            ));
+        }
+        if self.journal_reserve.0 > JOURNAL_RESERVE_LIMIT {
+            let allowed = format!("at most {}", ByteSize(JOURNAL_RESERVE_LIMIT));
+            return Some(Fault::at([Key("journal_reserve")], self.journal_reserve, allowed));
+        }
         let at_least_one = [
             ("tasks_max", self.tasks_max),
+            ("user_tasks_max", self.user_tasks_max),
             ("attempts_max", self.attempts_max),
             ("days_max", self.days_max),
         ];
@@ -203,7 +260,7 @@ impl QueueConfig {
         ];
         if let Some((key, zero)) = limits.iter().find(|(_, limit)| limit.is_some_and(|l| l.0 == 0))
         {
-            let allowed = "longer than 0; leave it out for no limit";
+            let allowed = "longer than 0; omit it for no limit";
             return Some(Fault::at([Key(key)], zero.unwrap_or_default(), allowed));
         }
         if let (Some(default), Some(max)) = (self.time_limit_default, self.time_limit_max)
@@ -230,7 +287,7 @@ fn thresholds_fault(load: &Thresholds) -> Option<Fault> {
             && index.is_worse(schedule, stop)
         {
             let path = [Key("load"), Key(index.name()), Key("stop")];
-            let allowed = format!("no better than schedule, which is {schedule}");
+            let allowed = format!("as bad as schedule or worse; schedule is {schedule}");
             return Some(Fault::at(path, stop, allowed));
         }
     }

@@ -64,6 +64,17 @@ pub enum Unlisted {
     Close,
 }
 
+/// What becomes of a job whose dependency can no longer be met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNever {
+    /// It ends without having run.
+    #[default]
+    End,
+    /// It waits, as somebody may requeue what it waits for.
+    Keep,
+}
+
 /// What concerns all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -85,19 +96,29 @@ pub struct General {
     /// The most jobs that have not finished, an array counted with all its elements.
     pub tasks_max: u32,
     /// The most jobs of one user that have not finished, counted likewise.
-    pub user_tasks_max: Option<u32>,
+    pub user_tasks_max: u32,
     /// The most bytes that the jobs which have not finished bring together.
     pub jobs_bytes_max: ByteSize,
     /// The most bytes that those of one user bring together.
     pub user_jobs_bytes_max: ByteSize,
     /// The most starts of one task.
     pub attempts_max: u32,
+    /// For how long others may pass a job that does not fit, where no time limits say when it will.
+    pub reserve_after: Period,
+    /// What becomes of a job whose dependency can no longer be met, unless it says.
+    pub dependency_never: OnNever,
+    /// The most jobs that hosts are reserved for at a time; 0 lets all others pass.
+    pub reserved_jobs_max: u32,
     /// What happens when a host joins that is not listed.
     pub unlisted_hosts: Unlisted,
     /// The most tasks of finished jobs that are known; older ones are forgotten.
     pub finished_max: u32,
     /// The most bytes that they have brought; older ones are forgotten.
     pub finished_bytes_max: ByteSize,
+    /// The most tasks of one user's finished jobs that are known.
+    pub user_finished_max: u32,
+    /// The most bytes that one user's have brought.
+    pub user_finished_bytes_max: ByteSize,
     /// How long finished jobs are known.
     pub finished_age: Period,
     /// The most starts in the history; those of the oldest jobs go.
@@ -112,6 +133,10 @@ pub struct General {
     pub environment_bytes_max: u32,
     /// The most bytes of the script of a job.
     pub script_bytes_max: u32,
+    /// The most bytes of messages of one user that are being received or wait for their answers.
+    pub user_messages_bytes_max: ByteSize,
+    /// Space of the disk that is kept for the journal.
+    pub journal_reserve: ByteSize,
 }
 
 impl Default for General {
@@ -125,13 +150,18 @@ impl Default for General {
             queue_default: None,
             user_slots_max: None,
             tasks_max: 1_000_000,
-            user_tasks_max: None,
+            user_tasks_max: 250_000,
             jobs_bytes_max: ByteSize::gib(4),
-            user_jobs_bytes_max: ByteSize::gib(1),
+            user_jobs_bytes_max: ByteSize::mib(256),
             attempts_max: 100,
+            reserve_after: Period::seconds(300),
+            dependency_never: OnNever::End,
+            reserved_jobs_max: 4,
             unlisted_hosts: Unlisted::Accept,
             finished_max: 100_000,
             finished_bytes_max: ByteSize::gib(1),
+            user_finished_max: 50_000,
+            user_finished_bytes_max: ByteSize::mib(128),
             finished_age: Period::seconds(7 * 86_400),
             history_max: 1_000_000,
             history_age: Period::seconds(400 * 86_400),
@@ -139,6 +169,8 @@ impl Default for General {
             reap_interval: Period::seconds(600),
             environment_bytes_max: 128 << 10,
             script_bytes_max: 1 << 20,
+            user_messages_bytes_max: ByteSize::mib(64),
+            journal_reserve: ByteSize::mib(32),
         }
     }
 }
@@ -258,11 +290,19 @@ impl Config {
     /// # Errors
     /// The first fault, with its line.
     pub fn read(text: &str) -> Result<Config, ConfigError> {
+        Config::read_for(text, |_| true)
+    }
+
+    /// Reads and checks settings, and refuses users of whom `exists` says that there are none.
+    ///
+    /// # Errors
+    /// The first fault, with its line.
+    pub fn read_for(text: &str, exists: impl Fn(&UserName) -> bool) -> Result<Config, ConfigError> {
         let config: Config = toml::from_str(text).map_err(|error| ConfigError {
             line: error.span().map(|span| line_of(text, span.start)),
             reason: error.message().to_owned(),
         })?;
-        match config.fault() {
+        match config.fault().or_else(|| config.user_fault(&exists)) {
             None => Ok(config),
             Some(fault) => Err(fault.in_text(text)),
         }

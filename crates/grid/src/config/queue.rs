@@ -242,6 +242,12 @@ impl Thresholds {
         *self == Thresholds::default()
     }
 
+    /// Whether jobs may be suspended for them.
+    #[must_use]
+    pub fn may_stop(&self) -> bool {
+        LoadIndex::ALL.into_iter().any(|index| self.get(index).stop.is_some())
+    }
+
     fn exceeded(&self, load: &Load, limit: fn(Threshold) -> Option<f64>) -> Option<Exceeded> {
         LoadIndex::ALL.into_iter().find_map(|index| {
             let limit = limit(self.get(index))?;

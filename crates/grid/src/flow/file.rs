@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_base::ByteSize;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
@@ -16,6 +15,7 @@ use crate::parse::cron::Schedule as Cron;
 use crate::parse::dependency::{Condition, Dependency};
 use crate::parse::hosts::HostList;
 use crate::parse::line_of;
+use crate::parse::memory::Memory;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
 use crate::parse::zone::Zone;
@@ -78,10 +78,10 @@ impl<'de> Visitor<'de> for JobsVisitor {
         Err(de::Error::custom(match first {
             Some((name, toml::Value::Table(_))) => {
                 format!(
-                    "[job.{name}]: jobs are a list: write [[job]] and name = \"{name}\" below it"
+                    "[job.{name}]: jobs are a list; write [[job]] with name = \"{name}\" below it"
                 )
             }
-            Some(_) | None => "[job]: jobs are a list: write [[job]]".to_owned(),
+            Some(_) | None => "[job]: jobs are a list; write [[job]]".to_owned(),
         }))
     }
 }
@@ -98,7 +98,7 @@ struct Options {
     queue: Option<QueueName>,
     slots: Option<Spanned<u32>>,
     hosts: Option<HostList>,
-    memory: Option<ByteSize>,
+    memory: Option<Memory>,
     priority: Option<i32>,
     rerunnable: Option<bool>,
     requeue_exit: Option<RequeueExits>,
@@ -113,7 +113,7 @@ struct Options {
 
 /// One text or several.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of texts")]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
 enum Words {
     One(String),
     Many(Vec<String>),
@@ -148,7 +148,7 @@ impl FlowSpec {
     /// The first fault, with its line.
     pub fn read(text: &str, around: &Surroundings) -> Result<FlowSpec, ConfigError> {
         if text.len() > FILE_BYTES_MAX {
-            let reason = format!("the file of a flow has at most {FILE_BYTES_MAX} bytes");
+            let reason = format!("a flow file has at most {FILE_BYTES_MAX} bytes");
             return Err(ConfigError { line: None, reason });
         }
         let file: File = toml::from_str(text).map_err(|error| ConfigError {
@@ -210,10 +210,11 @@ fn trigger(table: &Spanned<Timetable>) -> Result<Trigger, Blame> {
             }
             When::File(text.clone())
         }
-        _ => return Err(blame(table, "a schedule has one of cron, at and file")),
+        _ => return Err(blame(table, "a schedule needs exactly one of cron, at and file")),
     };
     if let (When::File(_), Some(setting)) = (&when, catch_up.as_ref().or(overlap.as_ref())) {
-        let reason = "catch_up and overlap are for times: every file that arrives starts a run";
+        let reason =
+            "catch_up and overlap apply to cron and at only: every file that arrives starts a run";
         return Err(blame(setting, reason));
     }
     let is = |setting: &Option<Spanned<bool>>, default| {
@@ -235,10 +236,10 @@ pub(crate) fn pattern_fault(pattern: &str) -> Option<&'static str> {
         return Some("expected the absolute path of a file, with * for anything but /");
     }
     if pattern.len() > 4096 || pattern.contains('\0') {
-        return Some("a path has at most 4096 bytes, none of them zero");
+        return Some("a path has at most 4096 bytes and no NUL byte");
     }
     if pattern.split('/').any(|part| part == "..") {
-        return Some("a path that is looked for has no .. in it");
+        return Some("a path to watch must not contain ..");
     }
     None
 }
@@ -246,8 +247,11 @@ pub(crate) fn pattern_fault(pattern: &str) -> Option<&'static str> {
 impl Options {
     /// Refuses what cannot hold for all jobs of a flow.
     fn of_all_jobs(&self) -> Result<(), Blame> {
-        let one =
-            |key| format!("{key}: [flow] says what holds for all jobs: write this below a [[job]]");
+        let one = |key| {
+            format!(
+                "{key}: not allowed in [flow], whose keys apply to all jobs; write it below a [[job]]"
+            )
+        };
         match self {
             Options { command: Some(command), .. } => Err(blame(command, one("command"))),
             Options { after: Some(after), .. } => Err(blame(after, one("after"))),
@@ -268,7 +272,7 @@ fn spec(job: &Spanned<Options>, head: &Options, around: &Surroundings) -> Result
     let mut environment: BTreeMap<String, String> = around.environment.iter().cloned().collect();
     for (key, value) in head.environment.iter().chain(&own.environment) {
         if key.is_empty() || key.contains(['=', '\0']) {
-            let reason = format!("environment: \"{key}\" cannot be the name of a variable");
+            let reason = format!("environment: \"{key}\" is not a valid name for a variable");
             return Err(blame(&own.name, reason));
         }
         environment.insert(key.clone(), value.clone());
@@ -287,7 +291,7 @@ fn spec(job: &Spanned<Options>, head: &Options, around: &Surroundings) -> Result
         name: own.name.get_ref().clone(),
         slots: slots.map_or(1, |slots| *slots.get_ref()),
         hosts: own.hosts.clone().or_else(|| head.hosts.clone()).unwrap_or_default(),
-        memory: own.memory.or(head.memory),
+        memory: own.memory.or(head.memory).map(|Memory(bytes)| bytes),
         array: own.array.as_ref().map(array).transpose()?,
         depends: own.after.as_ref().map(dependency).transpose()?.flatten(),
         priority: own.priority.or(head.priority).unwrap_or(0),

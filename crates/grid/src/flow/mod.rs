@@ -58,7 +58,7 @@ id! {
 
 fn number(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("\"{text}\" is no number from 1"))
+    number.ok_or_else(|| format!("\"{text}\" is not a number, 1 or more"))
 }
 
 impl FromStr for FlowId {
@@ -131,10 +131,12 @@ fn name_fault(what: &str, name: &str) -> Option<String> {
         return Some(format!("\"{name}\": the name of a {what} has 1 to {NAME_MAX} bytes"));
     }
     if !name.chars().all(fine) {
-        return Some(format!("\"{name}\": the name of a {what} has letters, digits, _ . - only"));
+        return Some(format!(
+            "\"{name}\": the name of a {what} may contain only letters, digits, _ . -"
+        ));
     }
     if name.chars().all(|c| c.is_ascii_digit()) {
-        return Some(format!("\"{name}\": the name of a {what} is not a number"));
+        return Some(format!("\"{name}\": the name of a {what} must not be a number"));
     }
     None
 }
@@ -185,7 +187,7 @@ impl FlowSpec {
             conditions_of_flow += leaves;
             if conditions_of_flow > FLOW_CONDITIONS_MAX {
                 return Err(after(format!(
-                    "with those before it the flow has more than {FLOW_CONDITIONS_MAX} conditions"
+                    "together with the jobs before it, the flow has more than {FLOW_CONDITIONS_MAX} conditions"
                 )));
             }
             conditions.push(condition);
@@ -209,14 +211,14 @@ impl FlowSpec {
             Condition::Is(test, job) => (*test, job),
         };
         if test == Test::PostErr {
-            return Err("post_err is not for flows: a work area that cannot be removed does not \
-                        end a step"
+            return Err("post_err is not allowed in flows: a work area that cannot be removed \
+                        does not end a step"
                 .to_owned());
         }
         let name = match &job.job {
             JobName::Name(name) => name,
             JobName::Number(id) => {
-                return Err(format!("after = {id}: a flow names its jobs, not their numbers"));
+                return Err(format!("after = {id}: name a job of the flow, not a job number"));
             }
         };
         let wanted = |(other, step): &(usize, &JobSpec)| {

@@ -111,7 +111,9 @@ impl FromStr for CivilTime {
         // A zone or offset in the text would be ignored silently.
         let rest = text.get(10..).unwrap_or_default();
         if rest.contains(['Z', 'z', '+', '-', '[']) {
-            return Err(refused("a time has no zone in it: write zone = \"Europe/Berlin\" beside"));
+            return Err(refused(
+                "the time must not contain a zone; add a line such as zone = \"Europe/Berlin\"",
+            ));
         }
         if rest.is_empty() {
             return Err(refused("expected day and time, such as 2027-01-01T06:00"));

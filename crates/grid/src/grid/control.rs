@@ -76,9 +76,9 @@ impl Grid {
                 } else {
                     let state = match verb {
                         Verb::Kill => "has ended or is about to",
-                        Verb::Hold => "does not wait and does not run",
+                        Verb::Hold => "is neither waiting nor running",
                         Verb::Release => "is not held",
-                        Verb::Requeue => "waits already",
+                        Verb::Requeue => "is already waiting",
                     };
                     Effect::Rejected(Refusal::WrongState { target, state })
                 };
@@ -103,7 +103,7 @@ impl Grid {
         let job = self.job_for(by, target)?;
         if verb == Verb::Requeue && job.spec.interactive.is_some() {
             return Err(Refusal::Invalid(format!(
-                "job {target} is interactive: its user has to run it again"
+                "job {target} is interactive and cannot be restarted: use forebay run again"
             )));
         }
         let places: Vec<u32> = match target.index {
@@ -134,8 +134,11 @@ impl Grid {
         let is_gone = condition.jobs().iter().any(|id| !self.ledger.jobs.contains_key(id));
         if is_gone && index::verdict(&self.ledger, condition) == Verdict::Never {
             return Err(Refusal::Invalid(format!(
-                "job {target} depends on jobs that are no longer known, and would wait for ever: submit it anew"
+                "job {target} depends on jobs that are no longer known, so it would wait for ever: submit it again"
             )));
+        }
+        if !self.index.flow_of.contains_key(&target.job) {
+            self.check_condition(&job.spec, Some(condition))?;
         }
         Ok(())
     }
@@ -187,7 +190,7 @@ impl Grid {
         for place in places.iter() {
             let task = &entry.tasks[place as usize];
             before.push((place, Before::of(task)));
-            if step == Step::Cancelled
+            if matches!(step, Step::Cancelled | Step::NeverMet)
                 && let Task::Pending(waiting) | Task::Held(waiting) = task
                 && waiting.attempts > 0
             {
@@ -234,7 +237,7 @@ impl Grid {
         let why = match now.contact.state {
             Reach::Gone if now.runs.is_empty() => return Ok(()),
             Reach::Gone | Reach::Away => {
-                "its jobs may still run; once host_timeout is over they are given up"
+                "its jobs may still be running; they are given up after host_timeout"
             }
             Reach::Up => "it is up; end its agent first",
         };

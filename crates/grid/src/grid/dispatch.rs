@@ -2,7 +2,7 @@
 //!
 //! Queues are served by priority. In a queue users take turns: who submitted first, or by fair share
 //! who has the highest priority; of a user goes what he wants most. The host is the one wanted most,
-//! among equals the least loaded. What does not fit lets others pass: slots are not set aside for it.
+//! among equals the least loaded. What does not fit lets others pass as far as they cannot delay it, see `reserve.rs`.
 //!
 //! A round looks only at queues in which something happened, at each user of it and at each shape, never
 //! at each task: `O(users + (started + shapes) * hosts)`.
@@ -16,6 +16,7 @@ use crate::config::{Dispatch, Order, Role};
 use crate::event::{Effect, Outcome};
 use crate::grid::Grid;
 use crate::grid::explain::{HostObstacle, Reason};
+use crate::grid::reserve::{Blocked, Waiters};
 use crate::hosts::Reach;
 use crate::index::Candidate;
 use crate::journal::{HostSwitch, Starts};
@@ -58,24 +59,28 @@ impl Eq for Turn {}
 impl Grid {
     /// Starts what can be started in the queues in which something happened.
     pub(super) fn dispatch(&mut self, out: &mut Outcome) {
+        self.begin_round();
         if !self.index.queues.iter().any(|queue| queue.stirred) {
             return;
         }
+        let mut waiters = Waiters::default();
         let mut order: Vec<(Reverse<u32>, usize, QueueId)> = self
             .queue_ids()
-            .filter(|queue| self.index.queues[queue.0 as usize].stirred)
             .filter_map(|queue| {
                 let place = self.index.queues[queue.0 as usize].config?;
                 Some((Reverse(self.ledger.config.queues[place].priority), place, queue))
             })
             .collect();
         order.sort_unstable();
+        // What waits in queues before these could be passed, so it has its turn as well.
+        let stirred = |(.., queue): &(_, _, QueueId)| self.index.queues[queue.0 as usize].stirred;
+        order.truncate(order.iter().rposition(stirred).map_or(0, |last| last + 1));
         for queue in &mut self.index.queues {
             queue.stirred = false;
         }
         for (_, _, queue) in order {
             if self.queue_obstacle(queue).is_none() {
-                self.serve(queue, out);
+                self.serve(queue, &mut waiters, out);
             }
         }
     }
@@ -98,7 +103,7 @@ impl Grid {
         None
     }
 
-    fn serve(&mut self, queue: QueueId, out: &mut Outcome) {
+    fn serve(&mut self, queue: QueueId, waiters: &mut Waiters, out: &mut Outcome) {
         let usable = |host: &&crate::hosts::HostNow| host.contact.state == Reach::Up;
         let hosts = self.index.hosts.iter().filter(usable);
         let mut free: u64 = hosts.map(|host| u64::from(host.free_slots())).sum();
@@ -123,9 +128,13 @@ impl Grid {
             match self.choose(queue, shape) {
                 None => {
                     full.insert(shape);
+                    self.found_none(Blocked { queue, user, shape, entry }, waiters);
                 }
+                // What is reserved now may be the host that was chosen.
+                Some(_) if self.pass(waiters) => {}
                 Some((host, why)) => {
                     free = free.saturating_sub(u64::from(self.index.shapes.get(shape).slots));
+                    self.take_spare(queue, shape, host);
                     self.launch(queue, entry, host, why, out);
                 }
             }
@@ -210,7 +219,9 @@ impl Grid {
         let mut why = Why { allowed: candidates.len() as u32, ..Why::default() };
         let mut best: Option<(HostId, u32, u32)> = None;
         for candidate in candidates {
-            if self.obstacle_now(queue, shape, candidate.host).is_some() {
+            if self.obstacle_now(queue, shape, candidate.host).is_some()
+                || self.kept_from(queue, shape, candidate.host).is_some()
+            {
                 continue;
             }
             why.fitting += 1;
@@ -324,10 +335,13 @@ impl Grid {
     /// How long a task of a job may run.
     pub(super) fn time_limit(&self, job: JobId) -> Option<Period> {
         let job = &self.ledger.jobs[&job];
-        let config = self.queue_config(job.queue);
-        job.spec
-            .time_limit
-            .or(config.and_then(|queue| queue.time_limit_default.or(queue.time_limit_max)))
+        self.limit_in(job.queue, job.spec.time_limit)
+    }
+
+    /// How long a job of a queue may run that has asked for this limit, or for none.
+    pub(super) fn limit_in(&self, queue: QueueId, own: Option<Period>) -> Option<Period> {
+        let config = self.queue_config(queue);
+        own.or(config.and_then(|queue| queue.time_limit_default.or(queue.time_limit_max)))
     }
 
     fn launch(&mut self, queue: QueueId, entry: Entry, host: HostId, why: Why, out: &mut Outcome) {

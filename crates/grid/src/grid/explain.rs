@@ -13,9 +13,10 @@ use crate::grid::Grid;
 use crate::grid::dispatch::SlotLimit;
 use crate::index;
 use crate::ledger::Job;
-use crate::ready::Shape;
-use crate::task::{Excluded, Task, Waiting, Why};
-use crate::vocabulary::{HostId, HostName, Moment, QueueName, TaskId};
+use crate::parse::period::Period;
+use crate::ready::{Entry, Shape};
+use crate::task::{Cause, Excluded, Finish, Task, Waiting, Why};
+use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueName, TaskId};
 
 /// Why a task is how it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +31,10 @@ pub enum Explanation {
     /// It runs, or ran last, here.
     Placed(Placement),
     /// It ended without having run.
-    NeverRan,
+    NeverRan {
+        /// Why, if nobody cancelled it.
+        reasons: Vec<Reason>,
+    },
 }
 
 /// Why a task waits, as far as no single host is concerned.
@@ -80,6 +84,20 @@ pub enum Reason {
     NoHostSuits,
     /// No host can take it now.
     NoHostFits,
+    /// A host is kept for it.
+    Reserved {
+        /// Which.
+        host: HostName,
+        /// How many slots it will get there.
+        slots: u32,
+        /// In which time it starts at the latest; none if jobs there have no time limit.
+        within: Option<Period>,
+    },
+    /// Jobs that fit may pass it for a while.
+    Passed {
+        /// How long still.
+        left: Period,
+    },
     /// Jobs are started at intervals.
     NextRound {
         /// When next.
@@ -150,6 +168,11 @@ pub enum HostObstacle {
     NoLoad,
     /// It is loaded beyond a threshold.
     Load(Exceeded),
+    /// It is kept for a job before this one, whose start it could delay.
+    Reserved {
+        /// For which.
+        job: JobId,
+    },
     /// A job was started there just now.
     Rests {
         /// Until when it is left alone.
@@ -183,6 +206,7 @@ impl HostObstacle {
             | HostObstacle::Memory { .. }
             | HostObstacle::NoLoad
             | HostObstacle::Load(_)
+            | HostObstacle::Reserved { .. }
             | HostObstacle::Rests { .. }
             | HostObstacle::Unable { .. } => false,
         }
@@ -215,12 +239,20 @@ impl Grid {
         };
         match job.task(id.index)? {
             Task::Active(run) => Some(placed(run.host, run.why)),
-            Task::Finished(finish) => {
-                Some(finish.last.map_or(Explanation::NeverRan, |last| placed(last.host, last.why)))
-            }
+            Task::Finished(finish) => Some(match finish.last {
+                Some(last) => placed(last.host, last.why),
+                None => Explanation::NeverRan { reasons: self.explain_end(job, finish) },
+            }),
             Task::Held(waiting) => Some(self.explain_wait(id, job, waiting, vec![Reason::Held])),
             Task::Pending(waiting) => Some(self.explain_wait(id, job, waiting, Vec::new())),
         }
+    }
+
+    fn explain_end(&self, job: &Job, finish: &Finish) -> Vec<Reason> {
+        let condition = job.condition.as_ref().filter(|_| finish.cause == Cause::DependencyNever);
+        let parts = condition.map(|condition| self.never_parts(condition));
+        let parts = parts.filter(|parts| !parts.is_empty());
+        parts.map(Reason::DependencyNever).into_iter().collect()
     }
 
     fn explain_wait(
@@ -249,6 +281,7 @@ impl Grid {
             slots: job.spec.slots(),
             memory_bytes: job.spec.memory_bytes(),
             hosts: job.spec.hosts.clone(),
+            time_limit: job.spec.time_limit,
             excluded: waiting
                 .excluded
                 .as_deref()
@@ -258,24 +291,15 @@ impl Grid {
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)
             .filter(|host| self.is_listed(*host))
-            .map(|host| {
-                let listed = self.listed(job.queue, &shape, host);
-                let now = |_| self.obstacle_now(job.queue, &shape, host);
-                let obstacle = listed.map_or_else(Some, now);
-                let unable = match (obstacle, &self.index.hosts[host.0 as usize].unable_why) {
-                    (Some(HostObstacle::Unable { .. }), Some((user, why))) if *user == job.user => {
-                        Some(why.clone())
-                    }
-                    _ => None,
-                };
-                HostVerdict { host: self.host_name(host), obstacle, unable }
-            })
+            .map(|host| self.verdict_on(host, (id.job, job), &shape))
             .collect();
         let obstacles = || hosts.iter().map(|verdict| verdict.obstacle);
         if obstacles().all(|obstacle| obstacle.is_some_and(HostObstacle::lasts)) {
             reasons.push(Reason::NoHostSuits);
         } else if obstacles().all(|obstacle| obstacle.is_some()) {
+            let only_room = reasons.is_empty();
             reasons.push(Reason::NoHostFits);
+            reasons.extend(self.explain_reservation(id.job).filter(|_| only_room));
         }
         if reasons.is_empty() {
             // Where jobs start with events, what could start has started.
@@ -284,37 +308,59 @@ impl Grid {
         Explanation::Waits { reasons, hosts }
     }
 
+    /// What one host says of a job that waits.
+    fn verdict_on(&self, host: HostId, (id, job): (JobId, &Job), shape: &Shape) -> HostVerdict {
+        let priority = std::cmp::Reverse(job.spec.priority);
+        let entry = Entry { priority, job: id, place: None };
+        let kept = || {
+            let hold = self.kept_from(job.queue, shape, host)?;
+            let after = self.goes_after(hold, job.queue, job.user, entry);
+            after.then_some(HostObstacle::Reserved { job: hold.entry.job })
+        };
+        let obstacle = match self.listed(job.queue, shape, host) {
+            Err(obstacle) => Some(obstacle),
+            Ok(_) => self.obstacle_now(job.queue, shape, host).or_else(kept),
+        };
+        let unable = match (obstacle, &self.index.hosts[host.0 as usize].unable_why) {
+            (Some(HostObstacle::Unable { .. }), Some((user, why))) if *user == job.user => {
+                Some(why.clone())
+            }
+            _ => None,
+        };
+        HostVerdict { host: self.host_name(host), obstacle, unable }
+    }
+
     fn explain_dependency(&self, id: TaskId, job: &Job, reasons: &mut Vec<Reason>) {
         let Some(condition) = &job.condition else { return };
         let whole = self.verdict_of(id.job);
         if whole == Verdict::Met {
             return;
         }
+        if whole == Verdict::Never {
+            reasons.push(Reason::DependencyNever(self.never_parts(condition)));
+            return;
+        }
         let mut unmet = Vec::new();
         condition.leaves(&mut |leaf| {
-            let verdict = index::verdict(&self.ledger, leaf);
-            if verdict == whole || (whole == Verdict::Unmet && verdict == Verdict::Never) {
-                let never = if verdict == Verdict::Never { " (never)" } else { "" };
-                unmet.push(format!("{leaf}{never}"));
+            if index::verdict(&self.ledger, leaf) == Verdict::Unmet {
+                unmet.push(leaf.to_string());
             }
         });
-        reasons.push(match whole {
-            Verdict::Never => Reason::DependencyNever(unmet),
-            Verdict::Unmet | Verdict::Met => Reason::Dependency(unmet),
-        });
+        unmet.extend(self.never_parts(condition));
+        reasons.push(Reason::Dependency(unmet));
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Held => f.write_str("it is held; release it to let it start"),
+            Reason::Held => f.write_str("it is held; forebay release lets it start"),
             Reason::Dependency(parts) => write!(f, "it waits for {}", parts.join(", ")),
             Reason::DependencyNever(parts) => {
-                write!(f, "its dependency can no longer be met: {}", parts.join(", "))
+                write!(f, "it can never start: {}", parts.join(", "))
             }
             Reason::Throttle { active } => {
-                write!(f, "{active} tasks of the array are on hosts, as many as may be at once")
+                write!(f, "{active} elements of the array are running, which is its limit")
             }
             Reason::QueueGone(name) => write!(f, "queue {name} is no longer in the settings"),
             Reason::QueueInactive => f.write_str("the queue is inactive"),
@@ -330,10 +376,24 @@ impl fmt::Display for Reason {
                 write!(f, "the user uses {used} of at most {most} slots on the grid")
             }
             Reason::NoHostSuits => {
-                f.write_str("no host can ever take it, as hosts and settings are")
+                f.write_str("no host can ever take it, with the present hosts and settings")
             }
             Reason::NoHostFits => f.write_str("no host can take it now"),
-            Reason::NextRound { .. } => f.write_str("jobs are started at the next interval"),
+            Reason::NextRound { .. } => {
+                f.write_str("jobs are started at intervals; it waits for the next one")
+            }
+            Reason::Reserved { host, slots, within: Some(within) } => {
+                write!(
+                    f,
+                    "{slots} slots on {host} are reserved for it, free in {within} at the latest"
+                )
+            }
+            Reason::Reserved { host, slots, within: None } => {
+                write!(f, "{slots} slots on {host} are reserved for it as soon as they become free")
+            }
+            Reason::Passed { left } => {
+                write!(f, "jobs that fit may start before it for another {left} (reserve_after)")
+            }
         }
     }
 }
@@ -342,30 +402,33 @@ impl fmt::Display for HostObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HostObstacle::Gone => f.write_str("has not joined, or was lost"),
-            HostObstacle::Away => f.write_str("cannot be reached"),
-            HostObstacle::Silent => f.write_str("has not been heard of for a while"),
+            HostObstacle::Away => f.write_str("is unreachable"),
+            HostObstacle::Silent => f.write_str("has not reported for a while"),
             HostObstacle::Unlisted => f.write_str("is not listed in the settings"),
-            HostObstacle::Control => f.write_str("is kept free of jobs"),
+            HostObstacle::Control => f.write_str("runs no jobs (role = \"control\")"),
             HostObstacle::Closed => f.write_str("is closed"),
             HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
             HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
-            HostObstacle::Excluded => f.write_str("excluded by an exit value of the task"),
-            HostObstacle::TooSmall { slots } => write!(f, "has {slots} slots only"),
+            HostObstacle::Excluded => f.write_str("is excluded by an earlier exit code of the job"),
+            HostObstacle::TooSmall { slots } => write!(f, "has only {slots} slots"),
             HostObstacle::Slots { free } => write!(f, "has {free} free slots"),
             HostObstacle::QueueSlots { used, most } => {
                 write!(f, "the queue uses {used} of at most {most} of its slots")
             }
             HostObstacle::MemoryTooSmall { bytes } => {
-                write!(f, "has {} of memory only", ByteSize(*bytes))
+                write!(f, "has only {} of memory", ByteSize(*bytes))
             }
-            HostObstacle::Memory { free } => write!(f, "has {} of free memory", ByteSize(*free)),
+            HostObstacle::Memory { free } => {
+                write!(f, "has only {} of free memory", ByteSize(*free))
+            }
             HostObstacle::NoLoad => f.write_str("has not reported its load yet"),
             HostObstacle::Load(Exceeded { index, value, limit }) => {
-                write!(f, "{} is {value}, and the threshold {limit}", index.name())
+                write!(f, "{} is {value}, beyond its threshold {limit}", index.name())
             }
+            HostObstacle::Reserved { job } => write!(f, "is reserved for job {job}"),
             HostObstacle::Rests { .. } => f.write_str("a job was started there just now"),
             HostObstacle::Unable { .. } => {
-                f.write_str("could not start a job, and is left alone for a while")
+                f.write_str("could not start a job, and is not used for a while")
             }
         }
     }

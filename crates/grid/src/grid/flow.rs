@@ -9,11 +9,11 @@ use crate::flow::ledger::FlowRun;
 use crate::flow::{FlowId, FlowSpec, asks_for_failure};
 use crate::footprint;
 use crate::grid::Grid;
+use crate::grid::possible::waiting_places;
 use crate::index::{Index, verdict};
 use crate::journal::{Change, Submitted};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::Condition;
-use crate::spans::Spans;
 use crate::spec::JobSpec;
 use crate::task::{Cause, Step, Task};
 use crate::vocabulary::{JobId, Target, TaskId, UserId, UserName};
@@ -183,11 +183,11 @@ impl Grid {
         let run = self.flow_for(by, flow)?;
         match run.state() {
             FlowState::Running => {
-                let reason = format!("flow {flow} still runs: rerun it when it has ended");
+                let reason = format!("flow {flow} is still running: rerun it when it has ended");
                 return Err(Refusal::Invalid(reason));
             }
             FlowState::Done => {
-                let reason = format!("flow {flow} is done: there is nothing to run again");
+                let reason = format!("flow {flow} succeeded: there is nothing to run again");
                 return Err(Refusal::Invalid(reason));
             }
             FlowState::Failed | FlowState::Killed => {}
@@ -268,10 +268,7 @@ impl Grid {
             if !vain || job.tally.is_finished() {
                 continue;
             }
-            let waiting = |(place, task): (usize, &Task)| {
-                matches!(task, Task::Pending(_) | Task::Held(_)).then_some(place as u32)
-            };
-            let places: Spans = job.tasks.iter().enumerate().filter_map(waiting).collect();
+            let places = waiting_places(job);
             if places.is_empty() {
                 continue;
             }

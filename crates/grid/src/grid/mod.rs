@@ -5,6 +5,8 @@ mod control;
 mod dispatch;
 mod explain;
 mod flow;
+mod possible;
+mod reserve;
 mod running;
 mod schedule;
 mod submit;
@@ -98,6 +100,7 @@ impl Grid {
             Event::Tick => {}
         }
         self.follow_flows(out);
+        self.end_what_waits_in_vain(out);
         if self.ledger.config.general.dispatch == Dispatch::Event {
             self.dispatch(out);
         }
@@ -109,9 +112,11 @@ impl Grid {
     pub fn next_wake(&self) -> Moment {
         let deadline = self.index.deadlines.first().map_or(Moment::NEVER, |(at, _)| *at);
         let stirred = self.index.queues.iter().any(|queue| queue.stirred);
+        let passed = !self.index.reserve.passed.is_empty();
         let round = match self.ledger.config.general.dispatch {
-            Dispatch::Interval { .. } if stirred => self.next_round,
-            Dispatch::Interval { .. } | Dispatch::Event => Moment::NEVER,
+            Dispatch::Interval { .. } if stirred || passed => self.next_round,
+            Dispatch::Interval { .. } => Moment::NEVER,
+            Dispatch::Event => self.next_reservation(),
         };
         self.next_look.min(deadline).min(round).min(self.next_forgetting()).min(self.next_firing())
     }
@@ -144,6 +149,7 @@ impl Grid {
                 host.rests_until = self.now;
             }
             self.look_at_windows();
+            self.look_at_vain();
         }
         out.effects.push(Effect::Obeyed { tasks: 0 });
     }
@@ -189,32 +195,16 @@ impl Grid {
     /// When the oldest finished job is forgotten for its age.
     fn next_forgetting(&self) -> Moment {
         let age = self.ledger.config.general.finished_age.as_ms();
-        self.index.finished.first().map_or(Moment::NEVER, |(ended, _)| ended.after(age))
+        self.index.finished.oldest().map_or(Moment::NEVER, |ended| ended.after(age))
     }
 
     /// Forgets finished jobs that are too old or too many, but for those that something waits for. A few
     /// with each event, so that none takes long.
     fn forget_old(&mut self, out: &mut Outcome) {
         const AT_ONCE: usize = 16;
-        let general = &self.ledger.config.general;
-        let (most, most_bytes) = (u64::from(general.finished_max), general.finished_bytes_max.0);
-        let age = general.finished_age.as_ms();
-        let too_many = |index: &Index| {
-            index.finished_tasks > most || index.finished_footprint.bytes() > most_bytes
-        };
-        if !too_many(&self.index) && self.next_forgetting() > self.now {
-            return;
-        }
-        let oldest: Vec<(Moment, JobId)> =
-            self.index.finished.iter().take(AT_ONCE).copied().collect();
-        for (ended, job) in oldest {
-            if !self.index.finished.contains(&(ended, job)) {
-                // It went with its flow, or is kept with it.
-                continue;
-            }
-            if !too_many(&self.index) && ended.after(age) > self.now {
-                break;
-            }
+        for _ in 0..AT_ONCE {
+            let general = &self.ledger.config.general;
+            let Some(job) = self.index.finished.next_to_go(general, self.now) else { return };
             if let Some(flow) = self.index.flow_of.get(&job).copied() {
                 self.forget_flow(flow, out);
                 continue;

@@ -5,7 +5,9 @@ use crate::config::RerunDefault;
 use crate::event::{Effect, KillReason, Loss, Outcome};
 use crate::grid::Grid;
 use crate::hosts::Reach;
+use crate::ledger::Job;
 use crate::parse::requeue::Again;
+use crate::ready::Shape;
 use crate::spec::{Exit, Rerun, Usage, short_reason};
 use crate::task::{Cause, Ending, Fate, Phase, Post, Run, Step, Stops, Task};
 use crate::vocabulary::{Attempt, HostId, HostName, TaskId};
@@ -130,6 +132,10 @@ impl Grid {
             }
             End::Exited(exit, _) => match job.spec.requeue_exits.find(exit.value()) {
                 Some(Again::Anywhere) => Fate::Again,
+                // Where no other host could take it, it would wait for ever.
+                Some(Again::Elsewhere) if !self.may_run_elsewhere(job, run) => {
+                    Fate::Finished(Cause::Exited)
+                }
                 Some(Again::Elsewhere) => Fate::AgainElsewhere,
                 None => Fate::Finished(Cause::Exited),
             },
@@ -139,6 +145,20 @@ impl Grid {
             return Fate::Finished(Cause::AttemptsMax);
         }
         fate
+    }
+
+    /// Whether a host could take a task that its own host and those before are excluded from.
+    fn may_run_elsewhere(&self, job: &Job, run: &Run) -> bool {
+        let mut excluded = vec![run.host];
+        excluded.extend(run.excluded.iter().flat_map(|hosts| hosts.0.iter().copied()));
+        let shape = Shape {
+            slots: run.slots,
+            memory_bytes: run.memory_bytes,
+            hosts: job.spec.hosts.clone(),
+            time_limit: None,
+            excluded,
+        };
+        self.may_ever_run(job.queue, &shape)
     }
 
     /// Ends the attempt of an active task.

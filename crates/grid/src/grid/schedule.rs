@@ -21,7 +21,7 @@ impl Grid {
         out: &mut Outcome,
     ) -> Result<Effect, Refusal> {
         let Some(trigger) = &spec.trigger else {
-            let reason = format!("flow {} says nothing of when it starts", spec.name);
+            let reason = format!("flow {} has no [schedule]", spec.name);
             return Err(Refusal::Invalid(reason));
         };
         if self.ledger.flows.schedules.len() >= SCHEDULES_MAX {
@@ -41,10 +41,10 @@ impl Grid {
                 }
             }
             When::At(time) if due.is_none() => {
-                return Err(Refusal::Invalid(format!("at = {time}: this time is past")));
+                return Err(Refusal::Invalid(format!("at = {time}: this time has passed")));
             }
             When::Cron(cron) if due.is_none() => {
-                return Err(Refusal::Invalid(format!("cron = \"{cron}\": it never holds")));
+                return Err(Refusal::Invalid(format!("cron = \"{cron}\": this time never comes")));
             }
             When::At(_) | When::Cron(_) => {}
         }
@@ -87,7 +87,7 @@ impl Grid {
     ) -> Result<Effect, Refusal> {
         self.schedule_for(by, schedule)?;
         if self.ledger.held(schedule).is_some() {
-            return Err(Refusal::Invalid(format!("schedule {schedule} is held already")));
+            return Err(Refusal::Invalid(format!("schedule {schedule} is already held")));
         }
         self.index.due.retain(|(_, id)| *id != schedule);
         self.record_flow(FlowChange::Held(schedule), out);
@@ -148,7 +148,7 @@ impl Grid {
         let why = if self.now.since(at) > GRACE_MS && trigger.missed == Missed::PassOver {
             "the time was missed, and catch_up is not set".to_owned()
         } else if running && trigger.overlap == Overlap::PassOver {
-            "the run before had not ended".to_owned()
+            "the previous run had not ended".to_owned()
         } else {
             let firing = Firing { schedule: id, due, file: None };
             match self.start_of(id, firing, out) {
@@ -205,7 +205,7 @@ impl Grid {
             let entry = &self.ledger.flows.schedules[&id];
             if entry.seen.len() >= SEEN_MAX && !entry.seen.contains_key(&path) {
                 let most = format!("{SEEN_MAX} files have arrived and are still there");
-                why = Some(format!("{most}: a schedule remembers no more"));
+                why = Some(format!("{most}: a schedule remembers no more than that"));
                 break;
             }
             let firing = Firing { schedule: id, due: None, file: Some((path, stamp)) };

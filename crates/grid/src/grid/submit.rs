@@ -1,5 +1,7 @@
 //! Submitting: whether a job is taken, and which jobs its dependency names.
 
+use forebay_base::ByteSize;
+
 use crate::config::General;
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, Refusal};
@@ -31,7 +33,7 @@ impl Search<'_> {
         if self.conditions <= CONDITIONS_MAX {
             return Ok(());
         }
-        let fault = format!("the dependency concerns more than {CONDITIONS_MAX} jobs");
+        let fault = format!("the dependency refers to more than {CONDITIONS_MAX} jobs");
         Err(Refusal::Invalid(fault))
     }
 
@@ -98,11 +100,18 @@ impl Grid {
             let fault = format!("{} slots: queue {name} allows at most {most}", spec.slots());
             return Err(Refusal::Invalid(fault));
         }
+        if let Some(most) = config.general.user_slots_max.filter(|most| *most < spec.slots()) {
+            let fault =
+                format!("{} slots: a user may use at most {most} on this grid", spec.slots());
+            return Err(Refusal::Invalid(fault));
+        }
+        self.check_hosts(id, spec)?;
         let known = self.ledger.users.find(user).map(UserId);
         self.check_number(known, spec.tasks())?;
         let mut search = Search { by: user, user: known, conditions: 0, names: 0 };
         let condition = spec.depends.as_ref().map(|depends| self.look_up(&depends.0, &mut search));
         let condition = condition.transpose()?;
+        self.check_condition(spec, condition.as_ref())?;
         self.check_bytes(known, footprint::bytes_of(spec, condition.as_ref()))?;
         Ok(condition)
     }
@@ -117,28 +126,28 @@ impl Grid {
             (self.index.bytes, "all of the grid", "jobs_bytes_max", general.jobs_bytes_max),
         ];
         let over = sums.into_iter().find(|(now, .., most)| now.saturating_add(bytes) > most.0);
-        let Some((_, whose, setting, most)) = over else { return Ok(()) };
+        let Some((now, whose, setting, most)) = over else { return Ok(()) };
+        let (now, more) = (ByteSize(now), ByteSize(bytes));
         Err(Refusal::TooMany(format!(
-            "jobs that have not ended, {whose} together, bring at most {most} with commands, environments, scripts and \
-             conditions ({setting} of this grid)"
+            "unfinished jobs, {whose} together, may take at most {most} for commands, environments, scripts and \
+             conditions: {now} now, and {more} with this one ({setting} of this grid)"
         )))
     }
 
     pub(super) fn check_number(&self, user: Option<UserId>, tasks: u32) -> Result<(), Refusal> {
         let general = &self.ledger.config.general;
-        let tasks = u64::from(tasks);
-        if self.index.tasks + tasks > u64::from(general.tasks_max) {
-            let fault = format!("the grid takes at most {} unfinished tasks", general.tasks_max);
-            return Err(Refusal::TooMany(fault));
-        }
-        let now = user.and_then(|user| self.index.users.get(user.0 as usize));
-        if let Some(most) = general.user_tasks_max
-            && now.map_or(0, |user| user.tasks) + tasks > u64::from(most)
-        {
-            let fault = format!("a user may have at most {most} unfinished tasks");
-            return Err(Refusal::TooMany(fault));
-        }
-        Ok(())
+        let of_user = user.and_then(|user| self.index.users.get(user.0 as usize));
+        let of_user = of_user.map_or(0, |user| user.tasks);
+        let counts = [
+            (of_user, "a user may have", "user_tasks_max", general.user_tasks_max),
+            (self.index.tasks, "the grid accepts", "tasks_max", general.tasks_max),
+        ];
+        let over =
+            counts.into_iter().find(|(now, .., most)| now + u64::from(tasks) > u64::from(*most));
+        let Some((now, whose, setting, most)) = over else { return Ok(()) };
+        Err(Refusal::TooMany(format!(
+            "{whose} at most {most} unfinished tasks: {now} now, and {tasks} with this job ({setting} of this grid)"
+        )))
     }
 
     /// The condition with numbers in place of names: a name is the latest job of the user that is known

@@ -131,13 +131,14 @@ impl FromStr for ArraySpec {
         let mut running_max = None;
         if scanner.take("%") {
             let start = scanner.at();
-            let most = scanner.number("how many may run at once", ELEMENTS_MAX)?;
+            let most =
+                scanner.number("the number of elements that may run at once", ELEMENTS_MAX)?;
             if most == 0 {
                 return Err(scanner.refuse_at(start, "at least 1 may run at once"));
             }
             running_max = Some(most);
         }
-        scanner.finish("\"%\" and how many may run at once, or the end")?;
+        scanner.finish("\"%\" and the number of elements that may run at once, or the end")?;
         Ok(ArraySpec { ranges, running_max })
     }
 }

@@ -175,7 +175,7 @@ impl Reader<'_> {
         self.scanner.skip_blanks();
         let start = self.scanner.at();
         if self.scanner.take("!") {
-            let reason = "there is no \"!\": say what has to come true, such as exit(12)";
+            let reason = "\"!\" is not supported: write what must become true, such as exit(12)";
             return Err(self.scanner.refuse_at(start, reason));
         }
         if self.scanner.take("(") {
@@ -227,10 +227,10 @@ impl Reader<'_> {
     fn job(&mut self, word: (String, bool), start: usize) -> Result<JobRef, ParseError> {
         let (text, quoted) = word;
         let job = match text.parse::<u64>() {
-            Ok(0) => return Err(self.scanner.refuse_at(start, "jobs are counted from 1")),
+            Ok(0) => return Err(self.scanner.refuse_at(start, "job numbers start at 1")),
             Ok(number) if !quoted => JobName::Number(JobId(number)),
             Ok(_) | Err(_) if text.is_empty() => {
-                return Err(self.scanner.refuse_at(start, "the name of a job is not empty"));
+                return Err(self.scanner.refuse_at(start, "the name of a job must not be empty"));
             }
             Ok(_) | Err(_) if text.len() > NAME_BYTES_MAX => {
                 let reason = format!("the name of a job has at most {NAME_BYTES_MAX} bytes");
@@ -270,7 +270,7 @@ impl Reader<'_> {
             _ => None,
         };
         if plain.is_none() && countable.is_none() {
-            let reason = format!("\"{name}\" is none of {CALLS}");
+            let reason = format!("\"{name}\" is unknown; choose from {CALLS}");
             return Err(self.scanner.refuse_at(start, reason));
         }
         self.scanner.skip_blanks();
@@ -282,7 +282,7 @@ impl Reader<'_> {
         let mut comparison = None;
         if self.scanner.take(",") {
             if plain.is_some_and(|test| test != Test::Exit(None)) {
-                let reason = format!("{name} takes one job and nothing else");
+                let reason = format!("{name} takes exactly one job");
                 return Err(self.scanner.refuse_at(comma, reason));
             }
             comparison = Some(self.comparison()?);

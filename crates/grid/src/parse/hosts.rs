@@ -56,6 +56,19 @@ impl HostList {
         self.entries.len() + self.without.len()
     }
 
+    /// The hosts that it names, also those that it takes out.
+    pub fn named(&self) -> impl Iterator<Item = &HostName> {
+        self.allowed().chain(&self.without)
+    }
+
+    /// The hosts that it names and does not take out.
+    pub fn allowed(&self) -> impl Iterator<Item = &HostName> {
+        self.entries.iter().filter_map(|entry| match &entry.hosts {
+            HostSet::One(name) => Some(name),
+            HostSet::All | HostSet::Others => None,
+        })
+    }
+
     /// How much `host` is wanted; `None` if it may not be used.
     #[must_use]
     pub fn preference(&self, host: &HostName) -> Option<u32> {
@@ -102,13 +115,15 @@ impl FromStr for HostList {
             };
             if out {
                 let HostSet::One(name) = hosts else {
-                    return Err(scanner.refuse_at(start, "\"~\" takes out one host by its name"));
+                    return Err(
+                        scanner.refuse_at(start, "\"~\" excludes one host and needs its name")
+                    );
                 };
                 list.without.push(name);
             } else {
                 let required = scanner.take("!");
                 if required && !matches!(hosts, HostSet::One(_)) {
-                    return Err(scanner.refuse_at(start, "\"!\" marks one host by its name"));
+                    return Err(scanner.refuse_at(start, "\"!\" marks one host and needs its name"));
                 }
                 let preference = if scanner.take("+") {
                     scanner.number("a preference", PREFERENCE_MAX)?

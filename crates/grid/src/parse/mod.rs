@@ -9,6 +9,7 @@ pub mod array;
 pub mod cron;
 pub mod dependency;
 pub mod hosts;
+pub mod memory;
 pub mod period;
 pub mod requeue;
 pub mod window;

@@ -81,8 +81,8 @@ fn clock_after(scanner: &mut Scanner<'_>, hours: u64) -> Result<u64, ParseError>
     scanner.expect(":")?;
     let minutes = u64::from(scanner.number("minutes", 59)?);
     if !scanner.take(":") {
-        let reason = "two numbers are hours and minutes to some and minutes and seconds to others: \
-                      write 1:30:00, 90 min or 90 s";
+        let reason = "ambiguous: hours and minutes, or minutes and seconds; write 1:30:00, 90 \
+                      min or 90 s";
         return Err(scanner.refuse_at(start, reason));
     }
     let seconds = u64::from(scanner.number("seconds", 59)?);

@@ -59,7 +59,9 @@ impl RequeueExits {
         if entry.again.is_none() || !scanner.take("all") {
             let value = scanner.number("an exit value from 1 to 255, or \"all\"", 255)?;
             if value == 0 {
-                return Err(scanner.refuse_at(start, "0 is success, which is not started again"));
+                return Err(
+                    scanner.refuse_at(start, "0 means success, and such a job is not restarted")
+                );
             }
             entry.value = u8::try_from(value).ok();
         }

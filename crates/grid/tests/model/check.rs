@@ -247,9 +247,8 @@ impl World {
         for reason in &reasons {
             let is_true = match reason {
                 Reason::Held => matches!(state, State::Held { .. }),
-                Reason::Dependency(_) | Reason::DependencyNever(_) => {
-                    !self.holds(&spec.depends.as_ref().unwrap().0)
-                }
+                Reason::DependencyNever(_) => false,
+                Reason::Dependency(_) => !self.holds(&spec.depends.as_ref().unwrap().0),
                 Reason::Throttle { active } => {
                     let now = self.placed.keys().filter(|other| other.job == task.job).count();
                     now as u32 == *active
@@ -278,6 +277,10 @@ impl World {
                 Reason::NoHostSuits | Reason::NoHostFits => {
                     hosts.iter().all(|verdict| verdict.obstacle.is_some())
                 }
+                Reason::Reserved { host, slots, .. } => {
+                    *slots == spec.slots() && self.slots_of(host) >= *slots
+                }
+                Reason::Passed { left } => left.as_ms() > 0,
                 Reason::NextRound { at } => {
                     self.config.general.dispatch != forebay_grid::config::Dispatch::Event
                         && *at > self.now
@@ -297,6 +300,9 @@ impl World {
                     assert!(spec.hosts.preference(&verdict.host).is_none());
                 }
                 Some(HostObstacle::TooSmall { slots }) => assert!(u64::from(slots) < needed),
+                Some(HostObstacle::Reserved { job }) => {
+                    assert!(job != task.job && self.jobs.contains_key(&job), "{task} {job}");
+                }
                 Some(_) => {}
             }
         }
@@ -329,9 +335,7 @@ impl World {
                         else {
                             panic!("{task} waits and that is not explained");
                         };
-                        let never = |reason: &Reason| {
-                            matches!(reason, Reason::DependencyNever(_) | Reason::NoHostSuits)
-                        };
+                        let never = |reason: &Reason| matches!(reason, Reason::NoHostSuits);
                         let waits = |reason: &Reason| matches!(reason, Reason::Dependency(_));
                         assert!(
                             reasons.iter().any(|reason| never(reason) || waits(reason)),

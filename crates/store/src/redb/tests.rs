@@ -3,8 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use redb::backends::FileBackend;
-use redb::{BackendError, StorageBackend};
+use redb::BackendError;
 
 use super::*;
 
@@ -118,13 +117,15 @@ fn failing_store(folder: &Path) -> (RedbStore, Arc<Faults>) {
     let (file, shared) = (path.clone(), Arc::clone(&faults));
     let opener = move || {
         let file = File::options().read(true).write(true).open(&file)?;
-        let inner = FileBackend::new(file)?;
-        // A small cache, so that reads reach the file.
-        redb::Builder::new()
-            .set_cache_size(64 << 10)
-            .create_with_backend(FailingFile { inner, faults: Arc::clone(&shared) })
+        let inner = file_backend(file)?;
+        let file: Box<dyn StorageBackend> =
+            Box::new(FailingFile { inner, faults: Arc::clone(&shared) });
+        Ok(file)
     };
-    (RedbStore::with_opener(path, Box::new(opener)).unwrap(), faults)
+    // A small cache, so that reads reach the file.
+    let options = RedbOptions { cache_bytes: 64 << 10 };
+    let store = RedbStore::with_opener(Access::Own, path, Box::new(opener), &options).unwrap();
+    (store, faults)
 }
 
 /// A batch that sets some keys to `number`, and is large enough to let the file grow now and then.

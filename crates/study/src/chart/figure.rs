@@ -9,15 +9,16 @@ pub const TALL: f64 = 1000.0;
 /// Width of the curves' own coordinates.
 pub const WIDE: f64 = 2000.0;
 
-/// A colour, as a class whose value the style sets for light and dark. After Okabe and Ito, darkened or
-/// lightened for contrast; neighbours differ in lightness too, and lines in their dashes.
+/// A colour, as a class whose value the style sets for light and dark. From the hues of Okabe and Ito, moved
+/// until every two of them also differ for people who see no green or no red (a test computes it); lines
+/// differ in their dashes too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ink(pub &'static str);
 
 impl Ink {
     /// Blue.
     pub const BLUE: Ink = Ink("s1");
-    /// Vermilion, dashed as a line.
+    /// Vermilion, brownish on light paper; dashed as a line.
     pub const VERMILION: Ink = Ink("s2");
     /// Bluish green.
     pub const GREEN: Ink = Ink("s3");
@@ -29,11 +30,11 @@ impl Ink {
     pub const SKY: Ink = Ink("s6");
     /// Grey, for what is only the rest.
     pub const GREY: Ink = Ink("s7");
-    /// Ochre.
-    pub const OCHRE: Ink = Ink("s8");
+    /// Dark brown.
+    pub const BROWN: Ink = Ink("s8");
 
     const ORDER: [Ink; 7] =
-        [Ink::BLUE, Ink::ORANGE, Ink::GREEN, Ink::VERMILION, Ink::SKY, Ink::PURPLE, Ink::OCHRE];
+        [Ink::BLUE, Ink::ORANGE, Ink::GREEN, Ink::VERMILION, Ink::SKY, Ink::PURPLE, Ink::BROWN];
     /// How many colours can be told apart.
     pub const COUNT: usize = Ink::ORDER.len();
 

@@ -29,7 +29,7 @@ pub struct Bar {
     pub start: f64,
     /// When it ended; the end of the chart if it did not.
     pub end: f64,
-    /// Whether it ended well.
+    /// Whether it succeeded.
     pub outcome: Outcome,
 }
 

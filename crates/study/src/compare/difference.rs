@@ -34,7 +34,7 @@ pub enum Outcome {
     Higher,
     /// Lower, by more than the spread, where that is neither good nor bad.
     Lower,
-    /// The spread holds "no difference".
+    /// The spread holds "no difference", or the ratio is 1 as it is shown.
     WithinSpread,
     /// There are too few rounds to know the spread.
     TooFewRounds,
@@ -49,11 +49,14 @@ impl Outcome {
             Outcome::Worse => "worse",
             Outcome::Higher => "higher",
             Outcome::Lower => "lower",
-            Outcome::WithinSpread => "within the spread",
+            Outcome::WithinSpread => "equal within the spread",
             Outcome::TooFewRounds => "too few rounds",
         }
     }
 }
+
+/// A ratio nearer to 1 than this is shown as 1.00: no difference is claimed of it.
+const SHOWN: f64 = 0.005;
 
 impl Difference {
     /// `other` by `first`, each by round; `None` if no ratio can be taken.
@@ -69,6 +72,8 @@ impl Difference {
         };
         let outcome = if rounds < ROUNDS_MIN {
             Outcome::TooFewRounds
+        } else if (ratio - 1.0).abs() < SHOWN {
+            Outcome::WithinSpread
         } else if low > 1.0 {
             better.grown()
         } else if high < 1.0 {
@@ -101,17 +106,26 @@ fn unpaired(first: &[(u32, f64)], other: &[(u32, f64)]) -> Option<(f64, f64, f64
     ))
 }
 
-/// Figures that sentences are made of, as far as both sides have them.
+/// Figures of whole runs that sentences are made of, as far as both sides have them.
 const HEADLINES: [&str; 4] =
-    ["wall_seconds", "file_sustained_mb_per_second", "real_minutes", "cpu_per_real_of_sums"];
+    ["file_sustained_mb_per_second", "jobs_per_minute", "real_minutes", "cpu_per_real_of_sums"];
+/// Figures that say nothing of runs whose streams move a fixed number of bytes: these have rates.
+const NOT_OF_STREAMS: [&str; 3] = ["jobs_per_minute", "real_minutes", "cpu_per_real_of_sums"];
+/// Rates of stages that sentences are made of.
+const RATES_MAX: usize = 6;
+
+fn headlines(figures: &[Compared]) -> Vec<&Compared> {
+    let rates: Vec<&Compared> =
+        figures.iter().filter(|one| one.figure.key.ends_with("/rate")).take(RATES_MAX).collect();
+    let whole = HEADLINES.iter().filter(|key| rates.is_empty() || !NOT_OF_STREAMS.contains(key));
+    let whole = whole.filter_map(|key| figures.iter().find(|one| one.figure.key == *key));
+    whole.chain(rates.iter().copied()).collect()
+}
 
 /// What the comparison comes to, a sentence for each headline figure and side.
 pub(super) fn verdicts(labels: &[&str], figures: &[Compared], pairing: Pairing) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for key in HEADLINES {
-        let Some(compared) = figures.iter().find(|compared| compared.figure.key == key) else {
-            continue;
-        };
+    for compared in headlines(figures) {
         for (difference, label) in compared.differences.iter().zip(&labels[1..]) {
             let Some(difference) = difference else { continue };
             let level = match difference.outcome {
@@ -141,7 +155,6 @@ fn sentence(
         (rounds, Pairing::Unpaired) => format!("{rounds} rounds each, not paired"),
     };
     let claim = match difference.outcome {
-        Outcome::WithinSpread => "no difference beyond the spread",
         Outcome::TooFewRounds => "too few rounds to say more",
         outcome => outcome.describe(),
     };

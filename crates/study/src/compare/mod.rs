@@ -15,7 +15,7 @@ pub use difference::{Difference, Outcome};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::record::{Record, State};
+use crate::record::{Exit, Record, State};
 use crate::statistics::Spread;
 use crate::summary::{Better, Figure, Level, RunSummary, SubjectSummary, Summary, Verdict};
 
@@ -179,7 +179,7 @@ fn figures(sides: &[Compare<'_>], pairing: Pairing) -> Vec<Compared> {
         let first = of_side(0);
         figures.push(Compared {
             figure: Figure { value: None, ..spread.figure.clone() },
-            spreads: sides.iter().map(|side| side.subject.spread(key)).collect(),
+            spreads: sides.iter().map(|side| side.spread(key)).collect(),
             differences: (1..sides.len())
                 .map(|place| Difference::of(&first, &of_side(place), pairing, spread.figure.better))
                 .collect(),
@@ -187,6 +187,24 @@ fn figures(sides: &[Compare<'_>], pairing: Pairing) -> Vec<Compared> {
     }
     figures.retain(|compared| compared.spreads.iter().any(Option::is_some));
     figures
+}
+
+impl Compare<'_> {
+    /// Median and spread of a figure: over rounds, and of the real time of a class over all its jobs.
+    fn spread(&self, key: &str) -> Option<Spread> {
+        let Some(class) = class_of(key) else { return self.subject.spread(key) };
+        let counts = |run: &&crate::record::Run| {
+            run.subject == self.subject.subject && self.subject.rounds.contains(&run.round)
+        };
+        let jobs = self.record.runs.iter().filter(counts).flat_map(crate::record::Run::jobs);
+        let ran = jobs.filter(|job| job.class == class && job.exit != Exit::NotStarted);
+        Spread::of(ran.map(|job| job.usage.real_seconds))
+    }
+}
+
+/// The class whose real time a figure is.
+fn class_of(key: &str) -> Option<&str> {
+    key.strip_prefix("class/")?.strip_suffix("/real_seconds")
 }
 
 /// What makes the comparison doubtful.
@@ -203,7 +221,7 @@ fn warnings(first: &Compare<'_>, others: &[Compare<'_>]) -> Vec<Verdict> {
                     first.side.label,
                     other.side.label
                 );
-                warnings.push(Verdict { level, topic: "Unlike", text });
+                warnings.push(Verdict { level, topic: "Not comparable", text });
             }
         }
     }
@@ -268,14 +286,25 @@ fn doubts(side: &Compare<'_>) -> Vec<Verdict> {
     }
     let failed: usize = side.runs.iter().map(|run| run.jobs.jobs - run.jobs.succeeded()).sum();
     if failed > 0 {
-        push(Level::Bad, "Jobs", format!("{label}: {failed} jobs did not end well."));
+        push(Level::Bad, "Jobs", format!("{label}: {failed} jobs did not succeed."));
     }
     let mut caches = side.record.runs.iter().filter(|run| run.subject == side.subject.subject);
     if caches.any(|run| run.cache.fits_in_memory()) {
         let text = format!(
-            "{label}: the working set fits in memory, so the comparison may be one of page caches."
+            "{label}: the working set fits in memory, so this may compare page caches, not storages."
         );
         push(Level::Warning, "Cache", text);
+    }
+    let cached = side.runs.iter().filter_map(|run| run.still_cached(side.record));
+    if let Some((stage, part)) = cached.max_by(|a, b| a.1.total_cmp(&b.1))
+        && part >= RunSummary::CACHED
+    {
+        let text = format!(
+            "{label}: up to {:.0} % of the files were still in memory when the stage {stage} began to read, \
+             although they were to be cold.",
+            part * 100.0
+        );
+        push(Level::Bad, "Cache", text);
     }
     doubts
 }

@@ -2,7 +2,7 @@
 
 use forebay_workload::{Cell, Table};
 
-use super::{Compared, Comparison, Pairing, ROUNDS_MIN};
+use super::{Compared, Comparison, Pairing, ROUNDS_MIN, class_of};
 use crate::summary::Sheet;
 
 impl Comparison {
@@ -11,8 +11,11 @@ impl Comparison {
     pub fn sheets(&self) -> Vec<Sheet> {
         let mut sheets = vec![
             self.sheet("comparison", "Comparison", |compared| !compared.figure.is_of_part()),
+            self.sheet("comparison_classes", "Comparison of real times, by class of jobs", |one| {
+                class_of(&one.figure.key).is_some()
+            }),
             self.sheet("comparison_parts", "Comparison of stages and steps", |compared| {
-                compared.figure.is_of_part()
+                compared.figure.is_of_part() && class_of(&compared.figure.key).is_none()
             }),
             self.sides_sheet(),
         ];
@@ -21,7 +24,9 @@ impl Comparison {
     }
 
     fn sheet(&self, name: &'static str, title: &str, keep: fn(&Compared) -> bool) -> Sheet {
-        let with_spread = self.sides.iter().any(|side| side.rounds > 1);
+        // Of classes the spread is that over jobs.
+        let of_jobs = name == "comparison_classes";
+        let with_spread = of_jobs || self.sides.iter().any(|side| side.rounds > 1);
         let mut columns = vec!["figure".to_owned(), "unit".to_owned()];
         for side in &self.sides {
             columns.push(side.label.clone());
@@ -42,7 +47,15 @@ impl Comparison {
         for compared in self.figures.iter().filter(|compared| keep(compared)) {
             table.push(row(compared, with_spread));
         }
-        Sheet { name, title: title.to_owned(), notes: self.notes(), table }
+        let mut notes = self.notes();
+        if of_jobs {
+            notes.insert(
+                0,
+                "Median, least and greatest real time of the jobs of a class, over all rounds."
+                    .to_owned(),
+            );
+        }
+        Sheet { name, title: title.to_owned(), notes, table }
     }
 
     fn notes(&self) -> Vec<String> {

@@ -7,8 +7,10 @@
 //! leaves the group (setsid(2)) is not found. Needs Linux 5.4 (pidfd).
 
 mod delays;
+mod group;
 mod handover;
 mod program;
+mod schedstat;
 
 use std::fmt;
 use std::fs::File;
@@ -31,7 +33,9 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::record::{Exit, Usage};
 use delays::{Delays, Source};
+pub use group::enter as enter_group;
 pub use program::Program;
+use schedstat::Schedule;
 
 /// What could not be done to a process that was started and had to be killed.
 pub const HOLD: &str = "hold on to";
@@ -137,7 +141,7 @@ impl Child {
     }
 
     /// Starts a program in a group of its own as [`Child::spawn`] does, without a copy of this process's memory,
-    /// once `prepare` has made of it what it shall be.
+    /// once `prepare` has made of it what it shall be; in the control group whose folder `group` is, if there is one.
     ///
     /// # Errors
     /// As [`Child::spawn`], and the error of `prepare`.
@@ -147,6 +151,7 @@ impl Child {
     pub unsafe fn start(
         program: &Program,
         prepare: &mut dyn FnMut() -> io::Result<()>,
+        group: Option<BorrowedFd<'_>>,
         accounting: &Arc<Accounting>,
     ) -> Result<Child> {
         let refused = |source: io::Error| Error::io("start", program.name())(source);
@@ -161,7 +166,7 @@ impl Child {
         };
         let started = accounting.clock.instant();
         // SAFETY: it makes system calls, and those of which the caller says that they may be made.
-        let pid = unsafe { program.start(&mut prepare) }.map_err(refused)?;
+        let pid = unsafe { program.start(&mut prepare, group) }.map_err(refused)?;
         Child::take(pid, program.name(), receiver, accounting, started)
     }
 
@@ -261,10 +266,15 @@ impl Child {
         let alone = !waited_for_children(self.pid);
         let delays = alone.then(|| self.accounting.delays_of(self.id())).flatten();
         let delays = delays.map(|delays| delays.without_miscounts(real.as_secs_f64(), uptime()));
+        let schedule = alone.then(|| Schedule::of(self.id())).flatten();
         // What it left behind would go on without anybody who waits for it.
         let _ = kill_process_group(self.pid, Signal::KILL);
         let (status, rusage) = wait4(self.pid)?;
-        let usage = usage(real, &rusage, counters.as_ref(), delays);
+        let mut usage = usage(real, &rusage, counters.as_ref(), delays);
+        if usage.processor_wait_seconds.is_none() {
+            let used = usage.user_seconds + usage.system_seconds;
+            usage.processor_wait_seconds = schedule.and_then(|one| one.of_process(used));
+        }
         Ok(Ended { status: ExitStatus::from_raw(status), usage, counters })
     }
 

@@ -8,12 +8,15 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
 use rustix::process::Pid;
+
+use super::group;
 
 /// The stack of a child up to its exec, in bytes.
 const STACK_BYTES: usize = 64 << 10;
@@ -76,15 +79,20 @@ impl Program {
         Path::new(OsStr::from_bytes(self.arguments[0].to_bytes()))
     }
 
-    /// Starts it, once `prepare` has made of the child what it shall be.
+    /// Starts it, once `prepare` has made of the child what it shall be: in the control group whose folder `group` is,
+    /// or in that of this process.
     ///
     /// # Errors
-    /// The error of `prepare`, or why the program cannot be executed.
+    /// The error of `prepare`, or why the program cannot be executed or the group not be entered.
     ///
     /// # Safety
     /// `prepare` runs in a child that shares the memory of this process: it may make system calls of its own
     /// thread only, and must neither allocate nor panic.
-    pub unsafe fn start(&self, prepare: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Pid> {
+    pub unsafe fn start(
+        &self,
+        prepare: &mut dyn FnMut() -> io::Result<()>,
+        group: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Pid> {
         let mut start = Start {
             files: &self.files,
             arguments: pointers(
@@ -102,12 +110,17 @@ impl Program {
         let child = unsafe {
             libc::sigfillset(blocked.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr());
-            let top = stack.as_mut_ptr().add(stack.capacity()).cast();
-            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-            let child = libc::clone(run, top, flags, (&raw mut start).cast());
-            let error = io::Error::last_os_error();
+            let child = match group {
+                None => {
+                    let top = stack.as_mut_ptr().add(stack.capacity()).cast();
+                    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+                    let child = libc::clone(run, top, flags, (&raw mut start).cast());
+                    Pid::from_raw(child).filter(|_| child > 0).ok_or_else(io::Error::last_os_error)
+                }
+                Some(group) => group::clone(&mut stack, group, run, (&raw mut start).cast()),
+            };
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-            Pid::from_raw(child).filter(|_| child > 0).ok_or(error)?
+            child?
         };
         match start.failed {
             None => Ok(child),
@@ -207,7 +220,7 @@ mod tests {
     fn status(command: &Command) -> io::Result<i32> {
         let program = Program::of(command)?;
         // SAFETY: it does nothing.
-        let child = unsafe { program.start(&mut || Ok(())) }?;
+        let child = unsafe { program.start(&mut || Ok(()), None) }?;
         let wait = || rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty());
         let (_, status) = rustix::io::retry_on_intr(wait)?.expect("there is a child");
         Ok(status.exit_status().unwrap_or(-1))
@@ -250,7 +263,7 @@ mod tests {
         let program = Program::of(&shell("exit 0")).unwrap();
         let mut refuse = || Err(io::Error::from_raw_os_error(libc::EPERM));
         // SAFETY: it makes a number an error.
-        let error = unsafe { program.start(&mut refuse) }.unwrap_err();
+        let error = unsafe { program.start(&mut refuse, None) }.unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));
     }
 }

@@ -1,5 +1,6 @@
 //! Charts of a run that have no time axis: sizes, latencies, shares of classes and nodes, scaling.
 
+use forebay_base::ByteSize;
 use maud::{Markup, html};
 
 use super::page::{chart_or, gone};
@@ -9,12 +10,99 @@ use crate::chart::figure::{Caption, Ink};
 use crate::chart::histogram::{Distribution, Histogram, Seen, Spacing};
 use crate::chart::unit::Unit;
 use crate::record::Run;
-use crate::summary::{CallLatency, Group, RunSummary, SizeBucket, StageSummary};
+use crate::summary::{CallLatency, Group, RateSource, RunSummary, SizeBucket, StageSummary};
 
 /// Most charts of latencies; the table has all.
 const LATENCY_CHARTS_MAX: usize = 8;
 
 const HEIGHT: f64 = 150.0;
+
+/// What streams reached by the size of their calls, and by how many there were.
+#[must_use]
+pub fn sweeps(stages: &[StageSummary]) -> Markup {
+    let by_block = by_block(stages);
+    let by_streams = by_streams(stages);
+    let chart = |title: &str, note: &str, groups: &[BarGroup]| {
+        (groups.len() > 1)
+            .then(|| bars(&Caption::new(title, note), groups, Extent::Common))
+            .flatten()
+    };
+    let note = "Rate of all streams together, each going through its file in order.";
+    let blocks = chart("Rate by block size", note, &by_block);
+    let streams = chart("Rate by number of streams", note, &by_streams);
+    html! {
+        @if blocks.is_some() || streams.is_some() {
+            div class="pair" {
+                @if let Some(blocks) = blocks { (blocks) }
+                @if let Some(streams) = streams { (streams) }
+            }
+        }
+    }
+}
+
+/// Rates of one direction: bytes per call, streams, bytes per second, and the direction.
+fn swept(stages: &[StageSummary]) -> Vec<(u64, usize, f64, &'static str)> {
+    let of = |stage: &StageSummary| {
+        let (rate, streams) = (stage.rate.as_ref()?, stage.streams.filter(|one| one.sequential)?);
+        let one_way =
+            rate.source == RateSource::Streams && ["read", "written"].contains(&rate.what);
+        one_way.then_some((streams.block_bytes?, streams.count, rate.value * 1e6, rate.what))
+    };
+    stages.iter().filter_map(of).collect()
+}
+
+/// A group of bars for each value of `by`, in its order.
+fn swept_groups<K: Ord + Copy>(
+    swept: &[(u64, usize, f64, &'static str)],
+    by: impl Fn(&(u64, usize, f64, &'static str)) -> K,
+    label: impl Fn(K) -> String,
+) -> Vec<BarGroup> {
+    let mut keys: Vec<K> = swept.iter().map(&by).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let value = |one: &(u64, usize, f64, &'static str)| Value {
+        middle: one.2,
+        spread: None,
+        ink: if one.3 == "read" { Ink::BLUE } else { Ink::VERMILION },
+        series: one.3.to_owned(),
+    };
+    let group = |key: K| {
+        let mut ones: Vec<_> = swept.iter().filter(|one| by(one) == key).collect();
+        ones.sort_by_key(|one| one.3);
+        BarGroup {
+            label: label(key),
+            unit: Unit::BytesPerSecond,
+            values: ones.into_iter().map(value).collect(),
+        }
+    };
+    keys.into_iter().map(group).collect()
+}
+
+fn by_block(stages: &[StageSummary]) -> Vec<BarGroup> {
+    let mut swept = swept(stages);
+    let most = swept.iter().map(|one| one.1).max().unwrap_or(0);
+    swept.retain(|one| one.1 == most);
+    swept_groups(&swept, |one| one.0, |block| ByteSize(block).to_string())
+}
+
+fn by_streams(stages: &[StageSummary]) -> Vec<BarGroup> {
+    let mut swept = swept(stages);
+    // The size that most numbers of streams were tried with.
+    let numbers = |block: u64| {
+        let of_block = swept.iter().filter(|one| one.0 == block);
+        of_block.map(|one| one.1).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let Some(block) = swept.iter().map(|one| one.0).max_by_key(|block| numbers(*block)) else {
+        return Vec::new();
+    };
+    swept.retain(|one| one.0 == block);
+    let size = ByteSize(block);
+    let label = |streams: usize| match streams {
+        1 => format!("1 stream of {size}"),
+        _ => format!("{streams} streams of {size}"),
+    };
+    swept_groups(&swept, |one| one.1, label)
+}
 
 /// All charts of a run without a time axis.
 #[must_use]

@@ -17,14 +17,12 @@ enum Form {
 /// A figure, its form, and where a run has it.
 type Key = (&'static str, Form, fn(&RunSummary) -> Option<f64>);
 
-const KEYS: [Key; 10] = [
+const KEYS: [Key; 11] = [
     ("sustained at the file level, read and written", Form::MegabytesPerSecond, |run| {
         run.file.sustained_mb_per_second
     }),
-    ("best ten seconds on end", Form::MegabytesPerSecond, |run| run.file.best_10_seconds),
-    ("sustained for each physical core", Form::MegabytesPerSecond, |run| {
-        run.mb_per_second_per_core
-    }),
+    ("best 10 consecutive seconds", Form::MegabytesPerSecond, |run| run.file.best_10_seconds),
+    ("sustained per physical core", Form::MegabytesPerSecond, |run| run.mb_per_second_per_core),
     ("sustained at the devices", Form::MegabytesPerSecond, |run| {
         run.device.as_ref()?.sustained_mb_per_second
     }),
@@ -32,15 +30,18 @@ const KEYS: [Key; 10] = [
         run.jobs.cpu_per_real_of_sums
     }),
     ("from start to end", Form::Span, |run| Some(run.seconds)),
-    ("real time of all jobs, added up", Form::Span, |run| Some(run.jobs.real_seconds)),
+    ("sum of the real times of all jobs", Form::Span, |run| Some(run.jobs.real_seconds)),
     ("of the bytes were read, the rest written", Form::Unit(Unit::Share), |run| {
         run.file.read_share
     }),
-    ("of the bytes read came from the page cache", Form::Unit(Unit::Share), |run| {
+    ("of the bytes read did not come from the devices", Form::Unit(Unit::Share), |run| {
         run.cache_hit_ratio
     }),
     ("of the jobs' time was spent waiting for I/O", Form::Unit(Unit::Share), |run| {
         run.jobs.io_wait_share
+    }),
+    ("of the jobs' time was spent waiting for a processor", Form::Unit(Unit::Share), |run| {
+        run.jobs.processor_wait_share
     }),
 ];
 

@@ -83,6 +83,7 @@ fn runs(record: &Record, summary: &Summary) -> Markup {
         @for (run, summed) in runs.iter().take(RUNS_MAX) {
             @let drawn = html! {
                 (distribution::scaling(&summed.stages))
+                (distribution::sweeps(&summed.stages))
                 (Timeline::new(run, summed, &record.machine).charts())
                 (distribution::charts(run, summed))
             };
@@ -92,7 +93,7 @@ fn runs(record: &Record, summary: &Summary) -> Markup {
                 @let first = !seen.contains(&run.subject);
                 @let () = seen.push(run.subject);
                 details class="run" open=[first.then_some("open")] {
-                    summary { b { (summed.label) ", round " (run.round) } " · " (run.cache.describe()) }
+                    summary { b { (summed.label) ", round " (run.round + 1) } " · " (run.cache.describe()) }
                     div class="run-head" {}
                     (drawn)
                 }
@@ -124,14 +125,21 @@ pub fn definitions() -> Markup {
             "Busy period",
             "Of each stage, the time in which most of its jobs ran at once; a table says from when to when.",
         ),
-        ("Sustained", "The median of the seconds of the busy periods, read and written together."),
+        (
+            "Sustained",
+            "The median of the seconds of the busy periods, read and written together, each second weighted by its length. Stages that do different things have a rate each and none together.",
+        ),
+        (
+            "Rate of a stage",
+            "What its streams measured together, from their first call to the end of their last: making files ready is not in it. Of other stages, the median of the samples.",
+        ),
         (
             "File level",
             "What the jobs read and wrote by system calls; the page cache may have served it.",
         ),
         (
             "Device level",
-            "What went from and to block devices, read-ahead and late writes included, whoever caused it.",
+            "What went from and to block devices, read-ahead, late writes and those of other programs included.",
         ),
         (
             "CPU/real",

@@ -174,14 +174,87 @@ mod tests {
         assert!(!STYLE.contains("</") && !SCRIPT.contains("</"));
     }
 
-    /// Relative luminance of `#rrggbb` (WCAG 2.2).
-    fn luminance(colour: &str) -> f64 {
-        let part = |at: usize| {
+    type Matrix = [[f64; 3]; 3];
+
+    /// Red, green and blue of `#rrggbb`, linear, 0 to 1.
+    fn linear(colour: &str) -> [f64; 3] {
+        [1, 3, 5].map(|at| {
             let level = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
             let level = f64::from(level) / 255.0;
             if level <= 0.040_45 { level / 12.92 } else { ((level + 0.055) / 1.055).powf(2.4) }
-        };
-        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+        })
+    }
+
+    fn times(matrix: &Matrix, of: [f64; 3]) -> [f64; 3] {
+        matrix.map(|row| row.iter().zip(of).map(|(a, b)| a * b).sum())
+    }
+
+    /// Linear red, green and blue to CIE XYZ (sRGB, IEC 61966-2-1).
+    const XYZ: Matrix = [
+        [0.412_456_4, 0.357_576_1, 0.180_437_5],
+        [0.212_672_9, 0.715_152_2, 0.072_175],
+        [0.019_333_9, 0.119_192, 0.950_304_1],
+    ];
+
+    /// Relative luminance of `#rrggbb` (WCAG 2.2).
+    fn luminance(colour: &str) -> f64 {
+        times(&XYZ, linear(colour))[1]
+    }
+
+    /// As seen without the cones for green, and for red (G. M. Machado, M. M. Oliveira, L. A. F. Fernandes,
+    /// IEEE TVCG 15, 2009, severity 1.0).
+    const SEEN: [Matrix; 3] = [
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        [
+            [0.367_322, 0.860_646, -0.227_968],
+            [0.280_085, 0.672_501, 0.047_413],
+            [-0.011_82, 0.042_94, 0.968_881],
+        ],
+        [
+            [0.152_286, 1.052_583, -0.204_868],
+            [0.114_503, 0.786_281, 0.099_216],
+            [-0.003_882, -0.048_116, 1.051_998],
+        ],
+    ];
+
+    /// CIE L*a*b* of linear red, green and blue, white of D65.
+    fn lab(rgb: [f64; 3]) -> [f64; 3] {
+        let xyz = times(&XYZ, rgb.map(|part| part.clamp(0.0, 1.0)));
+        let mut parts = [0.0; 3];
+        for ((part, xyz), white) in parts.iter_mut().zip(xyz).zip([0.950_47, 1.0, 1.088_83]) {
+            let t: f64 = xyz / white;
+            *part = if t > 0.008_856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 };
+        }
+        let [x, y, z] = parts;
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    #[test]
+    fn every_two_series_colours_differ_also_for_people_who_see_no_green_or_no_red() {
+        /// A difference (CIE 1976) of 2.3 can just be seen; thin lines need far more.
+        const DIFFERENCE_MIN: f64 = 20.0;
+        for theme in STYLE.split("  color-scheme: ").skip(1) {
+            let colour = |name: &String| {
+                &theme.split_once(&format!("--{name}: ")).expect("the theme sets it").1[..7]
+            };
+            let names: Vec<String> = (1..=8).map(|number| format!("s{number}")).collect();
+            for (vision, seen) in SEEN.iter().enumerate() {
+                for (place, one) in names.iter().enumerate() {
+                    for other in &names[place + 1..] {
+                        let [a, b] =
+                            [one, other].map(|name| lab(times(seen, linear(colour(name)))));
+                        let squares = a.iter().zip(b).map(|(a, b)| (a - b).powi(2));
+                        let difference = squares.sum::<f64>().sqrt();
+                        assert!(
+                            difference >= DIFFERENCE_MIN,
+                            "{one} {} and {other} {} differ by {difference} in vision {vision}",
+                            colour(one),
+                            colour(other)
+                        );
+                    }
+                }
+            }
+        }
     }
 
     #[test]

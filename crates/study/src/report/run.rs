@@ -8,7 +8,7 @@ use crate::chart::gantt::{Bar, Gantt, Outcome};
 use crate::chart::time::{Band, Rule, Series, TimeAxis, TimeChart};
 use crate::chart::unit::Unit;
 use crate::record::{DeviceScope, Exit, JobKind, JobRecord, Machine, Run, Sample};
-use crate::statistics::median;
+use crate::statistics::{weighted_mean, weighted_median};
 use crate::summary::RunSummary;
 
 /// Height of charts in pixels.
@@ -107,8 +107,16 @@ impl<'a> Timeline<'a> {
         value: impl Fn(&Sample) -> Option<f64>,
     ) -> Series {
         let points = self.points(value);
-        let figures = figures_of(&points, &self.summary.busy, unit);
+        let weights = self.weights();
+        // A median over stages that do different things is nobody's.
+        let counted = if self.summary.stages_alike { &weights[..] } else { &[] };
+        let figures = figures_of(&points, counted, &self.summary.busy, unit);
         Series { label: label.to_owned(), ink, figures, points }
+    }
+
+    /// The length of every sample, by its middle.
+    fn weights(&self) -> Vec<(f64, f64)> {
+        self.points(|sample| Some(sample.seconds))
     }
 
     fn throughput(&self) -> Markup {
@@ -146,13 +154,10 @@ impl<'a> Timeline<'a> {
     fn processors(&self) -> Markup {
         let part = |label: &str, ink, value: fn(&Sample) -> f64| {
             let points = self.points(|sample| Some(value(sample)));
-            let inside = within(&points, &self.summary.busy);
-            let mean = inside.iter().sum::<f64>() / inside.len() as f64;
-            let figures = if mean.is_finite() {
-                format!("mean {}", Unit::Share.show(mean))
-            } else {
-                String::new()
-            };
+            let inside = within(&points, &self.weights(), &self.summary.busy);
+            let mean = weighted_mean(inside);
+            let figures =
+                mean.map_or(String::new(), |mean| format!("mean {}", Unit::Share.show(mean)));
             Series { label: label.to_owned(), ink, figures, points }
         };
         let mut parts = vec![
@@ -319,7 +324,7 @@ impl<'a> Timeline<'a> {
             "Part of the time in which tasks were held up by I/O, as the kernel tells it (PSI).";
         let chart = self.chart("I/O pressure", note, Unit::Share, series);
         let chart = TimeChart { height: LOW, ..chart }.lines();
-        chart_or(chart, "I/O pressure", "the kernel does not tell it.")
+        chart_or(chart, "I/O pressure", "the kernel does not report it.")
     }
 }
 
@@ -337,18 +342,34 @@ pub fn kind_name(kind: JobKind) -> &'static str {
     }
 }
 
-/// The values in the busy periods; all if there are no such periods.
-fn within(points: &[(f64, f64)], busy: &[crate::summary::Period]) -> Vec<f64> {
-    let inside = |at: f64| busy.iter().any(|p| (p.start_seconds..=p.end_seconds).contains(&at));
-    let finite = || points.iter().filter(|point| point.1.is_finite());
-    let values: Vec<f64> = finite().filter(|point| inside(point.0)).map(|point| point.1).collect();
-    if values.is_empty() { finite().map(|point| point.1).collect() } else { values }
+/// The values in the busy periods with their weights; all if there are no such periods. The same seconds
+/// as those of tables.
+fn within(
+    points: &[(f64, f64)],
+    weights: &[(f64, f64)],
+    busy: &[crate::summary::Period],
+) -> Vec<(f64, f64)> {
+    let inside = |at: f64| busy.iter().any(|p| (p.start_seconds..p.end_seconds).contains(&at));
+    let finite = || {
+        let both = points.iter().zip(weights);
+        both.filter(|(point, _)| point.1.is_finite())
+            .map(|(point, weight)| (point.0, point.1, weight.1))
+    };
+    let of = |(_, value, weight): (f64, f64, f64)| (value, weight);
+    let values: Vec<(f64, f64)> = finite().filter(|point| inside(point.0)).map(of).collect();
+    if values.is_empty() { finite().map(of).collect() } else { values }
 }
 
-fn figures_of(points: &[(f64, f64)], busy: &[crate::summary::Period], unit: Unit) -> String {
+fn figures_of(
+    points: &[(f64, f64)],
+    weights: &[(f64, f64)],
+    busy: &[crate::summary::Period],
+    unit: Unit,
+) -> String {
     let highest = points.iter().map(|point| point.1).fold(f64::NAN, f64::max);
-    match median(within(points, busy)) {
+    match weighted_median(within(points, weights, busy)) {
         Some(middle) => format!("median {}, peak {}", unit.show(middle), unit.show(highest)),
+        None if highest.is_finite() => format!("peak {}", unit.show(highest)),
         None => String::new(),
     }
 }

@@ -10,6 +10,7 @@ use forebay_workload::mix::SpaceNeed;
 use forebay_workload::program::Places;
 use forebay_workload::scratch::ScratchDir;
 
+use super::leftover::{Marked, PREFIX};
 use crate::error::{Error, Result};
 
 /// Part of the free space that a run leaves alone: file systems slow down, or fail, when full.
@@ -44,7 +45,7 @@ impl Areas {
                 let metadata = fs::metadata(path).map_err(Error::io("use", path))?;
                 if !metadata.is_dir() {
                     let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
-                    return Err(Error::io("use", path)(error));
+                    return Err(Error::io("use as a storage", path)(error));
                 }
                 match systems.iter_mut().find(|(device, ..)| *device == metadata.dev()) {
                     Some((_, _, needed, _)) => *needed += bytes,
@@ -81,21 +82,25 @@ pub struct Ground {
     data: ScratchDir,
     work: ScratchDir,
     util: ScratchDir,
+    marks: [Marked; 3],
     inputs: HashSet<PathBuf>,
 }
 
 impl Ground {
-    /// Makes them.
+    /// Makes them, for a run that began at `started`.
     ///
     /// # Errors
     /// If one cannot be made.
-    pub fn make(areas: &Areas) -> Result<Ground> {
-        Ok(Ground {
-            data: ScratchDir::create(&areas.data, "forebay-bench-data")?,
-            work: ScratchDir::create(&areas.work, "forebay-bench-work")?,
-            util: ScratchDir::create(&areas.util, "forebay-bench-util")?,
-            inputs: HashSet::new(),
-        })
+    pub fn make(areas: &Areas, started: &str) -> Result<Ground> {
+        let create = |area: &Path, name: &str| ScratchDir::create(area, &format!("{PREFIX}{name}"));
+        let (data, work, util) = (
+            create(&areas.data, "data")?,
+            create(&areas.work, "work")?,
+            create(&areas.util, "util")?,
+        );
+        let mark = |directory: &ScratchDir| Marked::mark(directory.path(), started);
+        let marks = [mark(&data)?, mark(&work)?, mark(&util)?];
+        Ok(Ground { data, work, util, marks, inputs: HashSet::new() })
     }
 
     /// The directories.
@@ -130,8 +135,12 @@ impl Ground {
         visit(self.data.path(), &mut |path, is_directory| {
             if self.inputs.contains(path) { Ok(()) } else { remove(path, is_directory) }
         })?;
-        visit(self.work.path(), &mut remove)?;
-        visit(self.util.path(), &mut remove)?;
+        let marked = |path: &Path| self.marks.iter().any(|mark| mark.path() == path);
+        for area in [self.work.path(), self.util.path()] {
+            visit(area, &mut |path, is_directory| {
+                if marked(path) { Ok(()) } else { remove(path, is_directory) }
+            })?;
+        }
         Ok(())
     }
 
@@ -163,6 +172,7 @@ impl Ground {
     /// Leaves the directories where they are, and says where.
     #[must_use]
     pub fn leave(self) -> [PathBuf; 3] {
+        self.marks.into_iter().for_each(Marked::forget);
         [self.data.leave(), self.work.leave(), self.util.leave()]
     }
 }
@@ -198,7 +208,7 @@ mod tests {
     #[test]
     fn results_go_and_inputs_stay_until_the_end() {
         let root = tempfile::tempdir().unwrap();
-        let mut ground = Ground::make(&areas(root.path())).unwrap();
+        let mut ground = Ground::make(&areas(root.path()), "2026-01-01T00:00:00Z").unwrap();
         let places = ground.places();
         fs::create_dir(places.data.join("in")).unwrap();
         fs::write(places.data.join("in/facts"), "x").unwrap();

@@ -32,10 +32,12 @@ pub struct JobCounts {
 
 /// Hears of what happens in a stage, as it happens.
 pub trait Listener {
-    /// A job's process runs.
-    fn job_started(&mut self, pid: u32);
-    /// A job's process has ended, with these counters.
-    fn job_ended(&mut self, pid: u32, last: Option<&Counters>);
+    /// A job's process runs since `at`.
+    fn job_started(&mut self, pid: u32, at: Instant);
+    /// A job's process has ended at `at`, with these counters.
+    fn job_ended(&mut self, pid: u32, at: Instant, last: Option<&Counters>);
+    /// A job whose process was never known ran from `start` to `end`, and ended with these counters.
+    fn job_unseen(&mut self, start: Instant, end: Instant, last: &Counters);
     /// Called several times a second.
     fn turn(&mut self, counts: JobCounts);
     /// Why everything is to be stopped, once it is.
@@ -70,7 +72,7 @@ enum JobState {
     /// Handed to the launcher.
     Submitted { due: f64 },
     /// Its process runs.
-    Running { due: f64, start: f64, pid: Option<u32> },
+    Running { due: f64, start: Instant, pid: Option<u32> },
     /// It has ended.
     Ended(Box<JobRecord>),
 }
@@ -163,9 +165,9 @@ impl Driver<'_> {
                 };
                 self.counts.waiting -= 1;
                 self.counts.running += 1;
-                self.states[number] = JobState::Running { due, start: self.seconds(at), pid };
+                self.states[number] = JobState::Running { due, start: at, pid };
                 if let Some(pid) = pid {
-                    listener.job_started(pid);
+                    listener.job_started(pid, at);
                 }
             }
             Event::Ended { number, at, exit, usage, last } => {
@@ -182,12 +184,15 @@ impl Driver<'_> {
                         unreachable!("a job ends once, after it was submitted")
                     }
                 };
-                if let Some(pid) = pid {
-                    listener.job_ended(pid, last.as_ref());
+                match (pid, start, &last) {
+                    (Some(pid), ..) => listener.job_ended(pid, at, last.as_ref()),
+                    (None, Some(start), Some(last)) => listener.job_unseen(start, at, last),
+                    (None, ..) => {}
                 }
                 self.counts.done += 1;
                 self.counts.failed += u32::from(exit != Exit::Success);
                 let end = start.map(|_| self.seconds(at));
+                let start = start.map(|start| self.seconds(start));
                 let record = self.job_record(number, due, start, end, exit, *usage);
                 self.states[number] = JobState::Ended(Box::new(record));
             }
@@ -269,7 +274,13 @@ pub fn last_words(path: &Path) -> Result<String> {
     const KEPT: usize = 500;
     let text = std::fs::read(path).map_err(Error::io("read", path))?;
     let text = String::from_utf8_lossy(&text);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    // What a command line is refused for stands before an empty line and this hint.
+    const HINT: &str = "For more information, try";
+    let hinted = text.lines().rev().find(|line| !line.trim().is_empty());
+    let refused = hinted
+        .filter(|line| line.starts_with(HINT))
+        .and_then(|_| text.lines().rev().find_map(|line| line.strip_prefix("error: ")));
+    let line = refused.or(hinted).unwrap_or_default();
     Ok(line.chars().take(KEPT).collect())
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_base::Clock;
 use forebay_workload::dataset::format_datetime;
@@ -153,7 +153,10 @@ impl Study<'_> {
     fn make(&self, launcher: &mut dyn Launcher, observer: &mut dyn Observer) -> Result<Record> {
         let subjects = self.order.subjects;
         let mut record = self.begin()?;
-        let mut grounds = subjects.iter().map(Ground::make).collect::<Result<Vec<_>>>()?;
+        let mut grounds = subjects
+            .iter()
+            .map(|areas| Ground::make(areas, &record.started))
+            .collect::<Result<Vec<_>>>()?;
         let stopped = self.play(&mut grounds, &mut record, launcher, observer)?;
         record.state = state(&record, stopped);
         for ground in grounds {
@@ -295,10 +298,10 @@ impl Study<'_> {
             .iter()
             .map(|input| PlannedJob {
                 job: Job {
-                    name: format!("input-{}", input.program.name),
+                    name: format!("input-{}", input.name()),
                     class: input.program.name.clone(),
-                    number: 0,
-                    count: 1,
+                    number: input.number,
+                    count: input.count,
                 },
                 kind: forebay_workload::mix::JobKind::Io,
                 node: 0,
@@ -353,6 +356,7 @@ impl Study<'_> {
                 begin,
             };
             let (stage, reason) = stage::run(planned, &orders, launcher, &mut listener)?;
+            shared.borrow().0.mark();
             stages.push(with_messages(stage, &folder));
             stopped = reason;
             if stopped.is_some() {
@@ -439,9 +443,11 @@ struct Preparing<'a> {
 }
 
 impl Listener for Preparing<'_> {
-    fn job_started(&mut self, _pid: u32) {}
+    fn job_started(&mut self, _pid: u32, _at: Instant) {}
 
-    fn job_ended(&mut self, _pid: u32, _last: Option<&Counters>) {}
+    fn job_ended(&mut self, _pid: u32, _at: Instant, _last: Option<&Counters>) {}
+
+    fn job_unseen(&mut self, _start: Instant, _end: Instant, _last: &Counters) {}
 
     fn turn(&mut self, counts: JobCounts) {
         self.observer.progress(Progress::Preparing { subject: self.subject.to_owned(), counts });
@@ -459,16 +465,20 @@ struct Running<'a, 'b> {
     round: u32,
     stage: &'a str,
     clock: &'a dyn Clock,
-    begin: std::time::Instant,
+    begin: Instant,
 }
 
 impl Listener for Running<'_, '_> {
-    fn job_started(&mut self, pid: u32) {
-        self.shared.borrow_mut().0.job_started(pid);
+    fn job_started(&mut self, pid: u32, at: Instant) {
+        self.shared.borrow_mut().0.job_started(pid, at);
     }
 
-    fn job_ended(&mut self, pid: u32, last: Option<&Counters>) {
-        self.shared.borrow_mut().0.job_ended(pid, last);
+    fn job_ended(&mut self, pid: u32, at: Instant, last: Option<&Counters>) {
+        self.shared.borrow_mut().0.job_ended(pid, at, last);
+    }
+
+    fn job_unseen(&mut self, start: Instant, end: Instant, last: &Counters) {
+        self.shared.borrow_mut().0.job_unseen(start, end, last);
     }
 
     fn turn(&mut self, counts: JobCounts) {

@@ -3,7 +3,10 @@
 //! One thread reads `/proc/stat`, `/proc/diskstats`, `/proc/meminfo`, `/proc/pressure/io` and the counters
 //! of the running jobs. A tick that comes late makes a longer interval, whose length the sample tells.
 //! The bytes and calls of all samples are exactly those of the jobs: what a job did after the last look
-//! at it comes with its last counters. Memory: one sample per interval (about 250 bytes), a few open
+//! at it comes with its last counters. What is first seen after the interval in which it happened, as of a
+//! job that another program started, is spread evenly over the time since the job was last seen, so that no
+//! second is credited with the bytes of others. [`Sampler::mark`] ends a sample at the border of a stage, so
+//! that none crosses it. Memory: one sample per interval (about 250 bytes), a few open
 //! files per running job.
 
 pub mod disks;
@@ -24,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::record::{DeviceScope, Sample};
 use disks::Selection;
 use family::Family;
-use ledger::{Ledger, row};
+use ledger::{Ledger, Seen, row, spread};
 use snapshot::{Device, JobCounts, Memory, Pressure, Processor, Snapshot};
 
 /// Shortest interval: the kernel counts processor time in steps of up to 10 ms.
@@ -55,6 +58,10 @@ struct State {
     /// End of the latest sample.
     now: Snapshot,
     samples: Vec<Sample>,
+    /// Samples before the latest mark, which none that follows may be added to.
+    marked: usize,
+    /// When the next sample is due.
+    due: Instant,
     stop: bool,
 }
 
@@ -80,6 +87,8 @@ impl Sampler {
             before: now.clone(),
             now,
             samples: Vec::new(),
+            marked: 0,
+            due: clock.instant() + interval.max(INTERVAL_MIN),
             stop: false,
         };
         let shared = Arc::new(Shared {
@@ -97,21 +106,38 @@ impl Sampler {
         Ok(Sampler { shared, thread: Some(thread) })
     }
 
-    /// A job's process was started; it is counted from its start on.
-    pub fn job_started(&self, pid: u32) {
+    /// A job's process was started at `at`; it is counted from then on.
+    pub fn job_started(&self, pid: u32, at: Instant) {
         let family = Family::of(pid);
+        let seconds = self.shared.seconds_of(at);
         let mut state = self.shared.lock();
-        state.ledger.start(pid);
+        state.ledger.start(pid, seconds);
         if let Some(family) = family {
             state.families.insert(pid, family);
         }
     }
 
-    /// A job's process has ended, with these counters. It may have been reaped before.
-    pub fn job_ended(&self, pid: u32, last: Option<&Counters>) {
+    /// A job's process ended at `at` with these counters. It may have been reaped before.
+    pub fn job_ended(&self, pid: u32, at: Instant, last: Option<&Counters>) {
+        let seconds = self.shared.seconds_of(at);
         let mut state = self.shared.lock();
         state.families.remove(&pid);
-        state.ledger.end(pid, last.map(row));
+        state.ledger.end(pid, seconds, last.map(row));
+    }
+
+    /// A job that could not be watched ran from `start` to `end` and ended with these counters.
+    pub fn job_unseen(&self, start: Instant, end: Instant, last: &Counters) {
+        let (from, to) = (self.shared.seconds_of(start), self.shared.seconds_of(end));
+        self.shared.lock().ledger.credit(Seen { from, to, row: row(last) });
+    }
+
+    /// Ends the sample under way: what follows is in the next one, which is due an interval from now. A
+    /// rest of less than half an interval goes to the sample before it, unless a mark is in between.
+    pub fn mark(&self) {
+        let mut state = self.shared.lock();
+        state.finish(self.shared.seconds(), self.shared.interval.as_secs_f64() / 2.0);
+        state.marked = state.samples.len();
+        state.due = self.shared.clock.instant() + self.shared.interval;
     }
 
     /// How many jobs are in which state from now on.
@@ -132,7 +158,10 @@ impl Sampler {
         self.end();
         let mut state = self.shared.lock();
         let seconds = self.shared.seconds();
+        // What comes after the last stage is nobody's.
+        state.marked = 0;
         state.finish(seconds, self.shared.interval.as_secs_f64() / 2.0);
+        state.settle();
         std::mem::take(&mut state.samples)
     }
 
@@ -158,22 +187,24 @@ impl Shared {
     }
 
     fn seconds(&self) -> f64 {
-        self.clock.instant().saturating_duration_since(self.origin).as_secs_f64()
+        self.seconds_of(self.clock.instant())
+    }
+
+    fn seconds_of(&self, at: Instant) -> f64 {
+        at.saturating_duration_since(self.origin).as_secs_f64()
     }
 
     fn run(&self) {
-        let mut due = self.clock.instant() + self.interval;
         let mut state = self.lock();
         while !state.stop {
-            let now = self.clock.instant();
+            let (now, due) = (self.clock.instant(), state.due);
             if now < due {
                 let waited = self.stopped.wait_timeout(state, due - now);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let seconds = now.saturating_duration_since(self.origin).as_secs_f64();
-            state.tick(seconds);
-            due = next_due(due, now, self.interval);
+            state.tick(self.seconds_of(now));
+            state.due = next_due(due, now, self.interval);
         }
     }
 }
@@ -188,31 +219,40 @@ fn next_due(due: Instant, now: Instant, interval: Duration) -> Instant {
 
 impl State {
     fn tick(&mut self, seconds: f64) {
-        self.observe_jobs();
+        self.observe_jobs(seconds);
         let now = look(seconds, &mut self.selection);
-        let sample = now.since(&self.now, self.ledger.take(), self.jobs);
+        let traffic = self.ledger.take(self.now.at_seconds);
+        let sample = now.since(&self.now, traffic, self.jobs);
         self.samples.push(sample);
         self.before = std::mem::replace(&mut self.now, now);
+        for seen in self.ledger.take_late() {
+            spread(&mut self.samples, &seen);
+        }
     }
 
-    fn observe_jobs(&mut self) {
+    fn observe_jobs(&mut self, seconds: f64) {
         let mut text = String::new();
         for (&pid, family) in &self.families {
             if let Some(counters) = family.look(&mut text) {
-                self.ledger.observe(pid, counters);
+                self.ledger.observe(pid, seconds, counters);
             }
         }
     }
 
-    /// The last sample. A rest that is too short to tell a rate goes to the sample before.
+    /// Ends a sample. A rest that is too short to tell a rate goes to the sample before, unless that
+    /// belongs to what was before the latest mark.
     fn finish(&mut self, seconds: f64, rest_seconds_min: f64) {
         if seconds - self.now.at_seconds < rest_seconds_min
+            && self.samples.len() > self.marked
             && let Some(last) = self.samples.pop()
         {
             self.ledger.add_back(&last);
             self.now = self.before.clone();
         }
         self.tick(seconds);
+    }
+
+    fn settle(&mut self) {
         self.ledger.settle(&mut self.samples);
     }
 }

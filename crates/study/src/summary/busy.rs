@@ -39,7 +39,8 @@ pub(super) fn of_stage(stage: &Stage) -> Option<Period> {
         above += *seconds;
         above >= (last - first) * HELD
     });
-    let plateau_jobs = *plateau?.0;
+    // Between jobs that are far apart most of the time has none: one at once is their plateau.
+    let plateau_jobs = (*plateau?.0).max(1);
     let enough = (plateau_jobs as f64 * NEAR).ceil() as usize;
     let start = spans.iter().find(|span| span.jobs >= enough)?.start;
     let end = spans.iter().rfind(|span| span.jobs >= enough)?.end;

@@ -1,6 +1,6 @@
 //! The figures of a run that are compared over rounds, subjects and studies, in one table.
 
-use super::{Better, Figure, FigureSort, FigureSpread, RunSummary, Totals};
+use super::{Better, Figure, FigureSort, FigureSpread, RateSource, RunSummary, Totals};
 use crate::statistics::Spread;
 
 /// A figure that every run has.
@@ -29,7 +29,7 @@ const DEFINITIONS: &[Definition] = figures! {
     "wall_seconds", "wall time", "s", Lower, |run| Some(run.seconds);
     "jobs", "jobs", "", Neither, |run| Some(run.jobs.jobs as f64);
     "failed_jobs", "jobs that failed", "", Lower, |run| Some(run.jobs.failed as f64);
-    "jobs_per_minute", "jobs that ended well per minute", "1/min", Higher, RunSummary::jobs_per_minute;
+    "jobs_per_minute", "successful jobs per minute", "1/min", Higher, RunSummary::jobs_per_minute;
     "real_minutes", "sum of real times", "min", Lower, |run| minutes(&run.jobs, run.jobs.real_seconds);
     "user_minutes", "sum of user times", "min", Neither, |run| minutes(&run.jobs, run.jobs.user_seconds);
     "system_minutes", "sum of system times", "min", Lower,
@@ -38,44 +38,50 @@ const DEFINITIONS: &[Definition] = figures! {
     "cpu_per_real_mean_of_jobs", "CPU/real, mean of the jobs' ratios", "", Higher,
         |run| run.jobs.cpu_per_real_mean_of_jobs;
     "io_wait_percent", "real time waiting for I/O", "%", Lower, |run| percent(run.jobs.io_wait_share);
+    "processor_wait_percent", "real time waiting for a processor", "%", Lower,
+        |run| percent(run.jobs.processor_wait_share);
+    "off_processor_percent", "real time neither running nor waiting for a processor", "%", Lower,
+        |run| percent(run.jobs.off_processor_share);
     "node_max_per_min", "real time of nodes, max/min", "", Lower, |run| run.uniformity?.max_per_min;
     "file_sustained_mb_per_second", "file level, sustained", "MB/s", Higher,
         |run| run.file.sustained_mb_per_second;
     "file_best_1_second", "file level, best second", "MB/s", Higher, |run| run.file.best_1_second;
-    "file_best_10_seconds", "file level, best 10 seconds", "MB/s", Higher,
+    "file_best_10_seconds", "file level, best 10 consecutive seconds", "MB/s", Higher,
         |run| run.file.best_10_seconds;
-    "mb_per_second_per_core", "sustained for each physical core", "MB/s", Higher,
+    "mb_per_second_per_core", "sustained per physical core", "MB/s", Higher,
         |run| run.mb_per_second_per_core;
     "file_read_gb", "file level, read", "GB", Neither, |run| gigabytes(run.file.read_bytes);
     "file_written_gb", "file level, written", "GB", Neither, |run| gigabytes(run.file.written_bytes);
-    "file_read_percent", "file level, what is read of all", "%", Neither,
+    "file_read_percent", "file level, read share", "%", Neither,
         |run| percent(run.file.read_share);
     "device_sustained_mb_per_second", "devices, sustained", "MB/s", Neither,
         |run| run.device.as_ref()?.sustained_mb_per_second;
     "device_best_1_second", "devices, best second", "MB/s", Neither,
         |run| run.device.as_ref()?.best_1_second;
-    "device_best_10_seconds", "devices, best 10 seconds", "MB/s", Neither,
+    "device_best_10_seconds", "devices, best 10 consecutive seconds", "MB/s", Neither,
         |run| run.device.as_ref()?.best_10_seconds;
     "device_read_gb", "devices, read", "GB", Neither,
         |run| gigabytes(run.device.as_ref()?.read_bytes);
     "device_written_gb", "devices, written", "GB", Neither,
         |run| gigabytes(run.device.as_ref()?.written_bytes);
-    "cache_hit_percent", "read and not read from devices", "%", Neither,
+    "cache_hit_percent", "bytes read that did not come from devices", "%", Neither,
         |run| percent(run.cache_hit_ratio);
-    "device_read_ms", "device reads, mean time", "ms", Lower, |run| run.latency.read_mean_ms;
-    "device_read_p95_ms", "device reads, 95 of 100 seconds below", "ms", Lower,
+    "device_read_ms", "device read latency, mean", "ms", Lower, |run| run.latency.read_mean_ms;
+    "device_read_p95_ms", "device read latency, p95 of 1 s means", "ms", Lower,
         |run| run.latency.read_p95_ms;
-    "device_write_ms", "device writes, mean time", "ms", Lower, |run| run.latency.write_mean_ms;
-    "device_write_p95_ms", "device writes, 95 of 100 seconds below", "ms", Lower,
+    "device_write_ms", "device write latency, mean", "ms", Lower, |run| run.latency.write_mean_ms;
+    "device_write_p95_ms", "device write latency, p95 of 1 s means", "ms", Lower,
         |run| run.latency.write_p95_ms;
-    "cpu_user_percent", "processors in user mode", "%", Neither, |run| percent(Some(run.processor?.user));
-    "cpu_system_percent", "processors in the kernel", "%", Neither,
+    "cpu_user_percent", "CPU user", "%", Neither, |run| percent(Some(run.processor?.user));
+    "cpu_system_percent", "CPU system", "%", Neither,
         |run| percent(Some(run.processor?.system));
-    "cpu_io_wait_percent", "processors waiting for I/O", "%", Neither,
+    "cpu_io_wait_percent", "CPU I/O wait", "%", Neither,
         |run| percent(Some(run.processor?.io_wait));
-    "cpu_idle_percent", "processors idle", "%", Neither, |run| percent(Some(run.processor?.idle));
-    "cpu_steal_percent", "processors taken by other machines", "%", Neither,
+    "cpu_idle_percent", "CPU idle", "%", Neither, |run| percent(Some(run.processor?.idle));
+    "cpu_steal_percent", "CPU steal", "%", Neither,
         |run| percent(Some(run.processor?.steal));
+    "foreign_cpu_percent", "CPU used by programs other than the jobs", "%", Neither,
+        |run| percent(run.foreign_share);
     "pressure_io_some_percent", "time in which some task waited for I/O", "%", Neither,
         |run| percent(run.processor?.pressure_some);
     "pressure_io_full_percent", "time in which all tasks waited for I/O", "%", Neither,
@@ -103,8 +109,8 @@ impl Figure {
 }
 
 impl RunSummary {
-    /// Its figures: those that every run has, then those of stages if there are several, then what
-    /// steps measured.
+    /// Its figures: those that every run has, then the real time of a job of each class, then those of
+    /// stages if there are several, then what steps measured.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let whole = DEFINITIONS.iter().map(|definition| Figure {
@@ -115,11 +121,25 @@ impl RunSummary {
             value: (definition.of)(self),
         });
         let mut figures: Vec<Figure> = whole.collect();
+        self.push_classes(&mut figures);
         if self.stages.len() > 1 {
             self.push_stages(&mut figures);
         }
         self.push_steps(&mut figures);
         figures
+    }
+
+    /// The real time of a job of each class: what users of a program see.
+    fn push_classes(&self, figures: &mut Vec<Figure>) {
+        for class in &self.classes {
+            figures.push(Figure {
+                key: format!("class/{}/real_seconds", class.name),
+                label: format!("{}: real time of a job", class.name),
+                unit: "s",
+                better: Better::Lower,
+                value: class.totals.real.map(|real| real.median),
+            });
+        }
     }
 
     fn push_stages(&self, figures: &mut Vec<Figure>) {
@@ -129,6 +149,12 @@ impl RunSummary {
                     (format!("{}/{key}", stage.name), format!("{}: {label}", stage.name));
                 figures.push(Figure { key, label, unit, better, value });
             };
+            // How long streams took for their bytes says less than the rate that they measured.
+            if let Some(rate) = stage.rate.as_ref().filter(|r| r.source == RateSource::Streams) {
+                let label = format!("{} by all streams", rate.what);
+                push("rate", &label, rate.unit, Better::Higher, Some(rate.value));
+                continue;
+            }
             let sustained = stage.file.sustained_mb_per_second;
             push("wall_seconds", "wall time", "s", Better::Lower, Some(stage.seconds));
             push("file_sustained_mb_per_second", "sustained", "MB/s", Better::Higher, sustained);

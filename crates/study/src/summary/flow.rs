@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{DeviceLatency, Flow, Period, Processor, SizeBucket};
 use crate::record::{DeviceScope, JobRecord, Run, Sample};
-use crate::statistics::{Spread, quantile, ratio, weighted_mean, weighted_median};
+use crate::statistics::{Spread, quantile, ratio, sum, weighted_mean, weighted_median};
 
 /// Bytes that a sample read and wrote.
 type Bytes = fn(&Sample) -> (u64, u64);
@@ -13,6 +13,9 @@ type Bytes = fn(&Sample) -> (u64, u64);
 pub(super) const FILE: Bytes = |sample| (sample.file_read_bytes, sample.file_written_bytes);
 /// Bytes of devices.
 pub(super) const DEVICE: Bytes = |sample| (sample.device_read_bytes, sample.device_written_bytes);
+
+/// A sample of at least so many seconds counts as one; shorter ones lie at the borders of stages.
+const WHOLE_SECONDS: f64 = 0.5;
 
 /// Sampled intervals may be a little shorter than intended.
 const NEARLY: f64 = 0.99;
@@ -32,16 +35,40 @@ impl Flow {
                 })
         };
         let both = |(read, written): (u64, u64)| read.saturating_add(written);
+        let spread = Spread::of_weighted(rates(both));
         Flow {
-            sustained_mb_per_second: weighted_median(rates(both)),
+            samples: samples
+                .iter()
+                .filter(|sample| sample.seconds >= WHOLE_SECONDS)
+                .filter(|sample| busy.iter().any(|period| period.holds(sample)))
+                .count(),
+            sustained_mb_per_second: spread.map(|spread| spread.median),
             sustained_read_mb_per_second: weighted_median(rates(|bytes| bytes.0)),
             sustained_write_mb_per_second: weighted_median(rates(|bytes| bytes.1)),
-            busy: Spread::of(rates(both).map(|(rate, _)| rate)),
+            busy: spread,
             best_1_second: best(samples, 1.0, bytes),
             best_10_seconds: best(samples, 10.0, bytes),
             ..Flow::default()
         }
         .with_totals(sum(|bytes| bytes.0), sum(|bytes| bytes.1))
+    }
+
+    /// Whether there are samples enough to judge by ([`Flow::SAMPLES_MIN`]).
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        self.samples >= Flow::SAMPLES_MIN
+    }
+
+    /// Without rates over busy periods: of stages that do different things they say nothing.
+    pub(super) fn without_sustained(self) -> Flow {
+        Flow {
+            samples: 0,
+            sustained_mb_per_second: None,
+            sustained_read_mb_per_second: None,
+            sustained_write_mb_per_second: None,
+            busy: None,
+            ..self
+        }
     }
 
     /// The same with other totals.
@@ -204,9 +231,20 @@ impl Processor {
         })
     }
 
-    /// Part of the time in which processors worked.
+    /// Part of the time in which processors worked, for whomever.
     #[must_use]
     pub fn busy(&self) -> f64 {
         self.user + self.system
+    }
+
+    /// Part of the processors' time that programs other than the jobs used, over the whole run: daemons and
+    /// the kernel's own threads too. `None` without samples.
+    pub(super) fn foreign(run: &Run, cpus: u32) -> Option<f64> {
+        let all: f64 =
+            run.samples.iter().map(|sample| sample.seconds).sum::<f64>() * f64::from(cpus);
+        let busy = |sample: &Sample| (sample.cpu_user + sample.cpu_system) * sample.seconds;
+        let used = run.samples.iter().map(busy).sum::<f64>() * f64::from(cpus);
+        let by_jobs = sum(run.jobs().map(|job| job.usage.cpu_seconds()));
+        ratio(used - by_jobs, all).map(|share| share.clamp(0.0, 1.0))
     }
 }

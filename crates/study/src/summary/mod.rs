@@ -8,6 +8,7 @@
 mod busy;
 mod figure;
 mod flow;
+mod rate;
 mod sheet;
 mod stage;
 mod step_figures;
@@ -15,6 +16,7 @@ pub mod tables;
 mod totals;
 mod verdict;
 
+pub use rate::{RateSource, StageRate, Streams};
 pub use sheet::Sheet;
 pub use totals::kind_name;
 pub use verdict::{Level, Verdict};
@@ -111,14 +113,18 @@ pub struct RunSummary {
     pub kinds: Vec<Group>,
     /// Jobs by logical node.
     pub nodes: Vec<Group>,
-    /// How alike the nodes are, if there are several.
+    /// How alike the nodes are, if there are several: in the stage in which they differ most, since not
+    /// every node is in every stage.
     pub uniformity: Option<Uniformity>,
     /// When most jobs ran at once, stage by stage.
     pub busy: Vec<Period>,
-    /// Bytes that jobs read and wrote by system calls.
+    /// Bytes that jobs read and wrote by system calls. Nothing is sustained over stages that do different
+    /// things ([`RunSummary::stages_alike`]): each of them has a rate of its own.
     pub file: Flow,
     /// Bytes read from and written to devices; `None` if no devices were watched.
     pub device: Option<Flow>,
+    /// Whether all stages run the same classes of jobs.
+    pub stages_alike: bool,
     /// Sustained MB/s at the file level for each physical core.
     pub mb_per_second_per_core: Option<f64>,
     /// Part of the bytes read at the file level that no device had to read; see the definitions.
@@ -129,6 +135,8 @@ pub struct RunSummary {
     pub request_sizes: Vec<SizeBucket>,
     /// What the processors did in the busy periods; `None` without samples there.
     pub processor: Option<Processor>,
+    /// Part of the processors' time that programs other than the jobs used.
+    pub foreign_share: Option<f64>,
     /// Times of calls that steps measured.
     pub call_latencies: Vec<CallLatency>,
     /// Figures that steps measured.
@@ -167,6 +175,11 @@ pub struct Totals {
     pub bytes_unknown: usize,
     /// Part of the real time in which jobs waited for I/O, of the jobs that know.
     pub io_wait_share: Option<f64>,
+    /// Part of the real time in which jobs could have run and waited for a processor, of the jobs that know.
+    pub processor_wait_share: Option<f64>,
+    /// Part of the real time in which those jobs neither ran nor waited for a processor: they waited for I/O,
+    /// a daemon, a lock, or had nothing to do.
+    pub off_processor_share: Option<f64>,
     /// The largest peak memory of a job.
     pub peak_memory_bytes: Option<u64>,
 }
@@ -219,13 +232,16 @@ pub enum PeriodBasis {
 /// Bytes over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Flow {
+    /// Samples in the busy periods; short ones at the borders of stages do not count.
+    pub samples: usize,
     /// Median of the busy periods' seconds, read and written together, in MB/s.
     pub sustained_mb_per_second: Option<f64>,
     /// Median of what was read; medians of parts do not add up.
     pub sustained_read_mb_per_second: Option<f64>,
     /// Median of what was written.
     pub sustained_write_mb_per_second: Option<f64>,
-    /// Rates over the seconds of the busy periods, with their spread.
+    /// Rates over the seconds of the busy periods, each weighted by its length; their median is what is
+    /// sustained.
     pub busy: Option<Spread>,
     /// The best second of the whole run, in MB/s.
     pub best_1_second: Option<f64>,
@@ -359,11 +375,15 @@ pub struct StageSummary {
     pub jobs: Totals,
     /// When most of its jobs ran at once.
     pub busy: Option<Period>,
+    /// The one rate that stands for it; `None` if it was too short to tell.
+    pub rate: Option<StageRate>,
+    /// What its streams were, if it is one of streams.
+    pub streams: Option<Streams>,
     /// Bytes at the file level.
     pub file: Flow,
     /// Bytes at the device level.
     pub device: Option<Flow>,
-    /// Jobs that ended well, per minute.
+    /// Jobs that succeeded, per minute.
     pub jobs_per_minute: Option<f64>,
     /// Against the first stage, where stages differ in size.
     pub scaling: Option<Scaling>,
@@ -470,6 +490,9 @@ impl RunSummary {
         let samples: Vec<&Sample> = run.samples.iter().collect();
         let file = Flow::of_jobs(&samples, &busy, run.jobs());
         let device = Flow::of_devices(&samples, &busy, &run.device_scope);
+        let stages_alike = stage::alike(&run.stages);
+        let kept = |flow: Flow| if stages_alike { flow } else { flow.without_sustained() };
+        let (file, device) = (kept(file), device.map(kept));
         let nodes = totals::by_node(run.jobs());
         let cores = f64::from(record.machine.cores);
         RunSummary {
@@ -487,13 +510,15 @@ impl RunSummary {
             jobs: Totals::of(run.jobs()),
             classes: totals::by_class(run.jobs()),
             kinds: totals::by_kind(run.jobs()),
-            uniformity: Uniformity::of(&nodes),
+            uniformity: Uniformity::of_stages(&run.stages),
             nodes,
             mb_per_second_per_core: file.sustained_mb_per_second.and_then(|mb| ratio(mb, cores)),
             cache_hit_ratio: flow::cache_hit_ratio(&file, device.as_ref()),
             latency: DeviceLatency::of(&run.samples, &run.device_scope),
             request_sizes: flow::request_sizes(run),
             processor: Processor::of(&run.samples, &busy),
+            foreign_share: Processor::foreign(run, record.machine.cpus),
+            stages_alike,
             call_latencies: run.stages.iter().flat_map(step_figures::call_latencies).collect(),
             step_figures: run.stages.iter().flat_map(step_figures::step_figures).collect(),
             busy,
@@ -503,7 +528,7 @@ impl RunSummary {
         }
     }
 
-    /// Jobs that ended well, per minute.
+    /// Jobs that succeeded, per minute.
     #[must_use]
     pub fn jobs_per_minute(&self) -> Option<f64> {
         ratio(self.jobs.succeeded() as f64 * 60.0, self.seconds)

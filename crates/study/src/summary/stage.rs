@@ -1,6 +1,9 @@
 //! Stages, and how they grow.
 
-use super::{Scaling, StageSummary, Totals, busy};
+use std::collections::BTreeSet;
+
+use super::rate::{StageRate, Streams};
+use super::{Scaling, StageSummary, Totals, busy, step_figures};
 use crate::record::{Run, Sample, Stage};
 use crate::statistics::ratio;
 use crate::summary::Flow;
@@ -9,7 +12,8 @@ use crate::summary::Flow;
 pub(super) fn of_run(run: &Run) -> Vec<StageSummary> {
     let mut stages: Vec<StageSummary> =
         run.stages.iter().map(|stage| StageSummary::of(stage, run)).collect();
-    if let Some(sizes) = sizes(&run.stages) {
+    // What does something else does not scale.
+    if let Some(sizes) = sizes(&run.stages).filter(|_| alike(&run.stages)) {
         let first = stages.first().cloned();
         for (stage, size) in stages.iter_mut().zip(sizes) {
             stage.scaling = first.as_ref().map(|first| Scaling::of(stage, first, size));
@@ -32,7 +36,8 @@ impl StageSummary {
         let periods = busy.as_slice();
         let jobs = Totals::of(&stage.jobs);
         let seconds = stage.end_seconds - stage.start_seconds;
-        StageSummary {
+        let figures = step_figures::step_figures(stage);
+        let mut summary = StageSummary {
             name: stage.name.clone(),
             nodes: stage.nodes,
             sessions: stage.sessions,
@@ -44,8 +49,22 @@ impl StageSummary {
             jobs_per_minute: ratio(jobs.succeeded() as f64 * 60.0, seconds),
             jobs,
             scaling: None,
-        }
+            rate: None,
+            streams: Streams::of(stage, &figures),
+        };
+        summary.rate = StageRate::of(&summary, &figures);
+        summary
     }
+}
+
+/// Whether all stages run the same classes of jobs.
+pub(super) fn alike(stages: &[Stage]) -> bool {
+    let classes = |stage: &Stage| -> BTreeSet<String> {
+        stage.jobs.iter().map(|job| job.class.clone()).collect()
+    };
+    let mut of_stages = stages.iter().map(classes);
+    let first = of_stages.next();
+    of_stages.all(|of_stage| Some(&of_stage) == first.as_ref())
 }
 
 impl Scaling {

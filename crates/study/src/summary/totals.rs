@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Group, Totals, Uniformity};
-use crate::record::{Exit, JobKind, JobRecord, Usage};
+use crate::record::{Exit, JobKind, JobRecord, Stage, Usage};
 use crate::statistics::{Spread, ratio, sum};
 
 impl Totals {
@@ -28,6 +28,13 @@ impl Totals {
         );
         let ratios: Vec<f64> = ran.iter().filter_map(|usage| usage.cpu_per_real()).collect();
         let waits = || ran.iter().filter_map(|u| Some((u.io_wait_seconds?, u.real_seconds)));
+        // Of those whose waiting for processors is known: real time, that waiting, and the rest.
+        let off = |u: &Usage| {
+            let wait = u.processor_wait_seconds?;
+            Some((u.real_seconds, wait, (u.real_seconds - u.cpu_seconds() - wait).max(0.0)))
+        };
+        let offs = || ran.iter().filter_map(|usage| off(usage));
+        let known_real = sum(offs().map(|one| one.0));
         let mean = ratio(sum(ratios.iter().copied()), ratios.len() as f64);
         let unknown = |usage: &&&Usage| usage.read_bytes.is_none() || usage.written_bytes.is_none();
         Totals {
@@ -44,11 +51,13 @@ impl Totals {
             written_bytes: bytes(|usage| usage.written_bytes),
             bytes_unknown: ran.iter().filter(unknown).count(),
             io_wait_share: ratio(sum(waits().map(|wait| wait.0)), sum(waits().map(|wait| wait.1))),
+            processor_wait_share: ratio(sum(offs().map(|one| one.1)), known_real),
+            off_processor_share: ratio(sum(offs().map(|one| one.2)), known_real),
             peak_memory_bytes: ran.iter().map(|usage| usage.peak_memory_bytes).max().flatten(),
         }
     }
 
-    /// Jobs that ended well.
+    /// Jobs that succeeded.
     #[must_use]
     pub fn succeeded(&self) -> usize {
         self.jobs - self.failed - self.not_started
@@ -101,6 +110,14 @@ pub(super) fn by_node<'a>(jobs: impl Iterator<Item = &'a JobRecord>) -> Vec<Grou
 }
 
 impl Uniformity {
+    /// In the stage whose nodes differ most: a node of four stages has more to do than one of one. `None`
+    /// if no stage has two nodes.
+    pub(super) fn of_stages(stages: &[Stage]) -> Option<Uniformity> {
+        let of_stage = |stage: &Stage| Uniformity::of(&by_node(stage.jobs.iter()));
+        let differ = |one: &Uniformity| one.max_per_min.unwrap_or(f64::INFINITY);
+        stages.iter().filter_map(of_stage).max_by(|a, b| differ(a).total_cmp(&differ(b)))
+    }
+
     /// Of nodes; `None` of fewer than two.
     pub(super) fn of(nodes: &[Group]) -> Option<Uniformity> {
         if nodes.len() < 2 {

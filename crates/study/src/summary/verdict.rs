@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use forebay_workload::Cell;
 use serde::Serialize;
 
-use super::{RunSummary, SubjectSummary, Totals};
+use super::{Flow, RunSummary, SubjectSummary, Totals};
 use crate::record::{DeviceScope, Exit, JobKind, Record, Run, State};
 use crate::statistics::median;
 
@@ -36,18 +36,27 @@ pub struct Verdict {
 pub const RULE_MB_PER_SECOND: f64 = 100.0;
 /// The newer guidance.
 pub const GUIDANCE_MB_PER_SECOND: f64 = 150.0;
-/// CPU/real from which cores count as fed.
+/// Part of the jobs' real time, running or waiting for a processor, from which cores count as fed.
 const FED: f64 = 0.9;
-/// CPU/real below which they count as starved.
+/// Part below which they count as starved.
 const STARVED: f64 = 0.7;
-/// Part of the processors' time from which they count as busy.
-const BUSY: f64 = 0.85;
+/// Part of the processors' time from which what other programs use is named.
+const FOREIGN: f64 = 0.15;
 /// Largest by smallest sum of a node up to which nodes are alike.
 const ALIKE: f64 = 1.1;
 /// Largest by smallest sustained rate of rounds up to which rounds are alike.
 const STEADY: f64 = 1.2;
 /// Jobs that are named in a verdict.
 const NAMED_MAX: usize = 3;
+/// Stages whose rates are named in a verdict.
+const STAGES_MAX: usize = 3;
+/// Seconds of measuring below which a rate is said to be of a short time.
+const BRIEF_SECONDS: f64 = 1.0;
+
+impl Flow {
+    /// Samples of about a second in busy periods without which nothing is judged.
+    pub const SAMPLES_MIN: usize = 10;
+}
 
 /// The verdicts, those about the whole study first, then those about each subject.
 pub(super) fn of(
@@ -60,12 +69,28 @@ pub(super) fn of(
     for subject in subjects {
         let subject = Judged { record, runs, subject };
         verdicts.extend(
-            [subject.cores(), subject.throughput(), subject.nodes(), subject.rounds()]
-                .into_iter()
-                .flatten(),
+            [
+                subject.cores().or_else(|| subject.foreign_load()),
+                subject.throughput(),
+                subject.nodes(),
+                subject.rounds(),
+            ]
+            .into_iter()
+            .flatten(),
         );
     }
+    if record.state != State::Complete {
+        verdicts.iter_mut().for_each(no_good_news);
+    }
     verdicts
+}
+
+/// Of a study that was interrupted or failed nothing is good news: what did not run cannot be judged.
+fn no_good_news(verdict: &mut Verdict) {
+    if verdict.level == Level::Good {
+        verdict.level = Level::Warning;
+        verdict.text += " The study is partial: this is of what ran.";
+    }
 }
 
 fn verdict(level: Level, topic: &'static str, text: String) -> Verdict {
@@ -80,6 +105,11 @@ fn count(number: usize, thing: &str) -> String {
 /// With three significant digits.
 fn short(number: f64) -> String {
     Cell::from(number).show(3)
+}
+
+/// A share in percent.
+fn share(part: f64) -> String {
+    format!("{} %", short(part * 100.0))
 }
 
 fn what_was_run(record: &Record, runs: &[RunSummary]) -> Verdict {
@@ -122,9 +152,9 @@ fn jobs(record: &Record, runs: &[RunSummary]) -> Verdict {
     }
     if failed == 0 && not_started == 0 {
         let text = if all == 1 {
-            "The job ended well.".to_owned()
+            "The job succeeded.".to_owned()
         } else {
-            format!("All {} ended well.", count(all, "job"))
+            format!("All {} succeeded.", count(all, "job"))
         };
         return verdict(Level::Good, "Jobs", text);
     }
@@ -186,8 +216,13 @@ fn cache(record: &Record, runs: &[RunSummary]) -> Option<Verdict> {
     };
     if let Some(ratio) = median(runs.iter().filter_map(|run| run.cache_hit_ratio)) {
         text += &format!(
-            " {} % of the bytes that jobs read were not read from the watched devices meanwhile.",
-            short(ratio * 100.0)
+            " {} of the bytes that jobs read came from the monitored devices{}",
+            match 1.0 - ratio {
+                none if none < 0.001 => "None".to_owned(),
+                all if all > 0.999 => "All".to_owned(),
+                part => share(part),
+            },
+            if ratio < 0.001 { "." } else { "; the page cache or a daemon supplied the rest." }
         );
     }
     Some(verdict(level, "Cache", text))
@@ -229,77 +264,119 @@ impl Judged<'_> {
         self.record.runs.iter().filter(|run| run.subject == self.subject.subject)
     }
 
-    /// Part of the processors' time in which they worked, in the busy periods.
-    fn processors_busy(&self) -> Option<f64> {
-        median(self.counted().filter_map(|run| run.processor).map(|processor| processor.busy()))
-    }
-
     /// Jobs at once at the plateau.
     fn plateau(&self) -> usize {
         let periods = self.counted().flat_map(|run| &run.busy);
         periods.map(|period| period.plateau_jobs).max().unwrap_or(0)
     }
 
-    /// Whether cores had work or waited. Nothing is said of workloads that do nothing but I/O.
+    /// Samples of the busy periods, in the round that has fewest.
+    fn samples(&self) -> usize {
+        let of_run = |run: &RunSummary| run.stages.iter().map(|stage| stage.file.samples).sum();
+        self.counted().map(of_run).min().unwrap_or(0)
+    }
+
+    /// What is said instead of a verdict on a run that was too short for one.
+    fn too_short(&self, topic: &'static str) -> Option<Verdict> {
+        let samples = self.samples();
+        let text = format!(
+            "No verdict: {} of the busy period is too little to judge by; at least {} are needed. Run at a \
+             larger --scale.",
+            count(samples, "sample"),
+            Flow::SAMPLES_MIN
+        );
+        (samples < Flow::SAMPLES_MIN).then(|| verdict(Level::Warning, topic, self.about(&text)))
+    }
+
+    /// Whether cores had work or waited, by the jobs' own time: what others did with the processors feeds no
+    /// job. Nothing is said of workloads that do nothing but I/O.
     fn cores(&self) -> Option<Verdict> {
         let kinds = self.counted().flat_map(|run| &run.kinds);
         if kinds.map(|kind| kind.kind).all(|kind| kind == Some(JobKind::Io)) {
             return None;
         }
-        let per_real = self.median("cpu_per_real_of_sums")?;
-        let busy = self.processors_busy();
-        let mut text = format!("CPU/real is {} from the sums", short(per_real));
+        let ran = self.median("cpu_per_real_of_sums")?;
+        if let Some(too_short) = self.too_short("Cores") {
+            return Some(too_short);
+        }
+        let waited = self.share("processor_wait_percent");
+        let mut text = format!("The jobs ran on a processor for {} of their real time", share(ran));
         if let Some(mean) = self.median("cpu_per_real_mean_of_jobs") {
-            text += &format!(" ({} as the mean over jobs)", short(mean));
+            text += &format!(" ({} as the mean of the jobs)", share(mean));
         }
-        if let Some(busy) = busy {
-            text +=
-                &format!(", the processors worked {} % of the busy period", short(busy * 100.0));
+        if let Some(waited) = waited {
+            text += &format!(" and waited for one for {} of it", share(waited));
         }
-        let level = if per_real >= FED {
-            text += ": the cores were fed, jobs seldom waited.";
-            Level::Good
-        } else if busy.is_some_and(|busy| busy >= BUSY) {
-            text += &self.busy_but_waiting();
-            Level::Good
+        let foreign = self.foreign();
+        let level = if ran + waited.unwrap_or(0.0) >= FED {
+            text += ": the cores were fed.";
+            if waited.is_some_and(|waited| waited >= 1.0 - FED) {
+                text += &self.shared();
+            }
+            if foreign.is_some() { Level::Warning } else { Level::Good }
         } else {
-            text += &self.waiting(per_real);
-            if per_real < STARVED { Level::Bad } else { Level::Warning }
+            text += &self.starving(ran, waited);
+            let starved = waited.is_some_and(|waited| ran + waited < STARVED);
+            if starved { Level::Bad } else { Level::Warning }
         };
+        text += &foreign.unwrap_or_default();
         Some(verdict(level, "Cores", self.about(&text)))
     }
 
-    fn busy_but_waiting(&self) -> String {
+    /// A figure in percent as a share.
+    fn share(&self, key: &str) -> Option<f64> {
+        self.median(key).map(|percent| percent / 100.0)
+    }
+
+    /// What is said of programs other than the jobs, if they used much of the processors.
+    fn foreign(&self) -> Option<String> {
+        let used = self.share("foreign_cpu_percent").filter(|used| *used >= FOREIGN)?;
+        Some(format!(
+            " Foreign load: programs other than the jobs used {} of the processors (daemons and the kernel's \
+             own threads included).",
+            share(used)
+        ))
+    }
+
+    /// A verdict on programs other than the jobs, where there is none on cores that names them.
+    fn foreign_load(&self) -> Option<Verdict> {
+        let text = self.foreign().filter(|_| self.counted().any(|run| run.jobs.ran() > 0))?;
+        Some(verdict(Level::Warning, "Other load", self.about(text.trim_start())))
+    }
+
+    fn shared(&self) -> String {
         let (plateau, cpus) = (self.plateau(), self.record.machine.cpus as usize);
         if plateau > cpus {
-            format!(
-                ": the cores were fed. {plateau} jobs at once shared {}, so each had to wait for one.",
-                count(cpus, "processor")
-            )
+            format!(" {plateau} jobs at once shared {}.", count(cpus, "processor"))
         } else {
-            ": the cores were fed although jobs had to wait.".to_owned()
+            String::new()
         }
     }
 
-    fn waiting(&self, per_real: f64) -> String {
-        let degree = if per_real < STARVED { "starved" } else { "not always fed" };
-        let Some(percent) = self.median("io_wait_percent") else {
+    /// What jobs did that neither ran nor waited for a processor.
+    fn starving(&self, ran: f64, waited: Option<f64>) -> String {
+        let Some(waited) = waited else {
+            return ": whether they waited for processors or for storage is not known, since the kernel does \
+                    not count the waiting for processors."
+                .to_owned();
+        };
+        let degree = if ran + waited < STARVED { "starved" } else { "not always fed" };
+        let off = self.share("off_processor_percent").unwrap_or(0.0);
+        let Some(io) = self.share("io_wait_percent") else {
             return format!(
-                ": the cores were {degree}. What jobs waited for is not known ({}).",
+                ": the cores were {degree}. The remaining {} the jobs were not on a processor: they waited for \
+                 I/O, a daemon, locks or each other. How much of it was I/O is not known ({}).",
+                share(off),
                 self.record.machine.io_wait_source
             );
         };
-        let mostly = percent / 100.0 >= (1.0 - per_real) / 2.0;
-        let rest = if mostly {
-            "most of the time in which they did not compute"
+        let rest = if io >= off / 2.0 {
+            "most of the time in which they were not on a processor"
         } else {
-            "the rest they waited for something else: processors, locks, or storage behind a network or a \
-             daemon, whose time is not counted as I/O wait"
+            "the rest they waited for something else: locks, each other, or storage behind a network or a \
+             daemon, whose time does not count as I/O wait"
         };
-        let percent = short(percent);
-        format!(
-            ": the cores were {degree}. Jobs waited for I/O {percent} % of their real time; {rest}."
-        )
+        format!(": the cores were {degree}. They waited for I/O {} of the time; {rest}.", share(io))
     }
 
     /// The rule of MB/s for each core.
@@ -307,55 +384,130 @@ impl Judged<'_> {
         if !self.counted().any(|run| run.jobs.ran() > 0) {
             return None;
         }
-        let sustained = self.median("file_sustained_mb_per_second");
-        let rate = self.median("mb_per_second_per_core");
-        let (Some(sustained), Some(rate)) = (sustained, rate) else {
-            let why = match sustained {
-                None => "there are no samples of a busy period",
-                Some(_) => "the number of physical cores is not known",
-            };
-            let text = self.about(&format!("No sustained throughput for each core: {why}."));
-            return Some(verdict(Level::Warning, "Throughput", text));
+        if self.counted().any(|run| !run.stages_alike) {
+            return self.stage_rates();
+        }
+        if let Some(too_short) = self.too_short("Throughput") {
+            return Some(too_short);
+        }
+        let sustained = self.median("file_sustained_mb_per_second")?;
+        let Some(rate) = self.median("mb_per_second_per_core") else {
+            let text = "No verdict: the number of physical cores is not known.";
+            return Some(verdict(Level::Warning, "Throughput", self.about(text)));
         };
-        let mut text = format!(
-            "{} MB/s sustained at the file level, {} MB/s for each of {}, ",
-            short(sustained),
-            short(rate),
-            count(self.record.machine.cores as usize, "physical core")
-        );
+        let cores = self.record.machine.cores as usize;
+        let per_core = match cores {
+            1 => "on the one physical core".to_owned(),
+            _ => format!("or {} MB/s per physical core", short(rate)),
+        };
+        let mut text =
+            format!("Sustained file-level throughput was {} MB/s, {per_core}: ", short(sustained));
         let mut level = Level::Good;
         if rate >= GUIDANCE_MB_PER_SECOND {
-            text += "meet the rule of 100 and the newer guidance of 150.";
+            text += "above the 100 MB/s rule and the newer guidance of 150.";
         } else if rate >= RULE_MB_PER_SECOND {
-            text += "meet the rule of 100 but not the newer guidance of 150.";
+            text += "above the 100 MB/s rule, below the newer guidance of 150.";
         } else {
             let (below, why) = self.below_the_rule();
             level = below;
-            text += &format!("are below the rule of 100.{why}");
+            text += &format!("below the 100 MB/s rule.{why}");
         }
         if let Some(devices) = self.median("device_sustained_mb_per_second") {
             let all = self.of_record().any(|run| run.device_scope == DeviceScope::AllDisks);
             let who = if all { "All disks of the machine" } else { "The devices" };
             text += &format!(" {who} moved {} MB/s.", short(devices));
         }
+        Some(verdict(self.or_cache(level, &mut text), "Throughput", self.about(&text)))
+    }
+
+    /// A warning for good news of a working set that fits in memory.
+    fn or_cache(&self, level: Level, text: &mut String) -> Level {
         let fits = self.of_record().any(|run| run.cache.fits_in_memory());
-        if fits && level == Level::Good {
-            level = Level::Warning;
-            text += " The working set fits in memory, so this need not be the storage's doing.";
+        if !fits || level != Level::Good {
+            return level;
         }
+        *text +=
+            " The working set fits in memory, so this may measure the page cache, not the storage.";
+        Level::Warning
+    }
+
+    /// The rates of stages that do different things: one of each, none of all.
+    fn stage_rates(&self) -> Option<Verdict> {
+        let first = self.counted().next()?;
+        let rates: Vec<String> = first
+            .stages
+            .iter()
+            .filter_map(|stage| {
+                let rate = stage.rate.as_ref()?;
+                let key = format!("{}/rate", stage.name);
+                let value = self.median(&key).unwrap_or(rate.value);
+                Some(format!("{} {} {}", stage.name, short(value), rate.unit))
+            })
+            .collect();
+        if rates.is_empty() {
+            let text =
+                "No verdict: no stage was long enough to tell a rate. Run at a larger --scale.";
+            return Some(verdict(Level::Warning, "Throughput", self.about(text)));
+        }
+        let named = rates.iter().take(STAGES_MAX).cloned().collect::<Vec<_>>().join(", ");
+        let more = match rates.len().saturating_sub(STAGES_MAX) {
+            0 => String::new(),
+            more => format!(", and {} in the table", count(more, "more stage")),
+        };
+        let mut text =
+            format!("The stages do different things, each at its own rate: {named}{more}.");
+        let level = match self.still_cached() {
+            Some((stage, part)) if part >= RunSummary::CACHED => {
+                text += &format!(
+                    " Up to {} of the files were still in memory when the stage {stage} began to read, \
+                     although they had been dropped from the page cache: run with --drop-caches as root, or \
+                     with files larger than memory.",
+                    share(part)
+                );
+                Level::Warning
+            }
+            Some(_) => Level::Good,
+            None => self.or_cache(Level::Good, &mut text),
+        };
+        let level = level.max(self.brief(&mut text));
         Some(verdict(level, "Throughput", self.about(&text)))
     }
 
+    /// A warning if streams of some stages measured for a moment only.
+    fn brief(&self, text: &mut String) -> Level {
+        let figures = self.counted().flat_map(|run| &run.step_figures);
+        let brief =
+            figures.filter(|one| one.name == "seconds" && one.spread.median < BRIEF_SECONDS);
+        let stages = brief.map(|one| one.stage.as_str()).collect::<BTreeSet<_>>().len();
+        if stages == 0 {
+            return Level::Good;
+        }
+        *text += &format!(
+            " The streams of {} measured less than a second, which says little: run at a larger --scale.",
+            count(stages, "stage")
+        );
+        Level::Warning
+    }
+
+    /// The stage in whose streams the page cache still held most of a file that was to be cold.
+    fn still_cached(&self) -> Option<(String, f64)> {
+        let of = |run: &RunSummary| run.still_cached(self.record);
+        self.counted().filter_map(of).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
     fn below_the_rule(&self) -> (Level, &'static str) {
-        if self.processors_busy().is_some_and(|busy| busy >= BUSY) {
+        let ran = self.median("cpu_per_real_of_sums").unwrap_or(0.0);
+        if ran >= FED {
             (
                 Level::Warning,
-                " The processors were busy, so the jobs could hardly ask for more: CPU/real says more here.",
+                " The jobs were computing nearly all the time, so they asked for no more: this may not be the \
+                 storage's fault.",
             )
-        } else if self.median("cpu_per_real_of_sums").is_some_and(|ratio| ratio >= FED) {
+        } else if ran + self.share("processor_wait_percent").unwrap_or(0.0) >= FED {
             (
                 Level::Warning,
-                " CPU/real is near 1, so the jobs asked for no more: this need not be the storage's doing.",
+                " The jobs ran or waited for a processor nearly all the time, so they could hardly ask for \
+                 more: this may not be the storage's fault.",
             )
         } else {
             (Level::Bad, "")
@@ -368,8 +520,8 @@ impl Judged<'_> {
         let (level, alike) =
             if ratio <= ALIKE { (Level::Good, "alike") } else { (Level::Warning, "not alike") };
         let text = format!(
-            "The {nodes} logical nodes, all on this machine, were {alike}: the largest sum of real times is \
-             {} times the smallest.",
+            "The {nodes} logical nodes, all on this machine, were {alike}: the largest sum of real times in a \
+             stage is {} times the smallest.",
             short(ratio)
         );
         Some(verdict(level, "Nodes", self.about(&text)))
@@ -377,7 +529,7 @@ impl Judged<'_> {
 
     fn rounds(&self) -> Option<Verdict> {
         let spread = self.subject.spread("file_sustained_mb_per_second")?;
-        if spread.count < 2 || spread.min <= 0.0 {
+        if spread.count < 2 || spread.min <= 0.0 || self.samples() < Flow::SAMPLES_MIN {
             return None;
         }
         let level = if spread.max / spread.min <= STEADY { Level::Good } else { Level::Warning };

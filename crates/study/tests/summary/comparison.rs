@@ -5,7 +5,7 @@ use forebay_study::compare::{Compared, Comparison, Outcome, Pairing};
 use forebay_study::record::{Record, State};
 use forebay_study::summary::Level;
 
-use crate::builder::{job, record, run, stage};
+use crate::builder::{job, record, run, stage, step};
 
 /// Rounds of these lengths of A, and of B in turn if there are any.
 fn study(a: &[f64], b: &[f64]) -> Record {
@@ -67,6 +67,69 @@ fn a_mixed_result_is_within_the_spread() {
 }
 
 #[test]
+fn a_ratio_that_is_shown_as_one_is_no_difference() {
+    // Always a little lower, by less than is shown.
+    let comparison = Comparison::of_subjects(&study(&[100.0; 3], &[99.9, 99.8, 99.95])).unwrap();
+    let difference = wall(&comparison).differences[0].unwrap();
+    assert_eq!(difference.outcome, Outcome::WithinSpread);
+    assert_eq!(difference.outcome.describe(), "equal within the spread");
+}
+
+#[test]
+fn the_real_time_of_each_class_stands_side_by_side_with_its_spread() {
+    let with_jobs = |lengths: [f64; 3]| {
+        let jobs = lengths.iter().enumerate().map(|(i, &seconds)| {
+            let mut job = job(&format!("j{i}"), 0.0, seconds);
+            job.class = "large-sort".to_owned();
+            job
+        });
+        record(vec![run(vec![stage("all", jobs.collect())], Vec::new())])
+    };
+    let (a, b) = (with_jobs([1.0, 2.0, 6.0]), with_jobs([2.0, 4.0, 5.0]));
+    let comparison = Comparison::of_studies(&[("a", &a), ("b", &b)]).unwrap();
+    let key = "class/large-sort/real_seconds";
+    let class = comparison.figures.iter().find(|one| one.figure.key == key).unwrap();
+    let [Some(of_a), Some(of_b)] = class.spreads[..] else { panic!("{class:?}") };
+    assert_eq!((of_a.min, of_a.median, of_a.max), (1.0, 2.0, 6.0));
+    assert_eq!((of_b.count, of_b.median), (3, 4.0));
+    assert_eq!(class.differences[0].unwrap().ratio, 2.0);
+    let sheets = comparison.sheets();
+    let sheet = sheets.iter().find(|sheet| sheet.name == "comparison_classes").unwrap();
+    assert_eq!(sheet.table.rows.len(), 1);
+    let directory = tempfile::tempdir().unwrap();
+    let paths = forebay_study::csv::write_comparison(&comparison, directory.path()).unwrap();
+    assert_eq!(paths.len(), sheets.len());
+    let text = std::fs::read_to_string(directory.path().join("comparison_classes.csv")).unwrap();
+    assert!(text.contains("large-sort: real time of a job,s,2,1,6,4,2,5,2"), "{text}");
+}
+
+#[test]
+fn streams_are_compared_by_rates_and_not_by_the_time_of_a_fixed_number_of_bytes() {
+    let probe = |rate: f64, seconds: f64| {
+        let stage_of = |name: &str, start: f64| {
+            let outcome = forebay_workload::program::Outcome::rows(1)
+                .with("read_mb_per_second", rate)
+                .with("write_mb_per_second", 0.0);
+            let mut job = job("a", start, start + seconds);
+            job.class = name.to_owned();
+            job.steps = vec![step("stream", seconds, outcome)];
+            stage(name, vec![job])
+        };
+        record(vec![run(vec![stage_of("read", 0.0), stage_of("read 4 MiB", seconds)], Vec::new())])
+    };
+    let (a, b) = (probe(100.0, 4.0), probe(300.0, 3.0));
+    let comparison = Comparison::of_studies(&[("a", &a), ("b", &b)]).unwrap();
+    let has = |key: &str| comparison.figures.iter().any(|one| one.figure.key == key);
+    assert!(has("read/rate") && !has("read/wall_seconds"), "{:?}", comparison.figures);
+    let said: Vec<&str> = comparison.verdicts.iter().map(|one| one.text.as_str()).collect();
+    assert!(
+        said.iter().any(|text| text.starts_with("b/a, read: read by all streams: 3 ")),
+        "{said:?}"
+    );
+    assert!(said.iter().all(|text| !text.contains("wall time")), "{said:?}");
+}
+
+#[test]
 fn other_workloads_are_refused() {
     let a = study(&[1.0], &[]);
     let mut b = a.clone();
@@ -121,5 +184,8 @@ fn three_sides_are_each_compared_with_the_first() {
     assert_eq!(ratios, [2.0, 3.0]);
     let sheets = comparison.sheets();
     assert_eq!(sheets[0].table.columns[..5], ["figure", "unit", "a", "b", "c"]);
-    assert_eq!(sheets.iter().map(|sheet| sheet.name).collect::<Vec<_>>(), ["comparison", "sides"]);
+    assert_eq!(
+        sheets.iter().map(|sheet| sheet.name).collect::<Vec<_>>(),
+        ["comparison", "comparison_classes", "sides"]
+    );
 }

@@ -1,5 +1,7 @@
 //! What holds for every record.
 
+use std::sync::LazyLock;
+
 use forebay_study::record::{Exit, JobKind, JobRecord, Record, Sample};
 use forebay_study::statistics::{Spread, median, quantile, weighted_median};
 use forebay_study::summary::{Group, Summary};
@@ -11,13 +13,33 @@ use crate::builder::{job, job_not_started, record, run, samples, stage};
 /// Start, seconds, node, class, exit, bytes.
 type Drawn = (f64, f64, u32, usize, u8, [Option<u32>; 2]);
 
-/// From one seed, so that a failure repeats; `PROPTEST_CASES` sets how many.
+/// From a fresh seed, printed when a test fails; `FOREBAY_SEED` repeats one, `PROPTEST_CASES` sets how many.
 fn config() -> ProptestConfig {
+    static SEED: LazyLock<u64> = LazyLock::new(forebay_base::seed::pick);
+    // Shown with the output of a test that fails.
+    println!("To repeat: FOREBAY_SEED={} cargo test -p forebay-study --test summary", *SEED);
     ProptestConfig {
         failure_persistence: None,
-        rng_seed: RngSeed::Fixed(1),
+        rng_seed: RngSeed::Fixed(*SEED),
         ..ProptestConfig::default()
     }
+}
+
+#[test]
+fn the_seed_of_random_tests_is_fresh_unless_it_is_given() {
+    let seed = |given: Option<&str>| {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "properties::quantiles_are_ordered", "--nocapture"]);
+        command.env("PROPTEST_CASES", "1").env_remove("FOREBAY_SEED");
+        command.envs(given.map(|seed| ("FOREBAY_SEED", seed)));
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        let said = text.split_once("FOREBAY_SEED=").expect("the seed is printed").1;
+        said.split(' ').next().unwrap().to_owned()
+    };
+    assert_ne!(seed(None), seed(None));
+    assert_eq!(seed(Some("7")), "7");
 }
 
 fn jobs() -> impl Strategy<Value = Vec<JobRecord>> {

@@ -36,7 +36,7 @@ fn sustained_is_the_median_of_the_busy_period_only() {
     assert_eq!((run.file.read_bytes, run.file.read_share), (2550 * MB, Some(1.0)));
     assert_eq!(run.mb_per_second_per_core, Some(55.0 / 4.0));
     let spread = run.file.busy.unwrap();
-    assert_eq!((spread.count, spread.lower_quartile, spread.upper_quartile), (10, 32.5, 77.5));
+    assert_eq!((spread.count, spread.lower_quartile, spread.upper_quartile), (10, 30.0, 80.0));
 }
 
 #[test]
@@ -54,6 +54,12 @@ fn a_short_spike_makes_no_plateau() {
     jobs.push(job("e", 11.5, 12.0));
     let busy = of_jobs(jobs, Vec::new()).busy[0];
     assert_eq!((busy.plateau_jobs, busy.start_seconds), (2, 0.0));
+}
+
+#[test]
+fn jobs_that_are_far_apart_have_a_plateau_of_one() {
+    let busy = of_jobs(vec![job("a", 0.0, 1.3), job("b", 42.8, 43.4)], Vec::new()).busy[0];
+    assert_eq!((busy.plateau_jobs, busy.start_seconds, busy.end_seconds), (1, 0.0, 43.4));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What verdicts say, and what they do not.
 
 use forebay_study::record::{Exit, JobKind, JobRecord, Record, State};
-use forebay_study::summary::{Level, Summary, Verdict};
+use forebay_study::summary::{Flow, Level, Summary, Verdict};
 
 use crate::builder::{GB, job, job_not_started, record, run, samples, stage};
 
@@ -22,15 +22,24 @@ fn about(record: &Record, topic: &str) -> Verdict {
     found.unwrap_or_else(|| panic!("nothing about {topic}: {verdicts:?}")).clone()
 }
 
+/// Of all processors' time, that of the jobs included.
 fn set_processors_busy(record: &mut Record, share: f64) {
     for sample in &mut record.runs[0].samples {
         (sample.cpu_user, sample.cpu_system) = (share, 0.0);
     }
 }
 
+/// Part of its real time in which each job waited for a processor.
+fn set_processor_wait(record: &mut Record, share: f64) {
+    for job in &mut record.runs[0].stages[0].jobs {
+        job.usage.processor_wait_seconds = Some(job.usage.real_seconds * share);
+    }
+}
+
 #[test]
 fn a_study_that_ended_well_is_good_news() {
-    let record = study(0.95, 800);
+    let mut record = study(0.95, 800);
+    set_processors_busy(&mut record, 0.95);
     let levels: Vec<(Level, &str)> = Summary::of(&record)
         .verdicts
         .iter()
@@ -45,9 +54,9 @@ fn the_rule_of_100_and_the_guidance_of_150_are_told_apart() {
     // Four physical cores.
     for (megabytes, level, text) in [
         (600, Level::Good, "the newer guidance of 150."),
-        (599, Level::Good, "not the newer guidance"),
-        (400, Level::Good, "meet the rule of 100"),
-        (399, Level::Bad, "are below the rule of 100."),
+        (599, Level::Good, "below the newer guidance"),
+        (400, Level::Good, "above the 100 MB/s rule"),
+        (399, Level::Bad, "below the 100 MB/s rule."),
     ] {
         let verdict = about(&study(0.5, megabytes), "Throughput");
         assert_eq!(verdict.level, level, "{megabytes}: {}", verdict.text);
@@ -56,27 +65,28 @@ fn the_rule_of_100_and_the_guidance_of_150_are_told_apart() {
 }
 
 #[test]
-fn low_throughput_with_busy_cores_is_not_blamed_on_the_storage() {
-    let mut busy = study(0.5, 100);
-    set_processors_busy(&mut busy, 0.9);
-    let verdict = about(&busy, "Throughput");
+fn low_throughput_of_jobs_that_asked_for_no_more_is_not_blamed_on_the_storage() {
+    let mut waiting = study(0.5, 100);
+    set_processor_wait(&mut waiting, 0.45);
+    let verdict = about(&waiting, "Throughput");
     assert_eq!(verdict.level, Level::Warning);
-    assert!(verdict.text.contains("CPU/real says more"), "{}", verdict.text);
+    assert!(verdict.text.contains("could hardly ask for more"), "{}", verdict.text);
     let verdict = about(&study(0.95, 100), "Throughput");
     assert_eq!(verdict.level, Level::Warning);
     assert!(verdict.text.contains("asked for no more"), "{}", verdict.text);
 }
 
 #[test]
-fn cores_are_starved_only_if_they_were_idle() {
-    for (per_real, processors, level, text) in [
-        (0.95, 0.5, Level::Good, "were fed"),
-        (0.8, 0.5, Level::Warning, "not always fed"),
-        (0.4, 0.5, Level::Bad, "were starved"),
-        (0.4, 0.9, Level::Good, "were fed"),
+fn cores_are_judged_by_the_time_of_the_jobs() {
+    for (ran, waited, level, text) in [
+        (0.95, 0.0, Level::Good, "were fed"),
+        (0.4, 0.55, Level::Good, "were fed"),
+        (0.7, 0.1, Level::Warning, "not always fed"),
+        (0.3, 0.1, Level::Bad, "were starved"),
     ] {
-        let mut record = study(per_real, 800);
-        set_processors_busy(&mut record, processors);
+        let mut record = study(ran, 800);
+        set_processors_busy(&mut record, ran);
+        set_processor_wait(&mut record, waited);
         let verdict = about(&record, "Cores");
         assert_eq!(verdict.level, level, "{}", verdict.text);
         assert!(verdict.text.contains(text), "{}", verdict.text);
@@ -84,9 +94,43 @@ fn cores_are_starved_only_if_they_were_idle() {
 }
 
 #[test]
+fn foreign_busy_loops_do_not_feed_the_cores_of_a_study() {
+    // The jobs used a tenth of the processors, and the machine was busy all the time.
+    let mut record = study(0.08, 800);
+    set_processors_busy(&mut record, 1.0);
+    set_processor_wait(&mut record, 0.05);
+    let verdict = about(&record, "Cores");
+    assert_eq!(verdict.level, Level::Bad, "{}", verdict.text);
+    for text in ["were starved", "Foreign load: programs other than the jobs used 92 %"] {
+        assert!(verdict.text.contains(text), "{}", verdict.text);
+    }
+    // Also where nothing is said of cores.
+    let mut probe = record.clone();
+    for job in &mut probe.runs[0].stages[0].jobs {
+        job.kind = JobKind::Io;
+    }
+    assert_eq!(about(&probe, "Other load").level, Level::Warning);
+    // Where the jobs only waited for the processors that others had, it is no green either.
+    set_processor_wait(&mut record, 0.9);
+    let verdict = about(&record, "Cores");
+    assert_eq!(verdict.level, Level::Warning, "{}", verdict.text);
+    assert!(verdict.text.contains("Foreign load"), "{}", verdict.text);
+}
+
+#[test]
+fn cores_are_not_called_fed_or_starved_where_waiting_for_them_is_not_known() {
+    let mut record = study(0.4, 800);
+    set_processors_busy(&mut record, 0.4);
+    let verdict = about(&record, "Cores");
+    assert_eq!(verdict.level, Level::Warning);
+    assert!(verdict.text.contains("is not known"), "{}", verdict.text);
+}
+
+#[test]
 fn more_jobs_than_processors_explain_waiting() {
     let mut record = study(0.4, 800);
-    set_processors_busy(&mut record, 0.9);
+    set_processors_busy(&mut record, 0.4);
+    set_processor_wait(&mut record, 0.55);
     record.machine.cpus = 2;
     let verdict = about(&record, "Cores");
     assert!(verdict.text.contains("8 jobs at once shared 2 processors"), "{}", verdict.text);
@@ -95,8 +139,12 @@ fn more_jobs_than_processors_explain_waiting() {
 #[test]
 fn waiting_is_blamed_on_io_only_if_it_was_measured() {
     let mut record = study(0.4, 800);
+    set_processors_busy(&mut record, 0.4);
+    set_processor_wait(&mut record, 0.0);
     let verdict = about(&record, "Cores");
-    assert!(verdict.text.contains("is not known (delay accounting)"), "{}", verdict.text);
+    for text in ["The remaining 60 %", "not on a processor", "is not known (delay accounting)"] {
+        assert!(verdict.text.contains(text), "{}", verdict.text);
+    }
     for (wait, text) in [(5.0, "most of the time"), (1.0, "something else")] {
         for job in &mut record.runs[0].stages[0].jobs {
             job.usage.io_wait_seconds = Some(wait);
@@ -104,6 +152,51 @@ fn waiting_is_blamed_on_io_only_if_it_was_measured() {
         let verdict = about(&record, "Cores");
         assert!(verdict.text.contains(text), "{}", verdict.text);
     }
+}
+
+#[test]
+fn an_interrupted_or_failed_study_gets_no_green_verdict() {
+    let mut record = study(0.95, 800);
+    set_processors_busy(&mut record, 0.5);
+    record.state = State::Partial { reason: "interrupted".to_owned() };
+    let verdicts = Summary::of(&record).verdicts;
+    assert!(verdicts.iter().all(|verdict| verdict.level != Level::Good), "{verdicts:?}");
+    let throughput = about(&record, "Throughput");
+    assert!(throughput.text.contains("this is of what ran"), "{}", throughput.text);
+}
+
+#[test]
+fn a_run_too_short_to_judge_is_not_judged() {
+    let mut record = study(0.95, 800);
+    set_processors_busy(&mut record, 0.5);
+    record.runs[0].samples.truncate(Flow::SAMPLES_MIN - 1);
+    for topic in ["Cores", "Throughput"] {
+        let verdict = about(&record, topic);
+        assert_eq!(verdict.level, Level::Warning, "{}", verdict.text);
+        assert!(verdict.text.contains("No verdict: 9 samples"), "{}", verdict.text);
+    }
+    // Many short samples, as of many short stages, are no more than few long ones.
+    record.runs[0].samples = samples(&[(800, 0); 10]);
+    for sample in &mut record.runs[0].samples {
+        (sample.at_seconds, sample.seconds) = (sample.at_seconds / 10.0, 0.1);
+    }
+    assert!(about(&record, "Throughput").text.contains("No verdict: 0 samples"));
+}
+
+#[test]
+fn stages_that_do_different_things_have_a_rate_each_and_none_together() {
+    let mut record = study(0.1, 800);
+    let mut other = record.runs[0].stages[0].clone();
+    other.name = "metadata".to_owned();
+    for job in &mut other.jobs {
+        job.class = "metadata".to_owned();
+    }
+    record.runs[0].stages.push(other);
+    let run = &Summary::of(&record).runs[0];
+    assert_eq!((run.file.sustained_mb_per_second, run.mb_per_second_per_core), (None, None));
+    assert_eq!(run.stages[0].file.sustained_mb_per_second, Some(800.0));
+    let verdict = about(&record, "Throughput");
+    assert!(verdict.text.contains("each at its own rate: all 800 MB/s"), "{}", verdict.text);
 }
 
 #[test]

@@ -125,6 +125,22 @@ impl Schema {
     }
 }
 
+/// Refuses a page size that no data set can have.
+///
+/// # Errors
+/// [`Error::Setting`].
+pub fn check_page_bytes(page_bytes: u64) -> Result<()> {
+    if valid_page_bytes(page_bytes) {
+        return Ok(());
+    }
+    let [least, most] = [PAGE_BYTES_MIN, PAGE_BYTES_MAX].map(forebay_base::ByteSize);
+    Err(Error::Setting {
+        setting: "page_bytes",
+        value: forebay_base::ByteSize(page_bytes).to_string(),
+        allowed: format!("a multiple of {least} from {least} to {most}"),
+    })
+}
+
 fn valid_page_bytes(page_bytes: u64) -> bool {
     (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes)
         && page_bytes.is_multiple_of(PAGE_BYTES_MIN)

@@ -67,7 +67,9 @@ mod schema;
 mod writer;
 
 pub use date::{format_date, format_datetime, parse_date, parse_datetime};
-pub use format::{PAGE_BYTES_DEFAULT, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGE_HEADER_BYTES};
+pub use format::{
+    PAGE_BYTES_DEFAULT, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGE_HEADER_BYTES, check_page_bytes,
+};
 pub use projection::Projection;
 pub use reader::{Reader, Rows};
 pub use row::{Field, MISSING, NumberField, RowBuffer, TextField, is_missing, trim_blanks};

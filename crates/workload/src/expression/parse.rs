@@ -37,7 +37,7 @@ fn token(text: &str, at: usize) -> Parsed<(Token, usize, usize)> {
         let length = number_length(rest);
         let number = rest[..length].parse().map_err(|_| Mistake {
             at: start,
-            reason: format!("\"{}\" is no number", &rest[..length]),
+            reason: format!("\"{}\" is not a number", &rest[..length]),
         })?;
         return Ok((Token::Number(number), start, start + length));
     }
@@ -57,7 +57,7 @@ fn token(text: &str, at: usize) -> Parsed<(Token, usize, usize)> {
     match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
         Some(sign) => Ok((Token::Sign(sign), start, start + sign.len())),
         None => {
-            Err(Mistake { at: start, reason: format!("\"{first}\" is no part of the language") })
+            Err(Mistake { at: start, reason: format!("\"{first}\" is not part of the language") })
         }
     }
 }
@@ -271,10 +271,13 @@ impl Parser<'_> {
                 }
                 (Part::Column(_), Token::Text(text)) if !negative => texts.push(trimmed(&text)),
                 (Part::Number, _) => {
-                    return Err(Mistake { at, reason: "is no number".to_owned() });
+                    return Err(Mistake { at, reason: "is not a number".to_owned() });
                 }
                 (Part::Column(_) | Part::Text(_), _) => {
-                    return Err(Mistake { at, reason: "is no text for a text column".to_owned() });
+                    return Err(Mistake {
+                        at,
+                        reason: "is not a text for a text column".to_owned(),
+                    });
                 }
             }
             if !self.taken(",")? {
@@ -409,7 +412,7 @@ impl Parser<'_> {
         } else {
             parse_datetime(text.as_bytes())
         };
-        let bad = || Mistake { at, reason: format!("\"{text}\" is no {name}") };
+        let bad = || Mistake { at, reason: format!("\"{text}\" is not a {name}") };
         self.push(Op::Constant(value.ok_or_else(bad)?));
         Ok(())
     }

@@ -117,9 +117,48 @@ impl Default for BufferSizes {
 pub struct Input {
     /// What it is called.
     pub name: String,
+    /// How often it is made.
+    #[serde(default)]
+    pub for_each: ForEach,
     /// How it is made.
     #[serde(rename = "step")]
     pub steps: Vec<NamedStep>,
+}
+
+/// How often an input is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForEach {
+    /// Once, for all jobs.
+    #[default]
+    Run,
+    /// For each job that may run at once in the largest stage; `{number}` in a path tells them apart, and is
+    /// that of the jobs of a class with one job for each slot.
+    Slot,
+}
+
+/// Jobs at once on each node in a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Concurrent {
+    /// So many.
+    Number(u32),
+    /// A part of those of the run, rounded, and at least one.
+    Part {
+        /// Above 0 to 1.
+        part: f64,
+    },
+}
+
+impl Concurrent {
+    /// How many, of a run with `all`.
+    fn of(self, all: u32) -> u32 {
+        match self {
+            Concurrent::Number(number) => number,
+            // A part of a small number is one.
+            Concurrent::Part { part } => ((f64::from(all) * part).round() as u32).max(1),
+        }
+    }
 }
 
 /// How jobs are dealt to sessions: each session runs its jobs one after another.
@@ -148,7 +187,7 @@ pub struct StageSpec {
     pub sessions: Option<u32>,
     /// Jobs at once on each node, instead of the run's.
     #[serde(default)]
-    pub concurrent: Option<u32>,
+    pub concurrent: Option<Concurrent>,
 }
 
 /// What a class of jobs asks most of.
@@ -238,11 +277,14 @@ impl Mix {
     /// file's name, for messages.
     ///
     /// # Errors
-    /// [`Error::Mix`] with the line if the text is no mix; [`Error::Setting`] if a parameter does not
-    /// exist.
+    /// [`Error::Mix`] with the line if the text is no mix; [`Error::Parameter`] if a parameter does not
+    /// exist or cannot have its value.
     pub fn parse(source: &str, text: &str, settings: &[(String, String)]) -> Result<Mix> {
-        let text = parameters::substitute(source, text, settings)?;
-        let mut mix: Mix = toml::from_str(&text).map_err(|error| refuse(source, &error))?;
+        let whole = parameters::substitute(source, text, settings)?;
+        let parsed: std::result::Result<Mix, _> = toml::from_str(&whole);
+        let mut mix = parsed.map_err(|error| {
+            blamed(source, text, settings).unwrap_or_else(|| refuse(source, &error))
+        })?;
         for (name, value) in settings {
             if let Some(parameter) = mix.parameters.get_mut(name) {
                 parameter.default = parameters::value(value);
@@ -259,6 +301,16 @@ impl Mix {
         unique("class", self.classes.iter().map(|class| &class.name))?;
         unique("input", self.inputs.iter().map(|input| &input.name))?;
         unique("stage", self.stages.iter().map(|stage| &stage.name))?;
+        for stage in &self.stages {
+            if let Some(Concurrent::Part { part }) = stage.concurrent
+                && !(part > 0.0 && part <= 1.0)
+            {
+                return Err(format!(
+                    "stage {}: concurrent.part = {part} is not above 0 and up to 1",
+                    stage.name
+                ));
+            }
+        }
         for class in &self.classes {
             for wanted in class.stages.iter().flatten() {
                 if !self.stages.iter().any(|stage| stage.name == *wanted) {
@@ -280,6 +332,23 @@ impl Mix {
             _ => Ok(()),
         }
     }
+}
+
+/// The parameter with which the mix cannot be read, if it can be read without any: a line of the mix tells
+/// nothing to who has set a parameter.
+fn blamed(source: &str, text: &str, settings: &[(String, String)]) -> Option<Error> {
+    let fault = |settings: &[(String, String)]| {
+        let text = parameters::substitute(source, text, settings).ok()?;
+        toml::from_str::<Mix>(&text).err()
+    };
+    if fault(&[]).is_some() {
+        return None;
+    }
+    settings.iter().find_map(|setting| {
+        let reason = fault(std::slice::from_ref(setting))?.message().to_owned();
+        let (name, value) = setting.clone();
+        Some(Error::Parameter { name, value, reason })
+    })
 }
 
 fn refuse(source: &str, error: &toml::de::Error) -> Error {

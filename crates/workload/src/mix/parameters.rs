@@ -60,14 +60,14 @@ pub(super) fn substitute(
     for (name, value) in settings {
         if !known.parameters.contains_key(name) {
             let names: Vec<&str> = known.parameters.keys().map(String::as_str).collect();
-            return Err(Error::Setting {
-                setting: "set",
-                value: format!("{name}={value}"),
-                allowed: match names.as_slice() {
-                    [] => format!("nothing: {source} has no parameters"),
-                    names => format!("one of the parameters {}", names.join(", ")),
-                },
-            });
+            let reason = match names.as_slice() {
+                [] => format!("unknown parameter \"{name}\": {source} has no parameters"),
+                names => {
+                    format!("unknown parameter \"{name}\"; choose from {}", names.join(", "))
+                }
+            };
+            let (name, value) = (name.clone(), value.clone());
+            return Err(Error::Parameter { name, value, reason });
         }
     }
     let mut out = String::with_capacity(text.len());

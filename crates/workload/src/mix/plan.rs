@@ -8,8 +8,9 @@ use forebay_base::ByteSize;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::{Class, JobKind, Jobs, Mix, Sessions, StageSpec};
+use super::{Class, ForEach, JobKind, Jobs, Mix, Sessions, StageSpec};
 use crate::amount::Scale;
+use crate::dataset::check_page_bytes;
 use crate::error::{Error, Result};
 use crate::program::{Buffers, Job, Program};
 
@@ -57,6 +58,10 @@ pub struct Plan {
 pub struct PlannedInput {
     /// Its program.
     pub program: Arc<Program>,
+    /// Its number among those that the program makes, from 0.
+    pub number: u64,
+    /// How many the program makes.
+    pub count: u64,
     /// Bytes that it takes.
     pub bytes: u64,
 }
@@ -133,20 +138,28 @@ impl Mix {
             sort_memory: options.sort_memory.unwrap_or(self.buffers.sort_memory.at(scale)),
             memory: options.memory.unwrap_or(self.buffers.memory.at(scale)),
         };
+        check_page_bytes(buffers.page_bytes.0)?;
         let programs: Vec<Arc<Program>> =
             self.classes.iter().map(|class| program(&class.name, &class.steps)).collect();
-        let inputs = self
-            .inputs
-            .iter()
-            .map(|input| PlannedInput {
-                bytes: input.steps.iter().map(|step| step.step.made_bytes(scale, &buffers)).sum(),
-                program: program(&input.name, &input.steps),
-            })
-            .collect();
-        let stages = stages
+        let stages: Vec<PlannedStage> = stages
             .iter()
             .map(|stage| self.plan_stage(stage, &programs, scale, options))
             .collect::<Result<_>>()?;
+        let slots = |stage: &PlannedStage| u64::from(stage.concurrent) * u64::from(stage.nodes);
+        let slots = stages.iter().map(slots).max().unwrap_or(1);
+        let inputs = self.inputs.iter().flat_map(|input| {
+            let bytes = input.steps.iter().map(|step| step.step.made_bytes(scale, &buffers)).sum();
+            let program = program(&input.name, &input.steps);
+            let count = match input.for_each {
+                ForEach::Run => 1,
+                ForEach::Slot => slots,
+            };
+            (0..count).map(move |number| {
+                let program = Arc::clone(&program);
+                PlannedInput { program, number, count, bytes }
+            })
+        });
+        let inputs = inputs.collect();
         Ok(Plan { scale, seed: options.seed, buffers, inputs, stages })
     }
 
@@ -160,12 +173,12 @@ impl Mix {
         let nodes = stage.nodes.or(options.nodes).unwrap_or(self.defaults.nodes);
         let sessions = stage.sessions.or(options.sessions).or(self.defaults.sessions);
         let sessions = self.sessions.and(sessions);
-        let concurrent = stage
+        let of_run = options
             .concurrent
-            .or(options.concurrent)
             .or(self.defaults.concurrent)
             .or_else(|| sessions.map(|sessions| sessions.div_ceil(nodes.max(1))))
             .unwrap_or(1);
+        let concurrent = stage.concurrent.map_or(of_run, |concurrent| concurrent.of(of_run));
         for (setting, value) in
             [("nodes", nodes), ("concurrent", concurrent), ("sessions", sessions.unwrap_or(1))]
         {
@@ -279,6 +292,17 @@ fn spread(
     }
     placed.sort_by(|a, b| a.0.total_cmp(&b.0));
     placed.into_iter().map(|(_, job)| job).collect()
+}
+
+impl PlannedInput {
+    /// Its name, unique in the plan.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.count {
+            1 => self.program.name.clone(),
+            _ => format!("{}-{}", self.program.name, self.number),
+        }
+    }
 }
 
 impl PlannedStage {

@@ -1,8 +1,10 @@
 //! Import: reads a CSV file into a data set.
 //!
 //! The first line names the columns. Quoted fields, CRLF line ends, blank lines and a byte order mark
-//! are understood; blanks around a number or date and after a text do not count. Types are given by a schema or inferred from the rows: a column is a number, a
-//! date or a date with time if every value in it is one, else a text as wide as its widest value.
+//! are understood; blanks around a number or date and after a text do not count. Types are given by a schema or
+//! inferred from the rows: a column is a number, a date or a date with time if every value in it is one, else a
+//! text as wide as its widest value. A column of whole numbers that a double cannot tell from their neighbours
+//! is a text, so that keys stay different; a file in UTF-16 is refused.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -232,6 +234,13 @@ fn set(field: &Field, row: &mut [u8], value: &[u8]) -> std::result::Result<(), S
                 ColumnType::Datetime => parse_datetime(value.trim_ascii()),
                 ColumnType::Number | ColumnType::Text { .. } => parse_number(value.trim_ascii()),
             };
+            if number.kind == ColumnType::Number && !is_kept(value.trim_ascii()) {
+                let shown = String::from_utf8_lossy(value.trim_ascii()).into_owned();
+                return Err(format!(
+                    "{shown} has more digits than a number keeps (whole numbers up to 2^53 = \
+                     9007199254740992): import the column as text"
+                ));
+            }
             let parsed = parsed.ok_or_else(|| {
                 let shown: String = String::from_utf8_lossy(value).chars().take(40).collect();
                 format!("\"{shown}\" is not a {}", number.kind.name())
@@ -251,6 +260,20 @@ fn parse_number(text: &[u8]) -> Option<f64> {
     }
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     number.is_finite().then_some(number)
+}
+
+/// Whether a number keeps all digits of a text that is a whole number: beyond 2^53 doubles leave some out, and
+/// two keys could become one.
+#[inline]
+fn is_kept(text: &[u8]) -> bool {
+    /// All whole numbers of so many digits are kept.
+    const SAFE_DIGITS: usize = 15;
+    let digits = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
+    if digits.len() <= SAFE_DIGITS || !digits.iter().all(u8::is_ascii_digit) {
+        return true;
+    }
+    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+    number.is_some_and(|number| number <= 1 << 53)
 }
 
 /// What a column may be, given the values seen so far.
@@ -274,7 +297,7 @@ impl Guess {
         self.seen = true;
         self.width = self.width.max(trim_blanks(value).len());
         let value = value.trim_ascii();
-        self.number = self.number && parse_number(value).is_some();
+        self.number = self.number && parse_number(value).is_some() && is_kept(value);
         self.date = self.date && parse_date(value).is_some();
         self.datetime = self.datetime && parse_datetime(value).is_some();
     }
@@ -296,6 +319,8 @@ impl Guess {
 
 /// Counts quotes and remembers the last byte, to notice a quoted field that is never closed.
 struct Watch<'a> {
+    /// The first bytes, which were looked at and are still to be read.
+    first: Vec<u8>,
     bytes: &'a mut dyn Read,
     quotes: u64,
     last: u8,
@@ -303,11 +328,45 @@ struct Watch<'a> {
 
 impl Read for Watch<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.bytes.read(buffer)?;
+        let count = if self.first.is_empty() {
+            self.bytes.read(buffer)?
+        } else {
+            let count = self.first.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&self.first[..count]);
+            self.first.drain(..count);
+            count
+        };
         let read = &buffer[..count];
         self.quotes += read.iter().filter(|&&byte| byte == b'"').count() as u64;
         self.last = read.last().copied().unwrap_or(self.last);
         Ok(count)
+    }
+}
+
+impl Watch<'_> {
+    /// Refuses text in UTF-16: by its byte order mark, or by zero bytes at every other place of the start.
+    fn refuse_utf16(&mut self, path: &Path) -> Result<()> {
+        const LOOKED_AT: u64 = 512;
+        self.first.clear();
+        let mut start = Read::take(&mut *self.bytes, LOOKED_AT);
+        start.read_to_end(&mut self.first).map_err(Error::io("read", path))?;
+        let zeros = |odd: usize| {
+            let places = self.first.iter().skip(odd).step_by(2);
+            !self.first.is_empty()
+                && places.filter(|byte| **byte == 0).count() * 4 > self.first.len()
+        };
+        let order = match self.first.as_slice() {
+            [0xff, 0xfe, ..] => Some("UTF-16LE"),
+            [0xfe, 0xff, ..] => Some("UTF-16BE"),
+            _ if zeros(1) => Some("UTF-16LE"),
+            _ if zeros(0) => Some("UTF-16BE"),
+            _ => None,
+        };
+        let Some(order) = order else { return Ok(()) };
+        let reason = format!(
+            "the file is {order} text, not UTF-8; convert it: iconv -f {order} -t UTF-8 FILE > NEW"
+        );
+        Err(Error::Csv { path: path.to_owned(), line: 1, column: None, reason })
     }
 }
 
@@ -335,8 +394,9 @@ impl<'a> Records<'a> {
             .flexible(true)
             .has_headers(false)
             .buffer_capacity(256 << 10)
-            .from_reader(Watch { bytes, quotes: 0, last: b'\n' });
+            .from_reader(Watch { first: Vec::new(), bytes, quotes: 0, last: b'\n' });
         let mut record = ByteRecord::new();
+        reader.get_mut().refuse_utf16(path)?;
         let problem =
             |column, reason: String| Error::Csv { path: path.to_owned(), line: 1, column, reason };
         if !reader.read_byte_record(&mut record).map_err(|error| csv_error(path, error))? {

@@ -98,7 +98,12 @@ impl Meeting {
         let start = clock.instant();
         let (own, go) = (directory.join(format!("at-{name}")), directory.join(GO));
         loop {
-            fs::create_dir_all(directory).map_err(Error::io("create directory", directory))?;
+            match fs::create_dir_all(directory) {
+                Ok(()) => {}
+                // It was there and was taken away before it could be looked at.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Error::io("create directory", directory)(error)),
+            }
             if !go.exists() {
                 match File::create(&own) {
                     Ok(_) => break,
@@ -107,7 +112,7 @@ impl Meeting {
                     Err(error) => return Err(Error::io("create", &own)(error)),
                 }
             }
-            let late = || "the ones who met before are still at work".to_owned();
+            let late = || "the jobs that met here before are still running".to_owned();
             pause(directory, start, limit, clock, late)?;
         }
         // From here on the file goes away also after an error.

@@ -3,9 +3,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use forebay_workload::Cell;
 use forebay_workload::dataset::{Column, Field, Reader, RowBuffer, Schema, Writer};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
 
 /// Writes a data set in pages of 4 KiB.
 pub fn write(path: &Path, columns: Vec<Column>, rows: &[Vec<Cell>]) {
@@ -53,6 +56,20 @@ pub fn read(path: &Path) -> Vec<Vec<Cell>> {
     }
     assert_eq!(all.len() as u64, reader.rows());
     all
+}
+
+/// The seed of this run's random rows: fresh, or that of `FOREBAY_SEED`. It is printed, which is shown when a
+/// test fails.
+pub fn seed() -> u64 {
+    static SEED: LazyLock<u64> = LazyLock::new(forebay_base::seed::pick);
+    let test = std::env::args().next().unwrap_or_default();
+    println!("To repeat {test}: FOREBAY_SEED={} cargo test -p forebay-workload", *SEED);
+    *SEED
+}
+
+/// Random numbers from [`seed`], others for each `purpose`.
+pub fn random(purpose: u64) -> StdRng {
+    StdRng::seed_from_u64(seed().wrapping_add(purpose))
 }
 
 /// Names in a directory.

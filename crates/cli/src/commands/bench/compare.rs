@@ -3,29 +3,36 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use forebay_study::compare::Comparison;
 use forebay_study::record::Record;
-use forebay_study::report;
+use forebay_study::{csv, report};
 
 use super::result;
 
-/// Compare results side by side: figures, ratios, and whether they differ by more than they vary.
+/// Compare results side by side: figures, ratios, and whether they differ by more than their spread.
 ///
-/// The first result is what the others are compared with. Results of different workloads are refused; those
-/// of different scales or machines are compared with a warning.
+/// The others are compared with the first result. Results of different workloads are refused; results of
+/// different scales or machines are compared with a warning.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay bench compare before/ after/
   forebay bench compare xfs/ nfs/ grid/ --out comparison.html
+  forebay bench compare before/ after/ --label before --label after --csv comparison
   forebay bench compare before/ after/ --json")]
 pub struct Compare {
-    /// The folders of the results.
+    /// Folders of the results, two or more.
     #[arg(required = true, num_args = 2..)]
     results: Vec<PathBuf>,
-    /// The page to write; comparison.html by default.
+    /// HTML file to write [default: comparison.html].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Name of a result in tables, in the order of the results; their folders if omitted.
+    #[arg(long = "label", value_name = "NAME")]
+    labels: Vec<String>,
+    /// Write the tables as CSV files into this folder.
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
     /// Print JSON, and write no page unless --out is given.
     #[arg(long)]
     json: bool,
@@ -35,18 +42,25 @@ impl Compare {
     pub fn run(self) -> Result<ExitCode> {
         let mut records: Vec<(String, Record)> = Vec::new();
         let mut folders = Vec::new();
-        for folder in &self.results {
+        self.check_labels()?;
+        for (place_of, folder) in self.results.iter().enumerate() {
             let record = Record::read(folder)?;
             let place = folder.canonicalize()?;
             if folders.contains(&place) {
-                bail!("{} is given twice", folder.display());
+                bail!("the result {} is given twice", folder.display());
             }
             folders.push(place);
-            records.push((label(folder), record));
+            let label = self.labels.get(place_of).cloned().unwrap_or_else(|| label(folder));
+            records.push((label, record));
         }
         let sides: Vec<(&str, &Record)> =
             records.iter().map(|(label, record)| (label.as_str(), record)).collect();
         let comparison = Comparison::of_studies(&sides)?;
+        if let Some(folder) = &self.csv {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+            csv::write_comparison(&comparison, folder)?;
+        }
         if self.json {
             crate::output::put_json(&comparison)?;
         } else {
@@ -64,6 +78,23 @@ impl Compare {
             outln!("\nreport: {}", page.display());
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Compare {
+    fn check_labels(&self) -> Result<()> {
+        let (labels, results) = (self.labels.len(), self.results.len());
+        if labels > 0 && labels != results {
+            bail!(
+                "--label: {labels} given for {results} results; give one for each result, or none"
+            );
+        }
+        if let Some(twice) =
+            self.labels.iter().enumerate().find(|(at, one)| self.labels[..*at].contains(one))
+        {
+            bail!("--label {}: is given twice; tables need different names", twice.1);
+        }
+        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ impl Display {
         let (what, line) = match progress {
             Progress::Preparing { subject, counts } => (
                 format!("inputs on {subject}"),
-                format!("making inputs: {} of {} done", counts.done, counts.total),
+                format!("creating inputs: {} of {} done", counts.done, counts.total),
             ),
             Progress::Running { subject, round, stage, seconds, counts, sample } => (
                 format!("{subject}, {stage}, round {}", round + 1),
@@ -49,7 +49,8 @@ impl Display {
             return;
         }
         if self.terminal {
-            crate::output::put_aside(&format!("\r{what}: {line}\x1b[K"));
+            let plain = format!("{what}: {line}");
+            crate::output::put_aside(&format!("\r{}\x1b[K", crate::output::on_one_line(&plain)));
             let _ = std::io::stderr().flush();
         } else {
             note!("{what}: {line}");

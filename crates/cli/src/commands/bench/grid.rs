@@ -21,20 +21,20 @@ use crate::commands::grid::placement::{environment, umask};
 /// Whether and how the jobs go to the grid.
 #[derive(clap::Args)]
 pub struct GridArguments {
-    /// Submit the jobs to the grid of ROOT (FOREBAY_GRID if no ROOT is given): the slots of its hosts say
-    /// how many run at once; fewer --nodes than hosts use the first hosts only.
+    /// Submit the jobs to the grid in ROOT, or in FOREBAY_GRID if ROOT is omitted. The slots of its hosts limit
+    /// how many run at once; fewer --nodes than hosts use only the first hosts.
     #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with = "concurrent")]
     grid: Option<Option<PathBuf>>,
-    /// Queue of the jobs.
+    /// Queue for the jobs.
     #[arg(short, long, requires = "grid", value_parser = |text: &str| text.parse::<QueueName>())]
     queue: Option<QueueName>,
     /// Slots of each job.
     #[arg(short = 'n', long, requires = "grid", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: u32,
-    /// Hosts on which the jobs may run: 'gridn1+1 others+2'.
+    /// Hosts on which the jobs may run, with preferences, such as 'gridn1+1 others+2'.
     #[arg(short = 'm', long, requires = "grid", default_value = "", value_parser = |text: &str| text.parse::<HostList>())]
     hosts: HostList,
-    /// What the names of the jobs begin with; the name of the workload if left out.
+    /// Prefix of the jobs' names; the name of the workload by default.
     #[arg(short = 'J', long, requires = "grid")]
     name: Option<String>,
 }
@@ -51,13 +51,13 @@ impl GridArguments {
         let Some(root) = &self.grid else { return Ok(None) };
         let home = home_of(root.clone())?;
         let answer = Client::connect(&home)?.ask(&Ask::Hosts)?;
-        let Answer::Hosts { mut hosts } = answer else {
-            bail!("the controller's answer makes no sense: {answer:?}");
+        let Answer::Hosts { mut hosts, .. } = answer else {
+            bail!("unexpected answer of the controller: {answer:?}");
         };
         hosts
             .retain(|host| host.state == "up" && host.switch == HostSwitch::Open && host.slots > 0);
         if !hosts.iter().any(|host| host.slots >= self.slots) {
-            bail!("no host of the grid is up and open and has {} slots", self.slots);
+            bail!("no host of the grid that is up and open has {} slots", self.slots);
         }
         Ok(Some(Target { home, hosts }))
     }
@@ -84,7 +84,7 @@ impl GridArguments {
             slots: self.slots,
             hosts: self.hosts.clone(),
             environment: environment(&[])?.into(),
-            directory: directory.to_str().context("the present directory is no text")?.to_owned(),
+            directory: directory.to_str().context("the current directory is not UTF-8")?.to_owned(),
             umask: umask(),
             ..JobSpec::default()
         };

@@ -38,7 +38,8 @@ impl List {
             crate::output::put_json(&lines)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut table = Table::new(&["workload", "scale", "jobs", "inputs", "space", "what it is"]);
+        let mut table =
+            Table::new(&["workload", "scale", "jobs", "inputs", "space", "description"]);
         for line in lines {
             table.row(vec![
                 line.name.to_owned(),
@@ -50,7 +51,7 @@ impl List {
             ]);
         }
         out!("{}", table.render());
-        outln!("\nSizes are those at the default scale; scale 1 is the size of the study.");
+        outln!("\nSizes are at the default scale; scale 1 is the size of the published study.");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,5 +1,6 @@
 //! `forebay bench`: the workloads of the published studies, on any storage.
 
+mod clean;
 mod compare;
 mod display;
 mod grid;
@@ -18,12 +19,13 @@ use clap::Subcommand;
 /// Run published analytics workloads on any storage, and compare.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay bench list                                       what there is
+  forebay bench list                                       the workloads
   forebay bench show mixed --scale 0.01                    its jobs, sizes and plan
   forebay bench run mixed --on /grid/data                  run it, with a report
   forebay bench run probe --on /mnt/xfs --against /grid/data --rounds 5
   forebay bench compare before/ after/                     two results side by side
-  forebay bench report before/                             the report again, from the recorded data")]
+  forebay bench report before/                             the report again, from the recorded data
+  forebay bench clean /grid/data                           remove what a killed run left there")]
 pub struct Bench {
     #[command(subcommand)]
     command: Command,
@@ -36,6 +38,7 @@ enum Command {
     Run(Box<run::Run>),
     Compare(compare::Compare),
     Report(report::Report),
+    Clean(clean::Clean),
 }
 
 impl Bench {
@@ -46,6 +49,7 @@ impl Bench {
             Command::Run(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Report(command) => command.run(),
+            Command::Clean(command) => command.run(),
         }
     }
 }

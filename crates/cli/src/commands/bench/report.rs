@@ -8,13 +8,13 @@ use forebay_study::record::Record;
 
 use super::result::{self, Shown};
 
-/// Make the report and the tables of a result again, from the recorded data.
+/// Rebuild the report and the tables of a result from the recorded data.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay bench report bench-mixed-20260102-150405
   forebay bench report results/mine --json           the summary as JSON")]
 pub struct Report {
-    /// The folder of the result.
+    /// Folder of the result.
     result: PathBuf,
     /// Print the summary as JSON.
     #[arg(long)]

@@ -27,7 +27,7 @@ pub fn write(record: &Record, out: &Path) -> Result<PathBuf> {
 pub fn rebuild(record: &Record, out: &Path) -> Result<PathBuf> {
     let tables = out.join(TABLES);
     std::fs::create_dir_all(&tables)
-        .with_context(|| format!("cannot make {}", tables.display()))?;
+        .with_context(|| format!("cannot create {}", tables.display()))?;
     csv::write(record, &Summary::of(record), &tables)?;
     Ok(report::write(record, out)?)
 }

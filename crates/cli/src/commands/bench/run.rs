@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_study::Error;
 use forebay_study::process::Accounting;
 use forebay_study::record::{Record, State};
 use forebay_study::run::{
@@ -25,12 +26,12 @@ const INTERRUPTED: u8 = 130;
 /// Exit code if jobs failed.
 const FAILED: u8 = 1;
 
-/// Run a workload on a storage and report what happened.
+/// Run a workload on a storage and write a report.
 ///
-/// Makes the workload's inputs below the path, runs its jobs as processes or, with --grid, as jobs of the
-/// grid, records every job and every
-/// second, removes everything it made, and writes a report. Ctrl-C ends the jobs, removes their files and
-/// writes the report of what was done until then. Exit codes: 0 all jobs ended well, 1 some did not, 2
+/// Creates the workload's inputs below the path, runs its jobs as processes or, with --grid, as grid jobs,
+/// records every job and every second, removes everything it created, and writes a report. Ctrl-C ends the
+/// jobs, removes their files and reports what ran until then. A run that is killed (kill -9) leaves its
+/// directories: the next run names them, and `forebay bench clean` removes them. Exit codes: 0 all jobs succeeded, 1 some failed, 2
 /// refused, 130 interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -44,42 +45,45 @@ const FAILED: u8 = 1;
 pub struct Run {
     #[command(flatten)]
     workload: WorkloadArguments,
-    /// The storage: a directory on it.
+    /// Directory on the storage to measure.
     #[arg(long, value_name = "PATH")]
     on: PathBuf,
-    /// Directory for temporary data sets, if it is not that of --on.
+    /// Directory for temporary data sets [default: that of --on].
     #[arg(long, value_name = "PATH")]
     work: Option<PathBuf>,
-    /// Directory for utility files of sorts and joins, if it is not that of --work.
+    /// Directory for utility files of sorts and joins [default: that of --work].
     #[arg(long, value_name = "PATH")]
     util: Option<PathBuf>,
     #[command(flatten)]
     grid: GridArguments,
-    /// Another storage to compare with, run by run in turn; may be given several times.
+    /// Another storage to compare with, in alternating runs; may be given several times.
     #[arg(long, value_name = "PATH")]
     against: Vec<PathBuf>,
-    /// How often to run on each storage.
+    /// Number of runs on each storage.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Empty the page cache before each run (needs root). Without it results may come from memory.
+    /// Drop the page cache before each run (needs root). Otherwise reads may be answered from memory.
     #[arg(long)]
     drop_caches: bool,
-    /// Leave the files on the storage.
+    /// Keep the files on the storage instead of removing them.
     #[arg(long)]
     keep: bool,
-    /// Folder for the result; bench-WORKLOAD-TIME by default.
+    /// Folder for the result [default: bench-WORKLOAD-TIME].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
-    /// Print the verdict and where the report is, without the tables.
+    /// Print only the verdict and the path of the report, without the tables.
     #[arg(long, conflicts_with = "json")]
     brief: bool,
 }
 
 impl Run {
     pub fn run(self: Box<Self>) -> Result<ExitCode> {
+        // SAFETY: ignoring a signal is always sound. A reader that is gone (`... | head`) must not end the run
+        // before it has removed its files.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         let (mut mix, mut plan) = self.workload.plan(None)?;
         let target = self.grid.target()?;
         if let Some(target) = &target {
@@ -89,11 +93,16 @@ impl Run {
         let subjects = self.subjects()?;
         let caches = if self.drop_caches { Caches::Emptied } else { Caches::AsTheyAre };
         if self.drop_caches && !rustix::process::geteuid().is_root() {
-            bail!("--drop-caches needs root: the kernel lets only root empty the page cache");
+            bail!("--drop-caches needs root: the kernel lets only root drop the page cache");
         }
-        Areas::check(&subjects, &plan.space()).with_context(|| {
-            format!("{} at scale {} does not fit; try a smaller --scale", mix.name, plan.scale)
+        Areas::check(&subjects, &plan.space()).map_err(|error| match error {
+            Error::Space { .. } => anyhow::Error::from(error).context(format!(
+                "{} at scale {} does not fit; try a smaller --scale",
+                mix.name, plan.scale
+            )),
+            other => other.into(),
         })?;
+        super::clean::mention(&subjects);
         let (out, made) = self.out_folder(&mix.name)?;
         let clock: Arc<dyn forebay_base::Clock> = Arc::new(SystemClock);
         let mut launcher: Box<dyn Launcher> = match target {
@@ -151,7 +160,7 @@ impl Run {
         for path in &self.against {
             let all = absolute(path)?;
             if subjects.iter().any(|subject| subject.data == all) {
-                bail!("--against {}: is compared already", path.display());
+                bail!("--against {}: this storage is given twice", path.display());
             }
             let label = label(path);
             subjects.push(Areas { label, data: all.clone(), work: all.clone(), util: all });
@@ -166,10 +175,11 @@ impl Run {
             PathBuf::from(format!("bench-{workload}-{stamp}"))
         });
         if out.join(Record::FILE).exists() {
-            bail!("{} holds a result already; name another folder with --out", out.display());
+            bail!("{} already holds a result; name another folder with --out", out.display());
         }
         let made = !out.exists();
-        std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+        std::fs::create_dir_all(&out)
+            .with_context(|| format!("cannot create {}", out.display()))?;
         // Jobs run with the folders they were given, whatever theirs is.
         Ok((out.canonicalize()?, made))
     }
@@ -180,7 +190,7 @@ fn label(path: &Path) -> String {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().with_context(|| format!("cannot use {}", path.display()))
+    path.canonicalize().with_context(|| format!("cannot use {} as a storage", path.display()))
 }
 
 fn exit_code(record: &Record, watch: &Watch) -> ExitCode {

@@ -16,14 +16,14 @@ use crate::output::{Table, bytes};
   forebay bench show mixed
   forebay bench show sessions --scale 1 --sessions 80
   forebay bench show calibration --scale 0.01 --plan
-  forebay bench show mixed --text > mine.toml        the workload as a file, to change it")]
+  forebay bench show mixed --text > mine.toml        write the workload to a file, to change it")]
 pub struct Show {
     #[command(flatten)]
     workload: WorkloadArguments,
     /// Print every job with its node, session and time.
     #[arg(long)]
     plan: bool,
-    /// Print the text of a workload that comes with Forebay.
+    /// Print the workload's file, for a workload that comes with Forebay.
     #[arg(long, conflicts_with_all = ["plan", "json"])]
     text: bool,
     /// Print JSON.
@@ -44,7 +44,7 @@ struct Shown<'a> {
     sort_memory_bytes: u64,
     memory_bytes: u64,
     parameters: BTreeMap<&'a str, ShownParameter<'a>>,
-    inputs: BTreeMap<&'a str, u64>,
+    inputs: BTreeMap<String, u64>,
     space: ShownSpace,
     stages: Vec<ShownStage<'a>>,
 }
@@ -129,7 +129,7 @@ impl Show {
             sort_memory_bytes: plan.buffers.sort_memory.0,
             memory_bytes: plan.buffers.memory.0,
             parameters: mix.parameters.iter().map(parameter).collect(),
-            inputs: plan.inputs.iter().map(|i| (i.program.name.as_str(), i.bytes)).collect(),
+            inputs: plan.inputs.iter().map(|input| (input.name(), input.bytes)).collect(),
             space: plan.space().into(),
             stages: plan.stages.iter().map(|stage| self.shown_stage(mix, stage)).collect(),
         }
@@ -197,7 +197,7 @@ impl Shown<'_> {
         if !self.inputs.is_empty() {
             let mut table = Table::new(&["input", "bytes"]);
             for (name, size) in &self.inputs {
-                table.row(vec![(*name).to_owned(), bytes(*size)]);
+                table.row(vec![name.clone(), bytes(*size)]);
             }
             out!("\n{}", table.render());
         }
@@ -215,7 +215,7 @@ impl ShownStage<'_> {
             if self.nodes == 1 { "" } else { "s" },
             self.concurrent
         );
-        let mut table = Table::new(&["class", "jobs", "kind", "steps", "what it is"]);
+        let mut table = Table::new(&["class", "jobs", "kind", "steps", "description"]);
         for class in &self.classes {
             table.row(vec![
                 class.name.to_owned(),

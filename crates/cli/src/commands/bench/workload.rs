@@ -11,25 +11,25 @@ use crate::commands::step::BufferArguments;
 /// A workload and its size.
 #[derive(clap::Args)]
 pub struct WorkloadArguments {
-    /// The workload; `forebay bench list` names them.
+    /// Name of the workload; `forebay bench list` lists them.
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     workload: Option<String>,
-    /// A workload of your own, from a file (docs/formats/mix.md).
+    /// File of your own workload (docs/formats/mix.md).
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Size against the published study: 1 is as large, 0.01 a hundredth.
+    /// Size relative to the published study: 1 is its size, 0.01 a hundredth of it.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     scale: Option<Scale>,
-    /// Sessions, for workloads that have them.
+    /// Number of sessions, for workloads that have sessions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     sessions: Option<u32>,
-    /// Logical nodes: jobs are counted and placed as on so many machines.
+    /// Logical nodes: jobs are counted and placed as on N machines.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     nodes: Option<u32>,
-    /// Jobs at once on each node.
+    /// Number of concurrent jobs on each node.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrent: Option<u32>,
-    /// Seed of random numbers: the same seed gives the same data and the same plan.
+    /// Seed of the random numbers; the same seed gives the same data and the same plan.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Set a parameter of the workload; `forebay bench show` lists them.
@@ -41,7 +41,7 @@ pub struct WorkloadArguments {
 
 fn setting(text: &str) -> Result<(String, String), String> {
     let (name, value) =
-        text.split_once('=').ok_or_else(|| "write NAME=VALUE, such as block=1MiB".to_owned())?;
+        text.split_once('=').ok_or_else(|| "expected NAME=VALUE, such as block=1MiB".to_owned())?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -50,7 +50,7 @@ impl WorkloadArguments {
     pub fn plan(&self, concurrent: Option<u32>) -> Result<(Mix, Plan)> {
         let mix = self.mix()?;
         if self.sessions.is_some() && mix.sessions.is_none() {
-            bail!("--sessions: {} has no sessions; use --concurrent for jobs at once", mix.name);
+            bail!("--sessions: {} has no sessions; use --concurrent instead", mix.name);
         }
         let plan = mix.plan(&Options {
             scale: self.scale,
@@ -61,7 +61,18 @@ impl WorkloadArguments {
             sort_memory: self.buffers.sort_memory,
             memory: self.buffers.memory,
             seed: self.seed,
-        })?;
+        });
+        // What was set may be the cause.
+        let set = || {
+            let each = self.settings.iter().map(|(name, value)| format!("--set {name}={value}"));
+            each.collect::<Vec<_>>().join(" ")
+        };
+        let plan = match plan {
+            Err(error) if !self.settings.is_empty() => {
+                return Err(anyhow::Error::from(error).context(set()));
+            }
+            plan => plan?,
+        };
         Ok((mix, plan))
     }
 
@@ -70,7 +81,7 @@ impl WorkloadArguments {
         let name = self.workload.as_deref().context("name a workload that comes with Forebay")?;
         let Some(text) = Mix::built_in(name) else {
             let known: Vec<&str> = Mix::names().collect();
-            bail!("there is no workload \"{name}\": choose {}", known.join(", "));
+            bail!("there is no workload \"{name}\"; choose from {}", known.join(", "));
         };
         Ok(text)
     }

@@ -95,8 +95,8 @@ fn submit_some(client: &mut Client, like: &JobSpec, lines: &[Line], print: Print
         Ok(())
     });
     put(numbers.as_bytes()).with_context(|| match taken {
-        Some((first, last)) => format!("jobs from {first} to {last} were taken"),
-        None => "no job was taken".to_owned(),
+        Some((first, last)) => format!("jobs {first} to {last} were accepted"),
+        None => "no job was accepted".to_owned(),
     })?;
     answered?;
     Ok(refused)

@@ -10,10 +10,10 @@ use super::detail::time;
 use crate::checkpoint::{Job, Steps};
 use crate::output::Table;
 
-/// Record which steps of a job have finished, for scripts that start again where they stopped.
+/// Record finished steps of a job, so that a restarted script can resume where it left off.
 ///
-/// For use inside a job that was submitted with --checkpoint: its work area, and with it the records, is
-/// kept when it starts again. Exit code: of `has` 0 if the step has finished and 1 if not; 2 on an error.
+/// For use inside a job that was submitted with --checkpoint: its work area, which holds the records, is kept
+/// when the job restarts. Exit code of `has`: 0 if the step has finished, 1 if not; of all: 2 on an error.
 #[derive(clap::Args)]
 #[command(after_help = "Examples, in a script that was submitted with --checkpoint:
   forebay checkpoint has load || { ./load && forebay checkpoint done load; }
@@ -29,28 +29,28 @@ enum Verb {
     /// Record that a step has finished.
     #[command(after_help = "Examples:\n  ./load && forebay checkpoint done load")]
     Done {
-        /// Its name.
+        /// Name of the step.
         step: String,
     },
-    /// Ask whether a step has finished.
+    /// Test whether a step has finished.
     #[command(after_help = "Examples:\n  forebay checkpoint has load || ./load")]
     Has {
-        /// Its name.
+        /// Name of the step.
         step: String,
     },
-    /// List the steps that have finished.
+    /// List the finished steps.
     #[command(after_help = "Examples:\n  forebay checkpoint list --json")]
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Forget that steps have finished; all if none is named.
+    /// Forget finished steps: those named, or all.
     #[command(
         after_help = "Examples:\n  forebay checkpoint clear\n  forebay checkpoint clear load"
     )]
     Clear {
-        /// Their names.
+        /// Names of the steps.
         steps: Vec<String>,
     },
 }
@@ -58,7 +58,7 @@ enum Verb {
 impl Checkpoint {
     pub fn run(self) -> Result<ExitCode> {
         let job = Job::present();
-        let job = job.context("this is no job of a grid: FOREBAY_JOB and WORK are not set")?;
+        let job = job.context("not running inside a grid job: FOREBAY_JOB and WORK are not set")?;
         let steps = Steps::of(&job)?;
         match self.verb {
             Verb::Done { step } => {
@@ -66,7 +66,7 @@ impl Checkpoint {
                 if !job.keeps_steps {
                     let id = &job.id;
                     note!(
-                        "forebay: job {id} is without --checkpoint: its steps are forgotten when it starts again"
+                        "forebay: job {id} was submitted without --checkpoint: its steps are forgotten when it restarts"
                     );
                 }
             }

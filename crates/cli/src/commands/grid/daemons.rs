@@ -4,52 +4,61 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use forebay_engine::home::GridHome;
+use forebay_engine::cgroup::Parent;
+use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::message::{Answer, Ask};
-use forebay_engine::{agent, nursery, server, settings};
+use forebay_engine::{agent, nursery, server, settings, watchdog};
 use forebay_grid::vocabulary::HostName;
 use forebay_study::process::io_wait_source;
 
+use super::supervise::keep_controller;
 use super::{Which, no_sense, print_json};
 use crate::background::log_to_standard_error;
 
 /// Run the controller of a grid.
 ///
-/// It decides which job runs where and when, and keeps all it has promised in ROOT/grid. It runs until
-/// SIGTERM; SIGHUP makes it read ROOT/grid/grid.toml again. If it is root, jobs run as the users who
-/// submit them; otherwise only its own user can submit. `forebay up` starts it in the background.
+/// The controller decides which job runs where and when, and keeps its journal in ROOT/grid. `forebay up` starts
+/// it in the background. It runs until SIGTERM; on SIGHUP it reads ROOT/grid/grid.toml again. If root runs it,
+/// jobs run as the users who submitted them; otherwise only the user who runs it can submit jobs.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay controller /srv/grid")]
 pub struct Controller {
     /// Folder of the grid.
     root: PathBuf,
+    /// Start the controller in a process of its own, and again whenever it fails. `forebay up` does.
+    #[arg(long)]
+    supervise: bool,
+    /// Begin an empty grid although there was one whose journal is missing.
+    #[arg(long)]
+    new: bool,
 }
 
-/// Have the controller read its settings again.
+/// Make the controller read its settings again.
 ///
-/// Those of ROOT/grid/grid.toml count from then on, for jobs that wait as well. If there is a fault in them it is said, with its line,
-/// and those from before go on to count. For root, and the user whose grid it is.
+/// The settings in ROOT/grid/grid.toml take effect at once, including for waiting jobs. If the file has an error,
+/// it is reported with its line number and the old settings stay in force. Only root and the user who runs the
+/// controller may do this.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay reload
-  forebay reload --check        only say whether there is a fault; no controller is asked")]
+  forebay reload --check        report errors in the file without reloading it; no controller is needed")]
 pub struct Reload {
     #[command(flatten)]
     which: Which,
-    /// Only check them.
+    /// Only check the file.
     #[arg(long)]
     check: bool,
-    /// Print JSON: how many queues and hosts the settings name.
+    /// Print JSON: the numbers of queues and hosts in the settings.
     #[arg(long)]
     json: bool,
 }
 
 /// Run an agent, which is one host of a grid.
 ///
-/// It starts jobs as the controller tells it. SIGTERM ends the agent and leaves its jobs alone: the next
-/// agent of the same name finds them. SIGINT ends its jobs too. Jobs end by force when the controller was
-/// away, or the agent, for longer than the lease.
+/// The agent starts jobs on the orders of the controller. `forebay up` starts it in the background. SIGTERM ends
+/// the agent but not its jobs: the next agent with the same name takes them over. SIGINT kills the jobs too.
+/// Jobs are killed if the controller or the agent is unreachable for longer than the lease.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay agent /srv/grid --name gridn1 --slots 8
@@ -60,23 +69,29 @@ pub struct Agent {
     /// Name of the host.
     #[arg(long, value_name = "HOST", value_parser = |text: &str| text.parse::<HostName>())]
     name: HostName,
-    /// Slots of the host.
+    /// Number of slots of the host.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: u32,
-    /// Where work areas of jobs are made; ROOT/grid/work if left out.
+    /// Directory for the work areas of jobs [default: ROOT/grid/work].
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// Where areas for utility files are made; as --work if left out.
+    /// Directory for the utility files of jobs [default: that of --work].
     #[arg(long, value_name = "DIR")]
     util: Option<PathBuf>,
+    /// Where control groups of jobs are made: below the agent's own group, below a cgroup v2 folder, or none.
+    #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
+    cgroup: Parent,
 }
 
 /// Start processes that hold jobs. Agents start this.
 #[derive(clap::Args)]
 pub struct JobShim {
-    /// Start a process for each run that is asked for through standard input.
-    #[arg(long, required = true)]
+    /// Start a process for each run that is requested on standard input.
+    #[arg(long, required_unless_present = "watchdog", conflicts_with = "watchdog")]
     nursery: bool,
+    /// End the jobs of the host when its lease is over, if nobody else does.
+    #[arg(long)]
+    watchdog: bool,
     /// Folder of the agent, which tells this process from others.
     folder: PathBuf,
 }
@@ -84,9 +99,14 @@ pub struct JobShim {
 impl Controller {
     pub fn run(self) -> Result<ExitCode> {
         log_to_standard_error()?;
+        let begin = if self.new { Begin::Anew } else { Begin::First };
+        if self.supervise {
+            let home = GridHome::guarded(&self.root)?;
+            return keep_controller(&home, &self.root.canonicalize()?, begin);
+        }
         // Each connection takes two descriptors.
         crate::tuning::raise_file_limit();
-        server::serve(&GridHome::of(&self.root)?)?;
+        server::serve(&GridHome::guarded(&self.root)?, begin)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -101,11 +121,14 @@ impl Reload {
                 answer => return Err(no_sense(&answer)),
             }
         }
+        for warning in settings::warnings(&self.which.home()?, &config) {
+            note!("forebay: {warning}");
+        }
         let (queues, hosts) = (config.queues.len(), config.hosts.len());
         if self.json {
             return print_json(&serde_json::json!({ "queues": queues, "hosts": hosts }));
         }
-        outln!("queues: {queues}; hosts with settings of their own: {hosts}");
+        outln!("queues: {queues}; hosts with their own settings: {hosts}");
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -113,7 +136,7 @@ impl Reload {
 impl Agent {
     pub fn run(self) -> Result<ExitCode> {
         log_to_standard_error()?;
-        let home = GridHome::of(&self.root)?;
+        let home = GridHome::guarded(&self.root)?;
         let work = match self.work {
             Some(work) => std::path::absolute(work)?,
             None => home.work(),
@@ -131,6 +154,7 @@ impl Agent {
             slots: self.slots,
             work,
             util,
+            cgroup: self.cgroup,
             shim: (std::env::current_exe()?, "job-shim".to_owned()),
         })?;
         Ok(ExitCode::SUCCESS)
@@ -139,7 +163,12 @@ impl Agent {
 
 impl JobShim {
     pub fn run(self) -> Result<ExitCode> {
-        nursery::serve()?;
+        if self.watchdog {
+            log_to_standard_error()?;
+            watchdog::serve(&self.folder)?;
+        } else {
+            nursery::serve()?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

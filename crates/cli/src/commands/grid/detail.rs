@@ -1,21 +1,22 @@
 //! Which jobs `forebay jobs` shows, and all that is known of one.
 
+use forebay_base::ByteSize;
 use forebay_engine::message::JobView;
 use forebay_grid::vocabulary::Moment;
 
 use super::or_dash;
-use crate::output::bytes;
+use crate::output::{bytes, on_one_line};
 
 /// Which jobs a command is about: what holds of all elements of an array.
 #[derive(clap::Args)]
 pub struct Chosen {
-    /// Only those of a queue.
+    /// Only jobs of this queue.
     #[arg(short, long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Only those of a user.
+    /// Only jobs of this user.
     #[arg(short, long, value_name = "USER")]
     user: Option<String>,
-    /// Only those of a name; * at its end stands for anything.
+    /// Only jobs with this name; a trailing * matches anything.
     #[arg(short = 'J', long, value_name = "NAME")]
     name: Option<String>,
 }
@@ -25,8 +26,7 @@ pub struct Chosen {
 pub struct Choice {
     #[command(flatten)]
     chosen: Chosen,
-    /// Only those in a state, or several with commas: pending,running; of states of jobs that have ended with
-    /// --all.
+    /// Only jobs in these states, such as pending,running; states of finished jobs need --all.
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<String>,
 }
@@ -61,7 +61,7 @@ impl Choice {
     }
 }
 
-/// A moment on the clocks of whoever looks (TZ, or /etc/localtime): `2027-01-01T07:00:00+01:00`.
+/// A moment in the reader's time zone (TZ, or /etc/localtime): `2027-01-01T07:00:00+01:00`.
 pub fn time(at: Moment) -> String {
     let time = i64::try_from(at.0 / 1000).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
     let Some(time) = time else { return "never".to_owned() };
@@ -96,7 +96,10 @@ pub fn block(job: &JobView, now: Moment) -> String {
     if let Some(asked) = &job.asked {
         let yes = |is: bool| if is { "yes".to_owned() } else { String::new() };
         lines.extend([
-            ("memory", asked.memory_bytes.map(bytes).unwrap_or_default()),
+            (
+                "memory",
+                asked.memory_bytes.map(|bytes| ByteSize(bytes).to_string()).unwrap_or_default(),
+            ),
             ("hosts", asked.hosts.clone()),
             ("depends", asked.depends.clone().unwrap_or_default()),
             ("priority", asked.priority.to_string()),
@@ -108,10 +111,16 @@ pub fn block(job: &JobView, now: Moment) -> String {
             ("directory", asked.directory.clone()),
         ]);
     }
+    if let Some(used) = &job.usage {
+        let cpu = format!("{:.3} s", used.cpu_seconds());
+        lines.push(("cpu time", cpu));
+        lines.push(("peak memory", used.peak_memory_bytes.map(bytes).unwrap_or_default()));
+    }
     lines.push(("output", job.output.clone()));
     lines.push(("errors", job.error.clone().unwrap_or_default()));
     let known = lines.into_iter().filter(|(_, value)| !value.is_empty());
-    let mut text: String = known.map(|(name, value)| format!("{name:<13} {value}\n")).collect();
+    let line = |(name, value): (&str, String)| format!("{name:<13} {}\n", on_one_line(&value));
+    let mut text: String = known.map(line).collect();
     text.push('\n');
     text
 }

@@ -20,21 +20,21 @@ use forebay_grid::vocabulary::Moment;
 use super::detail::time;
 use super::placement::{environment, umask};
 use super::{Listing, Which, no_sense, or_dash, print_json};
-use crate::output::{Table, put};
+use crate::output::{Table, on_one_line, put};
 
-/// Run jobs that belong together, in their order, now or by a schedule.
+/// Run flows: jobs that depend on each other, now or on a schedule.
 ///
-/// A flow is a TOML file of jobs with what each comes after. A run is taken as a whole: all its jobs, or none.
-/// Jobs run in the present directory unless the file says otherwise, as the present user.
+/// A flow is a TOML file of jobs with their conditions. A run is accepted as a whole: all its jobs, or none. Jobs
+/// run as the current user, in the current directory unless the file says otherwise.
 ///
-/// Exit code: 0 if it was done, 2 if it was refused; with --wait 1 if the run failed or was killed.
+/// Exit code: 0 on success, 2 if the command was refused; with --wait, 1 if the run failed or was killed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay flow check nightly.toml          say what is wrong with it, or in which order it runs
+  forebay flow check nightly.toml          report errors, or show the order of its jobs
   forebay flow run nightly.toml --wait     run it now, and wait for its end
-  forebay flow show 3                      see how each of its jobs is
-  forebay flow rerun 3                     start it again where it failed
-  forebay flow schedule add nightly.toml   run it when its [schedule] says")]
+  forebay flow show 3                      show each job of run 3
+  forebay flow rerun 3                     run the failed part again
+  forebay flow schedule add nightly.toml   run it as its [schedule] says")]
 pub struct Flow {
     #[command(subcommand)]
     verb: Verb,
@@ -51,22 +51,22 @@ enum Verb {
     Schedule(Schedule),
 }
 
-/// Check the file of a flow without a grid: its order, and the next times of its schedule.
+/// Check a flow file without a grid: show the order of its jobs and the next times of its schedule.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  forebay flow check nightly.toml\n  forebay flow check - <x.toml"
 )]
 struct Check {
-    /// File of the flow; - for standard input.
+    /// Flow file; - for standard input.
     file: PathBuf,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Start a flow now, whatever its schedule says, and print the number of the run.
+/// Run a flow now, regardless of its schedule, and print the number of the run.
 ///
-/// Exit code: 0 if it was taken, 2 if not; with --wait 0 if it was done, 1 if it failed or was killed.
+/// Exit code: 0 if the run was accepted, 2 if not; with --wait, 0 if it succeeded, 1 if it failed or was killed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay flow run nightly.toml
@@ -74,12 +74,12 @@ struct Check {
 struct Run {
     #[command(flatten)]
     which: Which,
-    /// File of the flow; - for standard input.
+    /// Flow file; - for standard input.
     file: PathBuf,
-    /// A variable of every job's environment, K=V, or K for the present value; may be repeated.
+    /// Environment variable for every job: K=V, or K for its current value; may be repeated.
     #[arg(long, value_name = "K=V")]
     env: Vec<String>,
-    /// Wait for its end.
+    /// Wait for the run to end.
     #[arg(long)]
     wait: bool,
     /// Print JSON.
@@ -87,15 +87,15 @@ struct Run {
     json: bool,
 }
 
-/// List runs: your own, or everybody's for an admin.
+/// List runs of flows: your own, or everybody's for an admin.
 ///
-/// Those that have not ended, unless all are wanted.
+/// Lists unfinished runs; add --all for finished ones.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay flow list\n  forebay flow list --all --json")]
 struct List {
     #[command(flatten)]
     listing: Listing,
-    /// Also runs that have ended.
+    /// Also list finished runs.
     #[arg(long)]
     all: bool,
 }
@@ -121,21 +121,21 @@ struct Show {
     run: OneRun,
 }
 
-/// Start a run again where it failed.
+/// Run the failed part of a run again.
 ///
-/// Jobs that failed, were killed or were skipped run again, of an array the elements that failed; so do those
-/// that come after them. What was done before stays done.
+/// Jobs that failed, were killed or were skipped run again (of an array, only the failed elements), and so do all
+/// jobs that depend on them. Other jobs that succeeded do not run again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay flow rerun 3\n  forebay flow rerun 3 --wait")]
 struct Rerun {
     #[command(flatten)]
     run: OneRun,
-    /// Wait for its end.
+    /// Wait for the run to end.
     #[arg(long)]
     wait: bool,
 }
 
-/// End a run with all its jobs: first gently, after 10 seconds by force.
+/// Terminate a run and all its jobs: SIGTERM first, SIGKILL after 10 seconds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay flow kill 3")]
 struct Kill {
@@ -143,12 +143,12 @@ struct Kill {
     run: OneRun,
 }
 
-/// Start flows by themselves: at times, or when files arrive.
+/// Run flows automatically: at set times, or when files arrive.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay flow schedule add nightly.toml
   forebay flow schedule list
-  forebay flow schedule hold 2        start nothing for now
+  forebay flow schedule hold 2        start no runs until it is released
   forebay flow schedule release 2
   forebay flow schedule remove 2")]
 struct Schedule {
@@ -158,14 +158,14 @@ struct Schedule {
 
 #[derive(Subcommand)]
 enum ScheduleVerb {
-    /// Start a flow whenever its [schedule] says, and print the number of the schedule.
+    /// Run a flow whenever its [schedule] says, and print the number of the schedule.
     #[command(after_help = "Examples:\n  forebay flow schedule add nightly.toml")]
     Add {
         #[command(flatten)]
         which: Which,
-        /// File of the flow; - for standard input. The grid keeps what it says now.
+        /// Flow file; - for standard input. The grid keeps a copy, so later edits have no effect.
         file: PathBuf,
-        /// A variable of every job's environment, K=V, or K for the present value; may be repeated.
+        /// Environment variable for every job: K=V, or K for its current value; may be repeated.
         #[arg(long, value_name = "K=V")]
         env: Vec<String>,
         /// Print JSON.
@@ -178,16 +178,17 @@ enum ScheduleVerb {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Let a schedule start nothing until it is released. Runs that it has started go on.
+    /// Hold a schedule: it starts no runs until it is released. Runs in progress continue.
     #[command(after_help = "Examples:\n  forebay flow schedule hold 2")]
     Hold(OneSchedule),
-    /// Let a schedule start again what is due.
+    /// Release a schedule from a hold.
     ///
-    /// Times that passed meanwhile were missed: with catch_up in its [schedule] they make one run now, as does a
-    /// single time (at) unless that says catch_up = false. Files that arrived meanwhile start runs.
+    /// Times that passed during the hold were missed. If its [schedule] has catch_up = true, one run starts for all
+    /// of them; a single time (at) starts its run unless it has catch_up = false. Files that arrived during the
+    /// hold start runs.
     #[command(after_help = "Examples:\n  forebay flow schedule release 2")]
     Release(OneSchedule),
-    /// Remove a schedule. Runs that it has started go on.
+    /// Remove a schedule. Runs in progress continue.
     #[command(after_help = "Examples:\n  forebay flow schedule remove 2")]
     Remove(OneSchedule),
 }
@@ -229,9 +230,10 @@ fn read(path: &Path, env: &[String]) -> Result<FlowSpec> {
         std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
     }
     .with_context(|| name.clone())?;
-    let text = String::from_utf8(bytes).ok().with_context(|| format!("{name}: it is no text"))?;
+    let text = String::from_utf8(bytes).ok().with_context(|| format!("{name} is not UTF-8"))?;
     let directory = std::env::current_dir()?;
-    let directory = directory.to_str().context("the present directory is no text")?.to_owned();
+    let directory =
+        directory.to_str().context("the current directory's path is not UTF-8")?.to_owned();
     let around = Surroundings { directory, umask: umask(), environment: environment(env)? };
     FlowSpec::read(&text, &around).with_context(|| name)
 }
@@ -296,7 +298,7 @@ impl Check {
         let by_time =
             spec.trigger.as_ref().is_some_and(|trigger| !matches!(trigger.when, When::File(_)));
         if by_time && times.is_empty() {
-            outln!("next: never (its time is past, or no such day comes)");
+            outln!("next: never (the time has passed, or the calendar has no such day)");
         }
         for at in times {
             outln!("next: {}", time(at));
@@ -317,7 +319,7 @@ impl Run {
         } else {
             flow.to_string()
         };
-        put(format!("{text}\n").as_bytes()).with_context(|| format!("flow {flow} was taken"))?;
+        put(format!("{text}\n").as_bytes()).with_context(|| format!("flow {flow} was accepted"))?;
         if self.wait { wait(&self.which, flow) } else { Ok(ExitCode::SUCCESS) }
     }
 }
@@ -377,7 +379,8 @@ impl Show {
         if self.run.json {
             return print_json(&flow);
         }
-        out!("flow {} {} of {}: {}", flow.id, flow.name, flow.user, flow.state.word());
+        let name = on_one_line(&flow.name);
+        out!("flow {} {name} of {}: {}", flow.id, flow.user, flow.state.word());
         if !flow.failed.is_empty() {
             out!(" ({})", flow.failed.join(", "));
         }
@@ -390,7 +393,8 @@ impl Show {
         }
         outln!("");
         if let Some(schedule) = flow.schedule {
-            outln!("started by schedule {schedule} {}", flow.file.as_deref().unwrap_or_default());
+            let file = on_one_line(flow.file.as_deref().unwrap_or_default());
+            outln!("started by schedule {schedule} {file}");
         }
         let heading = [
             "step", "job", "state", "tasks", "running", "done", "failed", "host", "starts", "exit",
@@ -462,7 +466,7 @@ impl ScheduleVerb {
                 let spec = read(&file, &env)?;
                 if spec.trigger.is_none() {
                     bail!(
-                        "{}: it has no [schedule]; start it with: forebay flow run",
+                        "{} has no [schedule]: add one, or start it with forebay flow run",
                         file.display()
                     );
                 }
@@ -476,7 +480,7 @@ impl ScheduleVerb {
                     schedule.to_string()
                 };
                 put(format!("{text}\n").as_bytes())
-                    .with_context(|| format!("schedule {schedule} was taken"))?;
+                    .with_context(|| format!("schedule {schedule} was accepted"))?;
                 Ok(ExitCode::SUCCESS)
             }
             ScheduleVerb::List { listing } => {

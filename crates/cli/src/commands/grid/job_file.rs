@@ -61,12 +61,16 @@ impl JobFile {
             std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
         }
         .with_context(|| {
-            format!("job file {} (a program goes behind --: forebay submit -- PROGRAM)", shown())
+            format!("job file {} (to run a program: forebay submit -- PROGRAM)", shown())
         })?;
-        ensure!(bytes.len() as u64 <= most, "{}: a job file has at most {most} bytes", shown());
+        ensure!(
+            bytes.len() as u64 <= most,
+            "{} is too long: a job file has at most {most} bytes",
+            shown()
+        );
         let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
         let Some(text) = text else {
-            bail!("{0}: is no text; to run a program: forebay submit -- {0}", shown());
+            bail!("{0} is not UTF-8; to run a program: forebay submit -- {0}", shown());
         };
         let name = path.file_name().filter(|name| *name != "-");
         let name = name.map_or("script".into(), |name| name.to_string_lossy().into_owned());
@@ -105,7 +109,10 @@ fn directives(text: &str) -> Result<Options> {
             commands |= !line.trim_start().is_empty() && !line.trim_start().starts_with('#');
             continue;
         };
-        ensure!(!commands, "line {number}: {MARK} stands after the first command");
+        ensure!(
+            !commands,
+            "line {number}: {MARK} after the first command has no effect; move it up"
+        );
         let read = words(rest).and_then(|words| options(&words));
         found = read.with_context(|| format!("line {number}"))?.over(found);
     }
@@ -122,7 +129,7 @@ fn words(line: &str) -> Result<Vec<String>> {
         match (quote, character) {
             (Some(open), close) if open == close => quote = None,
             (None | Some('"'), '\\') => {
-                let next = characters.next().context("a backslash at the end")?;
+                let next = characters.next().context("the line ends with a backslash")?;
                 word.get_or_insert_default().push(next);
             }
             (Some(_), character) => word.get_or_insert_default().push(character),
@@ -135,7 +142,7 @@ fn words(line: &str) -> Result<Vec<String>> {
         }
     }
     if let Some(open) = quote {
-        bail!("a quote {open} that is not closed");
+        bail!("the quote {open} is not closed");
     }
     words.extend(word);
     Ok(words)
@@ -166,25 +173,30 @@ fn set(file: &mut JobFile, name: &str, key: &str, value: &Spanned<DeValue<'_>>) 
         ("command", DeValue::Array(parts)) => {
             let parts = parts.iter().map(|part| part.get_ref().as_str().map(str::to_owned));
             let parts: Option<Vec<String>> = parts.collect();
-            Some(Program::Command(parts.context("command: a list of texts")?))
+            Some(Program::Command(parts.context("command: must be a list of strings")?))
         }
         ("script", DeValue::String(text)) => {
             Some(Program::Script(name.to_owned(), text.to_string()))
         }
         ("command" | "script", _) => {
-            bail!("{key}: command is a list of texts, script is a text")
+            bail!("{key}: command must be a list of strings, script must be a string")
         }
         _ => None,
     };
     if let Some(program) = program {
-        ensure!(file.program == Program::None, "command and script: one of them");
+        ensure!(
+            file.program == Program::None,
+            "command and script exclude each other: give only one of them"
+        );
         file.program = program;
         return Ok(());
     }
     let mut words = Vec::new();
     match value.get_ref() {
         DeValue::Boolean(true) => words.push(format!("--{option}")),
-        DeValue::Boolean(false) => ensure!(SWITCHES.contains(&option.as_str()), "{key}: no switch"),
+        DeValue::Boolean(false) => {
+            ensure!(SWITCHES.contains(&option.as_str()), "{key}: only switches can be false");
+        }
         DeValue::Array(parts) => {
             for part in parts {
                 words.push(format!("--{option}={}", scalar(key, part.get_ref())?));
@@ -213,7 +225,7 @@ fn scalar(key: &str, value: &DeValue<'_>) -> Result<String> {
         | DeValue::Boolean(_)
         | DeValue::Datetime(_)
         | DeValue::Array(_)
-        | DeValue::Table(_) => bail!("{key}: a text or a whole number"),
+        | DeValue::Table(_) => bail!("{key}: must be a string or a whole number"),
     }
 }
 

@@ -7,25 +7,26 @@ use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_engine::client::{Client, Refusal};
-use forebay_engine::message::{Answer, Ask, HostView, JobView, QueueView};
+use forebay_engine::message::{Answer, Ask, Containment, HostView, JobView, QueueView};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Moment, Target};
 
 use super::detail::{self, Choice};
 use super::{Listing, Which, no_sense, or_dash, print_json};
-use crate::output::{Table, bytes};
+use crate::output::{Table, bytes, on_one_line};
 
 /// The most lines of a table of jobs, if nothing else is said.
 const LINES_MAX: u32 = 1000;
 
 /// List jobs: your own, or everybody's for an admin.
 ///
-/// Without a job: those that have not ended. Elements of an array that wait share a line.
+/// Lists unfinished jobs; add --all for finished ones, or name jobs. The waiting elements of an array share one
+/// line.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay jobs
-  forebay jobs 12                     one job; with -l all that was asked for
+  forebay jobs 12                     one job, with the times it used
   forebay jobs 12 '17[3]' -l
   forebay jobs --queue night --state pending
   forebay jobs --all --name 'load*' --user ann
@@ -33,19 +34,19 @@ const LINES_MAX: u32 = 1000;
 pub struct Jobs {
     #[command(flatten)]
     listing: Listing,
-    /// Jobs, or elements: 12 or '12[3]'.
+    /// Jobs, or elements of arrays: 12 or '12[3]'.
     #[arg(value_parser = |text: &str| text.parse::<Target>())]
     jobs: Vec<Target>,
-    /// Also jobs that have ended.
+    /// Also list finished jobs.
     #[arg(long)]
     all: bool,
-    /// Show all that was asked for and all times, a block for each job.
+    /// Show every submit option and timestamp, one block per job.
     #[arg(short, long)]
     long: bool,
     #[command(flatten)]
     choice: Choice,
-    /// Show at most so many lines, and how many more there are; 0 shows all of them. 1000 if left out, and
-    /// all of them as JSON.
+    /// Show at most this many lines, and say how many more there are; 0 shows all [default: 1000; all with
+    /// --json].
     #[arg(long, value_name = "LINES")]
     limit: Option<u32>,
 }
@@ -66,7 +67,7 @@ pub struct Queues {
     listing: Listing,
 }
 
-/// Show every start of a job that has ended, with what it used.
+/// Show every finished start of a job, with the time, memory and I/O it used.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay history 12\n  forebay history '12[3]' --json")]
 pub struct History {
@@ -77,7 +78,7 @@ pub struct History {
     job: Target,
 }
 
-/// Say why a job waits, host by host, or why it ran where it ran.
+/// Explain why a job waits, host by host, or why it ran where it ran.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay explain 12\n  forebay explain '12[3]'")]
 pub struct Explain {
@@ -91,25 +92,25 @@ pub struct Explain {
     json: bool,
 }
 
-/// Print the output of a job; of an array that of each element, with its number.
+/// Print the output of a job; for an array, that of each element after a line with its number.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay output 12
-  forebay output 12 --errors     what it wrote to the file of -e
-  forebay output '12[3]' -f      until it has ended")]
+  forebay output 12 --errors     the file given with -e
+  forebay output '12[3]' -f      follow it until the job ends")]
 pub struct Output {
     #[command(flatten)]
     which: Which,
     /// A job, or one element: 12 or '12[3]'.
     #[arg(value_parser = |text: &str| text.parse::<Target>())]
     job: Target,
-    /// Go on until the job has ended.
+    /// Follow the output until the job ends.
     #[arg(short, long)]
     follow: bool,
-    /// Print the file of errors, of a job that has one of its own (-e).
+    /// Print the error file of a job that was submitted with -e.
     #[arg(long, conflicts_with = "json")]
     errors: bool,
-    /// Print JSON: the files of output and errors, and whether the job has ended; of an array a list.
+    /// Print JSON: the output and error files, and whether the job has ended; a list for an array.
     #[arg(long, conflicts_with = "follow")]
     json: bool,
 }
@@ -167,10 +168,18 @@ impl Jobs {
     }
 }
 
+/// Says beside a list what is wrong with the grid as a whole.
+fn note_trouble(trouble: Option<String>) {
+    trouble.into_iter().for_each(|trouble| note!("forebay: {trouble}"));
+}
+
 impl Hosts {
     pub fn run(self) -> Result<ExitCode> {
         let wanted = |answer| match answer {
-            Answer::Hosts { hosts } => Ok(hosts),
+            Answer::Hosts { hosts, trouble } => {
+                note_trouble(trouble);
+                Ok(hosts)
+            }
             answer => Err(no_sense(&answer)),
         };
         self.listing.print(&Ask::Hosts, wanted, table_of_hosts)
@@ -180,7 +189,10 @@ impl Hosts {
 impl Queues {
     pub fn run(self) -> Result<ExitCode> {
         let wanted = |answer| match answer {
-            Answer::Queues { queues } => Ok(queues),
+            Answer::Queues { queues, trouble } => {
+                note_trouble(trouble);
+                Ok(queues)
+            }
             answer => Err(no_sense(&answer)),
         };
         self.listing.print(&Ask::Queues, wanted, table_of_queues)
@@ -191,7 +203,7 @@ impl History {
     pub fn run(self) -> Result<ExitCode> {
         let attempts = self.listing.which.client()?.history(self.job)?;
         if attempts.is_empty() {
-            note!("forebay: no start of job {0} has ended yet; see forebay jobs {0}", self.job);
+            note!("forebay: job {0} has no finished start yet; see forebay jobs {0}", self.job);
         }
         self.listing.show(attempts, table_of_attempts)
     }
@@ -263,8 +275,10 @@ fn table_of_jobs(jobs: Vec<JobView>, detail: Detail, now: Moment) -> Table {
 }
 
 fn table_of_hosts(hosts: Vec<HostView>) -> Table {
-    let heading =
-        ["host", "state", "switch", "slots", "used", "r15s", "r1m", "ut", "pg", "io", "free"];
+    let heading = [
+        "host", "state", "switch", "slots", "used", "r15s", "r1m", "ut", "pg", "io", "free",
+        "jobs in",
+    ];
     let mut table = Table::new(&heading);
     for host in hosts {
         table.row(vec![
@@ -279,6 +293,11 @@ fn table_of_hosts(hosts: Vec<HostView>) -> Table {
             or_dash(host.load.map(|load| format!("{:.1}", load.pg))),
             or_dash(host.load.map(|load| format!("{:.0}", load.io))),
             or_dash(host.load.map(|load| bytes((load.mem * 1_048_576.0) as u64))),
+            or_dash(host.containment.map(|containment| match containment {
+                Containment::Tree => "process trees, --mem not enforced",
+                Containment::Group => "cgroups, --mem not enforced",
+                Containment::GroupWithMemory => "cgroups, --mem enforced",
+            })),
         ]);
     }
     table
@@ -339,11 +358,11 @@ impl Explain {
             return print_json(&serde_json::json!({ "reasons": reasons, "hosts": hosts }));
         }
         for reason in reasons {
-            outln!("{reason}");
+            outln!("{}", on_one_line(reason));
         }
         for verdict in hosts {
             let said = verdict.obstacle.as_deref().unwrap_or("could take it");
-            outln!("  {}: {said}", verdict.host);
+            outln!("  {}: {}", verdict.host, on_one_line(said));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -356,7 +375,7 @@ impl Output {
         jobs.pop().with_context(|| format!("nothing is known of job {}", self.job))
     }
 
-    /// Whether the job has ended. While the controller is away it has not, as far as anybody knows.
+    /// Whether the job has ended. While the controller is unreachable, it is taken as not ended.
     fn has_ended(&self, client: &mut Client) -> Result<bool> {
         match self.view(client) {
             Err(error) if !error.is::<Refusal>() => {
@@ -373,11 +392,14 @@ impl Output {
     fn path(&self, seen: &JobView) -> Result<String> {
         match (&seen.error, self.errors) {
             _ if seen.output.is_empty() => {
-                bail!("job {} is interactive: its output went to its client", seen.id)
+                bail!(
+                    "job {} is interactive: its output went to the terminal of forebay run",
+                    seen.id
+                )
             }
             (Some(path), true) => Ok(path.clone()),
             (None, true) => {
-                bail!("job {} writes errors to its output: leave --errors out", seen.id)
+                bail!("job {} writes errors to its output file: omit --errors", seen.id)
             }
             (_, false) => Ok(seen.output.clone()),
         }
@@ -404,7 +426,7 @@ impl Output {
         }
         let seen = seen.pop().with_context(|| format!("nothing is known of job {}", self.job))?;
         if seen.attempts == 0 && !self.follow {
-            bail!("job {} has no output: it is {}, and was never started", self.job, seen.state);
+            bail!("job {} has no output: it is {} and was never started", self.job, seen.state);
         }
         self.print_one(&mut client, &seen)
     }
@@ -412,7 +434,7 @@ impl Output {
     /// Prints the output of all elements that have started.
     fn print_elements(&self, seen: &[JobView]) -> Result<ExitCode> {
         if self.follow {
-            bail!("job {0} is an array: -f follows one element, as '{0}[1]'", self.job);
+            bail!("job {0} is an array: -f follows one element, such as '{0}[1]'", self.job);
         }
         let mut paths = std::collections::BTreeSet::new();
         for line in seen.iter().filter(|line| line.attempts > 0) {
@@ -423,7 +445,7 @@ impl Output {
             }
             match std::fs::File::open(&path) {
                 Ok(mut file) => {
-                    outln!("== {}: {path}", line.id);
+                    outln!("== {}: {}", line.id, on_one_line(&path));
                     crate::output::put_all(&mut file)?;
                 }
                 Err(error) => note!("forebay: {}: {path}: {error}", line.id),
@@ -436,7 +458,7 @@ impl Output {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Prints the output of a job that is no array, or of one element.
+    /// Prints the output of a job without elements, or of one element.
     fn print_one(&self, client: &mut Client, seen: &JobView) -> Result<ExitCode> {
         const PAUSE: Duration = Duration::from_millis(100);
         let path = self.path(seen)?;

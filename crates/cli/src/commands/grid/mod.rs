@@ -7,10 +7,12 @@ mod detail;
 pub mod flow;
 mod job_file;
 pub mod jobs;
+mod memory;
 pub mod placement;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+mod supervise;
 pub mod switch;
 pub mod updown;
 pub mod usage;
@@ -31,7 +33,7 @@ use crate::output::{Table, put_json};
 /// Which grid.
 #[derive(clap::Args, Clone)]
 pub struct Which {
-    /// Folder of the grid; the variable FOREBAY_GRID if left out.
+    /// Folder of the grid [default: the environment variable FOREBAY_GRID].
     #[arg(long, value_name = "ROOT")]
     grid: Option<PathBuf>,
 }
@@ -64,23 +66,35 @@ impl Which {
         let lines = self.client().and_then(|mut client| client.jobs(Some(job.into()), true, None));
         let ended_otherwise = |line: &&JobView| {
             !matches!(line.state.as_str(), "done" | "exited")
-                || matches!(line.exit, Some(Exit::NotStarted(_)))
+                || matches!(line.exit, Some(Exit::NotStarted(_) | Exit::MemoryLimit(_)))
         };
         let Ok((lines, _)) = lines else { return };
         let mut others = lines.iter().filter(ended_otherwise);
         let Some(first) = others.next() else { return };
         let how = match (&first.exit, first.state.as_str()) {
             (Some(Exit::NotStarted(reason)), _) => format!("was not started: {reason}"),
+            (Some(exit @ Exit::MemoryLimit(_)), _) => format!("was ended: {exit}"),
             (_, "killed") => "was killed".to_owned(),
             (_, "time_limit") => "reached its time limit".to_owned(),
-            (_, "host_lost") => "was lost, with its host or by it".to_owned(),
+            (_, "host_lost") => "was lost: its host or the process that held it failed".to_owned(),
+            (_, "dependency_never") => format!("was not started: {}", self.why_never(job)),
             (_, state) => format!("ended as {state}"),
         };
         let more = match others.count() {
             0 => String::new(),
-            more => format!("; {more} more elements did not end by themselves"),
+            more => {
+                format!("; so were {more} more elements of the array, or they were not started")
+            }
         };
         note!("forebay: job {} {how}{more}", first.id);
+    }
+
+    /// Why a job ended without having run, as far as that is known still.
+    fn why_never(&self, job: JobId) -> String {
+        match self.ask(&Ask::Explain { target: job.into() }) {
+            Ok(Answer::Explained { reasons, .. }) => reasons.join("; "),
+            Ok(_) | Err(_) => "its dependency can no longer come true".to_owned(),
+        }
     }
 
     /// What was said against a job, or where it is still known: a job that ended is forgotten before its history.
@@ -89,8 +103,8 @@ impl Which {
         let history = || self.client()?.history(target);
         if refused && history().is_ok_and(|attempts| !attempts.is_empty()) {
             return error.context(format!(
-                "job {target} has ended and is forgotten but for its history (forebay history {target}); settings \
-                 finished_age and finished_max"
+                "job {target} has finished, and only its history is still known: forebay history {target} (the \
+                 settings finished_age and finished_max say how long finished jobs are kept)"
             ));
         }
         error
@@ -123,7 +137,7 @@ impl Listing {
         self.show(wanted(self.which.ask(ask)?)?, table)
     }
 
-    /// Prints what was asked for: as JSON, or as a table for people.
+    /// Prints the answer: as JSON, or as a table for people.
     fn show<T: serde::Serialize>(
         &self,
         told: T,
@@ -153,7 +167,7 @@ pub fn home_of(given: Option<PathBuf>) -> Result<GridHome> {
     let (source, root) = match (given, std::env::var_os("FOREBAY_GRID")) {
         (Some(root), _) => ("--grid", root),
         (None, Some(root)) => ("FOREBAY_GRID", PathBuf::from(root)),
-        (None, None) => bail!("which grid? give --grid ROOT, or set FOREBAY_GRID"),
+        (None, None) => bail!("no grid was named: give --grid ROOT, or set FOREBAY_GRID"),
     };
     GridHome::of(&root).context(source)
 }

@@ -2,10 +2,11 @@
 //! environment.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_base::ByteSize;
+use forebay_grid::config::OnNever;
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::parse::dependency::Dependency;
 use forebay_grid::parse::hosts::HostList;
+use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::QueueName;
@@ -13,40 +14,53 @@ use forebay_grid::vocabulary::QueueName;
 /// Where and when a job runs, and with which environment.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Placement {
-    /// Queue; the default queue if left out.
+    /// Queue [default: the first queue, or the setting queue_default].
     #[arg(short, long, value_parser = |text: &str| text.parse::<QueueName>())]
     queue: Option<QueueName>,
-    /// Slots, all on one host; 1 if left out.
+    /// Number of slots, all on one host [default: 1].
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: Option<u32>,
-    /// Hosts it may run on, with preference: 'gridn1+1 others+2'.
+    /// Hosts it may run on, with preferences, such as 'gridn1+1 others+2'.
     #[arg(short = 'm', long, value_parser = |text: &str| text.parse::<HostList>())]
     hosts: Option<HostList>,
-    /// Memory that is set aside for it.
-    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<ByteSize>())]
-    mem: Option<ByteSize>,
-    /// Name; of a submitted job also with the elements of an array: 'load[1-100]%10'.
+    /// Memory to reserve for the job, and its limit on hosts that enforce it (see forebay hosts): a number counts MiB, as in
+    /// Slurm; also 4G, 512M (powers of 1024), '8 GiB', '8 GB'.
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Memory>())]
+    mem: Option<Memory>,
+    /// Name of the job; 'load[1-100]%10' makes an array of 100 elements, ten at a time.
     #[arg(short = 'J', long)]
     name: Option<String>,
-    /// What has to come true first, as in 'done(12) && ended(load*)'.
+    /// Condition to wait for, such as 'done(12) && ended(load*)'.
     #[arg(short = 'w', long, value_name = "CONDITION", value_parser = |text: &str| text.parse::<Dependency>())]
     depends: Option<Dependency>,
-    /// Priority among your own jobs: higher first.
+    /// What to do with the job once --depends can no longer become true: end it without starting it (exit code 127),
+    /// or keep it waiting [default: the grid's setting dependency_never, which is end].
+    #[arg(long, value_name = "end|keep", value_parser = read_on_never)]
+    dependency_never: Option<OnNever>,
+    /// Priority among your own jobs, higher first [default: 0].
     #[arg(long, allow_hyphen_values = true)]
     priority: Option<i32>,
-    /// What it is charged to in `forebay usage`.
+    /// Project it is charged to in `forebay usage`.
     #[arg(short = 'P', long)]
     project: Option<String>,
-    /// How long it may run: '90 s', '2 h', '1:30:00', or minutes.
+    /// Time limit: '90 s', '2 h', '1:30:00', or a number of minutes.
     #[arg(long, value_name = "TIME", value_parser = |text: &str| text.parse::<Period>())]
     time_limit: Option<Period>,
-    /// Variables that it gets of yours: ALL, NONE, or a list as in 'A,B=value'; ALL if left out, and
-    /// 'ALL,B=value' adds to them.
+    /// Which of your environment variables the job inherits: ALL, NONE, or a list such as 'A,B=value';
+    /// 'ALL,B=value' adds to all [default: ALL].
     #[arg(long, value_name = "LIST", value_parser = Export::read)]
     export: Option<Export>,
-    /// A variable of its environment, K=V, or K for the present value; may be repeated.
+    /// Environment variable for the job: K=V, or K for its current value; may be repeated.
     #[arg(long, value_name = "K=V")]
     env: Vec<String>,
+}
+
+fn read_on_never(text: &str) -> Result<OnNever, String> {
+    match text {
+        "end" => Ok(OnNever::End),
+        "keep" => Ok(OnNever::Keep),
+        _ => Err("choose end or keep".to_owned()),
+    }
 }
 
 /// Which variables a job gets.
@@ -72,9 +86,11 @@ impl Export {
         for part in text.split(',') {
             match part {
                 "ALL" => export.scope = Scope::All,
-                "NONE" => return Err("NONE stands alone".to_owned()),
+                "NONE" => return Err("NONE cannot be combined with anything".to_owned()),
                 part if part.is_empty() || part.starts_with('=') => {
-                    return Err("expected ALL, NONE, or names and K=V with commas".to_owned());
+                    return Err(
+                        "expected ALL, NONE, or names and K=V separated by commas".to_owned()
+                    );
                 }
                 part => export.more.push(part.to_owned()),
             }
@@ -93,6 +109,7 @@ impl Placement {
             mem: self.mem.or(other.mem),
             name: self.name.or(other.name),
             depends: self.depends.or(other.depends),
+            dependency_never: self.dependency_never.or(other.dependency_never),
             priority: self.priority.or(other.priority),
             project: self.project.or(other.project),
             time_limit: self.time_limit.or(other.time_limit),
@@ -102,11 +119,12 @@ impl Placement {
         }
     }
 
-    /// A job that runs `command` in the present directory.
+    /// A job that runs `command` in the current directory.
     pub fn into_spec(self, command: Vec<String>) -> Result<JobSpec> {
         let (name, array) = name_and_array(self.name.as_deref().unwrap_or(""))?;
-        let directory = std::env::current_dir().context("the present directory")?;
-        let directory = directory.to_str().context("the present directory is no text")?.to_owned();
+        let directory = std::env::current_dir().context("cannot find the current directory")?;
+        let directory =
+            directory.to_str().context("the current directory's path is not UTF-8")?.to_owned();
         let environment = self.environment()?;
         Ok(JobSpec {
             name: name.to_owned(),
@@ -115,8 +133,9 @@ impl Placement {
             queue: self.queue,
             slots: self.slots.unwrap_or(1),
             hosts: self.hosts.unwrap_or_default(),
-            memory: self.mem,
+            memory: self.mem.map(|Memory(bytes)| bytes),
             depends: self.depends,
+            on_never: self.dependency_never,
             priority: self.priority.unwrap_or(0),
             project: self.project.unwrap_or_default(),
             time_limit: self.time_limit,
@@ -137,7 +156,9 @@ impl Placement {
             for (key, value) in std::env::vars_os() {
                 match (key.into_string(), value.into_string()) {
                     (Ok(key), Ok(value)) => drop(variables.insert(key, value)),
-                    (Ok(key), Err(_)) => note!("forebay: {key} is no text: not passed on"),
+                    (Ok(key), Err(_)) => {
+                        note!("forebay: {key} is not UTF-8: the job does not get it");
+                    }
                     (Err(_), _) => {}
                 }
             }
@@ -153,14 +174,14 @@ impl Placement {
                     (
                         text.as_str(),
                         value.ok().with_context(|| {
-                            format!("{option} {text}: {text} is not set here, or no text")
+                            format!("{option} {text}: {text} is not set here, or is not UTF-8")
                         })?,
                     )
                 }
             };
-            ensure!(!key.is_empty(), "{option} {text}: a variable has a name");
+            ensure!(!key.is_empty(), "{option} {text}: the name of the variable is missing");
             if forebay_engine::shim::VARIABLES.contains(&key) {
-                bail!("{option} {text}: the grid itself sets {key}");
+                bail!("{option} {text}: {key} is set by the grid and cannot be changed");
             }
             variables.insert(key.to_owned(), value);
         }
@@ -168,7 +189,7 @@ impl Placement {
     }
 }
 
-/// Variables that jobs of flows and workloads get, which run when whoever began them is gone.
+/// Variables that jobs of flows and workloads get, which may run when the user who started them is gone.
 const FEW: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "TERM"];
 
 /// The environment of such a job: a few variables, and what is given as K=V or K.

@@ -9,28 +9,28 @@ use forebay_engine::message::{Answer, AreaKind, AreaState, AreaView, Ask, Orphan
 use forebay_grid::vocabulary::Moment;
 
 use super::{Which, no_sense, or_dash, print_json};
-use crate::output::{Table, bytes};
+use crate::output::{Table, bytes, on_one_line};
 
 /// List the work areas of jobs: your own, or everybody's for an admin.
 ///
-/// Each job has one for work (WORK) and one for utility files (UTIL). An area is running, kept (its job will
-/// start again), unknown (its job was on a host that is away), orphaned (its job is gone) or being removed.
-/// What lies on hosts that are away is not listed: a line on standard error names them, --json does under
-/// "unknown". Hosts remove orphans by themselves when they join and after each reap_interval; --reap does it
-/// now, and is refused while a host is away. Exit codes: 0 done, 1 a host that is up could not see or remove
-/// something, 2 refused.
+/// Each job has one area for temporary data sets (WORK) and one for utility files (UTIL). An area is running,
+/// kept (its job will start again), unknown (its job was on a host that is unreachable), orphaned (its job is
+/// gone) or being removed. Areas on unreachable hosts are not listed; those hosts are named on standard error,
+/// or under "unknown" with --json. Hosts remove orphans when they join and at every reap_interval; --reap does
+/// so now, and fails while a host is unreachable. Exit codes: 0 done, 1 a reachable host could not read or
+/// remove something, 2 refused.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay sessions
   forebay sessions --all --json
-  forebay sessions --reap        remove those whose jobs are gone")]
+  forebay sessions --reap        remove the areas whose jobs are gone")]
 pub struct Sessions {
     #[command(flatten)]
     which: Which,
-    /// Remove orphans, and say which.
+    /// Remove orphaned areas, and list them.
     #[arg(long)]
     reap: bool,
-    /// Also areas that are being removed.
+    /// Also list areas that are being removed.
     #[arg(long)]
     all: bool,
     /// Print JSON.
@@ -49,7 +49,7 @@ impl Sessions {
             areas.retain(|area| area.state != AreaState::BeingRemoved);
         }
         for host in &unknown {
-            note!("forebay: {host} is away: what lies there is unknown");
+            note!("forebay: {host} is unreachable: its areas are not known");
         }
         for fault in &faults {
             note!("forebay: {fault}");
@@ -65,7 +65,8 @@ impl Sessions {
         if self.reap {
             for area in &removed {
                 let size = or_dash(area.bytes.map(bytes));
-                outln!("removed: {} of {}, {size}", area.path.display(), area.user);
+                let path = area.path.display().to_string();
+                outln!("removed: {} of {}, {size}", on_one_line(&path), area.user);
             }
             if removed.is_empty() {
                 outln!("nothing to remove");

@@ -11,51 +11,58 @@ use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
 use super::batch::{self, Print};
 use super::job_file::{JobFile, Program};
 use super::placement::Placement;
-use super::{Which, no_sense};
+use super::{Which, memory, no_sense};
 use crate::output::put;
 
 /// Submit a job to the grid and print its number.
 ///
-/// The job runs in the present directory, as the present user, with your environment unless --export says
-/// otherwise. A script of a job file is kept with the job: changing the file later changes nothing. Its
-/// output goes to forebay-JOB.out there, unless -o says otherwise; %J stands for the job and
-/// %I for the element of an array. It finds WORK, UTIL and TMPDIR in its environment: directories of its
-/// own that are removed at its end.
+/// The job runs in the current directory, as the current user, with your environment unless --export says
+/// otherwise. The grid keeps its own copy of the script in a job file, so later edits have no effect. Output goes
+/// to forebay-JOB.out in the current directory unless -o says otherwise; in that name %J stands for the job and
+/// %I for the element of an array.
 ///
-/// Exit code: 0 if the job was taken and its number printed, 2 if not; with --wait that of the job: 128 and the
-/// number of the signal that ended it, as after `forebay kill` or at its time limit (143, or 137 for one that
-/// then ended with 0 or never ran); 127 if it could not be started.
+/// The grid sets these variables for the job: WORK, UTIL and TMPDIR (directories of its own, removed when it ends),
+/// FOREBAY_JOB (its number), FOREBAY_INDEX (the element of an array, else 0), FOREBAY_SLOTS (slots it may use),
+/// FOREBAY_HOST, FOREBAY_GRID (folder of the grid), FOREBAY_ATTEMPT (number of this start, from 1), FOREBAY_RESTART
+/// (1 from the second start on) and FOREBAY_CHECKPOINT (1 with --checkpoint).
+///
+/// A job that could never start is refused: no host of the grid is large enough, or --depends can no longer become
+/// true.
+///
+/// Exit code: 0 if the job was accepted and its number printed, 2 if not. With --wait, the exit code of the job;
+/// 128 plus the number of the signal that killed it, as after `forebay kill` or at its time limit (143, or 137 if
+/// it then exited with 0 or never ran); 127 if it could not be started, or --depends could no longer become true.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay submit -- sas report.sas                       one job
   forebay submit -J 'load[1-100]%10' -- ./load.sh        an array, ten elements at a time
-  forebay submit -w 'done(12) && ended(load)' -- ./sum   when others have ended
+  forebay submit -w 'done(12) && ended(load)' -- ./sum   after other jobs
   forebay submit --wait -- sh -c 'exit 3'; echo $?       wait for its exit code
-  ls *.csv | sed 's/^/load /' | forebay submit --batch -   a job for each line
-  forebay submit -n 4 month.sh -- 2026-10                a script with options in it, and its argument
+  ls *.csv | sed 's/^/load /' | forebay submit --batch -   one job per line
+  forebay submit -n 4 month.sh -- 2026-10                a script with options in it, and an argument
   forebay submit -q night -n 4 --mem '8 GiB' --requeue-exit '99 EXCLUDE(137)' -- ./big")]
 pub struct Submit {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
     options: Options,
-    /// Wait for its end, and exit as it did.
+    /// Wait for the job to end, and exit with its exit code.
     #[arg(long)]
     wait: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Submit a job for each line of a file, or of standard input (-): a command for the shell. Empty lines
-    /// and lines that begin with # are left out. The other options hold for each of them.
+    /// Submit one job per line of a file, or of standard input (-). Each line is a shell command; empty lines and
+    /// lines that begin with # are skipped. The other options apply to every job.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "wait", "job-file", "file"])]
     batch: Option<PathBuf>,
-    /// Job file: a script with lines of options (#FOREBAY -q night -n 4), or TOML; - for standard input.
+    /// Job file: a script with option lines (#FOREBAY -q night -n 4), or TOML; - for standard input.
     #[arg(id = "job-file", value_name = "FILE", required_unless_present_any = ["file", "command", "batch"])]
     job_file: Option<PathBuf>,
-    /// The same.
+    /// Job file, given as an option.
     #[arg(long, value_name = "FILE", conflicts_with = "job-file")]
     file: Option<PathBuf>,
-    /// The program and its arguments; after a script its arguments.
+    /// Program and its arguments; after a job file, the arguments of its script.
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -65,22 +72,22 @@ pub struct Submit {
 pub struct Options {
     #[command(flatten)]
     placement: Placement,
-    /// It may be started again if its host is lost.
+    /// Start the job again if its host is lost.
     #[arg(long)]
     rerunnable: bool,
-    /// Exit values after which it is started again: '99 EXCLUDE(137)'.
+    /// Exit codes after which the job starts again, such as '99 EXCLUDE(137)': EXCLUDE chooses another host.
     #[arg(long, value_name = "LIST", value_parser = |text: &str| text.parse::<RequeueExits>())]
     requeue_exit: Option<RequeueExits>,
-    /// File of its output.
+    /// File for its output, or a directory for forebay-JOB.out [default: forebay-%J.out].
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
-    /// File of its errors; with the output if left out.
+    /// File for its errors, or a directory for forebay-JOB.err [default: that of the output].
     #[arg(short, long, value_name = "FILE")]
     error: Option<String>,
-    /// Keep its work area when it starts again, for the steps that it has finished.
+    /// Keep the work area when the job restarts, so that it can skip the steps it has finished.
     #[arg(long)]
     checkpoint: bool,
-    /// Hold it until it is released.
+    /// Hold the job until `forebay release`.
     #[arg(long)]
     hold: bool,
 }
@@ -104,13 +111,19 @@ impl Options {
         Ok(JobSpec {
             rerun: if self.rerunnable { Rerun::Rerunnable } else { Rerun::AsQueue },
             requeue_exits: self.requeue_exit.unwrap_or_default(),
-            output: self.output,
-            error: self.error,
+            output: self.output.map(in_directory),
+            error: self.error.map(in_directory),
             checkpoint: if self.checkpoint { Checkpoint::Steps } else { Checkpoint::None },
             held: self.hold,
             ..self.placement.into_spec(command)?
         })
     }
+}
+
+/// A path that is a directory, marked as one: the file in it has the name that it has if none is given.
+fn in_directory(path: String) -> String {
+    let is_marked = path.ends_with('/') || !Path::new(&path).is_dir();
+    if is_marked { path } else { path + "/" }
 }
 
 /// A job of a file; what the command line says wins.
@@ -125,7 +138,7 @@ fn of_file(path: &Path, options: Options, command: Vec<String>) -> Result<JobSpe
         (Program::Command(command), true) => options.into_spec(command),
         (Program::Command(_) | Program::None, false) => options.into_spec(command),
         (Program::None, true) => {
-            bail!("{}: neither command nor script: what is to run?", path.display())
+            bail!("{}: add a command or a script: the job has nothing to run", path.display())
         }
     }
 }
@@ -138,6 +151,7 @@ impl Submit {
         };
         let spec = Box::new(spec);
         let mut client = self.which.client()?;
+        memory::warn_if_not_enforced(&mut client, &spec);
         if let Some(file) = self.batch {
             let print = if self.json { Print::Json } else { Print::Text };
             return batch::submit_lines(&mut client, &spec, &file, print);
@@ -148,7 +162,7 @@ impl Submit {
         };
         let text =
             if self.json { serde_json::json!({ "job": job }).to_string() } else { job.to_string() };
-        put(format!("{text}\n").as_bytes()).with_context(|| format!("job {job} was taken"))?;
+        put(format!("{text}\n").as_bytes()).with_context(|| format!("job {job} was accepted"))?;
         if !self.wait {
             return Ok(ExitCode::SUCCESS);
         }

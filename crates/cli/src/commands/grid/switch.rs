@@ -72,7 +72,7 @@ fn chosen_jobs(client: &mut Client, chosen: &Chosen) -> Result<Vec<Target>> {
     let jobs: BTreeSet<JobId> =
         lines.iter().filter(|line| chosen.takes(line)).filter_map(of_line).collect();
     if jobs.is_empty() {
-        bail!("there is no such job that has not ended; forebay jobs lists those that there are");
+        bail!("no unfinished job matches; forebay jobs lists the unfinished jobs");
     }
     Ok(jobs.into_iter().map(Target::from).collect())
 }
@@ -87,7 +87,7 @@ fn tell_obeyed(target: Target, tasks: u32, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Open, close or remove a host: a closed one starts no further jobs.
+/// Open, close or remove a host; a closed host starts no further jobs.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  forebay host close gridn1\n  forebay host open gridn1\n  forebay host remove gridn1"
@@ -104,25 +104,25 @@ pub struct Host {
 
 #[derive(Subcommand)]
 enum HostVerb {
-    /// Let jobs start on it.
+    /// Let jobs start on a host again.
     #[command(after_help = "Examples:\n  forebay host open gridn1")]
     Open {
-        /// Which.
+        /// Name of the host.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
         host: HostName,
     },
-    /// Let no further jobs start on it.
+    /// Start no further jobs on a host.
     #[command(after_help = "Examples:\n  forebay host close gridn1")]
     Close {
-        /// Which.
+        /// Name of the host.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
         host: HostName,
     },
-    /// Take it off the lists, if it is gone: its agent has ended and its jobs are given up. If it joins again, it
+    /// Remove a host from the lists after its agent has exited and its jobs were given up. If it joins again, it
     /// is open.
     #[command(after_help = "Examples:\n  forebay host remove gridn1")]
     Remove {
-        /// Which.
+        /// Name of the host.
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
         host: HostName,
     },
@@ -130,16 +130,16 @@ enum HostVerb {
 
 /// Open, close, activate or inactivate a queue.
 ///
-/// A closed queue takes no jobs, an inactive one starts none.
+/// A closed queue accepts no new jobs; an inactive queue starts none.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay queue close night\n  forebay queue inactivate night")]
 pub struct Queue {
     #[command(flatten)]
     which: Which,
-    /// What.
-    #[arg(value_enum)]
+    /// What to do.
+    #[arg(value_enum, value_name = "ACTION")]
     verb: QueueWord,
-    /// Which.
+    /// Queue to change.
     #[arg(value_parser = |text: &str| text.parse::<QueueName>())]
     queue: QueueName,
     /// Print JSON.
@@ -149,13 +149,13 @@ pub struct Queue {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum QueueWord {
-    /// Let it take jobs.
+    /// Accept new jobs.
     Open,
-    /// Let it take none.
+    /// Accept no new jobs.
     Close,
-    /// Let it start jobs.
+    /// Start jobs.
     Activate,
-    /// Let it start none.
+    /// Start no jobs.
     Inactivate,
 }
 

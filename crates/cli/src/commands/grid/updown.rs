@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::agent::end_left_jobs;
+use forebay_engine::cgroup::Parent;
 use forebay_engine::client::Client;
-use forebay_engine::home::{GridHome, folder, holder};
+use forebay_engine::home::{Begin, GridHome, folder, holder};
 use forebay_engine::message::{Answer, Ask};
+use forebay_engine::settings;
+use forebay_engine::trust;
 use forebay_fs::settings::TransportChoice;
 use forebay_study::process::io_wait_source;
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use super::no_sense;
 use crate::background::Background;
@@ -22,10 +24,10 @@ use crate::{control, mounts};
 
 /// Start a grid on this machine: a controller, and agents named host1, host2, ...
 ///
-/// The folder is made if there is none. With --mount it becomes a file system as well, which is mounted,
-/// and jobs have their work areas in its filesets. Logs are in ROOT/grid, and settings in ROOT/grid/grid.toml if
-/// there is such a file. What runs already is left as it is; where that is not what is asked for, it is refused. A
-/// file system whose daemon has died is mounted again.
+/// ROOT is created if it does not exist. With --mount it also becomes the home folder of a file system, which is
+/// mounted, and the work areas of jobs are in its filesets. Logs are in ROOT/grid; settings are in
+/// ROOT/grid/grid.toml, if there is one. Anything already running is left alone; if it conflicts with the options
+/// given, the command fails. A file system whose daemon has died is mounted again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay up /srv/jobs --hosts 2 --slots 4
@@ -34,18 +36,24 @@ use crate::{control, mounts};
 pub struct Up {
     /// Folder of the grid.
     root: PathBuf,
-    /// Where to mount its file system.
+    /// Directory at which to mount the file system in ROOT.
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// How requests to its file system arrive, as with `forebay mount`.
+    /// How the kernel sends requests to the file system, as in `forebay mount`.
     #[arg(long, value_name = "auto|dev|uring", requires = "mount")]
     transport: Option<TransportChoice>,
-    /// Hosts.
+    /// Number of hosts (agents) on this machine.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     hosts: u32,
-    /// Slots of each host; as many as there are cores if left out.
+    /// Start an empty grid although ROOT had one whose journal is missing: its jobs, history and schedules are lost.
+    #[arg(long)]
+    new: bool,
+    /// Slots of each host [default: the number of processors].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: Option<u32>,
+    /// Where control groups of jobs are made, as with `forebay agent`.
+    #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
+    cgroup: Parent,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -53,15 +61,15 @@ pub struct Up {
 
 /// Stop a grid.
 ///
-/// Refused while jobs are on its hosts, unless --now ends them: those that are rerunnable start again
-/// after the next `forebay up`. Waiting jobs stay as they are. A file system that `up --mount` mounted is unmounted
-/// last; one that `forebay mount` mounted stays.
+/// Fails while jobs are running, unless --now kills them; rerunnable ones start again after the next `forebay up`.
+/// Waiting jobs stay in their queues. A file system that `up --mount` mounted is unmounted last; one that
+/// `forebay mount` mounted stays mounted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay down /srv/jobs\n  forebay down /srv/jobs --now")]
 pub struct Down {
     /// Folder of the grid.
     root: PathBuf,
-    /// End the jobs that run.
+    /// Kill the running jobs.
     #[arg(long)]
     now: bool,
     /// Print JSON.
@@ -73,6 +81,9 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// Steps that a daemon may take to begin or to end.
 const STEPS_MAX: u32 = 1500;
+
+/// How often a lock is looked at that does not name its holder.
+const TRIES_MAX: u32 = 50;
 
 /// Tries until it is done; whether it was.
 fn in_time(mut done: impl FnMut() -> bool) -> bool {
@@ -97,25 +108,56 @@ fn await_daemons(
         ended.is_err() || ready()
     });
     ended?;
-    ensure!(done, "not all came up in time; see the logs in {}", home.folder().display());
+    ensure!(done, "not all daemons started in time; see the logs in {}", home.folder().display());
     Ok(())
+}
+
+/// Refuses a folder that others could change, before anything is made in it or above it.
+fn check_root(root: &Path) -> Result<()> {
+    if root.symlink_metadata().is_ok() {
+        return trust::check_folder(root);
+    }
+    match root.parent() {
+        Some(above) if above.as_os_str().is_empty() => trust::check_above(Path::new(".")),
+        Some(above) => trust::check_above(above),
+        None => Ok(()),
+    }
+    .with_context(|| root.display().to_string())
+}
+
+/// Starts the controller with its supervisor, unless one answers. One that was just killed may still hold its lock.
+fn start_controller(home: &GridHome, root: &Path, begin: Begin) -> Result<()> {
+    let nobody = || holder(&home.lock()).is_none() && holder(&home.supervisor()).is_none();
+    let answers = || Client::is_answered(home);
+    let mut daemons = Vec::new();
+    if in_time(|| answers() || nobody()) && !answers() {
+        home.check_journal(begin)?;
+        settings::read(home)?;
+        let log = home.folder().join("controller.log");
+        let mut arguments = vec!["controller".as_ref(), root.as_os_str(), "--supervise".as_ref()];
+        arguments.extend((begin == Begin::Anew).then_some(OsStr::new("--new")));
+        daemons.push(Background::start::<&OsStr>(&arguments, &log)?);
+    } else if begin == Begin::Anew {
+        bail!(
+            "--new: a controller of {} is already running; stop it with forebay down",
+            root.display()
+        );
+    }
+    await_daemons(home, &mut daemons, answers)
 }
 
 impl Up {
     pub fn run(self) -> Result<ExitCode> {
+        check_root(&self.root)?;
         let areas = self.mount.as_deref().map(|place| self.mount_at(place)).transpose()?;
         if !self.root.exists() {
             std::fs::create_dir(&self.root).with_context(|| self.root.display().to_string())?;
         }
         let root = self.root.canonicalize()?;
-        let home = GridHome::of(&root)?;
+        let home = GridHome::guarded(&root)?;
         home.make()?;
-        if holder(&home.lock()).is_none() {
-            let log = home.folder().join("controller.log");
-            let arguments = [OsStr::new("controller"), root.as_os_str()];
-            let mut daemons = vec![Background::start(&arguments, &log)?];
-            await_daemons(&home, &mut daemons, || Client::connect(&home).is_ok())?;
-        }
+        let begin = if self.new { Begin::Anew } else { Begin::First };
+        start_controller(&home, &root, begin)?;
         let cores = std::thread::available_parallelism()?.get();
         let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
         let (mut agents, mut there) = (Vec::new(), Vec::new());
@@ -128,6 +170,8 @@ impl Up {
             let words = ["--name", &name, "--slots", &slots].map(OsStr::new);
             let mut arguments = vec![OsStr::new("agent"), root.as_os_str()];
             arguments.extend(words);
+            let cgroup = self.cgroup.to_string();
+            arguments.extend(["--cgroup", &cgroup].map(OsStr::new));
             if let Some((work, util)) = &areas {
                 arguments.extend([OsStr::new("--work"), work.as_os_str()]);
                 arguments.extend([OsStr::new("--util"), util.as_os_str()]);
@@ -139,17 +183,19 @@ impl Up {
         if !agents.is_empty() && source.starts_with("not known") {
             note!("forebay: how long jobs wait for I/O is {source}");
         }
-        let mut client = Client::connect(&home)?;
-        if let Some(slots) = self.slots {
-            refuse_others(&mut client, &there, slots, &self.root)?;
-        }
         let wanted = usize::try_from(self.hosts)?;
-        await_daemons(&home, &mut agents, || match client.ask(&Ask::Hosts) {
-            Ok(Answer::Hosts { hosts }) => {
-                hosts.iter().filter(|host| host.state == "up").count() >= wanted
-            }
-            Ok(_) | Err(_) => false,
+        await_daemons(&home, &mut agents, || {
+            let hosts = Client::connect(&home).and_then(|mut client| client.ask(&Ask::Hosts));
+            let Ok(Answer::Hosts { hosts, .. }) = hosts else { return false };
+            hosts.iter().filter(|host| host.state == "up").count() >= wanted
         })?;
+        // Known once they have joined: a controller that was started again knows no slots before.
+        if let Some(slots) = self.slots {
+            refuse_others(&mut Client::connect(&home)?, &there, slots, &self.root)?;
+        }
+        for warning in settings::warnings(&home, &settings::read(&home)?) {
+            note!("forebay: {warning}");
+        }
         if self.json {
             outln!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
         }
@@ -170,7 +216,7 @@ impl Up {
             command.args(self.transport.map(|choice| format!("--transport={choice}")));
             let status = command.status()?;
             if !status.success() {
-                bail!("{} could not be mounted", self.root.display());
+                bail!("the file system in {} could not be mounted", self.root.display());
             }
             let grid = GridHome::of(&self.root)?;
             grid.make()?;
@@ -201,7 +247,7 @@ impl Up {
                 if choice.to_string() != now =>
             {
                 bail!(
-                    "{} is mounted with --transport {now} already, not {choice}: take it down first",
+                    "{} is already mounted, with --transport {now} and not {choice}; forebay down it first",
                     self.root.display()
                 )
             }
@@ -219,9 +265,9 @@ fn check_mountpoint(place: &Path) -> Result<()> {
         Ok(found) if found.is_dir() => Ok(()),
         // The mount of a daemon that died.
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
-        Ok(_) => bail!("--mount {}: is no directory", place.display()),
+        Ok(_) => bail!("--mount {} is not a directory", place.display()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!("--mount {0}: there is no such directory: mkdir {0}", place.display())
+            bail!("--mount {0}: there is no such directory; create it: mkdir {0}", place.display())
         }
         Err(error) => Err(error).with_context(|| format!("--mount {}", place.display())),
     }
@@ -230,7 +276,7 @@ fn check_mountpoint(place: &Path) -> Result<()> {
 /// Refuses slots that hosts which run already do not have.
 fn refuse_others(client: &mut Client, there: &[String], slots: u32, root: &Path) -> Result<()> {
     let hosts = match client.ask(&Ask::Hosts)? {
-        Answer::Hosts { hosts } => hosts,
+        Answer::Hosts { hosts, .. } => hosts,
         answer => return Err(no_sense(&answer)),
     };
     let other = hosts.iter().find(|host| {
@@ -238,7 +284,7 @@ fn refuse_others(client: &mut Client, there: &[String], slots: u32, root: &Path)
     });
     match other {
         Some(host) => bail!(
-            "{} runs already, with {} slots: forebay down {} first, or leave --slots out",
+            "{} is already running, with {} slots: forebay down {} first, or omit --slots",
             host.name,
             host.slots,
             root.display()
@@ -255,21 +301,31 @@ fn area_below(mountpoint: &Path, fileset: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Sends a signal to the holder of a lock until it is free.
+/// Sends a signal to the holder of a lock and waits until it is free.
 fn stop(lock: &Path, signal: Signal) -> Result<()> {
-    let Some(pid): Option<Pid> = holder(lock) else { return Ok(()) };
-    match rustix::process::kill_process(pid, signal) {
-        // It has ended by itself since its lock was looked at.
-        Ok(()) | Err(Errno::SRCH) => {}
-        Err(error) => {
-            return Err(error).with_context(|| format!("process {}", pid.as_raw_nonzero()));
+    // One that has just taken the lock is about to write its number.
+    let mut signalled = trust::signal_holder(lock, signal);
+    for _ in 0..TRIES_MAX {
+        if signalled.is_ok() {
+            break;
         }
+        std::thread::sleep(STEP);
+        signalled = trust::signal_holder(lock, signal);
     }
-    if in_time(|| holder(lock).is_none()) {
-        Ok(())
-    } else {
-        bail!("process {} does not end", pid.as_raw_nonzero())
+    signalled?;
+    if !in_time(|| holder(lock).is_none()) {
+        bail!("the process that holds {} did not exit in time", lock.display());
     }
+    Ok(())
+}
+
+/// Refuses the folder of a host that somebody else than root and this user could have written into: what is there names
+/// processes to end.
+fn check_host(folder: &Path) -> Result<()> {
+    trust::check_owner(folder)?;
+    trust::check_folder(folder)?;
+    trust::check_owner(&folder.join("runs"))?;
+    trust::check_folder(&folder.join("runs"))
 }
 
 /// How many jobs are on hosts. Jobs go on without a controller, and without agents.
@@ -278,7 +334,7 @@ fn busy(home: &GridHome) -> Result<usize> {
         return home.jobs_that_run();
     }
     match Client::connect(home)?.ask(&Ask::Hosts)? {
-        Answer::Hosts { hosts } => Ok(hosts.iter().map(|host| host.tasks.len()).sum()),
+        Answer::Hosts { hosts, .. } => Ok(hosts.iter().map(|host| host.tasks.len()).sum()),
         answer => Err(no_sense(&answer)),
     }
 }
@@ -287,8 +343,12 @@ impl Down {
     pub fn run(self) -> Result<ExitCode> {
         let home = GridHome::of(&self.root)?;
         if !home.folder().is_dir() {
-            bail!("{} holds no grid: it has no grid folder", self.root.display());
+            bail!(
+                "{} is not the folder of a grid: it has no folder named grid",
+                self.root.display()
+            );
         }
+        let home = GridHome::guarded(&self.root)?;
         // Whoever may not look at its locks cannot tell that it runs.
         if let Err(error) = std::fs::File::open(home.lock())
             && error.kind() == std::io::ErrorKind::PermissionDenied
@@ -298,13 +358,15 @@ impl Down {
         if !self.now {
             let busy = busy(&home)?;
             if busy > 0 {
-                bail!("{busy} jobs are on hosts: wait for them, kill them, or give --now");
+                bail!("{busy} jobs are running: wait for them, kill them, or give --now");
             }
         }
-        // The controller first, so that nothing is started again elsewhere.
+        // The controller first, so that nothing is started again elsewhere, and what would start it again before it.
+        stop(&home.supervisor(), Signal::TERM)?;
         stop(&home.lock(), Signal::TERM)?;
         for entry in std::fs::read_dir(home.hosts()).into_iter().flatten() {
             let folder = entry?.path();
+            check_host(&folder)?;
             stop(&folder.join("lock"), Signal::INT)?;
             // Of one whose agent was dead already.
             end_left_jobs(&folder)?;
@@ -318,9 +380,7 @@ impl Down {
             let mut command = Command::new(std::env::current_exe()?);
             let place = mount.mountpoint.display();
             if !command.arg("umount").arg(&mount.mountpoint).status()?.success() {
-                bail!(
-                    "the grid is stopped, but {place} not unmounted: then, forebay umount {place}"
-                );
+                bail!("the grid is stopped, but {place} is still mounted: forebay umount {place}");
             }
         }
         let _ = std::fs::remove_file(&mark);

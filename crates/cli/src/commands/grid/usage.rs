@@ -8,11 +8,11 @@ use forebay_engine::message::{Answer, Ask, UsageKey, UsageQuery, UsageRow};
 use super::{Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};
 
-/// Sum up what was used: by yourself, or by everybody for an admin.
+/// Sum up resource usage: your own, or everybody's for an admin.
 ///
-/// Counts every start of a job that has ended, on the day on which it ended (clocks of the grid's time zone).
-/// Jobs are tasks that ended for good: elements of arrays count each. Waiting is the time from submission to
-/// the first start; medians are right within 2 %.
+/// Every finished start of a job counts, on the day of its end in the grid's time zone. "jobs" counts finished
+/// jobs, each element of an array being one. "wait" is the median time from submission to the first start,
+/// exact to 2 %.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay usage
@@ -22,13 +22,13 @@ use crate::output::{Table, bytes};
 pub struct Usage {
     #[command(flatten)]
     which: Which,
-    /// What to sum up by, in this order: user, queue, day, host, project.
+    /// Keys to group by, in this order: user, queue, day, host, project.
     #[arg(long, value_name = "KEYS", default_value = "user", value_delimiter = ',', value_parser = key)]
     by: Vec<UsageKey>,
-    /// The first day, as 2026-11-01.
+    /// First day, such as 2026-11-01.
     #[arg(long, value_name = "DAY", value_parser = day)]
     since: Option<jiff::civil::Date>,
-    /// The last day.
+    /// Last day, inclusive.
     #[arg(long, value_name = "DAY", value_parser = day)]
     until: Option<jiff::civil::Date>,
     /// Print comma-separated values with full numbers.

@@ -68,7 +68,7 @@ impl Resume {
         let lock = File::create(folder.join("lock"))?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(
-                "{}: another process runs this program here; give this one another --job",
+                "{}: another process is running this program here; give this one another --job",
                 folder.display()
             );
         }

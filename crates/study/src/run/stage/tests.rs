@@ -7,6 +7,18 @@ use forebay_workload::program::{Job, Program};
 
 use super::*;
 
+#[test]
+fn the_last_words_of_a_refused_command_line_are_the_cause_and_not_the_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let said = "error: invalid value '7168' for '--page-size': must be a multiple of 4 KiB\n\n\
+                For more information, try '--help'.\n";
+    std::fs::write(&log, said).unwrap();
+    assert!(last_words(&log).unwrap().starts_with("invalid value '7168'"));
+    std::fs::write(&log, "one\nno space left\n\n").unwrap();
+    assert_eq!(last_words(&log).unwrap(), "no space left");
+}
+
 /// Starts one job at each wait, and ends it at the next.
 #[derive(Default)]
 struct OneAfterAnother {
@@ -65,16 +77,21 @@ struct Ear {
     started: Vec<u32>,
     ended: Vec<u32>,
     last: JobCounts,
+    unseen_bytes: u64,
     interrupt_at: Option<u32>,
 }
 
 impl Listener for Ear {
-    fn job_started(&mut self, pid: u32) {
+    fn job_started(&mut self, pid: u32, _at: Instant) {
         self.started.push(pid);
     }
 
-    fn job_ended(&mut self, pid: u32, _last: Option<&Counters>) {
+    fn job_ended(&mut self, pid: u32, _at: Instant, _last: Option<&Counters>) {
         self.ended.push(pid);
+    }
+
+    fn job_unseen(&mut self, _start: Instant, _end: Instant, last: &Counters) {
+        self.unseen_bytes += last.read_bytes;
     }
 
     fn turn(&mut self, counts: JobCounts) {

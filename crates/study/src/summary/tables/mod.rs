@@ -82,11 +82,7 @@ pub fn overview(summary: &Summary, record: &Record) -> Sheet {
     notes.push(Flow::DEFINITION.to_owned());
     notes.extend(summary.subjects.iter().filter(|subject| !subject.left_out.is_empty()).map(
         |subject| {
-            format!(
-                "{}: {} interrupted rounds are left out.",
-                subject.label,
-                subject.left_out.len()
-            )
+            format!("{}: {} interrupted rounds are omitted.", subject.label, subject.left_out.len())
         },
     ));
     Sheet { name: "overview", title: "Summary".to_owned(), notes, table }
@@ -121,11 +117,11 @@ pub fn failures(record: &Record) -> Sheet {
             ]);
         }
     }
-    Sheet { name: "failures", title: "Jobs that failed".to_owned(), notes: Vec::new(), table }
+    Sheet { name: "failures", title: "Failed jobs".to_owned(), notes: Vec::new(), table }
 }
 
 /// Columns of [`totals`].
-const TOTALS: [&str; 16] = [
+const TOTALS: [&str; 17] = [
     "jobs",
     "failed",
     "real min",
@@ -134,6 +130,7 @@ const TOTALS: [&str; 16] = [
     "CPU/real of sums",
     "CPU/real mean of jobs",
     "I/O wait %",
+    "processor wait %",
     "median real s",
     "lower quartile s",
     "upper quartile s",
@@ -154,6 +151,7 @@ fn totals(totals: &Totals) -> Vec<Cell> {
         totals.cpu_per_real_of_sums.into(),
         totals.cpu_per_real_mean_of_jobs.into(),
         percent(totals.io_wait_share),
+        percent(totals.processor_wait_share),
         totals.real.map(|real| real.median).into(),
         totals.real.map(|real| real.lower_quartile).into(),
         totals.real.map(|real| real.upper_quartile).into(),
@@ -236,7 +234,8 @@ pub fn nodes(summary: &Summary) -> Sheet {
         let real = uniformity.real_seconds;
         let ratio = uniformity.max_per_min.map_or(".".to_owned(), shown);
         notes.push(format!(
-            "{}: real time of nodes from {} to {} min, max/min {ratio}.",
+            "{}: real time of the nodes of a stage from {} to {} min, max/min {ratio}; of several stages, the \
+             one in which nodes differ most.",
             summary.run_name(run),
             shown(real.min / 60.0),
             shown(real.max / 60.0)
@@ -254,6 +253,7 @@ impl Flow {
 
     fn cells(&self) -> Vec<Cell> {
         vec![
+            number(self.samples),
             self.sustained_mb_per_second.into(),
             self.busy.map(|busy| busy.lower_quartile).into(),
             self.busy.map(|busy| busy.upper_quartile).into(),
@@ -286,13 +286,14 @@ pub fn throughput(summary: &Summary) -> Sheet {
         summary,
         &[
             "level",
+            "samples",
             "sustained MB/s",
             "lower quartile",
             "upper quartile",
             "sustained read",
             "sustained write",
             "best 1 s",
-            "best 10 s",
+            "best 10 consecutive s",
             "read GB",
             "written GB",
             "read %",
@@ -335,6 +336,10 @@ pub fn stages(summary: &Summary) -> Sheet {
             "jobs",
             "failed",
             "wall s",
+            "rate",
+            "unit",
+            "what",
+            "samples",
             "file MB/s",
             "file read",
             "file write",
@@ -360,6 +365,10 @@ pub fn stages(summary: &Summary) -> Sheet {
                 number(stage.jobs.jobs),
                 number(stage.jobs.failed),
                 stage.seconds.into(),
+                stage.rate.as_ref().map(|rate| rate.value).into(),
+                stage.rate.as_ref().map(|rate| rate.unit).into(),
+                stage.rate.as_ref().map(|rate| rate.what).into(),
+                number(stage.file.samples),
                 stage.file.sustained_mb_per_second.into(),
                 stage.file.sustained_read_mb_per_second.into(),
                 stage.file.sustained_write_mb_per_second.into(),
@@ -373,7 +382,12 @@ pub fn stages(summary: &Summary) -> Sheet {
             ],
         );
     }
-    let mut notes = vec!["MB/s are sustained, over the busy period of the stage.".to_owned()];
+    let mut notes = vec![
+        "The rate of a stage is what its streams measured together, without making files ready; else the \
+         median of its samples, if there are enough. File and device MB/s are sustained over the busy period \
+         of the stage."
+            .to_owned(),
+    ];
     if summary.runs.iter().flat_map(|run| &run.stages).any(|stage| stage.scaling.is_some()) {
         notes.push(
             "Size, and what is against the first, are multiples of the first stage; efficiency is what \
@@ -460,7 +474,7 @@ pub fn devices(summary: &Summary, record: &Record) -> Sheet {
     let mut rows = Rows::new(
         summary,
         &[
-            "not read from devices %",
+            "not from devices %",
             "read mean ms",
             "read p95 ms",
             "write mean ms",
@@ -469,7 +483,7 @@ pub fn devices(summary: &Summary, record: &Record) -> Sheet {
         ],
     );
     let mut notes = vec![
-        "Not read from devices: 1 - bytes read from devices / bytes that jobs read, between 0 and 1. It \
+        "Not from devices: 1 - bytes read from devices / bytes that jobs read, between 0 and 1. It \
          is the page cache's part only if nobody else read from the devices; read-ahead that is never used \
          lowers it, and so does a daemon that reads more than was asked."
             .to_owned(),

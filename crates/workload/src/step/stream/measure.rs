@@ -33,6 +33,9 @@ pub struct StreamResult {
     /// Times of the calls in nanoseconds by `read`, `write` and `sync`, as far as there were any. A
     /// time goes from the end of the call before, so that making a block to write is part of it (1 %).
     pub latencies: BTreeMap<String, Vec<Bucket>>,
+    /// Part of the file that the page cache held before the first call, 0 to 1; `None` of a pattern that
+    /// only writes, and where the system does not say.
+    pub cached_part: Option<f64>,
 }
 
 impl StreamResult {
@@ -48,6 +51,9 @@ impl StreamResult {
             .with("written_bytes", self.written_bytes as f64)
             .with("bytes", (self.read_bytes + self.written_bytes) as f64)
             .with("seconds", self.seconds);
+        if let Some(part) = self.cached_part {
+            outcome = outcome.with("cached_percent", part * 100.0);
+        }
         for (name, buckets) in self.latencies {
             outcome = outcome.with_latency(&name, buckets);
         }

@@ -20,7 +20,7 @@ use super::meeting::{self, Meeting, Together};
 use crate::amount::{Scale, Size};
 use crate::error::{Error, Result};
 use crate::load::pattern::UNIT_BYTES;
-use crate::program::{Action, Context, Outcome};
+use crate::program::{Action, Buffers, Context, Outcome};
 
 pub use measure::StreamResult;
 
@@ -147,15 +147,16 @@ pub enum Fill {
     Never,
 }
 
-/// What the page cache holds of a file at the start.
+/// What the page cache holds of a file at the start, which matters to patterns that read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cache {
-    /// What it holds: after filling most of the file.
+    /// Nothing, as far as the system obeys posix_fadvise(2) DONTNEED after a sync; caches elsewhere stay, and
+    /// unless this is root also those below a FUSE mount. What is still there is measured (`cached_percent`).
     #[default]
-    Warm,
-    /// Nothing, as far as the system obeys posix_fadvise(2) DONTNEED; caches elsewhere stay.
     Cold,
+    /// What a whole pass of reading, which is not measured, leaves in it: not what was just written.
+    Warm,
 }
 
 fn file_bytes() -> Size {
@@ -175,6 +176,13 @@ fn start_limit_seconds() -> u64 {
 }
 
 impl Access {
+    fn reads(self) -> bool {
+        match self {
+            Access::Write | Access::RandomWrite => false,
+            Access::Read | Access::Mixed | Access::RandomRead | Access::RandomMixed => true,
+        }
+    }
+
     fn is_random(self) -> bool {
         match self {
             Access::Read | Access::Write | Access::Mixed => false,
@@ -228,8 +236,10 @@ impl Stream {
         let bytes = self.bytes_at(scale);
         let mut ready = file::prepare(self, bytes)?;
         let calls = calls::Calls::new(self, bytes, random);
+        let cached = self.pattern.reads().then(|| file::cached_part(&ready.file, bytes)).flatten();
         let kept = began()?;
-        let result = measure::measure(self, &mut ready, calls, clock, progress)?;
+        let mut result = measure::measure(self, &mut ready, calls, clock, progress)?;
+        result.cached_part = cached;
         drop(kept);
         ready.end(self.keep)?;
         Ok(result)
@@ -303,6 +313,10 @@ fn check_blocks(setting: &'static str, value: ByteSize, least: u64, most: u64) -
 }
 
 impl Action for Stream {
+    fn made_bytes(&self, scale: Scale, _buffers: &Buffers) -> u64 {
+        if self.keep { self.bytes_at(scale) } else { 0 }
+    }
+
     fn prepare(&mut self, context: &Context<'_>) -> Result<()> {
         self.check()?;
         match &mut self.start_directory {
@@ -328,6 +342,12 @@ impl Action for Stream {
             Meeting::attend_if(self.start_together, self.start_directory.as_deref(), limit, context)
         };
         let result = self.run(context.scale, random, context.clock, meet, progress)?;
-        Ok(result.outcome())
+        let outcome = result.outcome();
+        let sequential = if self.pattern.is_random() { 0.0 } else { 1.0 };
+        let outcome = outcome.with("sequential", sequential);
+        Ok(match self.block_bytes_max {
+            None => outcome.with("block_kib", self.block_bytes.0 as f64 / 1024.0),
+            Some(_) => outcome,
+        })
     }
 }

@@ -47,8 +47,8 @@ impl Attached {
         let link = Arc::new(Link::new(&stream)?);
         match read(&mut &stream)? {
             Some(Frame::Said(Word::Hello { .. })) => {}
-            Some(frame) => bail!("the job does not begin as it should: {frame:?}"),
-            None => bail!("the job went away before it began"),
+            Some(frame) => bail!("unexpected first message of the job: {frame:?}"),
+            None => bail!("the job disconnected before it started"),
         }
         let (raw, terminal) = match streams {
             Streams::Terminal => {
@@ -131,7 +131,7 @@ fn listen(
             }
             Frame::Said(Word::Closed { stream: Stream::Input }) => link.close(Stream::Input),
             Frame::Said(Word::Exit { exit }) => return Ok(Some(exit)),
-            frame => bail!("the job says what only its client can say: {frame:?}"),
+            frame => bail!("unexpected message of the job: {frame:?}"),
         }
     }
     Ok(None)

@@ -35,7 +35,7 @@ impl Listener {
     /// The path of the socket.
     pub fn path(&self) -> Result<String> {
         let path = self.folder.join(NAME).into_os_string().into_string();
-        path.map_err(|path| anyhow::anyhow!("{} is no text", path.display()))
+        path.map_err(|path| anyhow::anyhow!("the path {} is not UTF-8", path.display()))
     }
 
     /// The socket, for the thread that accepts.
@@ -63,11 +63,11 @@ fn folder(temporary: &Path) -> Result<PathBuf> {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot make {}", folder.display()));
+                return Err(error).with_context(|| format!("cannot create {}", folder.display()));
             }
         }
     }
-    bail!("{} is full of folders of forebay run", place.display())
+    bail!("{} holds too many folders of forebay run: remove old ones", place.display())
 }
 
 /// Waits for the job: root's process, or one of this user.

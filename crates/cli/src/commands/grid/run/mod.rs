@@ -22,22 +22,22 @@ use signal_hook::iterator::Signals;
 use self::attach::{Attached, News, Over};
 use self::listen::Listener;
 use super::placement::Placement;
-use super::{Which, no_sense};
+use super::{Which, memory, no_sense};
 use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
 ///
-/// The job is placed like any other, and runs in the present directory with your environment. At a terminal
-/// it has a terminal of its own: keys, Ctrl-C and Ctrl-Z go to it, and it follows the size of yours. Where
-/// standard input or output is none, or with --no-tty, its three streams are passed on as they are. If it
-/// has to wait, the reasons are told; Ctrl-C takes it back. If this command is killed, the job gets SIGHUP,
-/// and is killed 10 seconds later. It is never started twice. After kill -9 of this command the terminal may
-/// stay as it was for the job: `stty sane` or `reset` mends it.
+/// The job is placed like any other, and runs in the current directory with your environment. At a terminal, the
+/// job gets its own terminal: keys, Ctrl-C, Ctrl-Z and changes of the window size reach it. If standard input or
+/// output is not a terminal, or with --no-tty, standard input, output and error are passed through unchanged.
+/// While the job waits, the reasons are shown; Ctrl-C cancels it. If this command is killed, the job gets SIGHUP,
+/// and SIGKILL 10 seconds later. The job is never started twice. After kill -9 of this command the terminal may
+/// be left in raw mode: `stty sane` or `reset` restores it.
 ///
-/// Exit code: that of the command, or 128 and the number of the signal that ended it, as after `forebay kill`
-/// (143, or 137 for one that then ended with 0); 2 if the job was refused, 124 if it reached its time limit,
-/// 125 if its host, the connection or some of its output was lost, 127 if it could not be started, 130 after
-/// Ctrl-C before it began.
+/// Exit code: that of the command, or 128 plus the number of the signal that killed it, as after `forebay kill`
+/// (143, or 137 if it then exited with 0); 2 if the job was refused, 124 if it reached its time limit, 125 if its
+/// host, the connection or some of its output was lost, 127 if it could not be started, 130 after Ctrl-C before
+/// it started.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay run -- bash                               a shell on the grid
@@ -49,16 +49,17 @@ pub struct Run {
     which: Which,
     #[command(flatten)]
     placement: Placement,
-    /// Give the job pipes, also at a terminal.
+    /// Give the job pipes, even at a terminal.
     #[arg(long)]
     no_tty: bool,
-    /// The program and its arguments.
+    /// Program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
 
 const TIME_LIMIT: u8 = 124;
 const LOST: u8 = 125;
+const NOT_STARTED: u8 = 127;
 const KILLED: u8 = 137;
 
 /// Waiting for a slot this long without a word.
@@ -100,13 +101,16 @@ impl Run {
         let streams = if at_terminal { Streams::Terminal } else { Streams::Pipes };
         let mut spec = self.placement.into_spec(self.command)?;
         if spec.array.is_some() {
-            bail!("--name: an interactive job is no array");
+            bail!("--name: an interactive job cannot be an array");
         }
         let (sender, news) = channel();
         let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
         let mut signals = Signals::new(all)?;
         let listener = Listener::make()?;
         spec.interactive = Some(Interactive { socket: listener.path()?, streams });
+        if let Ok(mut client) = self.which.client() {
+            memory::warn_if_not_enforced(&mut client, &spec);
+        }
         let job = submit(&self.which, spec)?;
         let for_signals = sender.clone();
         std::thread::spawn(move || {
@@ -157,7 +161,7 @@ impl Session {
         let mut known = told || self.await_end(true);
         if exit.is_none() && !known {
             let job = self.job;
-            say(&format!("the connection to job {job} broke; waiting to hear what became of it"));
+            say(&format!("the connection to job {job} broke; asking the controller how it ended"));
             known = self.await_end(false);
         }
         let view = if known { self.view() } else { None };
@@ -234,10 +238,10 @@ impl Session {
     fn take_back(&self, signal: i32) -> ExitCode {
         let kill = Ask::Command { target: self.job.into(), verb: Verb::Kill };
         match self.which.ask(&kill) {
-            Ok(_) => say(&format!("job {} is taken back", self.job)),
+            Ok(_) => say(&format!("job {} is cancelled", self.job)),
             Err(error) => {
                 let why = chain(&error);
-                say(&format!("job {} cannot be taken back: {why}", self.job));
+                say(&format!("job {} cannot be cancelled: {why}", self.job));
             }
         }
         code_of_signal(signal)
@@ -279,17 +283,25 @@ impl Session {
                 say(&format!("job {job} reached its time limit"));
                 TIME_LIMIT
             }
+            ("dependency_never", _) => {
+                say(&format!("job {job} was not started: {}", self.which.why_never(job)));
+                NOT_STARTED
+            }
             ("host_lost", _) => {
-                say(&format!("job {job} was lost, with its host or by it"));
+                say(&format!("job {job} was lost: its host or the process that held it failed"));
                 LOST
             }
             (_, Some(Exit::NotStarted(reason))) => {
                 say(&format!("job {job} was not started: {reason}"));
-                127
+                NOT_STARTED
+            }
+            (_, Some(exit @ Exit::MemoryLimit(_))) => {
+                say(&format!("job {job} was ended: {exit}"));
+                exit.value()
             }
             (_, Some(exit)) => exit.value(),
             (_, None) => {
-                say(&format!("nothing is known of the end of job {job}"));
+                say(&format!("it is not known how job {job} ended"));
                 LOST
             }
         };

@@ -1,0 +1,129 @@
+//! The process that keeps a controller running: starts it again when it was killed or could not go on.
+//!
+//! It decides nothing and holds no state but its lock. A controller that ends in order (exit code 0) is not started
+//! again, and neither is one that never answered: whoever started the grid is told why. Starts that follow a
+//! failure are spaced by pauses that double up to `PAUSE_MAX`, and end after `FAILURES_MAX` failures in a row.
+
+use std::path::Path;
+use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_engine::client::Client;
+use forebay_engine::home::{Begin, GridHome, claim_soon};
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::background::this_program;
+
+/// How long after a failure the controller is started again, at first and at most.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// A controller that lasted as long as this has not failed to begin.
+const LASTING: Duration = Duration::from_secs(60);
+
+/// The most failures in a row.
+const FAILURES_MAX: u32 = 100;
+
+/// How often somebody who waits looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs the controller of a grid, again and again, until it ends in order or this process is told to end.
+///
+/// # Errors
+/// If there is a supervisor already, the controller cannot be started, or it fails too often.
+pub fn keep_controller(home: &GridHome, root: &Path, mut begin: Begin) -> Result<ExitCode> {
+    home.make()?;
+    let Some(_lock) = claim_soon(&home.supervisor())? else {
+        bail!("the controller of {} is supervised already", home.folder().display());
+    };
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
+    let clock = SystemClock;
+    let (mut has_answered, mut failures, mut pause) = (false, 0, PAUSE);
+    loop {
+        let begun = clock.instant();
+        let mut child = this_program()
+            .arg("controller")
+            .arg(root)
+            .args((begin == Begin::Anew).then_some("--new"))
+            .stdin(Stdio::null())
+            .spawn()
+            .context("the controller cannot be started")?;
+        // One that is started again continues with the journal that the first one began.
+        begin = Begin::First;
+        let (status, is_told) = watch(home, &mut child, &mut signals, &mut has_answered)?;
+        if status.success() || is_told || !has_answered {
+            return Ok(ExitCode::from(
+                status.code().and_then(|code| code.try_into().ok()).unwrap_or(1),
+            ));
+        }
+        if clock.instant().saturating_duration_since(begun) >= LASTING {
+            (failures, pause) = (0, PAUSE);
+        }
+        failures += 1;
+        if failures > FAILURES_MAX {
+            bail!(
+                "the controller failed {failures} times in a row, at last with {status}: it is not started again"
+            );
+        }
+        tracing::error!(
+            failures,
+            "the controller ended ({status}); it is started again in {pause:?}"
+        );
+        if is_ended_within(pause, &mut signals) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Waits for the end of a controller, passing signals on. How it ended, and whether it was told to.
+fn watch(
+    home: &GridHome,
+    child: &mut Child,
+    signals: &mut Signals,
+    has_answered: &mut bool,
+) -> Result<(ExitStatus, bool)> {
+    let mut is_told = false;
+    loop {
+        // Asked before signals are waited for: the end of a child is a signal as well, and none is lost.
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, is_told));
+        }
+        let arrived: Vec<i32> = if *has_answered || is_told {
+            signals.wait().collect()
+        } else {
+            *has_answered = Client::is_answered(home);
+            std::thread::sleep(if *has_answered { Duration::ZERO } else { LOOK });
+            signals.pending().collect()
+        };
+        for signal in arrived {
+            let passed_on = match signal {
+                SIGTERM | SIGINT => Signal::TERM,
+                SIGHUP => Signal::HUP,
+                _ => continue,
+            };
+            is_told |= passed_on == Signal::TERM;
+            // It has not been waited for, so the number is its own.
+            let _ = rustix::process::kill_process(Pid::from_child(child), passed_on);
+        }
+    }
+}
+
+/// Lets time pass; whether this process was told to end meanwhile.
+fn is_ended_within(pause: Duration, signals: &mut Signals) -> bool {
+    let (clock, begun) = (SystemClock, SystemClock.instant());
+    loop {
+        if signals.pending().any(|signal| matches!(signal, SIGTERM | SIGINT)) {
+            return true;
+        }
+        if clock.instant().saturating_duration_since(begun) >= pause {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+}

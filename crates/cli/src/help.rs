@@ -1,0 +1,114 @@
+//! The help of `forebay` as a whole: its commands by area.
+//!
+//! clap lists subcommands in one row. This list has headings, and takes what it says of each command from the
+//! command itself. A test compares it with the commands that there are.
+
+use clap::{Command, CommandFactory as _};
+
+use super::Cli;
+
+/// Commands by area, in the order in which the help lists them.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("File system", &["mkfs", "mount", "umount", "status", "stat", "fileset", "fsck", "store"]),
+    ("Workloads", &["bench", "step", "demo"]),
+    (
+        "Jobs",
+        &[
+            "submit",
+            "run",
+            "jobs",
+            "explain",
+            "output",
+            "history",
+            "kill",
+            "hold",
+            "release",
+            "requeue",
+            "checkpoint",
+        ],
+    ),
+    ("Flows of jobs", &["flow"]),
+    ("Grid", &["up", "down", "hosts", "queues", "sessions", "usage", "reload", "host", "queue"]),
+    ("Daemons of the grid, which up starts", &["controller", "agent"]),
+];
+
+const EXAMPLES: &str = "Examples:
+  forebay mkfs /srv/grid --disk /mnt/nvme0/forebay   create a file system
+  forebay mount /srv/grid /grid                      mount it
+  forebay status /srv/grid                           show its state
+  forebay umount /grid                               unmount it
+  forebay fsck /srv/grid                             check it
+  forebay up /srv/jobs --hosts 2 --slots 4           start a grid
+  forebay submit --grid /srv/jobs -- date            run a job on it
+  forebay demo                                       see all of this with an analytics program";
+
+/// The `forebay` command with its help.
+pub fn command() -> Command {
+    let command = Cli::command();
+    let listed = list(&command);
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}\
+         Options:\n{{options}}\n\n\
+         `forebay COMMAND --help` shows the options and examples of a command.\n\n{EXAMPLES}\n"
+    ))
+}
+
+/// Each group with its heading, a line for each command.
+fn list(command: &Command) -> String {
+    let names = GROUPS.iter().flat_map(|(_, names)| *names);
+    let width = names.map(|name| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        text += &format!("{heading}:\n");
+        for name in names {
+            let found = command.find_subcommand(name);
+            let about = found.and_then(Command::get_about).map(ToString::to_string);
+            text += &format!("  {name:<width$}  {}\n", about.unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_lists_every_command_exactly_once() {
+        let command = Cli::command();
+        let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut expected: Vec<&str> = visible.map(Command::get_name).collect();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        expected.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn every_command_and_option_says_in_its_help_what_it_is() {
+        fn look(command: &Command, silent: &mut Vec<String>) {
+            for argument in command.get_arguments() {
+                if argument.get_help().is_none() {
+                    silent.push(format!("{} {}", command.get_name(), argument.get_id()));
+                }
+            }
+            for below in command.get_subcommands() {
+                if below.get_about().is_none() {
+                    silent.push(below.get_name().to_owned());
+                }
+                look(below, silent);
+            }
+        }
+        let mut silent = Vec::new();
+        look(&Cli::command(), &mut silent);
+        assert!(silent.is_empty(), "{silent:?}");
+    }
+
+    #[test]
+    fn the_help_can_be_shown_for_every_command() {
+        let help = command().render_long_help().to_string();
+        assert!(help.contains("File system:\n  mkfs") && help.contains("--version"), "{help}");
+        command().debug_assert();
+    }
+}

@@ -1,0 +1,197 @@
+//! Stores that were damaged or lost, and `forebay store`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use forebay_e2e::content::pattern;
+use forebay_e2e::{Grid, Placement, run};
+
+use crate::{assert_says, json};
+
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain path")
+}
+
+fn fill(grid: &Grid, from: u64, to: u64) {
+    for number in from..to {
+        let path = grid.data().join(format!("file-{number}"));
+        fs::write(path, pattern(number, 20_000)).expect("writes");
+    }
+}
+
+fn holds(grid: &Grid, number: u64) -> bool {
+    let path = grid.data().join(format!("file-{number}"));
+    fs::read(path).is_ok_and(|bytes| bytes == pattern(number, 20_000))
+}
+
+fn store(grid: &Grid) -> PathBuf {
+    grid.root().join("store.redb")
+}
+
+/// The file system refuses to be mounted; what it says.
+#[track_caller]
+fn refusal(grid: &Grid) -> String {
+    let message = run(&mut grid.mount_command(), LIMIT).refused();
+    assert!(grid.daemon().is_none(), "no daemon is left");
+    message
+}
+
+#[test]
+fn a_damaged_store_refuses_the_mount_before_it_is_written_to_and_is_repaired_beside_the_old_one() {
+    let grid = Grid::start(Placement::Direct);
+    fill(&grid, 0, 50);
+    grid.umount();
+    let good = fs::read(store(&grid)).expect("reads");
+    // In the header, and in every page: those in use are found.
+    let bytes = [9, 70, 200].into_iter().chain((4096..good.len()).step_by(4096).map(|at| at + 40));
+    let mut found = 0;
+    for byte in bytes {
+        let mut bad = good.clone();
+        bad[byte] ^= 1;
+        fs::write(store(&grid), &bad).expect("damages");
+        if grid.run_on_root(&["fsck"], &[]).code() == 0 {
+            continue;
+        }
+        found += 1;
+        assert_says(&refusal(&grid), &["damaged", "fsck", "--repair", "store restore"]);
+        assert!(fs::read(store(&grid)).expect("reads") == bad, "byte {byte}: it is as it was");
+        if found > 4 {
+            continue;
+        }
+        let report = grid.run_on_root(&["fsck"], &["--repair", "--json"]).expect_code(1);
+        let kept = json(&report.stdout)["kept_store"].as_str().expect("a name").to_owned();
+        assert!(fs::read(&kept).expect("reads") == bad, "byte {byte}: the old one is kept");
+        let _ = grid.run_on_root(&["fsck"], &["--repair"]).expect_code(0);
+        grid.mount();
+        assert!((0..50).all(|number| holds(&grid, number)), "byte {byte}");
+        grid.umount();
+        grid.is_clean();
+    }
+    assert!(found > 4, "most pages of a small store are in use");
+    fs::write(store(&grid), &good).expect("puts it back");
+}
+
+#[test]
+fn a_lost_or_cut_store_is_refused_with_what_can_be_done() {
+    let grid = Grid::start(Placement::Direct);
+    fill(&grid, 0, 3);
+    let backup = grid.outside().join("backup");
+    grid.run_on_root(&["store", "backup"], &[text(&backup)]).succeeds();
+    grid.umount();
+    let good = fs::read(store(&grid)).expect("reads");
+    for bytes in [&b""[..], &[0; 4096], &good[..good.len() / 2]] {
+        fs::write(store(&grid), bytes).expect("damages");
+        assert_says(&refusal(&grid), &["damaged", "fsck", "store restore"]);
+    }
+    fs::remove_file(store(&grid)).expect("removes");
+    assert_says(&refusal(&grid), &["store.redb", "store restore", "objects"]);
+    grid.run_on_root(&["store", "restore"], &[text(&backup)]).succeeds();
+    grid.mount();
+    assert!((0..3).all(|number| holds(&grid, number)));
+}
+
+#[test]
+fn a_backup_of_a_mounted_file_system_is_restored_and_files_made_later_are_kept() {
+    let grid = Grid::start(Placement::Direct);
+    fill(&grid, 0, 20);
+    let backup = grid.outside().join("backup");
+    let told = grid.run_on_root(&["store", "backup"], &[text(&backup), "--json"]).output();
+    assert!(json(&told)["records"].as_u64().is_some_and(|records| records > 40), "{told}");
+    assert_says(
+        &grid.run_on_root(&["store", "backup"], &[text(&backup)]).refused(),
+        &[text(&backup), "exists"],
+    );
+    fill(&grid, 20, 25);
+    fs::remove_file(grid.data().join("file-0")).expect("removes");
+    let refused = grid.run_on_root(&["store", "restore"], &[text(&backup)]).refused();
+    assert_says(&refused, &[text(&grid.mountpoint())]);
+    grid.umount();
+
+    let mut damaged = fs::read(&backup).expect("reads");
+    let middle = damaged.len() / 2;
+    damaged[80] ^= 1;
+    damaged[middle] ^= 1;
+    let bad = grid.outside().join("bad");
+    fs::write(&bad, &damaged).expect("writes");
+    let before = fs::read(store(&grid)).expect("reads");
+    assert_says(
+        &grid.run_on_root(&["store", "restore"], &[text(&bad)]).refused(),
+        &[text(&bad), "damaged", "nothing was changed"],
+    );
+    assert!(fs::read(store(&grid)).expect("reads") == before);
+
+    grid.run_on_root(&["store", "restore"], &[text(&backup)]).succeeds();
+    assert!(fs::read(grid.root().join("store.redb.replaced-1")).expect("kept") == before);
+    grid.is_clean();
+    grid.mount();
+    assert!((1..20).all(|number| holds(&grid, number)));
+    let found = fs::read_dir(grid.mountpoint().join("lost+found")).expect("lists");
+    let found: Vec<Vec<u8>> =
+        found.map(|entry| fs::read(entry.expect("lists").path()).expect("reads")).collect();
+    assert!((20..25).all(|number| found.contains(&pattern(number, 20_000))), "made later");
+    fill(&grid, 30, 40);
+    grid.umount();
+    grid.is_clean();
+    let offline = grid.outside().join("offline");
+    grid.run_on_root(&["store", "backup"], &[text(&offline)]).succeeds();
+}
+
+#[test]
+fn a_disk_without_its_objects_refuses_the_mount_and_nothing_is_made() {
+    let grid = Grid::start(Placement::Direct);
+    fill(&grid, 0, 3);
+    grid.umount();
+    let objects = grid.root().join("disk/objects");
+    let aside = grid.root().join("disk/aside");
+    fs::rename(&objects, &aside).expect("moves");
+    assert_says(&refusal(&grid), &["objects", text(&grid.root().join("disk"))]);
+    assert!(!objects.exists(), "it is not made");
+    fs::rename(&aside, &objects).expect("moves");
+    grid.mount();
+    assert!((0..3).all(|number| holds(&grid, number)));
+}
+
+#[test]
+fn empty_settings_are_refused() {
+    let grid = Grid::start(Placement::Direct);
+    grid.umount();
+    let settings = grid.root().join("forebay.toml");
+    let before = fs::read(&settings).expect("reads");
+    for text in ["", "\n \n"] {
+        fs::write(&settings, text).expect("writes");
+        assert_says(&refusal(&grid), &["forebay.toml", "empty"]);
+    }
+    fs::write(&settings, "# defaults\n").expect("writes");
+    grid.mount();
+    grid.umount();
+    fs::write(&settings, before).expect("writes");
+}
+
+#[test]
+fn fsck_tells_the_paths_of_what_is_damaged() {
+    let grid = Grid::start(Placement::Direct);
+    let folder = grid.data().join("folder");
+    fs::create_dir(&folder).expect("makes");
+    let name = folder.join("with\x1b[31mcolour");
+    fs::write(&name, pattern(1, 30_000)).expect("writes");
+    grid.umount();
+    let objects = crate::snapshot(&grid.root().join("disk/objects"));
+    let (object, _) = objects.iter().find(|(_, (size, _))| *size == 30_000).expect("the object");
+    fs::write(object, "short").expect("damages");
+    let people = grid.run_on_root(&["fsck"], &[]).expect_code(4).stdout;
+    assert_says(&people, &["/data/folder/with\\u{1b}[31mcolour"]);
+    assert!(!people.contains('\x1b'), "nothing that a terminal obeys");
+    let report = json(&grid.run_on_root(&["fsck"], &["--json"]).expect_code(4).stdout);
+    assert_eq!(report["findings"][0]["path"], "/data/folder/with\\u{1b}[31mcolour");
+
+    grid.mount();
+    assert_eq!(fs::metadata(&name).expect("stats").len(), 30_000);
+    assert_eq!(fs::read(&name).expect_err("lost bytes").raw_os_error(), Some(libc::EIO));
+    grid.expect_log("object has lost bytes");
+    grid.umount();
+    let _ = grid.run_on_root(&["fsck"], &["--repair"]).expect_code(1);
+    grid.mount();
+    assert_eq!(fs::read(&name).expect("reads"), b"short");
+}

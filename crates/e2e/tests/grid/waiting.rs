@@ -1,0 +1,133 @@
+//! What waits: what can never start, what is kept for wide jobs; and grids that begin.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use forebay_e2e::command::run;
+use forebay_e2e::need::forebay;
+use forebay_e2e::wait_until;
+
+use crate::{Fixture, LIMIT};
+
+#[test]
+fn whoever_waits_for_a_job_that_can_never_start_is_told_why() {
+    let grid = Fixture::start();
+    let first = grid.submit(&[], "while test ! -e go; do sleep 0.05; done; exit 3");
+    grid.wait_for(&first, "running");
+    let on_first = format!("done({first})");
+    let waiter = |verb: &[&str]| {
+        let mut command = Command::new(forebay());
+        command.args(verb).args(["-w", &on_first, "--", "true"]).env("FOREBAY_GRID", &grid.root);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.current_dir(&grid.jobs).spawn().expect("starts")
+    };
+    let waiters = [waiter(&["submit", "--wait"]), waiter(&["run"])];
+    wait_until("both wait", LIMIT, || {
+        let jobs = grid.forebay(&["jobs", "--json"], &[]).output();
+        jobs.matches("\"pending\"").count() == 2
+    });
+    std::fs::write(grid.jobs.join("go"), "").unwrap();
+    for waiter in waiters {
+        let ended = waiter.wait_with_output().expect("ends");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(127), "{said}");
+        let why = format!("done({first}) can never become true: job {first} failed");
+        assert!(said.contains(&why), "{said}");
+    }
+    let listed = grid.forebay(&["jobs", "--all"], &[]).output();
+    assert_eq!(listed.matches("dependency_never").count(), 2, "{listed}");
+    // It is refused from now on, unless it is to wait for a requeue.
+    let said = grid.forebay(&["submit", "-w", &on_first, "--", "true"], &[]).refused();
+    assert!(said.contains("can never become true"), "{said}");
+    let kept = grid.submit(&["-w", &on_first, "--dependency-never", "keep"], "true");
+    assert_eq!(grid.state(&kept), "pending");
+    for (arguments, reason) in [
+        (&["submit", "--wait", "-n", "100", "--", "true"][..], "h1 has 4 slots"),
+        (&["run", "-n", "100", "--", "true"], "h1 has 4 slots"),
+        (&["submit", "--wait", "-m", "nosuch", "--", "true"], "there is no host nosuch"),
+        (&["submit", "--mem", "900T", "--", "true"], "900 TiB of memory"),
+    ] {
+        let said = grid.forebay(arguments, &[]).refused();
+        assert!(said.contains(reason), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn narrow_jobs_that_come_for_ever_do_not_keep_a_wide_one_waiting() {
+    let grid = Fixture::start();
+    std::fs::write(grid.root.join("grid/grid.toml"), "[general]\nreserve_after = \"1 s\"\n")
+        .unwrap();
+    grid.forebay(&["reload"], &[]).succeeds();
+    let narrow = grid.submit(&["-J", "narrow[1-2000]"], "sleep 0.3");
+    grid.wait_for(&format!("{narrow}[1]"), "running");
+    let wide = grid.submit(&["-n", "4", "--priority", "10"], "true");
+    wait_until("the wide job has its host", LIMIT, || {
+        let said = grid.forebay(&["explain", &wide], &[]).output();
+        said.contains("slots on h1 are reserved for it") || grid.state(&wide) == "done"
+    });
+    grid.wait_for(&wide, "done");
+    grid.forebay(&["kill", &narrow], &[]).succeeds();
+}
+
+#[test]
+fn a_directory_for_output_and_memory_read_as_users_of_other_grids_write_them() {
+    let grid = Fixture::start();
+    std::fs::create_dir(grid.jobs.join("outs")).unwrap();
+    let script = "echo out $FOREBAY_INDEX; echo err >&2";
+    let options = ["-o", "outs/", "-e", "outs", "--mem", "64"];
+    let job = grid.submit(&options, script);
+    grid.wait_for(&job, "done");
+    assert_eq!(grid.lines(&format!("outs/forebay-{job}.out")), ["out 0"]);
+    assert_eq!(grid.lines(&format!("outs/forebay-{job}.err")), ["err"]);
+    let block = grid.forebay(&["jobs", "-l", &job], &[]).output();
+    assert!(block.contains("memory        64 MiB\n"), "{block}");
+    let file = "#!/bin/sh\n#FOREBAY --mem 1g -o outs/%J/\necho never\n";
+    std::fs::write(grid.jobs.join("job.sh"), file).unwrap();
+    let ended = grid.forebay(&["submit", "--wait", "job.sh"], &[]).expect_code(127);
+    assert!(ended.stderr.contains("open the output"), "a directory is not made: {ended:?}");
+    let block = grid.forebay(&["jobs", "-l", ended.stdout.trim()], &[]).output();
+    assert!(block.contains("memory        1 GiB\n"), "{block}");
+}
+
+/// Takes a grid down, whatever ends the test.
+struct DownOnDrop<'a>(&'a Path);
+
+impl Drop for DownOnDrop<'_> {
+    fn drop(&mut self) {
+        run(Command::new(forebay()).args(["down", "--now"]).arg(self.0), LIMIT);
+    }
+}
+
+#[test]
+fn a_grid_whose_journal_is_gone_begins_only_anew() {
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let root = folder.path().join("grid");
+    let _down = DownOnDrop(&root);
+    let call = |arguments: &[&str]| {
+        let mut command = Command::new(forebay());
+        run(command.args(arguments).arg(&root), LIMIT)
+    };
+    std::fs::create_dir_all(root.join("grid")).expect("makes the folder of the grid");
+    let settings = "[[queue]]\nname = \"q\"\nhosts = \"host1 far\"\n";
+    std::fs::write(root.join("grid/grid.toml"), settings).expect("writes settings");
+    let first = call(&["up"]).expect_code(0);
+    assert!(first.stderr.contains("names host far, which has not joined"), "{first:?}");
+    call(&["down"]).succeeds();
+    let journal = root.join("grid/journal.redb");
+    std::fs::remove_file(&journal).expect("removes the journal");
+    for verb in ["up", "controller"] {
+        let said = call(&[verb]).refused();
+        assert!(said.contains("journal.redb is missing") && said.contains("--new"), "{said}");
+        assert!(!journal.exists());
+    }
+    call(&["up", "--new"]).succeeds();
+    let said = call(&["up", "--new"]).refused();
+    assert!(said.contains("is already running"), "{said}");
+    call(&["down"]).succeeds();
+    let said = call(&["up", "--new"]).refused();
+    assert!(said.contains("move it away first"), "{said}");
+    std::fs::write(root.join("grid/grid.toml"), format!("{settings}users = [\"no.such.user\"]\n"))
+        .expect("writes settings");
+    let said = call(&["up"]).refused();
+    assert!(said.contains("line 4") && said.contains("no.such.user"), "{said}");
+}

@@ -1,0 +1,187 @@
+//! What jobs use is counted with all their processes, and nothing of a job outlives it.
+
+use std::path::{Path, PathBuf};
+
+use forebay_e2e::wait_until;
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+
+use crate::fixture::{Fixture, LIMIT, SHORT};
+
+/// Uses more than a second of processor time in a process that nobody waits for, and ends.
+const UNWAITED: &str = "\
+setsid python3 -c 'import time
+while time.process_time() < 1.2: pass
+open(\"spent\", \"w\")
+time.sleep(600)' &
+while ! [ -e spent ]; do sleep 0.05; done";
+
+/// What the last start of a job used.
+fn used(grid: &Fixture, job: &str) -> Value {
+    grid.history(job).last().expect("a start")["usage"].clone()
+}
+
+fn cpu_seconds(used: &Value) -> f64 {
+    let seconds = |name: &str| used[name].as_f64().expect("a number");
+    seconds("user_seconds") + seconds("system_seconds")
+}
+
+/// Folders of groups of this grid.
+fn groups(grid: &Fixture) -> Vec<PathBuf> {
+    let id = std::fs::read_to_string(grid.root.join("grid/id")).expect("reads");
+    let mut found = Vec::new();
+    find(Path::new("/sys/fs/cgroup"), id.trim(), 4, &mut found);
+    found
+}
+
+fn find(folder: &Path, id: &str, depth: u32, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if entry.path().display().to_string().contains(id) {
+                found.push(entry.path());
+            }
+            if depth > 0 {
+                find(&entry.path(), id, depth - 1, found);
+            }
+        }
+    }
+}
+
+/// How hosts hold their jobs, as they say.
+fn containment(grid: &Fixture) -> String {
+    let said = || grid.json(&["hosts"])[0]["containment"].as_str().map(str::to_owned);
+    wait_until("the host has said it", LIMIT, || said().is_some());
+    said().expect("it was there")
+}
+
+fn counts_everything(cgroup: &str) {
+    let grid = Fixture::start_with(1, "", &["--cgroup", cgroup]);
+    let job = grid.submit(&[], UNWAITED);
+    grid.wait_for(&job, "done");
+    let spent = cpu_seconds(&used(&grid, &job));
+    assert!(spent >= 1.0, "{spent} s: {}", used(&grid, &job));
+    let table = grid.json(&["usage", "--by", "user"]);
+    let charged = cpu_seconds(&table[0]);
+    assert!(charged >= 1.0, "fair share and usage: {table}");
+    let killed = grid.submit(&["--time-limit", "4 s"], "sh -c 'while :; do :; done' & wait; wait");
+    grid.wait_for(&killed, "time_limit");
+    let spent = cpu_seconds(&used(&grid, &killed));
+    assert!(spent >= 0.5, "{spent} s of a job that reached its time limit");
+}
+
+#[test]
+fn accounting_counts_children_that_were_not_waited_for() {
+    counts_everything("own");
+}
+
+#[test]
+fn without_groups_accounting_counts_children_that_were_not_waited_for() {
+    counts_everything("none");
+}
+
+#[test]
+fn peak_memory_is_the_sum_of_the_processes_and_shows_while_they_run() {
+    const MIB_64: &str = "import sys,time; b=bytearray(64<<20); time.sleep(600)";
+    for cgroup in ["own", "none"] {
+        let grid = Fixture::start_with(1, "", &["--cgroup", cgroup]);
+        let script = format!("for i in 1 2 3 4; do python3 -c '{MIB_64}' & done; sleep 600");
+        let job = grid.submit(&[], &script);
+        let peak = || grid.json(&["jobs", &job])[0]["usage"]["peak_memory_bytes"].as_f64();
+        wait_until("the sum is seen", LIMIT, || peak().is_some_and(|peak| peak >= 256e6));
+        let shown = grid.forebay(&["jobs", "-l", &job]).output();
+        assert!(shown.contains("peak memory"), "{shown}");
+        grid.forebay(&["kill", &job]).succeeds();
+        grid.wait_for(&job, "killed");
+        let peak = used(&grid, &job)["peak_memory_bytes"].as_f64().expect("a number");
+        assert!((256e6..512e6).contains(&peak), "{peak}");
+    }
+}
+
+/// Starts a job with a process in a session of its own, two parents away from its shim.
+fn with_escaped(grid: &Fixture) -> String {
+    let script = "(setsid sh -c 'echo $$ >escaped.part; mv escaped.part escaped; exec sleep 600' &); sleep 600";
+    let job = grid.submit(&[], script);
+    wait_until("it runs", LIMIT, || grid.jobs.join("escaped").exists());
+    job
+}
+
+fn escaped_lives(grid: &Fixture) -> bool {
+    let said = std::fs::read_to_string(grid.jobs.join("escaped")).expect("reads");
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", said.trim()));
+    // Behind the name comes the state; a zombie has ended.
+    stat.is_ok_and(|stat| !stat.rsplit_once(") ").is_none_or(|rest| rest.1.starts_with('Z')))
+}
+
+#[test]
+fn nothing_of_a_job_outlives_a_shim_that_was_killed() {
+    let grid = Fixture::start(1, SHORT);
+    assert_ne!(containment(&grid), "tree", "{}", grid.log("h1"));
+    let job = with_escaped(&grid);
+    assert!(escaped_lives(&grid));
+    for shim in grid.shims() {
+        kill_process(shim, Signal::KILL).expect("kills");
+    }
+    grid.wait_for(&job, "host_lost");
+    wait_until("the escaped process has ended", LIMIT, || !escaped_lives(&grid));
+}
+
+#[test]
+fn nothing_of_a_job_outlives_agent_and_shim_that_were_killed() {
+    let mut grid = Fixture::start(1, SHORT);
+    let job = with_escaped(&grid);
+    let watchdogs = grid.processes("cmdline", "--watchdog");
+    grid.kill_agent("h1");
+    for process in watchdogs.into_iter().chain(grid.shims()) {
+        kill_process(process, Signal::KILL).expect("kills");
+    }
+    grid.start_agent("h1");
+    wait_until("the escaped process has ended", LIMIT, || !escaped_lives(&grid));
+    grid.wait_for(&job, "host_lost");
+}
+
+#[test]
+fn groups_go_with_their_jobs_and_the_last_with_the_host() {
+    let grid = Fixture::start(1, SHORT);
+    assert!(!groups(&grid).is_empty(), "{}", grid.log("h1"));
+    let jobs = grid.submit(&["-J", "many[1-20]", "--mem", "1 GiB"], "setsid sleep 600 & true");
+    wait_until("they have ended", LIMIT, || {
+        let all = grid.json(&["jobs", &jobs]);
+        all.as_array().is_some_and(|all| all.iter().all(|job| job["state"] == "done"))
+    });
+    // Folders of the host are left: one for each hierarchy.
+    wait_until("their groups are gone", LIMIT, || groups(&grid).len() <= 2);
+    let job = with_escaped(&grid);
+    grid.wait_for(&job, "running");
+    let root = grid.root.display().to_string();
+    grid.forebay(&["down", &root, "--now"]).succeeds();
+    assert_eq!(groups(&grid), Vec::<PathBuf>::new());
+    assert!(!escaped_lives(&grid));
+}
+
+#[test]
+fn a_job_that_exceeds_its_memory_ends_with_that_reason_or_is_warned_of() {
+    let eat = "b=bytearray(400<<20); import time; time.sleep(600)";
+    let words = ["submit", "--mem", "64 MiB", "--", "python3", "-c", eat];
+    let grid = Fixture::start(1, "");
+    if containment(&grid) == "group_with_memory" {
+        let submitted = grid.forebay(&words);
+        assert_eq!(submitted.stderr, "");
+        let job = submitted.output().trim().to_owned();
+        grid.wait_for(&job, "exited");
+        let said = [grid.forebay(&["jobs", &job]), grid.forebay(&["history", &job])];
+        for said in said.map(|ended| ended.output()) {
+            assert!(said.contains("memory limit of 64 MiB exceeded"), "{said}");
+        }
+        let small = grid
+            .submit(&["--mem", "64 MiB"], "dd if=/dev/zero of=large bs=1M count=200 && rm large");
+        grid.wait_for(&small, "done");
+    }
+    drop(grid);
+    let grid = Fixture::start_with(1, "", &["--cgroup", "none"]);
+    assert_eq!(containment(&grid), "tree");
+    let submitted = grid.forebay(&["submit", "--mem", "64 MiB", "--", "true"]);
+    let warning = "warning: --mem 64 MiB is set aside but not enforced on h1";
+    assert!(submitted.stderr.contains(warning), "{submitted:?}");
+    let hosts = grid.forebay(&["hosts"]).output();
+    assert!(hosts.contains("--mem not enforced"), "{hosts}");
+}

@@ -1,0 +1,94 @@
+//! Space for the journal that nobody else can take: blocks of its own file beyond what it holds.
+//!
+//! Work areas may lie on the same file system, and any user's job can fill them. A file put aside and given up when
+//! space is short would go to whoever fills the disk; blocks of the journal's own file cannot. The journal is a
+//! copy-on-write tree, so what it writes while the disk is full comes from blocks that it has (fallocate(2) with
+//! `FALLOC_FL_KEEP_SIZE`: writing to them and growing into them needs no more space).
+//!
+//! What it does not do: keep space on file systems that copy on write or do not know fallocate; there is none then.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+/// The space of one journal.
+#[derive(Debug, Default)]
+pub struct Reserve {
+    /// None where there is none to keep.
+    file: Option<File>,
+    /// Length of the file and size of the reserve when all of it was last there.
+    held: Option<(u64, u64)>,
+}
+
+impl Reserve {
+    /// That of the journal in a file; it takes no space yet.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn of(path: &Path) -> Result<Reserve> {
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        Ok(Reserve { file: Some(file), held: None })
+    }
+
+    /// Takes what is missing of so many bytes, as far as it can be had. Whether all of them are there and the disk has
+    /// an eighth as much for others: one that has less counts as full before the reserve is needed.
+    pub fn hold(&mut self, bytes: u64) -> bool {
+        self.take(bytes) && self.free_bytes().is_none_or(|free| free >= bytes / 8)
+    }
+
+    /// What is free on the disk for users: what some file systems keep for root and for themselves is no space for jobs.
+    fn free_bytes(&self) -> Option<u64> {
+        let space = rustix::fs::fstatvfs(self.file.as_ref()?).ok()?;
+        Some(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    fn take(&mut self, bytes: u64) -> bool {
+        let Some(file) = &self.file else { return true };
+        let Ok(about) = file.metadata() else { return true };
+        if self.held == Some((about.len(), bytes)) {
+            return true;
+        }
+        let kept = if bytes == 0 {
+            Ok(())
+        } else {
+            fallocate(file, FallocateFlags::KEEP_SIZE, 0, about.len().saturating_add(bytes))
+        };
+        match kept {
+            Ok(()) => self.held = Some((about.len(), bytes)),
+            Err(Errno::NOSPC | Errno::DQUOT) => self.held = None,
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::warn!(%error, "no space can be kept for the journal on this file system");
+                self.file = None;
+            }
+        }
+        self.file.is_none() || self.held.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_journal_has_its_space_and_the_length_that_it_had() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        std::fs::write(&path, "something").unwrap();
+        let mut reserve = Reserve::of(&path).unwrap();
+        assert!(reserve.hold(1 << 20));
+        let about = std::fs::metadata(&path).unwrap();
+        assert_eq!(about.len(), 9);
+        assert!(about.blocks() * 512 >= 1 << 20, "{} blocks", about.blocks());
+        assert!(reserve.hold(1 << 20) && Reserve::default().hold(1 << 20));
+        // More than any disk has: what is asked for is not there.
+        assert!(!reserve.hold(1 << 52) || reserve.file.is_none());
+    }
+}

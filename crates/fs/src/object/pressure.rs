@@ -1,0 +1,79 @@
+//! Space of the disks that objects lie on: looks at it, its reserves, and how urgently it is wanted.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_base::DiskId;
+
+use super::{FsDisk, Objects};
+use crate::space::Urgency;
+use crate::writeset::Removal;
+
+impl Objects {
+    /// An object is to be removed after the next commit.
+    pub(crate) fn await_removal(&self, removal: Removal) {
+        if let Ok(disk) = self.disk(removal.at.disk) {
+            disk.space.wait(removal.bytes);
+        }
+    }
+
+    /// How urgently the bytes are wanted that an object is about to give up.
+    pub(crate) fn urgency_with(&self, removal: Removal) -> Urgency {
+        let Ok(disk) = self.disk(removal.at.disk) else { return Urgency::None };
+        let urgency = disk.space.urgency_with(removal.bytes, &*disk.disk, self.time());
+        self.note_pressure();
+        urgency
+    }
+
+    /// Whether space of some disk is short, so that what was given up is wanted back. Only a flag is read.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressed.load(Ordering::Relaxed)
+    }
+
+    fn note_pressure(&self) {
+        let is_pressed =
+            |disk: &FsDisk| disk.space.is_short() || disk.space.urgency() != Urgency::None;
+        self.pressed.store(self.disks.iter().any(is_pressed), Ordering::Relaxed);
+    }
+
+    /// Looks how much is left on each disk, unless that was just done.
+    pub(crate) fn look_at_space(&self) {
+        for disk in &self.disks {
+            disk.space.look(&*disk.disk, self.time());
+        }
+        self.note_pressure();
+        self.give_up_spares();
+    }
+
+    /// Gives fresh objects back where space is short: others need it more.
+    pub(crate) fn give_up_spares(&self) {
+        if self.is_pressed() {
+            drop(self.stock.give_up(|live| self.is_short_on(live.at.disk)));
+        }
+    }
+
+    /// Begins to keep `bytes` aside on each disk.
+    pub(crate) fn begin_reserves(&self, bytes: u64) {
+        for disk in &self.disks {
+            disk.space.begin_reserve(&*disk.disk, bytes);
+        }
+    }
+
+    /// Fills up what was given away of the reserves.
+    pub(crate) fn restore_reserves(&self) {
+        for disk in &self.disks {
+            if disk.space.restore_reserve(&*disk.disk) && disk.space.is_short() {
+                disk.space.look_now(&*disk.disk, self.time());
+            }
+        }
+        self.note_pressure();
+    }
+
+    fn time(&self) -> Duration {
+        self.clock.instant().saturating_duration_since(self.begun)
+    }
+
+    fn is_short_on(&self, disk: DiskId) -> bool {
+        self.disk(disk).is_ok_and(|disk| disk.space.is_short())
+    }
+}

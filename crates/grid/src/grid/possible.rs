@@ -1,0 +1,224 @@
+//! What can never start: because no host of the grid could take it, or because what it waits for cannot come.
+//!
+//! Hosts of the grid are those that have joined and were not removed, and those that the settings name. What a
+//! host has is known once it has joined or where the settings say it; until then it may have anything.
+
+use forebay_base::ByteSize;
+
+use crate::config::{HostConfig, OnNever, Role};
+use crate::depend::Verdict;
+use crate::event::{Outcome, Refusal};
+use crate::grid::Grid;
+use crate::index;
+use crate::ledger::Job;
+use crate::parse::dependency::Condition;
+use crate::ready::Shape;
+use crate::spans::Spans;
+use crate::spec::JobSpec;
+use crate::task::{Cause, Step, Task};
+use crate::vocabulary::{HostId, HostName, JobId, QueueId, Target};
+
+/// What a host has for jobs, as far as it is known.
+#[derive(Clone, Copy)]
+struct Size {
+    slots: Option<u32>,
+    memory_bytes: Option<u64>,
+}
+
+impl Size {
+    fn may_hold(self, shape: &Shape) -> bool {
+        self.slots.is_none_or(|slots| slots >= shape.slots)
+            && (shape.memory_bytes == 0
+                || self.memory_bytes.is_none_or(|bytes| bytes >= shape.memory_bytes))
+    }
+}
+
+impl Grid {
+    /// Refuses a job that names hosts which the grid does not have, or that no host of the grid could ever take.
+    pub(super) fn check_hosts(&self, queue: QueueId, spec: &JobSpec) -> Result<(), Refusal> {
+        let listed = (0..self.ledger.hosts.len() as u32).map(HostId);
+        let none_known = !listed.clone().any(|host| self.is_listed(host));
+        if none_known && self.ledger.config.hosts.is_empty() {
+            // A grid whose hosts are still to come.
+            return Ok(());
+        }
+        if let Some(name) = spec.hosts.named().find(|name| !self.is_known(name)) {
+            return Err(Refusal::NoSuchHost(name.clone()));
+        }
+        let shape = Shape {
+            slots: spec.slots(),
+            memory_bytes: spec.memory_bytes(),
+            hosts: spec.hosts.clone(),
+            time_limit: None,
+            excluded: Vec::new(),
+        };
+        if self.may_ever_run(queue, &shape) {
+            return Ok(());
+        }
+        let sizes = listed.filter(|host| self.listed(queue, &shape, *host).is_ok());
+        let largest = sizes.map(|host| (self.size_of(host).slots, host)).max();
+        let memory = |bytes: Option<u64>| {
+            bytes.map(|bytes| format!(" and {} of memory", ByteSize(bytes))).unwrap_or_default()
+        };
+        let needed = Some(shape.memory_bytes).filter(|bytes| *bytes > 0);
+        Err(Refusal::Invalid(match largest {
+            Some((Some(slots), host)) => format!(
+                "it needs {} slots{} on one host: no host that it may use is as large; {} has {slots} slots{}",
+                shape.slots,
+                memory(needed),
+                self.host_name(host),
+                memory(needed.and_then(|_| self.size_of(host).memory_bytes)),
+            ),
+            Some((None, _)) | None => {
+                let queue = self.ledger.queues.at(queue.0);
+                let own = if spec.hosts.is_empty() { "" } else { " and its own list of hosts" };
+                format!(
+                    "no host of this grid may run it: queue {queue}{own} and the settings leave none"
+                )
+            }
+        }))
+    }
+
+    /// Whether a host of the grid could take a job of this shape if nothing else ran there.
+    pub(super) fn may_ever_run(&self, queue: QueueId, shape: &Shape) -> bool {
+        let mut joined = (0..self.ledger.hosts.len() as u32).map(HostId);
+        if joined.any(|host| {
+            self.is_listed(host)
+                && self.listed(queue, shape, host).is_ok()
+                && self.size_of(host).may_hold(shape)
+        }) {
+            return true;
+        }
+        let Some(config) = self.queue_config(queue) else { return true };
+        let lets = |name: &HostName| {
+            config.hosts.preference(name).is_some() && shape.hosts.preference(name).is_some()
+        };
+        let to_come =
+            |name: &HostName| !self.host_id(name).is_some_and(|host| self.is_listed(host));
+        let holds = |host: &&HostConfig| {
+            let memory_bytes = host.memory.map(|memory| memory.0);
+            host.role == Role::Compute && Size { slots: host.slots, memory_bytes }.may_hold(shape)
+        };
+        let hosts = &self.ledger.config.hosts;
+        let named = config.hosts.allowed();
+        let said = |name: &HostName| hosts.iter().any(|host| host.name == *name);
+        hosts.iter().filter(holds).any(|host| to_come(&host.name) && lets(&host.name))
+            || named.filter(|name| !said(name)).any(|name| to_come(name) && lets(name))
+    }
+
+    fn size_of(&self, host: HostId) -> Size {
+        let now = &self.index.hosts[host.0 as usize];
+        let config = now.config.map(|place| &self.ledger.config.hosts[place]);
+        let slots = config.and_then(|config| config.slots).or(now.facts.map(|facts| facts.cores));
+        Size { slots, memory_bytes: now.memory_bytes }
+    }
+
+    /// Whether a host has joined, or the settings name it.
+    fn is_known(&self, name: &HostName) -> bool {
+        let config = &self.ledger.config;
+        self.host_id(name).is_some_and(|host| self.is_listed(host))
+            || config.hosts.iter().any(|host| host.name == *name)
+            || config.queues.iter().any(|queue| queue.hosts.allowed().any(|host| host == name))
+    }
+
+    /// Refuses a condition that can never be met, unless the job is to be kept nevertheless.
+    pub(super) fn check_condition(
+        &self,
+        spec: &JobSpec,
+        condition: Option<&Condition<Target>>,
+    ) -> Result<(), Refusal> {
+        let Some(condition) = condition else { return Ok(()) };
+        let never = index::verdict(&self.ledger, condition) == Verdict::Never;
+        if !never || self.on_never(spec) == OnNever::Keep {
+            return Ok(());
+        }
+        let parts = self.never_parts(condition).join(", ");
+        Err(Refusal::Invalid(format!("it could never start: {parts}")))
+    }
+
+    fn on_never(&self, spec: &JobSpec) -> OnNever {
+        spec.on_never.unwrap_or(self.ledger.config.general.dependency_never)
+    }
+
+    /// Whether a job waits for ever for a dependency that cannot be met, as it was asked to.
+    pub(super) fn keeps_waiting(&self, spec: &JobSpec) -> bool {
+        self.on_never(spec) == OnNever::Keep
+    }
+
+    /// The parts of a condition that can never be met, each with the reason.
+    pub(super) fn never_parts(&self, condition: &Condition<Target>) -> Vec<String> {
+        const SHOWN_MAX: usize = 10;
+        let mut parts = Vec::new();
+        let mut more = 0;
+        condition.leaves(&mut |leaf| {
+            let Condition::Is(_, target) = leaf else { return };
+            if index::verdict(&self.ledger, leaf) != Verdict::Never {
+                return;
+            }
+            if parts.len() >= SHOWN_MAX {
+                more += 1;
+            } else {
+                parts.push(format!("{leaf} can never become true: {}", self.came_to(*target)));
+            }
+        });
+        parts.extend((more > 0).then(|| format!("and {more} more")));
+        parts
+    }
+
+    /// What a job or an element has come to, in words.
+    fn came_to(&self, target: Target) -> String {
+        let Some(job) = self.ledger.jobs.get(&target.job) else {
+            return format!("job {target} is no longer known");
+        };
+        let task = match target.index {
+            Some(index) => job.task(index),
+            None => job.tasks.first().filter(|_| job.tasks.len() == 1),
+        };
+        match task {
+            Some(Task::Finished(finish)) if finish.is_done() => format!("job {target} succeeded"),
+            Some(Task::Finished(finish)) if finish.cause == Cause::Killed => {
+                format!("job {target} was killed")
+            }
+            Some(Task::Finished(_)) => format!("job {target} failed"),
+            Some(Task::Pending(_) | Task::Held(_) | Task::Active(_)) | None => {
+                let (failed, all) = (job.tally.failed, job.tally.all());
+                format!("{failed} of {all} elements of job {} failed", target.job)
+            }
+        }
+    }
+
+    /// Ends what waits for something that can no longer come. Steps of flows are left to their flow.
+    pub(super) fn end_what_waits_in_vain(&mut self, out: &mut Outcome) {
+        while let Some(id) = self.index.vain.pop_first() {
+            let Some(job) = self.ledger.jobs.get(&id) else { continue };
+            if self.verdict_of(id) != Verdict::Never || self.keeps_waiting(&job.spec) {
+                continue;
+            }
+            let places = waiting_places(job);
+            if !places.is_empty() {
+                self.change_waiting(id, places, Step::NeverMet, out);
+            }
+        }
+    }
+
+    /// Looks at all jobs again that wait in vain: the settings have changed.
+    pub(super) fn look_at_vain(&mut self) {
+        let vain: Vec<JobId> = self
+            .index
+            .open
+            .iter()
+            .filter(|(_, open)| open.waits.verdict() == Verdict::Never)
+            .map(|(id, _)| *id)
+            .filter(|id| !self.index.flow_of.contains_key(id))
+            .collect();
+        self.index.vain.extend(vain);
+    }
+}
+
+/// Places of the tasks that were not given to a host.
+pub(super) fn waiting_places(job: &Job) -> Spans {
+    let waiting = |(place, task): (usize, &Task)| {
+        matches!(task, Task::Pending(_) | Task::Held(_)).then_some(place as u32)
+    };
+    job.tasks.iter().enumerate().filter_map(waiting).collect()
+}

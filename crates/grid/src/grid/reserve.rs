@@ -1,0 +1,273 @@
+//! Which jobs hosts are reserved for.
+//!
+//! A job that does not fit is passed by jobs after it that do. In the order of dispatch the first
+//! `reserved_jobs_max` such jobs get a host each. Where the time limits of the jobs on it say when the job
+//! starts at the latest, others may only use the host if they end before that, or take what is left beside the job. Where
+//! nobody can say when, others pass the job for `reserve_after`; then what it needs is kept as it becomes free.
+//!
+//! Nothing is worked out while no job passes another one that does not fit. A job of one slot without memory
+//! cannot be passed: whatever becomes free is enough for it.
+
+use crate::config::Thresholds;
+use crate::grid::Grid;
+use crate::grid::explain::Reason;
+use crate::hosts::Reach;
+use crate::index::{Candidate, Index, Open};
+use crate::journal::HostSwitch;
+use crate::parse::period::Period;
+use crate::ready::{Entry, Shape, ShapeId};
+use crate::reserve::{Fit, Hold, Leaving, Passed, Room, fit};
+use crate::task::{Phase, Run};
+use crate::vocabulary::{HostId, JobId, Moment, QueueId, UserId};
+
+/// A job whose turn came and which found no host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocked {
+    pub queue: QueueId,
+    pub user: UserId,
+    pub shape: ShapeId,
+    pub entry: Entry,
+}
+
+/// Jobs that found no host in a round, in the order of their turns, as far as hosts may be reserved for them.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// Those that nobody has passed yet.
+    unpassed: Vec<Blocked>,
+    /// How many jobs this round has looked for a host to reserve.
+    reserved: u32,
+}
+
+/// A host that could be kept.
+struct Choice {
+    candidate: Candidate,
+    fit: Fit,
+}
+
+impl Grid {
+    /// Begins a round: what is kept for whom is found anew, in every queue, if something happened in one, if a job
+    /// that was passed has gone, or if slots begin to be kept for one.
+    pub(super) fn begin_round(&mut self) {
+        if self.index.reserve.passed.is_empty() {
+            return;
+        }
+        let after = self.ledger.config.general.reserve_after.as_ms();
+        let index = &mut self.index;
+        let passed = &index.reserve.passed;
+        let due = passed.values().any(|passed| passed.begins_to_be_kept(after, self.now));
+        let before = passed.len();
+        let Index { reserve, open, .. } = index;
+        reserve.passed.retain(|job, _| open.get(job).is_some_and(Open::is_ready));
+        let gone = reserve.passed.len() < before;
+        if due || gone || index.queues.iter().any(|queue| queue.stirred) {
+            index.reserve.holds.clear();
+            index.stir();
+        }
+    }
+
+    /// Notes a job that found no host. If others have passed it before, a host is reserved at once.
+    pub(super) fn found_none(&mut self, blocked: Blocked, waiters: &mut Waiters) {
+        let shape = self.index.shapes.get(blocked.shape);
+        if shape.slots == 1 && shape.memory_bytes == 0 {
+            return;
+        }
+        if self.index.reserve.passed.contains_key(&blocked.entry.job) {
+            self.reserve(&blocked, waiters);
+        } else {
+            waiters.unpassed.push(blocked);
+        }
+    }
+
+    /// A job is about to pass those that found no host; whether a host was reserved for one of them.
+    pub(super) fn pass(&mut self, waiters: &mut Waiters) -> bool {
+        let before = self.index.reserve.holds.len();
+        for blocked in std::mem::take(&mut waiters.unpassed) {
+            self.reserve(&blocked, waiters);
+        }
+        self.index.reserve.holds.len() > before
+    }
+
+    /// Reserves a host for a job, if one will have room for it.
+    fn reserve(&mut self, blocked: &Blocked, waiters: &mut Waiters) {
+        let general = &self.ledger.config.general;
+        if waiters.reserved >= general.reserved_jobs_max {
+            return;
+        }
+        let drains_after = general.reserve_after.as_ms();
+        let job = blocked.entry.job;
+        let passed = self.index.reserve.passed.get(&job).copied();
+        let Passed { since, host } = passed.unwrap_or(Passed { since: self.now, host: None });
+        let Some(Choice { candidate, fit }) = self.best_to_reserve(blocked, host) else { return };
+        waiters.reserved += 1;
+        let (start, spare) = match fit {
+            Fit::By(start, spare) => (Some(start), Some(spare)),
+            Fit::Unknown { spare, .. } => {
+                (None, Some(spare).filter(|_| since.after(drains_after) <= self.now))
+            }
+            Fit::Now => return,
+        };
+        let host = spare.map(|_| candidate.host);
+        self.index.reserve.passed.insert(job, Passed { since, host });
+        if let Some(spare) = spare {
+            let Blocked { queue, user, shape, entry } = *blocked;
+            let slots = self.index.shapes.get(shape).slots;
+            let host = candidate.host;
+            self.index.reserve.holds.push(Hold { host, queue, user, entry, slots, start, spare });
+        }
+    }
+
+    /// The host that has room for a job first, as far as that is known; otherwise where least is short.
+    fn best_to_reserve(&self, blocked: &Blocked, last: Option<HostId>) -> Option<Choice> {
+        let candidates = self.index.candidates.get(&blocked.shape)?.get(&blocked.queue)?;
+        let shape = self.index.shapes.get(blocked.shape);
+        let choices = candidates.iter().filter_map(|candidate| {
+            let fit = self.fit_on(blocked.queue, shape, candidate.host)?;
+            Some(Choice { candidate: *candidate, fit })
+        });
+        choices.min_by_key(|Choice { candidate, fit }| {
+            let (start, short) = match fit {
+                Fit::Now => (Moment(0), Room::default()),
+                Fit::By(start, _) => (*start, Room::default()),
+                Fit::Unknown { short, .. } => (Moment::NEVER, *short),
+            };
+            // The host of the last round stays: what became free there was kept.
+            let other = last != Some(candidate.host);
+            (start, short, other, std::cmp::Reverse(candidate.preference))
+        })
+    }
+
+    /// When a host has room for a job; none if it can take none, or is kept for another.
+    fn fit_on(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Fit> {
+        let now = &self.index.hosts[host.0 as usize];
+        let config = self.queue_config(queue)?;
+        let reached = now.contact.state == Reach::Up && now.contact.leased > self.now;
+        let open = self.ledger.host_switch(host) != HostSwitch::Closed;
+        let able = now.unable_until <= self.now;
+        let most = config.host_slots_max.map_or(u64::MAX, u64::from);
+        let whole = Room {
+            slots: u64::from(now.slots),
+            memory_bytes: now.memory_bytes.unwrap_or(u64::MAX),
+            queue_slots: most,
+        };
+        let need = room_of(shape, true);
+        if !(reached && open && able && whole.has(need))
+            || self.index.reserve.hold_on(host).is_some()
+        {
+            return None;
+        }
+        let used = Room {
+            slots: u64::from(now.used_slots),
+            memory_bytes: now.memory_bytes.map_or(0, |_| now.used_memory),
+            queue_slots: config.host_slots_max.map_or(0, |_| u64::from(now.used_by(queue))),
+        };
+        let leaving = now.runs.iter().filter_map(|task| {
+            let of = self.ledger.jobs[&task.job].queue;
+            let run = self.ledger.task(*task)?.run()?;
+            let slots = u64::from(run.slots);
+            let queue_slots = if of == queue { slots } else { 0 };
+            let room = Room { slots, memory_bytes: run.memory_bytes, queue_slots };
+            Some(Leaving { at: self.end_of(of, run), room })
+        });
+        // Without room for other reasons than those that run, it is no lack of room.
+        Some(fit(whole.without(used), leaving.collect(), need)).filter(|fit| *fit != Fit::Now)
+    }
+
+    /// When a job that runs ends at the latest, if that is known. Nobody knows of what is or may be suspended.
+    fn end_of(&self, queue: QueueId, run: &Run) -> Option<Moment> {
+        if run.ending.is_some() {
+            return Some(self.now);
+        }
+        let began = match run.phase {
+            Phase::Starting => run.launched,
+            Phase::Running { started, suspended_ms } => started.after(suspended_ms),
+            Phase::Suspended { .. } => return None,
+        };
+        if self.may_suspend(queue, run.host) {
+            return None;
+        }
+        Some(began.after(run.limit_ms?).max(self.now))
+    }
+
+    /// When a job ends at the latest that starts now, if that is known.
+    fn end_if_started(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Moment> {
+        let limit = self.limit_in(queue, shape.time_limit)?;
+        (!self.may_suspend(queue, host)).then(|| self.now.after(limit.as_ms()))
+    }
+
+    /// Whether jobs of a queue may be suspended on a host by its windows or by load.
+    fn may_suspend(&self, queue: QueueId, host: HostId) -> bool {
+        let Some(config) = self.queue_config(queue) else { return true };
+        let now = &self.index.hosts[host.0 as usize];
+        let own = now.config.map(|place| &self.ledger.config.hosts[place].load);
+        let mut loads = own.into_iter().chain([&config.load]);
+        !config.run_windows.is_empty() || loads.any(Thresholds::may_stop)
+    }
+
+    /// The job that a host is kept for, if one more job of this shape would delay its start.
+    pub(super) fn kept_from(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<&Hold> {
+        let hold = self.index.reserve.hold_on(host)?;
+        let taken = room_of(shape, hold.queue == queue);
+        (!hold.lets(self.end_if_started(queue, shape, host), taken)).then_some(hold)
+    }
+
+    /// Follows the start of a job on a host that is kept for another.
+    pub(super) fn take_spare(&mut self, queue: QueueId, shape: ShapeId, host: HostId) {
+        if self.index.reserve.hold_on(host).is_none() {
+            return;
+        }
+        let shape = self.index.shapes.get(shape);
+        let ends = self.end_if_started(queue, shape, host);
+        let (slots, memory) = (room_of(shape, true), room_of(shape, false));
+        for hold in self.index.reserve.holds.iter_mut().filter(|hold| hold.host == host) {
+            hold.take(ends, if hold.queue == queue { slots } else { memory });
+        }
+    }
+
+    /// When hosts begin to be kept for a job that is passed.
+    pub(super) fn next_reservation(&self) -> Moment {
+        let after = self.ledger.config.general.reserve_after.as_ms();
+        let due = self.index.reserve.passed.values().map(|passed| passed.since.after(after));
+        due.filter(|due| *due > self.now).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// What is reserved for a job that waits, or when it will be.
+    pub(super) fn explain_reservation(&self, job: JobId) -> Option<Reason> {
+        let passed = self.index.reserve.passed.get(&job)?;
+        let holds = &self.index.reserve.holds;
+        if let Some(hold) = holds.iter().find(|hold| hold.entry.job == job) {
+            return Some(Reason::Reserved {
+                host: self.host_name(hold.host),
+                slots: hold.slots,
+                within: hold.start.map(|start| Period(start.since(self.now))),
+            });
+        }
+        let due = passed.since.after(self.ledger.config.general.reserve_after.as_ms());
+        (due > self.now).then(|| Reason::Passed { left: Period(due.since(self.now)) })
+    }
+
+    /// Whether a hold concerns what a user has in a queue: it does not what goes before the reserved job.
+    pub(super) fn goes_after(
+        &self,
+        hold: &Hold,
+        queue: QueueId,
+        user: UserId,
+        entry: Entry,
+    ) -> bool {
+        if queue == hold.queue {
+            let before = (entry.priority, entry.job) < (hold.entry.priority, hold.entry.job);
+            return entry.job != hold.entry.job && (user != hold.user || !before);
+        }
+        let order = |queue: QueueId| {
+            let place = self.index.queues[queue.0 as usize].config;
+            let priority = place.map(|place| self.ledger.config.queues[place].priority);
+            (std::cmp::Reverse(priority), place)
+        };
+        order(queue) > order(hold.queue)
+    }
+}
+
+/// What a job of a shape takes; of the slots of a queue only if it is the job's.
+fn room_of(shape: &Shape, own_queue: bool) -> Room {
+    let slots = u64::from(shape.slots);
+    Room { slots, memory_bytes: shape.memory_bytes, queue_slots: if own_queue { slots } else { 0 } }
+}
