@@ -48,6 +48,9 @@ pub struct Usage {
     pub memory_wait_seconds: Option<f64>,
     /// Seconds that its threads could have run and waited for a processor.
     pub processor_wait_seconds: Option<f64>,
+    /// Seconds in which at least one thread of the whole job waited for I/O (`some` of `io.pressure` of its control
+    /// group); none without a group.
+    pub io_pressure_seconds: Option<f64>,
 }
 
 impl Usage {

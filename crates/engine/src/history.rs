@@ -53,9 +53,10 @@ fn last_end(engine: &dyn Engine, target: Target) -> Option<(TaskId, Attempt)> {
 
 /// Where the time of an attempt went, in words.
 fn use_of_time(usage: &Usage) -> String {
-    let waited = match usage.io_wait_seconds {
-        Some(seconds) => format!("waited {seconds:.3} s for I/O"),
-        None => "waited for I/O for a time that is not known (by its host's kernel, or as it had children; the \
+    let waited = match (usage.io_wait_seconds, usage.io_pressure_seconds) {
+        (Some(seconds), _) => format!("waited {seconds:.3} s for I/O"),
+        (None, Some(seconds)) => format!("was slowed by I/O for {seconds:.3} s"),
+        (None, None) => "waited for I/O for a time that is not known (by its host's kernel, or as it had children; the \
                  agent's log says what is known there)"
             .to_owned(),
     };

@@ -465,6 +465,8 @@ impl Job {
         }
         let largest = usage.peak_memory_bytes.unwrap_or(0).max(self.orphans.memory_bytes);
         usage.peak_memory_bytes = Some(largest.max(seen.memory_bytes));
+        usage.io_pressure_seconds =
+            self.group.as_ref().and_then(|group| group.io_pressure_seconds());
         usage
     }
 

@@ -517,6 +517,7 @@ fn what_an_attempt_used_is_read_as_journals_have_it() {
         device_written_bytes: Some(16),
         memory_wait_seconds: Some(17.0),
         processor_wait_seconds: None,
+        io_pressure_seconds: Some(0.5),
     };
     assert_eq!(used, expected);
 }

@@ -8,7 +8,7 @@ use crate::{Fixture, LIMIT};
 use forebay_e2e::wait_until;
 
 /// Everything that is recorded of each start.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "real_seconds",
     "user_seconds",
     "system_seconds",
@@ -27,6 +27,7 @@ const FIELDS: [&str; 18] = [
     "device_written_bytes",
     "memory_wait_seconds",
     "processor_wait_seconds",
+    "io_pressure_seconds",
 ];
 
 /// Reads and writes a known number of bytes by a known number of calls, computes, waits, touches memory,

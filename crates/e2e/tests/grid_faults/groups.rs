@@ -79,6 +79,33 @@ fn without_groups_accounting_counts_children_that_were_not_waited_for() {
     counts_everything("none");
 }
 
+/// Writes and syncs in a process that nobody waits for, until it has taken some tenths of a second.
+const SYNCS: &str = "\
+setsid python3 -c 'import os, time
+end = time.monotonic() + 0.5
+file = os.open(\"synced\", os.O_RDWR | os.O_CREAT)
+while time.monotonic() < end:
+    os.pwrite(file, b\"x\" * 65536, 0)
+    os.fsync(file)
+open(\"done\", \"w\")' &
+while ! [ -e done ]; do sleep 0.05; done";
+
+#[test]
+fn waits_for_input_and_output_of_all_processes_are_recorded() {
+    let grid = Fixture::start_with(1, "", &["--cgroup", "own"]);
+    let waited = |script: &str| {
+        let job = grid.submit(&[], script);
+        grid.wait_for(&job, "done");
+        let used = used(&grid, &job);
+        let waited = used["io_pressure_seconds"].as_f64();
+        let waited = waited.unwrap_or_else(|| panic!("no io.pressure of the group: {used}"));
+        assert!(waited <= used["real_seconds"].as_f64().expect("a number") + 1.0, "{used}");
+        waited
+    };
+    let (synced, slept) = (waited(SYNCS), waited("sleep 0.5"));
+    assert!(synced > slept && synced > 0.01, "{synced} s with syncs, {slept} s without");
+}
+
 #[test]
 fn peak_memory_is_the_sum_of_the_processes_and_shows_while_they_run() {
     const MIB_64: &str = "import sys,time; b=bytearray(64<<20); time.sleep(600)";

@@ -116,6 +116,13 @@ impl Group {
         })
     }
 
+    /// Seconds in which something in it waited for I/O; none if the kernel does not count them.
+    pub fn io_pressure_seconds(&self) -> Option<f64> {
+        let text = fs::read_to_string(self.folder.join("io.pressure")).ok()?;
+        let total = text.lines().find_map(|line| line.strip_prefix("some ")?.split_once("total="));
+        Some(total?.1.trim().parse::<u64>().ok()? as f64 / 1e6)
+    }
+
     /// The processes that are in it.
     pub fn processes(&self) -> Vec<Pid> {
         let text = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();

@@ -465,5 +465,6 @@ fn usage(
         io_wait_seconds: delays.and_then(|delays| delays.io_seconds),
         memory_wait_seconds: delays.and_then(|delays| delays.memory_seconds),
         processor_wait_seconds: delays.and_then(|delays| delays.processor_seconds),
+        io_pressure_seconds: None,
     }
 }

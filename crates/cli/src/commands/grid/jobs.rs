@@ -223,12 +223,15 @@ fn seconds(value: f64) -> String {
     format!("{value:.3}")
 }
 
-/// The times that a job used, as cells.
+/// The times that a job used, as cells. What its threads waited for I/O is not known of every kernel and job; the time in
+/// which anything in it waited is shown then.
 fn times(used: Option<&Usage>) -> [String; 3] {
     [
         or_dash(used.map(|used| seconds(used.real_seconds))),
         or_dash(used.map(|used| seconds(used.cpu_seconds()))),
-        or_dash(used.and_then(|used| used.io_wait_seconds).map(seconds)),
+        or_dash(
+            used.and_then(|used| used.io_wait_seconds.or(used.io_pressure_seconds)).map(seconds),
+        ),
     ]
 }
 
