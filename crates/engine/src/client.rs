@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::account::AttemptRecord;
-use forebay_grid::vocabulary::Target;
+use forebay_grid::vocabulary::{JobId, Target};
 
 use crate::flow::{FlowAnswer, FlowAsk, FlowView};
 use crate::home::GridHome;
@@ -136,15 +136,19 @@ impl Client {
         }
     }
 
-    /// As [`Client::ask`], but a refusal is an answer: an error means that there may be none any more.
-    pub(crate) fn exchange(&mut self, ask: &Ask) -> Result<Answer> {
+    /// As [`Client::ask`], but a refusal is an answer.
+    ///
+    /// # Errors
+    /// If the controller went away or has too many connections: there may be no answer any more.
+    pub fn exchange(&mut self, ask: &Ask) -> Result<Answer> {
         socket::write(&self.stream, ask)?;
         answer(&mut self.reader)
     }
 
-    /// The two directions, for a connection that carries more than answers.
-    pub(crate) fn into_parts(self) -> (UnixStream, Reader) {
-        (self.stream, self.reader)
+    /// A connection on which jobs are watched: one end asks, the other hears, each in a thread of its own.
+    #[must_use]
+    pub fn into_watch(self) -> (Watching, Notices) {
+        (Watching { stream: self.stream }, Notices { reader: self.reader })
     }
 
     /// The connection itself, for a peer that is no command.
@@ -174,6 +178,40 @@ impl Client {
             let sent = sent.join().expect("writing does not panic");
             answered.and(sent)
         })
+    }
+}
+
+/// The end of a connection that asks for jobs to be watched. When it is dropped the connection ends.
+pub struct Watching {
+    stream: UnixStream,
+}
+
+impl Watching {
+    /// Asks for all that happens to a job, from how it is now until it has ended.
+    ///
+    /// # Errors
+    /// If the controller went away.
+    pub fn watch(&self, job: JobId) -> Result<()> {
+        socket::write(&self.stream, &Ask::Watch { job })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // The end that hears shall notice.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// The end of a connection that hears what happens to jobs.
+pub struct Notices {
+    reader: Reader,
+}
+
+impl Notices {
+    /// The next answer, mostly [`Answer::Noticed`]; none at the end of the connection.
+    pub fn hear(&mut self) -> Option<Answer> {
+        self.reader.read().ok().flatten()
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use forebay_process::user::is_root;
 
 use crate::runs::Run;
 use crate::trust;
@@ -213,11 +214,6 @@ impl GridHome {
         };
         entries.flatten().map(|entry| entry.path()).find(is_area)
     }
-}
-
-/// Whether this process may act as other users.
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 /// Makes a folder with a mode, whatever the umask is. One that is there must belong to this user, and is

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::launcher::GridLauncher;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock;
 use forebay_engine::client::Client;
 use forebay_engine::home::GridHome;
-use forebay_engine::launcher::GridLauncher;
 use forebay_engine::message::{Answer, Ask, HostView};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::parse::hosts::HostList;

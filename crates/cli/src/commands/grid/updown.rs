@@ -14,7 +14,7 @@ use forebay_engine::message::{Answer, Ask};
 use forebay_engine::settings;
 use forebay_engine::trust;
 use forebay_fs::settings::TransportChoice;
-use forebay_study::process::io_wait_source;
+use forebay_process::io_wait_source;
 use rustix::process::Signal;
 
 use super::no_sense;

@@ -14,27 +14,24 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use forebay_base::{Clock, Usage};
+use forebay_engine::client::{Client, Notices, Watching};
+use forebay_engine::home::GridHome;
+use forebay_engine::message::{Answer, Ask, Notice};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::event::Verb;
 use forebay_grid::parse::hosts::HostList;
 use forebay_grid::spec::{Exit, JobSpec, Rerun};
 use forebay_grid::vocabulary::{HostName, JobId, Moment};
-use forebay_study::counters::Counters;
+use forebay_process::accounting::Counters;
 use forebay_study::error::{Error, Result};
 use forebay_study::record::Exit as StudyExit;
 use forebay_study::run::{Event, Launch, Launcher};
-
-use crate::client::Client;
-use crate::home::GridHome;
-use crate::message::{Answer, Ask, Notice};
-use crate::socket::{self, Reader};
 
 /// How long the controller may be away.
 const AWAY_MAX: Duration = Duration::from_secs(60);
@@ -55,7 +52,7 @@ pub struct GridLauncher {
     /// Where the jobs of this stage may run.
     allowed: HostList,
     client: Option<Client>,
-    watching: Option<UnixStream>,
+    watching: Option<Watching>,
     /// Number of the connection that watches; what an older one still says is not heard.
     connection: u64,
     heard: (Sender<Heard>, Receiver<Heard>),
@@ -117,26 +114,24 @@ impl GridLauncher {
     fn reconnect(&mut self) -> anyhow::Result<()> {
         self.disconnect();
         let client = Client::connect(&self.home)?;
-        let (stream, reader) = Client::connect(&self.home)?.into_parts();
+        let (watching, notices) = Client::connect(&self.home)?.into_watch();
         self.connection += 1;
         let (connection, heard) = (self.connection, self.heard.0.clone());
         std::thread::Builder::new()
             .name("notices".to_owned())
-            .spawn(move || listen(connection, reader, &heard))?;
+            .spawn(move || listen(connection, notices, &heard))?;
         // While its answers are read: no more is taken from one who does not read.
         for &job in self.jobs.keys() {
-            socket::write(&stream, &Ask::Watch { job })?;
+            watching.watch(job)?;
         }
-        (self.client, self.watching) = (Some(client), Some(stream));
+        (self.client, self.watching) = (Some(client), Some(watching));
         self.lost_since = None;
         Ok(())
     }
 
     fn disconnect(&mut self) {
         self.client = None;
-        if let Some(stream) = self.watching.take() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        self.watching = None;
     }
 
     /// Connects again if the connection is lost; an error once that takes too long.
@@ -281,9 +276,9 @@ fn tell(output: &std::path::Path, reason: &str) {
     let _ = file.and_then(|mut file| writeln!(file, "{reason}"));
 }
 
-fn listen(connection: u64, mut reader: Reader, heard: &Sender<Heard>) {
+fn listen(connection: u64, mut notices: Notices, heard: &Sender<Heard>) {
     loop {
-        let answer = reader.read::<Answer>().ok().flatten();
+        let answer = notices.hear();
         let last = answer.is_none();
         if heard.send(Heard { connection, answer }).is_err() || last {
             return;
@@ -312,8 +307,8 @@ impl Launcher for GridLauncher {
         };
         let (number, output) = (launch.number, launch.output);
         self.jobs.insert(job, Tracked { number, output, started: false, last: None });
-        if let Some(stream) = &self.watching
-            && socket::write(stream, &Ask::Watch { job }).is_err()
+        if let Some(watching) = &self.watching
+            && watching.watch(job).is_err()
         {
             self.disconnect();
         }
@@ -367,12 +362,6 @@ impl Launcher for GridLauncher {
             });
         }
         events
-    }
-}
-
-impl Drop for GridLauncher {
-    fn drop(&mut self) {
-        self.disconnect();
     }
 }
 
