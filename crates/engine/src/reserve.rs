@@ -8,11 +8,22 @@
 //! What it does not do: keep space on file systems that copy on write or do not know fallocate; there is none then.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
+
+/// So much of the reserve is lent first: a socket on XFS needs 64 inodes and blocks for the trees that name them.
+const LENT_BYTES: u64 = 1 << 20;
+
+/// Whether an error says that there is no space.
+fn is_no_space(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
+}
 
 /// The space of one journal.
 #[derive(Debug, Default)]
@@ -39,6 +50,46 @@ impl Reserve {
     /// an eighth as much for others: one that has less counts as full before the reserve is needed.
     pub fn hold(&mut self, bytes: u64) -> bool {
         self.take(bytes) && self.free_bytes().is_none_or(|free| free >= bytes / 8)
+    }
+
+    /// Does something that may need a little space on the disk of the journal: if there is none, it gets some of the reserve,
+    /// and then all of it. What is left is taken again by the next [`Reserve::hold`].
+    ///
+    /// # Errors
+    /// What `act` says at last.
+    pub fn lend<T>(&mut self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut done = act();
+        for give in [Reserve::give_some, Reserve::give_all] {
+            if !matches!(&done, Err(error) if is_no_space(error)) || self.file.is_none() {
+                break;
+            }
+            // A reserve that cannot be given helps nobody: what was asked for says what is missing.
+            if let Err(error) = give(self) {
+                tracing::warn!(%error, "the reserve of the journal cannot be used");
+            }
+            self.held = None;
+            done = act();
+        }
+        done
+    }
+
+    /// Gives the end of the reserve back to the disk. ext4 leaves it as it is.
+    fn give_some(&self) -> std::io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let about = file.metadata()?;
+        let end = about.blocks() * 512;
+        let from = end.saturating_sub(LENT_BYTES).max(about.len());
+        if from < end {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, flags, from, end - from)?;
+        }
+        Ok(())
+    }
+
+    /// Gives all blocks behind the end of the journal back to the disk.
+    fn give_all(&self) -> std::io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        file.set_len(file.metadata()?.len())
     }
 
     /// What is free on the disk for users: what some file systems keep for root and for themselves is no space for jobs.
@@ -73,8 +124,6 @@ impl Reserve {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
-
     use super::*;
 
     #[test]
@@ -88,6 +137,13 @@ mod tests {
         assert_eq!(about.len(), 9);
         assert!(about.blocks() * 512 >= 1 << 20, "{} blocks", about.blocks());
         assert!(reserve.hold(1 << 20) && Reserve::default().hold(1 << 20));
+        let no_space = || Err::<(), _>(std::io::Error::from(Errno::NOSPC).into());
+        assert!(reserve.lend(no_space).is_err());
+        let about = std::fs::metadata(&path).unwrap();
+        assert!(about.len() == 9 && about.blocks() * 512 < 1 << 20, "{} blocks", about.blocks());
+        assert!(
+            reserve.hold(1 << 20) && std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20
+        );
         // More than any disk has: what is asked for is not there.
         assert!(!reserve.hold(1 << 52) || reserve.file.is_none());
     }

@@ -62,9 +62,11 @@ pub fn serve(home: &GridHome, begin: Begin) -> Result<()> {
     home.check_journal(begin)?;
     let budget = Arc::new(Budget::new(config.general.user_messages_bytes_max));
     let mut controller = Controller::open(open_journal(&path)?, config, Arc::new(SystemClock))?;
-    controller.keep_reserve(Reserve::of(&path)?);
+    let mut reserve = Reserve::of(&path)?;
     home.note_begun();
-    let listener = socket::listen(&home.socket(), if is_root() { 0o666 } else { 0o600 })?;
+    let mode = if is_root() { 0o666 } else { 0o600 };
+    let listener = reserve.lend(|| socket::listen(&home.socket(), mode))?;
+    controller.keep_reserve(reserve);
     let (inputs, taken) = channel();
     let for_signals = (home.clone(), inputs.clone(), Arc::clone(&budget));
     std::thread::Builder::new()
