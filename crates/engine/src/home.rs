@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_process::user::is_root;
+use uuid::Uuid;
 
 use crate::runs::Run;
 use crate::trust;
@@ -68,8 +69,7 @@ impl GridHome {
         let path = self.folder.join(GridHome::ID);
         let shown = || path.display().to_string();
         if !path.exists() {
-            let id = std::fs::read("/proc/sys/kernel/random/uuid")
-                .context("the kernel gives no random number")?;
+            let id = format!("{}\n", Uuid::new_v4());
             let fresh = self.folder.join(format!("{}-{}", GridHome::ID, std::process::id()));
             std::fs::write(&fresh, id).with_context(shown)?;
             // Whole or not at all; of several agents that begin together one is first.

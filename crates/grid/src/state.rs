@@ -106,9 +106,8 @@ mod tests {
     fn every_state_has_one_word_which_is_read_back_and_sent_alike() {
         for state in JobState::ALL {
             assert_eq!(state.word().parse(), Ok(state));
-            let read: Result<JobState, serde::de::value::Error> = Deserialize::deserialize(
-                serde::de::value::StrDeserializer::new(state.word()),
-            );
+            let read: Result<JobState, serde::de::value::Error> =
+                Deserialize::deserialize(serde::de::value::StrDeserializer::new(state.word()));
             assert_eq!(read, Ok(state));
         }
         let refused = "runing".parse::<JobState>().unwrap_err();

@@ -2,8 +2,8 @@
 //!
 //! Each job becomes a job of the grid, durable before the launcher goes on. Nothing is polled: one
 //! connection submits, another is told of starts and ends. When the controller goes away, the jobs go on;
-//! the launcher connects again and is told what happened meanwhile. A submission whose answer was lost is
-//! looked for before it is made again, so that no job runs twice. What a job used is what the grid has
+//! the launcher connects again and is told what happened meanwhile. A submission whose answer was lost is made
+//! again with the same key, so that no job runs twice. What a job used is what the grid has
 //! recorded of its last start.
 //!
 //! A stage of fewer logical nodes than the grid has hosts runs on the first so many hosts, by name; one of
@@ -32,6 +32,7 @@ use forebay_process::accounting::Counters;
 use forebay_study::error::{Error, Result};
 use forebay_study::record::Exit as StudyExit;
 use forebay_study::run::{Event, Launch, Launcher};
+use uuid::Uuid;
 
 /// How long the controller may be away.
 const AWAY_MAX: Duration = Duration::from_secs(60);
@@ -152,27 +153,13 @@ impl GridLauncher {
         }
     }
 
-    /// Asks until there is an answer, however often the controller goes away meanwhile. `after_loss` says
-    /// what to do when the answer to a question may have been lost.
-    fn ask(
-        &mut self,
-        ask: &Ask,
-        after_loss: impl Fn(&mut Client) -> anyhow::Result<Option<Answer>>,
-    ) -> Result<Answer> {
-        let mut sent = false;
+    /// Asks until there is an answer, however often the controller goes away meanwhile.
+    fn ask(&mut self, ask: &Ask) -> Result<Answer> {
         loop {
-            if let Some(client) = &mut self.client {
-                let found = if sent { after_loss(client) } else { Ok(None) };
-                let answer = match found {
-                    Ok(Some(answer)) => Ok(answer),
-                    Ok(None) => client.exchange(ask),
-                    Err(error) => Err(error),
-                };
-                sent = true;
-                match answer {
-                    Ok(answer) => return Ok(answer),
-                    Err(_) => self.disconnect(),
-                }
+            match self.client.as_mut().map(|client| client.exchange(ask)) {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(_)) => self.disconnect(),
+                None => {}
             }
             self.stay_connected()?;
         }
@@ -208,7 +195,7 @@ impl GridLauncher {
         match heard.answer {
             None | Some(Answer::Busy { .. }) => self.disconnect(),
             Some(Answer::Noticed { notice }) => self.notice(notice),
-            Some(Answer::Refused { reason }) => return Err(refuse(reason)),
+            Some(Answer::Refused(refusal)) => return Err(refuse(refusal)),
             Some(_) => return Err(refuse("the controller's answer makes no sense")),
         }
         Ok(())
@@ -298,11 +285,10 @@ impl Launcher for GridLauncher {
 
     fn submit(&mut self, launch: Launch) -> Result<()> {
         let spec = Box::new(self.spec(&launch)?);
-        let command = spec.command.clone();
-        let submitted = self.ask(&Ask::Submit { spec }, |client| find(client, &command))?;
+        let submitted = self.ask(&Ask::Submit { spec, key: Some(Uuid::new_v4()) })?;
         let job = match submitted {
             Answer::Accepted { job } => job,
-            Answer::Refused { reason } => return Err(refuse(reason)),
+            Answer::Refused(refusal) => return Err(refuse(refusal)),
             _ => return Err(refuse("the controller's answer makes no sense")),
         };
         let (number, output) = (launch.number, launch.output);
@@ -337,7 +323,7 @@ impl Launcher for GridLauncher {
         for job in jobs {
             let ask = Ask::Command { target: job.into(), verb: Verb::Kill };
             // One that is about to end refuses; without a controller nobody can be told.
-            if self.ask(&ask, |_| Ok(None)).is_err() {
+            if self.ask(&ask).is_err() {
                 break;
             }
         }
@@ -363,14 +349,6 @@ impl Launcher for GridLauncher {
         }
         events
     }
-}
-
-/// A job that was submitted before the controller went away: each names a file of its own.
-fn find(client: &mut Client, command: &[String]) -> anyhow::Result<Option<Answer>> {
-    let (jobs, _) = client.jobs(None, true, None)?;
-    let found = jobs.iter().rev().find(|job| job.command == command);
-    let number = found.and_then(|job| job.id.parse().ok());
-    Ok(number.map(|number| Answer::Accepted { job: JobId(number) }))
 }
 
 /// The counters of a process at its end, if they were known.
