@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::ByteSize;
+use forebay_process::mounts;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::external::{find, run};
@@ -151,18 +152,9 @@ impl Drop for Image {
 /// If the mount table cannot be read.
 pub fn kind_of(directory: &Path) -> Result<String> {
     let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(' ').skip(1);
-            Some((fields.next()?, fields.next()?))
-        })
-        // The deepest mount, and of several at one place the latest.
-        .filter(|(at, _)| directory.starts_with(at))
-        .max_by_key(|(at, _)| at.len())
-        .map(|(_, kind)| kind.to_owned())
-        .context("the mount table is empty")
+    let mounts = mounts::all();
+    let mount = mounts::of(&mounts, &directory, None).context("the mount table is empty")?;
+    Ok(mount.file_system.clone())
 }
 
 /// Refuses to start without `needed` of space.

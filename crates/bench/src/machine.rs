@@ -64,8 +64,7 @@ fn memory(field: &str) -> Result<u64> {
 }
 
 /// A field like `VmRSS:   123 kB` of a text of /proc, in bytes.
-#[must_use]
-pub fn kib_field(text: &str, field: &str) -> Option<u64> {
+fn kib_field(text: &str, field: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)

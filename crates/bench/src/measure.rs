@@ -5,13 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use forebay_process::memory;
+use rustix::process::Pid;
 use serde::Serialize;
 
 use crate::disk::Disk;
 use crate::figure::{Figure, Figures, Group, Subject};
 use crate::interrupt::Interrupt;
 use crate::load::{Job, Jobs, Sizes};
-use crate::machine::{kib_field, settle};
+use crate::machine::settle;
 use crate::mount::{Home, Mount, Transport, Way};
 use crate::processor::{DISTURBED_CORES, Span, Usage, wait_for_quiet};
 
@@ -270,12 +272,9 @@ struct Resident {
 }
 
 fn resident(pid: u32) -> Result<Resident> {
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let field = |text: &str, name| kib_field(text, name).with_context(|| format!("no {name}"));
-    Ok(Resident {
-        rss: field(&rollup, "Rss")?,
-        pss: field(&rollup, "Pss")?,
-        peak: field(&status, "VmHWM")?,
-    })
+    let found = Pid::from_raw(i32::try_from(pid)?).and_then(|pid| {
+        let (rss, pss) = (memory::rollup(pid, "Rss")?, memory::share(pid)?);
+        Some(Resident { rss, pss, peak: memory::peak(pid)? })
+    });
+    found.with_context(|| format!("the memory of process {pid} cannot be read"))
 }

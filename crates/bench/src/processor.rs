@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_process::stat::Stat;
+use rustix::process::Pid;
 use serde::Serialize;
 
 use crate::interrupt::Interrupt;
@@ -114,12 +116,9 @@ pub fn machine_ticks() -> Result<u64> {
 
 fn read(daemon: Option<u32>) -> Result<Ticks> {
     let (machine, machine_user) = busy_ticks()?;
-    let times = |name: &str| {
-        Times::parse(&fs::read_to_string(format!("/proc/{name}/stat"))?)
-            .context("cannot read the times of a process")
-    };
-    let own = times("self")?;
-    let daemon = daemon.map_or(Ok(Times::default()), |id| times(&id.to_string()))?;
+    let own = Times::own().context("cannot read the times of this process")?;
+    let daemon = daemon.map_or(Some(Times::default()), Times::of);
+    let daemon = daemon.context("cannot read the times of the daemon")?;
     Ok(Ticks {
         machine,
         machine_user,
@@ -143,26 +142,33 @@ pub struct Times {
 }
 
 impl Times {
-    /// Out of /proc/PID/stat. The name of the process may hold anything, blanks included.
+    /// Of a process; none if it is not there.
     #[must_use]
-    pub fn parse(stat: &str) -> Option<Times> {
-        let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-        let numbers: Vec<u64> = fields.take(4).filter_map(|text| text.parse().ok()).collect();
-        let [user, system, children_user, children_system] = numbers[..] else { return None };
-        Some(Times { user, system, children_user, children_system })
+    pub fn of(pid: u32) -> Option<Times> {
+        Stat::of(Pid::from_raw(i32::try_from(pid).ok()?)?).map(Times::from)
+    }
+
+    /// Of this process; none if /proc cannot be read.
+    #[must_use]
+    pub fn own() -> Option<Times> {
+        Stat::own().map(Times::from)
+    }
+}
+
+impl From<Stat> for Times {
+    fn from(stat: Stat) -> Times {
+        Times {
+            user: stat.user_ticks,
+            system: stat.system_ticks,
+            children_user: stat.children_user_ticks,
+            children_system: stat.children_system_ticks,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_of_a_process_with_an_odd_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 9 8 20 0 1 0 5 6 7";
-        let times = Times { user: 250, system: 50, children_user: 9, children_system: 8 };
-        assert_eq!(Times::parse(stat), Some(times));
-    }
 
     #[test]
     fn the_machine_can_be_read() {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use forebay_fuse::mount::FS_TYPE;
-use forebay_study::environment::unescape;
+use forebay_process::mounts::{self, Mount};
+use rustix::process::Pid;
 
 use crate::home::Home;
 
@@ -21,27 +22,13 @@ pub struct Mounted {
 
 /// All mounted Forebay file systems, the latest last.
 pub fn all() -> Vec<Mounted> {
-    seen_by("self")
+    of_forebay(mounts::all())
 }
 
-/// All that a process sees: it may have a mount table of its own.
-fn seen_by(process: &str) -> Vec<Mounted> {
-    let table = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
-    table.lines().filter_map(parse).collect()
-}
-
-/// One line of mountinfo (proc_pid_mountinfo(5)), if it is a Forebay file system.
-fn parse(line: &str) -> Option<Mounted> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut left = left.split(' ');
-    let device = left.nth(2)?.to_owned();
-    let mountpoint = unescape(left.nth(1)?);
-    let mut right = right.split(' ');
-    (right.next()? == FS_TYPE).then(|| right.next()).flatten().map(|source| Mounted {
-        home: unescape(source),
-        mountpoint,
-        device,
-    })
+fn of_forebay(mounts: Vec<Mount>) -> Vec<Mounted> {
+    let ours = mounts.into_iter().filter(|mount| mount.file_system == FS_TYPE);
+    ours.map(|Mount { source: home, mountpoint, device, .. }| Mounted { home, mountpoint, device })
+        .collect()
 }
 
 /// The mount of a home folder.
@@ -51,8 +38,8 @@ pub fn of_home(home: &Home) -> Option<Mounted> {
 
 /// The mount of a home folder that a process sees.
 pub fn of_home_as_seen_by(process: u32, home: &Home) -> Option<Mounted> {
-    let seen = seen_by(&process.to_string());
-    seen.into_iter().rev().find(|mount| mount.home == home.root())
+    let process = Pid::from_raw(i32::try_from(process).ok()?)?;
+    of_forebay(mounts::seen_by(process)).into_iter().rev().find(|mount| mount.home == home.root())
 }
 
 /// The file system mounted at `mountpoint`.
@@ -78,13 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_mount_table_is_taken_apart() {
-        let line = "36 35 0:52 / /mnt/a\\040b rw,noatime shared:1 - fuse.forebay /srv/h\\134x rw";
-        let mount = parse(line).unwrap();
-        assert_eq!(mount.mountpoint, Path::new("/mnt/a b"));
-        assert_eq!(mount.home, Path::new("/srv/h\\x"));
-        assert_eq!(mount.device, "0:52");
-        assert_eq!(parse("36 35 0:52 / /mnt rw - ext4 /dev/vda rw"), None);
-        assert_eq!(parse("nonsense"), None);
+    fn of_the_mount_table_only_forebay_counts() {
+        let table =
+            b"36 35 0:52 / /mnt/a\\040b rw,noatime shared:1 - fuse.forebay /srv/h\\134x rw\n\
+                      37 35 0:52 / /mnt rw - ext4 /dev/vda rw\n";
+        let mounted = Mounted {
+            home: "/srv/h\\x".into(),
+            mountpoint: "/mnt/a b".into(),
+            device: "0:52".to_owned(),
+        };
+        assert_eq!(of_forebay(mounts::parse_all(table)), [mounted]);
     }
 }

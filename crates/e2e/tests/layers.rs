@@ -1,5 +1,6 @@
 //! The order of the workspace members is the order of the layers.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -61,6 +62,28 @@ fn a_crate_depends_only_on_crates_above_it() {
         }
     }
     assert!(upward.is_empty(), "{upward:#?}");
+}
+
+/// All crates of the workspace that one builds on, at any distance.
+fn built_on(name: &str, layers: &[(String, Table)]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![name.to_owned()];
+    while let Some(name) = next.pop() {
+        let Some((_, manifest)) = layers.iter().find(|(layer, _)| *layer == name) else { continue };
+        let used = manifest.get("dependencies").and_then(|table| table.as_table());
+        for dependency in used.into_iter().flat_map(Table::keys) {
+            if dependency.starts_with("forebay") && found.insert(dependency.clone()) {
+                next.push(dependency.clone());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_job_is_held_by_a_program_without_file_system_workloads_and_reports() {
+    let expected = ["base", "grid", "process", "store"].map(|name| format!("forebay-{name}"));
+    assert_eq!(built_on("forebay-engine", &layers()), BTreeSet::from(expected));
 }
 
 #[test]

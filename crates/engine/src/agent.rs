@@ -20,13 +20,15 @@ use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
+use forebay_process::machine::boot_id;
+use forebay_process::user::is_root;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::area;
 use crate::cgroup::{self, Keep, Parent, Places};
-use crate::home::{GridHome, claim_soon, folder, is_root};
+use crate::home::{GridHome, claim_soon, folder};
 use crate::load;
 use crate::message::{Ask, Launch, Order, Report, Using};
 use crate::nursery::Nursery;
@@ -238,7 +240,7 @@ fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         read => read.with_context(|| path.display().to_string())?,
     };
-    if before == boot()? {
+    if before.trim() == boot_id()? {
         return Ok(Memory::Kept);
     }
     for (_, _, run) in Run::all(folder)? {
@@ -248,11 +250,6 @@ fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
     }
     runs::grant(folder, 0)?;
     Ok(Memory::Lost)
-}
-
-/// What tells this run of the machine from all others.
-fn boot() -> Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?)
 }
 
 impl Agent {
@@ -454,7 +451,7 @@ impl Agent {
     /// What was lost before the agent joined is settled with the first grant.
     fn settle_memory(&mut self) -> Result<()> {
         if self.memory == Memory::Lost {
-            runs::replace(&self.folder.join("boot"), boot()?.as_bytes())?;
+            runs::replace(&self.folder.join("boot"), boot_id()?.as_bytes())?;
             self.memory = Memory::Kept;
         }
         Ok(())

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::vocabulary::{JobId, Moment, TaskId, UserName};
+use forebay_process::user::is_root;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::home::is_root;
 use crate::runs::uptime_ms;
 use crate::tree;
 use crate::user::{self, Account};

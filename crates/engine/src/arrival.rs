@@ -25,9 +25,9 @@ use forebay_grid::flow::event::{Found, Stamp};
 use forebay_grid::flow::{RUNS_AT_ONCE, ScheduleId};
 use forebay_grid::parse::matches;
 use forebay_grid::vocabulary::UserName;
+use forebay_process::user::is_root;
 
 use crate::controller::Input;
-use crate::home::is_root;
 use crate::user;
 
 /// Time between two looks.

@@ -384,7 +384,7 @@ impl<S: Store> Controller<S> {
             Effect::Accepted { job } => return Some(Answer::Accepted { job }),
             Effect::Obeyed { tasks } => return Some(Answer::Obeyed { tasks }),
             Effect::Rejected(refusal) => {
-                return Some(Answer::Refused { reason: refusal.to_string() });
+                return Some(Answer::Refused(refusal.into()));
             }
             Effect::Launch { task, attempt, requeues, host, slots, time_limit } => {
                 let user = self.engine.owner(task.job)?.clone();

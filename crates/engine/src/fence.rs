@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use forebay_grid::vocabulary::Attempt;
+use forebay_process::{descendants, session, stat};
 use rustix::process::Signal;
 
-use crate::descendants;
 use crate::runs::{Run, Said, Task};
-use crate::session;
 
 /// Ends a run unless it has ended by itself; whether nothing is left of it. To be tried again until then.
 ///
@@ -45,7 +44,7 @@ pub fn is_over(run: &Run) -> Result<bool> {
         let _ = rustix::process::pidfd_send_signal(&shim, Signal::KILL);
     }
     // One whose end nobody has taken note of yet does nothing more.
-    let is_gone = said.shim_file().is_none() || said.shim_number().is_none_or(session::is_zombie);
+    let is_gone = said.shim_file().is_none() || said.shim_number().is_none_or(stat::is_zombie);
     let is_ended = groups.is_none_or(|groups| groups.is_ended(run.name()));
     Ok(is_gone && is_ended && left_is_ended(&said))
 }
@@ -170,7 +169,7 @@ mod tests {
         let reaper = std::thread::spawn(move || shim.wait().unwrap());
         earlier_starts(&task(&new, 2)).unwrap();
         reaper.join().unwrap();
-        assert!(below.into_iter().all(crate::session::is_zombie));
+        assert!(below.into_iter().all(stat::is_zombie));
         let said = run.said().unwrap();
         assert!(said.is_fenced && matches!(said.end, Some(End::Lost(_))));
     }

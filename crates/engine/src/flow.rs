@@ -1,8 +1,9 @@
 //! Flows over the socket: what is asked and answered about them.
 
-use forebay_grid::event::Event;
+use forebay_grid::event::{Event, Refusal};
 use forebay_grid::flow::event::{FlowEvent, FlowState};
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
+use forebay_grid::grid::StepState;
 use forebay_grid::vocabulary::{HostName, JobId, Moment, UserName};
 use serde::{Deserialize, Serialize};
 
@@ -104,8 +105,8 @@ pub struct StepView {
     pub name: String,
     /// Its job.
     pub job: JobId,
-    /// `pending`, `held`, `running`, `done`, `failed`, `killed` or `skipped`.
-    pub state: String,
+    /// How it is.
+    pub state: StepState,
     /// What it waits for, as it was written.
     pub after: Option<String>,
     /// Elements, 1 if it is no array.
@@ -172,5 +173,5 @@ pub fn event_of(user: &UserName, ask: &FlowAsk) -> Option<Event> {
 }
 
 pub(crate) fn no_flow(flow: FlowId) -> Answer {
-    Answer::Refused { reason: format!("there is no flow {flow}") }
+    Answer::Refused(Refusal::NoSuchFlow(flow).into())
 }

@@ -24,11 +24,10 @@ pub fn with_usage(
             line.usage = used(task, Attempt(line.attempts))?;
         }
     }
-    if let Answer::Explained { reasons, .. } = &mut answer
+    if let Answer::Explained { used: usage, .. } = &mut answer
         && let Some((task, attempt)) = last_end(engine, target)
-        && let Some(usage) = used(task, attempt)?
     {
-        reasons.push(use_of_time(&usage));
+        *usage = used(task, attempt)?.map(Box::new);
     }
     Ok(answer)
 }
@@ -49,22 +48,6 @@ fn last_end(engine: &dyn Engine, target: Target) -> Option<(TaskId, Attempt)> {
         | State::Unknown { .. } => attempts.saturating_sub(1),
     };
     Some((task, Attempt(ended)))
-}
-
-/// Where the time of an attempt went, in words.
-fn use_of_time(usage: &Usage) -> String {
-    let waited = match (usage.io_wait_seconds, usage.io_pressure_seconds) {
-        (Some(seconds), _) => format!("waited {seconds:.3} s for I/O"),
-        (None, Some(seconds)) => format!("was slowed by I/O for {seconds:.3} s"),
-        (None, None) => "waited for I/O for a time that is not known (by its host's kernel, or as it had children; the \
-                 agent's log says what is known there)"
-            .to_owned(),
-    };
-    format!(
-        "its last finished start took {:.3} s, used {:.3} s of processor time and {waited}",
-        usage.real_seconds,
-        usage.cpu_seconds()
-    )
 }
 
 /// The attempts that `user` may see.

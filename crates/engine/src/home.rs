@@ -4,6 +4,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use forebay_process::user::is_root;
+use uuid::Uuid;
 
 use crate::runs::Run;
 use crate::trust;
@@ -67,8 +69,7 @@ impl GridHome {
         let path = self.folder.join(GridHome::ID);
         let shown = || path.display().to_string();
         if !path.exists() {
-            let id = std::fs::read("/proc/sys/kernel/random/uuid")
-                .context("the kernel gives no random number")?;
+            let id = format!("{}\n", Uuid::new_v4());
             let fresh = self.folder.join(format!("{}-{}", GridHome::ID, std::process::id()));
             std::fs::write(&fresh, id).with_context(shown)?;
             // Whole or not at all; of several agents that begin together one is first.
@@ -213,11 +214,6 @@ impl GridHome {
         };
         entries.flatten().map(|entry| entry.path()).find(is_area)
     }
-}
-
-/// Whether this process may act as other users.
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 /// Makes a folder with a mode, whatever the umask is. One that is there must belong to this user, and is

@@ -171,7 +171,7 @@ impl Input {
 fn ask_event(user: &UserName, ask: Ask) -> Result<Event, Ask> {
     let by = user.clone();
     Ok(match ask {
-        Ask::Submit { spec } => Event::Submit { user: by, spec },
+        Ask::Submit { spec, key } => Event::Submit { user: by, spec, key },
         Ask::Command { target, verb } => Event::Command { by, target, verb },
         Ask::Queue { queue, verb } => Event::Queue { by, queue, verb },
         Ask::Host { host, state } => Event::Host { by, host, state },

@@ -11,7 +11,7 @@
 //!   of its own ([`cgroup`]); the [`watchdog`] ends it when neither shim nor agent does.
 //! - [`arrival`] looks for files that flows wait for, with the rights of their owners; [`flow`] is what is
 //!   asked and answered about flows.
-//! - [`launcher`] runs the jobs of a study on the grid; [`usage`] sums up what was used.
+//! - [`usage`] sums up what was used.
 //! - [`terminal`] carries the streams of interactive jobs between their clients and their shims.
 //! - [`trust`] says which folders and which processes a grid's daemons and commands listen to.
 //! - [`message`] holds every message; docs/formats/grid-protocol.md describes them.
@@ -29,7 +29,6 @@ pub mod cgroup;
 pub mod client;
 mod connections;
 pub mod controller;
-mod descendants;
 pub mod engine;
 mod fence;
 pub mod flow;
@@ -37,7 +36,6 @@ mod history;
 pub mod home;
 mod input;
 pub mod journal;
-pub mod launcher;
 mod listeners;
 mod load;
 mod local;
@@ -54,7 +52,6 @@ mod runs;
 mod sampler;
 mod script;
 pub mod server;
-mod session;
 mod sessions;
 pub mod settings;
 pub mod shim;

@@ -20,8 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_grid::config::Load;
-use forebay_study::record::DeviceScope;
-use forebay_study::sampler::disks::Selection;
+use forebay_process::disks::Selection;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -69,7 +68,7 @@ impl Meter {
             return;
         }
         let read = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
-        let disks = self.disks.get_or_insert_with(|| Selection::of(&DeviceScope::AllDisks));
+        let disks = self.disks.get_or_insert_with(Selection::all_disks);
         let mut look = look_of(
             &read("/proc/stat"),
             &read("/proc/vmstat"),

@@ -3,13 +3,16 @@
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::Load;
 use forebay_grid::event::{Joined, KillReason, Loss, QueueVerb, Verb};
+use forebay_grid::grid::Explanation;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::{Exit, JobSpec, Usage};
+use forebay_grid::spec::{Exit, JobSpec, Rerun, Usage};
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{
     Attempt, HostName, JobId, Moment, QueueName, Target, TaskId, UserName,
 };
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 pub use crate::area::{Area, AreaKind, Seen, Sizes};
 use crate::flow::{FlowAnswer, FlowAsk};
@@ -25,6 +28,10 @@ pub enum Ask {
     Submit {
         /// The job.
         spec: Box<JobSpec>,
+        /// What the client knows this submission by: drawn at random, for this one alone. One that was taken before is
+        /// answered with its job again, so a client whose answer was lost may ask again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<Uuid>,
     },
     /// Do something to jobs.
     Command {
@@ -144,10 +151,7 @@ pub enum Answer {
         reason: String,
     },
     /// Refused or failed; nothing was changed.
-    Refused {
-        /// Why.
-        reason: String,
-    },
+    Refused(Refusal),
     /// To [`Ask::Jobs`].
     Jobs {
         /// In the order of their numbers.
@@ -185,10 +189,11 @@ pub enum Answer {
     },
     /// To [`Ask::Explain`].
     Explained {
-        /// What concerns the task as a whole, in words.
-        reasons: Vec<String>,
-        /// What each host says.
-        hosts: Vec<Verdict>,
+        /// Why it waits, or ran where it ran.
+        explanation: Explanation,
+        /// What its last start used that has ended, if the history knows it.
+        #[serde(default)]
+        used: Option<Box<Usage>>,
     },
     /// To [`Ask::Wait`].
     Ended {
@@ -236,11 +241,8 @@ pub struct JobView {
     pub user: UserName,
     /// Its queue.
     pub queue: QueueName,
-    /// `pending`, `held`, `starting`, `running`, `suspended`, `unknown`, `done` (ended by itself with 0),
-    /// `exited` (ended otherwise), `killed`, `time_limit`, `host_lost` (with its host or by it), `attempts_max`,
-    /// `dependency_never` (not started, as its dependency can no longer be met), `skipped` (a step of a flow that could
-    /// no longer start).
-    pub state: String,
+    /// How it is.
+    pub state: JobState,
     /// Tasks that this line stands for: waiting elements of an array share one.
     pub tasks: u32,
     /// Where it runs or ran last.
@@ -287,8 +289,8 @@ pub struct Asked {
     pub project: String,
     /// How long it may run, if it says so itself.
     pub time_limit_seconds: Option<f64>,
-    /// Whether it may be started again after its host was lost: `as_queue`, `rerunnable` or `once`.
-    pub rerun: String,
+    /// Whether it may be started again after its host was lost.
+    pub rerun: Rerun,
     /// After which exit values it is started again; may be empty.
     pub requeue_exits: String,
     /// Whether its work area is kept for a restart.
@@ -302,8 +304,8 @@ pub struct Asked {
 pub struct HostView {
     /// Its name.
     pub name: HostName,
-    /// `up`, `away` (cannot be reached, its jobs may run) or `gone`.
-    pub state: String,
+    /// Whether it can be reached.
+    pub state: HostState,
     /// Whether jobs may be started on it.
     pub switch: HostSwitch,
     /// Its slots.
@@ -364,13 +366,99 @@ pub struct QueueView {
     pub active_tasks: u64,
 }
 
-/// What one host says of a task that waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// Which.
-    pub host: HostName,
-    /// Why not; none if it could take the task.
-    pub obstacle: Option<String>,
+/// Whether a host can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostState {
+    /// Its agent is connected, and its lease runs.
+    Up,
+    /// It cannot be reached: its jobs may run.
+    Unreachable,
+    /// It was given up, or never came.
+    Gone,
+}
+
+impl HostState {
+    /// The word, as messages have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            HostState::Up => "up",
+            HostState::Unreachable => "unreachable",
+            HostState::Gone => "gone",
+        }
+    }
+}
+
+/// Why something was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    /// What kind of reason it is, for programs.
+    pub kind: RefusalKind,
+    /// The reason, for people.
+    pub reason: String,
+}
+
+/// What kind of reason a refusal has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalKind {
+    /// There is no such job, it is no longer known, or the asker may not see it.
+    NoJob,
+    /// There is no such run of a flow, or the asker may not see it.
+    NoFlow,
+    /// There is no such queue.
+    NoQueue,
+    /// There is no such host.
+    NoHost,
+    /// The asker may not do this.
+    NotAllowed,
+    /// The queue takes no jobs.
+    QueueClosed,
+    /// What was asked for cannot be, whoever asks and whenever.
+    Invalid,
+    /// There are too many, or too much, of it now.
+    TooMany,
+    /// It is in no state to which this applies.
+    WrongState,
+    /// The journal has no space for it now: ask again later.
+    NoSpace,
+    /// The message was not understood, or does not belong here.
+    NotUnderstood,
+    /// It failed.
+    Failed,
+}
+
+impl Refusal {
+    /// A refusal of a kind with its reason.
+    pub fn new(kind: RefusalKind, reason: impl Into<String>) -> Refusal {
+        Refusal { kind, reason: reason.into() }
+    }
+
+    /// There is no such job for the asker.
+    #[must_use]
+    pub fn no_job(target: Target) -> Refusal {
+        forebay_grid::event::Refusal::NoSuchJob(target).into()
+    }
+}
+
+impl From<forebay_grid::event::Refusal> for Refusal {
+    fn from(refusal: forebay_grid::event::Refusal) -> Refusal {
+        use forebay_grid::event::Refusal as Of;
+        let kind = match &refusal {
+            Of::NoSuchJob(_) => RefusalKind::NoJob,
+            Of::NoSuchFlow(_) => RefusalKind::NoFlow,
+            Of::NoSuchQueue(_) => RefusalKind::NoQueue,
+            Of::NoSuchHost(_) => RefusalKind::NoHost,
+            Of::NotAllowed { .. } => RefusalKind::NotAllowed,
+            Of::QueueClosed(_) => RefusalKind::QueueClosed,
+            Of::Invalid(_) => RefusalKind::Invalid,
+            Of::TooMany(_) => RefusalKind::TooMany,
+            Of::WrongState { .. } => RefusalKind::WrongState,
+        };
+        Refusal::new(kind, refusal.to_string())
+    }
 }
 
 /// Everything that a host needs to start a task.
@@ -552,9 +640,22 @@ pub enum Report {
     },
 }
 
+impl Ask {
+    /// Takes a job, and takes it again if this is said twice.
+    #[must_use]
+    pub fn submit(spec: JobSpec) -> Ask {
+        Ask::Submit { spec: Box::new(spec), key: None }
+    }
+}
+
 impl Answer {
+    /// A refusal of a kind with its reason.
+    pub fn refused(kind: RefusalKind, reason: impl Into<String>) -> Answer {
+        Answer::Refused(Refusal::new(kind, reason))
+    }
+
     pub(crate) fn no_job(target: Target) -> Answer {
-        Answer::Refused { reason: format!("there is no job {target}") }
+        Answer::Refused(Refusal::no_job(target))
     }
 }
 

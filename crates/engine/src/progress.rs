@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use forebay_study::error::Error;
-use forebay_study::process::HOLD;
+use forebay_process::Error;
 
 use crate::message::{error_path, output_path};
 use crate::runs::Task;
@@ -50,8 +49,8 @@ impl Progress {
         let launch = &task.launch;
         let spec = &launch.spec;
         let source = match error {
-            Error::Io { action, source, .. } if action != HOLD => source,
-            error => return error,
+            Error::Io { source, .. } => source,
+            error @ Error::NotHeld { .. } => return error,
         };
         let (action, path) = match self.part() {
             Part::Program => ("start", spec.command.first().cloned()),

@@ -20,6 +20,7 @@ use anyhow::{Context as _, Result};
 use forebay_grid::event::{Loss, RunStatus};
 use forebay_grid::spec::{Exit, Usage, short_reason};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
+use forebay_process::stat;
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,6 @@ use crate::causes::chain;
 use crate::cgroup::Places;
 use crate::home::folder;
 use crate::message::{Launch, Report};
-use crate::session;
 
 /// Everything that a shim has to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -109,7 +109,7 @@ impl Said {
     pub fn shim_file(&self) -> Option<OwnedFd> {
         let (pid, started) = self.shim?;
         let file = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        (session::start_of(pid) == Some(started)).then_some(file)
+        (stat::start_of(pid) == Some(started)).then_some(file)
     }
 
     /// The number of the shim.
@@ -120,7 +120,7 @@ impl Said {
     /// The sessions of the shim and of its job, but for those whose number is another process's by now.
     pub fn sessions(&self) -> Vec<Pid> {
         let same =
-            |(pid, started): &(Pid, u64)| session::start_of(*pid).is_none_or(|now| now == *started);
+            |(pid, started): &(Pid, u64)| stat::start_of(*pid).is_none_or(|now| now == *started);
         let known = self.shim.into_iter().chain(self.session);
         known.filter(same).map(|(pid, _)| pid).collect()
     }
@@ -334,7 +334,7 @@ impl<'a> Log<'a> {
 
     /// Says a process with when it was started.
     fn say_process(self, what: &str, process: Pid) -> Result<()> {
-        let started = session::start_of(process).context("a process that is not there")?;
+        let started = stat::start_of(process).context("a process that is not there")?;
         self.say(&format!("{what} {} {started}", process.as_raw_nonzero()))
     }
 

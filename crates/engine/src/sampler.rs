@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use forebay_base::Usage;
+use forebay_process::stat::Stat;
+use forebay_process::{descendants, memory};
 use rustix::process::Pid;
 
 use crate::cgroup::{Group, Processor};
-use crate::descendants;
 use crate::request::Word;
 use crate::runs::uptime_ms;
 
@@ -230,40 +231,19 @@ impl Look {
     fn at(group: Option<&Group>) -> Look {
         let living = group.map_or_else(descendants::processes, Group::processes);
         let memory_bytes = match living[..] {
-            [one] => resident(one),
-            _ => living.iter().map(|pid| share(*pid).unwrap_or_else(|| resident(*pid))).sum(),
+            [one] => memory::resident(one).unwrap_or(0),
+            _ => {
+                living.iter().filter_map(|&pid| memory::share(pid).or(memory::resident(pid))).sum()
+            }
         };
         let processor = group.and_then(Group::processor);
         let processes = match processor {
             Some(_) => HashMap::new(),
-            None => living.iter().filter_map(|pid| Some((*pid, seconds_of(*pid)?))).collect(),
+            None => living
+                .iter()
+                .filter_map(|pid| Some((*pid, Stat::of(*pid)?.processor_seconds())))
+                .collect(),
         };
         Look { memory_bytes, processor, processes }
     }
-}
-
-fn read(pid: Pid, file: &str) -> Option<String> {
-    std::fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).ok()
-}
-
-/// Bytes of resident pages.
-fn resident(pid: Pid) -> u64 {
-    let pages = read(pid, "statm").and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size() as u64
-}
-
-/// Bytes of resident pages, those that several processes have divided among them.
-fn share(pid: Pid) -> Option<u64> {
-    let text = read(pid, "smaps_rollup")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
-}
-
-/// Processor seconds of a process itself.
-fn seconds_of(pid: Pid) -> Option<f64> {
-    let stat = read(pid, "stat")?;
-    // The name may hold anything; user time is the 14th field of all, the state behind the name the third.
-    let mut words = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-    let ticks = words.next()?.parse::<u64>().ok()? + words.next()?.parse::<u64>().ok()?;
-    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
 use forebay_grid::event::Joined;
 use forebay_grid::vocabulary::UserName;
+use forebay_process::user::is_root;
 use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -25,8 +26,8 @@ use crate::causes::chain;
 use crate::connections::Connections;
 use crate::controller::{Controller, Input};
 use crate::flow::FlowAsk;
-use crate::home::{Begin, GridHome, claim_soon, is_root};
-use crate::message::{Answer, Ask, Order, Report};
+use crate::home::{Begin, GridHome, claim_soon};
+use crate::message::{Answer, Ask, Order, RefusalKind, Report};
 use crate::reserve::Reserve;
 use crate::settings;
 use crate::socket::{self, Reader};
@@ -179,7 +180,7 @@ fn converse(
         Ok(user) => user,
         Err(error) => {
             let reason = format!("user {}: {error:#}", uid.as_raw());
-            return socket::write(&stream, &Answer::Refused { reason });
+            return socket::write(&stream, &Answer::refused(RefusalKind::NotAllowed, reason));
         }
     };
     let result = converse_as((&user, connection), stream, (home, budget), inputs);
@@ -190,8 +191,8 @@ fn converse(
     result
 }
 
-fn not_theirs(user: &UserName) -> anyhow::Error {
-    anyhow!(
+fn not_theirs(user: &UserName) -> String {
+    format!(
         "{user} may not reload the settings: only root and the user who runs the controller may"
     )
 }
@@ -226,8 +227,8 @@ fn converse_as(
             Ok(Some(ask)) => ask,
             Err(error) => {
                 answer_all(&stream, &mut awaited)?;
-                let reason = format!("{error:#}");
-                return socket::write(&stream, &Answer::Refused { reason });
+                let refusal = Answer::refused(RefusalKind::NotUnderstood, format!("{error:#}"));
+                return socket::write(&stream, &refusal);
             }
         };
         let (bytes, share) = reader.last_line();
@@ -236,7 +237,7 @@ fn converse_as(
         if let Ask::Join { joined } = ask {
             if !trusted {
                 let reason = format!("{user} may not be an agent of this grid");
-                return socket::write(&stream, &Answer::Refused { reason });
+                return socket::write(&stream, &Answer::refused(RefusalKind::NotAllowed, reason));
             }
             return converse_with_agent(stream, reader, connection, joined, inputs);
         }
@@ -247,12 +248,15 @@ fn converse_as(
         let (reply, answer) = channel();
         awaited.push(answer);
         if let Ask::Reload = ask {
-            let reread = if trusted { reread((home, budget)) } else { Err(not_theirs(user)) };
-            match reread {
+            if !trusted {
+                let _ = reply.send(Answer::refused(RefusalKind::NotAllowed, not_theirs(user)));
+                continue;
+            }
+            match reread((home, budget)) {
                 // The question behind it is answered once the settings count.
                 Ok(input) => inputs.send(input).ok().context("the controller ends")?,
                 Err(error) => {
-                    let _ = reply.send(Answer::Refused { reason: chain(&error) });
+                    let _ = reply.send(Answer::refused(RefusalKind::Failed, chain(&error)));
                     continue;
                 }
             }

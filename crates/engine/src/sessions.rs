@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::area::{Area, AreaKind, Seen, Sizes};
 use crate::engine::Engine;
-use crate::message::{Answer, Order};
+use crate::message::{Answer, Order, Refusal, RefusalKind};
 
 /// The most questions that are open at a time.
 const OPEN_MAX: usize = 64;
@@ -125,14 +125,16 @@ impl Sessions {
     ) -> Orders {
         let nobody = hosts.is_empty() && (orphans == Orphans::Removed || engine.away().is_empty());
         let refusal = if nobody {
-            Some("no host is connected, so the work areas are not known")
+            let reason = "no host is connected, so the work areas are not known";
+            Some(Refusal::new(RefusalKind::WrongState, reason))
         } else if self.open.len() >= OPEN_MAX {
-            Some("too many requests about work areas are in progress; try again later")
+            let reason = "too many requests about work areas are in progress; try again later";
+            Some(Refusal::new(RefusalKind::TooMany, reason))
         } else {
             None
         };
-        if let Some(reason) = refusal {
-            let _ = reply.send(Answer::Refused { reason: reason.to_owned() });
+        if let Some(refusal) = refusal {
+            let _ = reply.send(Answer::Refused(refusal));
             return Vec::new();
         }
         let query = self.next;
@@ -325,7 +327,7 @@ fn unsure(away: &BTreeSet<HostName>, faults: &[String]) -> Option<String> {
 fn refuse(purpose: &Purpose, reason: String) {
     match purpose {
         Purpose::Asked { reply, .. } => {
-            let _ = reply.send(Answer::Refused { reason });
+            let _ = reply.send(Answer::refused(RefusalKind::Failed, reason));
         }
         Purpose::Sweep => tracing::debug!("orphans: {reason}"),
     }

@@ -30,8 +30,10 @@ use forebay_base::Usage;
 use forebay_base::time::SystemClock;
 use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
-use forebay_study::error as study;
-use forebay_study::process::{Accounting, Child, Ended, HOLD, Program, enter_group};
+use forebay_process::child::{Program, enter_group};
+use forebay_process::descendants::{self, Orphans};
+use forebay_process::user::is_root;
+use forebay_process::{Accounting, Child, Ended, session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
@@ -41,16 +43,13 @@ use signal_hook::iterator::Signals;
 use crate::area::{self, Left, bytes_below};
 use crate::beginning::{Beginning, Stage, end_by_force};
 use crate::cgroup::Group;
-use crate::descendants::{self, Orphans};
 use crate::fence;
-use crate::home::is_root;
 use crate::message::{error_path, output_path};
 use crate::progress::{Part, Progress};
 use crate::request::{self, Word};
 use crate::runs::{End, Log, Task, granted, uptime_ms};
 use crate::sampler::{Sampler, Seen};
 use crate::script;
-use crate::session;
 use crate::terminal::job::{Caller, Ends, Order};
 use crate::user::{Account, account_of};
 
@@ -210,15 +209,16 @@ impl From<anyhow::Error> for Fault {
     }
 }
 
-impl From<study::Error> for Fault {
+impl From<forebay_process::Error> for Fault {
     /// The disk on which its output lies is the job's own choice.
-    fn from(error: study::Error) -> Fault {
+    fn from(error: forebay_process::Error) -> Fault {
+        use forebay_process::Error;
         match &error {
-            study::Error::Io { action: HOLD, .. } => Fault::Begun,
-            study::Error::Io { source, .. } if source.raw_os_error().is_some_and(is_shortage) => {
+            Error::NotHeld { .. } => Fault::Begun,
+            Error::Io { source, .. } if source.raw_os_error().is_some_and(is_shortage) => {
                 Fault::Host(error.into())
             }
-            _ => Fault::Job(error.into()),
+            Error::Io { .. } => Fault::Job(error.into()),
         }
     }
 }

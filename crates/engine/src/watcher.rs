@@ -11,7 +11,7 @@ use anyhow::Result;
 use forebay_grid::vocabulary::UserName;
 
 use crate::controller::Input;
-use crate::message::{Answer, Ask};
+use crate::message::{Answer, Ask, RefusalKind};
 use crate::server::LOOK;
 use crate::socket::{self, Reader};
 
@@ -32,9 +32,8 @@ pub(crate) fn converse(
         let ask = match next {
             Ok(Some(ask @ Ask::Watch { .. })) => ask,
             Ok(Some(_)) => {
-                let reason =
-                    "this connection watches jobs and accepts no other requests".to_owned();
-                let _ = reply.sender.send(Answer::Refused { reason });
+                let reason = "this connection watches jobs and accepts no other requests";
+                let _ = reply.sender.send(Answer::refused(RefusalKind::NotUnderstood, reason));
                 break Ok(());
             }
             Ok(None) => break Ok(()),
@@ -156,7 +155,7 @@ mod tests {
         let (_, reply) = ask(&taken);
         let reason = "x".repeat(1000);
         let mut sent = 0;
-        while reply.send(Answer::Refused { reason: reason.clone() }).is_ok() {
+        while reply.send(Answer::refused(RefusalKind::Failed, &*reason)).is_ok() {
             sent += 1;
             if sent % 1000 == 0 {
                 std::thread::sleep(std::time::Duration::from_millis(1));

@@ -39,7 +39,7 @@ fn ask<S: Store>(controller: &mut Controller<S>, user: &str, ask: Ask) -> Answer
 
 fn submit() -> Ask {
     let spec = JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() };
-    Ask::Submit { spec: Box::new(spec) }
+    Ask::submit(spec)
 }
 
 fn join<S: Store>(controller: &mut Controller<S>, connection: u64) -> Receiver<Order> {
@@ -55,7 +55,7 @@ fn state<S: Store>(controller: &mut Controller<S>, user: &str) -> String {
         user,
         Ask::Jobs { target: Some(JobId(1).into()), ended: true, page: Page::default() },
     ) {
-        Answer::Jobs { jobs, .. } => jobs[0].state.clone(),
+        Answer::Jobs { jobs, .. } => jobs[0].state.to_string(),
         answer => format!("{answer:?}"),
     }
 }

@@ -11,7 +11,7 @@ use forebay_engine::controller::{Controller, Input};
 use forebay_engine::engine::{Engine, JobEnd};
 use forebay_engine::journal::Journal;
 use forebay_engine::message::{
-    Answer, AreaState, Ask, Order, Report, UsageKey, UsageQuery, UsageRow,
+    Answer, AreaState, Ask, Order, RefusalKind, Report, UsageKey, UsageQuery, UsageRow,
 };
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::{Config, General};
@@ -260,7 +260,9 @@ fn decisions_are_carried_out_in_order_and_each_answer_goes_to_who_asked() {
     assert_eq!(told, wanted);
     assert!(matches!(one.try_recv(), Ok(Answer::Obeyed { tasks: 1 })));
     let answer = other.try_recv();
-    assert!(matches!(&answer, Ok(Answer::Refused { reason }) if *reason == refusal.to_string()));
+    assert!(
+        matches!(&answer, Ok(Answer::Refused(said)) if said.reason == refusal.to_string() && said.kind == RefusalKind::NoJob)
+    );
 }
 
 #[test]

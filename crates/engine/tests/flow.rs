@@ -17,6 +17,7 @@ use forebay_grid::event::Memory as Remembers;
 use forebay_grid::flow::event::{FlowState, Found};
 use forebay_grid::flow::file::Surroundings;
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
+use forebay_grid::grid::StepState;
 use forebay_grid::spec::Exit;
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
@@ -179,8 +180,8 @@ fn who_waits_hears_of_the_end_and_a_rerun_runs_what_failed() {
     assert_eq!(format!("{told:?}"), format!("{:?}", Ok::<_, ()>(failed)));
     let FlowAnswer::Shown(view) = grid.flow("ann", FlowAsk::Show(FlowId(1))) else { panic!() };
     assert_eq!((view.failed.join(","), view.steps.len()), ("a".to_owned(), 2));
-    let state = |view: &FlowView, place: usize| view.steps[place].state.clone();
-    assert_eq!((state(&view, 0), state(&view, 1)), ("failed".to_owned(), "skipped".to_owned()));
+    let state = |view: &FlowView, place: usize| view.steps[place].state;
+    assert_eq!((state(&view, 0), state(&view, 1)), (StepState::Failed, StepState::Skipped));
     assert_eq!((view.steps[0].exit, view.steps[1].exit), (Some(3), None));
     let answer = grid.ask("ann", Ask::Flow { flow: FlowAsk::Rerun(FlowId(1)) });
     assert!(matches!(answer, Answer::Obeyed { tasks: 2 }), "{answer:?}");

@@ -44,7 +44,7 @@ fn submit(environment: &str) -> Event {
         environment: vec![("A".to_owned(), environment.to_owned())].into(),
         ..JobSpec::default()
     };
-    Event::Submit { user: "ann".parse().unwrap(), spec: Box::new(spec) }
+    Event::Submit { user: "ann".parse().unwrap(), spec: Box::new(spec), key: None }
 }
 
 fn kill(job: u64) -> Event {

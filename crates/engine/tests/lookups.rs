@@ -40,7 +40,7 @@ impl Rig {
             array: array.map(|array| array.parse().unwrap()),
             ..JobSpec::default()
         };
-        match self.ask(Ask::Submit { spec: Box::new(spec) }) {
+        match self.ask(Ask::submit(spec)) {
             Answer::Accepted { job } => job,
             answer => panic!("{answer:?}"),
         }
@@ -99,7 +99,7 @@ fn a_long_list_comes_in_pages_without_gap_or_double() {
     let (lines, pages, total) = rig.list(Some(array.into()), true, None);
     assert_eq!((ids(&lines), pages, total), (wanted.clone(), 2, 1102));
     let waiting: Vec<(&str, u32)> =
-        lines[1100..].iter().map(|line| (line.state.as_str(), line.tasks)).collect();
+        lines[1100..].iter().map(|line| (line.state.word(), line.tasks)).collect();
     assert_eq!(waiting, [("pending", 399), ("held", 2)]);
     let all: Vec<String> =
         [vec!["1".to_owned()], wanted, vec!["3".to_owned()]].into_iter().flatten().collect();
@@ -117,7 +117,7 @@ fn a_page_of_long_commands_ends_early() {
     for _ in 0..4 {
         let command = vec!["true".to_owned(), "x".repeat(600_000)];
         let spec = Box::new(JobSpec { command, ..JobSpec::default() });
-        assert!(matches!(rig.ask(Ask::Submit { spec }), Answer::Accepted { .. }));
+        assert!(matches!(rig.ask(Ask::Submit { spec, key: None }), Answer::Accepted { .. }));
     }
     let (lines, pages, _) = rig.list(None, false, None);
     assert_eq!((lines.len(), pages), (4, 2));
@@ -147,7 +147,7 @@ fn a_thousand_questions_hold_up_neither_events_nor_the_question_of_another_user(
     let (reply, other) = channel();
     inputs.push(Input::Ask { connection: 1, user: "bob".parse().unwrap(), ask: Ask::Hosts, reply });
     let spec = JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() };
-    let (submit, submitted) = Rig::input(Ask::Submit { spec: Box::new(spec) });
+    let (submit, submitted) = Rig::input(Ask::submit(spec));
     inputs.push(submit);
     rig.controller.take(inputs).unwrap();
     let answered = || answers.iter().filter(|answer| answer.try_recv().is_ok()).count();

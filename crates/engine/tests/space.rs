@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::journal::Journal;
-use forebay_engine::message::{Answer, Ask, Order, Report};
+use forebay_engine::message::{Answer, Ask, Order, Refusal, RefusalKind, Report};
 use forebay_grid::config::{Config, Load};
 use forebay_grid::event::{Memory, Verb};
 use forebay_grid::spec::{Exit, JobSpec};
@@ -27,8 +27,8 @@ fn controller(store: &Shared) -> Small {
     Controller::open(Arc::clone(store), Config::default(), clock).unwrap()
 }
 
-fn spec() -> Box<JobSpec> {
-    Box::new(JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() })
+fn spec() -> JobSpec {
+    JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() }
 }
 
 fn send(controller: &mut Small, ask: Ask) -> Receiver<Answer> {
@@ -45,7 +45,7 @@ fn report(controller: &mut Small, report: Report) {
 
 fn refused(answer: &Receiver<Answer>) -> String {
     match answer.try_recv() {
-        Ok(Answer::Refused { reason }) => reason,
+        Ok(Answer::Refused(Refusal { kind: RefusalKind::NoSpace, reason })) => reason,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -57,14 +57,14 @@ fn a_journal_without_space_is_waited_for_while_leases_go_on_and_nothing_is_lost(
     let (outbox, orders) = channel();
     let joined = support::joined("h1", 1, Memory::Kept);
     controller.take(vec![Input::Joined { connection: 1, joined, outbox }]).unwrap();
-    let running = send(&mut controller, Ask::Submit { spec: spec() });
+    let running = send(&mut controller, Ask::submit(spec()));
     assert!(matches!(running.try_recv(), Ok(Answer::Accepted { job: JobId(1) })));
     let (task, attempt) = (TaskId::only(JobId(1)), Attempt(1));
     report(&mut controller, Report::Started { task, attempt, pid: None });
     orders.try_iter().count();
 
     store.fail_commits(u64::MAX, Fault::Full);
-    let waiting = send(&mut controller, Ask::Submit { spec: spec() });
+    let waiting = send(&mut controller, Ask::submit(spec()));
     assert!(waiting.try_recv().is_err(), "what is not durable was answered");
     for _ in 0..3 {
         report(&mut controller, Report::Load { load: Load::default() });
@@ -73,7 +73,7 @@ fn a_journal_without_space_is_waited_for_while_leases_go_on_and_nothing_is_lost(
     }
     // Whoever wants something else is told why it cannot be had.
     let verb = Verb::Kill;
-    for ask in [Ask::Submit { spec: spec() }, Ask::Command { target: JobId(1).into(), verb }] {
+    for ask in [Ask::submit(spec()), Ask::Command { target: JobId(1).into(), verb }] {
         let reason = refused(&send(&mut controller, ask));
         assert!(reason.contains("journal of this grid cannot be written"), "{reason}");
         assert!(reason.contains("no space left"), "{reason}");
@@ -105,14 +105,14 @@ fn a_controller_that_ends_without_space_has_told_nobody_what_it_could_not_write(
     let store: Shared = Arc::new(FaultyStore::new(MemoryStore::new()));
     let mut first = controller(&store);
     store.fail_commits(u64::MAX, Fault::Full);
-    let answer = send(&mut first, Ask::Submit { spec: spec() });
+    let answer = send(&mut first, Ask::submit(spec()));
     let (inputs, taken) = channel();
     inputs.send(Input::Stop).unwrap();
     first.run(&taken).unwrap();
     assert!(!matches!(answer.try_recv(), Ok(Answer::Accepted { .. })));
     store.heal();
     let mut second = controller(&store);
-    let answer = send(&mut second, Ask::Submit { spec: spec() });
+    let answer = send(&mut second, Ask::submit(spec()));
     assert!(matches!(answer.try_recv(), Ok(Answer::Accepted { job: JobId(1) })));
 }
 
@@ -124,8 +124,8 @@ fn apply<S: Store>(journal: &mut Journal<S>, grid: &mut Grid, event: Event) {
 }
 
 fn submit(script: &str) -> Event {
-    let spec = JobSpec { script: Some(script.to_owned()), held: true, ..*spec() };
-    Event::Submit { user: "ann".parse().unwrap(), spec: Box::new(spec) }
+    let spec = JobSpec { script: Some(script.to_owned()), held: true, ..spec() };
+    Event::Submit { user: "ann".parse().unwrap(), spec: Box::new(spec), key: None }
 }
 
 fn kill(job: u64) -> Event {

@@ -90,7 +90,7 @@ impl Rig {
     fn submit(&mut self, change: impl FnOnce(&mut JobSpec)) -> TaskId {
         let mut spec = JobSpec { command: vec!["true".to_owned()], ..JobSpec::default() };
         change(&mut spec);
-        match self.ask(Ask::Submit { spec: Box::new(spec) }) {
+        match self.ask(Ask::submit(spec)) {
             Answer::Accepted { job } => TaskId::only(job),
             answer => panic!("{answer:?}"),
         }
@@ -118,7 +118,7 @@ impl Rig {
             ended: true,
             page: Page::default(),
         }) {
-            Answer::Jobs { jobs, .. } => jobs[0].state.clone(),
+            Answer::Jobs { jobs, .. } => jobs[0].state.to_string(),
             answer => panic!("{answer:?}"),
         }
     }

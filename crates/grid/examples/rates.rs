@@ -61,7 +61,7 @@ impl Bench {
             ..JobSpec::default()
         };
         let user = format!("user{}", number % USERS).parse().expect("a name");
-        self.send(Event::Submit { user, spec: Box::new(spec) });
+        self.send(Event::Submit { user, spec: Box::new(spec), key: None });
     }
 
     /// Ends what runs, and whatever starts then, until nothing is left; how many ended.

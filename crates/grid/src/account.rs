@@ -51,7 +51,7 @@ impl AttemptRecord {
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self.fate {
-            Fate::Finished(cause) => cause.word(self.exit.as_ref()),
+            Fate::Finished(cause) => cause.state(self.exit.as_ref()).word(),
             Fate::Again => "again",
             Fate::AgainElsewhere => "again_elsewhere",
         }

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::account::AttemptRecord;
 use crate::config::{Config, Load};
+use crate::flow::FlowId;
 use crate::flow::event::{FlowEffect, FlowEvent};
 use crate::hosts::Facts;
 use crate::journal::{HostSwitch, Record};
@@ -23,6 +25,8 @@ pub enum Event {
         user: UserName,
         /// What.
         spec: Box<JobSpec>,
+        /// What the client knows this submission by: one that was taken before is answered with its job again.
+        key: Option<Uuid>,
     },
     /// A user wants something of jobs.
     Command {
@@ -361,6 +365,9 @@ pub enum Refusal {
     /// There is no such job, or it is no longer known.
     #[error("there is no job {0}")]
     NoSuchJob(Target),
+    /// There is no such run of a flow, or it is no longer known.
+    #[error("there is no flow {0}")]
+    NoSuchFlow(FlowId),
     /// There is no such queue.
     #[error("there is no queue {0}")]
     NoSuchQueue(QueueName),

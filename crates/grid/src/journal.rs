@@ -6,6 +6,7 @@
 //! keep field order and variants (postcard does).
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::config::Config;
 use crate::flow::event::FlowChange;
@@ -82,6 +83,8 @@ pub struct Submitted {
     pub spec: JobSpec,
     /// What has to come true first, with names looked up.
     pub condition: Option<Condition<Target>>,
+    /// What its client knows the submission by, if it repeats one whose answer is lost.
+    pub key: Option<Uuid>,
 }
 
 /// What a queue does.

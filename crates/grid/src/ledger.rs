@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::config::Config;
 use crate::depend::Tally;
 use crate::fairshare::Used;
 use crate::flow::ledger::Flows;
 use crate::journal::{Change, HostSwitch, Record, Submitted, Switch};
+use crate::keys::Keys;
 use crate::parse::dependency::Condition;
 use crate::spec::{JobSpec, Usage};
 use crate::task::{Step, Task, Waiting};
@@ -106,6 +108,7 @@ pub struct Ledger {
     /// By user's place.
     used: Vec<Used>,
     pub(crate) flows: Flows,
+    keys: Keys,
 }
 
 impl Default for Ledger {
@@ -129,6 +132,7 @@ impl Default for Ledger {
             leased: Moment(0),
             used: Vec::new(),
             flows: Flows::default(),
+            keys: Keys::default(),
         }
     }
 }
@@ -183,7 +187,7 @@ impl Ledger {
     }
 
     pub(crate) fn submit(&mut self, at: Moment, submitted: &Submitted) -> Result<(), String> {
-        let Submitted { job, user, spec, condition } = submitted;
+        let Submitted { job, user, spec, condition, key } = submitted;
         let queue = spec.queue.as_ref().ok_or_else(|| format!("job {job} has no queue"))?;
         if job.0 <= self.jobs_ever {
             return Err(format!("job {job} was there before"));
@@ -192,6 +196,9 @@ impl Ledger {
         let user = UserId(self.users.place(user));
         if self.used.len() <= user.0 as usize {
             self.used.resize(user.0 as usize + 1, Used::default());
+        }
+        if let Some(key) = key {
+            self.keys.add(at, user, *key, *job);
         }
         let task = if spec.held {
             Task::Held(Waiting::default())
@@ -258,6 +265,11 @@ impl Ledger {
     /// The number of the next job.
     pub(crate) fn next_job(&self) -> JobId {
         JobId(self.jobs_ever + 1)
+    }
+
+    /// The job that a submission with this key made, as long as the key is known.
+    pub(crate) fn job_of_key(&self, now: Moment, user: &UserName, key: Uuid) -> Option<JobId> {
+        self.keys.find(now, UserId(self.users.find(user)?), key)
     }
 
     pub(crate) fn switch(&self, queue: QueueId) -> Switch {

@@ -32,6 +32,8 @@
 //! # What holds
 //! - A task is on one host at most. It starts elsewhere only after it ended, after its agent came back
 //!   without it, or after the lease of its host was over and `host_timeout` had passed.
+//! - A submission that is repeated with its key is answered with the job that it made, and makes no other, as long as
+//!   the key is known (an hour, the latest 4096 of each user).
 //! - What was accepted is known until it has ended and is forgotten for its age or number; the journal
 //!   alone gives the same [`Ledger`].
 //! - No slot, memory or limit is given out twice; nothing is started outside windows, before its
@@ -68,6 +70,7 @@ pub mod grid;
 pub mod hosts;
 mod index;
 pub mod journal;
+mod keys;
 mod ledger;
 pub mod parse;
 mod ready;
@@ -75,6 +78,7 @@ mod reserve;
 pub mod snapshot;
 pub mod spans;
 pub mod spec;
+pub mod state;
 pub mod task;
 pub mod vocabulary;
 mod waits;

@@ -15,6 +15,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{Exit, Usage};
+use crate::state::JobState;
 use crate::vocabulary::{Attempt, HostId, Moment};
 
 /// What becomes of one task. 24 bytes while it waits for the first time.
@@ -223,17 +224,17 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The state of a task that ended so, in a word. `exit` is how its last attempt ended.
+    /// The state of a task that ended so. `exit` is how its last attempt ended.
     #[must_use]
-    pub fn word(self, exit: Option<&Exit>) -> &'static str {
+    pub fn state(self, exit: Option<&Exit>) -> JobState {
         match self {
-            Cause::Exited if exit.is_some_and(|exit| exit.value() == 0) => "done",
-            Cause::Exited => "exited",
-            Cause::Killed => "killed",
-            Cause::TimeLimit => "time_limit",
-            Cause::HostLost => "host_lost",
-            Cause::AttemptsMax => "attempts_max",
-            Cause::DependencyNever => "dependency_never",
+            Cause::Exited if exit.is_some_and(|exit| exit.value() == 0) => JobState::Done,
+            Cause::Exited => JobState::Exited,
+            Cause::Killed => JobState::Killed,
+            Cause::TimeLimit => JobState::TimeLimit,
+            Cause::HostLost => JobState::HostLost,
+            Cause::AttemptsMax => JobState::AttemptsMax,
+            Cause::DependencyNever => JobState::DependencyNever,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
-use forebay_study::process::{Accounting, Child, end_all};
+use forebay_process::{Accounting, Child, end_all};
 use forebay_study::record::DeviceScope;
 use forebay_study::sampler::{INTERVAL_MIN, Sampler};
 

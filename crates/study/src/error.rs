@@ -39,6 +39,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A process of a job cannot be started, held on to or waited for.
+    #[error(transparent)]
+    Process(#[from] forebay_process::Error),
     /// A record cannot be read.
     #[error("{}: {reason}", path.display())]
     Record {

@@ -1,17 +1,15 @@
 //! Studies: a workload is run on storage, recorded second by second, summed up and reported.
 //!
-//! [`record`] is what is written down, and all that a report is made from. [`run`] makes it: [`process`]
-//! runs jobs and accounts for them, [`sampler`] watches the machine, [`environment`] describes it.
+//! [`record`] is what is written down, and all that a report is made from. [`run`] makes it:
+//! [`forebay_process`] runs jobs and accounts for them, [`sampler`] watches the machine, [`environment`] describes it.
 //! [`summary`] computes what people look at and [`compare`] what they compare, purely from records;
 //! [`report`] shows it as a page with [`chart`]s, [`terminal`] on the terminal, [`csv`](mod@csv) as files.
 
 pub mod chart;
 pub mod compare;
-pub mod counters;
 pub mod csv;
 pub mod environment;
 pub mod error;
-pub mod process;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -5,9 +5,11 @@
 //! [`Record::SCHEMA`] changes when a field changes its meaning or goes; fields may be added.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
 pub use forebay_base::Usage;
+use forebay_process::Ended;
 pub use forebay_workload::mix::JobKind;
 use forebay_workload::program::{Buffers, StepRecord};
 use serde::{Deserialize, Serialize};
@@ -268,6 +270,18 @@ pub enum Exit {
     },
     /// It was never started.
     NotStarted,
+}
+
+impl Exit {
+    /// How a process ended, with what it said last on standard error.
+    #[must_use]
+    pub fn of(ended: &Ended, last_words: &str) -> Exit {
+        match (ended.status.code(), ended.status.signal()) {
+            (Some(0), _) => Exit::Success,
+            (Some(code), _) => Exit::Failure { code, message: last_words.to_owned() },
+            (None, signal) => Exit::Signal { signal: signal.unwrap_or(0) },
+        }
+    }
 }
 
 /// What the machine did in one interval, which ends at `at_seconds`.

@@ -78,7 +78,7 @@ fn spec(running: &Running, command: &[&str]) -> Result<JobSpec> {
 }
 
 fn submit(client: &mut Client, spec: JobSpec) -> Result<JobId> {
-    match client.ask(&Ask::Submit { spec: Box::new(spec) })? {
+    match client.ask(&Ask::submit(spec))? {
         Answer::Accepted { job } => Ok(job),
         answer => bail!("not taken: {answer:?}"),
     }
@@ -161,7 +161,7 @@ fn submit_all(client: &mut Client, asks: &[Ask]) -> Result<Vec<JobId>> {
 pub fn single(running: &Running, count: u32) -> Result<Vec<Figure>> {
     let mut client = running.client()?;
     let spec = spec(running, &["true"])?;
-    let asks: Vec<Ask> = (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
+    let asks: Vec<Ask> = (0..count).map(|_| Ask::submit(spec.clone())).collect();
     let start = SystemClock.instant();
     let jobs = submit_all(&mut client, &asks)?;
     let accepted = start.elapsed().as_secs_f64();
@@ -208,7 +208,7 @@ pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
     let before = running.controller_memory()?;
     let mut spec = spec(running, &["true"])?;
     spec.held = true;
-    let asks: Vec<Ask> = (0..count).map(|_| Ask::Submit { spec: Box::new(spec.clone()) }).collect();
+    let asks: Vec<Ask> = (0..count).map(|_| Ask::submit(spec.clone())).collect();
     let mut jobs = submit_all(&mut client, &asks)?;
     let waiting = running.controller_memory()?.saturating_sub(before);
     let middle = jobs[jobs.len() / 2].to_string();
@@ -270,7 +270,7 @@ pub fn ended(running: &Running, count: u32) -> Result<Vec<Figure>> {
     spec.hosts = stand_in::NAME.parse().map_err(anyhow::Error::msg)?;
     let ask = |number: u32| {
         let project = format!("p{}", number % PROJECTS);
-        Ask::Submit { spec: Box::new(JobSpec { project, ..spec.clone() }) }
+        Ask::submit(JobSpec { project, ..spec.clone() })
     };
     let asks: Vec<Ask> = (0..count).map(ask).collect();
     let start = SystemClock.instant();

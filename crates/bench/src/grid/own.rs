@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use forebay_engine::client::Client;
 use forebay_engine::home::{GridHome, holder};
+use forebay_process::memory;
 use tempfile::TempDir;
 
 use crate::external;
@@ -52,11 +53,7 @@ impl Running {
     pub fn controller_memory(&self) -> Result<u64> {
         let home = GridHome::of(&self.root())?;
         let pid = holder(&home.lock()).context("the controller does not run")?;
-        let path = format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero());
-        let text = std::fs::read_to_string(&path).context(path)?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no line Pss")?;
-        Ok(kib.parse::<u64>()? * 1024)
+        memory::share(pid).context("the memory of the controller cannot be read")
     }
 }
 

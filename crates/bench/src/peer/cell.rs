@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_process::stat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{WaitOptions, wait};
 
@@ -145,15 +146,9 @@ impl Cell {
     pub fn processes(&self) -> Result<Vec<u32>> {
         let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/pid"));
         let own = namespace(self.first).context("the cell has ended")?;
-        let mut processes = Vec::new();
-        for entry in fs::read_dir("/proc")? {
-            let id = entry?.file_name().to_str().and_then(|name| name.parse().ok());
-            // One that ends meanwhile is not in the cell any more.
-            if let Some(id) = id.filter(|id| namespace(*id).is_ok_and(|found| found == own)) {
-                processes.push(id);
-            }
-        }
-        Ok(processes)
+        let all = stat::all().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
+        // One that ends meanwhile is not in the cell any more.
+        Ok(all.filter(|id| namespace(*id).is_ok_and(|found| found == own)).collect())
     }
 
     /// Ends everything in the cell.

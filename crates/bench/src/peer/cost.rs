@@ -1,7 +1,6 @@
 //! What a load costs in processor time, and who spends it.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use anyhow::{Context as _, Result};
 use forebay_base::Clock as _;
@@ -65,13 +64,12 @@ impl Meter {
 
 impl Clocks {
     fn read(cell: &Cell) -> Result<Clocks> {
-        let times = |id: &str| Times::parse(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?);
         let processes = cell.processes()?.into_iter();
         Ok(Clocks {
             machine: machine_ticks()?,
-            own: times("self").context("cannot read the times of this process")?,
+            own: Times::own().context("cannot read the times of this process")?,
             // One that has ended meanwhile is left out.
-            daemons: processes.filter_map(|id| Some((id, times(&id.to_string())?))).collect(),
+            daemons: processes.filter_map(|id| Some((id, Times::of(id)?))).collect(),
         })
     }
 

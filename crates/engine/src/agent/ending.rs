@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use forebay_grid::spec::Exit;
+use forebay_process::session;
 use rustix::process::Signal;
 
 use crate::cgroup::{self, Keep};
 use crate::fence;
 use crate::home::claim_soon;
 use crate::runs::{self, End, Run, Said};
-use crate::session;
 
 /// Ends the jobs of a host whose agent is gone by force, and waits until they have ended. The next agent says that they
 /// were lost.

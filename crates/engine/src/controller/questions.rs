@@ -13,7 +13,7 @@ use crate::engine::JobEnd;
 use crate::flow::{FlowAnswer, FlowAsk, no_flow};
 use crate::history;
 use crate::lookups::{Lookup, Question};
-use crate::message::{Answer, Ask};
+use crate::message::{Answer, Ask, Refusal, RefusalKind};
 use crate::watch::Watches;
 
 impl<S: Store> Controller<S> {
@@ -23,7 +23,7 @@ impl<S: Store> Controller<S> {
         match question {
             Question::Ask { ask, reply } => {
                 let answer = self.look((&user, connection), &ask, &reply);
-                let refused = |error| Some(Answer::Refused { reason: format!("{error:#}") });
+                let refused = |error| Some(refused(error));
                 if let Some(mut answer) = answer.unwrap_or_else(refused) {
                     self.uses.complete(&mut answer);
                     // Whoever asked may be gone.
@@ -84,7 +84,8 @@ impl<S: Store> Controller<S> {
             Ask::Usage { query } => {
                 let visible = |owner: &UserName| engine.may_see(user, owner);
                 let rows = self.journal.accounts().answer(query, visible);
-                Answer::Usage { rows: rows.map_err(anyhow::Error::msg)? }
+                let rows = rows.map_err(|reason| Refusal::new(RefusalKind::Invalid, reason));
+                Answer::Usage { rows: rows? }
             }
             Ask::Jobs { target: Some(target), .. } | Ask::Explain { target } => {
                 let used = |task, attempt| {
@@ -112,11 +113,10 @@ impl<S: Store> Controller<S> {
     ) -> Result<()> {
         self.end(user, job)?;
         let tasks = self.engine.spec(job).map_or(0, |spec| spec.tasks());
-        let (ended, None) = self.journal.history(job.into(), None)? else {
-            bail!(Watches::too_many(job))
-        };
+        let too_many = || Refusal::new(RefusalKind::TooMany, Watches::too_many(job));
+        let (ended, None) = self.journal.history(job.into(), None)? else { bail!(too_many()) };
         if tasks > Watches::TASKS_MAX {
-            bail!(Watches::too_many(job));
+            bail!(too_many());
         }
         self.watches.add(&*self.engine, (job, connection), ended, reply.clone());
         Ok(())
@@ -126,7 +126,15 @@ impl<S: Store> Controller<S> {
     fn end(&self, user: &UserName, job: JobId) -> Result<Option<JobEnd>> {
         match self.engine.owner(job) {
             Some(owner) if self.engine.may_see(user, owner) => Ok(self.engine.end(job)),
-            Some(_) | None => bail!("there is no job {job}"),
+            Some(_) | None => bail!(Refusal::no_job(job.into())),
         }
     }
+}
+
+/// What cannot be answered: refused, or failed.
+fn refused(error: anyhow::Error) -> Answer {
+    let refusal = error.downcast::<Refusal>();
+    Answer::Refused(
+        refusal.unwrap_or_else(|error| Refusal::new(RefusalKind::Failed, format!("{error:#}"))),
+    )
 }

@@ -19,7 +19,7 @@ use forebay_store::{Store, StoreError};
 use super::{Controller, Taken};
 use crate::flow::FlowAsk;
 use crate::input::{Follow, Input};
-use crate::message::{Answer, Ask, Order, Report};
+use crate::message::{Answer, Ask, Order, RefusalKind, Report};
 
 /// How often a journal without space is tried.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
@@ -113,7 +113,7 @@ impl<S: Store> Controller<S> {
         match (input, self.trouble()) {
             (Input::Ask { ask, reply, .. }, Some(reason)) if grows(&ask) => {
                 // Whoever asked may be gone.
-                let _ = reply.send(Answer::Refused { reason });
+                let _ = reply.send(Answer::refused(RefusalKind::NoSpace, reason));
                 None
             }
             (input, _) => Some(input),
@@ -154,13 +154,13 @@ impl<S: Store> Controller<S> {
         let reason = self.trouble().unwrap_or_default();
         match input {
             Input::Ask { ask: Ask::Reload, reply, .. } => {
-                let _ = reply.send(Answer::Refused { reason });
+                let _ = reply.send(Answer::refused(RefusalKind::NoSpace, reason));
             }
             Input::Configured(_) => tracing::error!("settings are left as they are: {reason}"),
             Input::Ask { .. } | Input::Closed { .. } | Input::Watches { .. } => {
                 match input.meaning(&mut self.outboxes) {
                     (Some(_), Follow::Reply(reply)) => {
-                        let _ = reply.send(Answer::Refused { reason });
+                        let _ = reply.send(Answer::refused(RefusalKind::NoSpace, reason));
                     }
                     (_, follow) => self.follow(follow),
                 }

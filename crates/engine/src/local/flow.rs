@@ -10,7 +10,7 @@ use forebay_grid::{Grid, Job};
 
 use crate::engine::Engine as _;
 use crate::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView, no_flow};
-use crate::message::Answer;
+use crate::message::{Answer, RefusalKind};
 
 /// Tasks of the runs on one page of a list.
 const TASKS_OF_PAGE: u64 = 10_000;
@@ -47,7 +47,10 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Answer {
         | FlowAsk::Unschedule(_)
         | FlowAsk::Hold(_)
         | FlowAsk::Release(_) => {
-            return Answer::Refused { reason: "this request is not supported here".to_owned() };
+            return Answer::refused(
+                RefusalKind::NotUnderstood,
+                "this request is not supported here",
+            );
         }
     };
     Answer::Flow { flow: answer }
@@ -106,7 +109,7 @@ fn step_view(grid: &Grid, name: &str, id: JobId, job: &Job, state: StepState) ->
     let mut view = StepView {
         name: name.to_owned(),
         job: id,
-        state: state.word().to_owned(),
+        state,
         after: job.spec().depends.as_ref().map(ToString::to_string),
         tasks: tally.all(),
         running: tally.active,

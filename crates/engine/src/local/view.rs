@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 
 use forebay_grid::Grid;
 use forebay_grid::Job;
-use forebay_grid::grid::{Explanation, State};
+use forebay_grid::grid::State;
 use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::{Checkpoint, Rerun};
+use forebay_grid::spec::Checkpoint;
+use forebay_grid::state::JobState;
 use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
 use super::{flow, listing};
 use crate::engine::Engine as _;
 use crate::message::{
-    Answer, Ask, Asked, HostView, JobView, QueueView, Verdict, error_path, output_path,
+    Answer, Ask, Asked, HostState, HostView, JobView, QueueView, RefusalKind, error_path,
+    output_path,
 };
 
 /// Answers what only looks.
@@ -38,7 +40,7 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Sessions { .. }
         | Ask::Usage { .. }
         | Ask::Join { .. } => {
-            Answer::Refused { reason: "this request is not supported here".to_owned() }
+            Answer::refused(RefusalKind::NotUnderstood, "this request is not supported here")
         }
     }
 }
@@ -51,7 +53,7 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         name: spec.name.clone(),
         user: ledger.user_of(job).clone(),
         queue: ledger.queue_of(job).clone(),
-        state: String::new(),
+        state: JobState::Pending,
         tasks: 1,
         host: None,
         attempts: 0,
@@ -69,25 +71,21 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
     let Some(state) = grid.state(id) else { return line };
     let start = state.last_start();
     (line.attempts, line.host, line.started) = (start.attempts, start.host, start.started);
-    let word = match state {
-        State::Pending { .. } => "pending",
-        State::Held { .. } => "held",
-        State::Starting { .. } => "starting",
-        State::Running { .. } => "running",
-        State::Suspended { .. } => "suspended",
-        State::Unknown { .. } => "unknown",
+    line.state = match state {
+        State::Pending { .. } => JobState::Pending,
+        State::Held { .. } => JobState::Held,
+        State::Starting { .. } => JobState::Starting,
+        State::Running { .. } => JobState::Running,
+        State::Suspended { .. } => JobState::Suspended,
+        State::Unknown { .. } => JobState::Unknown,
         State::Finished { exit, cause, ended, .. } => {
-            let word = cause.word(exit.as_ref());
+            let state = cause.state(exit.as_ref());
             (line.exit, line.ended) = (exit, Some(ended));
             // The flow did so, as it could never have started; nobody killed it.
-            if cause == Cause::Killed && line.attempts == 0 && grid.is_skipped(id.job) {
-                "skipped"
-            } else {
-                word
-            }
+            let never_began = cause == Cause::Killed && line.attempts == 0;
+            if never_began && grid.is_skipped(id.job) { JobState::Skipped } else { state }
         }
     };
-    line.state = word.to_owned();
     line
 }
 
@@ -100,11 +98,10 @@ fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
         .map(|host| HostView {
             name: host.name,
             state: match host.reach {
-                Reach::Up => "up",
-                Reach::Away => "unreachable",
-                Reach::Gone => "gone",
-            }
-            .to_owned(),
+                Reach::Up => HostState::Up,
+                Reach::Away => HostState::Unreachable,
+                Reach::Gone => HostState::Gone,
+            },
             switch: host.switch,
             slots: host.slots,
             used_slots: host.used_slots,
@@ -120,11 +117,6 @@ fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
 /// What a job asks for.
 pub(super) fn asked(job: &Job) -> Asked {
     let spec = job.spec();
-    let rerun = match spec.rerun {
-        Rerun::AsQueue => "as_queue",
-        Rerun::Rerunnable => "rerunnable",
-        Rerun::Once => "once",
-    };
     Asked {
         memory_bytes: spec.memory.map(|memory| memory.0),
         hosts: spec.hosts.to_string(),
@@ -132,7 +124,7 @@ pub(super) fn asked(job: &Job) -> Asked {
         priority: spec.priority,
         project: spec.project.clone(),
         time_limit_seconds: spec.time_limit.map(seconds),
-        rerun: rerun.to_owned(),
+        rerun: spec.rerun,
         requeue_exits: spec.requeue_exits.to_string(),
         checkpoint: spec.checkpoint == Checkpoint::Steps,
         directory: spec.directory.clone(),
@@ -188,24 +180,6 @@ fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
     let index = target.index.or_else(|| Some(open()?.0)).unwrap_or_else(|| job.index_at(0));
     match grid.explain(TaskId { job: target.job, index }) {
         None => Answer::no_job(target),
-        Some(Explanation::NeverRan { reasons }) => {
-            let ended = std::iter::once("it ended without having run".to_owned());
-            let reasons = ended.chain(reasons.iter().map(ToString::to_string)).collect();
-            Answer::Explained { reasons, hosts: Vec::new() }
-        }
-        Some(Explanation::Placed(placement)) => {
-            Answer::Explained { reasons: vec![placement.to_string()], hosts: Vec::new() }
-        }
-        Some(Explanation::Waits { reasons, hosts }) => Answer::Explained {
-            reasons: reasons.iter().map(ToString::to_string).collect(),
-            hosts: hosts
-                .into_iter()
-                .map(|verdict| {
-                    let why = verdict.unable.map(|why| format!(": {why}")).unwrap_or_default();
-                    let obstacle = verdict.obstacle.map(|obstacle| format!("{obstacle}{why}"));
-                    Verdict { host: verdict.host, obstacle }
-                })
-                .collect(),
-        },
+        Some(explanation) => Answer::Explained { explanation, used: None },
     }
 }

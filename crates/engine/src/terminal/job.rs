@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_grid::spec::{Exit, Interactive, Streams};
+use forebay_process::user::is_root;
 use rustix::event::EventfdFlags;
 use rustix::fs::Uid;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -25,7 +26,6 @@ use rustix::termios::tcsetwinsize;
 use super::frame::{self, Frame, Stream, Terminal, Word};
 use super::link::{Link, Outlet, winsize};
 use super::pty;
-use crate::home::is_root;
 use crate::runs::Task;
 use crate::user::Account;
 

@@ -213,7 +213,7 @@ by_index! {
 }
 
 /// A threshold that a load exceeds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exceeded {
     /// Which index.
     pub index: LoadIndex,

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use forebay_base::ByteSize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::Exceeded;
 use crate::depend::Verdict;
@@ -19,7 +20,8 @@ use crate::task::{Cause, Excluded, Finish, Task, Waiting, Why};
 use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueName, TaskId};
 
 /// Why a task is how it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Explanation {
     /// It waits.
     Waits {
@@ -38,7 +40,8 @@ pub enum Explanation {
 }
 
 /// Why a task waits, as far as no single host is concerned.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// It is held.
     Held,
@@ -106,7 +109,8 @@ pub enum Reason {
 }
 
 /// What one host says.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub struct HostVerdict {
     /// Which.
     pub host: HostName,
@@ -117,7 +121,8 @@ pub struct HostVerdict {
 }
 
 /// Why a host cannot take a task.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HostObstacle {
     /// It has not joined, or was lost.
     Gone,
@@ -214,7 +219,8 @@ impl HostObstacle {
 }
 
 /// Why a task was given to its host, as it was then.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub struct Placement {
     /// Where.
     pub host: HostName,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, Refusal, Verb};
 use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowEvent, FlowState, Started};
@@ -19,7 +21,8 @@ use crate::task::{Cause, Step, Task};
 use crate::vocabulary::{JobId, Target, TaskId, UserId, UserName};
 
 /// How a step of a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StepState {
     /// It waits for others, or for its turn.
     Pending,
@@ -132,8 +135,13 @@ impl Grid {
             });
             bytes += footprint::bytes_of(&step, condition.as_ref());
             self.check_bytes(known, bytes)?;
-            let submitted =
-                Submitted { job: jobs[&place], user: user.clone(), spec: step, condition };
+            let submitted = Submitted {
+                job: jobs[&place],
+                user: user.clone(),
+                spec: step,
+                condition,
+                key: None,
+            };
             steps.push((given.name.clone(), submitted));
         }
         Ok(steps)
@@ -145,7 +153,7 @@ impl Grid {
 
     /// The run, if the user may do this to it.
     fn flow_for(&self, by: &UserName, flow: FlowId) -> Result<&FlowRun, Refusal> {
-        let no_flow = || Refusal::Invalid(format!("there is no flow {flow}"));
+        let no_flow = || Refusal::NoSuchFlow(flow);
         let run = self.ledger.flow(flow);
         run.filter(|run| self.sees(by, self.ledger.user_of_flow(run))).ok_or_else(no_flow)
     }

@@ -72,7 +72,7 @@ impl Grid {
         self.now = self.now.max(now);
         self.let_time_pass(out);
         match event {
-            Event::Submit { user, spec } => self.submit(user, *spec, out),
+            Event::Submit { user, spec, key } => self.submit(user, *spec, key, out),
             Event::Command { by, target, verb } => self.command(&by, target, verb, out),
             Event::Queue { by, queue, verb } => {
                 let switched = self.switch_queue(&by, &queue, verb, out);

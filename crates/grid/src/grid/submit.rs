@@ -1,6 +1,7 @@
 //! Submitting: whether a job is taken, and which jobs its dependency names.
 
 use forebay_base::ByteSize;
+use uuid::Uuid;
 
 use crate::config::General;
 use crate::depend::Verdict;
@@ -50,7 +51,18 @@ impl Search<'_> {
 }
 
 impl Grid {
-    pub(super) fn submit(&mut self, user: UserName, mut spec: JobSpec, out: &mut Outcome) {
+    pub(super) fn submit(
+        &mut self,
+        user: UserName,
+        mut spec: JobSpec,
+        key: Option<Uuid>,
+        out: &mut Outcome,
+    ) {
+        let taken = key.and_then(|key| self.ledger.job_of_key(self.now, &user, key));
+        if let Some(job) = taken {
+            out.effects.push(Effect::Accepted { job });
+            return;
+        }
         let condition = match self.admit(&user, &mut spec) {
             Ok(condition) => condition,
             Err(refusal) => {
@@ -59,7 +71,7 @@ impl Grid {
             }
         };
         let job = self.ledger.next_job();
-        let submitted = Submitted { job, user, spec, condition };
+        let submitted = Submitted { job, user, spec, condition, key };
         self.record(Change::Submitted(Box::new(submitted)), out);
         self.index.add_job(&self.ledger, job, &self.ledger.jobs[&job]);
         out.effects.push(Effect::Accepted { job });

@@ -331,7 +331,7 @@ impl World {
         // Known before, because it may be started at once.
         let next = JobId(self.jobs.keys().chain(&self.forgotten).max().map_or(1, |job| job.0 + 1));
         self.jobs.insert(next, (user.clone(), spec.clone()));
-        let effects = self.send(Event::Submit { user, spec: Box::new(spec) });
+        let effects = self.send(Event::Submit { user, spec: Box::new(spec), key: None });
         if !effects.contains(&Effect::Accepted { job: next }) {
             assert!(effects.iter().any(|effect| matches!(effect, Effect::Rejected(_))));
             self.jobs.remove(&next);

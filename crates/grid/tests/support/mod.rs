@@ -63,7 +63,7 @@ impl Rig {
     }
 
     pub fn submit_as(&mut self, user: &str, spec: JobSpec) -> Vec<Effect> {
-        self.send(Event::Submit { user: user.parse().unwrap(), spec: Box::new(spec) })
+        self.send(Event::Submit { user: user.parse().unwrap(), spec: Box::new(spec), key: None })
     }
 
     /// Submits for user `u`; the job and where it was started at once.

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::counters::field;
+use forebay_process::accounting::field;
+
 use crate::environment::{Kernel, settings, text, virtualization};
 use crate::record::Machine;
 
 /// Looks at the machine.
 #[must_use]
 pub fn machine() -> Machine {
-    let io_wait_source = crate::process::io_wait_source();
+    let io_wait_source = forebay_process::io_wait_source();
     let (kernel, allowed) = (Kernel::running(), allowed_cpus());
     Machine { io_wait_source, ..describe(&kernel, &allowed, Path::new("/etc/os-release")) }
 }

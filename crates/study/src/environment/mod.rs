@@ -7,7 +7,6 @@
 mod blocks;
 mod home;
 mod machine;
-mod mounts;
 mod settings;
 mod storage;
 mod virtualization;
@@ -19,7 +18,6 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 pub use machine::machine;
-pub use mounts::unescape;
 pub use storage::{device_scope, storage};
 
 /// Where the kernel's files are; elsewhere in tests.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::counters::field;
+use forebay_process::accounting::field;
+
 use crate::environment::blocks::chosen;
 use crate::environment::{Kernel, list};
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use forebay_process::mounts::{self, Mount};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::environment::blocks::Below;
-use crate::environment::mounts::{self, Mount};
 use crate::environment::{Kernel, home, text};
 use crate::error::{Error, Result};
 use crate::record::{DeviceScope, Storage, Subject};
@@ -52,7 +52,7 @@ fn look(path: &Path, homes: Homes<'_>) -> Result<Storage> {
     let statvfs =
         rustix::fs::statvfs(&place).map_err(|error| Error::io("look at", path)(error.into()))?;
     let kernel = Kernel::running();
-    let mounts = mounts::parse_all(&kernel.proc("self/mountinfo").unwrap_or_default());
+    let mounts = mounts::parse_all(kernel.proc("self/mountinfo").unwrap_or_default().as_bytes());
     let mount = mount_of(&mounts, &place).cloned().unwrap_or_default();
     let read_ahead = kernel.sys(&format!("class/bdi/{}/read_ahead_kb", mount.device));
     let found = Search { kernel: &kernel, mounts: &mounts, homes }.below(&place, 0);
@@ -254,7 +254,7 @@ mod tests {
     fn a_forebay_file_system_lies_on_what_its_home_and_disks_lie_on() {
         let folder = tempfile::tempdir().unwrap();
         let kernel = Kernel::running();
-        let mounts = mounts::parse_all(&kernel.proc("self/mountinfo").unwrap());
+        let mounts = mounts::parse_all(kernel.proc("self/mountinfo").unwrap().as_bytes());
         let place = folder.path().canonicalize().unwrap();
         let search = |homes| Search { kernel: &kernel, mounts: &mounts, homes };
         let own = search(&unknown).below(&place, 0);

@@ -8,7 +8,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::counters::Counters;
+use forebay_process::accounting::Counters;
+
 use crate::error::Result;
 use crate::record::{Exit, Usage};
 

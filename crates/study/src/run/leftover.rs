@@ -10,7 +10,10 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use forebay_process::machine::{boot_id, host_name};
+use forebay_process::stat;
 use rustix::fs::FlockOperation;
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -108,8 +111,8 @@ impl Mark {
     fn of_this_process(started: &str) -> Mark {
         let pid = std::process::id();
         Mark {
-            host: kernel("sys/kernel/hostname"),
-            boot: kernel("sys/kernel/random/boot_id"),
+            host: host_name().unwrap_or_default(),
+            boot: boot_id().unwrap_or_default(),
             pid,
             pid_started: start_of(pid).unwrap_or(0),
             started: started.to_owned(),
@@ -121,27 +124,18 @@ impl Mark {
         if locked {
             return Runner::Alive;
         }
-        if self.host != kernel("sys/kernel/hostname") {
+        if self.host != host_name().unwrap_or_default() {
             return Runner::Elsewhere;
         }
-        let same_boot = self.boot == kernel("sys/kernel/random/boot_id");
+        let same_boot = self.boot == boot_id().unwrap_or_default();
         let there = same_boot && start_of(self.pid) == Some(self.pid_started);
         if there { Runner::Alive } else { Runner::Dead }
     }
 }
 
-/// A line of /proc.
-fn kernel(name: &str) -> String {
-    let text = fs::read_to_string(Path::new("/proc").join(name)).unwrap_or_default();
-    text.trim().to_owned()
-}
-
-/// When a process started, in clock ticks since the boot (field 22 of proc_pid_stat(5)).
+/// When a process was started, in clock ticks since the boot; none if it is not there.
 fn start_of(pid: u32) -> Option<u64> {
-    /// Of the fields behind the name in brackets.
-    const PLACE: usize = 19;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(PLACE)?.parse().ok()
+    stat::start_of(Pid::from_raw(i32::try_from(pid).ok()?)?)
 }
 
 impl Leftover {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::Clock;
+use forebay_process::{Accounting, Child, Ended, end_all, wait_any};
 
 use super::launcher::{Event, Launch, Launcher};
 use crate::error::{Error, Result};
-use crate::process::{Accounting, Child, Ended, end_all, wait_any};
 use crate::record::{Exit, Usage};
 
 /// How long jobs that are to end may clear up before they are killed.
@@ -130,11 +130,11 @@ fn start(launch: &Launch, accounting: &Arc<Accounting>) -> Result<Child> {
     let errors = output.try_clone().map_err(Error::io("write", &launch.output))?;
     let mut command = Command::new(&launch.command[0]);
     command.args(&launch.command[1..]).stdin(Stdio::null()).stdout(output).stderr(errors);
-    Child::spawn(command, accounting)
+    Ok(Child::spawn(command, accounting)?)
 }
 
 fn event(number: usize, ended: &Ended, at: Instant) -> Event {
-    let (exit, last) = (ended.exit(""), ended.counters);
+    let (exit, last) = (Exit::of(ended, ""), ended.counters);
     Event::Ended { number, at, exit, usage: Box::new(ended.usage), last }
 }
 

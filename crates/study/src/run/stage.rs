@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_base::Clock;
+use forebay_process::accounting::Counters;
 use forebay_workload::mix::{PlannedJob, PlannedStage};
 use forebay_workload::program::StepRecord;
 
 use super::launcher::{Event, Launch, Launcher};
-use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::record::{Exit, JobRecord, Stage, Usage};
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::Clock;
+use forebay_process::accounting::Counters;
 use forebay_workload::dataset::format_datetime;
 use forebay_workload::mix::{Mix, Plan, PlannedJob, PlannedStage, SpaceNeed};
 use forebay_workload::program::{Job, Places};
@@ -15,7 +16,6 @@ use super::folders::Folders;
 use super::ground::{Areas, Ground};
 use super::launcher::Launcher;
 use super::stage::{self, JobCounts, Listener, Orders};
-use crate::counters::Counters;
 use crate::environment;
 use crate::error::{Error, Result};
 use crate::record::{Cache, Exit, Record, Run, Sample, Stage, State, Subject, Workload};

@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 
-use crate::counters::Counters;
+use forebay_process::accounting::Counters;
+
 use crate::record::Sample;
 use crate::sampler::snapshot::Traffic;
 

@@ -9,8 +9,6 @@
 //! that none crosses it. Memory: one sample per interval (about 250 bytes), a few open
 //! files per running job.
 
-pub mod disks;
-mod family;
 mod ledger;
 pub mod snapshot;
 
@@ -21,12 +19,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_base::Clock;
+use forebay_process::accounting::Counters;
+use forebay_process::disks::Selection;
+use forebay_process::family::Family;
 
-use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::record::{DeviceScope, Sample};
-use disks::Selection;
-use family::Family;
 use ledger::{Ledger, Seen, row, spread};
 use snapshot::{Device, JobCounts, Memory, Pressure, Processor, Snapshot};
 
@@ -76,7 +74,7 @@ impl Sampler {
         origin: Instant,
         clock: Arc<dyn Clock>,
     ) -> Result<Sampler> {
-        let mut selection = Selection::of(scope);
+        let mut selection = selection_of(scope);
         let seconds = clock.instant().saturating_duration_since(origin).as_secs_f64();
         let now = look(seconds, &mut selection);
         let state = State {
@@ -108,7 +106,8 @@ impl Sampler {
 
     /// A job's process was started at `at`; it is counted from then on.
     pub fn job_started(&self, pid: u32, at: Instant) {
-        let family = Family::of(pid);
+        let number = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let family = number.and_then(Family::of);
         let seconds = self.shared.seconds_of(at);
         let mut state = self.shared.lock();
         state.ledger.start(pid, seconds);
@@ -234,7 +233,7 @@ impl State {
         let mut text = String::new();
         for (&pid, family) in &self.families {
             if let Some(counters) = family.look(&mut text) {
-                self.ledger.observe(pid, seconds, counters);
+                self.ledger.observe(pid, seconds, row(&counters));
             }
         }
     }
@@ -254,6 +253,15 @@ impl State {
 
     fn settle(&mut self) {
         self.ledger.settle(&mut self.samples);
+    }
+}
+
+/// The devices of a scope.
+fn selection_of(scope: &DeviceScope) -> Selection {
+    match scope {
+        DeviceScope::None => Selection::None,
+        DeviceScope::Devices(names) => Selection::These(names.iter().cloned().collect()),
+        DeviceScope::AllDisks => Selection::all_disks(),
     }
 }
 

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::counters::field;
+use forebay_process::accounting::field;
+
 use crate::record::Sample;
 
 /// Bytes of a sector in `/proc/diskstats`, whatever the device's own sector size is.

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::launcher::GridLauncher;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock;
 use forebay_engine::client::Client;
 use forebay_engine::home::GridHome;
-use forebay_engine::launcher::GridLauncher;
-use forebay_engine::message::{Answer, Ask, HostView};
+use forebay_engine::message::{Answer, Ask, HostState, HostView};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::parse::hosts::HostList;
 use forebay_grid::spec::JobSpec;
@@ -54,8 +54,9 @@ impl GridArguments {
         let Answer::Hosts { mut hosts, .. } = answer else {
             bail!("unexpected answer of the controller: {answer:?}");
         };
-        hosts
-            .retain(|host| host.state == "up" && host.switch == HostSwitch::Open && host.slots > 0);
+        hosts.retain(|host| {
+            host.state == HostState::Up && host.switch == HostSwitch::Open && host.slots > 0
+        });
         if !hosts.iter().any(|host| host.slots >= self.slots) {
             bail!("no host of the grid that is up and open has {} slots", self.slots);
         }

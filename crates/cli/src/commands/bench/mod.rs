@@ -4,6 +4,7 @@ mod clean;
 mod compare;
 mod display;
 mod grid;
+mod launcher;
 mod list;
 mod report;
 mod result;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_process::Accounting;
 use forebay_study::Error;
-use forebay_study::process::Accounting;
 use forebay_study::record::{Record, State};
 use forebay_study::run::{
     self as study, Areas, Caches, Launcher, Leftovers, Observer, Order, Progress, Slots,

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use forebay_engine::client::Client;
-use forebay_engine::message::{Answer, Ask};
+use forebay_engine::message::Answer;
 use forebay_grid::spec::JobSpec;
 
 use super::no_sense;
@@ -65,15 +65,15 @@ pub fn submit_lines(
 
 /// Submits lines together; how many were refused.
 fn submit_some(client: &mut Client, like: &JobSpec, lines: &[Line], print: Print) -> Result<usize> {
-    let ask = |line: &Line| {
+    let spec = |line: &Line| {
         let command = ["sh", "-c", &line.command].map(str::to_owned).to_vec();
-        Ask::Submit { spec: Box::new(JobSpec { command, ..like.clone() }) }
+        JobSpec { command, ..like.clone() }
     };
-    let asks: Vec<Ask> = lines.iter().map(ask).collect();
+    let specs = lines.iter().map(spec).collect();
     let mut numbers = String::new();
     let mut taken = None;
     let mut refused = 0;
-    let answered = client.ask_all(&asks, |place, answer| {
+    let answered = client.submit_all(specs, |place, answer| {
         let number = lines[place].number;
         match (answer, print) {
             (Answer::Accepted { job }, print) => {
@@ -86,8 +86,8 @@ fn submit_some(client: &mut Client, like: &JobSpec, lines: &[Line], print: Print
                     }
                 }
             }
-            (Answer::Refused { reason }, _) => {
-                note!("forebay: line {number}: {reason}");
+            (Answer::Refused(refusal), _) => {
+                note!("forebay: line {number}: {refusal}");
                 refused += 1;
             }
             (answer, _) => return Err(no_sense(&answer)),

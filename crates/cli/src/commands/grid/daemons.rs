@@ -9,7 +9,7 @@ use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::message::{Answer, Ask};
 use forebay_engine::{agent, nursery, server, settings, watchdog};
 use forebay_grid::vocabulary::HostName;
-use forebay_study::process::io_wait_source;
+use forebay_process::io_wait_source;
 
 use super::supervise::keep_controller;
 use super::{Which, no_sense, print_json};

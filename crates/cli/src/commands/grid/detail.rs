@@ -2,6 +2,8 @@
 
 use forebay_base::ByteSize;
 use forebay_engine::message::JobView;
+use forebay_grid::spec::Rerun;
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
 use super::or_dash;
@@ -28,7 +30,7 @@ pub struct Choice {
     chosen: Chosen,
     /// Only jobs in these states, such as pending,running; states of finished jobs need --all.
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
-    state: Vec<String>,
+    state: Vec<JobState>,
 }
 
 impl Chosen {
@@ -81,7 +83,7 @@ pub fn block(job: &JobView, now: Moment) -> String {
         ("name", job.name.clone()),
         ("user", job.user.to_string()),
         ("queue", job.queue.to_string()),
-        ("state", job.state.clone()),
+        ("state", job.state.to_string()),
         ("tasks", job.tasks.to_string()),
         ("command", job.command.join(" ")),
         ("submitted", time(job.submitted)),
@@ -105,7 +107,7 @@ pub fn block(job: &JobView, now: Moment) -> String {
             ("priority", asked.priority.to_string()),
             ("project", asked.project.clone()),
             ("time limit", asked.time_limit_seconds.map(|s| format!("{s} s")).unwrap_or_default()),
-            ("rerunnable", asked.rerun.clone()),
+            ("rerunnable", rerun(asked.rerun).to_owned()),
             ("requeue exit", asked.requeue_exits.clone()),
             ("checkpoint", yes(asked.checkpoint)),
             ("directory", asked.directory.clone()),
@@ -123,4 +125,13 @@ pub fn block(job: &JobView, now: Moment) -> String {
     let mut text: String = known.map(line).collect();
     text.push('\n');
     text
+}
+
+/// Whether a job may be started again, in the words of messages.
+fn rerun(rerun: Rerun) -> &'static str {
+    match rerun {
+        Rerun::AsQueue => "as_queue",
+        Rerun::Rerunnable => "rerunnable",
+        Rerun::Once => "once",
+    }
 }

@@ -413,7 +413,7 @@ fn step_row(step: StepView) -> Vec<String> {
     vec![
         step.name,
         step.job.to_string(),
-        step.state,
+        step.state.word().to_owned(),
         step.tasks.to_string(),
         step.running.to_string(),
         step.done.to_string(),

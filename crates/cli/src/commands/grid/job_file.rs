@@ -119,33 +119,9 @@ fn directives(text: &str) -> Result<Options> {
     Ok(found)
 }
 
-/// Splits a line into words as a shell does: at blanks, but for those in quotes or behind a backslash.
+/// Splits a line into words as a POSIX shell does; from a word on that begins with # it is a comment.
 fn words(line: &str) -> Result<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
-        match (quote, character) {
-            (Some(open), close) if open == close => quote = None,
-            (None | Some('"'), '\\') => {
-                let next = characters.next().context("the line ends with a backslash")?;
-                word.get_or_insert_default().push(next);
-            }
-            (Some(_), character) => word.get_or_insert_default().push(character),
-            (None, '"' | '\'') => {
-                quote = Some(character);
-                word.get_or_insert_default();
-            }
-            (None, blank) if blank.is_whitespace() => words.extend(word.take()),
-            (None, character) => word.get_or_insert_default().push(character),
-        }
-    }
-    if let Some(open) = quote {
-        bail!("the quote {open} is not closed");
-    }
-    words.extend(word);
-    Ok(words)
+    shlex::split(line).context("a quote is not closed, or the line ends with a backslash")
 }
 
 fn toml(name: &str, text: &str) -> Result<JobFile> {
@@ -239,8 +215,19 @@ mod tests {
 
     #[test]
     fn words_are_split_as_a_shell_does() {
-        let line = r#" -q night  -w 'done(1) && ended(x)' -J "a \"b\"" c\ d '' "#;
-        let expected = ["-q", "night", "-w", "done(1) && ended(x)", "-J", "a \"b\"", "c d", ""];
+        let line = r#" -q night  -w 'done(1) && ended(x)' -J "a \"b\"" c\ d '' "a\nb" x#y # note "#;
+        let expected = [
+            "-q",
+            "night",
+            "-w",
+            "done(1) && ended(x)",
+            "-J",
+            "a \"b\"",
+            "c d",
+            "",
+            "a\\nb",
+            "x#y",
+        ];
         assert_eq!(words(line).unwrap(), expected);
         assert!(words("").unwrap().is_empty());
         assert!(said(words("-J 'a")).contains("not closed"));

@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
-use forebay_engine::client::{Client, Refusal};
-use forebay_engine::message::{Answer, Ask, Containment, HostView, JobView, QueueView};
+use forebay_engine::client::Client;
+use forebay_engine::message::{Answer, Ask, Containment, HostView, JobView, QueueView, Refusal};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Moment, Target};
 
 use super::detail::{self, Choice};
-use super::{Listing, Which, no_sense, or_dash, print_json};
+use super::{Listing, Which, explain, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes, on_one_line};
 
 /// The most lines of a table of jobs, if nothing else is said.
@@ -261,7 +261,7 @@ fn table_of_jobs(jobs: Vec<JobView>, detail: Detail, now: Moment) -> Table {
             if job.name.is_empty() { one_line(&job.command) } else { job.name },
             job.user.to_string(),
             job.queue.to_string(),
-            job.state,
+            job.state.to_string(),
             job.tasks.to_string(),
             or_dash(job.host),
             job.attempts.to_string(),
@@ -286,7 +286,7 @@ fn table_of_hosts(hosts: Vec<HostView>) -> Table {
     for host in hosts {
         table.row(vec![
             host.name.to_string(),
-            host.state,
+            host.state.word().to_owned(),
             format!("{:?}", host.switch).to_lowercase(),
             host.slots.to_string(),
             host.used_slots.to_string(),
@@ -356,16 +356,26 @@ impl Explain {
     pub fn run(self) -> Result<ExitCode> {
         let answer = self.which.ask(&Ask::Explain { target: self.job });
         let answer = answer.map_err(|error| self.which.or_forgotten(self.job, error))?;
-        let Answer::Explained { reasons, hosts } = &answer else { return Err(no_sense(&answer)) };
+        let Answer::Explained { explanation, used } = &answer else {
+            return Err(no_sense(&answer));
+        };
+        let reasons = explain::reasons(explanation, used.as_deref());
+        let hosts = explain::hosts(explanation);
         if self.json {
-            return print_json(&serde_json::json!({ "reasons": reasons, "hosts": hosts }));
+            let said = |(host, obstacle)| serde_json::json!({ "host": host, "obstacle": obstacle });
+            let hosts: Vec<_> = hosts.into_iter().map(said).collect();
+            return print_json(&serde_json::json!({
+                "reasons": reasons,
+                "hosts": hosts,
+                "explanation": explanation,
+            }));
         }
-        for reason in reasons {
+        for reason in &reasons {
             outln!("{}", on_one_line(reason));
         }
-        for verdict in hosts {
-            let said = verdict.obstacle.as_deref().unwrap_or("could take it");
-            outln!("  {}: {}", verdict.host, on_one_line(said));
+        for (host, obstacle) in hosts {
+            let said = obstacle.as_deref().unwrap_or("could take it");
+            outln!("  {host}: {}", on_one_line(said));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,7 +1,7 @@
 //! Whether the memory that a job asks for is a limit, or only a number.
 
 use forebay_engine::client::Client;
-use forebay_engine::message::{Answer, Ask, Containment, HostView};
+use forebay_engine::message::{Answer, Ask, Containment, HostState, HostView};
 use forebay_grid::spec::JobSpec;
 
 /// Says on standard error if a job may run on hosts that do not enforce the memory it asks for.
@@ -21,7 +21,7 @@ pub fn warn_if_not_enforced(client: &mut Client, spec: &JobSpec) {
 /// Names of the hosts that are up and enforce no limit of memory.
 fn not_enforcing(hosts: &[HostView]) -> String {
     let loose = |host: &&HostView| {
-        host.state == "up"
+        host.state == HostState::Up
             && matches!(host.containment, Some(Containment::Tree | Containment::Group))
     };
     let names: Vec<String> = hosts.iter().filter(loose).map(|host| host.name.to_string()).collect();

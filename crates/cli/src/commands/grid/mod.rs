@@ -4,6 +4,7 @@ mod batch;
 pub mod checkpoint;
 pub mod daemons;
 mod detail;
+mod explain;
 pub mod flow;
 mod job_file;
 pub mod jobs;
@@ -22,10 +23,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_engine::client::{Client, Refusal, makes_no_sense as no_sense};
+use forebay_engine::client::{Client, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
-use forebay_engine::message::{Answer, Ask, JobView};
+use forebay_engine::message::{Answer, Ask, JobView, Refusal, RefusalKind};
 use forebay_grid::spec::Exit;
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{JobId, Target};
 
 use crate::output::{Table, put_json};
@@ -65,19 +67,21 @@ impl Which {
     fn say_end(&self, job: JobId) {
         let lines = self.client().and_then(|mut client| client.jobs(Some(job.into()), true, None));
         let ended_otherwise = |line: &&JobView| {
-            !matches!(line.state.as_str(), "done" | "exited")
+            !matches!(line.state, JobState::Done | JobState::Exited)
                 || matches!(line.exit, Some(Exit::NotStarted(_) | Exit::MemoryLimit(_)))
         };
         let Ok((lines, _)) = lines else { return };
         let mut others = lines.iter().filter(ended_otherwise);
         let Some(first) = others.next() else { return };
-        let how = match (&first.exit, first.state.as_str()) {
+        let how = match (&first.exit, first.state) {
             (Some(Exit::NotStarted(reason)), _) => format!("was not started: {reason}"),
             (Some(exit @ Exit::MemoryLimit(_)), _) => format!("was ended: {exit}"),
-            (_, "killed") => "was killed".to_owned(),
-            (_, "time_limit") => "reached its time limit".to_owned(),
-            (_, "host_lost") => "was lost: its host or the process that held it failed".to_owned(),
-            (_, "dependency_never") => format!("was not started: {}", self.why_never(job)),
+            (_, JobState::Killed) => "was killed".to_owned(),
+            (_, JobState::TimeLimit) => "reached its time limit".to_owned(),
+            (_, JobState::HostLost) => {
+                "was lost: its host or the process that held it failed".to_owned()
+            }
+            (_, JobState::DependencyNever) => format!("was not started: {}", self.why_never(job)),
             (_, state) => format!("ended as {state}"),
         };
         let more = match others.count() {
@@ -92,14 +96,17 @@ impl Which {
     /// Why a job ended without having run, as far as that is known still.
     fn why_never(&self, job: JobId) -> String {
         match self.ask(&Ask::Explain { target: job.into() }) {
-            Ok(Answer::Explained { reasons, .. }) => reasons.join("; "),
+            Ok(Answer::Explained { explanation, used }) => {
+                explain::reasons(&explanation, used.as_deref()).join("; ")
+            }
             Ok(_) | Err(_) => "its dependency can no longer come true".to_owned(),
         }
     }
 
     /// What was said against a job, or where it is still known: a job that ended is forgotten before its history.
     fn or_forgotten(&self, target: Target, error: anyhow::Error) -> anyhow::Error {
-        let refused = error.downcast_ref::<Refusal>().is_some_and(|r| r.0.contains("no job"));
+        let refusal = error.downcast_ref::<Refusal>();
+        let refused = refusal.is_some_and(|refusal| refusal.kind == RefusalKind::NoJob);
         let history = || self.client()?.history(target);
         if refused && history().is_ok_and(|attempts| !attempts.is_empty()) {
             return error.context(format!(

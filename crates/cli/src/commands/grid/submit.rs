@@ -149,17 +149,13 @@ impl Submit {
             None => self.options.into_spec(self.command)?,
             Some(path) => of_file(&path, self.options, self.command)?,
         };
-        let spec = Box::new(spec);
         let mut client = self.which.client()?;
         memory::warn_if_not_enforced(&mut client, &spec);
         if let Some(file) = self.batch {
             let print = if self.json { Print::Json } else { Print::Text };
             return batch::submit_lines(&mut client, &spec, &file, print);
         }
-        let job = match client.ask(&Ask::Submit { spec })? {
-            Answer::Accepted { job } => job,
-            answer => return Err(no_sense(&answer)),
-        };
+        let job = client.submit(spec)?;
         let text =
             if self.json { serde_json::json!({ "job": job }).to_string() } else { job.to_string() };
         put(format!("{text}\n").as_bytes()).with_context(|| format!("job {job} was accepted"))?;

@@ -10,11 +10,11 @@ use forebay_engine::agent::end_left_jobs;
 use forebay_engine::cgroup::Parent;
 use forebay_engine::client::Client;
 use forebay_engine::home::{Begin, GridHome, folder, holder};
-use forebay_engine::message::{Answer, Ask};
+use forebay_engine::message::{Answer, Ask, HostState};
 use forebay_engine::settings;
 use forebay_engine::trust;
 use forebay_fs::settings::TransportChoice;
-use forebay_study::process::io_wait_source;
+use forebay_process::io_wait_source;
 use rustix::process::Signal;
 
 use super::no_sense;
@@ -187,7 +187,7 @@ impl Up {
         await_daemons(&home, &mut agents, || {
             let hosts = Client::connect(&home).and_then(|mut client| client.ask(&Ask::Hosts));
             let Ok(Answer::Hosts { hosts, .. }) = hosts else { return false };
-            hosts.iter().filter(|host| host.state == "up").count() >= wanted
+            hosts.iter().filter(|host| host.state == HostState::Up).count() >= wanted
         })?;
         // Known once they have joined: a controller that was started again knows no slots before.
         if let Some(slots) = self.slots {

@@ -14,7 +14,8 @@ use forebay_engine::client::Client;
 use forebay_engine::message::{Answer, Ask, JobView};
 use forebay_engine::terminal::frame::Word;
 use forebay_grid::event::Verb;
-use forebay_grid::spec::{Exit, Interactive, JobSpec, Streams};
+use forebay_grid::spec::{Exit, Interactive, Streams};
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::JobId;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -22,7 +23,7 @@ use signal_hook::iterator::Signals;
 use self::attach::{Attached, News, Over};
 use self::listen::Listener;
 use super::placement::Placement;
-use super::{Which, memory, no_sense};
+use super::{Which, explain, memory, no_sense};
 use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
@@ -111,7 +112,7 @@ impl Run {
         if let Ok(mut client) = self.which.client() {
             memory::warn_if_not_enforced(&mut client, &spec);
         }
-        let job = submit(&self.which, spec)?;
+        let job = self.which.client()?.submit(spec)?;
         let for_signals = sender.clone();
         std::thread::spawn(move || {
             signals.forever().all(|signal| for_signals.send(News::Signal(signal)).is_ok())
@@ -123,13 +124,6 @@ impl Run {
         std::thread::spawn(move || wait_for_end(&which, job, &for_end));
         let session = Session { which: self.which, job, streams, sender, news };
         session.follow(listener)
-    }
-}
-
-fn submit(which: &Which, spec: JobSpec) -> Result<JobId> {
-    match which.ask(&Ask::Submit { spec: Box::new(spec) })? {
-        Answer::Accepted { job } => Ok(job),
-        answer => Err(no_sense(&answer)),
     }
 }
 
@@ -220,14 +214,15 @@ impl Session {
     /// Why the job waits; empty if it does not.
     fn reasons(&self) -> Result<String> {
         let mut client = self.which.client()?;
-        if view(&mut client, self.job)?.is_none_or(|job| job.state != "pending") {
+        if view(&mut client, self.job)?.is_none_or(|job| job.state != JobState::Pending) {
             return Ok(String::new());
         }
         match client.ask(&Ask::Explain { target: self.job.into() })? {
-            Answer::Explained { reasons, hosts } => {
-                let of_hosts = hosts
+            Answer::Explained { explanation, used } => {
+                let of_hosts = explain::hosts(&explanation)
                     .into_iter()
-                    .filter_map(|verdict| Some(format!("{}: {}", verdict.host, verdict.obstacle?)));
+                    .filter_map(|(host, obstacle)| Some(format!("{host}: {}", obstacle?)));
+                let reasons = explain::reasons(&explanation, used.as_deref());
                 Ok(reasons.into_iter().chain(of_hosts).collect::<Vec<_>>().join("; "))
             }
             answer => Err(no_sense(&answer)),
@@ -271,23 +266,23 @@ impl Session {
     /// The exit code, with a word where it is not that of the command.
     fn exit_code(&self, view: Option<&JobView>, exit: Option<Exit>) -> ExitCode {
         let job = self.job;
-        let state = view.map_or("", |view| view.state.as_str());
+        let state = view.map(|view| view.state);
         let exit = view.and_then(|view| view.exit.clone()).or(exit);
         let value = exit.as_ref().map(Exit::value);
         let code = match (state, exit) {
-            ("killed", _) => {
+            (Some(JobState::Killed), _) => {
                 say(&format!("job {job} was killed"));
                 value.filter(|value| *value != 0).unwrap_or(KILLED)
             }
-            ("time_limit", _) => {
+            (Some(JobState::TimeLimit), _) => {
                 say(&format!("job {job} reached its time limit"));
                 TIME_LIMIT
             }
-            ("dependency_never", _) => {
+            (Some(JobState::DependencyNever), _) => {
                 say(&format!("job {job} was not started: {}", self.which.why_never(job)));
                 NOT_STARTED
             }
-            ("host_lost", _) => {
+            (Some(JobState::HostLost), _) => {
                 say(&format!("job {job} was lost: its host or the process that held it failed"));
                 LOST
             }

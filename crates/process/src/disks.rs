@@ -9,8 +9,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::record::DeviceScope;
-
 /// Devices without a disk of their own.
 const POSING: [&str; 5] = ["loop", "ram", "zram", "zd", "fd"];
 
@@ -31,15 +29,10 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// The devices of a scope.
-    pub fn of(scope: &DeviceScope) -> Selection {
-        match scope {
-            DeviceScope::None => Selection::None,
-            DeviceScope::Devices(names) => Selection::These(names.iter().cloned().collect()),
-            DeviceScope::AllDisks => {
-                Selection::Disks { blocks: "/sys/block".into(), known: HashMap::new() }
-            }
-        }
+    /// All disks of this machine.
+    #[must_use]
+    pub fn all_disks() -> Selection {
+        Selection::Disks { blocks: "/sys/block".into(), known: HashMap::new() }
     }
 
     /// Whether a device is watched.
@@ -110,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_chosen_device_counts_whatever_it_is_and_nothing_else_does() {
-        let mut chosen = Selection::of(&DeviceScope::Devices(vec!["loop0".to_owned()]));
+        let mut chosen = Selection::These(BTreeSet::from(["loop0".to_owned()]));
         assert!(chosen.has("loop0") && !chosen.has("sda"));
-        assert!(!Selection::of(&DeviceScope::None).has("sda"));
+        assert!(!Selection::None.has("sda"));
     }
 }

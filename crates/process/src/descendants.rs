@@ -1,8 +1,7 @@
-//! All processes that come from a job, whatever group or session they have made for themselves.
+//! All processes below one, whatever group or session they have made for themselves.
 //!
-//! A shim adopts what its job leaves behind (PR_SET_CHILD_SUBREAPER), so everything that comes from the job is
-//! below the shim, and found there in /proc. If the shim itself is killed, that is lost: what had a session of
-//! its own then goes on, unless the job has a control group (`cgroup/`), which is asked in front of all this.
+//! A process that adopts what its children leave behind (PR_SET_CHILD_SUBREAPER) has everything that comes from them
+//! below it, where /proc shows it. If it is killed itself, that is lost.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
 
-use crate::session::{self, Stat, is_zombie};
+use crate::stat::{self, Stat, is_zombie};
 
 /// From now on orphans among the descendants of this process are its children.
 ///
@@ -32,23 +31,26 @@ impl Found {
     /// Signals it if it is still there.
     fn signal(self, signal: Signal) {
         let Ok(process) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
-        if session::start_of(self.pid) == Some(self.started) {
+        if stat::start_of(self.pid) == Some(self.started) {
             let _ = pidfd_send_signal(&process, signal);
         }
     }
 }
 
 /// Numbers of the processes below this one that have not ended.
+#[must_use]
 pub fn processes() -> Vec<Pid> {
     processes_below(rustix::process::getpid())
 }
 
 /// Numbers of the processes below one that have not ended.
+#[must_use]
 pub fn processes_below(top: Pid) -> Vec<Pid> {
     living(top).into_iter().map(|found| found.pid).collect()
 }
 
 /// Kills what is below a process, which may be stopped, and what is made meanwhile as well; whether nothing is left.
+#[must_use]
 pub fn is_alone(process: Pid) -> bool {
     /// Then whoever asked looks again later.
     const ROUNDS: u32 = 100;
@@ -87,7 +89,9 @@ fn living(top: Pid) -> Vec<Found> {
     living
 }
 
-fn children_of(process: Pid) -> Vec<Pid> {
+/// The children of all threads of a process, those that have ended too.
+#[must_use]
+pub fn children_of(process: Pid) -> Vec<Pid> {
     let folder = format!("/proc/{}/task", process.as_raw_nonzero());
     let threads = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let lists =
@@ -98,7 +102,7 @@ fn children_of(process: Pid) -> Vec<Pid> {
     lists.flat_map(numbers).collect()
 }
 
-/// Signals what is not in the group of the job's first process.
+/// Signals what is below this process and not in a process group.
 pub fn signal_outside(group: Pid, signal: Signal) {
     for process in living(rustix::process::getpid()) {
         if getpgid(Some(process.pid)) != Ok(group) {
@@ -110,14 +114,16 @@ pub fn signal_outside(group: Pid, signal: Signal) {
 /// Processor time of orphans that have ended, and the children that they waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Orphans {
+    /// In user mode.
     pub user_seconds: f64,
+    /// In the kernel.
     pub system_seconds: f64,
     /// Peak resident memory of the largest.
     pub memory_bytes: u64,
 }
 
 impl Orphans {
-    /// Takes note of orphans that have ended. The job's first process is left to its owner.
+    /// Takes note of orphans that have ended. The process `first` is left to its owner.
     pub fn reap(&mut self, first: Pid) {
         for process in children_of(rustix::process::getpid()) {
             if process != first && is_zombie(process) {
@@ -145,8 +151,8 @@ impl Orphans {
         self.memory_bytes = self.memory_bytes.max(peak);
     }
 
-    /// Kills all that is left of a job whose first process has ended, what is made meanwhile as well, and waits until
-    /// it is gone.
+    /// Kills all that is left below this process after its child `first` has ended, what is made meanwhile as well, and
+    /// waits until it is gone.
     pub fn end(&mut self, first: Pid) {
         let own = rustix::process::getpid();
         // What came from a process that has ended is a child of this one by now.

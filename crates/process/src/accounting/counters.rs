@@ -7,6 +7,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
+use rustix::process::Pid;
+
 /// The counters of one process, each since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -45,8 +47,9 @@ impl Counters {
     /// The counters of a process that was not reaped yet; `None` if there is none, it belongs to someone
     /// else, or the kernel does not count. Of a process that ended, only root can open them.
     #[must_use]
-    pub fn of_process(pid: u32) -> Option<Counters> {
-        Counters::parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+    pub fn of_process(pid: Pid) -> Option<Counters> {
+        let path = format!("/proc/{}/io", pid.as_raw_nonzero());
+        Counters::parse(&fs::read_to_string(path).ok()?)
     }
 
     /// As [`Counters::of_process`], from its `/proc/PID/io` that was opened before; it may be read again
@@ -58,6 +61,17 @@ impl Counters {
         Counters::parse(std::str::from_utf8(&bytes[..length]).ok()?)
     }
 
+    /// Adds those of another process.
+    pub fn add(&mut self, other: &Counters) {
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.read_calls += other.read_calls;
+        self.write_calls += other.write_calls;
+        self.device_read_bytes += other.device_read_bytes;
+        self.device_dirtied_bytes += other.device_dirtied_bytes;
+        self.device_cancelled_bytes += other.device_cancelled_bytes;
+    }
+
     /// Bytes that it dirtied for devices and that were not cut off again.
     #[must_use]
     pub fn device_written_bytes(&self) -> u64 {
@@ -66,7 +80,8 @@ impl Counters {
 }
 
 /// The number behind `name:` at the start of a line, without what follows it, such as a unit.
-pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
+#[must_use]
+pub fn field(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.split_ascii_whitespace().next()?.parse().ok()
 }

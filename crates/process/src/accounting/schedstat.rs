@@ -6,6 +6,8 @@
 //! that waited for children.
 //! Documentation/scheduler/sched-stats.rst describes the file.
 
+use rustix::process::Pid;
+
 /// Part of the processor time of a process that its main thread must have for its waiting to stand for all.
 const NEARLY_ALL: f64 = 0.9;
 /// Below so many seconds of processor time the kernel's clocks differ too much to compare them.
@@ -22,8 +24,9 @@ pub struct Schedule {
 
 impl Schedule {
     /// Of the main thread of a process that was not reaped; `None` if the kernel does not count.
-    pub fn of(pid: u32) -> Option<Schedule> {
-        Schedule::parse(&std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
+    pub fn of(pid: Pid) -> Option<Schedule> {
+        let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
+        Schedule::parse(&std::fs::read_to_string(path).ok()?)
     }
 
     fn parse(text: &str) -> Option<Schedule> {

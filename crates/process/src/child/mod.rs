@@ -6,11 +6,9 @@
 //! killed; when a [`Child`] is dropped or the thread that started it ends, the process is killed. What
 //! leaves the group (setsid(2)) is not found. Needs Linux 5.4 (pidfd).
 
-mod delays;
 mod group;
 mod handover;
 mod program;
-mod schedstat;
 
 use std::fmt;
 use std::fs::File;
@@ -19,32 +17,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_base::Clock;
+use forebay_base::Usage;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
 
-use crate::counters::Counters;
+use crate::accounting::{Accounting, Counters, Delays, Schedule};
 use crate::error::{Error, Result};
-use crate::record::{Exit, Usage};
-use delays::{Delays, Source};
+use crate::stat::Stat;
 pub use group::enter as enter_group;
 pub use program::Program;
-use schedstat::Schedule;
-
-/// What could not be done to a process that was started and had to be killed.
-pub const HOLD: &str = "hold on to";
-
-/// How processes are accounted for on this machine.
-pub struct Accounting {
-    clock: Arc<dyn Clock>,
-    delays: Mutex<Source>,
-}
 
 /// A child process. It is killed, with its group, if this is dropped.
 pub struct Child {
@@ -73,37 +60,13 @@ pub struct Ended {
     pub counters: Option<Counters>,
 }
 
-impl Accounting {
-    /// Finds out what the kernel tells.
-    #[must_use]
-    pub fn find(clock: Arc<dyn Clock>) -> Arc<Accounting> {
-        Arc::new(Accounting { clock, delays: Mutex::new(Source::find()) })
-    }
-
-    /// Where the times of waiting come from, and how to get better ones.
-    #[must_use]
-    pub fn io_wait_source(&self) -> String {
-        self.delays.lock().unwrap_or_else(PoisonError::into_inner).describe()
-    }
-
-    fn delays_of(&self, pid: u32) -> Option<Delays> {
-        self.delays.lock().unwrap_or_else(PoisonError::into_inner).of(pid)
-    }
-}
-
-/// What [`Accounting::io_wait_source`] says of an [`Accounting`] that is found now.
-#[must_use]
-pub fn io_wait_source() -> String {
-    Source::find().describe()
-}
-
 impl Child {
     /// Starts a process in a group of its own. It is killed when the thread that calls this ends, so
     /// that nothing outlives a study that is killed.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be started; its action is [`HOLD`] if it was started, could not be held on to
-    /// and was killed.
+    /// [`Error::Io`] if it cannot be started; [`Error::NotHeld`] if it was started, could not be held on to and was
+    /// killed.
     pub fn spawn(mut command: Command, accounting: &Arc<Accounting>) -> Result<Child> {
         command.process_group(0);
         Child::spawn_leader(command, accounting)
@@ -129,7 +92,7 @@ impl Child {
         unsafe {
             command.pre_exec(prepare);
         }
-        let started = accounting.clock.instant();
+        let started = accounting.now();
         let mut process = command.spawn().map_err(refused)?;
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| refused(Errno::SRCH.into()))?;
@@ -164,7 +127,7 @@ impl Child {
             prepare()?;
             end_with_parent(parent)
         };
-        let started = accounting.clock.instant();
+        let started = accounting.now();
         // SAFETY: it makes system calls, and those of which the caller says that they may be made.
         let pid = unsafe { program.start(&mut prepare, group) }.map_err(refused)?;
         Child::take(pid, program.name(), receiver, accounting, started)
@@ -184,7 +147,7 @@ impl Child {
                 // Best effort: the error is what the caller must know.
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
                 let _ = wait4(pid);
-                return Err(Error::io(HOLD, name)(error.into()));
+                return Err(Error::NotHeld { program: name.to_owned(), source: error.into() });
             }
         };
         Ok(Child {
@@ -260,13 +223,13 @@ impl Child {
 
     /// Accounts for the process, which has ended, and lets it go.
     fn reap(&self) -> io::Result<Ended> {
-        let real = self.accounting.clock.instant().saturating_duration_since(self.started);
+        let real = self.accounting.now().saturating_duration_since(self.started);
         let counters = self.counters.as_ref().and_then(Counters::of_file);
         // What its children waited for is not in it, and may be most of the time.
-        let alone = !waited_for_children(self.pid);
-        let delays = alone.then(|| self.accounting.delays_of(self.id())).flatten();
+        let alone = Stat::of(self.pid).is_none_or(|stat| stat.children_faults == 0);
+        let delays = alone.then(|| self.accounting.delays_of(self.pid)).flatten();
         let delays = delays.map(|delays| delays.without_miscounts(real.as_secs_f64(), uptime()));
-        let schedule = alone.then(|| Schedule::of(self.id())).flatten();
+        let schedule = alone.then(|| Schedule::of(self.pid)).flatten();
         // What it left behind would go on without anybody who waits for it.
         let _ = kill_process_group(self.pid, Signal::KILL);
         let (status, rusage) = wait4(self.pid)?;
@@ -314,18 +277,6 @@ impl fmt::Debug for Child {
     }
 }
 
-impl Ended {
-    /// How it ended, for the record, with what it said last on standard error.
-    #[must_use]
-    pub fn exit(&self, last_words: &str) -> Exit {
-        match (self.status.code(), self.status.signal()) {
-            (Some(0), _) => Exit::Success,
-            (Some(code), _) => Exit::Failure { code, message: last_words.to_owned() },
-            (None, signal) => Exit::Signal { signal: signal.unwrap_or(0) },
-        }
-    }
-}
-
 /// Waits until one of the children has ended or `timeout` has passed, or a signal came.
 ///
 /// # Errors
@@ -358,10 +309,10 @@ pub fn end_all(children: &mut [Child], grace: Duration) -> Result<()> {
         // A process that was stopped can end only when it goes on.
         child.signal(Signal::CONT);
     }
-    let Some(clock) = children.first().map(|child| Arc::clone(&child.accounting.clock)) else {
+    let Some(accounting) = children.first().map(|child| Arc::clone(&child.accounting)) else {
         return Ok(());
     };
-    let start = clock.instant();
+    let start = accounting.now();
     let mut outcome = Ok(());
     loop {
         let mut running = false;
@@ -371,7 +322,7 @@ pub fn end_all(children: &mut [Child], grace: Duration) -> Result<()> {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        let passed = clock.instant().saturating_duration_since(start);
+        let passed = accounting.now().saturating_duration_since(start);
         if !running || passed >= grace || outcome.is_err() {
             break;
         }
@@ -393,18 +344,6 @@ fn end_with_parent(parent: u32) -> io::Result<()> {
     } else {
         Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
-}
-
-/// Whether a process that was not reaped had children that it has waited for: their page faults are counted, and
-/// none can begin without one.
-fn waited_for_children(pid: Pid) -> bool {
-    /// `cminflt` of proc_pid_stat(5), behind the name in brackets.
-    const PLACE: usize = 8;
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    let faults = stat
-        .ok()
-        .and_then(|stat| stat.rsplit_once(") ")?.1.split(' ').nth(PLACE)?.parse::<u64>().ok());
-    faults.is_some_and(|faults| faults > 0)
 }
 
 /// The counters of a process that was not reaped, if this one may read them.

@@ -1,22 +1,24 @@
-//! The counters of a running job: of its process and of all that descend from it.
+//! The counters of a running process and of all that descend from it.
 //!
-//! The files of the job's own process stay open: reading them again is cheap, and never shows another
+//! The files of the process itself stay open: reading them again is cheap, and never shows another
 //! process that got the same number. A process is looked at before its children, so that a child that
 //! goes in between is missed until its parent shows it, and never counted twice.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-use crate::counters::Counters;
-use crate::sampler::ledger::row;
+use rustix::process::Pid;
 
-/// Descendants of a job that are looked at; those beyond are counted when their parents reap them.
+use crate::accounting::Counters;
+use crate::descendants::children_of;
+
+/// Descendants of a process that are looked at; those beyond are counted when their parents reap them.
 const DESCENDANTS_MAX: usize = 1000;
 
-/// The open files of a running job.
+/// The open files of a running process.
 #[derive(Debug)]
 pub struct Family {
-    pid: u32,
+    pid: Pid,
     /// `/proc/PID/io`.
     counters: File,
     /// `/proc/PID/task`, whose link count tells the number of threads.
@@ -27,24 +29,26 @@ pub struct Family {
 
 impl Family {
     /// Opens the files of a process; `None` if it is gone or belongs to someone else.
-    pub fn of(pid: u32) -> Option<Family> {
+    #[must_use]
+    pub fn of(pid: Pid) -> Option<Family> {
+        let number = pid.as_raw_nonzero();
         Some(Family {
             pid,
-            counters: File::open(format!("/proc/{pid}/io")).ok()?,
-            threads: File::open(format!("/proc/{pid}/task")).ok()?,
-            children: File::open(format!("/proc/{pid}/task/{pid}/children")).ok(),
+            counters: File::open(format!("/proc/{number}/io")).ok()?,
+            threads: File::open(format!("/proc/{number}/task")).ok()?,
+            children: File::open(format!("/proc/{number}/task/{number}/children")).ok(),
         })
     }
 
-    /// Adds up what the process and its descendants have done so far; `None` if it is gone.
-    pub fn look(&self, text: &mut String) -> Option<[u64; 4]> {
-        let mut sum = row(&Counters::of_file(&self.counters)?);
+    /// Adds up what the process and its descendants have done so far; `None` if it is gone. `text` is space to work in.
+    pub fn look(&self, text: &mut String) -> Option<Counters> {
+        let mut sum = Counters::of_file(&self.counters)?;
         let mut waiting = Vec::new();
         // A directory of n threads has n + 2 links.
         let one_thread = self.threads.metadata().is_ok_and(|metadata| metadata.nlink() <= 3);
         match self.children.as_ref().filter(|_| one_thread) {
             Some(children) if reread(children, text).is_some() => waiting.extend(numbers(text)),
-            Some(_) | None => children_of(self.pid, &mut waiting),
+            Some(_) | None => waiting.extend(children_of(self.pid)),
         }
         let mut met = 0;
         while let Some(pid) = waiting.pop() {
@@ -53,10 +57,8 @@ impl Family {
                 break;
             }
             if let Some(counters) = Counters::of_process(pid) {
-                for (sum, part) in sum.iter_mut().zip(row(&counters)) {
-                    *sum += part;
-                }
-                children_of(pid, &mut waiting);
+                sum.add(&counters);
+                waiting.extend(children_of(pid));
             }
         }
         Some(sum)
@@ -76,16 +78,6 @@ fn reread(file: &File, text: &mut String) -> Option<()> {
     Some(())
 }
 
-/// The children of all threads of a process.
-fn children_of(pid: u32, found: &mut Vec<u32>) {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
-    for thread in threads.flatten() {
-        if let Ok(text) = fs::read_to_string(thread.path().join("children")) {
-            found.extend(numbers(&text));
-        }
-    }
-}
-
-fn numbers(text: &str) -> impl Iterator<Item = u32> {
-    text.split_ascii_whitespace().filter_map(|word| word.parse().ok())
+fn numbers(text: &str) -> impl Iterator<Item = Pid> {
+    text.split_ascii_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?))
 }

@@ -2,8 +2,8 @@
 //!
 //! Each job becomes a job of the grid, durable before the launcher goes on. Nothing is polled: one
 //! connection submits, another is told of starts and ends. When the controller goes away, the jobs go on;
-//! the launcher connects again and is told what happened meanwhile. A submission whose answer was lost is
-//! looked for before it is made again, so that no job runs twice. What a job used is what the grid has
+//! the launcher connects again and is told what happened meanwhile. A submission whose answer was lost is made
+//! again with the same key, so that no job runs twice. What a job used is what the grid has
 //! recorded of its last start.
 //!
 //! A stage of fewer logical nodes than the grid has hosts runs on the first so many hosts, by name; one of
@@ -14,27 +14,25 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use forebay_base::{Clock, Usage};
+use forebay_engine::client::{Client, Notices, Watching};
+use forebay_engine::home::GridHome;
+use forebay_engine::message::{Answer, Ask, Notice};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::event::Verb;
 use forebay_grid::parse::hosts::HostList;
 use forebay_grid::spec::{Exit, JobSpec, Rerun};
 use forebay_grid::vocabulary::{HostName, JobId, Moment};
-use forebay_study::counters::Counters;
+use forebay_process::accounting::Counters;
 use forebay_study::error::{Error, Result};
 use forebay_study::record::Exit as StudyExit;
 use forebay_study::run::{Event, Launch, Launcher};
-
-use crate::client::Client;
-use crate::home::GridHome;
-use crate::message::{Answer, Ask, Notice};
-use crate::socket::{self, Reader};
+use uuid::Uuid;
 
 /// How long the controller may be away.
 const AWAY_MAX: Duration = Duration::from_secs(60);
@@ -55,7 +53,7 @@ pub struct GridLauncher {
     /// Where the jobs of this stage may run.
     allowed: HostList,
     client: Option<Client>,
-    watching: Option<UnixStream>,
+    watching: Option<Watching>,
     /// Number of the connection that watches; what an older one still says is not heard.
     connection: u64,
     heard: (Sender<Heard>, Receiver<Heard>),
@@ -117,26 +115,24 @@ impl GridLauncher {
     fn reconnect(&mut self) -> anyhow::Result<()> {
         self.disconnect();
         let client = Client::connect(&self.home)?;
-        let (stream, reader) = Client::connect(&self.home)?.into_parts();
+        let (watching, notices) = Client::connect(&self.home)?.into_watch();
         self.connection += 1;
         let (connection, heard) = (self.connection, self.heard.0.clone());
         std::thread::Builder::new()
             .name("notices".to_owned())
-            .spawn(move || listen(connection, reader, &heard))?;
+            .spawn(move || listen(connection, notices, &heard))?;
         // While its answers are read: no more is taken from one who does not read.
         for &job in self.jobs.keys() {
-            socket::write(&stream, &Ask::Watch { job })?;
+            watching.watch(job)?;
         }
-        (self.client, self.watching) = (Some(client), Some(stream));
+        (self.client, self.watching) = (Some(client), Some(watching));
         self.lost_since = None;
         Ok(())
     }
 
     fn disconnect(&mut self) {
         self.client = None;
-        if let Some(stream) = self.watching.take() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        self.watching = None;
     }
 
     /// Connects again if the connection is lost; an error once that takes too long.
@@ -157,27 +153,13 @@ impl GridLauncher {
         }
     }
 
-    /// Asks until there is an answer, however often the controller goes away meanwhile. `after_loss` says
-    /// what to do when the answer to a question may have been lost.
-    fn ask(
-        &mut self,
-        ask: &Ask,
-        after_loss: impl Fn(&mut Client) -> anyhow::Result<Option<Answer>>,
-    ) -> Result<Answer> {
-        let mut sent = false;
+    /// Asks until there is an answer, however often the controller goes away meanwhile.
+    fn ask(&mut self, ask: &Ask) -> Result<Answer> {
         loop {
-            if let Some(client) = &mut self.client {
-                let found = if sent { after_loss(client) } else { Ok(None) };
-                let answer = match found {
-                    Ok(Some(answer)) => Ok(answer),
-                    Ok(None) => client.exchange(ask),
-                    Err(error) => Err(error),
-                };
-                sent = true;
-                match answer {
-                    Ok(answer) => return Ok(answer),
-                    Err(_) => self.disconnect(),
-                }
+            match self.client.as_mut().map(|client| client.exchange(ask)) {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(_)) => self.disconnect(),
+                None => {}
             }
             self.stay_connected()?;
         }
@@ -213,7 +195,7 @@ impl GridLauncher {
         match heard.answer {
             None | Some(Answer::Busy { .. }) => self.disconnect(),
             Some(Answer::Noticed { notice }) => self.notice(notice),
-            Some(Answer::Refused { reason }) => return Err(refuse(reason)),
+            Some(Answer::Refused(refusal)) => return Err(refuse(refusal)),
             Some(_) => return Err(refuse("the controller's answer makes no sense")),
         }
         Ok(())
@@ -281,9 +263,9 @@ fn tell(output: &std::path::Path, reason: &str) {
     let _ = file.and_then(|mut file| writeln!(file, "{reason}"));
 }
 
-fn listen(connection: u64, mut reader: Reader, heard: &Sender<Heard>) {
+fn listen(connection: u64, mut notices: Notices, heard: &Sender<Heard>) {
     loop {
-        let answer = reader.read::<Answer>().ok().flatten();
+        let answer = notices.hear();
         let last = answer.is_none();
         if heard.send(Heard { connection, answer }).is_err() || last {
             return;
@@ -303,17 +285,16 @@ impl Launcher for GridLauncher {
 
     fn submit(&mut self, launch: Launch) -> Result<()> {
         let spec = Box::new(self.spec(&launch)?);
-        let command = spec.command.clone();
-        let submitted = self.ask(&Ask::Submit { spec }, |client| find(client, &command))?;
+        let submitted = self.ask(&Ask::Submit { spec, key: Some(Uuid::new_v4()) })?;
         let job = match submitted {
             Answer::Accepted { job } => job,
-            Answer::Refused { reason } => return Err(refuse(reason)),
+            Answer::Refused(refusal) => return Err(refuse(refusal)),
             _ => return Err(refuse("the controller's answer makes no sense")),
         };
         let (number, output) = (launch.number, launch.output);
         self.jobs.insert(job, Tracked { number, output, started: false, last: None });
-        if let Some(stream) = &self.watching
-            && socket::write(stream, &Ask::Watch { job }).is_err()
+        if let Some(watching) = &self.watching
+            && watching.watch(job).is_err()
         {
             self.disconnect();
         }
@@ -342,7 +323,7 @@ impl Launcher for GridLauncher {
         for job in jobs {
             let ask = Ask::Command { target: job.into(), verb: Verb::Kill };
             // One that is about to end refuses; without a controller nobody can be told.
-            if self.ask(&ask, |_| Ok(None)).is_err() {
+            if self.ask(&ask).is_err() {
                 break;
             }
         }
@@ -368,20 +349,6 @@ impl Launcher for GridLauncher {
         }
         events
     }
-}
-
-impl Drop for GridLauncher {
-    fn drop(&mut self) {
-        self.disconnect();
-    }
-}
-
-/// A job that was submitted before the controller went away: each names a file of its own.
-fn find(client: &mut Client, command: &[String]) -> anyhow::Result<Option<Answer>> {
-    let (jobs, _) = client.jobs(None, true, None)?;
-    let found = jobs.iter().rev().find(|job| job.command == command);
-    let number = found.and_then(|job| job.id.parse().ok());
-    Ok(number.map(|number| Answer::Accepted { job: JobId(number) }))
 }
 
 /// The counters of a process at its end, if they were known.

@@ -70,13 +70,13 @@ fn damaged_attributes_are_none() {
 }
 
 #[test]
-fn the_ticks_of_stat_stand_behind_any_name() {
-    let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
-    let text = format!("17 (a) b) ) {}\n", fields.join(" "));
-    let delays = Delays::of_stat(&text, 100).unwrap();
-    assert!((delays.io_seconds.unwrap() - 0.42).abs() < 1e-9);
+fn of_stat_only_waiting_for_block_devices_is_known() {
+    let own = Stat::own().unwrap();
+    let second = Some(rustix::param::clock_ticks_per_second());
+    let delays = Delays::of_stat(&Stat { block_wait_ticks: second, ..own }).unwrap();
+    assert!((delays.io_seconds.unwrap() - 1.0).abs() < 1e-9);
     assert_eq!((delays.memory_seconds, delays.processor_seconds), (None, None));
-    assert_eq!(Delays::of_stat("17 (a) S 1 2", 100), None);
+    assert_eq!(Delays::of_stat(&Stat { block_wait_ticks: None, ..own }), None);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn accounting_that_is_off_is_said_with_its_remedy() {
 #[test]
 fn a_source_that_is_found_answers_about_this_process() {
     let mut source = Source::find();
-    let delays = source.of(std::process::id());
+    let delays = source.of(rustix::process::getpid());
     match source {
         Source::None(_) => assert_eq!(delays, None),
         Source::Taskstats(_) | Source::Stat(_) => assert!(delays.unwrap().io_seconds.is_some()),
@@ -120,8 +120,9 @@ fn the_kernel_answers_a_request_or_says_why_not() {
     // scheduler are told anyway or are zero.
     match Taskstats::connect() {
         Ok(mut taskstats) => {
-            assert!(taskstats.of(std::process::id()).is_ok());
-            assert_eq!(taskstats.of(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+            assert!(taskstats.of(rustix::process::getpid()).is_ok());
+            let nobody = Pid::from_raw(i32::MAX).unwrap();
+            assert_eq!(taskstats.of(nobody).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         }
         Err(error) => assert!(
             matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound),

@@ -14,6 +14,9 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::process::Pid;
+
+use crate::stat::{Stat, seconds};
 
 /// Seconds that the threads of a process waited, added up. The kinds overlap: swapping waits for a
 /// device too.
@@ -81,7 +84,7 @@ impl Taskstats {
         let id = attribute(&answer, FAMILY_ID).and_then(|id| id.first_chunk());
         taskstats.family =
             id.map(|id| u16::from_ne_bytes(*id)).ok_or_else(|| no_sense("no family"))?;
-        taskstats.of(std::process::id())?;
+        taskstats.of(rustix::process::getpid())?;
         Ok(taskstats)
     }
 
@@ -89,7 +92,8 @@ impl Taskstats {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn of(&mut self, pid: u32) -> io::Result<Delays> {
+    pub fn of(&mut self, pid: Pid) -> io::Result<Delays> {
+        let pid = pid.as_raw_nonzero().get().cast_unsigned();
         // Of a process that ended, the kernel keeps the sum of the threads only if it had several;
         // otherwise that is zero and the one thread tells.
         let (process, thread) = (self.about(About::Process, pid)?, self.about(About::Thread, pid)?);
@@ -231,11 +235,8 @@ impl Delays {
         })
     }
 
-    /// From `/proc/PID/stat` of a process that was not reaped.
-    fn of_stat(text: &str, ticks_per_second: u64) -> Option<Delays> {
-        // The name, in parentheses, may hold anything; field 42 is the 40th behind it.
-        let ticks: u64 = text.rsplit_once(") ")?.1.split(' ').nth(39)?.parse().ok()?;
-        let io_seconds = Some(ticks as f64 / ticks_per_second as f64);
+    fn of_stat(stat: &Stat) -> Option<Delays> {
+        let io_seconds = Some(seconds(stat.block_wait_ticks?));
         Some(Delays { io_seconds, memory_seconds: None, processor_seconds: None })
     }
 }
@@ -272,13 +273,10 @@ impl Source {
     }
 
     /// What a process that was not reaped waited for.
-    pub fn of(&mut self, pid: u32) -> Option<Delays> {
+    pub fn of(&mut self, pid: Pid) -> Option<Delays> {
         match self {
             Source::Taskstats(taskstats) => taskstats.of(pid).ok(),
-            Source::Stat(_) => {
-                let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-                Delays::of_stat(&text, rustix::param::clock_ticks_per_second())
-            }
+            Source::Stat(_) => Delays::of_stat(&Stat::of(pid)?),
             Source::None(_) => None,
         }
     }

@@ -1,8 +1,13 @@
-//! The mount table, `/proc/self/mountinfo`.
+//! The mount table, `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+//!
+//! Read here and not by `procfs-core` 0.18: that leaves the octal escapes of paths as they are, and gives up the whole table
+//! for one name that is not UTF-8.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::process::Pid;
 
 /// A mounted file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,16 +29,15 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Takes a line apart (proc_pid_mountinfo(5)).
-    fn parse(line: &str) -> Option<Mount> {
+    /// Takes a line apart: bytes, since a path may be any.
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut words = line.split(|&byte| byte == b' ');
+        let id = text(words.next()?).parse().ok()?;
+        let device = text(words.nth(1)?);
+        let (root, mountpoint, options) = (words.next()?, words.next()?, words.next()?);
         // Behind the options stand tags in any number, up to a dash.
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ');
-        let id = left.next()?.parse().ok()?;
-        let device = left.nth(1)?.to_owned();
-        let (root, mountpoint, options) = (left.next()?, left.next()?, left.next()?);
-        let mut right = right.split(' ');
-        let (file_system, source) = (right.next()?.to_owned(), right.next()?);
+        words.by_ref().find(|word| *word == b"-")?;
+        let (file_system, source) = (text(words.next()?), words.next()?);
         Some(Mount {
             id,
             device,
@@ -41,11 +45,17 @@ impl Mount {
             mountpoint: unescape(mountpoint),
             file_system,
             source: unescape(source),
-            options: joined(options, right.next().unwrap_or_default()),
+            options: joined(&text(options), &text(words.next().unwrap_or_default())),
         })
     }
 
+    /// The options of the mount and of the file system, one by one.
+    pub fn all_options(&self) -> impl Iterator<Item = &str> {
+        self.options.split(',')
+    }
+
     /// What is mounted, with the part of it in brackets, as findmnt(8) writes it.
+    #[must_use]
     pub fn describe_source(&self) -> String {
         let source = self.source.display();
         if self.root == Path::new("/") || self.root.as_os_str().is_empty() {
@@ -55,13 +65,31 @@ impl Mount {
     }
 }
 
-/// All mounts, in the order in which they were made.
-pub fn parse_all(table: &str) -> Vec<Mount> {
-    table.lines().filter_map(Mount::parse).collect()
+/// All mounts that this process sees, in the order in which they were made; none if /proc is not mounted.
+#[must_use]
+pub fn all() -> Vec<Mount> {
+    in_folder("self")
+}
+
+/// All mounts that a process sees, which may have a table of its own.
+#[must_use]
+pub fn seen_by(pid: Pid) -> Vec<Mount> {
+    in_folder(&pid.as_raw_nonzero().to_string())
+}
+
+fn in_folder(name: &str) -> Vec<Mount> {
+    parse_all(&std::fs::read(format!("/proc/{name}/mountinfo")).unwrap_or_default())
+}
+
+/// The mounts of a table. Lines that are not understood are passed over.
+#[must_use]
+pub fn parse_all(table: &[u8]) -> Vec<Mount> {
+    table.split(|&byte| byte == b'\n').filter_map(Mount::parse).collect()
 }
 
 /// The mount in which `path`, absolute and without links, lies: that with the number `id` if it is
 /// known, or the latest on the longest part of the path.
+#[must_use]
 pub fn of<'a>(mounts: &'a [Mount], path: &Path, id: Option<u64>) -> Option<&'a Mount> {
     if let Some(mount) = mounts.iter().find(|mount| Some(mount.id) == id) {
         return Some(mount);
@@ -85,10 +113,12 @@ fn joined(mount: &str, file_system: &str) -> String {
     options.join(",")
 }
 
-/// Undoes the octal escapes of blanks and backslashes in a path of a mount table (proc_pid_mounts(5)).
-#[must_use]
-pub fn unescape(text: &str) -> PathBuf {
-    let bytes = text.as_bytes();
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Undoes the octal escapes of blanks and backslashes in a path of a mount table.
+fn unescape(bytes: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
@@ -117,7 +147,7 @@ nonsense
 ";
 
     fn at(path: &str) -> Mount {
-        of(&parse_all(TABLE), Path::new(path), None).unwrap().clone()
+        of(&parse_all(TABLE.as_bytes()), Path::new(path), None).unwrap().clone()
     }
 
     #[test]
@@ -126,7 +156,7 @@ nonsense
         assert_eq!(at("/mnt/a").source, Path::new("/dev/sda2"));
         assert_eq!(at("/mntx").source, Path::new("/dev/vda"));
         assert_eq!(at("/nfs").source, Path::new("server:/export"));
-        let mounts = parse_all(TABLE);
+        let mounts = parse_all(TABLE.as_bytes());
         assert_eq!(of(&mounts, Path::new("/mnt/x"), Some(31)).unwrap().device, "8:1");
         assert_eq!(of(&mounts, Path::new("/mnt/x"), Some(99)).unwrap().device, "8:2");
         assert_eq!(of(&[], Path::new("/"), None), None);
@@ -139,8 +169,16 @@ nonsense
         assert_eq!(forebay.mountpoint, Path::new("/mnt/a b"));
         assert_eq!(forebay.source, Path::new("/srv/h\\x"));
         assert_eq!(forebay.describe_source(), "/srv/h\\x");
-        let part = &parse_all(TABLE)[3];
+        let part = &parse_all(TABLE.as_bytes())[3];
         assert_eq!(part.describe_source(), "/dev/sda1[/sub/dir]");
         assert_eq!(part.options, "ro,nosuid,noquota");
+    }
+    #[test]
+    fn a_path_that_is_not_utf_8_is_kept_and_costs_no_other_line() {
+        let table = b"1 0 0:1 / /mnt/\xff\xfe\\040x rw - tmpfs t\xc3\xa9 rw\n2 0 0:2 / /b rw - ext4 /dev/a rw\n";
+        let mounts = parse_all(table);
+        let path = PathBuf::from(OsString::from_vec(b"/mnt/\xff\xfe x".to_vec()));
+        assert_eq!((mounts.len(), &mounts[0].mountpoint), (2, &path));
+        assert_eq!(mounts[0].source, Path::new("t\u{e9}"));
     }
 }

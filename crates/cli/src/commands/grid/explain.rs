@@ -1,0 +1,45 @@
+//! Why a job waits, or ran where it ran, in words.
+
+use forebay_grid::grid::{Explanation, HostVerdict};
+use forebay_grid::spec::Usage;
+
+/// What concerns the task as a whole; `used` is what its last start used that has ended, if that is known.
+pub fn reasons(explanation: &Explanation, used: Option<&Usage>) -> Vec<String> {
+    let mut said: Vec<String> = match explanation {
+        Explanation::Waits { reasons, .. } => reasons.iter().map(ToString::to_string).collect(),
+        Explanation::Placed(placement) => vec![placement.to_string()],
+        Explanation::NeverRan { reasons } => {
+            let ended = "it ended without having run".to_owned();
+            std::iter::once(ended).chain(reasons.iter().map(ToString::to_string)).collect()
+        }
+    };
+    said.extend(used.map(use_of_time));
+    said
+}
+
+/// What each host says of a task that waits: its name, and why it cannot take it; none if it could.
+pub fn hosts(explanation: &Explanation) -> Vec<(String, Option<String>)> {
+    let Explanation::Waits { hosts, .. } = explanation else { return Vec::new() };
+    let said = |verdict: &HostVerdict| {
+        let why = verdict.unable.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let obstacle = verdict.obstacle.as_ref().map(|obstacle| format!("{obstacle}{why}"));
+        (verdict.host.to_string(), obstacle)
+    };
+    hosts.iter().map(said).collect()
+}
+
+/// Where the time of an attempt went, in words.
+fn use_of_time(usage: &Usage) -> String {
+    let waited = match (usage.io_wait_seconds, usage.io_pressure_seconds) {
+        (Some(seconds), _) => format!("waited {seconds:.3} s for I/O"),
+        (None, Some(seconds)) => format!("was slowed by I/O for {seconds:.3} s"),
+        (None, None) => "waited for I/O for a time that is not known (by its host's kernel, or as it had children; the \
+                 agent's log says what is known there)"
+            .to_owned(),
+    };
+    format!(
+        "its last finished start took {:.3} s, used {:.3} s of processor time and {waited}",
+        usage.real_seconds,
+        usage.cpu_seconds()
+    )
+}
