@@ -36,6 +36,8 @@ pub struct Attributes {
     pub created: Timestamp,
     /// The kernel may keep these attributes: it sees every change to them.
     pub cacheable: bool,
+    /// The kernel may keep the name under which it found the inode: it sees every change to it.
+    pub name_cacheable: bool,
 }
 
 impl Attributes {
@@ -59,6 +61,7 @@ impl Attributes {
             // take the bits away (fallocate before Linux 6.2).
             cacheable: !state.is_privileged()
                 && state.file().is_none_or(|file| file.opens.mappers == 0),
+            name_cacheable: true,
         }
     }
 }

@@ -79,6 +79,9 @@ pub enum FsError {
     /// Another owner took the file system over; this one must stop (EIO).
     #[error("another owner has taken over this file system")]
     Fenced,
+    /// What the disk's own file system says of a file of a native fileset, by its number: nothing here acts on it.
+    #[error("the disk's file system refused it: {}", std::io::Error::from_raw_os_error(*.0))]
+    System(i32),
     /// The request cannot be carried out as asked; the text says why and what to do.
     #[error("{0}")]
     Refused(String),

@@ -26,6 +26,7 @@ mod idle;
 mod inode;
 pub mod key;
 pub mod mkfs;
+pub mod native;
 pub mod number;
 pub mod object;
 pub mod offline;

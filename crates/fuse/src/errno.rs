@@ -26,6 +26,7 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Stale => libc::ESTALE,
         FsError::TooManyFiles(_) => libc::ENFILE,
         FsError::Damaged(_) => libc::EUCLEAN,
+        FsError::System(errno) => *errno,
         FsError::Io(_) | FsError::Fenced => libc::EIO,
     }
 }

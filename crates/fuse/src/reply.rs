@@ -129,12 +129,13 @@ impl Ttl {
     /// Answer that tells of an inode under a name.
     pub fn entry(self, attributes: &Attributes) -> EntryOut {
         let attr_ttl = self.of(attributes);
+        let entry_ttl = if attributes.name_cacheable { self.0 } else { Duration::ZERO };
         EntryOut {
             nodeid: attributes.ino.0,
             generation: 0,
-            entry_valid: self.0.as_secs(),
+            entry_valid: entry_ttl.as_secs(),
             attr_valid: attr_ttl.as_secs(),
-            entry_valid_nsec: self.0.subsec_nanos(),
+            entry_valid_nsec: entry_ttl.subsec_nanos(),
             attr_valid_nsec: attr_ttl.subsec_nanos(),
             attr: attr(attributes),
         }

@@ -39,6 +39,8 @@ pub struct Opened {
     pub registration: Option<u32>,
     /// Pages that the kernel cached of this file are still right (served path).
     pub keep_pages: bool,
+    /// The kernel must not cache its bytes at all: other programs change them without a word to it.
+    pub uncached: bool,
 }
 
 impl FileSystem {
@@ -170,14 +172,14 @@ impl FileSystem {
         file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
         if way == Way::Served {
             let keep_pages = std::mem::replace(&mut file.pages_valid, true);
-            return Opened { registration: None, keep_pages };
+            return Opened { registration: None, keep_pages, uncached: false };
         }
         file.pages_valid = false;
         if first_writer {
             self.writers.lock().insert(ino);
         }
         let registration = file.live.as_ref().and_then(|live| live.registration());
-        Opened { registration, keep_pages: false }
+        Opened { registration, keep_pages: false, uncached: false }
     }
 
     /// Cuts a file to nothing at its open.

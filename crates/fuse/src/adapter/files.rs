@@ -218,6 +218,7 @@ impl Adapter {
 fn open_out(access: Access, opened: Opened) -> OpenOut {
     let way = match (opened.registration, opened.keep_pages) {
         (Some(_), _) => open_flag::PASSTHROUGH,
+        (None, _) if opened.uncached => open_flag::DIRECT_IO,
         (None, true) => open_flag::KEEP_CACHE,
         (None, false) => 0,
     };
