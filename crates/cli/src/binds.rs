@@ -18,12 +18,13 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use forebay_fs::native::{FOLDER, TREE};
 use forebay_fuse::mount::{By, WhenBusy, unmount};
 use forebay_study::environment::unescape;
 use rustix::fs::CWD;
-use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
+use crate::control::{self, Ask};
 use crate::mounts::Mounted;
 
 /// A native fileset and the directory that is to be seen in its place.
@@ -108,6 +109,13 @@ pub fn bind(mount: &Mounted, binds: &[Bind]) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
+/// Whether programs reach the tree of a native fileset itself within a mount.
+pub fn is_bound(mount: &Mounted, bind: &Bind) -> bool {
+    let inner = with_inner(mount).map(|(_, inner)| inner).unwrap_or_default();
+    let target = mount.mountpoint.join(&bind.name);
+    inner.iter().any(|entry| entry.mountpoint == target && is_of(entry, bind))
+}
+
 /// Whether a mount shows the tree of a native fileset. The table has the path within the file system of the disk,
 /// which may be mounted anywhere: its end is compared.
 fn is_of(entry: &Entry, bind: &Bind) -> bool {
@@ -116,8 +124,7 @@ fn is_of(entry: &Entry, bind: &Bind) -> bool {
     let same_device = device.is_some_and(|device| {
         entry.device == format!("{}:{}", libc::major(device), libc::minor(device))
     });
-    let end = Path::new(forebay_fs::native::FOLDER).join(&bind.name).join(forebay_fs::native::TREE);
-    same_device && entry.shows.ends_with(end)
+    same_device && entry.shows.ends_with(end_of_tree(&bind.name))
 }
 
 fn bind_one(bind: &Bind, target: &Path, options: &str) -> Result<()> {
@@ -186,66 +193,62 @@ pub fn unbind(mount: &Mounted, name: &str, when_busy: WhenBusy) -> io::Result<()
     Ok(())
 }
 
-/// Native filesets that were taken out of a mount, and can be put back.
-pub struct Unbound {
-    binds: Vec<Bind>,
-}
-
-/// A mount that is in the way of an unmount.
+/// What is in the way of an unmount.
 #[derive(Debug)]
-pub struct InTheWay {
-    /// Where it is.
-    pub mountpoint: PathBuf,
-    /// Whether it is a native fileset in use; otherwise it is none of ours.
-    pub is_native: bool,
-    /// What the system says.
-    pub error: io::Error,
+pub enum InTheWay {
+    /// The native fileset there is in use.
+    Busy(PathBuf),
+    /// Something is mounted there that is none of ours.
+    Other(PathBuf),
+    /// The native fileset there cannot be unmounted.
+    Failed(PathBuf, io::Error),
 }
 
-/// Takes all native filesets of a mount out of it, the latest first. If one is in use, those that were taken out are
-/// put back.
+/// Takes all native filesets out of a mount with `unmount`, the latest first; returns how many. If that fails, those
+/// that were taken out are put back.
 ///
 /// # Errors
 /// What is in the way.
-pub fn unbind_all(mount: &Mounted) -> std::result::Result<Unbound, InTheWay> {
+pub fn unbind_all(
+    mount: &Mounted,
+    unmount: &dyn Fn(&Path) -> io::Result<()>,
+) -> std::result::Result<usize, InTheWay> {
     let inner = with_inner(mount).map(|(_, inner)| inner).unwrap_or_default();
-    let mut unbound = Unbound { binds: Vec::new() };
-    for entry in inner.into_iter().rev() {
-        let native = native_of(&entry, mount);
-        let removed = match &native {
-            None => Err(io::ErrorKind::ResourceBusy.into()),
-            Some(_) => unmount(&entry.mountpoint, WhenBusy::Refuse, By::this_process()),
-        };
-        if let Err(error) = removed {
-            let mountpoint = entry.mountpoint;
-            unbound.put_back(mount);
-            return Err(InTheWay { mountpoint, is_native: native.is_some(), error });
-        }
-        unbound.binds.extend(native);
+    if let Some(other) = inner.iter().rev().find(|entry| !is_native(entry, mount)) {
+        return Err(InTheWay::Other(other.mountpoint.clone()));
     }
-    Ok(unbound)
-}
-
-/// The native fileset that a mount within ours shows, if it does. Root's own bind mounts of such a tree elsewhere are
-/// not ours.
-fn native_of(entry: &Entry, mount: &Mounted) -> Option<Bind> {
-    let name = entry.mountpoint.strip_prefix(&mount.mountpoint).ok()?.to_str()?.to_owned();
-    let end = Path::new(forebay_fs::native::FOLDER).join(&name).join(forebay_fs::native::TREE);
-    (!name.contains('/') && entry.shows.ends_with(end))
-        .then(|| Bind { name, tree: entry.mountpoint.clone() })
-}
-
-impl Unbound {
-    /// Binds them again, as an unmount did not come to its end.
-    pub fn put_back(&self, mount: &Mounted) {
-        if self.binds.is_empty() {
-            return;
-        }
-        let home = mount.home.clone();
-        if let Err(error) = crate::control::ask(&home, &crate::control::Ask::Bind) {
-            note!("forebay: the native filesets could not be bound again: {error:#}");
+    for (done, entry) in inner.iter().rev().enumerate() {
+        if let Err(error) = unmount(&entry.mountpoint) {
+            if done > 0 {
+                put_back(mount);
+            }
+            let place = entry.mountpoint.clone();
+            return Err(if error.kind() == io::ErrorKind::ResourceBusy {
+                InTheWay::Busy(place)
+            } else {
+                InTheWay::Failed(place, error)
+            });
         }
     }
+    Ok(inner.len())
+}
+
+/// Has the daemon bind its native filesets again, as an unmount did not come to its end.
+pub fn put_back(mount: &Mounted) {
+    if let Err(error) = control::ask(&mount.home, &Ask::Bind) {
+        note!("forebay: the native filesets were not bound again: {}", crate::output::chain(&error));
+    }
+}
+
+/// Whether a mount within ours shows the native fileset of its name.
+fn is_native(entry: &Entry, mount: &Mounted) -> bool {
+    let name = entry.mountpoint.strip_prefix(&mount.mountpoint).ok().and_then(Path::to_str);
+    name.is_some_and(|name| !name.contains('/') && entry.shows.ends_with(end_of_tree(name)))
+}
+
+/// How the path of a native fileset's tree ends, wherever its disk is mounted.
+fn end_of_tree(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name).join(TREE)
 }
 
 /// `forebay native bind MOUNTPOINT NAME TREE...`, `forebay native unbind MOUNTPOINT NAME`: how a daemon has its native
@@ -266,8 +269,8 @@ impl Native {
     /// # Errors
     /// What could not be bound or unbound.
     pub fn run(self) -> Result<std::process::ExitCode> {
-        let found = crate::mounts::all().into_iter().rev();
-        let mount = found.filter(|mount| mount.mountpoint == self.mountpoint).next();
+        let mut found = crate::mounts::all().into_iter().rev();
+        let mount = found.find(|mount| mount.mountpoint == self.mountpoint);
         let mount = mount
             .with_context(|| format!("nothing is mounted at {}", self.mountpoint.display()))?;
         match self.action.as_str() {
@@ -312,12 +315,6 @@ pub fn have(action: &str, mountpoint: &Path, rest: &[OsString]) -> Result<()> {
     }
 }
 
-/// Whether an error says that something is in use.
-pub fn is_busy(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
-        || error.kind() == io::ErrorKind::ResourceBusy
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,14 +326,15 @@ mod tests {
             mountpoint: PathBuf::from("/grid"),
             device: "0:52".to_owned(),
         };
-        let native = |line: &str| native_of(&parse(line).unwrap(), &mount).map(|bind| bind.name);
-        let options = "rw,nosuid - xfs /dev/vdb rw";
-        assert_eq!(
-            native(&format!("61 52 254:0 /disk/native/work/tree /grid/work {options}")),
-            Some("work".to_owned())
-        );
-        for other in ["/ /grid/work", "/disk/native/util/tree /grid/work", "/native/a/tree /grid/a/b"] {
-            assert_eq!(native(&format!("61 52 254:0 {other} {options}")), None, "{other}");
+        let native = |paths: &str| {
+            let line = format!("61 52 254:0 {paths} rw,nosuid - xfs /dev/vdb rw");
+            is_native(&parse(&line).unwrap(), &mount)
+        };
+        assert!(native("/disk/native/work/tree /grid/work"));
+        for other in
+            ["/ /grid/work", "/disk/native/util/tree /grid/work", "/native/a/tree /grid/a/b"]
+        {
+            assert!(!native(other), "{other}");
         }
         assert_eq!(parse("nonsense"), None);
     }

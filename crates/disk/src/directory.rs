@@ -253,6 +253,17 @@ impl DirectoryDisk {
     }
 }
 
+/// The kind of file system that a directory lies on, such as `xfs`.
+///
+/// # Errors
+/// [`DiskError::Io`].
+pub fn kind_of_file_system(path: &Path) -> Result<&'static str> {
+    let about = rustix::fs::statfs(path)
+        .map_err(|errno| DiskError::Io(format!("cannot look at {}: {errno}", path.display())))?;
+    // The kernel hands the number out sign-extended on some architectures.
+    Ok(Kind::from_magic(about.f_type as u64 & u64::from(u32::MAX)).name)
+}
+
 /// What a folder was found to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {

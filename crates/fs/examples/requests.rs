@@ -262,7 +262,7 @@ fn open(order: &Order, folder: &std::path::Path) -> Result<Arc<FileSystem>, FsEr
     let store = RedbStore::create(folder.join("store"))?;
     let disks = vec![DiskRecord { uuid: "disk".to_owned(), location: String::new() }];
     let identity =
-        Identity { uuid: "measured".to_owned(), hash_key: [7; 16], disks, owner: (0, 0) };
+        Identity { uuid: "measured".to_owned(), hash_key: [7; 16], disks, owner: (0, 0), scratch: forebay_fs::record::Placement::Direct };
     mkfs::make(&store, identity, &SystemClock)?;
     let commit_interval = std::time::Duration::from_millis(order.commit_milliseconds);
     let fs = FileSystem::open(Parts {

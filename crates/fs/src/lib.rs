@@ -48,6 +48,7 @@ pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
 pub use fileset::Fileset;
+pub use native::NewFileset;
 pub use filesystem::{Caller, FileSystem, Parts};
 pub use object::DirectAccess;
 pub use ops::{

@@ -135,7 +135,7 @@ fn found_again(
 
 /// Settings that promise most.
 fn default_record(name: String, root: Ino) -> FilesetRecord {
-    FilesetRecord { name, root, durability: Durability::Strict, placement: Placement::Direct }
+    FilesetRecord { name, root, durability: Durability::Strict, placement: Placement::Direct, disk: None }
 }
 
 fn root_record(record: &FilesetRecord) -> FilesetRecord {

@@ -18,6 +18,7 @@
 mod attributes;
 mod caller;
 mod files;
+mod filesets;
 mod known;
 mod names;
 mod opens;
@@ -26,5 +27,17 @@ mod system;
 mod tree;
 
 pub use files::WriteAt;
+pub use filesets::{NativeFileset, NewFileset};
 pub use place::{FOLDER, MARK, Mark, NativePlace, TREE};
 pub use tree::NativeTree;
+
+/// Kinds of local file systems (`Description::kind` of their disks) that a native fileset can lie on: each has owners,
+/// modes, links and stable offsets of directories, and belongs to this machine alone.
+const LOCAL: [&str; 9] =
+    ["xfs", "ext4", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", "ramfs", "overlayfs"];
+
+/// Whether a native fileset can lie on a disk of this kind.
+#[must_use]
+pub fn suits(kind: &str) -> bool {
+    LOCAL.contains(&kind)
+}

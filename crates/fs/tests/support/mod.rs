@@ -103,7 +103,7 @@ impl Rig {
     fn on(disk: TestDisk, clock: Arc<StepClock>, hash_key: [u8; 16]) -> Rig {
         let store = MemoryStore::new();
         let disks = vec![DiskRecord { uuid: DISK.to_owned(), location: "here".to_owned() }];
-        let identity = Identity { uuid: FILE_SYSTEM.to_owned(), hash_key, disks, owner: (0, 0) };
+        let identity = Identity { uuid: FILE_SYSTEM.to_owned(), hash_key, disks, owner: (0, 0), scratch: forebay_fs::record::Placement::Direct };
         mkfs::make(&store, identity, &*clock).unwrap();
         Rig { store, disk, clock, settings: Mutex::default(), kernel: Arc::default() }
     }

@@ -33,7 +33,7 @@ fn adapter_of(disk: Arc<dyn Disk>) -> Adapter {
     let clock = Arc::new(StepClock::new(1_000_000));
     let store = MemoryStore::new();
     let disks = vec![DiskRecord { uuid: "disk".to_owned(), location: "here".to_owned() }];
-    let identity = Identity { uuid: "fs".to_owned(), hash_key: [7; 16], disks, owner: (0, 0) };
+    let identity = Identity { uuid: "fs".to_owned(), hash_key: [7; 16], disks, owner: (0, 0), scratch: forebay_fs::record::Placement::Direct };
     mkfs::make(&store, identity, &*clock).unwrap();
     let fs = FileSystem::open(Parts {
         store: Arc::new(store),
