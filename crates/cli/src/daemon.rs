@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
 use forebay_fs::object::CLOSING_MAX;
 use forebay_fs::settings::TransportChoice;
-use forebay_fs::{Background, FileSystem};
+use forebay_fs::{Background, Namespace};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
@@ -46,7 +46,7 @@ pub struct Order {
 struct Running {
     home: Home,
     mountpoint: PathBuf,
-    fs: Arc<FileSystem>,
+    fs: Arc<Namespace>,
     session: Arc<Session>,
     direct: DirectPath,
     /// Held while a command is carried out: none is once it says `true`.
@@ -161,11 +161,7 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
     Ok(mountpoint)
 }
 
-fn start(
-    order: &Order,
-    mountpoint: PathBuf,
-    fs: &Arc<FileSystem>,
-) -> Result<(Running, Background)> {
+fn start(order: &Order, mountpoint: PathBuf, fs: &Arc<Namespace>) -> Result<(Running, Background)> {
     let home = &order.home;
     let source = home.root().to_str().context("the home folder's path is not UTF-8")?;
     // The switch counts when the kernel mounts.

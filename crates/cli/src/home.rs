@@ -21,7 +21,7 @@ use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, MountState, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{FileSystem, FsError, Parts, Settings};
+use forebay_fs::{FsError, Namespace, Parts, Settings};
 use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
 
@@ -266,10 +266,10 @@ impl OpenHome {
     /// Opens the file system as its owner, without a kernel.
     ///
     /// # Errors
-    /// What [`FileSystem::open`] says.
-    pub fn into_file_system(self) -> Result<(Arc<FileSystem>, Lock)> {
+    /// What [`Namespace::open`] says.
+    pub fn into_file_system(self) -> Result<(Arc<Namespace>, Lock)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let fs = FileSystem::open(Parts {
+        let fs = Namespace::open(Parts {
             store: self.store,
             disks: self.disks,
             settings: self.settings,

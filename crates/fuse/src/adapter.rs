@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
-use forebay_fs::{Access, Caller, FileSystem, FsError, SetAttributes, SetId, SetTime};
+use forebay_fs::{Access, Caller, FsError, Namespace, SetAttributes, SetId, SetTime};
 
 use crate::abi::{
     self, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
@@ -35,7 +35,7 @@ pub(crate) enum Outcome {
 
 /// The file system as the kernel sees it.
 pub struct Adapter {
-    pub(crate) fs: Arc<FileSystem>,
+    pub(crate) fs: Arc<Namespace>,
     clock: Arc<dyn Clock>,
     ttl: Ttl,
     session: init::Session,
@@ -50,7 +50,7 @@ pub(crate) struct Request {
 
 impl Adapter {
     /// An adapter of `fs`.
-    pub fn new(fs: Arc<FileSystem>, clock: Arc<dyn Clock>) -> Adapter {
+    pub fn new(fs: Arc<Namespace>, clock: Arc<dyn Clock>) -> Adapter {
         let ttl = Ttl(fs.settings().kernel_ttl);
         Adapter { fs, clock, ttl, session: init::Session::default() }
     }

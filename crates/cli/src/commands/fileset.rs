@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Subcommand, ValueEnum};
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::{FileSystem, FilesetStatus};
+use forebay_fs::{FilesetStatus, Namespace};
 
 use crate::control::{self, Answer, Ask};
 use crate::home::Home;
@@ -149,7 +149,7 @@ impl Fileset {
 fn change(
     root: &Path,
     ask: &Ask,
-    make: impl FnOnce(&FileSystem) -> forebay_fs::Result<()>,
+    make: impl FnOnce(&Namespace) -> forebay_fs::Result<()>,
 ) -> Result<()> {
     let home = Home::at(root)?;
     if home.try_lock()?.is_none() {

@@ -14,7 +14,7 @@ use crate::key;
 use crate::record::{Durability, FilesetRecord, Placement, Usage, encode};
 
 /// Filesets are numbered from 0 without gaps that would matter: numbers stay below this.
-const FILESETS_MAX: u32 = 1 << 20;
+const FILESETS_MAX: u16 = u16::MAX;
 
 /// Checks the records of filesets, then the fileset of every inode.
 pub(super) fn check(image: &Image, ledger: &mut Ledger) {

@@ -16,7 +16,7 @@ use forebay_fs::key;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{Caller, DirectoryItem, FileSystem, New, Parts, Settings};
+use forebay_fs::{Caller, DirectoryItem, Namespace, New, Parts, Settings};
 use forebay_store::Store;
 use forebay_store::memory::MemoryStore;
 use parking_lot::Mutex;
@@ -142,7 +142,7 @@ impl Rig {
     }
 
     pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
-        let fs = FileSystem::open(parts)?;
+        let fs = Namespace::open(parts)?;
         fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
         Ok(User { fs, kernel: Arc::clone(&self.kernel) })
     }
@@ -269,7 +269,7 @@ pub trait Shorthand {
     }
 }
 
-impl Shorthand for FileSystem {
+impl Shorthand for Namespace {
     fn make_file(&self, parent: Ino, name: &str) -> Ino {
         let ino = self.create(parent, name.as_bytes(), file(0o644), ROOT).unwrap().ino;
         self.forget(ino, 1);
