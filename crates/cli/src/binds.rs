@@ -236,7 +236,10 @@ pub fn unbind_all(
 /// Has the daemon bind its native filesets again, as an unmount did not come to its end.
 pub fn put_back(mount: &Mounted) {
     if let Err(error) = control::ask(&mount.home, &Ask::Bind) {
-        note!("forebay: the native filesets were not bound again: {}", crate::output::chain(&error));
+        note!(
+            "forebay: the native filesets were not bound again: {}",
+            crate::output::chain(&error)
+        );
     }
 }
 

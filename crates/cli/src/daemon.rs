@@ -15,7 +15,7 @@ use forebay_base::time::SystemClock;
 use forebay_fs::native::NativeFileset;
 use forebay_fs::object::CLOSING_MAX;
 use forebay_fs::settings::TransportChoice;
-use forebay_fs::{Background, FileSystem};
+use forebay_fs::{Background, Namespace};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
@@ -23,9 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::binds::{self, Bind};
-use crate::control::{
-    self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status,
-};
+use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
 use crate::home::{Home, Lock};
 use crate::tuning::{Tuning, raise_file_limit, raise_priority};
 
@@ -51,7 +49,7 @@ pub struct Order {
 struct Running {
     home: Home,
     mountpoint: PathBuf,
-    fs: Arc<FileSystem>,
+    fs: Arc<Namespace>,
     session: Arc<Session>,
     direct: DirectPath,
     /// Nothing is bound, and the kernel reads and writes nothing itself.
@@ -90,6 +88,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
         open.settings.open_objects_max = room.max(16);
     }
+    open.settings.native_handles_max = open.settings.native_handles_max.min(file_limit / 8).max(16);
     // Before threads are started: they inherit it.
     raise_priority(open.settings.daemon_nice);
     let (fs, lock) = open.into_file_system()?;
@@ -168,11 +167,7 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
     Ok(mountpoint)
 }
 
-fn start(
-    order: &Order,
-    mountpoint: PathBuf,
-    fs: &Arc<FileSystem>,
-) -> Result<(Running, Background)> {
+fn start(order: &Order, mountpoint: PathBuf, fs: &Arc<Namespace>) -> Result<(Running, Background)> {
     let home = &order.home;
     let source = home.root().to_str().context("the home folder's path is not UTF-8")?;
     // The switch counts when the kernel mounts.
@@ -451,7 +446,11 @@ impl Running {
                 self.session.tell_kernel();
                 if let (Ok(()), Err(error)) = (&made, self.bind_native()) {
                     let error = crate::output::chain(&error);
-                    tracing::warn!(fileset = new.name, error, "the new native fileset is served by the daemon");
+                    tracing::warn!(
+                        fileset = new.name,
+                        error,
+                        "the new native fileset is served by the daemon"
+                    );
                 }
                 made
             }

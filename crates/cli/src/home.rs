@@ -22,7 +22,7 @@ use forebay_fs::native::{Mark, NativePlace};
 use forebay_fs::record::{DiskRecord, MountState, Placement, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{FileSystem, FsError, Parts, Settings};
+use forebay_fs::{FsError, Namespace, Parts, Settings};
 use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
 
@@ -267,10 +267,10 @@ impl OpenHome {
     /// Opens the file system as its owner, without a kernel.
     ///
     /// # Errors
-    /// What [`FileSystem::open`] says.
-    pub fn into_file_system(self) -> Result<(Arc<FileSystem>, Lock)> {
+    /// What [`Namespace::open`] says.
+    pub fn into_file_system(self) -> Result<(Arc<Namespace>, Lock)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let fs = FileSystem::open(Parts {
+        let fs = Namespace::open(Parts {
             store: self.store,
             disks: self.disks,
             settings: self.settings,
@@ -386,11 +386,7 @@ const OWN: [&str; 8] = [
 ///
 /// # Errors
 /// Names what stands in the way; nothing is changed then.
-pub fn mkfs(
-    root: &Path,
-    disks: &[PathBuf],
-    work: Option<Placement>,
-) -> Result<(Home, Placement)> {
+pub fn mkfs(root: &Path, disks: &[PathBuf], work: Option<Placement>) -> Result<(Home, Placement)> {
     check_root(root)?;
     let mut locations = Vec::new();
     for disk in disks {

@@ -70,6 +70,9 @@ pub enum FsError {
         "too many open files: {0}; raise the limit of open files (ulimit -n, fs.nr_open, fs.file-max)"
     )]
     TooManyFiles(String),
+    /// The disk that holds the file's bytes is not there (ENXIO).
+    #[error("{0}")]
+    Absent(String),
     /// A device failed (EIO).
     #[error("input/output error: {0}")]
     Io(String),
@@ -96,7 +99,9 @@ impl From<StoreError> for FsError {
             StoreError::Conflict => FsError::Fenced,
             StoreError::Full(_) => FsError::NoSpace,
             StoreError::Damaged(why) => FsError::Damaged(why),
+            StoreError::Missing(why) => FsError::Damaged(why),
             StoreError::InUse(why) | StoreError::Io(why) => FsError::Io(why),
+            unknown @ StoreError::Unknown(_) => FsError::Io(unknown.to_string()),
         }
     }
 }
@@ -113,6 +118,7 @@ impl From<DiskError> for FsError {
                 FsError::Io(error.to_string())
             }
             DiskError::TooManyFiles(why) => FsError::TooManyFiles(why),
+            DiskError::Absent(why) => FsError::Absent(why),
             DiskError::Io(why) => FsError::Io(why),
         }
     }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use forebay_base::Ino;
 use forebay_disk::Sync;
-use forebay_fs::native::{Mark, NativePlace, NativeTree, WriteAt};
+use forebay_fs::native::{Mark, NativePlace, NativeTree};
 use forebay_fs::record::Kind;
 use forebay_fs::{
-    Access, Attributes, Caller, FsError, New, Replace, SetAttributes, SetMode, SetXattr,
+    Access, Attributes, Caller, FsError, KeepName, New, Replace, SetAttributes, SetMode, SetXattr,
 };
 
 const BASE: u64 = 7 << 48;
@@ -70,10 +70,7 @@ fn new(kind: Kind, mode: u16) -> New<'static> {
 }
 
 fn own() -> Caller {
-    Caller {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-    }
+    Caller { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
 fn is_root() -> bool {
@@ -88,20 +85,20 @@ fn a_change_made_natively_is_seen_at_once_and_the_other_way_round() {
     let native = Native::make();
     let file = native.make_file(TOP, "a");
     native.tree.open_file(file.ino, BOTH, own()).unwrap();
-    assert_eq!(native.tree.write(file.ino, WriteAt::Offset(0), b"abc").unwrap(), 3);
+    assert_eq!(native.tree.write(file.ino, 0, b"abc").unwrap(), 3);
     assert_eq!(std::fs::read(native.path().join("a")).unwrap(), b"abc");
     std::fs::write(native.path().join("a"), "natively longer").unwrap();
     assert_eq!(native.tree.attributes(file.ino).unwrap().size, 15);
     let mut buffer = [0; 64];
     let read = native.tree.read(file.ino, 9, &mut buffer).unwrap();
     assert_eq!(&buffer[..read], b"longer");
-    native.tree.sync(file.ino, Sync::All).unwrap();
+    native.tree.sync_file(file.ino, Sync::All).unwrap();
     native.tree.close_file(file.ino, BOTH).unwrap();
     std::fs::rename(native.path().join("a"), native.path().join("b")).unwrap();
     assert!(matches!(native.tree.lookup(TOP, b"a"), Err(FsError::NotFound)));
     let found = native.tree.lookup(TOP, b"b").unwrap();
     assert_eq!(found.ino, file.ino);
-    assert!(!found.cacheable && !found.name_cacheable);
+    assert_eq!((found.cacheable, found.name), (false, KeepName::Never));
     assert_eq!(native.names(TOP), [".", "..", "b"]);
 }
 
@@ -126,7 +123,7 @@ fn nothing_leads_out_of_the_tree() {
     let folder = native.make_folder(TOP, "folder");
     std::fs::rename(native.path().join("folder"), outside.join("folder")).unwrap();
     assert!(matches!(native.tree.lookup(folder, b".."), Err(FsError::Stale)));
-    assert!(native.tree.rename((folder, b".."), (TOP, b"x"), Replace::Allowed, None).is_err());
+    assert!(native.tree.rename(folder, b"..", TOP, b"x", Replace::Allowed).is_err());
 }
 
 #[test]
@@ -149,7 +146,7 @@ fn a_file_without_a_name_can_get_one() {
     let native = Native::make();
     let file = native.tree.create_unnamed(TOP, new(Kind::File, 0o600), own()).unwrap();
     native.tree.open_file(file.ino, BOTH, own()).unwrap();
-    native.tree.write(file.ino, WriteAt::Offset(0), b"kept").unwrap();
+    native.tree.write(file.ino, 0, b"kept").unwrap();
     native.tree.link(file.ino, TOP, b"named").unwrap();
     native.tree.close_file(file.ino, BOTH).unwrap();
     assert_eq!(std::fs::read(native.path().join("named")).unwrap(), b"kept");
@@ -169,7 +166,7 @@ fn more_inodes_are_known_than_have_descriptors() {
     }
     let (known, descriptors) = native.tree.usage();
     assert!(known > 200 && descriptors <= 32, "{known} known, {descriptors} descriptors");
-    native.tree.rename((TOP, b"folder"), (TOP, b"moved"), Replace::Allowed, None).unwrap();
+    native.tree.rename(TOP, b"folder", TOP, b"moved", Replace::Allowed).unwrap();
     for file in &files {
         assert_eq!(native.tree.attributes(file.ino).unwrap().ino, file.ino);
     }
@@ -223,7 +220,8 @@ fn attributes_and_extended_attributes_are_those_of_the_disk() {
     let about = std::fs::metadata(native.path().join("a")).unwrap();
     assert_eq!((about.len(), about.permissions().mode() & 0o7777), (100, 0o640));
     let long = vec![b'x'; 3000];
-    let set = SetXattr { name: b"user.long", value: &long, mode: SetMode::Create, kill_set_gid: false };
+    let set =
+        SetXattr { name: b"user.long", value: &long, mode: SetMode::Create, kill_set_gid: false };
     native.tree.set_xattr(file.ino, set).unwrap();
     assert!(matches!(native.tree.set_xattr(file.ino, set), Err(FsError::Exists)));
     assert_eq!(native.tree.xattr(file.ino, b"user.long").unwrap(), long);
@@ -237,9 +235,9 @@ fn a_write_at_the_end_goes_to_where_another_program_has_moved_it() {
     let native = Native::make();
     let file = native.make_file(TOP, "log");
     native.tree.open_file(file.ino, BOTH, own()).unwrap();
-    native.tree.write(file.ino, WriteAt::End, b"one ").unwrap();
+    native.tree.append(file.ino, b"one ").unwrap();
     std::fs::write(native.path().join("log"), "natively ").unwrap();
-    native.tree.write(file.ino, WriteAt::End, b"two").unwrap();
+    native.tree.append(file.ino, b"two").unwrap();
     assert_eq!(std::fs::read(native.path().join("log")).unwrap(), b"natively two");
     native.tree.close_file(file.ino, BOTH).unwrap();
 }
@@ -277,7 +275,7 @@ fn a_file_whose_mode_forbids_it_can_be_used_by_whoever_made_it() {
     let native = Native::make();
     let file = native.tree.create(TOP, b"closed", new(Kind::File, 0), own()).unwrap();
     native.tree.open_file(file.ino, BOTH, own()).unwrap();
-    native.tree.write(file.ino, WriteAt::Offset(0), b"abc").unwrap();
+    native.tree.write(file.ino, 0, b"abc").unwrap();
     native.tree.close_file(file.ino, BOTH).unwrap();
     assert_eq!(native.tree.attributes(file.ino).unwrap().size, 3);
 }
@@ -289,7 +287,7 @@ fn a_write_by_an_ordinary_user_takes_set_id_bits_away() {
     let mode = SetAttributes { mode: Some(0o6755), ..SetAttributes::default() };
     native.tree.set_attributes(file.ino, mode).unwrap();
     native.tree.open_file(file.ino, BOTH, own()).unwrap();
-    native.tree.write_unprivileged(file.ino, WriteAt::Offset(0), b"x").unwrap();
+    native.tree.write_unprivileged(file.ino, 0, b"x").unwrap();
     assert_eq!(native.tree.attributes(file.ino).unwrap().mode, 0o755);
     native.tree.close_file(file.ino, BOTH).unwrap();
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Subcommand, ValueEnum};
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::{FileSystem, FilesetStatus, NewFileset};
+use forebay_fs::{FilesetStatus, Namespace, NewFileset};
 
 use crate::control::{self, Answer, Ask};
 use crate::home::Home;
@@ -45,11 +45,9 @@ enum Action {
         json: bool,
     },
     /// Create a fileset.
-    #[command(
-        after_help = "Examples:
+    #[command(after_help = "Examples:
   forebay fileset create /srv/grid models --durability strict
-  forebay fileset create /srv/grid scratch --placement native --mode 1777"
-    )]
+  forebay fileset create /srv/grid scratch --placement native --mode 1777")]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
@@ -203,7 +201,7 @@ fn check_native(
 fn change(
     root: &Path,
     ask: &Ask,
-    make: impl FnOnce(&FileSystem) -> forebay_fs::Result<()>,
+    make: impl FnOnce(&Namespace) -> forebay_fs::Result<()>,
 ) -> Result<()> {
     let home = Home::at(root)?;
     if home.try_lock()?.is_none() {

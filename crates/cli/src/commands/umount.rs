@@ -113,11 +113,7 @@ impl Umount {
 /// Takes a mount out of the tree, its native filesets first. If it cannot be done, everything stays as it was.
 fn take_out(mount: &Mounted, when_busy: WhenBusy) -> Result<()> {
     let busy = |place: &Path| {
-        format!(
-            "{} is in use{}; end those processes, or use --lazy",
-            place.display(),
-            users(place)
-        )
+        format!("{} is in use{}; end those processes, or use --lazy", place.display(), users(place))
     };
     // Detaching takes all that is mounted within along.
     let native = match when_busy {

@@ -12,7 +12,10 @@ fn come_and_go(grid: &Grid, is_mounted: bool) {
     grid.run_on_root(&["fileset", "create"], &create).succeeds();
     let list = grid.run_on_root(&["fileset", "list"], &[]).output();
     let line = list.lines().find(|line| line.starts_with("models")).expect("is listed");
-    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["models", "local", "native", "-", "-"]);
+    assert_eq!(
+        line.split_whitespace().collect::<Vec<_>>(),
+        ["models", "local", "native", "-", "-"]
+    );
     let folder = grid.mountpoint().join("models");
     assert_eq!(mounts_within(&folder).len(), usize::from(is_mounted));
     let again = grid.run_on_root(&["fileset", "create"], &create).refused();

@@ -17,9 +17,9 @@ fn mounts_within(place: &Path) -> Vec<(PathBuf, String, String)> {
         let mut words = left.split(' ').skip(4);
         let mountpoint = PathBuf::from(words.next()?);
         let options = words.next()?.to_owned();
-        mountpoint.starts_with(place).then(|| {
-            (mountpoint, options, right.split(' ').next().unwrap_or_default().to_owned())
-        })
+        mountpoint
+            .starts_with(place)
+            .then(|| (mountpoint, options, right.split(' ').next().unwrap_or_default().to_owned()))
     };
     table.lines().filter_map(entry).collect()
 }
@@ -70,14 +70,16 @@ fn a_mount_of_roots_binds_native_filesets_with_its_own_options_and_without_set_i
     assert_mounted_once(&grid);
     let mounts = mounts_within(&grid.mountpoint());
     let own = mounts.iter().find(|(place, _, _)| *place == grid.mountpoint()).expect("is mounted");
-    for (place, options, kind) in mounts.iter().filter(|(place, _, _)| *place != grid.mountpoint()) {
+    for (place, options, kind) in mounts.iter().filter(|(place, _, _)| *place != grid.mountpoint())
+    {
         assert_ne!(kind, &own.2, "{} is the disk's own", place.display());
         let has = |wanted: &str| options.split(',').any(|option| option == wanted);
         assert!(has("nosuid") && has("nodev") && has("noatime"), "{options}");
     }
     fs::write(grid.work().join("file"), "native").expect("writes");
     assert_eq!(fs::read(tree(&grid, "work").join("file")).expect("reads"), b"native");
-    let stat = |path: PathBuf| fs::metadata(path).map(|about| (about.dev(), about.ino())).expect("stats");
+    let stat =
+        |path: PathBuf| fs::metadata(path).map(|about| (about.dev(), about.ino())).expect("stats");
     assert_eq!(stat(grid.work().join("file")), stat(tree(&grid, "work").join("file")));
     assert_eq!(fs::metadata(grid.work()).expect("stats").mode() & 0o7777, 0o1777);
     let status = grid.run_on_root(&["status"], &[]).output();

@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use forebay_base::{Ino, Timestamp};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RawDir, SeekFrom, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, RawDir, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
+};
 use rustix::io::Errno;
 
 use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
@@ -56,8 +58,10 @@ impl NativeTree {
             }
         }
         if set.accessed.is_some() || set.modified.is_some() {
-            let times =
-                Timestamps { last_access: time(set.accessed), last_modification: time(set.modified) };
+            let times = Timestamps {
+                last_access: time(set.accessed),
+                last_modification: time(set.modified),
+            };
             rustix::fs::utimensat(inode, c"", &times, AtFlags::EMPTY_PATH).map_err(said)?;
         }
         Seen::of(inode)?.attributes(ino)
@@ -157,8 +161,7 @@ impl NativeTree {
                 b".." if self.is_top(ino) => Ino::ROOT,
                 _ => self.listed_ino(entry.ino()),
             };
-            let kind = kind_of(entry.file_type())
-                .or_else(|| kind_by_name(stand_in.as_fd(), name));
+            let kind = kind_of(entry.file_type()).or_else(|| kind_by_name(stand_in.as_fd(), name));
             // One that was removed just now, or has no place here.
             let Some(kind) = kind else { continue };
             let next_offset = entry.next_entry_cookie();
@@ -194,9 +197,7 @@ fn kind_by_name(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Kind> {
 }
 
 /// Reads something whose length is not known, and may change meanwhile.
-fn read_growing(
-    mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
-) -> Result<Vec<u8>> {
+fn read_growing(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> Result<Vec<u8>> {
     let mut room = vec![0; 256];
     loop {
         match read(&mut room) {

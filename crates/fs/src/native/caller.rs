@@ -14,8 +14,8 @@ use rustix::fs::Mode;
 use rustix::thread::{CapabilitySets, UnshareFlags};
 
 use crate::error::{FsError, Result};
-use crate::filesystem::Caller;
 use crate::native::system::said;
+use crate::partition::Caller;
 
 thread_local! {
     /// Whether this thread has an own umask.
@@ -32,11 +32,7 @@ struct Acting {
 ///
 /// # Errors
 /// [`FsError::NotPermitted`] if the daemon cannot act as others; what `work` says.
-pub(super) fn act_as<T>(
-    caller: Caller,
-    umask: u16,
-    work: impl FnOnce() -> Result<T>,
-) -> Result<T> {
+pub(super) fn act_as<T>(caller: Caller, umask: u16, work: impl FnOnce() -> Result<T>) -> Result<T> {
     own_umask()?;
     let is_other = rustix::process::geteuid().is_root() && (caller.uid != 0 || caller.gid != 0);
     let capabilities =

@@ -8,16 +8,16 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::error::{FsError, Result};
-use crate::filesystem::Caller;
 use crate::native::attributes::kill_set_id;
 use crate::native::system::{open_directory, reopen, said};
 use crate::native::tree::NativeTree;
 use crate::ops::{Access, Opened};
+use crate::partition::Caller;
 use crate::record::Kind;
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteAt {
+enum WriteAt {
     /// At this offset, in bytes.
     Offset(u64),
     /// At the end of the file, wherever other programs have moved it.
@@ -39,11 +39,7 @@ impl NativeTree {
         let kernel = self.direct_access().filter(|_| !access.execute);
         let opened = opens.add(&known, &inode, access, kernel)?;
         drop(opens);
-        let cut = if access.truncate {
-            self.cut(ino, caller)
-        } else {
-            Ok(())
-        };
+        let cut = if access.truncate { self.cut(ino, caller) } else { Ok(()) };
         if let Err(error) = cut {
             self.close_file(ino, access)?;
             return Err(error);
@@ -57,7 +53,9 @@ impl NativeTree {
         match open {
             Ok(open) => rustix::fs::ftruncate(&*open, 0).map_err(said)?,
             // Opened for reading alone, as open(2) allows.
-            Err(_) => rustix::fs::ftruncate(reopen(inode.as_fd(), OFlags::WRONLY)?, 0).map_err(said)?,
+            Err(_) => {
+                rustix::fs::ftruncate(reopen(inode.as_fd(), OFlags::WRONLY)?, 0).map_err(said)?
+            }
         }
         if caller.uid == 0 { Ok(()) } else { kill_set_id(&known, inode.as_fd()) }
     }
@@ -104,12 +102,24 @@ impl NativeTree {
         Ok(done)
     }
 
-    /// Writes `data` to an open file. Returns the bytes written: fewer if the rest was refused, and the next write tells
-    /// why.
+    /// Writes `data` at `offset` of an open file. Returns the bytes written: fewer if the rest was refused, and the next
+    /// write tells why.
     ///
     /// # Errors
     /// [`FsError::NoSpace`]; what the disk's file system says.
-    pub fn write(&self, ino: Ino, at: WriteAt, data: &[u8]) -> Result<usize> {
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_at(ino, WriteAt::Offset(offset), data)
+    }
+
+    /// Writes `data` at the end of an open file, wherever other programs have moved it.
+    ///
+    /// # Errors
+    /// As [`NativeTree::write`].
+    pub fn append(&self, ino: Ino, data: &[u8]) -> Result<usize> {
+        self.write_at(ino, WriteAt::End, data)
+    }
+
+    fn write_at(&self, ino: Ino, at: WriteAt, data: &[u8]) -> Result<usize> {
         let known = self.known(ino)?;
         let file = known.opens.lock().for_writing()?;
         let mut done = 0;
@@ -137,25 +147,28 @@ impl NativeTree {
     ///
     /// # Errors
     /// As [`NativeTree::write`].
-    pub fn write_unprivileged(&self, ino: Ino, at: WriteAt, data: &[u8]) -> Result<usize> {
-        let written = self.write(ino, at, data)?;
+    pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let written = self.write(ino, offset, data)?;
         if written > 0 {
             self.kill_set_id(ino)?;
         }
         Ok(written)
     }
 
-    /// Makes a file or directory durable, as fsync(2) and fdatasync(2) of the disk's file system do.
+    /// Makes the entries of a directory durable.
+    ///
+    /// # Errors
+    /// As [`NativeTree::sync_file`].
+    pub fn sync_directory(&self, ino: Ino) -> Result<()> {
+        rustix::fs::fsync(open_directory(self.directory(ino)?.as_fd())?).map_err(said)
+    }
+
+    /// Makes an open file durable, as fsync(2) and fdatasync(2) of the disk's file system do.
     ///
     /// # Errors
     /// What the disk's file system says: nothing is promised then.
-    pub fn sync(&self, ino: Ino, what: Sync) -> Result<()> {
-        let (known, inode) = self.reach(ino)?;
-        if known.kind == Kind::Directory {
-            return rustix::fs::fsync(open_directory(inode.as_fd())?).map_err(said);
-        }
-        let open = known.opens.lock().any();
-        let Some(file) = open else { return Err(FsError::Invalid) };
+    pub fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        let file = self.known(ino)?.opens.lock().any().ok_or(FsError::Invalid)?;
         match what {
             Sync::Data => rustix::fs::fdatasync(&*file).map_err(said),
             Sync::All => rustix::fs::fsync(&*file).map_err(said),

@@ -85,7 +85,8 @@ impl Known {
     pub fn way(&self) -> Result<Way> {
         self.is_used.store(true, Ordering::Relaxed);
         let place = self.place.lock();
-        let by_descriptor = place.descriptor.as_ref().map(|there| Way::Descriptor(Arc::clone(there)));
+        let by_descriptor =
+            place.descriptor.as_ref().map(|there| Way::Descriptor(Arc::clone(there)));
         let by_handle = || place.handle.clone().map(Way::Handle);
         let by_name = || place.seen_at.clone().map(Way::Name);
         by_descriptor.or_else(by_handle).or_else(by_name).ok_or(FsError::Stale)
@@ -220,8 +221,7 @@ impl Table {
 
     /// Drops an inode that the kernel has forgotten and nobody has open.
     pub fn drop_if_unused(&mut self, number: u64) {
-        let unused =
-            |slot: &Slot| slot.told == 0 && !slot.known.opens.lock().has_handles();
+        let unused = |slot: &Slot| slot.told == 0 && !slot.known.opens.lock().has_handles();
         if number == TOP_NUMBER || !self.slots.get(&number).is_some_and(unused) {
             return;
         }

@@ -26,8 +26,7 @@ mod place;
 mod system;
 mod tree;
 
-pub use files::WriteAt;
-pub use filesets::{NativeFileset, NewFileset};
+pub use filesets::{NativeFileset, NativeOwner, NewFileset};
 pub use place::{FOLDER, MARK, Mark, NativePlace, TREE};
 pub use tree::NativeTree;
 

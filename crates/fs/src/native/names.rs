@@ -8,11 +8,11 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use crate::attributes::Attributes;
 use crate::directory::{NAME_MAX, check_name};
 use crate::error::{FsError, Result};
-use crate::filesystem::Caller;
 use crate::native::caller::act_as;
 use crate::native::system::{STAND_IN, c_name, path_of, said, step};
 use crate::native::tree::NativeTree;
 use crate::ops::{New, Replace};
+use crate::partition::Caller;
 use crate::record::Kind;
 
 /// How a file is made: for both, so that who makes one whose mode forbids it can use it all the same.
@@ -53,8 +53,7 @@ impl NativeTree {
         }
         let directory = self.directory(ino)?;
         let flags = STAND_IN | OFlags::DIRECTORY;
-        let parent =
-            rustix::fs::openat(&*directory, c"..", flags, Mode::empty()).map_err(said)?;
+        let parent = rustix::fs::openat(&*directory, c"..", flags, Mode::empty()).map_err(said)?;
         self.known_behind(parent.as_fd()).ok_or(FsError::Stale)?;
         self.tell(parent, None)
     }
@@ -144,12 +143,36 @@ impl NativeTree {
         rustix::fs::unlinkat(&*directory, c_name(name)?, flags).map_err(said)
     }
 
-    /// Moves the entry `name` of `parent` to `new_name` of `new_parent`, as rename(2) says, and leaves a whiteout of
-    /// `whiteout_of` if there is one.
+    /// Moves the entry `name` of `parent` to `new_name` of `new_parent`, as rename(2) says.
     ///
     /// # Errors
     /// What the disk's file system says.
     pub fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        replace: Replace,
+    ) -> Result<()> {
+        self.rename_and_leave((parent, name), (new_parent, new_name), replace, None)
+    }
+
+    /// As [`NativeTree::rename`], and leaves a whiteout of `caller` at the old name.
+    ///
+    /// # Errors
+    /// As [`NativeTree::rename`]; [`FsError::Invalid`] for an exchange.
+    pub fn rename_with_whiteout(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        replace: Replace,
+        caller: Caller,
+    ) -> Result<()> {
+        self.rename_and_leave(from, to, replace, Some(caller))
+    }
+
+    fn rename_and_leave(
         &self,
         (parent, name): (Ino, &[u8]),
         (new_parent, new_name): (Ino, &[u8]),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use crate::error::{FsError, Result};
-use crate::object::DirectAccess;
 use crate::native::known::Known;
 use crate::native::system::reopen;
+use crate::object::DirectAccess;
 use crate::ops::{Access, Opened};
 
 /// Handles of a file, and what they share.
@@ -111,10 +111,8 @@ impl Opens {
     /// file on a disk that is read-only, cannot be had so.
     fn open_both(&mut self, stand_in: &OwnedFd) {
         let made_with = self.made_with.clone();
-        let opened = made_with.map_or_else(
-            || reopen(stand_in.as_fd(), OFlags::RDWR).map(Arc::new),
-            Ok::<_, FsError>,
-        );
+        let opened = made_with
+            .map_or_else(|| reopen(stand_in.as_fd(), OFlags::RDWR).map(Arc::new), Ok::<_, FsError>);
         if let Ok(both) = opened {
             self.readable = Some(Arc::clone(&both));
             self.writable = Some(both);

@@ -138,12 +138,9 @@ impl NativePlace {
         match std::fs::remove_dir(self.tree()) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-                Err(FsError::Refused(format!(
-                    "fileset \"{}\" holds files: remove them first",
-                    self.mark.fileset
-                )))
-            }
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Err(FsError::Refused(
+                format!("fileset \"{}\" holds files: remove them first", self.mark.fileset),
+            )),
             Err(error) => Err(cannot("remove", &self.tree(), &error)),
         }
     }
@@ -166,7 +163,8 @@ impl NativePlace {
 
     fn check_empty(&self) -> Result<()> {
         let tree = self.tree();
-        let mut entries = std::fs::read_dir(&tree).map_err(|error| cannot("list", &tree, &error))?;
+        let mut entries =
+            std::fs::read_dir(&tree).map_err(|error| cannot("list", &tree, &error))?;
         match entries.next() {
             None => Ok(()),
             Some(_) => Err(FsError::Refused(format!(

@@ -4,10 +4,12 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use forebay_base::{Ino, Timestamp};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
+};
 use rustix::io::Errno;
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, KeepName};
 use crate::error::{FsError, Result};
 use crate::record::Kind;
 
@@ -136,7 +138,7 @@ impl Seen {
             changed: time(self.0.stx_ctime),
             created: time(self.0.stx_btime),
             cacheable: false,
-            name_cacheable: false,
+            name: KeepName::Never,
         })
     }
 }

@@ -8,7 +8,7 @@ use forebay_disk::Capacity;
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, KeepName};
 use crate::error::{FsError, Result};
 use crate::native::known::{Known, NUMBER_BITS, SeenAt, TOP_NUMBER, Table, Way};
 use crate::native::system::{Handle, STAND_IN, Seen, said, step};
@@ -78,7 +78,8 @@ impl NativeTree {
 
     /// The number under which a listing shows an inode of the disk: that of its lookup, but for rare ones.
     pub(super) fn listed_ino(&self, on_disk: u64) -> Ino {
-        let is_top = self.table.lock().get(TOP_NUMBER).is_ok_and(|top| top.identity.number == on_disk);
+        let is_top =
+            self.table.lock().get(TOP_NUMBER).is_ok_and(|top| top.identity.number == on_disk);
         if is_top { self.top_ino } else { Ino(self.base | on_disk & ((1 << NUMBER_BITS) - 1)) }
     }
 
@@ -166,7 +167,8 @@ impl NativeTree {
     /// # Errors
     /// What the disk's file system says.
     pub fn look_up_top(&self) -> Result<Attributes> {
-        self.attributes(self.top_ino)
+        let attributes = self.attributes(self.top_ino)?;
+        Ok(Attributes { name: KeepName::Lasting, ..attributes })
     }
 
     /// Attributes of an inode.
@@ -176,6 +178,14 @@ impl NativeTree {
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
         let (_, descriptor) = self.reach(ino)?;
         Seen::of(descriptor.as_fd())?.attributes(ino)
+    }
+
+    /// As [`NativeTree::attributes`].
+    ///
+    /// # Errors
+    /// As [`NativeTree::attributes`].
+    pub fn getattr(&self, ino: Ino) -> Result<Attributes> {
+        self.attributes(ino)
     }
 
     /// The kernel forgets `count` of the times it was told of an inode.

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::{Body, Inode, Locked, State};
 use crate::key;
+use crate::partition::Partition;
 use crate::record::{Durability, FilesetRecord, Kind, Placement, Usage, encode};
 use crate::stale::Stale;
 use crate::writeset::Known;
@@ -72,7 +72,7 @@ fn check_fileset_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-impl FileSystem {
+impl Partition {
     fn fileset_named(&self, name: &str) -> Result<std::sync::Arc<crate::fileset::Fileset>> {
         let wanted = if name == "/" { "" } else { name };
         self.filesets.by_name(wanted).ok_or_else(|| {
@@ -155,7 +155,8 @@ impl FileSystem {
         self.check_untaken(&mut above, name)?;
         let id = self.filesets.free_id();
         let ino = Ino(self.ino_numbers.take()?);
-        let record = FilesetRecord { name: name.to_owned(), root: ino, durability, placement, disk };
+        let record =
+            FilesetRecord { name: name.to_owned(), root: ino, durability, placement, disk };
         let mut state = fileset_root(id, mode, self.now());
         {
             let mut writes = self.writes.lock();

@@ -11,9 +11,9 @@ use forebay_base::Ino;
 use forebay_disk::ObjectAttributes;
 
 use crate::error::{FsError, Result};
-use crate::filesystem::{Caller, FileSystem};
 use crate::inode::{FileBody, State, Way};
 use crate::object::LiveObject;
+use crate::partition::{Caller, Partition};
 use crate::stale::Stale;
 use crate::stats::Operation;
 
@@ -43,7 +43,7 @@ pub struct Opened {
     pub uncached: bool,
 }
 
-impl FileSystem {
+impl Partition {
     /// Opens a regular file. Every open must be closed once, with the same access.
     ///
     /// # Errors
