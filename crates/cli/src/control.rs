@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::{DiskStatus, FilesetStatus};
+use forebay_fs::{DiskStatus, FilesetStatus, NewFileset};
 use serde::{Deserialize, Serialize};
 
 use crate::home::Home;
@@ -23,14 +23,8 @@ pub enum Ask {
     Counters,
     /// Make a fileset.
     CreateFileset {
-        /// Name.
-        name: String,
-        /// Durability class.
-        durability: Durability,
-        /// Data path.
-        placement: Placement,
-        /// Mode of its directory.
-        mode: u16,
+        /// What it is to be.
+        new: NewFileset,
     },
     /// Change a fileset.
     SetFileset {
@@ -46,6 +40,8 @@ pub enum Ask {
         /// Name.
         name: String,
     },
+    /// Bind the native filesets that are not bound.
+    Bind,
     /// Commit everything and sync the disks.
     Sync,
     /// Commit everything and copy the store.
@@ -138,6 +134,22 @@ pub struct MountStatus {
     pub cache_bytes: usize,
     /// Whether space is kept aside for commits on a full disk.
     pub reserve_held: bool,
+    /// Its native filesets.
+    #[serde(default)]
+    pub native: Vec<NativeStatus>,
+}
+
+/// Where a native fileset is seen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NativeStatus {
+    /// Name of the fileset.
+    pub fileset: String,
+    /// Its directory on its disk.
+    pub tree: Option<PathBuf>,
+    /// Whether programs reach that directory itself; otherwise the daemon serves it.
+    pub is_bound: bool,
+    /// Why it cannot be reached at all, if it cannot.
+    pub fault: Option<String>,
 }
 
 /// Queues over which requests arrive.

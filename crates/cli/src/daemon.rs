@@ -4,6 +4,7 @@
 //! then, the thread that asked would wait for an answer that cannot come, and keep the process, and with it
 //! /dev/fuse and the lock, alive for ever.
 
+use std::ffi::OsString;
 use std::io::ErrorKind::StorageFull;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -11,16 +12,18 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
+use forebay_fs::native::NativeFileset;
 use forebay_fs::object::CLOSING_MAX;
 use forebay_fs::settings::TransportChoice;
-use forebay_fs::{Background, FileSystem};
+use forebay_fs::{Background, Namespace};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::control::{self, Answer, Ask, Counters, MountStatus, RingStatus, Status};
+use crate::binds::{self, Bind};
+use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
 use crate::home::{Home, Lock};
 use crate::tuning::{Tuning, raise_file_limit, raise_priority};
 
@@ -46,9 +49,11 @@ pub struct Order {
 struct Running {
     home: Home,
     mountpoint: PathBuf,
-    fs: Arc<FileSystem>,
+    fs: Arc<Namespace>,
     session: Arc<Session>,
     direct: DirectPath,
+    /// Nothing is bound, and the kernel reads and writes nothing itself.
+    serves_all: bool,
     /// Held while a command is carried out: none is once it says `true`.
     ended: RwLock<bool>,
 }
@@ -83,6 +88,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
         open.settings.open_objects_max = room.max(16);
     }
+    open.settings.native_handles_max = open.settings.native_handles_max.min(file_limit / 8).max(16);
     // Before threads are started: they inherit it.
     raise_priority(open.settings.daemon_nice);
     let (fs, lock) = open.into_file_system()?;
@@ -161,11 +167,7 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
     Ok(mountpoint)
 }
 
-fn start(
-    order: &Order,
-    mountpoint: PathBuf,
-    fs: &Arc<FileSystem>,
-) -> Result<(Running, Background)> {
+fn start(order: &Order, mountpoint: PathBuf, fs: &Arc<Namespace>) -> Result<(Running, Background)> {
     let home = &order.home;
     let source = home.root().to_str().context("the home folder's path is not UTF-8")?;
     // The switch counts when the kernel mounts.
@@ -192,6 +194,7 @@ fn start(
                 fs: Arc::clone(fs),
                 session: Arc::new(session),
                 direct,
+                serves_all: !order.direct,
                 ended: RwLock::new(false),
             },
             background,
@@ -279,6 +282,10 @@ fn announce(
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || for_signals.obey_signals(signals))?;
+    let native = running.bind_native();
+    if let Err(error) = &native {
+        tracing::warn!(error = %crate::output::chain(error), "native filesets are served by the daemon");
+    }
     tracing::info!(
         home = %running.home.root().display(),
         mountpoint = %running.mountpoint.display(),
@@ -287,7 +294,14 @@ fn announce(
         transport = %describe(running.session.transport()),
         "mounted"
     );
-    ready(running.loss().as_deref())
+    let native = native.err().map(|error| {
+        format!(
+            "native filesets are served by the daemon, which costs speed: {}",
+            crate::output::chain(&error)
+        )
+    });
+    let losses: Vec<String> = running.loss().into_iter().chain(native).collect();
+    ready((!losses.is_empty()).then(|| losses.join("; ")).as_deref())
 }
 
 /// Whether there was no space for something.
@@ -421,13 +435,36 @@ impl Running {
                     latencies: self.fs.latencies().iter().map(|latency| latency.read()).collect(),
                 });
             }
-            Ask::CreateFileset { name, durability, placement, mode } => {
-                self.fs.create_fileset(&name, durability, placement, mode)
+            Ask::Bind => {
+                return match self.bind_native() {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Refused { reason: crate::output::chain(&error) },
+                };
+            }
+            Ask::CreateFileset { new } => {
+                let made = self.fs.add_fileset(&new);
+                self.session.tell_kernel();
+                if let (Ok(()), Err(error)) = (&made, self.bind_native()) {
+                    let error = crate::output::chain(&error);
+                    tracing::warn!(
+                        fileset = new.name,
+                        error,
+                        "the new native fileset is served by the daemon"
+                    );
+                }
+                made
             }
             Ask::SetFileset { name, durability, placement } => {
                 self.fs.set_fileset(&name, durability, placement)
             }
-            Ask::RemoveFileset { name } => self.fs.remove_fileset(&name),
+            Ask::RemoveFileset { name } => {
+                let is_native = self.fs.native_filesets().iter().any(|native| native.name == name);
+                let removed = self.fs.remove_fileset(&name);
+                if removed.is_ok() && is_native {
+                    self.unbind_native(&name);
+                }
+                removed
+            }
             Ask::Sync => self.fs.sync_all(),
             Ask::BackUp { .. } => unreachable!("a thread of its own answers it"),
         };
@@ -436,6 +473,52 @@ impl Running {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Refused { reason: error.to_string() },
         }
+    }
+
+    /// Has the native filesets bound that are not. An ordinary user's mount serves them, and one that is to serve all.
+    fn bind_native(&self) -> Result<()> {
+        if By::this_process() != By::Root || self.serves_all {
+            return Ok(());
+        }
+        let native = self.fs.native_filesets();
+        let pairs: Vec<OsString> = native
+            .into_iter()
+            .filter_map(|native| Some([OsString::from(native.name), native.tree.ok()?.into()]))
+            .flatten()
+            .collect();
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        binds::have("bind", &self.mountpoint, &pairs)
+    }
+
+    /// Takes a native fileset that was just removed out of the mount. The kernel does so by itself where it forgets
+    /// the name.
+    fn unbind_native(&self, name: &str) {
+        if By::this_process() != By::Root {
+            return;
+        }
+        if let Err(error) = binds::have("unbind", &self.mountpoint, &[name.into()]) {
+            tracing::warn!(name, error = %crate::output::chain(&error), "a removed fileset stays mounted");
+        }
+    }
+
+    /// Where the native filesets are seen.
+    fn native_status(&self) -> Vec<NativeStatus> {
+        let mount = crate::mounts::of_home(&self.home);
+        let status = |native: NativeFileset| {
+            let (tree, fault) = match native.tree {
+                Ok(tree) => (Some(tree), None),
+                Err(why) => (None, Some(why)),
+            };
+            let bound = |tree: &PathBuf| {
+                let bind = Bind { name: native.name.clone(), tree: tree.clone() };
+                mount.as_ref().is_some_and(|mount| binds::is_bound(mount, &bind))
+            };
+            let is_bound = tree.as_ref().is_some_and(bound);
+            NativeStatus { fileset: native.name.clone(), tree, is_bound, fault }
+        };
+        self.fs.native_filesets().into_iter().map(status).collect()
     }
 
     fn status(&self) -> Status {
@@ -477,6 +560,7 @@ impl Running {
                 cached_inodes,
                 cache_bytes,
                 reserve_held: self.fs.reserve_is_held(),
+                native: self.native_status(),
             }),
             clean: false,
             disks: self.fs.disk_status(),

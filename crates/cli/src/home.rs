@@ -18,10 +18,11 @@ use forebay_engine::home::GridHome;
 use forebay_fs::fsck::file::{Checked, check_file, restore};
 use forebay_fs::fsck::{NamedDisk, Options};
 use forebay_fs::mkfs::Identity;
-use forebay_fs::record::{DiskRecord, MountState, Superblock};
+use forebay_fs::native::{Mark, NativePlace};
+use forebay_fs::record::{DiskRecord, MountState, Placement, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{FileSystem, FsError, Parts, Settings};
+use forebay_fs::{FsError, Namespace, Parts, Settings};
 use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
 
@@ -266,10 +267,10 @@ impl OpenHome {
     /// Opens the file system as its owner, without a kernel.
     ///
     /// # Errors
-    /// What [`FileSystem::open`] says.
-    pub fn into_file_system(self) -> Result<(Arc<FileSystem>, Lock)> {
+    /// What [`Namespace::open`] says.
+    pub fn into_file_system(self) -> Result<(Arc<Namespace>, Lock)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let fs = FileSystem::open(Parts {
+        let fs = Namespace::open(Parts {
             store: self.store,
             disks: self.disks,
             settings: self.settings,
@@ -380,11 +381,12 @@ const OWN: [&str; 8] = [
     Home::DISK,
 ];
 
-/// Makes a file system: checks everything first, and takes everything back if a step fails.
+/// Makes a file system: checks everything first, and takes everything back if a step fails. `work` is the placement of
+/// the filesets work and util, if it is not to be chosen here; the one that they have is returned.
 ///
 /// # Errors
 /// Names what stands in the way; nothing is changed then.
-pub fn mkfs(root: &Path, disks: &[PathBuf]) -> Result<Home> {
+pub fn mkfs(root: &Path, disks: &[PathBuf], work: Option<Placement>) -> Result<(Home, Placement)> {
     check_root(root)?;
     let mut locations = Vec::new();
     for disk in disks {
@@ -401,7 +403,7 @@ pub fn mkfs(root: &Path, disks: &[PathBuf]) -> Result<Home> {
     // All that is made belongs to its owner alone.
     // SAFETY: umask always succeeds; no other thread makes files.
     let before = unsafe { libc::umask(0o077) };
-    let home = make(root, &locations, &mut made);
+    let home = make(root, &locations, work, &mut made);
     // SAFETY: as above.
     unsafe { libc::umask(before) };
     match home {
@@ -459,7 +461,45 @@ fn check_root(root: &Path) -> Result<()> {
     )
 }
 
-fn make(root: &Path, given: &[PathBuf], made: &mut Made) -> Result<Home> {
+/// Makes the trees of the filesets work and util on the first disk, if they are to be native.
+fn make_native(
+    file_system: &str,
+    disk: &Path,
+    wanted: Option<Placement>,
+    owner: (u32, u32),
+    made: &mut Made,
+) -> Result<Placement> {
+    let kind = forebay_disk::directory::kind_of_file_system(disk)?;
+    let suits = forebay_fs::native::suits(kind);
+    let placement = match wanted {
+        Some(wanted) => wanted,
+        None if suits && owner.0 == 0 => Placement::Native,
+        None => Placement::Direct,
+    };
+    if placement != Placement::Native {
+        return Ok(placement);
+    }
+    if !suits {
+        bail!(
+            "the filesets work and util cannot be native: {} lies on {kind}, which is not a local file system; name \
+             a local disk first, or use --work-placement direct",
+            disk.display()
+        );
+    }
+    made.0.push(disk.join(forebay_fs::native::FOLDER));
+    for name in forebay_fs::mkfs::SCRATCH {
+        let mark = Mark { file_system: file_system.to_owned(), fileset: name.to_owned() };
+        NativePlace::on(disk, mark).create(forebay_fs::mkfs::SCRATCH_MODE, owner)?;
+    }
+    Ok(placement)
+}
+
+fn make(
+    root: &Path,
+    given: &[PathBuf],
+    work: Option<Placement>,
+    made: &mut Made,
+) -> Result<(Home, Placement)> {
     made.home(root)?;
     let root = root.canonicalize()?;
     let file_system = uuid()?;
@@ -482,7 +522,10 @@ fn make(root: &Path, given: &[PathBuf], made: &mut Made) -> Result<Home> {
         made.0.push(root.join(name));
     }
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Home::make(&root, Identity { uuid: file_system, hash_key: random()?, disks, owner })?;
+    let first = PathBuf::from(&disks[0].location);
+    let scratch = make_native(&file_system, &first, work, owner, made)?;
+    let identity = Identity { uuid: file_system, hash_key: random()?, disks, owner, scratch };
+    Home::make(&root, identity)?;
     let home = Home::at(&root)?;
     // The folder may have been there, open to others.
     for opened in home.close_to_others()? {
@@ -490,5 +533,5 @@ fn make(root: &Path, given: &[PathBuf], made: &mut Made) -> Result<Home> {
             .closed
             .with_context(|| format!("cannot close {} to others", opened.path.display()))?;
     }
-    Ok(home)
+    Ok((home, scratch))
 }

@@ -14,6 +14,7 @@
 mod output;
 
 mod background;
+mod binds;
 mod checkpoint;
 mod commands;
 mod control;
@@ -58,6 +59,8 @@ enum Command {
     Controller(commands::grid::daemons::Controller),
     Reload(commands::grid::daemons::Reload),
     Agent(commands::grid::daemons::Agent),
+    #[command(hide = true)]
+    Native(binds::Native),
     #[command(hide = true)]
     JobShim(commands::grid::daemons::JobShim),
     Submit(Box<commands::grid::submit::Submit>),
@@ -151,6 +154,7 @@ impl Command {
             Command::Controller(command) => command.run(),
             Command::Reload(command) => command.run(),
             Command::Agent(command) => command.run(),
+            Command::Native(command) => command.run(),
             Command::JobShim(command) => command.run(),
             Command::Submit(command) => command.run(),
             Command::Run(command) => command.run(),

@@ -27,19 +27,19 @@
 //!
 //! [`Sync::All`]: crate::Sync::All
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use forebay_base::ObjectId;
+use forebay_base::{FilesetId, ObjectId};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use self::file_system::Kind;
-use self::object::{FileObject, NamedFresh, attributes_of, failed};
+use self::object::{FileObject, NamedFresh, attributes_of, failed, failed_on};
 use crate::reserve::ReserveFile;
 use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result};
 
@@ -86,8 +86,8 @@ pub struct DirectoryDisk {
     /// Set where fresh objects need a name.
     named_fresh: Option<Arc<NamedFresh>>,
     kind: Kind,
-    /// The highest folder that an object was published into: never removed, as more will come.
-    newest_folder: AtomicU64,
+    /// The highest folder of each fileset that an object was published into: never removed, as more will come.
+    newest_folders: Mutex<BTreeMap<FilesetId, u64>>,
     emptied: Mutex<Emptied>,
     reserve: Mutex<ReserveFile>,
     /// Holds the lock that makes this process the only user of the disk.
@@ -153,10 +153,9 @@ impl DirectoryDisk {
             path: path.to_owned(),
             root,
             objects: Arc::new(objects),
-            named_fresh: named
-                .then(|| Arc::new(NamedFresh { directory: fresh, ids: Mutex::default() })),
+            named_fresh: named.then(|| Arc::new(NamedFresh::in_directory(fresh))),
             kind,
-            newest_folder: AtomicU64::new(0),
+            newest_folders: Mutex::default(),
             emptied: Mutex::default(),
             reserve: Mutex::new(ReserveFile::at(&path.join(RESERVE))),
             _label: lock,
@@ -165,12 +164,19 @@ impl DirectoryDisk {
 
     fn object(
         &self,
-        id: ObjectId,
+        id: OnceLock<ObjectId>,
         file: OwnedFd,
-        named_fresh: Option<&Arc<NamedFresh>>,
+        named_fresh: Option<(Arc<NamedFresh>, u64)>,
     ) -> Arc<dyn Object> {
         let names_to_sync = (!self.kind.file_sync_covers_name).then(|| Arc::clone(&self.objects));
-        Arc::new(FileObject { id, file, names_to_sync, named_fresh: named_fresh.cloned() })
+        Arc::new(FileObject { id, file, names_to_sync, named_fresh })
+    }
+
+    /// Notes that there is an object in `folder`.
+    fn note_folder(&self, folder: u64) {
+        let mut newest = self.newest_folders.lock();
+        let newest = newest.entry(names::fileset_of(folder)).or_default();
+        *newest = folder.max(*newest);
     }
 
     /// Gives the file of a fresh object its name, in a folder that may have to be made.
@@ -184,13 +190,13 @@ impl DirectoryDisk {
                 rustix::fs::linkat(CWD, source, &self.objects, target, follow)
             }
             Some(fresh) => {
-                let mut ids = fresh.ids.lock();
-                if !ids.contains(&id.0) {
+                let mut numbered = fresh.numbered.lock();
+                let Some(name) = numbered.get(&id) else {
                     let taken = rustix::fs::statat(&self.objects, target, AtFlags::empty());
                     return Err(taken.map_or(Errno::INVAL, |_| Errno::EXIST));
-                }
-                move_to(&fresh.directory, &names::fresh_name(id), &self.objects, &target)?;
-                ids.remove(&id.0);
+                };
+                move_to(&fresh.directory, &names::fresh_name(*name), &self.objects, &target)?;
+                numbered.remove(&id);
                 Ok(())
             }
         }
@@ -198,8 +204,9 @@ impl DirectoryDisk {
 
     /// Removes those of `folders` that are empty.
     fn remove_empty(&self, folders: impl IntoIterator<Item = u64>) {
-        let newest = self.newest_folder.load(Ordering::Relaxed);
-        for folder in folders.into_iter().filter(|folder| *folder < newest) {
+        let newest = self.newest_folders.lock().clone();
+        let is_newest = |folder: &u64| newest.get(&names::fileset_of(*folder)) == Some(folder);
+        for folder in folders.into_iter().filter(|folder| !is_newest(folder)) {
             // A folder that is not empty stays; one that is removed just as an object comes is made
             // again by its publication.
             let _ =
@@ -243,6 +250,26 @@ impl DirectoryDisk {
         Ok(listed)
     }
 
+    /// Lists the objects of the folders that are `wanted`.
+    fn list_folders(
+        &self,
+        wanted: impl Fn(u64) -> bool,
+        visit: &mut dyn FnMut(ObjectId) -> bool,
+    ) -> Result<()> {
+        let folders = self.folders().map_err(|errno| {
+            DiskError::Io(format!("cannot list {}/objects: {errno}", self.path.display()))
+        })?;
+        folders.iter().for_each(|folder| self.note_folder(*folder));
+        for folder in folders.into_iter().filter(|folder| wanted(*folder)) {
+            match self.list_folder(folder, visit)? {
+                Listed::Some => {}
+                Listed::None => self.remove_empty([folder]),
+                Listed::Stopped => break,
+            }
+        }
+        Ok(())
+    }
+
     fn folders(&self) -> rustix::io::Result<Vec<u64>> {
         let mut folders = Vec::new();
         for entry in Dir::read_from(&*self.objects)? {
@@ -251,6 +278,17 @@ impl DirectoryDisk {
         folders.sort_unstable();
         Ok(folders)
     }
+}
+
+/// The kind of file system that a directory lies on, such as `xfs`.
+///
+/// # Errors
+/// [`DiskError::Io`].
+pub fn kind_of_file_system(path: &Path) -> Result<&'static str> {
+    let about = rustix::fs::statfs(path)
+        .map_err(|errno| DiskError::Io(format!("cannot look at {}: {errno}", path.display())))?;
+    // The kernel hands the number out sign-extended on some architectures.
+    Ok(Kind::from_magic(about.f_type as u64 & u64::from(u32::MAX)).name)
 }
 
 /// What a folder was found to hold.
@@ -319,28 +357,25 @@ fn move_to(from: &OwnedFd, from_name: &str, to: &OwnedFd, to_name: &str) -> rust
 }
 
 impl Disk for DirectoryDisk {
-    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+    fn create_fresh(&self) -> Result<Arc<dyn Object>> {
+        let failed = |errno| failed_on("create", "a fresh object", errno);
         let Some(fresh) = &self.named_fresh else {
             let file =
                 rustix::fs::openat(&*self.objects, ".", OBJECT | OFlags::TMPFILE, OBJECT_MODE)
-                    .map_err(|errno| failed("create", id, errno))?;
-            return Ok(self.object(id, file, None));
+                    .map_err(failed)?;
+            return Ok(self.object(OnceLock::new(), file, None));
         };
         let flags = OBJECT | OFlags::CREATE | OFlags::EXCL;
-        let mut ids = fresh.ids.lock();
-        let file = rustix::fs::openat(&fresh.directory, names::fresh_name(id), flags, OBJECT_MODE)
-            .map_err(|errno| match errno {
-                Errno::EXIST => DiskError::Exists(id),
-                other => failed("create", id, other),
-            })?;
-        ids.insert(id.0);
-        drop(ids);
-        Ok(self.object(id, file, Some(fresh)))
+        let name = fresh.next.fetch_add(1, Ordering::Relaxed);
+        let path = names::fresh_name(name);
+        let file =
+            rustix::fs::openat(&fresh.directory, path, flags, OBJECT_MODE).map_err(failed)?;
+        Ok(self.object(OnceLock::new(), file, Some((Arc::clone(fresh), name))))
     }
 
     fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {
         let folder = names::folder_of(id);
-        self.newest_folder.fetch_max(folder, Ordering::Relaxed);
+        self.note_folder(folder);
         for _ in 0..PUBLISH_ATTEMPTS {
             match self.name(id, object) {
                 Ok(()) => return Ok(()),
@@ -369,7 +404,7 @@ impl Disk for DirectoryDisk {
             Errno::NOENT => DiskError::NotFound(id),
             other => failed("open", id, other),
         })?;
-        Ok(self.object(id, file, None))
+        Ok(self.object(OnceLock::from(id), file, None))
     }
 
     fn remove(&self, id: ObjectId) -> Result<()> {
@@ -401,20 +436,11 @@ impl Disk for DirectoryDisk {
     }
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()> {
-        let folders = self.folders().map_err(|errno| {
-            DiskError::Io(format!("cannot list {}/objects: {errno}", self.path.display()))
-        })?;
-        if let Some(newest) = folders.last() {
-            self.newest_folder.fetch_max(*newest, Ordering::Relaxed);
-        }
-        for folder in folders {
-            match self.list_folder(folder, visit)? {
-                Listed::Some => {}
-                Listed::None => self.remove_empty([folder]),
-                Listed::Stopped => break,
-            }
-        }
-        Ok(())
+        self.list_folders(|_| true, visit)
+    }
+
+    fn list_of(&self, fileset: FilesetId, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()> {
+        self.list_folders(|folder| names::fileset_of(folder) == fileset, visit)
     }
 
     fn sync(&self) -> Result<()> {

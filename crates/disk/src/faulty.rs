@@ -8,7 +8,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_base::ObjectId;
+use forebay_base::{FilesetId, ObjectId};
 use parking_lot::Mutex;
 
 use crate::{
@@ -123,6 +123,10 @@ impl FaultyObject {
 }
 
 impl Object for FaultyObject {
+    fn number(&self, id: ObjectId) {
+        self.inner.number(id);
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         strike(&self.faults, &[Fault::ReadIo])?;
         self.inner.read_at(offset, buffer)
@@ -179,9 +183,9 @@ impl Object for FaultyObject {
 }
 
 impl Disk for FaultyDisk {
-    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+    fn create_fresh(&self) -> Result<Arc<dyn Object>> {
         strike(&self.faults, &[Fault::CreateFull, Fault::TooManyFiles])?;
-        Ok(self.wrap(self.inner.create(id)?))
+        Ok(self.wrap(self.inner.create_fresh()?))
     }
 
     fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {
@@ -205,6 +209,10 @@ impl Disk for FaultyDisk {
 
     fn list(&self, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()> {
         self.inner.list(visit)
+    }
+
+    fn list_of(&self, fileset: FilesetId, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()> {
+        self.inner.list_of(fileset, visit)
     }
 
     fn sync(&self) -> Result<()> {

@@ -13,13 +13,14 @@
 //!
 //! Disks: [`directory::DirectoryDisk`] (a directory of any local file system), [`memory::MemoryDisk`]
 //! (tests; can be crashed) and [`faulty::FaultyDisk`] (wraps another one and fails on purpose).
-//! All pass the same suite (`tests/conformance.rs`).
+//! All pass the same suite (`tests/conformance.rs`). [`absent::AbsentDisk`] stands for one that is not there.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_base::{ObjectId, Timestamp};
+use forebay_base::{FilesetId, ObjectId, Timestamp};
 
+pub mod absent;
 pub mod directory;
 pub mod faulty;
 pub mod memory;
@@ -55,6 +56,9 @@ pub enum DiskError {
     /// This process or the machine has as many files open as it may.
     #[error("too many open files: {0}")]
     TooManyFiles(String),
+    /// The disk is not there; the text names it and says why.
+    #[error("{0}")]
+    Absent(String),
     /// The device failed.
     #[error("disk input/output error: {0}")]
     Io(String),
@@ -135,6 +139,10 @@ pub struct Description {
 
 /// An open object. All methods may be called from many threads.
 pub trait Object: Send + std::marker::Sync {
+    /// Gives a fresh object its number, once, before it is published: objects are made ahead of need, when nobody
+    /// knows yet for whom.
+    fn number(&self, id: ObjectId);
+
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the object.
     ///
     /// # Errors
@@ -202,13 +210,23 @@ pub trait Object: Send + std::marker::Sync {
 
 /// A container of objects. All methods may be called from many threads.
 pub trait Disk: Send + std::marker::Sync {
+    /// Makes a fresh object without a number: [`Object::number`] gives it one.
+    ///
+    /// # Errors
+    /// [`DiskError::Full`], [`DiskError::Io`].
+    fn create_fresh(&self) -> Result<Arc<dyn Object>>;
+
     /// Makes a fresh object that will be published as `id`, if ever.
     ///
     /// # Errors
     /// [`DiskError::Full`], [`DiskError::Io`].
-    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>>;
+    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+        let object = self.create_fresh()?;
+        object.number(id);
+        Ok(object)
+    }
 
-    /// Names the fresh `object`, made by this disk for `id`, so that [`Disk::open`] finds it.
+    /// Names the fresh `object`, made by this disk and numbered `id`, so that [`Disk::open`] finds it.
     ///
     /// # Errors
     /// [`DiskError::Exists`] if the number is taken, [`DiskError::Full`], [`DiskError::Io`].
@@ -238,6 +256,14 @@ pub trait Disk: Send + std::marker::Sync {
     /// # Errors
     /// [`DiskError::Io`].
     fn list(&self, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()>;
+
+    /// As [`Disk::list`], but the objects of one fileset alone.
+    ///
+    /// # Errors
+    /// As [`Disk::list`].
+    fn list_of(&self, fileset: FilesetId, visit: &mut dyn FnMut(ObjectId) -> bool) -> Result<()> {
+        self.list(&mut |id| id.fileset() != fileset || visit(id))
+    }
 
     /// Makes everything published, written and removed so far durable.
     ///

@@ -37,7 +37,8 @@ const OBJECTS_MAX: u64 = 1 << 40;
 
 #[derive(Debug)]
 struct Node {
-    id: ObjectId,
+    /// Its number, once it has one.
+    id: Option<ObjectId>,
     content: Content,
     handles: u64,
     /// Whether it has its name, and whether it has it after a crash of the machine too.
@@ -191,7 +192,7 @@ impl Contents {
         self.durable_names = self.names.clone();
         let Contents { nodes, names, .. } = self;
         for (id, node) in nodes {
-            node.named = names.get(&node.id) == Some(id);
+            node.named = node.id.is_some_and(|number| names.get(&number) == Some(id));
             node.durably_named = node.named;
         }
     }
@@ -256,6 +257,17 @@ fn end_of(offset: u64, length: u64) -> Result<u64> {
 }
 
 impl Object for MemoryObject {
+    fn number(&self, id: ObjectId) {
+        // One that a crash has taken gets no number.
+        let _ = self.with(|contents, node| {
+            if let Some(numbered) = contents.nodes.get_mut(&node) {
+                numbered.id = Some(id);
+            }
+            contents.fresh.insert(id, node);
+            Ok(())
+        });
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.read(|content| content.read(offset, buffer))
     }
@@ -337,8 +349,8 @@ impl Object for MemoryObject {
             synced.content.sync(what);
             if what == Sync::All && synced.named {
                 synced.durably_named = true;
-                let forgotten = durable_names.insert(synced.id, node).filter(|old| *old != node);
-                contents.forget_durable(forgotten);
+                let before = synced.id.and_then(|id| durable_names.insert(id, node));
+                contents.forget_durable(before.filter(|old| *old != node));
             }
             Ok(())
         })
@@ -374,8 +386,9 @@ impl Drop for MemoryObject {
         if let Some(node) = contents.nodes.get_mut(&self.node) {
             node.handles -= 1;
             if node.handles == 0 {
-                let id = node.id;
-                if contents.fresh.get(&id) == Some(&self.node) {
+                if let Some(id) = node.id
+                    && contents.fresh.get(&id) == Some(&self.node)
+                {
                     contents.fresh.remove(&id);
                 }
                 contents.release(self.node);
@@ -385,7 +398,7 @@ impl Drop for MemoryObject {
 }
 
 impl Disk for MemoryDisk {
-    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+    fn create_fresh(&self) -> Result<Arc<dyn Object>> {
         let mut contents = self.contents.lock();
         self.power("disk.create")?;
         self.check_space(&contents, 1)?;
@@ -393,9 +406,8 @@ impl Disk for MemoryDisk {
         contents.next_node += 1;
         let mut content = Content::default();
         content.touch(self.clock.now());
-        let made = Node { id, content, handles: 0, named: false, durably_named: false };
+        let made = Node { id: None, content, handles: 0, named: false, durably_named: false };
         contents.nodes.insert(node, made);
-        contents.fresh.insert(id, node);
         Ok(self.handle(&mut contents, node))
     }
 

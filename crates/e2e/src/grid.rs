@@ -42,6 +42,20 @@ pub enum Transport {
     Uring,
 }
 
+/// How a native fileset is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Native {
+    /// Its directory itself is bound in place.
+    Bound,
+    /// The daemon serves it, and moves all bytes.
+    Served,
+    /// The daemon serves it, and the kernel reads and writes its files itself.
+    Passthrough,
+}
+
+/// Every way to a native fileset.
+pub const EVERY_NATIVE_WAY: [Native; 3] = [Native::Bound, Native::Served, Native::Passthrough];
+
 /// Every data path over every transport.
 pub const EVERY_WAY: [(Placement, Transport); 4] = [
     (Placement::Direct, Transport::Uring),
@@ -61,6 +75,8 @@ pub struct Grid {
     placement: Placement,
     /// What `forebay mount` is told, if it is.
     transport: Option<Transport>,
+    /// How the filesets work and util are reached, if they are native.
+    native: Option<Native>,
     user: Option<User>,
     allowed_log_lines: Mutex<Vec<String>>,
 }
@@ -87,6 +103,29 @@ impl Grid {
     pub fn start_over(placement: Placement, transport: Transport) -> Grid {
         let grid = Grid::make_over(placement, transport);
         grid.mount();
+        grid
+    }
+
+    /// Makes a file system whose filesets `work` and `util` are native, and mounts it. Its [`Grid::data`] is `work`.
+    #[track_caller]
+    #[must_use]
+    pub fn start_native(native: Native) -> Grid {
+        let grid = Grid::make_native(native);
+        grid.mount();
+        grid
+    }
+
+    /// As [`Grid::start_native`], without mounting it.
+    #[track_caller]
+    #[must_use]
+    pub fn make_native(native: Native) -> Grid {
+        let placement = match native {
+            Native::Bound | Native::Passthrough => Placement::Direct,
+            Native::Served => Placement::Served,
+        };
+        let mut grid = Grid::plan(placement, None, None);
+        grid.native = Some(native);
+        grid.mkfs();
         grid
     }
 
@@ -159,6 +198,7 @@ impl Grid {
             root,
             placement,
             transport: None,
+            native: None,
             user,
             allowed_log_lines: Mutex::default(),
         };
@@ -191,10 +231,16 @@ impl Grid {
         self.scratch.path()
     }
 
-    /// The folder of the fileset `data`.
+    /// The folder of the fileset `data`; where `work` is native, that is the one to look at.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        self.mountpoint().join("data")
+        self.mountpoint().join(if self.native.is_some() { "work" } else { "data" })
+    }
+
+    /// How native filesets are reached, if there are any.
+    #[must_use]
+    pub fn native(&self) -> Option<Native> {
+        self.native
     }
 
     /// The folder of the fileset `work`.
@@ -252,10 +298,11 @@ impl Grid {
         run(command.arg(&self.root).args(arguments), COMMAND_LIMIT)
     }
 
-    /// `forebay mkfs ROOT`.
+    /// `forebay mkfs ROOT`, with all filesets shared unless the test is about native ones.
     #[track_caller]
     pub fn mkfs(&self) {
-        self.run_on_root(&["mkfs"], &[]).succeeds();
+        let work = if self.native.is_some() { "native" } else { "direct" };
+        self.run_on_root(&["mkfs"], &["--work-placement", work]).succeeds();
     }
 
     /// The command line of `forebay mount ROOT MOUNTPOINT` for this placement.
@@ -279,6 +326,13 @@ impl Grid {
     #[track_caller]
     pub fn mount(&self) {
         run(&mut self.mount_command(), COMMAND_LIMIT).succeeds();
+        if self.native == Some(Native::Passthrough) {
+            // As in a mount namespace that does not have the bind mounts.
+            for fileset in ["work", "util"] {
+                let place = self.mountpoint().join(fileset);
+                run(need::program("umount").arg(place), COMMAND_LIMIT).succeeds();
+            }
+        }
     }
 
     /// Mounts the file system with a daemon that aborts at a named fail point after `passes` passes.

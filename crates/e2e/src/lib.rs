@@ -19,7 +19,7 @@ pub mod need;
 
 pub use actor::{Peer, as_user};
 pub use command::{Ended, copy_program, run};
-pub use grid::{Grid, Placement, Transport};
+pub use grid::{Grid, Native, Placement, Transport};
 pub use loop_disk::LoopDisk;
 
 use std::time::{Duration, Instant};
@@ -59,6 +59,24 @@ macro_rules! on_every_way {
             fn $rule() {
                 use $crate::{Grid, Placement, Transport};
                 super::$rule(&Grid::start_over(Placement::$placement, Transport::$transport));
+            })+
+        }
+    };
+}
+
+/// Makes three tests of one function that takes a `&Grid`, on a native fileset: bound in place, and served both ways.
+#[macro_export]
+macro_rules! on_native {
+    ($($rule:ident),+ $(,)?) => {
+        $crate::on_native!(native_bound: Bound; $($rule),+);
+        $crate::on_native!(native_served: Served; $($rule),+);
+        $crate::on_native!(native_passthrough: Passthrough; $($rule),+);
+    };
+    ($way:ident: $native:ident; $($rule:ident),+ $(,)?) => {
+        mod $way {
+            $(#[test]
+            fn $rule() {
+                super::$rule(&$crate::Grid::start_native($crate::Native::$native));
             })+
         }
     };

@@ -25,7 +25,7 @@ use forebay_fs::object::DirectAccess;
 use forebay_fs::record::{DiskRecord, Kind};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::stats::Operation;
-use forebay_fs::{Access, Caller, FileSystem, FsError, New, Parts, Replace, Settings};
+use forebay_fs::{Access, Caller, FsError, Namespace, New, Parts, Replace, Settings};
 use forebay_store::redb::RedbStore;
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
@@ -164,7 +164,7 @@ impl Meter {
     /// Times one request with what a transport does after each.
     fn request<T>(
         &mut self,
-        fs: &FileSystem,
+        fs: &Namespace,
         step: usize,
         work: impl FnOnce() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
@@ -191,7 +191,7 @@ fn is_renamed(file: u64) -> bool {
 }
 
 fn make_files(
-    fs: &FileSystem,
+    fs: &Namespace,
     order: &Order,
     parent: Ino,
     thread: usize,
@@ -254,18 +254,23 @@ fn voluntary_waits() -> i64 {
     }
 }
 
-fn open(order: &Order, folder: &std::path::Path) -> Result<Arc<FileSystem>, FsError> {
+fn open(order: &Order, folder: &std::path::Path) -> Result<Arc<Namespace>, FsError> {
     let label = Label { file_system: "measured".to_owned(), disk: "disk".to_owned() };
     let disk = folder.join("disk");
     std::fs::create_dir(&disk).map_err(|error| FsError::Io(error.to_string()))?;
     DirectoryDisk::format(&disk, &label)?;
     let store = RedbStore::create(folder.join("store"))?;
     let disks = vec![DiskRecord { uuid: "disk".to_owned(), location: String::new() }];
-    let identity =
-        Identity { uuid: "measured".to_owned(), hash_key: [7; 16], disks, owner: (0, 0) };
+    let identity = Identity {
+        uuid: "measured".to_owned(),
+        hash_key: [7; 16],
+        disks,
+        owner: (0, 0),
+        scratch: forebay_fs::record::Placement::Direct,
+    };
     mkfs::make(&store, identity, &SystemClock)?;
     let commit_interval = std::time::Duration::from_millis(order.commit_milliseconds);
-    let fs = FileSystem::open(Parts {
+    let fs = Namespace::open(Parts {
         store: Arc::new(store),
         disks: vec![("disk".to_owned(), Arc::new(DirectoryDisk::open(&disk, &label)?) as _)],
         settings: Settings { commit_interval, ..Settings::default() },
@@ -277,7 +282,7 @@ fn open(order: &Order, folder: &std::path::Path) -> Result<Arc<FileSystem>, FsEr
     Ok(fs)
 }
 
-fn parents(fs: &FileSystem, order: &Order) -> Result<Vec<Ino>, FsError> {
+fn parents(fs: &Namespace, order: &Order) -> Result<Vec<Ino>, FsError> {
     let work = fs.lookup(Ino::ROOT, b"work")?.ino;
     let new = New { kind: Kind::Directory, mode: 0o755, umask: 0, rdev: 0, target: b"" };
     (0..order.threads)

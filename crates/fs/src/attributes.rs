@@ -36,6 +36,20 @@ pub struct Attributes {
     pub created: Timestamp,
     /// The kernel may keep these attributes: it sees every change to them.
     pub cacheable: bool,
+    /// How long the kernel may keep the name under which it found the inode.
+    pub name: KeepName,
+}
+
+/// How long the kernel may keep a name without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepName {
+    /// Not at all: other programs change it.
+    Never,
+    /// As the settings say: it sees every change.
+    AsSet,
+    /// As long as the mount lives. Where something is mounted on it, an answer that it is gone, or none from a daemon
+    /// that was killed, would take that mount away (d_invalidate of the kernel).
+    Lasting,
 }
 
 impl Attributes {
@@ -59,6 +73,7 @@ impl Attributes {
             // take the bits away (fallocate before Linux 6.2).
             cacheable: !state.is_privileged()
                 && state.file().is_none_or(|file| file.opens.mappers == 0),
+            name: KeepName::AsSet,
         }
     }
 }

@@ -23,10 +23,10 @@ use forebay_store::{Batch, StoreError};
 use parking_lot::Mutex;
 
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::idle::enough_open;
 use crate::key;
 use crate::object::LiveObject;
+use crate::partition::Partition;
 use crate::record::encode;
 use crate::settings::Settings;
 use crate::stats::Operation;
@@ -157,7 +157,7 @@ impl CommitTurn {
     }
 }
 
-impl FileSystem {
+impl Partition {
     /// Makes everything done so far durable, apart from the contents of files.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl FileSystem {
     /// Commits everything done so far, and copies the store into a new file; returns the number of records.
     ///
     /// # Errors
-    /// As [`FileSystem::commit`]; [`FsError::Refused`] if there is a file of that name.
+    /// As [`Partition::commit`]; [`FsError::Refused`] if there is a file of that name.
     pub fn back_up(
         &self,
         file: &std::path::Path,
@@ -371,7 +371,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether [`FileSystem::after_request`] has something to do. Where that cannot be known at once, whoever
+    /// Whether [`Partition::after_request`] has something to do. Where that cannot be known at once, whoever
     /// holds the lock is about to look as well.
     #[must_use]
     pub fn is_over_limits(&self) -> bool {
@@ -402,7 +402,7 @@ impl FileSystem {
         }
     }
 
-    /// Body of the commit thread, until [`FileSystem::stop_background`].
+    /// Body of the commit thread, until [`Partition::stop_background`].
     pub(crate) fn run_commits(&self) {
         let mut guard = self.stop_wanted.0.lock();
         while !self.is_stopping() {

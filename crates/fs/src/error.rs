@@ -70,6 +70,9 @@ pub enum FsError {
         "too many open files: {0}; raise the limit of open files (ulimit -n, fs.nr_open, fs.file-max)"
     )]
     TooManyFiles(String),
+    /// The disk that holds the file's bytes is not there (ENXIO).
+    #[error("{0}")]
+    Absent(String),
     /// A device failed (EIO).
     #[error("input/output error: {0}")]
     Io(String),
@@ -79,6 +82,9 @@ pub enum FsError {
     /// Another owner took the file system over; this one must stop (EIO).
     #[error("another owner has taken over this file system")]
     Fenced,
+    /// What the disk's own file system says of a file of a native fileset, by its number: nothing here acts on it.
+    #[error("the disk's file system refused it: {}", std::io::Error::from_raw_os_error(*.0))]
+    System(i32),
     /// The request cannot be carried out as asked; the text says why and what to do.
     #[error("{0}")]
     Refused(String),
@@ -93,7 +99,9 @@ impl From<StoreError> for FsError {
             StoreError::Conflict => FsError::Fenced,
             StoreError::Full(_) => FsError::NoSpace,
             StoreError::Damaged(why) => FsError::Damaged(why),
+            StoreError::Missing(why) => FsError::Damaged(why),
             StoreError::InUse(why) | StoreError::Io(why) => FsError::Io(why),
+            unknown @ StoreError::Unknown(_) => FsError::Io(unknown.to_string()),
         }
     }
 }
@@ -110,6 +118,7 @@ impl From<DiskError> for FsError {
                 FsError::Io(error.to_string())
             }
             DiskError::TooManyFiles(why) => FsError::TooManyFiles(why),
+            DiskError::Absent(why) => FsError::Absent(why),
             DiskError::Io(why) => FsError::Io(why),
         }
     }

@@ -57,7 +57,7 @@ impl Filesets {
     /// The least number that no fileset has.
     pub fn free_id(&self) -> FilesetId {
         let all = self.0.read();
-        (0..=u32::MAX).map(FilesetId).find(|id| !all.contains_key(id)).unwrap_or_default()
+        (0..=u16::MAX).map(FilesetId).find(|id| !all.contains_key(id)).unwrap_or_default()
     }
 }
 

@@ -15,9 +15,9 @@ use forebay_base::Ino;
 use parking_lot::Mutex;
 
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::FileBody;
 use crate::object::LiveObject;
+use crate::partition::Partition;
 
 /// Closed files with live objects, in the order in which they were closed.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl IdleObjects {
     }
 }
 
-impl FileSystem {
+impl Partition {
     /// Closes idle objects while nearly `open_objects_max` are open. Holds no locks when called.
     pub(crate) fn close_idle_objects(&self) {
         let max = self.settings.open_objects_max;

@@ -11,7 +11,7 @@
 //! | `E` parent cookie | [`EntryRecord`](crate::record::EntryRecord) | a directory entry |
 //! | `X` ino name | bytes | an extended attribute |
 //!
-//! Numbers are big endian and of fixed width (disk: 2 bytes; fileset: 4; ino, parent, cookie: 8), so that keys
+//! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys
 //! of one directory or inode lie together and in order.
 
 use forebay_base::{DiskId, FilesetId, Ino};
@@ -145,7 +145,7 @@ pub enum Key {
 /// Reads a key; `None` if it is of no known kind.
 #[must_use]
 pub fn parse(key: &[u8]) -> Option<Key> {
-    let fileset_id = || Some(FilesetId(u32::from_be_bytes(key.get(1..)?.try_into().ok()?)));
+    let fileset_id = || Some(FilesetId(u16::from_be_bytes(key.get(1..)?.try_into().ok()?)));
     match *key.first()? {
         b'T' if key.len() == 1 => Some(Key::Term),
         b'S' if key.len() == 1 => Some(Key::Superblock),

@@ -1,6 +1,6 @@
 //! The file system: a namespace in memory over a transactional store, and objects on disks.
 //!
-//! Reading order: [`record`] and [`key`] (what survives), `inode` and `directory` (what is in memory),
+//! Reading order: [`namespace`](Namespace) (where everything enters) and `partition` (who does the work), [`record`] and [`key`] (what survives), `inode` and `directory` (what is in memory),
 //! [`writeset`] and `commit` (how memory becomes durable), [`object`] (where bytes are), `ops/` (one
 //! file per operation), [`recovery`] (opening after a crash), `shortage` (what happens when space is short), [`fsck`].
 //!
@@ -20,16 +20,18 @@ mod commit;
 mod directory;
 pub mod error;
 mod fileset;
-mod filesystem;
 pub mod fsck;
 mod idle;
 mod inode;
 pub mod key;
 pub mod mkfs;
+mod namespace;
+pub mod native;
 pub mod number;
 pub mod object;
 pub mod offline;
 mod ops;
+mod partition;
 pub mod record;
 pub mod recovery;
 pub mod reserve;
@@ -41,18 +43,20 @@ pub mod stats;
 mod stock;
 pub mod writeset;
 
-pub use attributes::{Attributes, SetAttributes, SetId, SetTime};
+pub use attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 pub use cache::INODE_COST;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
 pub use fileset::Fileset;
-pub use filesystem::{Caller, FileSystem, Parts};
+pub use namespace::{Namespace, Owner};
+pub use native::NewFileset;
 pub use object::DirectAccess;
 pub use ops::{
     Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,
     Statistics,
 };
+pub use partition::{Caller, Partition, Parts};
 pub use recovery::Background;
 pub use settings::Settings;
 pub use stale::Stale;

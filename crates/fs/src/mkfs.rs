@@ -21,13 +21,20 @@ pub struct Identity {
     pub disks: Vec<DiskRecord>,
     /// Owner and group of the directories it begins with.
     pub owner: (u32, u32),
+    /// Placement of the filesets of [`SCRATCH`]. For native ones, their trees are on the first disk already.
+    pub scratch: Placement,
 }
+
+/// Names of the filesets for scratch data that a file system begins with.
+pub const SCRATCH: [&str; 2] = ["work", "util"];
+/// Permission bits of their top directories.
+pub const SCRATCH_MODE: u16 = 0o1777;
 
 /// A fileset that a new file system begins with: name, durability, mode of its directory.
 const FILESETS: [(&str, Durability, u16); 3] = [
     ("data", Durability::Strict, 0o755),
-    ("work", Durability::Scratch, 0o1777),
-    ("util", Durability::Scratch, 0o1777),
+    (SCRATCH[0], Durability::Scratch, SCRATCH_MODE),
+    (SCRATCH[1], Durability::Scratch, SCRATCH_MODE),
 ];
 
 /// Writes an empty file system with the filesets `data`, `work` and `util` into an empty store.
@@ -56,17 +63,24 @@ pub fn make(store: &dyn Store, identity: Identity, clock: &dyn Clock) -> Result<
             root: Ino::ROOT,
             durability: Durability::Strict,
             placement: Placement::Direct,
+            disk: None,
         }),
     );
+    let first_disk = identity.disks.first().map(|disk| disk.uuid.clone());
     let mut number = 0;
     for (name, durability, mode) in FILESETS {
         number += 1;
         let (id, ino) = (FilesetId(number), Ino(Ino::ROOT.0 + u64::from(number)));
+        let placement = match durability {
+            Durability::Scratch => identity.scratch,
+            Durability::Strict => Placement::Direct,
+        };
         let record = FilesetRecord {
             name: name.to_owned(),
             root: ino,
             durability,
-            placement: Placement::Direct,
+            placement,
+            disk: (placement == Placement::Native).then(|| first_disk.clone()).flatten(),
         };
         put(key::fileset(id), encode(&record));
         put(key::usage(id), encode(&Usage { inodes: 1, bytes: 0 }));

@@ -12,7 +12,7 @@ use crate::error::{FsError, Result};
 pub const RESERVE: u64 = 1 << 20;
 
 /// No number reaches this: it leaves room for every limit to be moved ahead.
-pub const NUMBER_MAX: u64 = 1 << 62;
+pub const NUMBER_MAX: u64 = 1 << 47;
 
 /// Hands out numbers below a limit that is safe in the store.
 #[derive(Debug)]

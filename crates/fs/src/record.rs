@@ -71,6 +71,8 @@ pub enum Placement {
     Direct,
     /// The daemon moves the bytes.
     Served,
+    /// The fileset is a plain directory of a disk, and the disk's own file system does everything.
+    Native,
 }
 
 /// A fileset: a subtree with settings of its own.
@@ -84,6 +86,8 @@ pub struct FilesetRecord {
     pub durability: Durability,
     /// Data path of new opens.
     pub placement: Placement,
+    /// Disk of a native fileset, by its identity.
+    pub disk: Option<String>,
 }
 
 /// What a fileset holds.

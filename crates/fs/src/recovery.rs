@@ -2,7 +2,7 @@
 //!
 //! The store is always a consistent cut, so there is nothing to replay. What a crash leaves behind:
 //! - records whose file was written after the record: they are compared with their object when the
-//!   inode is next loaded (`FileSystem::reconcile`); the object's size is the truth;
+//!   inode is next loaded (`Partition::reconcile`); the object's size is the truth;
 //! - objects that no record refers to: the sweep removes them in the background.
 
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ use crate::cache::InodeCache;
 use crate::commit::{CommitTurn, is_full};
 use crate::error::{FsError, Result};
 use crate::fileset::Filesets;
-use crate::filesystem::{FileSystem, Parts};
 use crate::idle::IdleObjects;
 use crate::inode::State;
 use crate::key::{self, Key};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
 use crate::object::{FsDisk, Objects};
+use crate::partition::{Partition, Parts};
 use crate::record::{
     DiskUsage, FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
 };
@@ -131,13 +131,13 @@ fn order_disks(
         .collect()
 }
 
-impl FileSystem {
+impl Partition {
     /// Opens a file system and becomes its owner: every earlier owner is fenced off.
     ///
     /// # Errors
     /// [`FsError::Damaged`] if the store holds no (readable) file system; [`FsError::Refused`] if a disk
     /// is missing; [`FsError::Fenced`] if another owner came in between.
-    pub fn open(parts: Parts) -> Result<Arc<FileSystem>> {
+    pub fn open(parts: Parts) -> Result<Arc<Partition>> {
         let before = read_superblock(&*parts.store)?;
         let disks = order_disks(&before, parts.disks)?;
         parts.fail_points.reach("recovery.start")?;
@@ -168,7 +168,8 @@ impl FileSystem {
         let objects =
             Objects::new(disks, numbers, Arc::clone(&parts.clock), parts.fail_points.clone());
         objects.begin_reserves(parts.settings.disk_reserve.0);
-        Ok(Arc::new(FileSystem {
+        Ok(Arc::new(Partition {
+            number: FilesetId::ROOT,
             epoch: superblock.epoch,
             hash_key: HashKey(superblock.hash_key),
             suspect_epoch: superblock.crashed_epoch,
@@ -183,7 +184,7 @@ impl FileSystem {
             writers: Mutex::default(),
             tree_changes: Mutex::default(),
             stale: StaleList::default(),
-            latencies: FileSystem::latency_table(),
+            latencies: Partition::latency_table(),
             system_counters: Counters::default(),
             stopping: AtomicBool::new(false),
             stop_wanted: (Mutex::new(()), Condvar::new()),
@@ -203,10 +204,10 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Io`] if the system gives no threads.
-    pub fn start_background(self: &Arc<FileSystem>) -> Result<Background> {
+    pub fn start_background(self: &Arc<Partition>) -> Result<Background> {
         self.objects.start();
         let mut threads = Vec::new();
-        let mut start = |name: &str, body: fn(&FileSystem)| -> Result<()> {
+        let mut start = |name: &str, body: fn(&Partition)| -> Result<()> {
             let fs = Arc::clone(self);
             let thread = std::thread::Builder::new()
                 .name(name.to_owned())
@@ -215,7 +216,7 @@ impl FileSystem {
             threads.push(thread);
             Ok(())
         };
-        start("commit", FileSystem::run_commits)?;
+        start("commit", Partition::run_commits)?;
         start("supply", |fs| fs.objects.run_supply(fs.settings.spare_objects))?;
         start("reclaim", |fs| fs.objects.run_reclaim())?;
         start("sweep", |fs| {
@@ -378,7 +379,7 @@ impl FileSystem {
 
 /// The running threads of a file system.
 pub struct Background {
-    fs: Arc<FileSystem>,
+    fs: Arc<Partition>,
     threads: Vec<JoinHandle<()>>,
 }
 

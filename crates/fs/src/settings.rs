@@ -56,6 +56,8 @@ pub struct Settings {
     pub store_reserve: ByteSize,
     /// Space kept aside on each disk for the names of objects.
     pub disk_reserve: ByteSize,
+    /// Descriptors that stand for inodes of a native fileset which the daemon serves, while nobody has them open.
+    pub native_handles_max: usize,
 }
 
 /// How requests of the kernel are to arrive.
@@ -141,7 +143,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 21] = [
+pub const SETTINGS: [Setting; 22] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -310,6 +312,14 @@ pub const SETTINGS: [Setting; 21] = [
                   when it is full. With less than four times as much free, no objects are made ahead of need.",
         set: |s, v| size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.disk_reserve = x),
     },
+    Setting {
+        name: "native_handles_max",
+        default: "4096",
+        allowed: "a number from 16 to 1000000, below the process's file descriptor limit",
+        meaning: "Descriptors that stand for files of a native fileset served by the daemon while nobody has them \
+                  open, for each such fileset. Native filesets that are bound in place need none.",
+        set: |s, v| count(v, 16, 1_000_000).map(|x| s.native_handles_max = x),
+    },
 ];
 
 impl Default for Settings {
@@ -336,6 +346,7 @@ impl Default for Settings {
             store_cache: ByteSize(0),
             store_reserve: ByteSize(0),
             disk_reserve: ByteSize(0),
+            native_handles_max: 0,
         };
         for setting in &SETTINGS {
             let value: Value = format!("x = {}", setting.default)

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::{Inode, State};
+use crate::partition::Partition;
 use crate::record::ObjectRef;
 use crate::space::Urgency;
 use crate::writeset::Removal;
@@ -47,7 +47,7 @@ impl Left {
     }
 }
 
-impl FileSystem {
+impl Partition {
     /// Carries `operation` out; if it finds no space while some waits to come back, again after that.
     pub(crate) fn with_space<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         let is_refused = |done: &Result<T>| matches!(done, Err(FsError::NoSpace));

@@ -44,6 +44,8 @@ pub mod feature {
 
 /// Answer to an open: what the kernel may do with the file.
 pub mod open_flag {
+    /// Pages are not cached: each read and write asks.
+    pub const DIRECT_IO: u32 = 1 << 0;
     /// Cached pages stay valid.
     pub const KEEP_CACHE: u32 = 1 << 1;
     /// No FLUSH at close.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
-use forebay_fs::{Access, Caller, FileSystem, FsError, SetAttributes, SetId, SetTime};
+use forebay_fs::{Access, Caller, FsError, Namespace, SetAttributes, SetId, SetTime};
 
 use crate::abi::{
     self, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
@@ -35,7 +35,7 @@ pub(crate) enum Outcome {
 
 /// The file system as the kernel sees it.
 pub struct Adapter {
-    pub(crate) fs: Arc<FileSystem>,
+    pub(crate) fs: Arc<Namespace>,
     clock: Arc<dyn Clock>,
     ttl: Ttl,
     session: init::Session,
@@ -50,7 +50,7 @@ pub(crate) struct Request {
 
 impl Adapter {
     /// An adapter of `fs`.
-    pub fn new(fs: Arc<FileSystem>, clock: Arc<dyn Clock>) -> Adapter {
+    pub fn new(fs: Arc<Namespace>, clock: Arc<dyn Clock>) -> Adapter {
         let ttl = Ttl(fs.settings().kernel_ttl);
         Adapter { fs, clock, ttl, session: init::Session::default() }
     }
@@ -85,6 +85,11 @@ impl Adapter {
             opcode::UNLINK | opcode::RENAME | opcode::RENAME2 | opcode::OPEN | opcode::CREATE
         );
         frees_or_takes && self.fs.is_short_of_space()
+    }
+
+    /// Whether a request that is quick otherwise may wait for a disk: all of a native fileset.
+    pub(crate) fn may_wait_for_disk(&self, header: &InHeader) -> bool {
+        !self.fs.keeps_names(Ino(header.nodeid))
     }
 
     /// Carries out one request; the answer's body is in `reply` then.
@@ -125,7 +130,7 @@ impl Adapter {
             opcode::GETATTR => self.getattr(request, body, reply),
             opcode::STATX => self.statx(request, body, reply),
             opcode::SETATTR => self.setattr(request, body, reply),
-            opcode::STATFS => self.statfs(reply),
+            opcode::STATFS => self.statfs(request, reply),
             opcode::READLINK => self.readlink(request, reply),
             opcode::SYMLINK => self.symlink(request, body, reply),
             opcode::MKNOD => self.mknod(request, body, reply),
@@ -245,9 +250,9 @@ impl Adapter {
         Ok(())
     }
 
-    fn statfs(&self, reply: &mut Reply) -> Answer<()> {
+    fn statfs(&self, request: Request, reply: &mut Reply) -> Answer<()> {
         const BLOCK: u64 = 4096;
-        let found = self.fs.statistics()?;
+        let found = self.fs.statistics_at(request.ino)?;
         let space = found.capacity;
         reply.push(&StatfsOut {
             blocks: space.total_bytes / BLOCK,

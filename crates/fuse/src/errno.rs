@@ -21,11 +21,12 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::NoAttribute => libc::ENODATA,
         FsError::AttributeTooLarge => libc::E2BIG,
         FsError::TooManyLinks => libc::EMLINK,
-        FsError::NoSuchOffset => libc::ENXIO,
+        FsError::NoSuchOffset | FsError::Absent(_) => libc::ENXIO,
         FsError::Unsupported => libc::EOPNOTSUPP,
         FsError::Stale => libc::ESTALE,
         FsError::TooManyFiles(_) => libc::ENFILE,
         FsError::Damaged(_) => libc::EUCLEAN,
+        FsError::System(errno) => *errno,
         FsError::Io(_) | FsError::Fenced => libc::EIO,
     }
 }

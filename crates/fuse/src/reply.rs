@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use forebay_fs::Attributes;
+use forebay_base::Ino;
 use forebay_fs::record::Kind;
+use forebay_fs::{Attributes, KeepName};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{Attr, AttrOut, EntryOut, OutHeader};
@@ -117,24 +118,36 @@ pub(crate) fn attr(of: &Attributes) -> Attr {
     }
 }
 
+/// Longer than any mount lives.
+const LASTING: Duration = Duration::from_hours(24 * 365 * 10);
+
 /// How long the kernel may keep what it is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ttl(pub Duration);
 
 impl Ttl {
     fn of(self, attributes: &Attributes) -> Duration {
+        // Every way to what is mounted within leads over the root directory, also when the daemon was killed.
+        if attributes.ino == Ino::ROOT && !self.0.is_zero() {
+            return LASTING;
+        }
         if attributes.cacheable { self.0 } else { Duration::ZERO }
     }
 
     /// Answer that tells of an inode under a name.
     pub fn entry(self, attributes: &Attributes) -> EntryOut {
         let attr_ttl = self.of(attributes);
+        let entry_ttl = match attributes.name {
+            KeepName::Never => Duration::ZERO,
+            KeepName::AsSet => self.0,
+            KeepName::Lasting => LASTING,
+        };
         EntryOut {
             nodeid: attributes.ino.0,
             generation: 0,
-            entry_valid: self.0.as_secs(),
+            entry_valid: entry_ttl.as_secs(),
             attr_valid: attr_ttl.as_secs(),
-            entry_valid_nsec: self.0.subsec_nanos(),
+            entry_valid_nsec: entry_ttl.subsec_nanos(),
             attr_valid_nsec: attr_ttl.subsec_nanos(),
             attr: attr(attributes),
         }

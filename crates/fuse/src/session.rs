@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_fs::object::DirectAccess;
-use forebay_fs::{FileSystem, Stale};
+use forebay_fs::{Namespace, Stale};
 use parking_lot::Mutex;
 
 use crate::adapter::Adapter;
@@ -107,7 +107,7 @@ impl Opening {
         }
         match self.probe() {
             Ok(()) => {
-                self.adapter.fs.objects().set_direct_access(Arc::clone(&self.device) as _);
+                self.adapter.fs.set_direct_access(Arc::clone(&self.device) as _);
                 DirectPath::Open
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -183,7 +183,7 @@ impl Session {
 }
 
 /// Waits for locks that an asker may hold: not for threads that answer requests.
-fn tell_kernel(fs: &FileSystem, device: &Device) {
+fn tell_kernel(fs: &Namespace, device: &Device) {
     for stale in fs.take_stale() {
         let told = match &stale {
             Stale::Attributes(ino) => device.forget_attributes(*ino),

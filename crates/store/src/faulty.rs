@@ -1,7 +1,7 @@
 //! A store that fails on purpose, around any other store.
 //!
 //! An injected fault changes nothing in the inner store, as the contract of [`Store`] demands of a
-//! real one. Without faults it is transparent. What survives a crash is what the inner store keeps.
+//! real one; but for [`Fault::UnknownKept`], which keeps the batch and says that it does not know. Without faults it is transparent. What survives a crash is what the inner store keeps.
 
 use std::path::Path;
 
@@ -16,6 +16,10 @@ pub enum Fault {
     Full,
     /// [`StoreError::Io`].
     Io,
+    /// [`StoreError::Unknown`], and the batch is there.
+    UnknownKept,
+    /// [`StoreError::Unknown`], and nothing of the batch is there.
+    UnknownLost,
 }
 
 impl Fault {
@@ -23,6 +27,9 @@ impl Fault {
         match self {
             Fault::Full => StoreError::Full("injected fault".to_owned()),
             Fault::Io => StoreError::Io("injected fault".to_owned()),
+            Fault::UnknownKept | Fault::UnknownLost => {
+                StoreError::Unknown("injected fault".to_owned())
+            }
         }
     }
 }
@@ -98,8 +105,19 @@ impl<S: Store> Store for FaultyStore<S> {
     }
 
     fn commit(&self, batch: &Batch) -> Result<()> {
-        strike(&mut self.faults.lock().commits)?;
-        self.inner.commit(batch)
+        let struck = {
+            let mut faults = self.faults.lock();
+            let kind = faults.commits.map(|(_, kind)| kind);
+            strike(&mut faults.commits).map_err(|error| (error, kind))
+        };
+        match struck {
+            Err((error, Some(Fault::UnknownKept))) => {
+                self.inner.commit(batch)?;
+                Err(error)
+            }
+            Err((error, _)) => Err(error),
+            Ok(()) => self.inner.commit(batch),
+        }
     }
 
     fn size_bytes(&self) -> Result<u64> {
@@ -130,7 +148,12 @@ mod tests {
             assert!(matches!(store.commit(&batch), Err(StoreError::Full(_))));
         }
         assert_eq!(store.get(b"k").unwrap(), None);
-        store.commit(&batch).unwrap();
+        store.fail_commits(1, Fault::UnknownLost);
+        assert!(matches!(store.commit(&batch), Err(StoreError::Unknown(_))));
+        assert_eq!(store.get(b"k").unwrap(), None);
+        store.fail_commits(1, Fault::UnknownKept);
+        assert!(matches!(store.commit(&batch), Err(StoreError::Unknown(_))));
+        assert_eq!(store.get(b"k").unwrap(), Some(vec![]));
 
         store.fail_reads(u64::MAX);
         assert!(matches!(store.get(b"k"), Err(StoreError::Io(_))));

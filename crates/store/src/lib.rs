@@ -2,14 +2,15 @@
 //!
 //! **Crash contract.** When [`Store::commit`] returns `Ok`, the whole batch is durable; after a
 //! crash at any other moment either the whole batch is there or nothing of it. Reads see every
-//! batch whose commit returned, and never a part of one.
+//! batch whose commit returned, and never a part of one. After [`StoreError::Unknown`] the whole batch is there or
+//! nothing of it, as after a crash: only a read that succeeds can tell, and it tells for good.
 //!
 //! **Damage.** An engine in a file verifies the whole of it when it is opened, and writes nothing to one that
 //! is damaged.
 //!
 //! Engines: [`memory::MemoryStore`] for tests, [`redb::RedbStore`] on one machine, and
 //! [`faulty::FaultyStore`], which makes any of them fail on purpose. All pass the same suite
-//! (`tests/conformance.rs`).
+//! (`tests/conformance.rs`). [`stores::Stores`] is the set of all stores of a file system: one for each fileset.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +18,9 @@ use std::path::Path;
 pub mod faulty;
 pub mod memory;
 pub mod redb;
+pub mod stores;
+
+pub use stores::Stores;
 
 /// A key or a value.
 pub type Bytes = Vec<u8>;
@@ -46,6 +50,13 @@ pub enum StoreError {
     /// The store's content cannot be read.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+    /// There is no such store.
+    #[error("{0}")]
+    Missing(String),
+    /// A commit failed so that the batch may be there or not. A requirement of the next batch, or a read of what the
+    /// batch set, tells which; until then nothing may be concluded.
+    #[error("it is not known whether the store took a batch: {0}")]
+    Unknown(String),
     /// The device or file failed; nothing was applied. The next call tries afresh.
     #[error("store input/output error: {0}")]
     Io(String),
@@ -72,8 +83,8 @@ pub trait Store: Send + Sync {
     /// Applies `batch` atomically and durably (see the crash contract above).
     ///
     /// # Errors
-    /// [`StoreError::Conflict`], [`StoreError::Full`], [`StoreError::Io`]; nothing was applied then,
-    /// and the store stays usable.
+    /// [`StoreError::Conflict`], [`StoreError::Full`], [`StoreError::Io`]: nothing was applied, and the store stays
+    /// usable. [`StoreError::Unknown`]: the batch is there as a whole, or nothing of it.
     fn commit(&self, batch: &Batch) -> Result<()>;
 
     /// Bytes that the store occupies (0 for an engine that has no file).

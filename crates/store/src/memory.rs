@@ -4,16 +4,16 @@
 //! continuing with [`MemoryStore::reopen`]: a commit that returned is there, one that did not is not.
 //! With fail points armed, a commit passes `store.commit.before` and `store.commit.after`, so the
 //! power can be cut on either side of it; a batch cut at `after` is there although its caller was
-//! told of an error, as happens to a machine that loses power before it could answer. Once the power
+//! told that its outcome is not known, as happens to a machine that loses power before it could answer. Once the power
 //! is off nothing changes any more; reads go on. Nothing survives the process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_base::{FailPoints, PowerCut};
+use forebay_base::{FailPoints, FilesetId, PowerCut};
 use parking_lot::RwLock;
 
-use crate::{Batch, Bytes, Result, Store, StoreError};
+use crate::{Batch, Bytes, Result, Store, StoreError, Stores};
 
 /// A handle to a store in memory; clones share the content and the fail points.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,45 @@ impl MemoryStore {
     #[must_use]
     pub fn reopen_with_fail_points(&self, fail_points: FailPoints) -> MemoryStore {
         MemoryStore { pairs: Arc::clone(&self.pairs), fail_points }
+    }
+}
+
+/// The stores of a file system in memory; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStores(Arc<RwLock<BTreeMap<FilesetId, MemoryStore>>>);
+
+impl MemoryStores {
+    /// No stores.
+    #[must_use]
+    pub fn new() -> MemoryStores {
+        MemoryStores::default()
+    }
+}
+
+impl Stores for MemoryStores {
+    fn create(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        let store = MemoryStore::new();
+        self.0.write().insert(fileset, store.clone());
+        Ok(Arc::new(store))
+    }
+
+    fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        let store = self.0.read().get(&fileset).cloned();
+        let store = store.ok_or_else(|| StoreError::Missing(format!("no store {fileset}")))?;
+        Ok(Arc::new(store))
+    }
+
+    fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        self.open(fileset)
+    }
+
+    fn remove(&self, fileset: FilesetId) -> Result<()> {
+        self.0.write().remove(&fileset);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<FilesetId>> {
+        Ok(self.0.read().keys().copied().collect())
     }
 }
 
@@ -81,7 +120,9 @@ impl Store for MemoryStore {
                 None => pairs.remove(key),
             };
         }
-        Ok(self.fail_points.reach("store.commit.after")?)
+        self.fail_points
+            .reach("store.commit.after")
+            .map_err(|cut| StoreError::Unknown(cut.to_string()))
     }
 
     fn size_bytes(&self) -> Result<u64> {
@@ -113,7 +154,7 @@ mod tests {
     #[test]
     fn a_commit_cut_before_its_answer_is_kept_whole() {
         let store = MemoryStore::with_fail_points(FailPoints::cut_at("store.commit.after", 0));
-        assert!(matches!(store.commit(&put(b"1")), Err(StoreError::Io(_))));
+        assert!(matches!(store.commit(&put(b"1")), Err(StoreError::Unknown(_))));
         assert_eq!(store.reopen().get(b"key").unwrap(), Some(b"1".to_vec()));
     }
 }

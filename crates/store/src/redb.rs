@@ -24,13 +24,14 @@
 //! dropped, and opened again by the next call. A commit that failed is looked up in the reopened
 //! file: if it is there after all it is synced once more and reported as done, otherwise nothing of
 //! it was applied and its error is reported. Only if that look-up fails too is the outcome open, as
-//! in a crash. redb may panic on a damaged file; such a panic becomes [`StoreError::Damaged`].
+//! in a crash: [`StoreError::Unknown`]. redb may panic on a damaged file; such a panic becomes [`StoreError::Damaged`].
 //!
 //! The file keeps the size of its largest content and reuses the space, until [`Store::compact`] moves what is there to
 //! its beginning.
 
 mod backup;
 mod draft;
+pub mod folder;
 mod header;
 mod page;
 pub mod salvage;
@@ -396,7 +397,8 @@ impl Store for RedbStore {
             Err(Failure::Before(error)) => Err(error),
             Err(Failure::During(error)) => match self.settled(batch) {
                 Ok(true) => Ok(()),
-                Ok(false) | Err(_) => Err(error),
+                Ok(false) => Err(error),
+                Err(_) => Err(StoreError::Unknown(error.to_string())),
             },
         }
     }

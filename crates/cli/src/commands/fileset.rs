@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Subcommand, ValueEnum};
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::{FileSystem, FilesetStatus};
+use forebay_fs::{FilesetStatus, Namespace, NewFileset};
 
 use crate::control::{self, Answer, Ask};
 use crate::home::Home;
@@ -18,12 +18,15 @@ use crate::output::{Table, bytes};
 /// Durability: in a strict fileset fsync returns when data and names are on stable storage; in a scratch
 /// fileset it returns at once. Placement: the kernel itself reads and writes the files of a direct fileset
 /// where it can; the daemon does so for a served fileset. Changes take effect for files that are opened
-/// afterwards.
+/// afterwards. A native fileset is a plain directory of one disk, for scratch at exactly the speed of that
+/// disk: root's mount binds it in place, and what holds for its files is what the disk's own file system does.
+/// Its placement is chosen when it is created.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fileset list /srv/grid
   forebay fileset create /srv/grid models --durability strict
-  forebay fileset set /srv/grid work --placement served
+  forebay fileset create /srv/grid scratch --placement native --mode 1777
+  forebay fileset set /srv/grid data --placement served
   forebay fileset remove /srv/grid models")]
 pub struct Fileset {
     #[command(subcommand)]
@@ -42,26 +45,31 @@ enum Action {
         json: bool,
     },
     /// Create a fileset.
-    #[command(
-        after_help = "Examples:\n  forebay fileset create /srv/grid models --durability strict"
-    )]
+    #[command(after_help = "Examples:
+  forebay fileset create /srv/grid models --durability strict
+  forebay fileset create /srv/grid scratch --placement native --mode 1777")]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
         /// Name of the fileset and its top-level directory.
         name: String,
-        /// What fsync promises.
-        #[arg(long, value_enum, default_value = "strict")]
-        durability: DurabilityArg,
-        /// Who reads and writes its files: the kernel itself (direct) or the daemon (served).
+        /// What fsync promises [default: strict]. Not for a native fileset, where the disk's file system decides.
+        #[arg(long, value_enum)]
+        durability: Option<DurabilityArg>,
+        /// Who reads and writes its files: the kernel itself (direct), the daemon (served), or the disk's own
+        /// file system with nothing in between (native).
         #[arg(long, value_enum, default_value = "direct")]
-        placement: PlacementArg,
+        placement: NewPlacementArg,
+        /// Disk that a native fileset lies on, by the identity that `forebay status --json` shows [default: the
+        /// suitable disk with the most space].
+        #[arg(long, value_name = "UUID")]
+        disk: Option<String>,
         /// Permission bits of its directory, in octal digits.
         #[arg(long, default_value = "755", value_parser = octal)]
         mode: u16,
     },
     /// Change a fileset.
-    #[command(after_help = "Examples:\n  forebay fileset set /srv/grid work --placement served")]
+    #[command(after_help = "Examples:\n  forebay fileset set /srv/grid data --placement served")]
     Set {
         /// Home folder of the file system.
         root: PathBuf,
@@ -96,6 +104,27 @@ enum PlacementArg {
     Served,
 }
 
+/// The placements that a new fileset can have.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum NewPlacementArg {
+    /// The kernel itself reads and writes its files, where it can.
+    Direct,
+    /// The daemon does.
+    Served,
+    /// It is a plain directory of a disk.
+    Native,
+}
+
+impl From<NewPlacementArg> for Placement {
+    fn from(arg: NewPlacementArg) -> Placement {
+        match arg {
+            NewPlacementArg::Direct => Placement::Direct,
+            NewPlacementArg::Served => Placement::Served,
+            NewPlacementArg::Native => Placement::Native,
+        }
+    }
+}
+
 impl From<DurabilityArg> for Durability {
     fn from(arg: DurabilityArg) -> Durability {
         match arg {
@@ -125,10 +154,13 @@ impl Fileset {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
             Action::List { root, json } => list(&root, json)?,
-            Action::Create { root, name, durability, placement, mode } => {
-                let (durability, placement) = (durability.into(), placement.into());
-                let ask = Ask::CreateFileset { name: name.clone(), durability, placement, mode };
-                change(&root, &ask, |fs| fs.create_fileset(&name, durability, placement, mode))?;
+            Action::Create { root, name, durability, placement, disk, mode } => {
+                let placement = placement.into();
+                check_native(placement, durability, disk.as_deref())?;
+                let durability = durability.map_or(Durability::Strict, Into::into);
+                let new = NewFileset { name, durability, placement, disk, mode };
+                let ask = Ask::CreateFileset { new: new.clone() };
+                change(&root, &ask, |fs| fs.add_fileset(&new))?;
             }
             Action::Set { root, name, durability, placement } => {
                 let (durability, placement) =
@@ -145,11 +177,31 @@ impl Fileset {
     }
 }
 
+/// Refuses options that make no sense together.
+fn check_native(
+    placement: Placement,
+    durability: Option<DurabilityArg>,
+    disk: Option<&str>,
+) -> Result<()> {
+    match placement {
+        Placement::Native => ensure!(
+            durability.is_none(),
+            "--durability is not for a native fileset: what fsync promises there is what the disk's own file system \
+             does; leave it out"
+        ),
+        Placement::Direct | Placement::Served => ensure!(
+            disk.is_none(),
+            "--disk is for a native fileset alone: add --placement native, or leave it out"
+        ),
+    }
+    Ok(())
+}
+
 /// Has the daemon make a change, or makes it in the unmounted file system.
 fn change(
     root: &Path,
     ask: &Ask,
-    make: impl FnOnce(&FileSystem) -> forebay_fs::Result<()>,
+    make: impl FnOnce(&Namespace) -> forebay_fs::Result<()>,
 ) -> Result<()> {
     let home = Home::at(root)?;
     if home.try_lock()?.is_none() {
@@ -188,19 +240,22 @@ fn list(root: &Path, json: bool) -> Result<()> {
 
 /// The cells of a fileset's row.
 pub fn cells(fileset: &FilesetStatus) -> Vec<String> {
-    let durability = match fileset.durability {
-        Durability::Strict => "strict",
-        Durability::Scratch => "scratch",
+    let durability = match (fileset.placement, fileset.durability) {
+        (Placement::Native, _) => "local",
+        (_, Durability::Strict) => "strict",
+        (_, Durability::Scratch) => "scratch",
     };
     let placement = match fileset.placement {
         Placement::Direct => "direct",
         Placement::Served => "served",
+        Placement::Native => "native",
     };
+    let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
         fileset.name.clone(),
         durability.to_owned(),
         placement.to_owned(),
-        fileset.files.to_string(),
-        bytes(fileset.bytes),
+        or_unknown(fileset.files.map(|files| files.to_string())),
+        or_unknown(fileset.bytes.map(bytes)),
     ]
 }

@@ -22,8 +22,8 @@ const READY_FD: &str = "FOREBAY_READY_FD";
 ///
 /// Returns when the mount is usable. The daemon keeps running in the background: its log is
 /// ROOT/forebay.log, its process id is in ROOT/forebay.pid. If root mounts it, the kernel itself reads and
-/// writes the files of direct filesets, at the speed of the disk. If an ordinary user mounts it (through
-/// fusermount3), the daemon moves all bytes.
+/// writes the files of direct filesets, at the speed of the disk, and native filesets are bound in place: programs
+/// use the disk itself. If an ordinary user mounts it (through fusermount3), the daemon moves all bytes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mount /srv/grid /grid
@@ -38,7 +38,7 @@ pub struct Mount {
     /// Stay in the foreground and log to standard error.
     #[arg(long, short)]
     foreground: bool,
-    /// Let the daemon move all bytes, even in direct filesets.
+    /// Let the daemon move all bytes, even in direct and native filesets.
     #[arg(long)]
     served: bool,
     /// How the kernel sends requests: over io_uring (uring), over /dev/fuse (dev), or over io_uring if it

@@ -1,6 +1,6 @@
 //! `forebay status`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -132,6 +132,19 @@ fn print_mount(mount: &MountStatus) -> Result<()> {
         mount.open_objects,
         mount.spare_objects
     );
+    for native in &mount.native {
+        let name = &native.fileset;
+        match (&native.tree, &native.fault) {
+            (_, Some(fault)) => outln!("native       {name} CANNOT BE REACHED: {fault}"),
+            (Some(tree), None) if native.is_bound => {
+                outln!("native       {name} is {}", tree.display());
+            }
+            (tree, None) => outln!(
+                "native       {name} is {}, served by the daemon",
+                tree.as_deref().unwrap_or(Path::new("")).display()
+            ),
+        }
+    }
     if !mount.reserve_held {
         outln!("reserve      released: the disk of the home folder is full or nearly full");
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_fuse::mount::{By, WhenBusy, unmount};
@@ -14,9 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::binds::{self, InTheWay};
 use crate::control::{self, Ask};
 use crate::home::Home;
-use crate::mounts;
+use crate::mounts::{self, Mounted};
 
 /// How often a mount that is in use is tried: a process that was killed, or is just being started by a user of
 /// the mount, holds its files for a moment.
@@ -52,17 +53,7 @@ impl Umount {
         if let (Some(daemon), false) = (&daemon, self.lazy) {
             self.have_committed(daemon)?;
         }
-        if let Err(error) = unmount_soon(&mount.mountpoint, when_busy) {
-            if error.kind() == std::io::ErrorKind::ResourceBusy {
-                bail!(
-                    "{} is in use{}; end those processes, or use --lazy",
-                    mount.mountpoint.display(),
-                    users(&mount.mountpoint)
-                );
-            }
-            return Err(error)
-                .with_context(|| format!("cannot unmount {}", mount.mountpoint.display()));
-        }
+        take_out(&mount, when_busy)?;
         match daemon {
             None => note!(
                 "forebay: the daemon had died already; the next mount recovers {}",
@@ -119,14 +110,50 @@ impl Umount {
     }
 }
 
+/// Takes a mount out of the tree, its native filesets first. If it cannot be done, everything stays as it was.
+fn take_out(mount: &Mounted, when_busy: WhenBusy) -> Result<()> {
+    let busy = |place: &Path| {
+        format!("{} is in use{}; end those processes, or use --lazy", place.display(), users(place))
+    };
+    // Detaching takes all that is mounted within along.
+    let native = match when_busy {
+        WhenBusy::Detach => None,
+        WhenBusy::Refuse => {
+            let unbound = binds::unbind_all(mount, &|place| unmount_soon(place, when_busy));
+            Some(unbound.map_err(|found| match found {
+                InTheWay::Busy(place) => anyhow!("{}", busy(&place)),
+                InTheWay::Other(place) => anyhow!(
+                    "{} is in use: something else is mounted at {}; unmount that first, or use --lazy",
+                    mount.mountpoint.display(),
+                    place.display()
+                ),
+                InTheWay::Failed(place, error) => {
+                    anyhow::Error::new(error).context(format!("cannot unmount {}", place.display()))
+                }
+            })?)
+        }
+    };
+    let Err(error) = unmount_soon(&mount.mountpoint, when_busy) else { return Ok(()) };
+    if native.is_some_and(|unbound| unbound > 0) {
+        binds::put_back(mount);
+    }
+    if is_busy(&error) {
+        bail!("{}", busy(&mount.mountpoint));
+    }
+    Err(error).with_context(|| format!("cannot unmount {}", mount.mountpoint.display()))
+}
+
+fn is_busy(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ResourceBusy
+}
+
 /// Unmounts; a user that is about to go is waited for.
 fn unmount_soon(mountpoint: &Path, when_busy: WhenBusy) -> std::io::Result<()> {
     let mut tries = 0;
     loop {
         let unmounted = unmount(mountpoint, when_busy, By::this_process());
-        let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ResourceBusy;
         tries += 1;
-        if tries == TRIES_WHEN_BUSY || !unmounted.as_ref().is_err_and(busy) {
+        if tries == TRIES_WHEN_BUSY || !unmounted.as_ref().is_err_and(is_busy) {
             return unmounted;
         }
         std::thread::sleep(PAUSE_WHEN_BUSY);

@@ -2,7 +2,7 @@
 //!
 //! Object 0x12345 is `objects/0000000012/345`. Folders grow by one digit beyond number 2⁵² - 1.
 
-use forebay_base::ObjectId;
+use forebay_base::{FilesetId, ObjectId};
 
 /// Objects to a folder, as a power of two.
 const MEMBERS_SHIFT: u32 = 12;
@@ -10,6 +10,11 @@ const MEMBERS_SHIFT: u32 = 12;
 /// The folder of an object, as a number.
 pub(super) fn folder_of(id: ObjectId) -> u64 {
     id.0 >> MEMBERS_SHIFT
+}
+
+/// The fileset whose objects a folder holds.
+pub(super) fn fileset_of(folder: u64) -> FilesetId {
+    ObjectId(folder << MEMBERS_SHIFT).fileset()
 }
 
 /// The name of a folder.
@@ -23,8 +28,8 @@ pub(super) fn object_path(id: ObjectId) -> String {
 }
 
 /// The name of a fresh object in `fresh`, where a disk needs one.
-pub(super) fn fresh_name(id: ObjectId) -> String {
-    format!("{:016x}", id.0)
+pub(super) fn fresh_name(number: u64) -> String {
+    format!("{number:016x}")
 }
 
 /// The number of the folder called `name`; `None` if no folder of ours is called so.

@@ -1,8 +1,9 @@
 //! An open object in a directory: one file.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use forebay_base::{ObjectId, Timestamp};
 use parking_lot::Mutex;
@@ -23,31 +24,46 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 pub(super) struct NamedFresh {
     /// The directory `fresh`.
     pub(super) directory: OwnedFd,
-    /// Objects in it that are neither published nor gone.
-    pub(super) ids: Mutex<BTreeSet<u64>>,
+    /// Names of those in it that have a number, and are neither published nor gone.
+    pub(super) numbered: Mutex<BTreeMap<ObjectId, u64>>,
+    /// The next name.
+    pub(super) next: AtomicU64,
+}
+
+impl NamedFresh {
+    /// No fresh object is in `directory`.
+    pub(super) fn in_directory(directory: OwnedFd) -> NamedFresh {
+        NamedFresh { directory, numbered: Mutex::default(), next: AtomicU64::new(1) }
+    }
 }
 
 /// A file that holds one object.
 pub(super) struct FileObject {
-    pub(super) id: ObjectId,
+    /// Its number, once it has one.
+    pub(super) id: OnceLock<ObjectId>,
     pub(super) file: OwnedFd,
     /// The directory `objects`, if a sync of the file does not cover its name.
     pub(super) names_to_sync: Option<Arc<OwnedFd>>,
     /// Set for an object made by this handle where fresh objects have names.
-    pub(super) named_fresh: Option<Arc<NamedFresh>>,
+    pub(super) named_fresh: Option<(Arc<NamedFresh>, u64)>,
 }
 
 /// The error for `errno` met while doing `operation` on an object.
 pub(super) fn failed(operation: &str, id: ObjectId, errno: Errno) -> DiskError {
+    failed_on(operation, &format!("object {id}"), errno)
+}
+
+/// As [`failed`], for an object described as `what`.
+pub(super) fn failed_on(operation: &str, what: &str, errno: Errno) -> DiskError {
     match errno {
         Errno::NOSPC | Errno::DQUOT => DiskError::Full,
         Errno::FBIG => DiskError::TooLarge,
         Errno::OPNOTSUPP | Errno::NOSYS => DiskError::Unsupported,
         Errno::INVAL => DiskError::Invalid,
         Errno::MFILE | Errno::NFILE => {
-            DiskError::TooManyFiles(format!("cannot {operation} object {id}"))
+            DiskError::TooManyFiles(format!("cannot {operation} {what}"))
         }
-        other => DiskError::Io(format!("cannot {operation} object {id}: {other}")),
+        other => DiskError::Io(format!("cannot {operation} {what}: {other}")),
     }
 }
 
@@ -72,17 +88,23 @@ pub(super) fn attributes_of(stat: &Stat) -> ObjectAttributes {
 }
 
 impl FileObject {
+    /// What it is called in errors.
+    fn shown(&self) -> String {
+        self.id.get().map_or_else(|| "a fresh object".to_owned(), |id| format!("object {id}"))
+    }
+
     fn failed(&self, operation: &str, errno: Errno) -> DiskError {
-        failed(operation, self.id, errno)
+        failed_on(operation, &self.shown(), errno)
     }
 
     /// Makes the object's name durable where a sync of the file does not.
     fn sync_name(&self, objects: &OwnedFd) -> rustix::io::Result<()> {
+        let Some(id) = self.id.get() else { return Ok(()) };
         if rustix::fs::fstat(&self.file)?.st_nlink == 0 {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = names::folder_name(names::folder_of(self.id));
+        let folder = names::folder_name(names::folder_of(*id));
         match rustix::fs::openat(objects, folder, flags, Mode::empty()) {
             Ok(folder) => {
                 rustix::fs::fsync(folder)?;
@@ -96,6 +118,13 @@ impl FileObject {
 }
 
 impl Object for FileObject {
+    fn number(&self, id: ObjectId) {
+        let _ = self.id.set(id);
+        if let Some((fresh, name)) = &self.named_fresh {
+            fresh.numbered.lock().insert(id, *name);
+        }
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -211,7 +240,7 @@ impl Object for FileObject {
             })
             .map_err(|errno| match self.failed("sync", errno) {
                 refused @ DiskError::TooManyFiles(_) => refused,
-                _ => DiskError::Io(format!("cannot sync object {}: {errno}", self.id)),
+                _ => DiskError::Io(format!("cannot sync {}: {errno}", self.shown())),
             })
     }
 
@@ -248,15 +277,19 @@ impl Object for FileObject {
 
 impl Drop for FileObject {
     fn drop(&mut self) {
-        if let Some(fresh) = &self.named_fresh
-            && fresh.ids.lock().remove(&self.id.0)
-        {
+        let Some((fresh, name)) = &self.named_fresh else { return };
+        let mut numbered = fresh.numbered.lock();
+        // Published by now, unless it had no number yet or is still noted under it.
+        let is_fresh = match self.id.get() {
+            Some(id) if numbered.get(id) == Some(name) => numbered.remove(id).is_some(),
+            Some(_) => false,
+            None => true,
+        };
+        drop(numbered);
+        if is_fresh {
             // If this fails, the next opening of the disk cleans up.
-            let _ = rustix::fs::unlinkat(
-                &fresh.directory,
-                names::fresh_name(self.id),
-                AtFlags::empty(),
-            );
+            let name = names::fresh_name(*name);
+            let _ = rustix::fs::unlinkat(&fresh.directory, name, AtFlags::empty());
         }
     }
 }

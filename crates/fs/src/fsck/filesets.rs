@@ -2,25 +2,45 @@
 //! is what is counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
 use forebay_base::{FilesetId, Ino};
 use rustc_hash::FxHashMap;
 
+use super::NamedDisk;
 use super::image::{Image, Place};
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::{Damage, shown};
 use crate::directory::check_name;
 use crate::key;
+use crate::native::{Mark, NativePlace};
 use crate::record::{Durability, FilesetRecord, Placement, Usage, encode};
 
 /// Filesets are numbered from 0 without gaps that would matter: numbers stay below this.
-const FILESETS_MAX: u32 = 1 << 20;
+const FILESETS_MAX: u16 = u16::MAX;
 
 /// Checks the records of filesets, then the fileset of every inode.
 pub(super) fn check(image: &Image, ledger: &mut Ledger) {
     ledger.report.counts.filesets = image.filesets.len() as u64;
     let roots = check_records(image, ledger);
     check_inodes(image, &roots, ledger);
+}
+
+/// Checks that each native fileset is on its disk, and marked as its own.
+pub(super) fn check_native(image: &Image, uuid: &str, disks: &[NamedDisk], ledger: &mut Ledger) {
+    for record in image.filesets.values() {
+        if record.placement != Placement::Native {
+            continue;
+        }
+        let disk = disks.iter().find(|(disk, _)| Some(disk) == record.disk.as_ref());
+        // A disk that is missing was told of.
+        let Some((_, disk)) = disk else { continue };
+        let mark = Mark { file_system: uuid.to_owned(), fileset: record.name.clone() };
+        let location = disk.describe().location;
+        if let Err(error) = NativePlace::on(Path::new(&location), mark).open() {
+            ledger.found(Damage::NativeFileset, error.to_string());
+        }
+    }
 }
 
 /// The name under which the top directory of a fileset returns if it has none: its fileset's.
@@ -135,7 +155,13 @@ fn found_again(
 
 /// Settings that promise most.
 fn default_record(name: String, root: Ino) -> FilesetRecord {
-    FilesetRecord { name, root, durability: Durability::Strict, placement: Placement::Direct }
+    FilesetRecord {
+        name,
+        root,
+        durability: Durability::Strict,
+        placement: Placement::Direct,
+        disk: None,
+    }
 }
 
 fn root_record(record: &FilesetRecord) -> FilesetRecord {

@@ -10,9 +10,9 @@ use crate::inode::MODE_BITS;
 use crate::record::{FilesetRecord, InodeRecord, Kind, ObjectRef, Superblock, Usage};
 
 /// Inode and object numbers stay below this: no file system ever hands out so many.
-pub(super) const NUMBER_MAX: u64 = 1 << 61;
+pub(super) const NUMBER_MAX: u64 = 1 << 46;
 /// Limits of numbers stay below this, so that each mount can move them ahead.
-pub(super) const LIMIT_MAX: u64 = 1 << 62;
+pub(super) const LIMIT_MAX: u64 = 1 << 47;
 
 /// Longest target of a symlink in bytes.
 const TARGET_MAX: usize = 4095;

@@ -16,6 +16,8 @@
 //! The store's file comes first ([`mod@file`]): a store that is not whole is read as far as it can be, into a fresh
 //! one. Findings tell the paths of what they are about (`paths`).
 //!
+//! A native fileset belongs to its disk's own file system, which has a checker of its own: only its mark is looked at.
+//!
 //! Not checked: the bytes of files, for which there are no checksums, and fields of inodes that may
 //! hold anything (owner, times).
 //!
@@ -109,6 +111,7 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     tree::check(&mut image, &mut ledger);
     filesets::check(&image, &mut ledger);
     filesets::check_usage(&image, &mut ledger);
+    filesets::check_native(&image, &ledger.uuid(), disks, &mut ledger);
     progress("checking objects");
     contents::check(&mut image, disks, &mut ledger)?;
     paths::tell(&image, store, &mut ledger)?;

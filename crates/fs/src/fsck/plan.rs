@@ -125,6 +125,11 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    /// Identity of the file system.
+    pub fn uuid(&self) -> String {
+        self.superblock.as_ref().map(|superblock| superblock.uuid.clone()).unwrap_or_default()
+    }
+
     /// Notes a damage.
     pub fn found(&mut self, damage: Damage, detail: String) {
         self.report.found(damage, detail);

@@ -33,6 +33,8 @@ pub enum Damage {
     InodeFields,
     /// A fileset's record does not agree with its top directory.
     FilesetRecord,
+    /// A native fileset is not on its disk, or what is there is not marked as its own. Never repaired.
+    NativeFileset,
     /// An inode does not belong to the fileset that it lies in.
     Fileset,
     /// A file has names in two filesets.

@@ -5,14 +5,14 @@ use forebay_base::Ino;
 use crate::acl::{self, Acl};
 use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::{MODE_BITS, SET_GID, SET_UID, State};
 use crate::ops::read_write::FILE_SIZE_MAX;
+use crate::partition::Partition;
 use crate::record::Kind;
 use crate::stats::Operation;
 use crate::writeset::Known;
 
-impl FileSystem {
+impl Partition {
     /// Changes attributes; returns them as they are then.
     ///
     /// # Errors

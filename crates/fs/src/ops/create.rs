@@ -8,9 +8,9 @@ use crate::acl::{self, Acl};
 use crate::attributes::Attributes;
 use crate::directory::{Child, Directory, check_name};
 use crate::error::{FsError, Result};
-use crate::filesystem::{Caller, FileSystem};
 use crate::inode::{Body, FileBody, Inode, MODE_BITS, SET_GID, State};
 use crate::key;
+use crate::partition::{Caller, Partition};
 use crate::record::Kind;
 use crate::stats::Operation;
 use crate::writeset::{Known, WriteSet};
@@ -38,7 +38,7 @@ pub struct New<'a> {
 /// Extended attributes that a new inode inherits: name and value.
 type Inherited = Vec<(&'static [u8], Vec<u8>)>;
 
-impl FileSystem {
+impl Partition {
     /// Makes an inode and names it `name` in `parent`. The kernel is told of it.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl FileSystem {
         Ok(attributes)
     }
 
-    /// Makes a regular file without a name; [`FileSystem::link`] can give it one. The kernel is told
+    /// Makes a regular file without a name; [`Partition::link`] can give it one. The kernel is told
     /// of it.
     ///
     /// # Errors

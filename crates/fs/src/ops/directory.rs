@@ -7,9 +7,9 @@ use forebay_base::Ino;
 use crate::attributes::Attributes;
 use crate::directory::FIRST_COOKIE;
 use crate::error::{FsError, Result};
-use crate::filesystem::{FileSystem, Row};
 use crate::inode::State;
 use crate::key::{self, Key};
+use crate::partition::{Partition, Row};
 use crate::record::{EntryRecord, Kind, decode};
 use crate::stats::Operation;
 
@@ -33,7 +33,7 @@ pub struct DirectoryItem {
     pub next_offset: u64,
 }
 
-impl FileSystem {
+impl Partition {
     /// Lists a directory from `offset` (0, or the `next_offset` of an entry) until `visit` breaks.
     /// Entries that are there from the first call to the last are seen exactly once, whatever is added
     /// or removed meanwhile.
@@ -155,7 +155,7 @@ fn listed((key, value): &Row) -> Result<Option<DirectoryItem>> {
     }))
 }
 
-impl FileSystem {
+impl Partition {
     /// Checks that an inode is a directory.
     ///
     /// # Errors

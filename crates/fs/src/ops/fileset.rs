@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::{Body, Inode, Locked, State};
 use crate::key;
+use crate::partition::Partition;
 use crate::record::{Durability, FilesetRecord, Kind, Placement, Usage, encode};
 use crate::stale::Stale;
 use crate::writeset::Known;
@@ -24,10 +24,10 @@ pub struct FilesetStatus {
     pub durability: Durability,
     /// Data path of new opens.
     pub placement: Placement,
-    /// Inodes of any kind.
-    pub files: u64,
-    /// Sum of the sizes of its files.
-    pub bytes: u64,
+    /// Inodes of any kind; `None` for a native fileset, where only its disk's file system knows.
+    pub files: Option<u64>,
+    /// Sum of the sizes of its files; as above.
+    pub bytes: Option<u64>,
 }
 
 /// A disk with what it holds.
@@ -72,7 +72,7 @@ fn check_fileset_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-impl FileSystem {
+impl Partition {
     fn fileset_named(&self, name: &str) -> Result<std::sync::Arc<crate::fileset::Fileset>> {
         let wanted = if name == "/" { "" } else { name };
         self.filesets.by_name(wanted).ok_or_else(|| {
@@ -121,16 +121,42 @@ impl FileSystem {
         placement: Placement,
         mode: u16,
     ) -> Result<()> {
+        self.create_fileset_on(name, durability, placement, mode, None)
+    }
+
+    /// Whether a fileset of this name can be made.
+    pub(crate) fn check_new_fileset(&self, name: &str) -> Result<()> {
         check_fileset_name(name)?;
         let root = self.inode(Ino::ROOT)?;
         let mut above = root.lock();
-        let taken = self.find_entry(Ino::ROOT, &mut above, name.as_bytes())?.is_some();
+        self.check_untaken(&mut above, name)
+    }
+
+    fn check_untaken(&self, above: &mut State, name: &str) -> Result<()> {
+        let taken = self.find_entry(Ino::ROOT, above, name.as_bytes())?.is_some();
         if taken || self.filesets.by_name(name).is_some() {
             return Err(FsError::Refused(format!("\"{name}\" already exists at the top level")));
         }
+        Ok(())
+    }
+
+    /// As [`FileSystem::create_fileset`]; a native one lies on `disk`.
+    pub(crate) fn create_fileset_on(
+        &self,
+        name: &str,
+        durability: Durability,
+        placement: Placement,
+        mode: u16,
+        disk: Option<String>,
+    ) -> Result<()> {
+        check_fileset_name(name)?;
+        let root = self.inode(Ino::ROOT)?;
+        let mut above = root.lock();
+        self.check_untaken(&mut above, name)?;
         let id = self.filesets.free_id();
         let ino = Ino(self.ino_numbers.take()?);
-        let record = FilesetRecord { name: name.to_owned(), root: ino, durability, placement };
+        let record =
+            FilesetRecord { name: name.to_owned(), root: ino, durability, placement, disk };
         let mut state = fileset_root(id, mode, self.now());
         {
             let mut writes = self.writes.lock();
@@ -174,6 +200,18 @@ impl FileSystem {
         placement: Option<Placement>,
     ) -> Result<()> {
         let fileset = self.fileset_named(name)?;
+        let changes_way = placement.is_some_and(|placement| placement != fileset.record.placement);
+        let is_native = |placement| placement == Some(Placement::Native);
+        if changes_way && (is_native(placement) || is_native(Some(fileset.record.placement))) {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" cannot become native or cease to be: create another fileset, and move the files"
+            )));
+        }
+        if durability.is_some() && is_native(Some(fileset.record.placement)) {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" is native: what fsync promises there is what its disk's file system does"
+            )));
+        }
         let mut record = fileset.record.clone();
         record.durability = durability.unwrap_or(record.durability);
         record.placement = placement.unwrap_or(record.placement);
@@ -201,6 +239,13 @@ impl FileSystem {
                 usage.inodes.saturating_sub(1)
             )));
         }
+        let place = match fileset.record.placement {
+            Placement::Native => Some(self.native_place(&fileset.record)?),
+            Placement::Direct | Placement::Served => None,
+        };
+        if let Some(place) = &place {
+            place.remove_tree()?;
+        }
         let found = self.find_entry(Ino::ROOT, locked.state(Ino::ROOT), name.as_bytes())?;
         let (cookie, _) = found.ok_or(FsError::NotFound)?;
         let xattrs = self.last_xattrs(root.ino, locked.state(root.ino))?;
@@ -219,7 +264,8 @@ impl FileSystem {
         self.dispose_if_dead(root.ino, locked.state(root.ino));
         self.tell_of_top_level_change(name);
         drop(locked);
-        self.commit_change()
+        self.commit_change()?;
+        place.map_or(Ok(()), |place| place.forget())
     }
 
     /// The disks with what they hold.
@@ -252,12 +298,13 @@ impl FileSystem {
 
 impl FilesetStatus {
     pub(crate) fn of(record: &FilesetRecord, usage: Usage) -> FilesetStatus {
+        let is_counted = record.placement != Placement::Native;
         FilesetStatus {
             name: shown_name(&record.name),
             durability: record.durability,
             placement: record.placement,
-            files: usage.inodes,
-            bytes: usage.bytes,
+            files: is_counted.then_some(usage.inodes),
+            bytes: is_counted.then_some(usage.bytes),
         }
     }
 }

@@ -5,16 +5,16 @@ use forebay_base::Ino;
 use crate::attributes::Attributes;
 use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::Locked;
 use crate::key;
 use crate::ops::create::LINK_MAX;
+use crate::partition::Partition;
 use crate::stats::Operation;
 use crate::writeset::Known;
 
-impl FileSystem {
+impl Partition {
     /// Names `ino` also `name` in `parent`. A file without a name (made by
-    /// [`FileSystem::create_unnamed`]) gets its first one. The kernel is told of it.
+    /// [`Partition::create_unnamed`]) gets its first one. The kernel is told of it.
     ///
     /// # Errors
     /// [`FsError::Exists`], [`FsError::NotPermitted`] for a directory, [`FsError::CrossFileset`],

@@ -5,17 +5,26 @@ use forebay_base::Ino;
 use crate::attributes::Attributes;
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::{Body, State, Way};
+use crate::partition::Partition;
 use crate::record::Kind;
 use crate::stats::Operation;
 
-impl FileSystem {
-    /// The inode that `name` names in `parent`. The kernel is told of it: it must be forgotten once.
+/// What a name leads to.
+#[derive(Debug)]
+pub enum Found {
+    /// An inode of the same fileset. The kernel is told of it: it must be forgotten once.
+    Here(Attributes),
+    /// An inode of another fileset, whose owner knows it.
+    Elsewhere(Ino),
+}
+
+impl Partition {
+    /// The inode that `name` names in `parent`.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`].
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attributes> {
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
@@ -32,6 +41,14 @@ impl FileSystem {
                 }
             }
         };
+        if self.owns(ino) { self.look_at(ino).map(Found::Here) } else { Ok(Found::Elsewhere(ino)) }
+    }
+
+    /// Attributes of an inode that a name leads to. The kernel is told of it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if it is gone, [`FsError::Io`].
+    pub fn look_at(&self, ino: Ino) -> Result<Attributes> {
         self.remember(ino);
         let found = self.attributes(ino);
         if found.is_err() {
@@ -62,7 +79,7 @@ impl FileSystem {
     /// Counts a request for attributes alone.
     ///
     /// # Errors
-    /// As [`FileSystem::attributes`].
+    /// As [`Partition::attributes`].
     pub fn getattr(&self, ino: Ino) -> Result<Attributes> {
         let fileset = self.inode(ino)?.lock().fileset;
         self.count(fileset, Operation::Getattr);

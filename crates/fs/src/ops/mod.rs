@@ -20,6 +20,7 @@ pub use create::New;
 pub use directory::DirectoryItem;
 pub(crate) use fileset::fileset_root;
 pub use fileset::{DiskStatus, FilesetStatus};
+pub use lookup::Found;
 pub use open::{Access, Opened};
 pub use rename::Replace;
 pub use space::Statistics;

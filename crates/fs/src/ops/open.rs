@@ -11,9 +11,9 @@ use forebay_base::Ino;
 use forebay_disk::ObjectAttributes;
 
 use crate::error::{FsError, Result};
-use crate::filesystem::{Caller, FileSystem};
 use crate::inode::{FileBody, State, Way};
 use crate::object::LiveObject;
+use crate::partition::{Caller, Partition};
 use crate::stale::Stale;
 use crate::stats::Operation;
 
@@ -39,9 +39,11 @@ pub struct Opened {
     pub registration: Option<u32>,
     /// Pages that the kernel cached of this file are still right (served path).
     pub keep_pages: bool,
+    /// The kernel must not cache its bytes at all: other programs change them without a word to it.
+    pub uncached: bool,
 }
 
-impl FileSystem {
+impl Partition {
     /// Opens a regular file. Every open must be closed once, with the same access.
     ///
     /// # Errors
@@ -170,14 +172,14 @@ impl FileSystem {
         file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
         if way == Way::Served {
             let keep_pages = std::mem::replace(&mut file.pages_valid, true);
-            return Opened { registration: None, keep_pages };
+            return Opened { registration: None, keep_pages, uncached: false };
         }
         file.pages_valid = false;
         if first_writer {
             self.writers.lock().insert(ino);
         }
         let registration = file.live.as_ref().and_then(|live| live.registration());
-        Opened { registration, keep_pages: false }
+        Opened { registration, keep_pages: false, uncached: false }
     }
 
     /// Cuts a file to nothing at its open.

@@ -10,15 +10,15 @@ use forebay_base::Ino;
 
 use crate::attributes::SetId;
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
 use crate::inode::State;
 use crate::object::LiveObject;
+use crate::partition::Partition;
 use crate::stats::Operation;
 
 /// Most bytes of a file: what a signed 64-bit offset can say.
 pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
-impl FileSystem {
+impl Partition {
     /// Reads up to `buffer.len()` bytes at `offset` of an open file; fewer only at its end.
     ///
     /// # Errors
@@ -53,10 +53,10 @@ impl FileSystem {
         self.write_with(ino, offset, data, SetId::Keep)
     }
 
-    /// As [`FileSystem::write`], by somebody who may not keep set-id bits alive.
+    /// As [`Partition::write`], by somebody who may not keep set-id bits alive.
     ///
     /// # Errors
-    /// As [`FileSystem::write`].
+    /// As [`Partition::write`].
     pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_with(ino, offset, data, SetId::Kill)
     }

@@ -6,9 +6,9 @@ use forebay_base::Ino;
 
 use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
-use crate::filesystem::{Caller, FileSystem};
 use crate::inode::{Inode, Locked, State};
 use crate::object::LiveObject;
+use crate::partition::{Caller, Partition};
 use crate::shortage::Left;
 use crate::stats::Operation;
 
@@ -39,7 +39,7 @@ struct Found {
     inode: Arc<Inode>,
 }
 
-impl FileSystem {
+impl Partition {
     /// Moves the entry `name` of `parent` to `new_name` of `new_parent`.
     ///
     /// # Errors
@@ -57,11 +57,11 @@ impl FileSystem {
         self.rename_and_leave((parent, name), (new_parent, new_name), replace, None)
     }
 
-    /// As [`FileSystem::rename`], and leaves a whiteout of `caller` at the old name: a character device 0/0, which
+    /// As [`Partition::rename`], and leaves a whiteout of `caller` at the old name: a character device 0/0, which
     /// hides the name in the layers below for a union of file systems (overlayfs). Not for [`Replace::Exchange`].
     ///
     /// # Errors
-    /// As [`FileSystem::rename`]; [`FsError::Invalid`] for an exchange.
+    /// As [`Partition::rename`]; [`FsError::Invalid`] for an exchange.
     pub fn rename_with_whiteout(
         &self,
         from: (Ino, &[u8]),
@@ -133,6 +133,20 @@ impl FileSystem {
             }
             return Ok(());
         }
+    }
+
+    /// Checks that what `name` names in `parent` could leave this fileset by being copied: another fileset cannot.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Busy`].
+    pub fn check_leaves(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        if matches!(name, b"." | b"..") {
+            return Err(FsError::Busy);
+        }
+        let directory = self.inode(parent)?;
+        let found = self.find_entry(parent, &mut directory.lock(), name)?;
+        let (_, child) = found.ok_or(FsError::NotFound)?;
+        if self.owns(child.ino) { Ok(()) } else { Err(FsError::Busy) }
     }
 
     fn find_place(&self, place: Place<'_>) -> Result<Option<Found>> {

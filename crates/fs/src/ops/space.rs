@@ -2,13 +2,15 @@
 //!
 //! No lock is held while bytes move, as in reading and writing.
 
+use std::sync::Arc;
+
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Capacity, DiskError, Seek};
 
 use crate::error::{FsError, Result};
-use crate::filesystem::FileSystem;
-use crate::inode::Locked;
+use crate::object::LiveObject;
 use crate::ops::read_write::FILE_SIZE_MAX;
+use crate::partition::Partition;
 use crate::stats::Operation;
 
 /// Bytes that a copy between files moves through memory at a time.
@@ -23,7 +25,7 @@ pub struct Statistics {
     pub inodes: u64,
 }
 
-impl FileSystem {
+impl Partition {
     /// Reserves, punches or zeroes a range of an open file.
     ///
     /// # Errors
@@ -63,34 +65,39 @@ impl FileSystem {
         self.objects.observe(live.at.disk, live.object.seek(target, offset))
     }
 
-    /// Copies up to `length` bytes between two open files, or within one if the ranges do not overlap,
-    /// sharing blocks where the disk can. Returns the bytes copied.
+    /// The object of an open file that a copy reads from, and the bytes there are from `offset` on.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for ranges that overlap, [`FsError::NoSpace`], [`FsError::TooLarge`].
-    pub fn copy_range(
+    /// [`FsError::Stale`], [`FsError::Invalid`] for something that is not a file, [`FsError::Io`].
+    pub fn source_of_copy(&self, ino: Ino, offset: u64) -> Result<(Arc<LiveObject>, u64)> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        self.refresh(ino, &mut state)?;
+        let left = state.size.saturating_sub(offset);
+        Ok((self.live_object(&mut state)?, left))
+    }
+
+    /// Copies `length` bytes of an object to an open file, sharing blocks where the disk can. Returns the bytes
+    /// copied.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
+    pub fn copy_from(
         &self,
-        (source, source_offset): (Ino, u64),
+        (old, source_offset): (&LiveObject, u64),
         (target, target_offset): (Ino, u64),
         length: u64,
     ) -> Result<u64> {
-        let (from, to) = (self.inode(source)?, self.inode(target)?);
-        let (old, new, length) = {
-            let mut locked = Locked::all(&[&from, &to]);
-            self.refresh(source, locked.state(source))?;
-            let left = locked.state(source).size.saturating_sub(source_offset);
-            let length = length.min(left);
-            let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
-            end.ok_or(FsError::TooLarge)?;
-            if source == target && source_offset.abs_diff(target_offset) < length {
-                return Err(FsError::Invalid);
-            }
-            self.refresh(target, locked.state(target))?;
-            let old = self.live_object(locked.state(source))?;
-            (old, self.live_object(locked.state(target))?, length)
+        let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
+        end.ok_or(FsError::TooLarge)?;
+        let to = self.inode(target)?;
+        let new = {
+            let mut state = to.lock();
+            self.refresh(target, &mut state)?;
+            self.live_object(&mut state)?
         };
         let copied =
-            self.with_space(|| self.copy_bytes(&old, source_offset, &new, target_offset, length));
+            self.with_space(|| self.copy_bytes(old, source_offset, &new, target_offset, length));
         let mut state = to.lock();
         self.adopt_size(&new, &mut state)?;
         if let Some(file) = state.file_mut() {
@@ -106,9 +113,9 @@ impl FileSystem {
 
     fn copy_bytes(
         &self,
-        old: &crate::object::LiveObject,
+        old: &LiveObject,
         source_offset: u64,
-        new: &crate::object::LiveObject,
+        new: &LiveObject,
         target_offset: u64,
         length: u64,
     ) -> Result<u64> {
@@ -127,9 +134,9 @@ impl FileSystem {
 
     fn copy_through_memory(
         &self,
-        old: &crate::object::LiveObject,
+        old: &LiveObject,
         source_offset: u64,
-        new: &crate::object::LiveObject,
+        new: &LiveObject,
         target_offset: u64,
         length: u64,
     ) -> Result<u64> {

@@ -4,10 +4,10 @@ use forebay_base::Ino;
 use forebay_disk::Sync;
 
 use crate::error::Result;
-use crate::filesystem::FileSystem;
+use crate::partition::Partition;
 use crate::stats::Operation;
 
-impl FileSystem {
+impl Partition {
     /// Makes a file's bytes, attributes and name durable, if its fileset is strict; with [`Sync::Data`] its
     /// bytes and what it takes to find them: new times alone then wait for a later commit, as do changes of
     /// other files. In a scratch fileset it returns at once: later commits keep the order.
@@ -52,7 +52,7 @@ impl FileSystem {
     /// Makes a directory's entries durable, if its fileset is strict.
     ///
     /// # Errors
-    /// As [`FileSystem::sync_file`].
+    /// As [`Partition::sync_file`].
     pub fn sync_directory(&self, ino: Ino) -> Result<()> {
         let fileset = self.filesets.get(self.inode(ino)?.lock().fileset);
         fileset.counters.count(Operation::Sync);
@@ -62,7 +62,7 @@ impl FileSystem {
     /// Commits everything done so far.
     ///
     /// # Errors
-    /// As [`FileSystem::commit`].
+    /// As [`Partition::commit`].
     pub fn sync_all(&self) -> Result<()> {
         self.commit()?;
         for (id, disk) in self.objects.numbered_disks() {

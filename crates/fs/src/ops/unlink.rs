@@ -6,13 +6,13 @@ use forebay_base::Ino;
 
 use crate::directory::Child;
 use crate::error::{FsError, Result};
-use crate::filesystem::{FileSystem, Row};
 use crate::inode::{Inode, Locked, State};
+use crate::partition::{Partition, Row};
 use crate::shortage::Left;
 use crate::stats::Operation;
 use crate::writeset::WriteSet;
 
-impl FileSystem {
+impl Partition {
     /// Removes the name of something that is no directory.
     ///
     /// # Errors
@@ -72,6 +72,10 @@ impl FileSystem {
         for _ in 0..100 {
             let found = self.find_entry(directory.ino, &mut directory.lock(), name)?;
             let Some((_, child)) = found else { return Ok(None) };
+            if !self.owns(child.ino) {
+                // The directory of another fileset: whatever is to be done with it would reach into that one.
+                return Err(FsError::Busy);
+            }
             match self.inode(child.ino) {
                 Err(FsError::Stale) => {}
                 inode => return Ok(Some((child, inode?))),

@@ -7,9 +7,9 @@ use forebay_base::Ino;
 use crate::acl::{self, Acl};
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
-use crate::filesystem::{FileSystem, Row};
 use crate::inode::{SET_GID, State};
 use crate::key::{self, Key};
+use crate::partition::{Partition, Row};
 use crate::stats::Operation;
 use crate::writeset::{Known, WriteSet};
 
@@ -46,7 +46,7 @@ pub struct SetXattr<'a> {
     pub kill_set_gid: bool,
 }
 
-impl FileSystem {
+impl Partition {
     /// Value of an extended attribute.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub struct World<'a> {
     pub cursors: Vec<Cursor>,
     /// How often the kernel knows of an inode.
     pub refs: BTreeMap<Ino, u64>,
-    pub strict: BTreeMap<u32, bool>,
+    pub strict: BTreeMap<u16, bool>,
 }
 
 impl Drop for World<'_> {
@@ -233,7 +233,7 @@ impl<'a> World<'a> {
         let name = ["/", "data", "work", "util"][number];
         self.fs().set_fileset(name, durability, placement).unwrap();
         if let Some(durability) = durability {
-            let number = u32::try_from(number).unwrap();
+            let number = u16::try_from(number).unwrap();
             self.strict.insert(number, durability == Durability::Strict);
         }
         self.note_commit(None);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_base::Ino;
-use forebay_fs::{Access, Caller, DirectAccess, FileSystem, Result};
+use forebay_fs::{Access, Caller, DirectAccess, Namespace, Result};
 use parking_lot::Mutex;
 
 use super::ROOT;
@@ -52,21 +52,21 @@ impl DirectAccess for Kernel {
 /// A file system with the kernel that uses it.
 #[derive(Clone)]
 pub struct User {
-    pub fs: Arc<FileSystem>,
+    pub fs: Arc<Namespace>,
     pub kernel: Arc<Kernel>,
 }
 
 impl Deref for User {
-    type Target = FileSystem;
+    type Target = Namespace;
 
-    fn deref(&self) -> &FileSystem {
+    fn deref(&self) -> &Namespace {
         &self.fs
     }
 }
 
 /// An open file. Must be closed.
 pub struct Handle {
-    fs: Arc<FileSystem>,
+    fs: Arc<Namespace>,
     pub ino: Ino,
     pub access: Access,
     /// The object's file, on the direct way.

@@ -16,7 +16,7 @@ use forebay_fs::key;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{Caller, DirectoryItem, FileSystem, New, Parts, Settings};
+use forebay_fs::{Caller, DirectoryItem, Namespace, New, Parts, Settings};
 use forebay_store::Store;
 use forebay_store::memory::MemoryStore;
 use parking_lot::Mutex;
@@ -103,7 +103,13 @@ impl Rig {
     fn on(disk: TestDisk, clock: Arc<StepClock>, hash_key: [u8; 16]) -> Rig {
         let store = MemoryStore::new();
         let disks = vec![DiskRecord { uuid: DISK.to_owned(), location: "here".to_owned() }];
-        let identity = Identity { uuid: FILE_SYSTEM.to_owned(), hash_key, disks, owner: (0, 0) };
+        let identity = Identity {
+            uuid: FILE_SYSTEM.to_owned(),
+            hash_key,
+            disks,
+            owner: (0, 0),
+            scratch: forebay_fs::record::Placement::Direct,
+        };
         mkfs::make(&store, identity, &*clock).unwrap();
         Rig { store, disk, clock, settings: Mutex::default(), kernel: Arc::default() }
     }
@@ -142,7 +148,7 @@ impl Rig {
     }
 
     pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
-        let fs = FileSystem::open(parts)?;
+        let fs = Namespace::open(parts)?;
         fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
         Ok(User { fs, kernel: Arc::clone(&self.kernel) })
     }
@@ -269,7 +275,7 @@ pub trait Shorthand {
     }
 }
 
-impl Shorthand for FileSystem {
+impl Shorthand for Namespace {
     fn make_file(&self, parent: Ino, name: &str) -> Ino {
         let ino = self.create(parent, name.as_bytes(), file(0o644), ROOT).unwrap().ino;
         self.forget(ino, 1);

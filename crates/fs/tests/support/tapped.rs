@@ -44,6 +44,10 @@ struct TappedObject {
 }
 
 impl Object for TappedObject {
+    fn number(&self, id: ObjectId) {
+        self.inner.number(id);
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.inner.read_at(offset, buffer)
     }
@@ -95,8 +99,8 @@ impl Object for TappedObject {
 }
 
 impl Disk for TappedDisk {
-    fn create(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
-        Ok(self.wrap(self.inner.create(id)?))
+    fn create_fresh(&self) -> Result<Arc<dyn Object>> {
+        Ok(self.wrap(self.inner.create_fresh()?))
     }
 
     fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {

@@ -130,7 +130,16 @@ impl Adapter {
         let data = body.bytes(asked.size)?;
         let write = |done: usize| {
             let (offset, data) = (asked.offset.saturating_add(done as u64), &data[done..]);
-            if asked.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
+            let appends = asked.flags.cast_signed() & libc::O_APPEND != 0
+                && asked.write_flags & abi::WRITE_CACHE == 0;
+            let kills_set_id = asked.write_flags & abi::WRITE_KILL_SUIDGID != 0;
+            if appends {
+                let written = self.fs.append(request.ino, offset, data)?;
+                if kills_set_id {
+                    self.fs.kill_set_id(request.ino)?;
+                }
+                Ok(written)
+            } else if kills_set_id {
                 self.fs.write_unprivileged(request.ino, offset, data)
             } else {
                 self.fs.write(request.ino, offset, data)
@@ -218,6 +227,7 @@ impl Adapter {
 fn open_out(access: Access, opened: Opened) -> OpenOut {
     let way = match (opened.registration, opened.keep_pages) {
         (Some(_), _) => open_flag::PASSTHROUGH,
+        (None, _) if opened.uncached => open_flag::DIRECT_IO,
         (None, true) => open_flag::KEEP_CACHE,
         (None, false) => 0,
     };

@@ -22,6 +22,8 @@ impl Adapter {
     ) -> Answer<()> {
         match self.fs.lookup(request.ino, body.name()?) {
             Ok(attributes) => reply.push(&self.ttl.entry(&attributes)),
+            // Other programs make names in native filesets: the kernel must not keep that there is nothing.
+            Err(error) if !self.fs.keeps_names(request.ino) => return Err(error.into()),
             Err(error) => {
                 absent_or(error)?;
                 reply.push(&self.ttl.absent());
@@ -148,7 +150,8 @@ impl Adapter {
             }
             // The kernel is not told of `.` and `..` (fuse_readdirplus): an entry without an inode.
             let is_dots = matches!(item.name.as_slice(), b"." | b"..");
-            let found = if is_dots { Ok(None) } else { self.fs.listed_attributes(item) };
+            let found =
+                if is_dots { Ok(None) } else { self.fs.listed_attributes(request.ino, item) };
             match found {
                 Ok(Some(attributes)) => reply.push(&self.ttl.entry(&attributes)),
                 Ok(None) => reply.push(&abi::EntryOut::default()),

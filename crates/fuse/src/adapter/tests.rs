@@ -10,7 +10,7 @@ use forebay_disk::memory::MemoryDisk;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::DiskRecord;
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{FileSystem, Parts, Settings};
+use forebay_fs::{Namespace, Parts, Settings};
 use forebay_store::memory::MemoryStore;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -33,9 +33,15 @@ fn adapter_of(disk: Arc<dyn Disk>) -> Adapter {
     let clock = Arc::new(StepClock::new(1_000_000));
     let store = MemoryStore::new();
     let disks = vec![DiskRecord { uuid: "disk".to_owned(), location: "here".to_owned() }];
-    let identity = Identity { uuid: "fs".to_owned(), hash_key: [7; 16], disks, owner: (0, 0) };
+    let identity = Identity {
+        uuid: "fs".to_owned(),
+        hash_key: [7; 16],
+        disks,
+        owner: (0, 0),
+        scratch: forebay_fs::record::Placement::Direct,
+    };
     mkfs::make(&store, identity, &*clock).unwrap();
-    let fs = FileSystem::open(Parts {
+    let fs = Namespace::open(Parts {
         store: Arc::new(store),
         disks: vec![("disk".to_owned(), disk)],
         settings: Settings::default(),

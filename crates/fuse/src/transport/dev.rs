@@ -123,7 +123,9 @@ impl Seat {
 
     fn is_slow(&self, length: usize, adapter: &Adapter) -> bool {
         Body::parse(&self.request[..length]).is_some_and(|(header, body)| {
-            Adapter::is_slow(&header, body) || adapter.may_wait_for_space(&header)
+            Adapter::is_slow(&header, body)
+                || adapter.may_wait_for_space(&header)
+                || adapter.may_wait_for_disk(&header)
         })
     }
 }

@@ -14,7 +14,7 @@ mod wait;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
 
-use forebay_fs::FileSystem;
+use forebay_fs::Namespace;
 
 use crate::abi::InHeader;
 use crate::adapter::{Adapter, Outcome};
@@ -95,7 +95,7 @@ pub(crate) fn carry_out(
 
 /// Tells the kernel of attributes that changed behind its back. Takes no lock of the kernel that an
 /// asker could hold, so that a thread that answers requests may call it.
-pub(crate) fn tell_of_attributes(fs: &FileSystem, device: &Device) {
+pub(crate) fn tell_of_attributes(fs: &Namespace, device: &Device) {
     for ino in fs.take_stale_attributes() {
         if let Err(error) = device.forget_attributes(ino) {
             tracing::warn!(%ino, %error, "the kernel could not be notified of a change");

@@ -206,7 +206,7 @@ impl Up {
     fn mount_at(&self, place: &Path) -> Result<(PathBuf, PathBuf)> {
         check_mountpoint(place)?;
         if Home::at(&self.root).is_err() {
-            crate::home::mkfs(&self.root, &[])?;
+            crate::home::mkfs(&self.root, &[], None)?;
         }
         let home = Home::at(&self.root)?;
         // Of a daemon that died the mount is left, which the next daemon takes the place of.

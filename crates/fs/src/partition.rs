@@ -46,8 +46,10 @@ pub struct Parts {
     pub reserve: Reserve,
 }
 
-/// A mounted file system, without a kernel: every operation is a method (see `ops/`).
-pub struct FileSystem {
+/// A fileset at work: every operation on its files is a method (see `ops/`).
+pub struct Partition {
+    /// Number of its fileset.
+    pub(crate) number: FilesetId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,
@@ -92,7 +94,7 @@ pub struct Caller {
     pub gid: u32,
 }
 
-impl FileSystem {
+impl Partition {
     /// Settings in force.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -157,6 +159,11 @@ impl FileSystem {
 
     pub(crate) fn count(&self, fileset: FilesetId, operation: crate::stats::Operation) {
         self.filesets.with(fileset, |fileset| fileset.counters.count(operation));
+    }
+
+    /// Whether an inode is one of this fileset.
+    pub(crate) fn owns(&self, ino: Ino) -> bool {
+        ino.fileset() == self.number
     }
 
     // --- reading what is not cached ---
@@ -226,7 +233,7 @@ impl FileSystem {
         put_with_inode(writes, state);
     }
 
-    /// As [`FileSystem::put_inode`] of an inode whose record is there and would be the same but for times and
+    /// As [`Partition::put_inode`] of an inode whose record is there and would be the same but for times and
     /// allocation: whoever asks only for the bytes to be durable need not wait for it.
     pub(crate) fn put_times(&self, writes: &mut WriteSet, ino: Ino, state: &mut State) {
         if state.nlink == 0 {
@@ -418,7 +425,7 @@ impl FileSystem {
         self.stale.take()
     }
 
-    /// As [`FileSystem::take_stale`], but only inodes whose attributes are stale: quick if there are none.
+    /// As [`Partition::take_stale`], but only inodes whose attributes are stale: quick if there are none.
     #[must_use]
     pub fn take_stale_attributes(&self) -> Vec<Ino> {
         self.stale.take_attributes()

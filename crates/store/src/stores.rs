@@ -1,0 +1,48 @@
+//! The stores of a file system: one for each fileset, found by its number.
+//!
+//! **Crash contract.** When [`Stores::create`] returns, the empty store survives; before that, a crash leaves nothing or
+//! a store that is not whole. When [`Stores::remove`] returns, nothing of the store comes back. Whoever creates or
+//! removes a store notes beforehand, where it survives, what is about to happen.
+//!
+//! Sets: [`memory::MemoryStores`](crate::memory::MemoryStores) for tests and
+//! [`redb::folder::RedbFolder`](crate::redb::folder::RedbFolder), a folder with a file for each store. Both pass the
+//! same suite (`tests/conformance.rs`).
+
+use std::sync::Arc;
+
+use forebay_base::FilesetId;
+
+use crate::{Result, Store};
+
+/// The stores of a file system. All methods may be called from many threads, for one store by one at a time.
+pub trait Stores: Send + Sync {
+    /// Makes the empty store of a fileset, in the place of one that is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`](crate::StoreError::Full), [`StoreError::Io`](crate::StoreError::Io).
+    fn create(&self, fileset: FilesetId) -> Result<Arc<dyn Store>>;
+
+    /// Opens a store to read and write.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`](crate::StoreError::Missing), and as the engine's opening.
+    fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>>;
+
+    /// Opens a store to read a little of it. Nothing can be committed to it.
+    ///
+    /// # Errors
+    /// As [`Stores::open`].
+    fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>>;
+
+    /// Removes a store that nobody has open. An absent one is not an error.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`](crate::StoreError::Io).
+    fn remove(&self, fileset: FilesetId) -> Result<()>;
+
+    /// The filesets that have a store, whole or not, in order of their numbers.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`](crate::StoreError::Io).
+    fn list(&self) -> Result<Vec<FilesetId>>;
+}
