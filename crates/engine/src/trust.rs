@@ -108,7 +108,7 @@ pub fn check_peer(stream: impl AsFd) -> Result<()> {
 /// If the file is not this user's or root's, the number is that of a process without the lock, or it cannot be
 /// signalled.
 pub fn signal_holder(lock: &Path, signal: Signal) -> Result<bool> {
-    let Some(pid) = crate::home::holder(lock) else { return Ok(false) };
+    let Some(pid) = crate::files::holder(lock) else { return Ok(false) };
     check_owner(lock)?;
     // Stands for the very process from here on, whatever becomes of its number.
     let process = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
@@ -118,7 +118,7 @@ pub fn signal_holder(lock: &Path, signal: Signal) -> Result<bool> {
     };
     if !holds(pid, lock)? {
         // It may have ended since, with the lock.
-        if crate::home::holder(lock).is_none() {
+        if crate::files::holder(lock).is_none() {
             return Ok(false);
         }
         bail!(
@@ -212,7 +212,7 @@ mod tests {
         let mut victim = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         std::fs::write(&lock, victim.id().to_string()).unwrap();
         assert!(!signal_holder(&lock, Signal::KILL).unwrap(), "nobody holds it");
-        let held = crate::home::try_lock(&lock).unwrap().unwrap();
+        let held = crate::files::try_lock(&lock).unwrap().unwrap();
         let reason = signal_holder(&lock, Signal::KILL).unwrap_err().to_string();
         assert!(reason.contains(&victim.id().to_string()), "{reason}");
         assert!(victim.try_wait().unwrap().is_none(), "the victim was signalled");

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
-use forebay_engine::message::{
+use forebay_engine::protocol::{
     Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Page, Report, Seen,
 };
 use forebay_grid::config::Config;

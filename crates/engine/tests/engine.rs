@@ -6,11 +6,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_base::time::StepClock;
-use forebay_engine::arrival::Watch;
 use forebay_engine::controller::{Controller, Input};
+use forebay_engine::engine::Watch;
 use forebay_engine::engine::{Engine, JobEnd};
 use forebay_engine::journal::Journal;
-use forebay_engine::message::{
+use forebay_engine::protocol::{
     Answer, AreaState, Ask, Order, RefusalKind, Report, UsageKey, UsageQuery, UsageRow,
 };
 use forebay_grid::account::AttemptRecord;

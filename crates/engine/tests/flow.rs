@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use forebay_base::Clock;
 use forebay_base::time::{StepClock, Timestamp};
-use forebay_engine::arrival::{self, Memory, Room, Watch, look};
 use forebay_engine::controller::{Controller, Input};
-use forebay_engine::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView};
-use forebay_engine::message::{Answer, Ask, Order, Page, Report};
+use forebay_engine::protocol::flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView};
+use forebay_engine::protocol::{Answer, Ask, Order, Page, Report};
+use forebay_engine::server::arrival::{self, Memory, Room, Watch, look};
 use forebay_grid::config::Config;
 use forebay_grid::event::Memory as Remembers;
 use forebay_grid::flow::event::{FlowState, Found};

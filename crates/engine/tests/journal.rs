@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::journal::Journal;
-use forebay_engine::message::{Answer, Ask};
+use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::Config;
 use forebay_grid::event::Verb;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
-use forebay_engine::message::{Answer, Ask, JobView, Page};
+use forebay_engine::protocol::{Answer, Ask, JobView, Page};
 use forebay_grid::config::Config;
 use forebay_grid::event::Verb;
 use forebay_grid::spec::JobSpec;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::journal::Journal;
-use forebay_engine::message::{Answer, Ask, Order, Refusal, RefusalKind, Report};
+use forebay_engine::protocol::{Answer, Ask, Order, Refusal, RefusalKind, Report};
 use forebay_grid::config::{Config, Load};
 use forebay_grid::event::{Memory, Verb};
 use forebay_grid::spec::{Exit, JobSpec};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use forebay_base::time::StepClock;
-use forebay_engine::client::Client;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::home::GridHome;
-use forebay_engine::message::{Answer, Ask, Page, Refusal, RefusalKind};
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask, Page, Refusal, RefusalKind};
 use forebay_grid::config::Config;
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::JobId;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_base::Clock;
 use forebay_base::time::{StepClock, Timestamp};
 use forebay_engine::controller::{Controller, Input};
-use forebay_engine::message::{Answer, Ask, Order, Page, Report};
+use forebay_engine::protocol::{Answer, Ask, Order, Page, Report};
 use forebay_grid::config::{Config, Load};
 use forebay_grid::event::{Joined, KillReason, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;

@@ -72,6 +72,7 @@ mod index;
 pub mod journal;
 mod keys;
 mod ledger;
+mod output;
 pub mod parse;
 mod ready;
 mod reserve;

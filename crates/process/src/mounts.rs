@@ -14,6 +14,8 @@ use rustix::process::Pid;
 pub struct Mount {
     /// Its number in the table.
     pub id: u64,
+    /// The number of the mount that it is mounted on.
+    pub parent: u64,
     /// Number of the device that files tell (`st_dev`), as `major:minor`.
     pub device: String,
     /// Which directory of the file system is mounted: not `/` if it is a bind mount of a part.
@@ -24,6 +26,8 @@ pub struct Mount {
     pub file_system: String,
     /// What is mounted.
     pub source: PathBuf,
+    /// Options of the mount itself.
+    pub own_options: String,
     /// Options of the mount, then those of the file system that it does not repeat.
     pub options: String,
 }
@@ -33,25 +37,23 @@ impl Mount {
     fn parse(line: &[u8]) -> Option<Mount> {
         let mut words = line.split(|&byte| byte == b' ');
         let id = text(words.next()?).parse().ok()?;
-        let device = text(words.nth(1)?);
+        let parent = text(words.next()?).parse().ok()?;
+        let device = text(words.next()?);
         let (root, mountpoint, options) = (words.next()?, words.next()?, words.next()?);
         // Behind the options stand tags in any number, up to a dash.
         words.by_ref().find(|word| *word == b"-")?;
         let (file_system, source) = (text(words.next()?), words.next()?);
         Some(Mount {
             id,
+            parent,
             device,
             root: unescape(root),
             mountpoint: unescape(mountpoint),
             file_system,
             source: unescape(source),
+            own_options: text(options),
             options: joined(&text(options), &text(words.next().unwrap_or_default())),
         })
-    }
-
-    /// The options of the mount and of the file system, one by one.
-    pub fn all_options(&self) -> impl Iterator<Item = &str> {
-        self.options.split(',')
     }
 
     /// What is mounted, with the part of it in brackets, as findmnt(8) writes it.
@@ -171,7 +173,8 @@ nonsense
         assert_eq!(forebay.describe_source(), "/srv/h\\x");
         let part = &parse_all(TABLE.as_bytes())[3];
         assert_eq!(part.describe_source(), "/dev/sda1[/sub/dir]");
-        assert_eq!(part.options, "ro,nosuid,noquota");
+        assert_eq!((&*part.options, &*part.own_options), ("ro,nosuid,noquota", "ro,nosuid"));
+        assert_eq!((part.id, part.parent), (31, 27));
     }
     #[test]
     fn a_path_that_is_not_utf_8_is_kept_and_costs_no_other_line() {

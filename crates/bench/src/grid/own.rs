@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use forebay_engine::client::Client;
-use forebay_engine::home::{GridHome, holder};
+use forebay_engine::files::holder;
+use forebay_engine::home::GridHome;
+use forebay_engine::protocol::client::Client;
 use forebay_process::memory;
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
-use forebay_engine::message::{Ask, Order, Report};
+use forebay_engine::protocol::{Ask, Order, Report};
 use forebay_grid::event::{Joined, Memory};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{Exit, Usage};

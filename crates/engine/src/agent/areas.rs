@@ -10,10 +10,10 @@ use forebay_grid::vocabulary::TaskId;
 
 use super::Input;
 use super::crew::Crew;
-use crate::area::{self, Area, Places, Seen, Sizes};
-use crate::load::FreeSpace;
-use crate::message::Report;
-use crate::tree;
+use crate::agent::load::FreeSpace;
+use crate::area::tree;
+use crate::area::{self, Places};
+use crate::protocol::{Area, Report, Seen, Sizes};
 
 /// Threads that remove work areas.
 const REMOVALS: usize = 4;

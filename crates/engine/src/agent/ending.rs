@@ -8,10 +8,11 @@ use forebay_grid::spec::Exit;
 use forebay_process::session;
 use rustix::process::Signal;
 
-use crate::cgroup::{self, Keep};
-use crate::fence;
-use crate::home::claim_soon;
-use crate::runs::{self, End, Run, Said};
+use super::groups::{Keep, sweep};
+use crate::files;
+use crate::files::claim_soon;
+use crate::run::fence;
+use crate::run::{End, Run, Said};
 
 /// Ends the jobs of a host whose agent is gone by force, and waits until they have ended. The next agent says that they
 /// were lost.
@@ -23,7 +24,7 @@ pub fn end_left_jobs(folder: &Path) -> Result<()> {
         bail!("the agent of {} is running", folder.display());
     };
     end_by_force(folder, Run::all(folder)?.into_iter().map(|(_, _, run)| run).collect())?;
-    cgroup::sweep(folder, Keep::Nothing)
+    sweep(folder, Keep::Nothing)
 }
 
 /// Ends runs by force, waits until they have ended, and forgets those that would not have ended then.
@@ -68,7 +69,7 @@ pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
         }
     }
     if !signalled.is_empty() {
-        runs::replace(&folder.join("boot"), b"")?;
+        files::replace(&folder.join("boot"), b"")?;
     }
     Ok(())
 }

@@ -22,8 +22,8 @@ use rustix::io::Errno;
 
 use super::Input;
 use super::ending::last_said;
-use crate::request::Word;
-use crate::runs::{Run, Said, uptime_ms};
+use crate::run::request::Word;
+use crate::run::{Run, Said, uptime_ms};
 
 /// The most files that are looked at together.
 const TOGETHER_MAX: usize = 64;

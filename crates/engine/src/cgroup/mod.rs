@@ -8,23 +8,20 @@
 //! A host has a folder of groups below the agent's own group or the one that the agent was told to take; in it each
 //! run has a folder by the name of its file, so anybody who finds the run finds its group ([`Places`] is part of the
 //! run's order). Groups go with their jobs. Those of runs that nobody holds any more are ended and removed by the next
-//! agent of the host ([`sweep`]), which knows their places from the file `cgroup` in its folder.
+//! agent of the host (`agent/groups.rs`), which knows their places from the file `cgroup` in its folder.
 
 mod find;
 mod group;
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 pub use find::find;
+pub(crate) use group::remove;
 pub use group::{Group, Processor};
 
-use crate::message::Containment;
-use crate::runs::{self, Run};
+use crate::protocol::Containment;
 
 /// Where an agent looks for room for its groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +89,7 @@ impl Places {
         }
     }
 
-    fn folders(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
         let legacy = match &self.memory {
             Memory::Legacy(folder) => Some(folder.as_path()),
             Memory::None | Memory::Unified => None,
@@ -113,84 +110,4 @@ impl Places {
             .map(|folder| group::remove(&folder.join(run)))
             .fold(true, |all, one| all & one)
     }
-}
-
-/// Name of the file in the agent's folder.
-const KNOWN: &str = "cgroup";
-
-/// Writes down where groups of this host are, beside the places that were there before.
-///
-/// # Errors
-/// If that cannot be read or written.
-pub fn remember(agent: &Path, places: &Places) -> Result<()> {
-    let mut known = known(agent)?;
-    if !known.contains(places) {
-        known.push(places.clone());
-        write(agent, &known)?;
-    }
-    Ok(())
-}
-
-fn known(agent: &Path) -> Result<Vec<Places>> {
-    let path = agent.join(KNOWN);
-    match fs::read(&path) {
-        Ok(text) => serde_json::from_slice(&text).with_context(|| path.display().to_string()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
-    }
-}
-
-fn write(agent: &Path, known: &[Places]) -> Result<()> {
-    if known.is_empty() {
-        return match fs::remove_file(agent.join(KNOWN)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-            Ok(()) | Err(_) => Ok(()),
-        };
-    }
-    runs::replace(&agent.join(KNOWN), &serde_json::to_vec(known)?)
-}
-
-/// Which folders of a host go once nothing is in them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Keep<'a> {
-    /// All but these, which are in use.
-    Current(Option<&'a Places>),
-    /// All.
-    Nothing,
-}
-
-/// Ends and removes groups of runs that nobody holds, and the folders that nobody needs any more.
-///
-/// # Errors
-/// If it is not known where they are.
-pub fn sweep(agent: &Path, keep: Keep<'_>) -> Result<()> {
-    let known = known(agent)?;
-    let mut left = Vec::new();
-    for places in &known {
-        let mut is_empty = true;
-        for run in subfolders(&places.unified) {
-            let is_held = Run::named(agent, &run).is_held().unwrap_or(true);
-            is_empty &= !is_held && places.is_ended(&run);
-        }
-        if let Memory::Legacy(folder) = &places.memory {
-            for run in subfolders(folder) {
-                is_empty &=
-                    !places.unified.join(&run).exists() && group::remove(&folder.join(&run));
-            }
-        }
-        let is_current = matches!(keep, Keep::Current(Some(current)) if current == places);
-        if !is_current && is_empty {
-            is_empty = places.folders().map(group::remove).fold(true, |all, one| all & one);
-        }
-        if is_current || !is_empty {
-            left.push(places.clone());
-        }
-    }
-    if left != known { write(agent, &left) } else { Ok(()) }
-}
-
-fn subfolders(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }

@@ -9,12 +9,12 @@ use forebay_grid::vocabulary::{JobId, UserName};
 use forebay_store::Store;
 
 use super::Controller;
+use crate::controller::history;
+use crate::controller::lookups::{Lookup, Question};
+use crate::controller::watch::Watches;
 use crate::engine::JobEnd;
-use crate::flow::{FlowAnswer, FlowAsk, no_flow};
-use crate::history;
-use crate::lookups::{Lookup, Question};
-use crate::message::{Answer, Ask, Refusal, RefusalKind};
-use crate::watch::Watches;
+use crate::protocol::flow::{FlowAnswer, FlowAsk};
+use crate::protocol::{Answer, Ask, Refusal, RefusalKind};
 
 impl<S: Store> Controller<S> {
     /// Answers, now or later.
@@ -68,7 +68,7 @@ impl<S: Store> Controller<S> {
                     }
                     Answer::Flow { flow: FlowAnswer::Ended(state) }
                 }
-                Some(_) | None => no_flow(flow),
+                Some(_) | None => Answer::no_flow(flow),
             },
             &Ask::Sessions { orphans } => {
                 let (hosts, now) = (self.outboxes.hosts(), self.time.look().now);

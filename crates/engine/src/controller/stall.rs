@@ -6,7 +6,7 @@
 //! hosts that are there have their leases renewed, as a lease needs no record: a controller that starts again
 //! takes all hosts for granted one at that time. What else hosts say waits, in its order.
 //!
-//! Before it comes to that, the journal lives on its reserve ([`crate::reserve`]), and only what makes it grow is
+//! Before it comes to that, the journal lives on its reserve ([`crate::journal::reserve`]), and only what makes it grow is
 //! refused: new jobs and flows.
 
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use forebay_grid::vocabulary::HostName;
 use forebay_store::{Store, StoreError};
 
 use super::{Controller, Taken};
-use crate::flow::FlowAsk;
-use crate::input::{Follow, Input};
-use crate::message::{Answer, Ask, Order, RefusalKind, Report};
+use crate::controller::input::{Follow, Input};
+use crate::protocol::flow::FlowAsk;
+use crate::protocol::{Answer, Ask, Order, RefusalKind, Report};
 
 /// How often a journal without space is tried.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub(super) struct Stall {
 /// How the space for the journal is, but for a stall.
 #[derive(Default)]
 pub(super) struct Space {
-    pub reserve: crate::reserve::Reserve,
+    pub reserve: crate::journal::reserve::Reserve,
     is_short: bool,
     looked: Option<Instant>,
 }

@@ -26,7 +26,7 @@ use rustix::termios::tcsetwinsize;
 use super::frame::{self, Frame, Stream, Terminal, Word};
 use super::link::{Link, Outlet, winsize};
 use super::pty;
-use crate::runs::Task;
+use crate::run::Task;
 use crate::user::Account;
 
 /// How long the client may take to answer.

@@ -20,9 +20,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use forebay_base::{Clock, Usage};
-use forebay_engine::client::{Client, Notices, Watching};
 use forebay_engine::home::GridHome;
-use forebay_engine::message::{Answer, Ask, Notice};
+use forebay_engine::protocol::client::{Client, Notices, Watching};
+use forebay_engine::protocol::{Answer, Ask, Notice};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::event::Verb;
 use forebay_grid::parse::hosts::HostList;

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use forebay_engine::client::Client;
-use forebay_engine::message::Answer;
+use forebay_engine::protocol::Answer;
+use forebay_engine::protocol::client::Client;
 use forebay_grid::spec::JobSpec;
 
 use super::no_sense;

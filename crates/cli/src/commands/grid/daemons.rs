@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use forebay_engine::agent::{self, nursery, watchdog};
 use forebay_engine::cgroup::Parent;
 use forebay_engine::home::{Begin, GridHome};
-use forebay_engine::message::{Answer, Ask};
-use forebay_engine::{agent, nursery, server, settings, watchdog};
+use forebay_engine::protocol::{Answer, Ask};
+use forebay_engine::server::{self, settings};
 use forebay_grid::vocabulary::HostName;
 use forebay_process::io_wait_source;
 

@@ -1,7 +1,7 @@
 //! Which jobs `forebay jobs` shows, and all that is known of one.
 
 use forebay_base::ByteSize;
-use forebay_engine::message::JobView;
+use forebay_engine::protocol::JobView;
 use forebay_grid::spec::Rerun;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;

@@ -1,7 +1,7 @@
 //! Whether the memory that a job asks for is a limit, or only a number.
 
-use forebay_engine::client::Client;
-use forebay_engine::message::{Answer, Ask, Containment, HostState, HostView};
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask, Containment, HostState, HostView};
 use forebay_grid::spec::JobSpec;
 
 /// Says on standard error if a job may run on hosts that do not enforce the memory it asks for.

@@ -23,9 +23,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_engine::client::{Client, makes_no_sense as no_sense};
 use forebay_engine::home::GridHome;
-use forebay_engine::message::{Answer, Ask, JobView, Refusal, RefusalKind};
+use forebay_engine::protocol::client::{Client, makes_no_sense as no_sense};
+use forebay_engine::protocol::{Answer, Ask, JobView, Refusal, RefusalKind};
 use forebay_grid::spec::Exit;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{JobId, Target};

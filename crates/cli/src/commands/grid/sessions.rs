@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
-use forebay_engine::message::{Answer, AreaKind, AreaState, AreaView, Ask, Orphans};
+use forebay_engine::protocol::{Answer, AreaKind, AreaState, AreaView, Ask, Orphans};
 use forebay_grid::vocabulary::Moment;
 
 use super::{Which, no_sense, or_dash, print_json};

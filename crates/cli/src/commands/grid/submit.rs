@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_engine::message::{Answer, Ask};
+use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::parse::requeue::RequeueExits;
 use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
 

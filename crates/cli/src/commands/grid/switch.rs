@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use forebay_engine::client::Client;
-use forebay_engine::message::{Answer, Ask, JobView, Refusal};
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask, JobView, Refusal};
 use forebay_grid::event::{QueueVerb, Verb};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::vocabulary::{HostName, JobId, QueueName, Target};

@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::agent::end_left_jobs;
 use forebay_engine::cgroup::Parent;
-use forebay_engine::client::Client;
-use forebay_engine::home::{Begin, GridHome, folder, holder};
-use forebay_engine::message::{Answer, Ask, HostState};
-use forebay_engine::settings;
+use forebay_engine::files::{folder, holder};
+use forebay_engine::home::{Begin, GridHome};
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask, HostState};
+use forebay_engine::server::settings;
 use forebay_engine::trust;
 use forebay_fs::settings::TransportChoice;
 use forebay_process::io_wait_source;
@@ -331,7 +332,7 @@ fn check_host(folder: &Path) -> Result<()> {
 /// How many jobs are on hosts. Jobs go on without a controller, and without agents.
 fn busy(home: &GridHome) -> Result<usize> {
     if holder(&home.lock()).is_none() {
-        return home.jobs_that_run();
+        return forebay_engine::jobs_that_run(home);
     }
     match Client::connect(home)?.ask(&Ask::Hosts)? {
         Answer::Hosts { hosts, .. } => Ok(hosts.iter().map(|host| host.tasks.len()).sum()),

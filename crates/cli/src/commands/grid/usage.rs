@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use forebay_engine::message::{Answer, Ask, UsageKey, UsageQuery, UsageRow};
+use forebay_engine::protocol::{Answer, Ask, UsageKey, UsageQuery, UsageRow};
 
 use super::{Which, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes};

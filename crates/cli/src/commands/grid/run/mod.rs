@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use forebay_engine::client::Client;
-use forebay_engine::message::{Answer, Ask, JobView};
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask, JobView};
 use forebay_engine::terminal::frame::Word;
 use forebay_grid::event::Verb;
 use forebay_grid::spec::{Exit, Interactive, Streams};

@@ -1,0 +1,159 @@
+//! Lists of jobs, a page at a time, so that no list takes long, however many jobs there are.
+//!
+//! A page has at most [`LINES_MAX`] lines, and two more for the elements of one array that wait: all that are
+//! pending share a line, and all that are held, after the others of their job. What changes between two
+//! pages may be seen as it was or as it is; what does not change is seen once.
+
+use forebay_grid::task::Task;
+use forebay_grid::vocabulary::{JobId, Target, TaskId, UserName};
+use forebay_grid::{Grid, Job};
+
+use super::view::{asked, view};
+use crate::engine::Engine as _;
+use crate::protocol::{Answer, JobView, Page};
+
+/// The most lines of a page.
+const LINES_MAX: u32 = 1000;
+
+/// Bytes of commands after which a page ends: a command may have two megabytes.
+const COMMAND_BYTES: usize = 1 << 20;
+
+/// Which tasks have a line of their own or share one.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Unfinished,
+    All,
+}
+
+/// A page of jobs: of one, or of all that the user may see; with those that have ended or without.
+pub(super) fn jobs(
+    grid: &Grid,
+    user: &UserName,
+    (target, ended): (Option<Target>, bool),
+    page: Page,
+) -> Answer {
+    let ledger = grid.ledger();
+    let mut lines = Lines::new(grid, page.most);
+    let Some(target) = target else {
+        let wanted = if ended { Wanted::All } else { Wanted::Unfinished };
+        let admin = grid.settings().admins.contains(user);
+        let seen = |job: &Job| admin || ledger.user_of(job) == user;
+        let known = |first| ledger.jobs_from(first).filter(move |(_, job)| seen(job));
+        let total = || known(JobId(0)).map(|(_, job)| count(job, wanted)).sum();
+        let total = page.from.is_none().then(total);
+        let from = page.from.unwrap_or_default();
+        for (id, job) in known(from.job) {
+            let index = if id == from.job { from.index } else { 0 };
+            if count(job, wanted) > 0 && !lines.add(TaskId { job: id, index }, job, wanted) {
+                break;
+            }
+        }
+        return lines.answer(total);
+    };
+    let job = ledger.job(target.job).filter(|job| grid.may_see(user, ledger.user_of(job)));
+    let Some(job) = job else { return Answer::no_job(target) };
+    let Some(index) = target.index else {
+        let total = page.from.is_none().then(|| count(job, Wanted::All));
+        let index = page.from.map_or(0, |from| from.index);
+        lines.add(TaskId { job: target.job, index }, job, Wanted::All);
+        if page.from.is_none() {
+            lines.tell_what_is_asked(job);
+        }
+        return lines.answer(total);
+    };
+    if job.task(index).is_none() {
+        return Answer::no_job(target);
+    }
+    lines.push(view(grid, TaskId { job: target.job, index }, job));
+    lines.tell_what_is_asked(job);
+    lines.answer(Some(1))
+}
+
+/// How many lines a job has.
+fn count(job: &Job, wanted: Wanted) -> u64 {
+    let tally = job.tally();
+    let ended = match wanted {
+        Wanted::All => tally.ended(),
+        Wanted::Unfinished => 0,
+    };
+    u64::from(tally.active + ended + tally.pending.min(1) + tally.held.min(1))
+}
+
+/// A page that is being made.
+struct Lines<'a> {
+    grid: &'a Grid,
+    most: usize,
+    lines: Vec<JobView>,
+    command_bytes: usize,
+    /// The first task that has no place any more.
+    next: Option<TaskId>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(grid: &'a Grid, most: Option<u32>) -> Lines<'a> {
+        let most = most.unwrap_or(LINES_MAX).clamp(1, LINES_MAX) as usize;
+        Lines { grid, most, lines: Vec::new(), command_bytes: 0, next: None }
+    }
+
+    fn is_full(&self) -> bool {
+        self.lines.len() >= self.most || self.command_bytes >= COMMAND_BYTES
+    }
+
+    fn push(&mut self, line: JobView) {
+        self.command_bytes += line.command.iter().map(String::len).sum::<usize>();
+        self.lines.push(line);
+    }
+
+    fn tell_what_is_asked(&mut self, job: &Job) {
+        if let Some(first) = self.lines.first_mut() {
+            first.asked = Some(Box::new(asked(job)));
+        }
+    }
+
+    /// Adds the lines of a job from a task on; whether all had a place.
+    fn add(&mut self, from: TaskId, job: &Job, wanted: Wanted) -> bool {
+        let first = job.place_of(from.index).unwrap_or(0);
+        for (index, task) in job.tasks_from(first) {
+            let own_line = match task {
+                Task::Pending(_) | Task::Held(_) => false,
+                Task::Active(_) => true,
+                Task::Finished(_) => matches!(wanted, Wanted::All),
+            };
+            if own_line && !self.add_one(TaskId { index, ..from }, job) {
+                return false;
+            }
+        }
+        let tally = job.tally();
+        let is_pending = |task: &Task| matches!(task, Task::Pending(_));
+        let is_held = |task: &Task| matches!(task, Task::Held(_));
+        self.add_waiting(from.job, job, tally.pending, is_pending)
+            && self.add_waiting(from.job, job, tally.held, is_held)
+    }
+
+    fn add_one(&mut self, task: TaskId, job: &Job) -> bool {
+        if self.is_full() {
+            self.next = Some(task);
+            return false;
+        }
+        self.push(view(self.grid, task, job));
+        true
+    }
+
+    /// Adds the line of all tasks of a job that wait alike. Those of one array are not torn apart.
+    fn add_waiting(&mut self, id: JobId, job: &Job, tasks: u32, alike: fn(&Task) -> bool) -> bool {
+        if tasks == 0 {
+            return true;
+        }
+        let Some((index, _)) = job.tasks().find(|(_, task)| alike(task)) else { return true };
+        if job.spec().array.is_none() {
+            return self.add_one(TaskId { job: id, index }, job);
+        }
+        let line = view(self.grid, TaskId { job: id, index }, job);
+        self.push(JobView { id: id.to_string(), tasks, ..line });
+        true
+    }
+
+    fn answer(self, total: Option<u64>) -> Answer {
+        Answer::Jobs { jobs: self.lines, next: self.next, total }
+    }
+}

@@ -1,0 +1,157 @@
+//! What there is to see, for those who may see it: users see their own jobs, admins all.
+
+use std::collections::BTreeMap;
+
+use forebay_grid::Grid;
+use forebay_grid::Job;
+use forebay_grid::grid::State;
+use forebay_grid::hosts::Reach;
+use forebay_grid::journal::{Intake, Starts};
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::Checkpoint;
+use forebay_grid::state::JobState;
+use forebay_grid::task::{Cause, Task};
+use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
+
+use crate::engine::Engine as _;
+use crate::protocol::{Answer, Asked, HostState, HostView, JobView, QueueView};
+
+/// One task, as a line of a list.
+pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
+    let ledger = grid.ledger();
+    let spec = job.spec();
+    let mut line = JobView {
+        id: id.to_string(),
+        name: spec.name.clone(),
+        user: ledger.user_of(job).clone(),
+        queue: ledger.queue_of(job).clone(),
+        state: JobState::Pending,
+        tasks: 1,
+        host: None,
+        attempts: 0,
+        slots: spec.slots(),
+        exit: None,
+        submitted: job.submitted(),
+        started: None,
+        ended: None,
+        command: spec.command.clone(),
+        output: spec.output_path(id),
+        error: spec.error_path(id),
+        usage: None,
+        asked: None,
+    };
+    let Some(state) = grid.state(id) else { return line };
+    let start = state.last_start();
+    (line.attempts, line.host, line.started) = (start.attempts, start.host, start.started);
+    line.state = match state {
+        State::Pending { .. } => JobState::Pending,
+        State::Held { .. } => JobState::Held,
+        State::Starting { .. } => JobState::Starting,
+        State::Running { .. } => JobState::Running,
+        State::Suspended { .. } => JobState::Suspended,
+        State::Unknown { .. } => JobState::Unknown,
+        State::Finished { exit, cause, ended, .. } => {
+            let state = cause.state(exit.as_ref());
+            (line.exit, line.ended) = (exit, Some(ended));
+            // The flow did so, as it could never have started; nobody killed it.
+            let never_began = cause == Cause::Killed && line.attempts == 0;
+            if never_began && grid.is_skipped(id.job) { JobState::Skipped } else { state }
+        }
+    };
+    line
+}
+
+pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
+    let ledger = grid.ledger();
+    let seen = |task: &&TaskId| {
+        ledger.job(task.job).is_some_and(|job| grid.may_see(user, ledger.user_of(job)))
+    };
+    grid.hosts()
+        .map(|host| HostView {
+            name: host.name,
+            state: match host.reach {
+                Reach::Up => HostState::Up,
+                Reach::Away => HostState::Unreachable,
+                Reach::Gone => HostState::Gone,
+            },
+            switch: host.switch,
+            slots: host.slots,
+            used_slots: host.used_slots,
+            memory_bytes: host.memory_bytes,
+            used_memory_bytes: host.used_memory_bytes,
+            load: host.load,
+            tasks: host.tasks.iter().filter(seen).map(ToString::to_string).collect(),
+            containment: None,
+        })
+        .collect()
+}
+
+/// What a job asks for.
+pub(super) fn asked(job: &Job) -> Asked {
+    let spec = job.spec();
+    Asked {
+        memory_bytes: spec.memory.map(|memory| memory.0),
+        hosts: spec.hosts.to_string(),
+        depends: spec.depends.as_ref().map(ToString::to_string),
+        priority: spec.priority,
+        project: spec.project.clone(),
+        time_limit_seconds: spec.time_limit.map(seconds),
+        rerun: spec.rerun,
+        requeue_exits: spec.requeue_exits.to_string(),
+        checkpoint: spec.checkpoint == Checkpoint::Steps,
+        directory: spec.directory.clone(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn seconds(period: Period) -> f64 {
+    period.as_ms() as f64 / 1000.0
+}
+
+/// Takes as long as there are jobs.
+pub(super) fn queues(grid: &Grid) -> Vec<QueueView> {
+    let ledger = grid.ledger();
+    let mut counts: BTreeMap<&QueueName, [u64; 3]> = BTreeMap::new();
+    for (_, job) in ledger.jobs_from(JobId(0)) {
+        let tally = job.tally();
+        let counts = counts.entry(ledger.queue_of(job)).or_default();
+        for (count, more) in counts.iter_mut().zip([tally.pending, tally.held, tally.active]) {
+            *count += u64::from(more);
+        }
+    }
+    let settings =
+        |name: &QueueName| ledger.config().queues.iter().find(|queue| queue.name == *name);
+    grid.queues()
+        .map(|queue| QueueView {
+            slots_max: settings(&queue.name).and_then(|settings| settings.slots_max),
+            user_slots_max: settings(&queue.name).and_then(|settings| settings.user_slots_max),
+            host_slots_max: settings(&queue.name).and_then(|settings| settings.host_slots_max),
+            hosts: settings(&queue.name).map(|s| s.hosts.to_string()).unwrap_or_default(),
+            time_limit_max_seconds: settings(&queue.name)
+                .and_then(|settings| settings.time_limit_max)
+                .map(seconds),
+            pending_tasks: counts.get(&queue.name).map_or(0, |counts| counts[0]),
+            held_tasks: counts.get(&queue.name).map_or(0, |counts| counts[1]),
+            active_tasks: counts.get(&queue.name).map_or(0, |counts| counts[2]),
+            name: queue.name,
+            priority: queue.priority,
+            open: queue.switch.intake == Intake::Open,
+            active: queue.switch.starts == Starts::Active,
+            windows_open: queue.windows_open,
+            used_slots: queue.used_slots,
+        })
+        .collect()
+}
+
+pub(super) fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
+    let ledger = grid.ledger();
+    let known = ledger.job(target.job).filter(|job| grid.may_see(user, ledger.user_of(job)));
+    let Some(job) = known else { return Answer::no_job(target) };
+    // Of a whole array, the first element that has not ended speaks for the others.
+    let open = || job.tasks().find(|(_, task)| !matches!(task, Task::Finished(_)));
+    let index = target.index.or_else(|| Some(open()?.0)).unwrap_or_else(|| job.index_at(0));
+    match grid.explain(TaskId { job: target.job, index }) {
+        None => Answer::no_job(target),
+        Some(explanation) => Answer::Explained { explanation, used: None },
+    }
+}

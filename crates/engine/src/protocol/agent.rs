@@ -1,0 +1,189 @@
+//! What the controller tells an agent, and what an agent reports.
+
+use forebay_grid::config::Load;
+use forebay_grid::event::{KillReason, Loss};
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::{Exit, JobSpec, Usage};
+use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
+use serde::{Deserialize, Serialize};
+
+use super::{Area, Seen, Sizes};
+
+/// Everything that a host needs to start a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Which task.
+    pub task: TaskId,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// How often it was requeued after it had ended: each time it gets a new work area.
+    pub requeues: u32,
+    /// Whose; it runs as this user.
+    pub user: UserName,
+    /// What was asked for.
+    pub spec: JobSpec,
+    /// Slots that it has.
+    pub slots: u32,
+    /// How long it may run.
+    pub time_limit: Option<Period>,
+}
+
+/// What the controller tells an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// Start a task.
+    Launch(Box<Launch>),
+    /// End a task, if it is there.
+    Kill {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Why.
+        why: KillReason,
+    },
+    /// Suspend a task.
+    Suspend {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// Let a task go on.
+    Resume {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// Jobs may run for so long, counted from the message that this answers.
+    Grant {
+        /// How long.
+        lease: Period,
+    },
+    /// The end of this attempt was taken note of.
+    Noted {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
+    /// Remove the work area of a task.
+    ReleaseWork {
+        /// Which.
+        task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
+    },
+    /// Say what work areas lie on the host.
+    ListAreas {
+        /// Number of the question.
+        query: u64,
+        /// Whether sizes are wanted.
+        sizes: Sizes,
+    },
+    /// Remove work areas whose jobs are gone, as far as they still are what they were.
+    Reap {
+        /// Number of the question.
+        query: u64,
+        /// Which.
+        areas: Vec<Area>,
+    },
+}
+
+/// What holds the processes of a job together on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Containment {
+    /// Nothing: they are looked for below the process that holds the job.
+    Tree,
+    /// A control group of its own.
+    Group,
+    /// A control group of its own with a limit of memory.
+    GroupWithMemory,
+}
+
+/// What a start of a task uses while it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Using {
+    /// Which task.
+    pub task: TaskId,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// What it has used up to now.
+    pub usage: Usage,
+}
+
+/// What an agent tells the controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub enum Report {
+    /// How loaded the host is.
+    Load {
+        /// The indices.
+        load: Load,
+    },
+    /// What the jobs of the host use now.
+    Using {
+        /// What holds its jobs.
+        containment: Containment,
+        /// All that run there, as far as it is known.
+        runs: Vec<Using>,
+    },
+    /// A task was started.
+    Started {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Its process on this machine.
+        #[serde(default)]
+        pid: Option<u32>,
+    },
+    /// A task ended.
+    Exited {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// How.
+        exit: Exit,
+        /// What it used.
+        usage: Option<Box<Usage>>,
+    },
+    /// The host has lost a task, or could not start it.
+    Lost {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Why.
+        loss: Loss,
+    },
+    /// The work area of a task was removed, or why not.
+    WorkReleased {
+        /// Which.
+        task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// The work areas of the host.
+    Areas {
+        /// Number of the question.
+        query: u64,
+        /// They, as far as they could be seen.
+        seen: Seen,
+    },
+    /// Work areas were removed.
+    Reaped {
+        /// Number of the question.
+        query: u64,
+        /// Those that were removed.
+        removed: Vec<Area>,
+        /// Why others were not.
+        faults: Vec<String>,
+    },
+}

@@ -1,0 +1,131 @@
+//! What commands ask the controller.
+
+use forebay_grid::event::{Joined, QueueVerb, Verb};
+use forebay_grid::journal::HostSwitch;
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+#[cfg(doc)]
+use super::{Answer, Order, Report};
+use super::{FlowAsk, Orphans, UsageQuery};
+
+/// What is asked of the controller. Each line gets one [`Answer`], but for [`Ask::Join`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Ask {
+    /// Take a job.
+    Submit {
+        /// The job.
+        spec: Box<JobSpec>,
+        /// What the client knows this submission by: drawn at random, for this one alone. One that was taken before is
+        /// answered with its job again, so a client whose answer was lost may ask again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<Uuid>,
+    },
+    /// Do something to jobs.
+    Command {
+        /// Which.
+        target: Target,
+        /// What.
+        verb: Verb,
+    },
+    /// Switch a queue.
+    Queue {
+        /// Which.
+        queue: QueueName,
+        /// How.
+        verb: QueueVerb,
+    },
+    /// Open or close a host.
+    Host {
+        /// Which.
+        host: HostName,
+        /// How it shall be.
+        state: HostSwitch,
+    },
+    /// List jobs: the asker's own, or everybody's for an admin.
+    Jobs {
+        /// One job or element only.
+        target: Option<Target>,
+        /// Also those that have ended.
+        ended: bool,
+        /// Which part of the list.
+        #[serde(default)]
+        page: Page,
+    },
+    /// List hosts.
+    Hosts,
+    /// List queues.
+    Queues,
+    /// Attempts of a job that ended.
+    History {
+        /// Which.
+        target: Target,
+        /// The first that is wanted, as an answer named it; from the beginning if none.
+        #[serde(default)]
+        from: Option<Start>,
+    },
+    /// Why a task waits, or ran where it ran.
+    Explain {
+        /// Which.
+        target: Target,
+    },
+    /// Answer when every task of a job has ended.
+    Wait {
+        /// Which.
+        job: JobId,
+    },
+    /// Something about flows.
+    Flow {
+        /// What.
+        flow: FlowAsk,
+    },
+    /// Say what happens to a job, from how it is now until all its tasks have ended; the connection
+    /// carries [`Answer::Noticed`] from here on, and may be used to watch more jobs.
+    Watch {
+        /// Which.
+        job: JobId,
+    },
+    /// List work areas: of the asker's own jobs, or everybody's for an admin.
+    Sessions {
+        /// Whether orphans are removed.
+        orphans: Orphans,
+    },
+    /// What was used: by the asker, or by everybody for an admin.
+    Usage {
+        /// Of which days, by what.
+        query: UsageQuery,
+    },
+    /// Say whether the controller is there.
+    Ping,
+    /// Read the settings again; answered with [`Answer::Here`] once they count. For root and the user whose grid it is.
+    Reload,
+    /// An agent begins; from here on the connection carries [`Report`]s and [`Order`]s.
+    Join {
+        /// What it says.
+        joined: Box<Joined>,
+    },
+}
+
+/// One start of one task.
+pub type Start = (TaskId, Attempt);
+
+/// A part of a long list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Page {
+    /// Where it begins, as the page before it said; at the beginning if none.
+    pub from: Option<TaskId>,
+    /// The most lines; as many as the controller gives at once if none.
+    pub most: Option<u32>,
+}
+
+impl Ask {
+    /// Takes a job, and takes it again if this is said twice.
+    #[must_use]
+    pub fn submit(spec: JobSpec) -> Ask {
+        Ask::Submit { spec: Box::new(spec), key: None }
+    }
+}

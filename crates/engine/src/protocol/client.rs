@@ -1,0 +1,305 @@
+//! How commands talk to the controller.
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::{JobId, Target};
+use uuid::Uuid;
+
+use crate::home::GridHome;
+use crate::protocol::flow::{FlowAnswer, FlowAsk, FlowView};
+use crate::protocol::socket::{self, Reader};
+use crate::protocol::{Answer, Ask, JobView, Page};
+use crate::trust;
+
+/// How long a submission is repeated whose answer was lost.
+const SUBMIT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long after a connection was lost it is made again.
+const SUBMIT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is said of a submission without an answer.
+const UNSURE: &str = "it is not known whether the job was accepted: see forebay jobs";
+
+/// A connection to the controller.
+pub struct Client {
+    home: GridHome,
+    stream: UnixStream,
+    reader: Reader,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If no controller answers, or one of somebody else than root and this user: its answers name files to read
+    /// and sockets to serve.
+    pub fn connect(home: &GridHome) -> Result<Client> {
+        let stream = socket::connect(&home.socket()).with_context(|| {
+            let folder = home.folder().display();
+            format!("the controller of {folder} does not answer; is the grid up?")
+        })?;
+        trust::check_peer(&stream)
+            .with_context(|| format!("the controller of {}", home.folder().display()))?;
+        let reader = Reader::of_answers(stream.try_clone()?);
+        Ok(Client { home: home.clone(), stream, reader })
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// If the controller went away or has too many connections, or refused: [`Refusal`](crate::protocol::Refusal) with its reason.
+    pub fn ask(&mut self, ask: &Ask) -> Result<Answer> {
+        match self.exchange(ask)? {
+            Answer::Refused(refusal) => Err(refusal.into()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Submits a job. If the connection is lost before the answer came, it is asked again for ten seconds, with the same
+    /// key, so that the job is not taken twice.
+    ///
+    /// # Errors
+    /// As [`Client::ask`], once that time is over.
+    pub fn submit(&mut self, spec: JobSpec) -> Result<JobId> {
+        let mut taken = None;
+        self.submit_all(vec![spec], |_, answer| {
+            taken = Some(match answer {
+                Answer::Accepted { job } => job,
+                Answer::Refused(refusal) => return Err(refusal.into()),
+                answer => return Err(makes_no_sense(&answer)),
+            });
+            Ok(())
+        })?;
+        taken.context("the controller gave no answer")
+    }
+
+    /// Submits jobs as [`Client::submit`] does, together, and calls `each` with every answer in the same order; it may be a
+    /// refusal.
+    ///
+    /// # Errors
+    /// As [`Client::ask_all`], once ten seconds have passed without an answer.
+    pub fn submit_all(
+        &mut self,
+        specs: Vec<JobSpec>,
+        mut each: impl FnMut(usize, Answer) -> Result<()>,
+    ) -> Result<()> {
+        let keyed = |spec| Ask::Submit { spec: Box::new(spec), key: Some(Uuid::new_v4()) };
+        let asks: Vec<Ask> = specs.into_iter().map(keyed).collect();
+        let (mut answered, mut is_refused) = (0, false);
+        let mut heard = SystemClock.instant();
+        loop {
+            let from = answered;
+            let asked = self.ask_all(&asks[from..], |place, answer| {
+                (answered, heard) = (from + place + 1, SystemClock.instant());
+                each(from + place, answer).inspect_err(|_| is_refused = true)
+            });
+            let Err(error) = asked else { return Ok(()) };
+            if is_refused {
+                return Err(error);
+            }
+            if SystemClock.instant() - heard > SUBMIT_PATIENCE {
+                return Err(error.context(UNSURE));
+            }
+            std::thread::sleep(SUBMIT_PAUSE);
+            // While there is none, the questions above fail at once.
+            if let Ok(client) = Client::connect(&self.home) {
+                *self = client;
+            }
+        }
+    }
+
+    /// Whether a controller answers. One that has just been killed may still be connected to, but says nothing.
+    #[must_use]
+    pub fn is_answered(home: &GridHome) -> bool {
+        Client::connect(home).and_then(|mut client| client.ask(&Ask::Ping)).is_ok()
+    }
+
+    /// A list of jobs, page by page, of at most so many lines; and how many there are in all.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn jobs(
+        &mut self,
+        target: Option<Target>,
+        ended: bool,
+        most: Option<u32>,
+    ) -> Result<(Vec<JobView>, u64)> {
+        let most = most.map_or(usize::MAX, |most| most as usize);
+        let (mut lines, mut lines_in_all) = (Vec::new(), 0);
+        let mut page = Page::default();
+        loop {
+            page.most = u32::try_from(most - lines.len()).ok();
+            match self.ask(&Ask::Jobs { target, ended, page })? {
+                Answer::Jobs { jobs, next, total } => {
+                    lines.extend(jobs);
+                    page.from = next;
+                    lines_in_all = total.unwrap_or(lines_in_all);
+                }
+                answer => return Err(makes_no_sense(&answer)),
+            }
+            if page.from.is_none() || lines.len() >= most {
+                lines.truncate(most);
+                return Ok((lines, lines_in_all));
+            }
+        }
+    }
+
+    /// All pages of the runs of flows.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn flows(&mut self, ended: bool) -> Result<Vec<FlowView>> {
+        let (mut all, mut from) = (Vec::new(), None);
+        loop {
+            match self.ask(&Ask::Flow { flow: FlowAsk::List { ended, from } })? {
+                Answer::Flow { flow: FlowAnswer::Listed { flows, next } } => {
+                    all.extend(flows);
+                    from = next;
+                }
+                answer => return Err(makes_no_sense(&answer)),
+            }
+            if from.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// All pages of the history of a job or of one element.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn history(&mut self, target: Target) -> Result<Vec<AttemptRecord>> {
+        let mut all = Vec::new();
+        let mut from = None;
+        loop {
+            match self.ask(&Ask::History { target, from })? {
+                Answer::History { attempts, next } => {
+                    all.extend(attempts);
+                    from = next;
+                }
+                answer => return Err(makes_no_sense(&answer)),
+            }
+            if from.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// As [`Client::ask`], but a refusal is an answer.
+    ///
+    /// # Errors
+    /// If the controller went away or has too many connections: there may be no answer any more.
+    pub fn exchange(&mut self, ask: &Ask) -> Result<Answer> {
+        socket::write(&self.stream, ask)?;
+        answer(&mut self.reader)
+    }
+
+    /// A connection on which jobs are watched: one end asks, the other hears, each in a thread of its own.
+    #[must_use]
+    pub fn into_watch(self) -> (Watching, Notices) {
+        (Watching { stream: self.stream }, Notices { reader: self.reader })
+    }
+
+    /// The connection itself, for a peer that is no command.
+    #[must_use]
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
+    /// Asks many things without waiting in between, and calls `each` with every answer in the same order;
+    /// it may be a refusal.
+    ///
+    /// # Errors
+    /// If the controller went away, or what `each` says: then the connection is of no more use.
+    pub fn ask_all(
+        &mut self,
+        asks: &[Ask],
+        mut each: impl FnMut(usize, Answer) -> Result<()>,
+    ) -> Result<()> {
+        let Client { stream, reader, .. } = self;
+        // Written by a thread of its own, so that neither side waits for the other to read.
+        std::thread::scope(|scope| {
+            let sent = scope.spawn(|| socket::write_all(stream, asks));
+            let answered = (0..asks.len()).try_for_each(|place| each(place, answer(reader)?));
+            if answered.is_err() {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+            let sent = sent.join().expect("writing does not panic");
+            answered.and(sent)
+        })
+    }
+}
+
+/// The end of a connection that asks for jobs to be watched. When it is dropped the connection ends.
+pub struct Watching {
+    stream: UnixStream,
+}
+
+impl Watching {
+    /// Asks for all that happens to a job, from how it is now until it has ended.
+    ///
+    /// # Errors
+    /// If the controller went away.
+    pub fn watch(&self, job: JobId) -> Result<()> {
+        socket::write(&self.stream, &Ask::Watch { job })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // The end that hears shall notice.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// The end of a connection that hears what happens to jobs.
+pub struct Notices {
+    reader: Reader,
+}
+
+impl Notices {
+    /// The next answer, mostly [`Answer::Noticed`]; none at the end of the connection.
+    pub fn hear(&mut self) -> Option<Answer> {
+        self.reader.read().ok().flatten()
+    }
+}
+
+/// An answer that does not fit the question.
+#[must_use]
+pub fn makes_no_sense(answer: &Answer) -> anyhow::Error {
+    anyhow::anyhow!("unexpected answer of the controller (another version?): {answer:?}")
+}
+
+fn answer(reader: &mut Reader) -> Result<Answer> {
+    match reader.read()?.context("the controller disconnected before it answered")? {
+        // Not heard, so not refused: as if it were away.
+        Answer::Busy { reason } => bail!(reason),
+        answer => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Refusal, RefusalKind};
+
+    #[test]
+    fn too_many_connections_are_no_refusal_of_what_was_asked() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let reader = Reader::of_answers(ours.try_clone().unwrap());
+        let home = GridHome::of(std::path::Path::new("/")).unwrap();
+        let mut client = Client { home, stream: ours, reader };
+        let reason = "256 connections are open".to_owned();
+        socket::write(&theirs, &Answer::Busy { reason: reason.clone() }).unwrap();
+        socket::write(&theirs, &Answer::refused(RefusalKind::NotAllowed, "it is closed")).unwrap();
+        let busy = client.ask(&Ask::Ping).unwrap_err();
+        assert_eq!((busy.is::<Refusal>(), busy.to_string()), (false, reason));
+        assert!(client.ask(&Ask::Ping).unwrap_err().is::<Refusal>());
+    }
+}

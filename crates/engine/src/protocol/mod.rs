@@ -1,0 +1,25 @@
+//! What commands, controller and agents say to each other: one JSON value on each line of a unix socket.
+//!
+//! Messages are plain data; docs/formats/grid-protocol.md describes them. [`socket`] carries them, [`client`] is the side of
+//! commands, [`budget`] bounds what long lines of users take.
+
+mod agent;
+mod answer;
+mod area;
+mod ask;
+pub(crate) mod budget;
+pub mod client;
+pub mod flow;
+mod notice;
+pub(crate) mod socket;
+mod usage;
+mod view;
+
+pub use agent::{Containment, Launch, Order, Report, Using};
+pub use answer::{Answer, Refusal, RefusalKind};
+pub use area::{Area, AreaKind, AreaState, AreaView, Orphans, Seen, Sizes};
+pub use ask::{Ask, Page, Start};
+pub use flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView};
+pub use notice::Notice;
+pub use usage::{UsageKey, UsageQuery, UsageRow};
+pub use view::{Asked, HostState, HostView, JobView, QueueView};

@@ -1,0 +1,170 @@
+//! Jobs, hosts and queues, for people and scripts.
+
+use forebay_grid::config::Load;
+use forebay_grid::journal::HostSwitch;
+use forebay_grid::spec::{Exit, Rerun, Usage};
+use forebay_grid::state::JobState;
+use forebay_grid::vocabulary::{HostName, Moment, QueueName, UserName};
+use serde::{Deserialize, Serialize};
+
+use super::Containment;
+
+/// One task, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Job or element, as `12` or `12[3]`.
+    pub id: String,
+    /// Name of the job.
+    pub name: String,
+    /// Whose.
+    pub user: UserName,
+    /// Its queue.
+    pub queue: QueueName,
+    /// How it is.
+    pub state: JobState,
+    /// Tasks that this line stands for: waiting elements of an array share one.
+    pub tasks: u32,
+    /// Where it runs or ran last.
+    pub host: Option<HostName>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// Slots that it asks for.
+    pub slots: u32,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// When it was submitted.
+    pub submitted: Moment,
+    /// Since when it runs, or ran last.
+    pub started: Option<Moment>,
+    /// When it ended.
+    pub ended: Option<Moment>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// File of its output; empty if it is interactive.
+    pub output: String,
+    /// File of its errors, if not the same.
+    pub error: Option<String>,
+    /// What its last start used: up to now if it runs, as far as its host has said; of one that has ended only when one
+    /// job is asked for.
+    #[serde(default)]
+    pub usage: Option<Usage>,
+    /// What else was asked for; told only when one job is asked for, and with the first of its lines.
+    #[serde(default)]
+    pub asked: Option<Box<Asked>>,
+}
+
+/// What a job asks for, besides what every [`JobView`] tells. Texts are as `forebay submit` takes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Memory that is set aside for it.
+    pub memory_bytes: Option<u64>,
+    /// Where it may run; wherever its queue allows if empty.
+    pub hosts: String,
+    /// What has to come true first.
+    pub depends: Option<String>,
+    /// Among the jobs of its user: higher first.
+    pub priority: i32,
+    /// What it is charged to; may be empty.
+    pub project: String,
+    /// How long it may run, if it says so itself.
+    pub time_limit_seconds: Option<f64>,
+    /// Whether it may be started again after its host was lost.
+    pub rerun: Rerun,
+    /// After which exit values it is started again; may be empty.
+    pub requeue_exits: String,
+    /// Whether its work area is kept for a restart.
+    pub checkpoint: bool,
+    /// Its working directory.
+    pub directory: String,
+}
+
+/// One host, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostView {
+    /// Its name.
+    pub name: HostName,
+    /// Whether it can be reached.
+    pub state: HostState,
+    /// Whether jobs may be started on it.
+    pub switch: HostSwitch,
+    /// Its slots.
+    pub slots: u32,
+    /// Slots in use.
+    pub used_slots: u32,
+    /// Memory for jobs.
+    pub memory_bytes: Option<u64>,
+    /// Memory that is set aside.
+    pub used_memory_bytes: u64,
+    /// Its load, as far as it was reported.
+    pub load: Option<Load>,
+    /// What runs there.
+    pub tasks: Vec<String>,
+    /// What holds its jobs, as far as it was reported.
+    #[serde(default)]
+    pub containment: Option<Containment>,
+}
+
+/// Whether a host can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostState {
+    /// Its agent is connected, and its lease runs.
+    Up,
+    /// It cannot be reached: its jobs may run.
+    Unreachable,
+    /// It was given up, or never came.
+    Gone,
+}
+
+impl HostState {
+    /// The word, as messages have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            HostState::Up => "up",
+            HostState::Unreachable => "unreachable",
+            HostState::Gone => "gone",
+        }
+    }
+}
+
+/// One queue, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueView {
+    /// Its name.
+    pub name: QueueName,
+    /// Its priority; none if it is no longer in the settings.
+    pub priority: Option<u32>,
+    /// Whether it takes jobs.
+    pub open: bool,
+    /// Whether it starts jobs.
+    pub active: bool,
+    /// Whether its windows are open.
+    pub windows_open: bool,
+    /// Slots in use.
+    pub used_slots: u32,
+    /// The most slots in use, if there is a limit.
+    #[serde(default)]
+    pub slots_max: Option<u32>,
+    /// The most slots of one user.
+    #[serde(default)]
+    pub user_slots_max: Option<u32>,
+    /// The most slots on one host.
+    #[serde(default)]
+    pub host_slots_max: Option<u32>,
+    /// Where its jobs may run, as the settings say; everywhere if empty.
+    #[serde(default)]
+    pub hosts: String,
+    /// The highest time limit of a job.
+    #[serde(default)]
+    pub time_limit_max_seconds: Option<f64>,
+    /// Tasks that wait, also for dependencies.
+    #[serde(default)]
+    pub pending_tasks: u64,
+    /// Tasks that wait to be released.
+    #[serde(default)]
+    pub held_tasks: u64,
+    /// Tasks that are on hosts.
+    #[serde(default)]
+    pub active_tasks: u64,
+}

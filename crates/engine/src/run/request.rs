@@ -1,0 +1,180 @@
+//! Messages between an agent and the processes that hold jobs for it.
+//!
+//! A request is the path of a run's file with descriptors: the file, locked by the agent until the shim has
+//! it, and for a nursery the shim's end of the line. On that line a shim says that its job was started, and that it
+//! is free, and hears the next request. Every message is whole, or not there.
+
+use std::ffi::OsStr;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use forebay_base::Usage;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+/// Longest path of a run's file in bytes; Linux takes no longer ones.
+const PATH_MAX: usize = 4096;
+
+/// What a job has used up to now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    pub real_ms: u64,
+    pub user_ms: u64,
+    pub system_ms: u64,
+    /// The most up to now.
+    pub memory_bytes: u64,
+}
+
+impl Now {
+    /// As a text without line ends.
+    pub fn words(self) -> String {
+        format!("{} {} {} {}", self.real_ms, self.user_ms, self.system_ms, self.memory_bytes)
+    }
+
+    /// What [`Now::words`] made.
+    pub fn of_words(text: &str) -> Option<Now> {
+        let mut numbers = text.split(' ').map(|word| word.parse().ok());
+        let mut next = || numbers.next().flatten();
+        let (real_ms, user_ms, system_ms) = (next()?, next()?, next()?);
+        Some(Now { real_ms, user_ms, system_ms, memory_bytes: next()? })
+    }
+
+    /// As part of what a job will have used.
+    pub fn usage(self) -> Usage {
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        Usage {
+            real_seconds: seconds(self.real_ms),
+            user_seconds: seconds(self.user_ms),
+            system_seconds: seconds(self.system_ms),
+            peak_memory_bytes: Some(self.memory_bytes),
+            ..Usage::default()
+        }
+    }
+}
+
+/// The two ends of a line.
+///
+/// # Errors
+/// If there are no descriptors left.
+pub fn line() -> Result<(OwnedFd, OwnedFd)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    Ok(rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Asks for a run to be held.
+///
+/// # Errors
+/// If nobody is at the other end.
+pub fn ask(line: &OwnedFd, run: &Path, files: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(files));
+    let bytes = [IoSlice::new(run.as_os_str().as_bytes())];
+    let sent = rustix::io::retry_on_intr(|| {
+        rustix::net::sendmsg(line, &bytes, &mut ancillary, SendFlags::NOSIGNAL)
+    });
+    sent.map(|_| ()).map_err(Into::into)
+}
+
+/// The next request with its descriptors; none when the agent is gone.
+///
+/// # Errors
+/// The kernel's.
+pub fn take<const FILES: usize>(line: impl AsFd) -> Result<Option<(PathBuf, [OwnedFd; FILES])>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut buffer = [0; PATH_MAX];
+    let mut bytes = [IoSliceMut::new(&mut buffer)];
+    let received = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(&line, &mut bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let mut files = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(given) = message {
+            files.extend(given);
+        }
+    }
+    let Ok(files) = files.try_into() else { return Ok(None) };
+    Ok(Some((PathBuf::from(OsStr::from_bytes(&buffer[..received.bytes])), files)))
+}
+
+/// What a shim tells its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Its job was started, with this process first.
+    Started { pid: u32 },
+    /// Its job has used so much up to now.
+    Using { now: Now },
+    /// Its job has ended, its end is written down, and the run's file is let go: it waits for another one.
+    Free,
+}
+
+impl Word {
+    /// Says it. The agent may be gone; the next one reads the file of the run.
+    pub fn say(self, line: impl AsFd) -> rustix::io::Result<()> {
+        let mut flags = SendFlags::NOSIGNAL;
+        let text = match self {
+            Word::Started { pid } => format!("started {pid}"),
+            Word::Using { now } => {
+                // What an agent that does not listen misses is said again.
+                flags |= SendFlags::DONTWAIT;
+                format!("using {}", now.words())
+            }
+            Word::Free => "free".to_owned(),
+        };
+        let say = || rustix::net::send(&line, text.as_bytes(), flags);
+        rustix::io::retry_on_intr(say).map(|_| ())
+    }
+
+    /// What was said; none when the shim is gone, or says what nobody knows.
+    pub fn hear(line: &OwnedFd) -> Option<Word> {
+        let mut text = [0; 128];
+        // It does not wait, so no signal comes between.
+        let (length, _) = rustix::net::recv(line, &mut text[..], RecvFlags::DONTWAIT).ok()?;
+        match std::str::from_utf8(&text[..length]).ok()?.split_once(' ') {
+            Some(("started", pid)) => Some(Word::Started { pid: pid.parse().ok()? }),
+            Some(("using", words)) => Some(Word::Using { now: Now::of_words(words)? }),
+            None if text[..length] == *b"free" => Some(Word::Free),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn a_request_arrives_with_its_files_and_the_end_of_the_line_is_seen() {
+        let (ours, theirs) = line().unwrap();
+        let (file, other) = (std::fs::File::open("/dev/null").unwrap(), line().unwrap().0);
+        ask(&ours, Path::new("/runs/7.0.1"), &[file.as_fd(), other.as_fd()]).unwrap();
+        let (path, [_, _]) = take::<2>(&theirs).unwrap().unwrap();
+        assert_eq!(path, Path::new("/runs/7.0.1"));
+        drop(ours);
+        assert!(take::<2>(&theirs).unwrap().is_none());
+        assert!(ask(&theirs, Path::new("/runs/8.0.1"), &[file.as_fd()]).is_err());
+    }
+
+    #[test]
+    fn what_a_shim_says_is_heard_in_order_and_its_end_last() {
+        let (ours, theirs) = line().unwrap();
+        let now = Now { real_ms: u64::MAX, user_ms: 2, system_ms: 3, memory_bytes: u64::MAX };
+        for word in [Word::Started { pid: 4_000_000 }, Word::Using { now }, Word::Free] {
+            word.say(&theirs).unwrap();
+        }
+        assert_eq!(Word::hear(&ours), Some(Word::Started { pid: 4_000_000 }));
+        assert_eq!(Word::hear(&ours), Some(Word::Using { now }));
+        assert_eq!(Word::hear(&ours), Some(Word::Free));
+        drop(theirs);
+        assert_eq!(Word::hear(&ours), None);
+    }
+}

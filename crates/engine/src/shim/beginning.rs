@@ -1,0 +1,141 @@
+//! The time until a job runs: whatever its shim waits for, it can be ended.
+//!
+//! Work areas, the client of an interactive job and the file of its output may let a shim wait for long. Until
+//! its job runs, one thread obeys SIGTERM and SIGINT and watches the lease; it ends the shim at once, and with
+//! it a process of the job that has not begun. Afterwards it watches the lease only, and signals are
+//! the shim's own. It serves all jobs of a shim, one after the other; a signal for one is none for the next.
+
+use std::io::{PipeReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, anyhow};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::run::{End, Log, granted, uptime_ms};
+
+/// How far a shim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// There is no job.
+    Free,
+    /// Nothing of the job is there.
+    Preparing,
+    /// Its first process may be there.
+    Starting,
+    /// It runs, or was not started.
+    Over,
+}
+
+/// What the thread that watches shares with the one that owns the job.
+pub struct Beginning {
+    log: Log<'static>,
+    /// Folder of the agent, with the lease.
+    agent: PathBuf,
+    stage: Mutex<Stage>,
+    /// Has a byte for each signal that nobody has looked at.
+    signalled: PipeReader,
+    lease_over: AtomicBool,
+}
+
+impl Beginning {
+    /// Begins to watch for the shim with this log of its runs.
+    ///
+    /// # Errors
+    /// If there are no descriptors or threads left.
+    pub fn watch(log: Log<'static>, agent: &Path) -> Result<Arc<Beginning>> {
+        let (signalled, write) = std::io::pipe()?;
+        rustix::io::ioctl_fionbio(&signalled, true)?;
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+        }
+        let beginning = Arc::new(Beginning {
+            log,
+            agent: agent.to_owned(),
+            stage: Mutex::new(Stage::Free),
+            signalled,
+            lease_over: AtomicBool::new(false),
+        });
+        let watched = Arc::clone(&beginning);
+        std::thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || watched.work())
+            .context("no thread can be started")?;
+        Ok(beginning)
+    }
+
+    /// A job is there. Signals up to now were not for it.
+    pub fn prepare(&self) {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        self.hear_signals();
+        *stage = Stage::Preparing;
+    }
+
+    /// The shim goes on.
+    pub fn enter(&self, stage: Stage) {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    }
+
+    /// Whether the lease was over before the job had ended.
+    pub fn is_lease_over(&self) -> bool {
+        self.lease_over.load(Ordering::SeqCst)
+    }
+
+    fn work(&self) {
+        loop {
+            let (until, now) = (granted(&self.agent), uptime_ms());
+            if until <= now {
+                self.lease_over.store(true, Ordering::SeqCst);
+                self.end_if_it_begins(|_| true, "the lease of the host has expired");
+                end_by_force();
+                return;
+            }
+            let left_ms = i64::try_from(until - now).unwrap_or(i64::MAX);
+            let limit = Timespec { tv_sec: left_ms / 1000, tv_nsec: left_ms % 1000 * 1_000_000 };
+            let mut files = [PollFd::new(&self.signalled, PollFlags::IN)];
+            if poll(&mut files, Some(&limit)).is_ok_and(|ready| ready > 0) {
+                self.end_if_it_begins(Beginning::hear_signals, "it was killed before it started");
+            }
+        }
+    }
+
+    /// Whether there were signals since this was asked last.
+    fn hear_signals(&self) -> bool {
+        let mut bytes = [0; 64];
+        let mut heard = false;
+        while (&self.signalled).read(&mut bytes).is_ok_and(|length| length > 0) {
+            heard = true;
+        }
+        heard
+    }
+
+    /// Ends the shim for a reason unless its job runs. Of a job that may have begun it says nothing: it was lost.
+    fn end_if_it_begins(&self, is_there: impl FnOnce(&Beginning) -> bool, why: &'static str) {
+        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_there(self) {
+            return;
+        }
+        match *stage {
+            // A job that comes nevertheless is told to nobody who could begin it.
+            Stage::Free if self.is_lease_over() => {}
+            Stage::Preparing => {
+                if let Err(error) = self.log.say_end(&End::unable(&anyhow!(why))) {
+                    tracing::error!("the end of a run cannot be recorded: {error:#}");
+                }
+            }
+            Stage::Starting => {}
+            Stage::Free | Stage::Over => return,
+        }
+        // The lock is still held, so that the shim does not go on meanwhile. Its job's process, which has not
+        // begun, ends with it.
+        std::process::exit(1);
+    }
+}
+
+/// Has the thread that owns the job kill it.
+pub fn end_by_force() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::INT);
+}

@@ -1,0 +1,285 @@
+//! The process that holds one job at a time.
+//!
+//! It makes the work areas, starts the job as its user in a process group of its own, passes signals on,
+//! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
+//! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
+//! lets it go on. Before the job runs both end the shim (`beginning.rs`). When the lease in the agent's
+//! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
+//! others end that come from it: those in its control group, and those below the shim. If the shim is killed itself,
+//! the kernel kills the job's first process with it, and whoever sees it next (the agent, the next one, the watchdog or
+//! the next start of the job) the group and what is left of the session.
+//!
+//! Standard input is the locked file of its run, standard output the line to the agent (`request.rs`), which
+//! ends with the shim. A shim whose job ended by itself, and left nothing to do, lets the file go and waits on the
+//! line for another run; after anything out of the ordinary it ends. Signals for one job never reach the next: from
+//! the end of a job on they are blocked, and when the next one comes, which the agent does not order before it has
+//! taken note of that end, those that are pending are thrown away.
+
+mod beginning;
+mod fault;
+mod job;
+mod orders;
+mod program;
+mod progress;
+mod sampler;
+mod script;
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use forebay_base::Usage;
+use forebay_base::time::SystemClock;
+use forebay_grid::event::Loss;
+use forebay_grid::spec::{Checkpoint, Exit};
+use forebay_process::{Accounting, descendants};
+use rustix::fs::FlockOperation;
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::area::{self, Left, bytes_below};
+use crate::cgroup::Group;
+use crate::run::request::{self, Word};
+use crate::run::{End, Log, Task, fence, granted, uptime_ms};
+use crate::terminal::job::{Caller, Ends};
+use crate::user::{Account, account_of};
+use beginning::{Beginning, Stage};
+use fault::Fault;
+use job::{Begun, Job, exit_of};
+use orders::{ORDERS, block_orders, orders};
+pub use program::VARIABLES;
+use sampler::Sampler;
+
+/// How long a job has after SIGTERM.
+pub const GRACE: Duration = Duration::from_secs(10);
+
+/// How many jobs a shim holds in its life.
+const JOBS_MAX: u32 = 500;
+
+/// Runs the job of the file on standard input to its end, and others that come after it; the paths of the files name
+/// the process.
+///
+/// # Errors
+/// If an end could not be written down.
+pub fn serve(mut run: PathBuf) -> Result<()> {
+    // SAFETY: ignoring a signal is always sound; the job gets the default back.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let mut shim = Shim::begin(&run)?;
+    for _ in 1..JOBS_MAX {
+        shim.hold(&run)?;
+        if shim.touched {
+            return Ok(());
+        }
+        match shim.next()? {
+            Some(next) => run = next,
+            None => return Ok(()),
+        }
+    }
+    shim.hold(&run)
+}
+
+/// What stays from one job to the next.
+struct Shim {
+    log: Log<'static>,
+    signals: Signals,
+    beginning: Arc<Beginning>,
+    accounting: Arc<Accounting>,
+    sampler: Arc<Sampler>,
+    /// Whether anything happened that may touch another job.
+    touched: bool,
+}
+
+impl Shim {
+    /// One that obeys signals and watches the lease beside the run's file.
+    fn begin(run: &Path) -> Result<Shim> {
+        block_orders(libc::SIG_BLOCK);
+        let log = Log::of(rustix::stdio::stdin());
+        let agent = run.ancestors().nth(2).context("a run without an agent")?;
+        Ok(Shim {
+            log,
+            signals: Signals::new(ORDERS.into_iter().chain([SIGCHLD]))?,
+            // Its thread inherits the blocked signals, so those are for this one.
+            beginning: Beginning::watch(log, agent)?,
+            accounting: Accounting::find(Arc::new(SystemClock)),
+            sampler: Sampler::begin()?,
+            touched: false,
+        })
+    }
+
+    /// Sees one job to its end, and writes that down.
+    fn hold(&mut self, run: &Path) -> Result<()> {
+        name_process(&format!("shim {}", run.file_name().unwrap_or_default().display()));
+        self.forget_orders();
+        let log = self.log;
+        log.say_pid().with_context(|| format!("standard input is not {}", run.display()))?;
+        let Some(task) = log.unfenced_task()? else {
+            self.touched = true;
+            return Ok(());
+        };
+        let name = run.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let begun = begin(log, &task, name, &self.beginning, &self.accounting);
+        self.beginning.enter(Stage::Over);
+        let end = match begun {
+            Ok(begun) => self.see_to_the_end(begun, &task),
+            Err(fault) => {
+                self.touched = true;
+                fault.into_end()
+            }
+        };
+        log.say_end(&end)
+    }
+
+    /// Waits for the next run. None if this shim is to end.
+    fn next(&mut self) -> Result<Option<PathBuf>> {
+        block_orders(libc::SIG_BLOCK);
+        self.beginning.enter(Stage::Free);
+        name_process("free shim");
+        rustix::fs::flock(rustix::stdio::stdin(), FlockOperation::Unlock)?;
+        if Word::Free.say(rustix::stdio::stdout()).is_err() {
+            return Ok(None);
+        }
+        let Some((run, [file])) = request::take(rustix::stdio::stdout())? else { return Ok(None) };
+        rustix::stdio::dup2_stdin(&file)?;
+        Ok(Some(run))
+    }
+
+    /// Throws away the orders that came before this job, and obeys from now on.
+    fn forget_orders(&mut self) {
+        // SAFETY: the set is filled before it is used, and nothing is asked about the signals that are taken.
+        unsafe {
+            let orders = orders();
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            while libc::sigtimedwait(&raw const orders, std::ptr::null_mut(), &raw const at_once)
+                > 0
+            {}
+        }
+        self.signals.pending().for_each(drop);
+        self.beginning.prepare();
+        block_orders(libc::SIG_UNBLOCK);
+    }
+}
+
+/// Shows what this process does, where processes are listed.
+fn name_process(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// Makes all that a job needs, and starts it.
+fn begin(
+    log: Log<'_>,
+    task: &Task,
+    run: &str,
+    beginning: &Beginning,
+    accounting: &Arc<Accounting>,
+) -> Result<Begun, Fault> {
+    let account = account_of(&task.launch.user).map_err(|error| {
+        let asked = !error.chain().any(|cause| cause.is::<std::io::Error>());
+        if asked { Fault::Job(error) } else { Fault::Host(error) }
+    })?;
+    prepare(task, &account).map_err(Fault::Host)?;
+    let interactive = task.launch.spec.interactive.as_ref();
+    // A client that began to talk expects no second start.
+    let caller = interactive.map(|at| Caller::reach(at, task, &account)).transpose();
+    let caller = caller.map_err(Fault::Job)?;
+    // Said before: if this process is killed in between, nobody takes the job for one that never started.
+    log.say_started().map_err(Fault::Host)?;
+    descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
+    let group = make_group(task, run).map_err(Fault::Host)?;
+    beginning.enter(Stage::Starting);
+    Job::start(task, &account, group, caller, accounting)
+}
+
+/// Makes the control group of a job. One without limits runs without a group where none can be made now.
+fn make_group(task: &Task, run: &str) -> Result<Option<Arc<Group>>> {
+    let Some(places) = &task.groups else { return Ok(None) };
+    let memory = task.launch.spec.memory.map(|memory| memory.0);
+    match Group::make(places, run, memory) {
+        Ok(group) => Ok(Some(Arc::new(group))),
+        Err(error) if memory.is_none() => {
+            tracing::warn!(task = %task.launch.task, %error, "a job has no control group");
+            Ok(None)
+        }
+        Err(error) => Err(error).context("its control group cannot be made"),
+    }
+}
+
+/// Makes the work areas, as long as the host may start jobs.
+fn prepare(task: &Task, account: &Account) -> Result<()> {
+    fence::earlier_starts(task).context("an earlier start of it may still run")?;
+    let left = match task.launch.spec.checkpoint {
+        Checkpoint::None => Left::Removed,
+        Checkpoint::Steps => Left::Kept,
+    };
+    area::make(&task.work, left, account)?;
+    area::make(&task.util, left, account)?;
+    anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host has expired");
+    Ok(())
+}
+
+impl Shim {
+    /// Sees a job to its end.
+    fn see_to_the_end(&mut self, begun: Begun, task: &Task) -> End {
+        let (mut job, streams) = begun;
+        // Threads carry the streams; what they still do is not worth knowing.
+        self.touched |= streams.is_some();
+        let ended = self.see_through(&mut job, streams, task);
+        match ended {
+            // What else may have killed it at that moment, it was to end because of the lease.
+            Ok((Exit::Signal(9), _)) if self.beginning.is_lease_over() => End::Lost(Loss::Lease),
+            Ok((exit, usage)) => End::Exited { exit, usage: Some(Box::new(usage)) },
+            Err(error) => {
+                self.touched = true;
+                tracing::error!(task = %task.launch.task, "no process holds the job any more: {error:#}");
+                // Its process group is killed as it is dropped.
+                job.end_left();
+                self.sampler.leave();
+                End::Lost(Loss::Holder)
+            }
+        }
+    }
+
+    fn see_through(
+        &mut self,
+        job: &mut Job,
+        streams: Option<(Caller, Ends)>,
+        task: &Task,
+    ) -> Result<(Exit, Usage)> {
+        if let Some(session) = job.session {
+            self.log.say_session(session)?;
+        }
+        self.sampler.watch(job.group.clone());
+        let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
+        // The agent may be gone; the next one finds the file.
+        let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
+        // A job that ended before the signals were looked at is found here.
+        while !job.has_ended() {
+            for signal in self.signals.wait() {
+                self.touched |= signal != SIGCHLD;
+                job.pass_on(signal);
+            }
+            for order in conversation.iter().flat_map(|conversation| conversation.orders.try_iter())
+            {
+                job.obey(&order);
+            }
+        }
+        let ended = job.reap()?;
+        let used = job.usage(&ended, &self.sampler.leave());
+        let exceeded = job.group.as_ref().and_then(|group| group.exceeded());
+        let exit = exceeded.map_or_else(|| exit_of(&ended), Exit::MemoryLimit);
+        let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..used };
+        if let Some(conversation) = conversation {
+            while !conversation.is_over() {
+                // Whoever wants the job to end does not wait for its reader.
+                if self.signals.wait().any(|signal| matches!(signal, SIGTERM | SIGINT)) {
+                    conversation.cut();
+                }
+            }
+            conversation.say_exit(&exit);
+        }
+        Ok((exit, usage))
+    }
+}
