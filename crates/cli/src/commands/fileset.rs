@@ -156,7 +156,7 @@ fn change(
         control::ask(home.root(), ask)?;
         return Ok(());
     }
-    let (fs, _lock) = home.open()?.into_file_system()?;
+    let (fs, _lock) = home.open()?.into_file_system(&home)?;
     let made = make(&fs);
     fs.close().context("the file system could not be closed cleanly")?;
     Ok(made?)
@@ -171,8 +171,7 @@ fn list(root: &Path, json: bool) -> Result<()> {
         }
     } else {
         let open = home.open()?;
-        let superblock = forebay_fs::recovery::read_superblock(&*open.store)?;
-        forebay_fs::offline::status(&*open.store, &superblock, &open.disks)?.0
+        forebay_fs::offline::look(&open.stores, &open.disks)?.filesets
     };
     if json {
         crate::output::put_json(&filesets)?;
@@ -183,7 +182,21 @@ fn list(root: &Path, json: bool) -> Result<()> {
         table.row(cells(fileset));
     }
     out!("{}", table.render());
+    print_problems(&filesets)
+}
+
+/// Prints why filesets cannot be used.
+pub fn print_problems(filesets: &[FilesetStatus]) -> Result<()> {
+    for fileset in filesets {
+        if let Some(problem) = &fileset.problem {
+            outln!("  fileset {} cannot be used: {problem}", fileset.name);
+        }
+    }
     Ok(())
+}
+
+fn known(fileset: &FilesetStatus, text: String) -> String {
+    if fileset.problem.is_none() { text } else { "?".to_owned() }
 }
 
 /// The cells of a fileset's row.
@@ -200,7 +213,7 @@ pub fn cells(fileset: &FilesetStatus) -> Vec<String> {
         fileset.name.clone(),
         durability.to_owned(),
         placement.to_owned(),
-        fileset.files.to_string(),
-        bytes(fileset.bytes),
+        known(fileset, fileset.files.to_string()),
+        known(fileset, bytes(fileset.bytes)),
     ]
 }

@@ -9,10 +9,11 @@ use std::ops::ControlFlow;
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
 
-use super::{Namespace, Owner};
+use super::Namespace;
 use crate::attributes::{Attributes, SetAttributes};
 use crate::error::{FsError, Result};
-use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr, Statistics};
+use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr};
+use crate::owner::Owner;
 use crate::partition::Caller;
 
 impl Namespace {
@@ -186,8 +187,13 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`], [`FsError::Damaged`].
     pub fn listed_attributes(&self, item: &DirectoryItem) -> Result<Option<Attributes>> {
-        match &*self.owner(item.ino)? {
-            Owner::Local(partition) => partition.listed_attributes(item),
+        match self.shared.owners.find(item.ino.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => {
+                partition.gate.enter()?;
+                partition.listed_attributes(item)
+            }
+            // A fileset that is not open is not opened by a listing: the kernel looks it up when somebody asks for it.
+            None => Ok(None),
         }
     }
 
@@ -303,7 +309,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`] if the object cannot be asked for its size; the handle is closed all the same.
     pub fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
-        match &*self.owner(ino)? {
+        match &*self.owner_behind_gate(ino)? {
             Owner::Local(partition) => partition.close_file(ino, access),
         }
     }
@@ -410,22 +416,12 @@ impl Namespace {
         }
     }
 
-    /// Space of all disks together, and inodes in use.
-    ///
-    /// # Errors
-    /// [`FsError::Io`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        match &*self.owner(Ino::ROOT)? {
-            Owner::Local(partition) => partition.statistics(),
-        }
-    }
-
     /// The kernel forgets `count` of the times it was told of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
-        if let Ok(owner) = self.owner(ino) {
-            match &*owner {
-                Owner::Local(partition) => partition.forget(ino, count),
-            }
+        match self.shared.owners.find(ino.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => partition.forget(ino, count),
+            // What is not open has no inode that would have to go.
+            None => drop(self.shared.inodes.forget(ino, count)),
         }
     }
 }
