@@ -21,10 +21,10 @@ use crate::output::{Table, bytes};
 /// afterwards.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay fileset list /srv/grid
-  forebay fileset create /srv/grid models --durability strict
-  forebay fileset set /srv/grid work --placement served
-  forebay fileset remove /srv/grid models")]
+  forebay fileset list /srv/forebay
+  forebay fileset create /srv/forebay models --durability strict
+  forebay fileset set /srv/forebay work --placement served
+  forebay fileset remove /srv/forebay models")]
 pub struct Fileset {
     #[command(subcommand)]
     action: Action,
@@ -33,7 +33,7 @@ pub struct Fileset {
 #[derive(Subcommand)]
 enum Action {
     /// List filesets with their settings and sizes.
-    #[command(after_help = "Examples:\n  forebay fileset list /srv/grid")]
+    #[command(after_help = "Examples:\n  forebay fileset list /srv/forebay")]
     List {
         /// Home folder of the file system.
         root: PathBuf,
@@ -43,7 +43,7 @@ enum Action {
     },
     /// Create a fileset.
     #[command(
-        after_help = "Examples:\n  forebay fileset create /srv/grid models --durability strict"
+        after_help = "Examples:\n  forebay fileset create /srv/forebay models --durability strict"
     )]
     Create {
         /// Home folder of the file system.
@@ -61,7 +61,7 @@ enum Action {
         mode: u16,
     },
     /// Change a fileset.
-    #[command(after_help = "Examples:\n  forebay fileset set /srv/grid work --placement served")]
+    #[command(after_help = "Examples:\n  forebay fileset set /srv/forebay work --placement served")]
     Set {
         /// Home folder of the file system.
         root: PathBuf,
@@ -75,7 +75,7 @@ enum Action {
         placement: Option<PlacementArg>,
     },
     /// Remove an empty fileset.
-    #[command(after_help = "Examples:\n  forebay fileset remove /srv/grid models")]
+    #[command(after_help = "Examples:\n  forebay fileset remove /srv/forebay models")]
     Remove {
         /// Home folder of the file system.
         root: PathBuf,

@@ -14,8 +14,8 @@ use crate::home;
 /// new file system has the filesets data (strict), work and util (scratch). On an error nothing is changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay mkfs /srv/grid
-  forebay mkfs /srv/grid --disk /mnt/nvme0/forebay --disk /mnt/nvme1/forebay")]
+  forebay mkfs /srv/forebay
+  forebay mkfs /srv/forebay --disk /mnt/nvme0/forebay --disk /mnt/nvme1/forebay")]
 pub struct Mkfs {
     /// Home folder of the new file system.
     root: PathBuf,

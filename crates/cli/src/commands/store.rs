@@ -19,8 +19,8 @@ use crate::output::bytes;
 /// part of a backup.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay store backup /srv/grid /backup/grid-monday
-  forebay store restore /srv/grid /backup/grid-monday")]
+  forebay store backup /srv/forebay /backup/forebay-monday
+  forebay store restore /srv/forebay /backup/forebay-monday")]
 pub struct StoreCommand {
     #[command(subcommand)]
     action: Action,
@@ -32,7 +32,7 @@ enum Action {
     ///
     /// The copy is of one moment: everything that was done before the command began is in it. The file system
     /// remains in use meanwhile.
-    #[command(after_help = "Examples:\n  forebay store backup /srv/grid /backup/grid-monday")]
+    #[command(after_help = "Examples:\n  forebay store backup /srv/forebay /backup/forebay-monday")]
     Backup {
         /// Home folder of the file system.
         root: PathBuf,
@@ -47,7 +47,9 @@ enum Action {
     /// The backup is verified first; the present store is kept beside it. Files that were made after the backup
     /// are put into /lost+found without their names, and those that were removed after it are empty. Exit codes:
     /// 0 restored, 2 refused, 4 the backup cannot be used: nothing was changed.
-    #[command(after_help = "Examples:\n  forebay store restore /srv/grid /backup/grid-monday")]
+    #[command(
+        after_help = "Examples:\n  forebay store restore /srv/forebay /backup/forebay-monday"
+    )]
     Restore {
         /// Home folder of the file system.
         root: PathBuf,
