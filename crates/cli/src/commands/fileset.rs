@@ -23,11 +23,11 @@ use crate::output::{Table, bytes};
 /// Its placement is chosen when it is created.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay fileset list /srv/grid
-  forebay fileset create /srv/grid models --durability strict
-  forebay fileset create /srv/grid scratch --placement native --mode 1777
-  forebay fileset set /srv/grid data --placement served
-  forebay fileset remove /srv/grid models")]
+  forebay fileset list /srv/forebay
+  forebay fileset create /srv/forebay models --durability strict
+  forebay fileset create /srv/forebay scratch --placement native --mode 1777
+  forebay fileset set /srv/forebay data --placement served
+  forebay fileset remove /srv/forebay models")]
 pub struct Fileset {
     #[command(subcommand)]
     action: Action,
@@ -36,7 +36,7 @@ pub struct Fileset {
 #[derive(Subcommand)]
 enum Action {
     /// List filesets with their settings and sizes.
-    #[command(after_help = "Examples:\n  forebay fileset list /srv/grid")]
+    #[command(after_help = "Examples:\n  forebay fileset list /srv/forebay")]
     List {
         /// Home folder of the file system.
         root: PathBuf,
@@ -46,8 +46,8 @@ enum Action {
     },
     /// Create a fileset.
     #[command(after_help = "Examples:
-  forebay fileset create /srv/grid models --durability strict
-  forebay fileset create /srv/grid scratch --placement native --mode 1777")]
+  forebay fileset create /srv/forebay models --durability strict
+  forebay fileset create /srv/forebay scratch --placement native --mode 1777")]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
@@ -69,7 +69,7 @@ enum Action {
         mode: u16,
     },
     /// Change a fileset.
-    #[command(after_help = "Examples:\n  forebay fileset set /srv/grid data --placement served")]
+    #[command(after_help = "Examples:\n  forebay fileset set /srv/forebay data --placement served")]
     Set {
         /// Home folder of the file system.
         root: PathBuf,
@@ -83,7 +83,7 @@ enum Action {
         placement: Option<PlacementArg>,
     },
     /// Remove an empty fileset.
-    #[command(after_help = "Examples:\n  forebay fileset remove /srv/grid models")]
+    #[command(after_help = "Examples:\n  forebay fileset remove /srv/forebay models")]
     Remove {
         /// Home folder of the file system.
         root: PathBuf,

@@ -16,9 +16,9 @@ use crate::home::{Checked, Home};
 /// 0 clean, 1 damage found and repaired, 4 damage found and not repaired, 2 not checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay fsck /srv/grid
-  forebay fsck /srv/grid --repair
-  forebay fsck /srv/grid --json | jq .findings")]
+  forebay fsck /srv/forebay
+  forebay fsck /srv/forebay --repair
+  forebay fsck /srv/forebay --json | jq .findings")]
 pub struct Fsck {
     /// Home folder of the file system.
     root: PathBuf,

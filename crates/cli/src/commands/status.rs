@@ -15,8 +15,8 @@ use crate::output::{Table, bytes};
 /// The file system may be mounted or not.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay status /srv/grid
-  forebay status /srv/grid --json | jq .filesets")]
+  forebay status /srv/forebay
+  forebay status /srv/forebay --json | jq .filesets")]
 pub struct Status {
     /// Home folder of the file system.
     root: PathBuf,

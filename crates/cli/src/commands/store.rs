@@ -18,9 +18,9 @@ use crate::output::bytes;
 /// disks and are not part of a backup.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay store backup /srv/grid /backup/grid-monday
-  forebay store restore /srv/grid /backup/grid-monday
-  forebay store restore /srv/grid /backup/grid-monday --fileset data")]
+  forebay store backup /srv/forebay /backup/grid-monday
+  forebay store restore /srv/forebay /backup/grid-monday
+  forebay store restore /srv/forebay /backup/grid-monday --fileset data")]
 pub struct StoreCommand {
     #[command(subcommand)]
     action: Action,
@@ -33,8 +33,8 @@ enum Action {
     /// Each copy is of one moment: everything that was done in the fileset before the command began is in it. The file
     /// system remains in use meanwhile.
     #[command(after_help = "Examples:
-  forebay store backup /srv/grid /backup/grid-monday
-  forebay store backup /srv/grid /backup/data-monday --fileset data")]
+  forebay store backup /srv/forebay /backup/grid-monday
+  forebay store backup /srv/forebay /backup/data-monday --fileset data")]
     Backup {
         /// Home folder of the file system.
         root: PathBuf,
@@ -54,8 +54,8 @@ enum Action {
     /// A fileset that the backup does not have stays as it is. Exit codes: 0 restored, 2 refused, 4 the backup cannot
     /// be used: nothing was changed.
     #[command(after_help = "Examples:
-  forebay store restore /srv/grid /backup/grid-monday
-  forebay store restore /srv/grid /backup/grid-monday --fileset data")]
+  forebay store restore /srv/forebay /backup/grid-monday
+  forebay store restore /srv/forebay /backup/grid-monday --fileset data")]
     Restore {
         /// Home folder of the file system.
         root: PathBuf,
