@@ -1,14 +1,16 @@
-//! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing and
-//! fail points.
+//! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing,
+//! fail points, and text and tables for terminals.
 //!
 //! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]). Nothing here knows of files, stores or
 //! sockets; every other crate may depend on it.
 
+pub mod columns;
 pub mod failpoint;
 pub mod hash;
 pub mod id;
 pub mod seed;
 pub mod size;
+pub mod text;
 pub mod time;
 pub mod usage;
 

@@ -8,18 +8,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, anyhow};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// Has this program, as a daemon, log to standard error, as much as the variable FOREBAY_LOG says.
 pub fn log_to_standard_error() -> Result<()> {
     let filter = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "info".to_owned());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
+    let filter: Targets = filter.parse().with_context(|| {
+        format!("FOREBAY_LOG={filter}: write a level such as debug, or TARGET=LEVEL,...")
+    })?;
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
         // A terminal that is gone is no reason to end out of order.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     Ok(())
 }
 

@@ -44,10 +44,12 @@ pub enum Ask {
     Bind,
     /// Commit everything and sync the disks.
     Sync,
-    /// Commit everything and copy the store.
+    /// Commit everything and copy the stores.
     BackUp {
-        /// File to make.
-        file: PathBuf,
+        /// Folder to make.
+        folder: PathBuf,
+        /// The fileset whose store alone is wanted.
+        fileset: Option<String>,
     },
 }
 
@@ -95,7 +97,7 @@ pub struct Status {
     pub disks: Vec<DiskStatus>,
     /// Filesets.
     pub filesets: Vec<FilesetStatus>,
-    /// Bytes that the store occupies.
+    /// Bytes that the stores occupy.
     pub store_bytes: u64,
 }
 

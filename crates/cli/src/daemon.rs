@@ -24,7 +24,7 @@ use signal_hook::iterator::Signals;
 
 use crate::binds::{self, Bind};
 use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
-use crate::home::{Home, Lock};
+use crate::home::{Home, Lock, back_up_into, choose};
 use crate::tuning::{Tuning, raise_file_limit, raise_priority};
 
 /// File descriptors that are needed for other things than objects.
@@ -91,7 +91,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     open.settings.native_handles_max = open.settings.native_handles_max.min(file_limit / 8).max(16);
     // Before threads are started: they inherit it.
     raise_priority(open.settings.daemon_nice);
-    let (fs, lock) = open.into_file_system()?;
+    let (fs, lock) = open.into_file_system(&order.home)?;
     let mut tuning = Tuning::default();
     // Before the supply makes objects: an open file keeps the read-ahead that it was opened with.
     for disk in fs.disk_status() {
@@ -387,10 +387,10 @@ impl Running {
     fn serve(self: &Arc<Running>, stream: UnixStream) -> Result<()> {
         match control::read_ask(&stream)? {
             None => Ok(()),
-            Some(Ask::BackUp { file }) => {
+            Some(Ask::BackUp { folder, fileset }) => {
                 // It takes long; other commands are answered meanwhile.
                 let running = Arc::clone(self);
-                let work = move || running.back_up(&stream, &file);
+                let work = move || running.back_up(&stream, &folder, fileset.as_deref());
                 std::thread::Builder::new().name("backup".to_owned()).spawn(work)?;
                 Ok(())
             }
@@ -398,7 +398,7 @@ impl Running {
         }
     }
 
-    fn back_up(&self, stream: &UnixStream, file: &Path) {
+    fn back_up(&self, stream: &UnixStream, folder: &Path, fileset: Option<&str>) {
         // The end of the mount waits for it.
         let ended = self.ended();
         let answer = if *ended {
@@ -407,9 +407,14 @@ impl Running {
             // Whether anybody still listens makes no difference to the copy.
             let mut progress =
                 |done, total| drop(control::reply(stream, &Answer::Progress { done, total }));
-            match self.fs.back_up(file, &mut progress) {
+            let copied = choose(self.fs.filesets(), fileset).and_then(|chosen| {
+                back_up_into(folder, &chosen, |id, file| {
+                    Ok(self.fs.back_up_fileset(id, file, &mut progress)?)
+                })
+            });
+            match copied {
                 Ok(records) => Answer::BackedUp { records },
-                Err(error) => Answer::Refused { reason: error.to_string() },
+                Err(error) => Answer::Refused { reason: crate::output::chain(&error) },
             }
         };
         if let Err(error) = control::reply(stream, &answer) {

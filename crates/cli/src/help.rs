@@ -33,14 +33,14 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 const EXAMPLES: &str = "Examples:
-  forebay mkfs /srv/grid --disk /mnt/nvme0/forebay   create a file system
-  forebay mount /srv/grid /grid                      mount it
-  forebay status /srv/grid                           show its state
-  forebay umount /grid                               unmount it
-  forebay fsck /srv/grid                             check it
-  forebay up /srv/jobs --hosts 2 --slots 4           start a grid
-  forebay submit --grid /srv/jobs -- date            run a job on it
-  forebay demo                                       see all of this with an analytics program";
+  forebay mkfs /srv/forebay --disk /mnt/nvme0/forebay   create a file system
+  forebay mount /srv/forebay /mnt/forebay               mount it
+  forebay status /srv/forebay                           show its state
+  forebay umount /mnt/forebay                           unmount it
+  forebay fsck /srv/forebay                             check it
+  forebay up /srv/jobs --hosts 2 --slots 4              start a grid
+  forebay submit --grid /srv/jobs -- date               run a job on it
+  forebay demo                                          see all of this with an analytics program";
 
 /// The `forebay` command with its help.
 pub fn command() -> Command {

@@ -1,7 +1,8 @@
-//! A file system's home folder: settings, store, reserve, log, pid, control socket and default disk.
+//! A file system's home folder: settings, stores, reserve, log, pid, control socket and default disk.
 
 mod access;
 mod lock;
+mod native;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -11,20 +12,21 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
-use forebay_base::{Clock, FailPoints};
+use forebay_base::{Clock, DiskId, FailPoints, FilesetId};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_engine::home::GridHome;
-use forebay_fs::fsck::file::{Checked, check_file, restore};
-use forebay_fs::fsck::{NamedDisk, Options};
+use forebay_fs::fsck::file::{back_up, check_file, restore};
+use forebay_fs::fsck::whole::{CheckedFileset, StoredFileset, check_all, merged, stored_filesets};
+use forebay_fs::fsck::{NamedDisk, Options, Repair, Report};
 use forebay_fs::mkfs::Identity;
-use forebay_fs::native::{Mark, NativePlace};
 use forebay_fs::record::{DiskRecord, MountState, Placement, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{FsError, Namespace, Parts, Settings};
-use forebay_store::StoreError;
-use forebay_store::redb::{RedbOptions, RedbStore};
+use forebay_store::redb::RedbOptions;
+use forebay_store::redb::folder::RedbFolder;
+use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
 
@@ -40,12 +42,20 @@ pub struct OpenHome {
     pub lock: Lock,
     /// Settings in force.
     pub settings: Settings,
-    /// The store.
-    pub store: Arc<RedbStore>,
-    /// Disks by identity.
-    pub disks: Vec<(String, Arc<dyn Disk>)>,
+    /// The stores: one for each fileset.
+    pub stores: RedbFolder,
+    /// The disks that are there, by identity.
+    pub disks: Vec<NamedDisk>,
     /// Space kept aside, as the last mount left it.
     reserve: Reserve,
+}
+
+/// What came of a check of a file system.
+pub struct Checked {
+    /// What was found, in all filesets that were checked.
+    pub report: Report,
+    /// Where stores lie as they were before they were repaired.
+    pub kept: Vec<PathBuf>,
 }
 
 impl Home {
@@ -59,12 +69,21 @@ impl Home {
                 .canonicalize()
                 .with_context(|| format!("{} is not a Forebay file system", root.display()))?,
         };
-        if home.settings_path().is_file() && !home.store_path().exists() {
+        if home.settings_path().is_file() && home.root.join(OLD_STORE).exists() {
             bail!(
-                "the file system {0} has lost its store, {0}/store.redb: bring a backup back with `forebay \
-                 store restore {0} FILE`; without one, the contents of files can be read from the \
-                 folder \"objects\" of each disk",
+                "{0} was made by an earlier version of Forebay, which kept all names in {0}/{OLD_STORE}: this \
+                 version cannot read it; copy the files with the version that made it into a new file system",
                 root.display()
+            );
+        }
+        let store = home.root_store_path();
+        if home.settings_path().is_file() && !store.exists() {
+            bail!(
+                "the file system {0} has lost its store, {1}: bring a backup back with `forebay store restore \
+                 {0} FOLDER`; without one, the contents of files can be read from the folder \"objects\" of each \
+                 disk",
+                root.display(),
+                store.display()
             );
         }
         if !home.settings_path().is_file() {
@@ -98,8 +117,19 @@ impl Home {
         self.root.join("forebay.toml")
     }
 
-    fn store_path(&self) -> PathBuf {
-        self.root.join("store.redb")
+    /// The folder with the stores.
+    fn names_path(&self) -> PathBuf {
+        self.root.join(Home::NAMES)
+    }
+
+    fn root_store_path(&self) -> PathBuf {
+        RedbFolder::at(&self.names_path(), RedbOptions::default()).file_of(FilesetId::ROOT)
+    }
+
+    /// The stores of the file system.
+    fn stores(&self, settings: &Settings) -> RedbFolder {
+        let cache_bytes = settings.store_cache.as_usize();
+        RedbFolder::at(&self.names_path(), RedbOptions { cache_bytes })
     }
 
     /// Log of the daemon.
@@ -116,6 +146,8 @@ impl Home {
     pub const CONTROL: &str = "control.sock";
     /// Name of the folder of its own disk.
     const DISK: &str = "disk";
+    /// Name of the folder of its stores.
+    const NAMES: &str = "names";
 
     /// Writes down the process id of this daemon, over that of one that died: that takes no space.
     ///
@@ -152,40 +184,40 @@ impl Home {
         Settings::parse(&path.display().to_string(), &text).map_err(anyhow::Error::msg)
     }
 
-    /// Opens the parts of the file system, which must not be mounted.
+    /// Opens the parts of the file system, which must not be mounted, without changing or verifying anything. A disk
+    /// that is not there is left out, with a line on standard error.
     ///
     /// # Errors
-    /// If it is mounted, the settings are bad, the store is damaged, or a disk is not there.
+    /// If it is mounted, the settings are bad, or the store of the root fileset is damaged.
     pub fn open(&self) -> Result<OpenHome> {
-        self.open_with(RedbStore::open_with)
-    }
-
-    /// As [`Home::open`], without changing or verifying anything: nothing can be committed.
-    ///
-    /// # Errors
-    /// As [`Home::open`].
-    pub fn open_to_look(&self) -> Result<OpenHome> {
-        self.open_with(RedbStore::look)
-    }
-
-    fn open_with(&self, open: OpenStore) -> Result<OpenHome> {
         let lock = self.lock()?;
         let settings = self.settings()?;
+        let stores = self.stores(&settings);
+        let superblock = self.superblock(&stores)?;
+        let mut disks = Vec::new();
+        for record in &superblock.disks {
+            match open_disk(&superblock, record) {
+                Ok(disk) => disks.push((record.uuid.clone(), disk)),
+                Err(error) => note!("forebay: {}", crate::output::chain(&error)),
+            }
+        }
         let reserve = self.reserve(&settings);
-        let store = self.open_store(open, &store_options(&settings), &reserve)?;
-        let superblock = read_superblock(&store)?;
-        let disks = open_disks(&superblock)?;
-        Ok(OpenHome { lock, settings, store: Arc::new(store), disks, reserve })
+        Ok(OpenHome { lock, settings, stores, disks, reserve })
     }
 
-    /// The store alone, to read; the caller holds the lock.
+    /// Copies the stores of the file system, or of one fileset, into a new folder; the caller holds the lock. Returns
+    /// how many records there are.
     ///
     /// # Errors
-    /// If the store cannot be read.
-    pub fn look(&self) -> Result<Arc<RedbStore>> {
-        let settings = self.settings()?;
-        let reserve = self.reserve(&settings);
-        Ok(Arc::new(self.open_store(RedbStore::look, &store_options(&settings), &reserve)?))
+    /// If a store cannot be read, or the folder is there.
+    pub fn back_up(&self, to: &Path, name: Option<&str>, progress: Progress<'_>) -> Result<u64> {
+        let stores = self.stores(&self.settings()?);
+        let root = stores.look(FilesetId::ROOT)?;
+        let filesets = forebay_fs::offline::filesets(&*root)?;
+        let filesets = filesets.into_iter().map(|(id, record)| (id, record.settings.name));
+        let chosen = choose(filesets.collect(), name)?;
+        drop(root);
+        back_up_into(to, &chosen, |id, file| Ok(back_up(&*stores.look(id)?, file, &mut *progress)?))
     }
 
     /// Checks the file system, which must not be mounted, and repairs it if asked to.
@@ -194,22 +226,63 @@ impl Home {
     /// If it is mounted, the settings are bad, or a disk is not there.
     pub fn check(&self, how: &mut Options<'_>) -> Result<Checked> {
         let _lock = self.lock()?;
-        let options = store_options(&self.settings()?);
+        let stores = self.stores(&self.settings()?);
         // Whoever held the lock may be about to end and close it.
-        drop(self.look());
-        Ok(check_file(&self.store_path(), &options, &find_disks, how)?)
+        drop(self.superblock(&stores));
+        let disks = find_all_disks(&stores)?;
+        let mut kept = Vec::new();
+        let mut check = |id, how: &mut Options<'_>| -> Result<Report> {
+            let (path, find) = (stores.file_of(id), |_: &Superblock| Ok(disks.clone()));
+            let checked = check_file(&path, stores.options(), &find, how)?;
+            kept.extend(checked.kept);
+            Ok(checked.report)
+        };
+        let checked = check_all(&stores, how, &mut check)?;
+        Ok(Checked { report: merged(&checked), kept })
     }
 
-    /// Has a backup take the place of the store of the file system, which must not be mounted.
+    /// Has the stores in a backup take the place of those of the file system, which must not be mounted: all of them,
+    /// or that of one fileset.
     ///
     /// # Errors
     /// If it is mounted, the backup is damaged or not of this file system, or a disk is not there.
-    pub fn restore(&self, backup: &Path, progress: &mut dyn FnMut(&str)) -> Result<Checked> {
+    pub fn restore(
+        &self,
+        backup: &Path,
+        name: Option<&str>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Checked> {
         let _lock = self.lock()?;
-        let options = store_options(&self.settings()?);
-        let restored = restore(&self.store_path(), backup, &options, &find_disks, progress);
-        restored
-            .with_context(|| format!("{} was not restored; nothing was changed", backup.display()))
+        let stores = self.stores(&self.settings()?);
+        let copies = RedbFolder::at(backup, stores.options().clone());
+        let chosen = choose(stored_names(&copies, backup)?, name)?;
+        let disks = find_all_disks(&copies)?;
+        self.make_names_folder()?;
+        let (mut reports, mut kept) = (Vec::new(), Vec::new());
+        // The root fileset names the others: it comes last, and is checked even if it is not restored.
+        let others = chosen.iter().map(|(id, _)| *id).filter(|id| *id != FilesetId::ROOT);
+        for id in others.chain([FilesetId::ROOT]) {
+            let (path, find) = (stores.file_of(id), |_: &Superblock| Ok(disks.clone()));
+            let is_chosen = chosen.iter().any(|(chosen, _)| *chosen == id);
+            let mut stored = stored_filesets(&stores)?;
+            if is_chosen && !stored.iter().any(|stored| stored.id == id) {
+                stored.push(StoredFileset { id, settings: None });
+            }
+            let filesets = Some(stored.as_slice());
+            let mut how =
+                Options { repair: Repair::Found, records_lost: is_chosen, filesets, progress };
+            let checked = if is_chosen {
+                restore(&path, &copies.file_of(id), stores.options(), &find, &mut how)
+                    .with_context(|| {
+                        format!("{} was not restored; nothing was changed", backup.display())
+                    })?
+            } else {
+                check_file(&path, stores.options(), &find, &mut how)?
+            };
+            kept.extend(checked.kept);
+            reports.push(CheckedFileset { id, name: String::new(), report: checked.report });
+        }
+        Ok(Checked { report: merged(&reports), kept })
     }
 
     /// Whether the last owner left in order; `None` if somebody works on the file system already.
@@ -218,42 +291,45 @@ impl Home {
     /// If the store cannot be read.
     pub fn is_clean(&self) -> Result<Option<bool>> {
         let Some(_lock) = self.try_lock()? else { return Ok(None) };
-        let superblock = read_superblock(&self.look()?)?;
+        let superblock = self.superblock(&self.stores(&self.settings()?))?;
         Ok(Some(superblock.state == MountState::Clean))
     }
 
-    /// Opens the store. Whoever held the lock may be about to end and close it. What a crash left is mended, which can
-    /// take space.
-    fn open_store(
-        &self,
-        open: OpenStore,
-        options: &RedbOptions,
-        reserve: &Reserve,
-    ) -> Result<RedbStore> {
-        let open = || open(self.store_path(), options);
-        let is_full = |error: &StoreError| matches!(error, StoreError::Full(_));
+    /// The superblock of the root fileset. Whoever held the lock may be about to end and close its store.
+    fn superblock(&self, stores: &RedbFolder) -> Result<Superblock> {
         let mut patience = 100;
         loop {
-            match reserve.spend(open, is_full) {
-                Err(StoreError::InUse(_)) if patience > 0 => patience -= 1,
-                Err(StoreError::Damaged(why)) => bail!(
-                    "the store is damaged: {why}. Nothing was changed. `forebay fsck {0}` shows what is wrong, \
-                     `forebay fsck {0} --repair` saves what can be read, and `forebay store restore {0} FILE` \
-                     brings back a backup",
-                    self.root.display()
-                ),
-                other => return Ok(other?),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            let found = match stores.look(FilesetId::ROOT) {
+                Err(StoreError::InUse(_)) if patience > 0 => {
+                    patience -= 1;
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    continue;
+                }
+                Err(error) => Err(FsError::from(error)),
+                Ok(store) => read_superblock(&*store),
+            };
+            return found.map_err(|error| damaged_store(&self.root, error));
         }
     }
 
+    fn make_names_folder(&self) -> Result<()> {
+        let path = self.names_path();
+        if !path.exists() {
+            std::fs::create_dir(&path)
+                .with_context(|| format!("cannot create {}", path.display()))?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(access::FOLDER))?;
+        }
+        Ok(())
+    }
+
     /// Makes a file system with this identity in an empty folder.
-    fn make(root: &Path, identity: Identity) -> Result<()> {
+    fn make(root: &Path, identity: &Identity) -> Result<()> {
         let home = Home { root: root.to_owned() };
         std::fs::write(home.settings_path(), Settings::template())?;
-        let store = RedbStore::create(home.store_path())?;
-        forebay_fs::mkfs::make(&store, identity, &SystemClock)?;
+        home.make_names_folder()?;
+        let stores = RedbFolder::at(&home.names_path(), RedbOptions::default());
+        forebay_fs::mkfs::make(&stores, identity, &SystemClock)?;
+        std::fs::File::open(&home.root)?.sync_all()?;
         Ok(())
     }
 
@@ -268,16 +344,17 @@ impl OpenHome {
     ///
     /// # Errors
     /// What [`Namespace::open`] says.
-    pub fn into_file_system(self) -> Result<(Arc<Namespace>, Lock)> {
+    pub fn into_file_system(self, home: &Home) -> Result<(Arc<Namespace>, Lock)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let fs = Namespace::open(Parts {
-            store: self.store,
+        let opened = Namespace::open(Parts {
+            stores: Arc::new(self.stores),
             disks: self.disks,
             settings: self.settings,
             clock,
             fail_points: fail_points_of_environment()?,
             reserve: self.reserve,
-        })?;
+        });
+        let fs = opened.map_err(|error| damaged_store(home.root(), error))?;
         Ok((fs, self.lock))
     }
 }
@@ -292,28 +369,118 @@ fn fail_points_of_environment() -> Result<FailPoints> {
     Ok(FailPoints::abort_at(name, passes))
 }
 
-/// How a store is opened.
-type OpenStore = fn(PathBuf, &RedbOptions) -> forebay_store::Result<RedbStore>;
+/// What a copy of a store tells: records copied, and all there are.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-fn store_options(settings: &Settings) -> RedbOptions {
-    RedbOptions { cache_bytes: settings.store_cache.as_usize() }
-}
+/// The file in which earlier versions kept all names.
+const OLD_STORE: &str = "store.redb";
 
-fn find_disks(superblock: &Superblock) -> forebay_fs::Result<Vec<NamedDisk>> {
-    open_disks(superblock).map_err(|error| FsError::Refused(crate::output::chain(&error)))
-}
-
-fn open_disks(superblock: &Superblock) -> Result<Vec<(String, Arc<dyn Disk>)>> {
-    superblock
-        .disks
+/// The filesets called `name`, or all of them.
+pub fn choose(
+    filesets: Vec<(FilesetId, String)>,
+    name: Option<&str>,
+) -> Result<Vec<(FilesetId, String)>> {
+    let Some(name) = name else { return Ok(filesets) };
+    let wanted = if name == "/" { "" } else { name };
+    let names: Vec<String> = filesets
         .iter()
-        .map(|record| {
-            let label = Label { file_system: superblock.uuid.clone(), disk: record.uuid.clone() };
-            let disk = DirectoryDisk::open(&record.location, &label)
-                .with_context(|| format!("disk {}", record.location))?;
-            Ok((record.uuid.clone(), Arc::new(disk) as Arc<dyn Disk>))
-        })
+        .map(|(_, name)| if name.is_empty() { "/" } else { name }.to_owned())
+        .collect();
+    let chosen: Vec<_> = filesets.into_iter().filter(|(_, name)| name == wanted).collect();
+    if chosen.is_empty() {
+        bail!("there is no fileset \"{name}\"; choose from {}", names.join(", "));
+    }
+    Ok(chosen)
+}
+
+/// Copies stores into a new folder: whole, or not at all.
+pub fn back_up_into(
+    to: &Path,
+    filesets: &[(FilesetId, String)],
+    mut copy: impl FnMut(FilesetId, &Path) -> Result<u64>,
+) -> Result<u64> {
+    if to.symlink_metadata().is_ok() {
+        bail!("{} exists already: give a new name", to.display());
+    }
+    let mut unfinished = to.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let unfinished = PathBuf::from(unfinished);
+    let copied = (|| {
+        if unfinished.exists() {
+            std::fs::remove_dir_all(&unfinished)?;
+        }
+        std::fs::create_dir(&unfinished)
+            .with_context(|| format!("cannot create {}", unfinished.display()))?;
+        let mode = std::fs::Permissions::from_mode(access::FOLDER);
+        std::fs::set_permissions(&unfinished, mode)?;
+        let copies = RedbFolder::at(&unfinished, RedbOptions::default());
+        let mut records = 0;
+        for (id, _) in filesets {
+            records += copy(*id, &copies.file_of(*id))?;
+        }
+        std::fs::rename(&unfinished, to)
+            .with_context(|| format!("cannot create {}", to.display()))?;
+        let above = to.parent().filter(|above| !above.as_os_str().is_empty());
+        std::fs::File::open(above.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(records)
+    })();
+    if copied.is_err() {
+        let _ = std::fs::remove_dir_all(&unfinished);
+    }
+    copied
+}
+
+/// The filesets in a backup with their names.
+fn stored_names(copies: &RedbFolder, backup: &Path) -> Result<Vec<(FilesetId, String)>> {
+    let ids = copies.list().unwrap_or_default();
+    if ids.is_empty() {
+        bail!(
+            "{} is not a backup: name the folder that `forebay store backup` made",
+            backup.display()
+        );
+    }
+    let named = |id| -> Result<(FilesetId, String)> {
+        let superblock = read_superblock(&*copies.look(id)?)?;
+        Ok((id, superblock.settings.name))
+    };
+    ids.into_iter()
+        .map(|id| named(id).with_context(|| format!("{} is damaged", copies.file_of(id).display())))
         .collect()
+}
+
+/// What to do about a store that is damaged.
+fn damaged_store(root: &Path, error: FsError) -> anyhow::Error {
+    match error {
+        FsError::Damaged(why) => anyhow::anyhow!(
+            "the store is damaged: {why}. Nothing was changed. `forebay fsck {0}` shows what is wrong, \
+             `forebay fsck {0} --repair` saves what can be read, and `forebay store restore {0} FOLDER` \
+             brings back a backup",
+            root.display()
+        ),
+        other => other.into(),
+    }
+}
+
+/// All disks of a file system, as the first store that can be read tells: those of the root fileset's, if it can.
+fn find_all_disks(stores: &RedbFolder) -> Result<Vec<NamedDisk>> {
+    for id in stores.list()? {
+        let superblock = stores.look(id).map_err(FsError::from);
+        let Ok(superblock) = superblock.and_then(|store| read_superblock(&*store)) else {
+            continue;
+        };
+        let disks = superblock.disks.iter();
+        return disks
+            .map(|record| Ok((record.uuid.clone(), open_disk(&superblock, record)?)))
+            .collect();
+    }
+    Ok(Vec::new())
+}
+
+fn open_disk(superblock: &Superblock, record: &DiskRecord) -> Result<Arc<dyn Disk>> {
+    let label = Label { file_system: superblock.uuid.clone(), disk: record.uuid.clone() };
+    let disk = DirectoryDisk::open(&record.location, &label)
+        .with_context(|| format!("disk {}", record.location))?;
+    Ok(Arc::new(disk))
 }
 
 /// Random bytes of the kernel.
@@ -372,7 +539,7 @@ impl Made {
 /// Files that a home folder may hold.
 const OWN: [&str; 8] = [
     "forebay.toml",
-    "store.redb",
+    Home::NAMES,
     "lock",
     "reserve",
     "forebay.log",
@@ -461,39 +628,6 @@ fn check_root(root: &Path) -> Result<()> {
     )
 }
 
-/// Makes the trees of the filesets work and util on the first disk, if they are to be native.
-fn make_native(
-    file_system: &str,
-    disk: &Path,
-    wanted: Option<Placement>,
-    owner: (u32, u32),
-    made: &mut Made,
-) -> Result<Placement> {
-    let kind = forebay_disk::directory::kind_of_file_system(disk)?;
-    let suits = forebay_fs::native::suits(kind);
-    let placement = match wanted {
-        Some(wanted) => wanted,
-        None if suits && owner.0 == 0 => Placement::Native,
-        None => Placement::Direct,
-    };
-    if placement != Placement::Native {
-        return Ok(placement);
-    }
-    if !suits {
-        bail!(
-            "the filesets work and util cannot be native: {} lies on {kind}, which is not a local file system; name \
-             a local disk first, or use --work-placement direct",
-            disk.display()
-        );
-    }
-    made.0.push(disk.join(forebay_fs::native::FOLDER));
-    for name in forebay_fs::mkfs::SCRATCH {
-        let mark = Mark { file_system: file_system.to_owned(), fileset: name.to_owned() };
-        NativePlace::on(disk, mark).create(forebay_fs::mkfs::SCRATCH_MODE, owner)?;
-    }
-    Ok(placement)
-}
-
 fn make(
     root: &Path,
     given: &[PathBuf],
@@ -509,23 +643,24 @@ fn make(
         made.folder(&locations[0])?;
     }
     let mut disks = Vec::new();
-    for location in locations {
+    for (number, location) in (0..).zip(locations) {
         let disk = uuid()?;
         let label = Label { file_system: file_system.clone(), disk: disk.clone() };
         DirectoryDisk::format(&location, &label)?;
         for name in ["forebay-disk.toml", "objects"] {
             made.0.push(location.join(name));
         }
-        disks.push(DiskRecord { uuid: disk, location: location.display().to_string() });
+        let location = location.display().to_string();
+        disks.push(DiskRecord { id: DiskId(number), uuid: disk, location });
     }
-    for name in ["forebay.toml", "store.redb"] {
+    for name in ["forebay.toml", Home::NAMES] {
         made.0.push(root.join(name));
     }
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let first = PathBuf::from(&disks[0].location);
-    let scratch = make_native(&file_system, &first, work, owner, made)?;
+    let scratch = native::make(&file_system, &first, work, owner, &mut made.0)?;
     let identity = Identity { uuid: file_system, hash_key: random()?, disks, owner, scratch };
-    Home::make(&root, identity)?;
+    Home::make(&root, &identity)?;
     let home = Home::at(&root)?;
     // The folder may have been there, open to others.
     for opened in home.close_to_others()? {

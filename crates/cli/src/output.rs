@@ -8,11 +8,11 @@
 //! so that none of it reaches a terminal as a control sequence. Only [`put`] and [`put_all`] print bytes as they are:
 //! the output of jobs and programs, as cat(1) would.
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 
 use anyhow::Result;
+use forebay_base::columns::{Alignment, Columns, Width};
+pub use forebay_base::text::{escaped, on_one_line};
 pub use forebay_engine::causes::chain;
 
 /// Standard output could not be written.
@@ -45,47 +45,6 @@ pub fn put_all(from: &mut impl std::io::Read) -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Whether a terminal takes a character for an order, or shows what follows it in another direction or on another
-/// line.
-fn is_order(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        )
-}
-
-/// The text with each character that orders a terminal written as `\u001b`, as JSON writes it: so JSON stays the
-/// JSON that it was. Lines and tabs stay.
-pub fn escaped(text: &str) -> Cow<'_, str> {
-    escaped_but(text, |character| matches!(character, '\n' | '\t'))
-}
-
-/// As [`escaped`], with lines and tabs written so as well: what comes from somebody else can begin no line.
-pub fn on_one_line(text: &str) -> Cow<'_, str> {
-    escaped_but(text, |_| false)
-}
-
-fn escaped_but(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let is_escaped = |character: char| is_order(character) && !stays(character);
-    if !text.contains(is_escaped) {
-        return Cow::Borrowed(text);
-    }
-    let mut plain = String::with_capacity(text.len() + 16);
-    for character in text.chars() {
-        match character {
-            '\n' if is_escaped('\n') => plain.push_str("\\n"),
-            '\t' if is_escaped('\t') => plain.push_str("\\t"),
-            // All of them have at most four digits.
-            order if is_escaped(order) => {
-                let _ = write!(plain, "\\u{:04x}", u32::from(order));
-            }
-            other => plain.push(other),
-        }
-    }
-    Cow::Owned(plain)
 }
 
 /// Prints a text to standard output.
@@ -125,7 +84,7 @@ pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// A column's alignment: numbers to the right.
+/// A column of such cells is one of numbers.
 fn looks_like_a_number(cell: &str) -> bool {
     cell.starts_with(|c: char| c.is_ascii_digit() || c == '-')
 }
@@ -136,39 +95,21 @@ impl Table {
         Table { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
     }
 
-    /// Adds a row. No cell breaks its line.
+    /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells.into_iter().map(|cell| on_one_line(&cell).into_owned()).collect());
+        self.rows.push(cells);
     }
 
-    /// The table as text.
+    /// The table as text. No cell breaks its line.
     pub fn render(&self) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max()
-        };
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        let numeric: Vec<bool> = (0..columns)
-            .map(|column| {
-                let mut cells = self.rows.iter().skip(1).filter_map(|row| row.get(column));
-                self.rows.len() > 1 && cells.all(|cell| looks_like_a_number(cell))
-            })
-            .collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let width = widths[column];
-                let _ = if numeric[column] {
-                    write!(line, "{cell:>width$}  ")
-                } else {
-                    write!(line, "{cell:<width$}  ")
-                };
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
+        let mut columns = Columns::new();
+        for column in 0..self.rows.iter().map(Vec::len).max().unwrap_or(0) {
+            let cells = self.rows.iter().map(|row| row.get(column).map_or("", String::as_str));
+            let is_numeric = self.rows.len() > 1 && cells.clone().skip(1).all(looks_like_a_number);
+            let alignment = if is_numeric { Alignment::Right } else { Alignment::Left };
+            columns.push(alignment, cells);
         }
-        text
+        columns.render(Width::Free)
     }
 }
 
@@ -200,17 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_never_reach_a_terminal_raw() {
+    fn json_means_the_same_before_and_after_it_is_escaped() {
         let nasty = "a\x1b]0;x\x07\r\u{9b}2J\u{7f}\u{202e}b\n\tc ü 漢";
-        assert_eq!(escaped(nasty), "a\\u001b]0;x\\u0007\\u000d\\u009b2J\\u007f\\u202eb\n\tc ü 漢");
-        assert!(on_one_line(nasty).ends_with("b\\n\\tc ü 漢"));
-        assert!(matches!(escaped("plain ü"), Cow::Borrowed("plain ü")));
-        // JSON means the same before and after.
         let json = serde_json::to_string(nasty).unwrap();
         assert_eq!(serde_json::from_str::<String>(&escaped(&json)).unwrap(), nasty);
-        let mut table = Table::new(&["name"]);
-        table.row(vec![nasty.to_owned()]);
-        assert_eq!(table.render().chars().filter(|c| is_order(*c)).count(), 2, "two lines");
     }
 
     #[test]

@@ -60,13 +60,22 @@ impl Fault {
 }
 
 /// Each fault that is switched on, with the operations that still go well before it strikes.
-type Faults = Arc<Mutex<Vec<(Fault, u64)>>>;
+#[derive(Default)]
+struct Switches {
+    on: Vec<(Fault, u64)>,
+    struck: u64,
+}
+
+type Faults = Arc<Mutex<Switches>>;
 
 /// Strikes with the first of `faults` that is switched on and due.
 fn strike(switched: &Faults, faults: &[Fault]) -> Result<()> {
-    for (fault, passes) in switched.lock().iter_mut() {
+    let mut switched = switched.lock();
+    let Switches { on, struck } = &mut *switched;
+    for (fault, passes) in on {
         if faults.contains(fault) {
             if *passes == 0 {
+                *struck += 1;
                 return Err(fault.error());
             }
             *passes -= 1;
@@ -96,14 +105,20 @@ impl FaultyDisk {
 
     /// Strikes with `fault` once `operations` more of its kind went well, until [`FaultyDisk::heal`].
     pub fn fail_after(&self, fault: Fault, operations: u64) {
-        let mut faults = self.faults.lock();
-        faults.retain(|(switched, _)| *switched != fault);
-        faults.push((fault, operations));
+        let on = &mut self.faults.lock().on;
+        on.retain(|(switched, _)| *switched != fault);
+        on.push((fault, operations));
     }
 
     /// Switches all faults off.
     pub fn heal(&self) {
-        self.faults.lock().clear();
+        self.faults.lock().on.clear();
+    }
+
+    /// How often a fault struck.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        self.faults.lock().struck
     }
 
     fn wrap(&self, inner: Arc<dyn Object>) -> Arc<dyn Object> {

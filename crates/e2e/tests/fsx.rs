@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, need, on_every_way, run, setting};
+use forebay_e2e::{Grid, need, on_every_way, on_native, run, setting};
 
 /// Operations of one run, unless `FOREBAY_E2E_FSX_OPERATIONS` says otherwise.
 const OPERATIONS: u64 = 100_000;
@@ -41,6 +41,9 @@ on_every_way!(
     fsx_finds_every_byte_where_it_was_written,
     fsx_finds_every_byte_around_holes_and_copies
 );
+
+on_native!(native_served: Served; fsx_finds_every_byte_where_it_was_written, fsx_finds_every_byte_around_holes_and_copies);
+on_native!(native_passthrough: Passthrough; fsx_finds_every_byte_where_it_was_written, fsx_finds_every_byte_around_holes_and_copies);
 
 fn fsx_finds_every_byte_where_it_was_written(grid: &Grid) {
     let operations = setting("FOREBAY_E2E_FSX_OPERATIONS", OPERATIONS);

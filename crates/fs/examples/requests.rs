@@ -18,7 +18,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use forebay_base::time::SystemClock;
-use forebay_base::{Clock as _, FailPoints, Ino};
+use forebay_base::{Clock as _, DiskId, FailPoints, Ino};
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::object::DirectAccess;
@@ -26,7 +26,8 @@ use forebay_fs::record::{DiskRecord, Kind};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::stats::Operation;
 use forebay_fs::{Access, Caller, FsError, Namespace, New, Parts, Replace, Settings};
-use forebay_store::redb::RedbStore;
+use forebay_store::redb::RedbOptions;
+use forebay_store::redb::folder::RedbFolder;
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
 const WRITE: Access =
@@ -259,8 +260,11 @@ fn open(order: &Order, folder: &std::path::Path) -> Result<Arc<Namespace>, FsErr
     let disk = folder.join("disk");
     std::fs::create_dir(&disk).map_err(|error| FsError::Io(error.to_string()))?;
     DirectoryDisk::format(&disk, &label)?;
-    let store = RedbStore::create(folder.join("store"))?;
-    let disks = vec![DiskRecord { uuid: "disk".to_owned(), location: String::new() }];
+    let names = folder.join("names");
+    std::fs::create_dir(&names).map_err(|error| FsError::Io(error.to_string()))?;
+    let stores = RedbFolder::at(&names, RedbOptions::default());
+    let (uuid, location) = ("disk".to_owned(), String::new());
+    let disks = vec![DiskRecord { id: DiskId(0), uuid, location }];
     let identity = Identity {
         uuid: "measured".to_owned(),
         hash_key: [7; 16],
@@ -268,10 +272,10 @@ fn open(order: &Order, folder: &std::path::Path) -> Result<Arc<Namespace>, FsErr
         owner: (0, 0),
         scratch: forebay_fs::record::Placement::Direct,
     };
-    mkfs::make(&store, identity, &SystemClock)?;
+    mkfs::make(&stores, &identity, &SystemClock)?;
     let commit_interval = std::time::Duration::from_millis(order.commit_milliseconds);
     let fs = Namespace::open(Parts {
-        store: Arc::new(store),
+        stores: Arc::new(stores),
         disks: vec![("disk".to_owned(), Arc::new(DirectoryDisk::open(&disk, &label)?) as _)],
         settings: Settings { commit_interval, ..Settings::default() },
         clock: Arc::new(SystemClock),
@@ -338,7 +342,7 @@ fn run(order: &Order) -> Result<(), Box<dyn std::error::Error>> {
     let background = fs.start_background()?;
     let parents = parents(&fs, order)?;
     let commits =
-        || fs.counters().last().map_or(0, |(_, counts)| counts[Operation::Commit as usize]);
+        || fs.counters().iter().map(|(_, counts)| counts[Operation::Commit as usize]).sum();
     let before = commits();
     let barrier = Barrier::new(order.threads + 1);
     let clock = SystemClock;

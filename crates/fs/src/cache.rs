@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_base::Ino;
+use forebay_base::{FilesetId, Ino};
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -247,6 +247,20 @@ impl InodeCache {
             .iter()
             .flat_map(|shard| shard.lock().inodes.0.iter().cloned().collect::<Vec<_>>())
             .collect()
+    }
+
+    /// Forgets the inodes of a fileset that is gone. What the kernel was told of them it forgets by itself.
+    pub fn forget_fileset(&self, fileset: FilesetId) {
+        for inode in self.all() {
+            if inode.ino.fileset() == fileset {
+                if let Body::Directory(directory) = &mut inode.lock().body {
+                    let cost = directory.cost();
+                    directory.forget();
+                    self.directory_changed(cost, 0);
+                }
+                self.remove(inode.ino);
+            }
+        }
     }
 
     /// Drops everything that can be dropped, for tests and for `drop caches`.

@@ -23,12 +23,10 @@ use forebay_store::{Batch, StoreError};
 use parking_lot::Mutex;
 
 use crate::error::{FsError, Result};
-use crate::idle::enough_open;
-use crate::key;
+use crate::key::{self, Term};
 use crate::object::LiveObject;
 use crate::partition::Partition;
-use crate::record::encode;
-use crate::settings::Settings;
+use crate::record::{MountState, encode};
 use crate::stats::Operation;
 use crate::writeset::Changes;
 
@@ -57,6 +55,9 @@ struct Failure {
     error: FsError,
 }
 
+/// How often a store is asked whether it took a batch.
+const ASKS_MAX: usize = 3;
+
 /// Records of a batch after which memory is given back to the system.
 const LARGE_BATCH: usize = 20_000;
 
@@ -76,30 +77,6 @@ fn give_back_memory() {
 /// Whether a store refused for lack of space.
 pub(crate) fn is_full(error: &StoreError) -> bool {
     matches!(error, StoreError::Full(_))
-}
-
-/// What requests leave to be done.
-struct Backlog {
-    /// Objects in use, if any of them could be closed.
-    open: usize,
-    /// Records that are not committed.
-    uncommitted: usize,
-    /// Objects that stay open until they are synced with the next batch.
-    to_sync_first: usize,
-    /// Numbers run out before long.
-    numbers_low: bool,
-}
-
-impl Backlog {
-    fn is_over(&self, settings: &Settings) -> bool {
-        self.open > enough_open(settings.open_objects_max) || self.needs_commit(settings)
-    }
-
-    fn needs_commit(&self, settings: &Settings) -> bool {
-        self.uncommitted > settings.uncommitted_max
-            || self.to_sync_first > settings.open_objects_max / 4
-            || self.numbers_low
-    }
 }
 
 /// How commits are doing, for `status`.
@@ -173,7 +150,7 @@ impl Partition {
                 self.store_limits()
             }
             None => {
-                self.turn.outcome.lock().last_success = self.clock.instant();
+                self.turn.outcome.lock().last_success = self.shared.clock.instant();
                 Ok(())
             }
         }
@@ -209,58 +186,59 @@ impl Partition {
     }
 
     fn commit_batch(&self) -> Result<()> {
-        self.fail_points.reach("commit.start")?;
+        self.shared.fail_points.reach("commit.start")?;
         let attempt = self.turn.attempts.fetch_add(1, Ordering::AcqRel) + 1;
-        let started = self.clock.instant();
+        let started = self.shared.clock.instant();
         let Some(batch) = self.writes.lock().take_batch() else { return Ok(()) };
         if let Err(error) = self.write_batch(&batch) {
             self.writes.lock().batch_failed();
-            let failure = Failure { attempt, at: self.clock.instant(), error: error.clone() };
+            let failure =
+                Failure { attempt, at: self.shared.clock.instant(), error: error.clone() };
             self.turn.note_failure(failure);
             return Err(error);
         }
         self.writes.lock().batch_committed();
         self.turn.done.store(batch.number, Ordering::Release);
         self.turn.note_success(started);
-        self.system_counters.count(Operation::Commit);
+        self.count(Operation::Commit);
         for removal in &batch.removals {
-            self.objects.remove(*removal);
+            self.shared.objects.remove(*removal);
         }
         let was_large = batch.record_count() >= LARGE_BATCH;
         drop(batch);
         if was_large {
             give_back_memory();
         }
-        self.fail_points.reach("commit.done")?;
+        self.shared.fail_points.reach("commit.done")?;
         Ok(())
     }
 
     fn write_batch(&self, batch: &Changes) -> Result<()> {
         for live in batch.to_publish() {
-            match self.objects.publish(live) {
+            match self.shared.objects.publish(live) {
                 // A name may need space in a directory of the disk, and the reserve may lie on it.
                 Err(FsError::NoSpace) => self.publish_from_reserve(live)?,
                 published => published?,
             }
         }
         for live in &batch.sync_first {
-            if let Err(error) = self.objects.sync_unasked(live) {
+            if let Err(error) = self.shared.objects.sync_unasked(live) {
                 // The disk has failed; holding up everybody's commits would save nothing. Whoever syncs the
                 // file is told.
                 tracing::error!(object = %live.at.id, %error, "a file that replaced another was not synced");
             }
         }
-        self.fail_points.reach("commit.published")?;
+        self.shared.fail_points.reach("commit.published")?;
         self.store_with_limits(batch.to_store())?;
-        self.fail_points.reach("commit.stored")?;
+        self.shared.fail_points.reach("commit.stored")?;
         Ok(())
     }
 
     /// The reserve of a disk is used up: that of the home folder may lie on the same disk.
     fn publish_from_reserve(&self, live: &LiveObject) -> Result<()> {
         let mut published = Err(FsError::NoSpace);
-        while matches!(published, Err(FsError::NoSpace)) && self.reserve.give() {
-            published = self.objects.publish(live);
+        while matches!(published, Err(FsError::NoSpace)) && self.shared.reserve.give() {
+            published = self.shared.objects.publish(live);
         }
         published
     }
@@ -280,39 +258,83 @@ impl Partition {
             superblock.object_limit = object_limit;
             changes.insert(key::SUPERBLOCK.to_vec(), Some(encode(&*superblock)));
         }
-        self.store_batch(&Batch { requires: vec![self.term()], changes })?;
+        self.store_batch(changes)?;
         if let Some((ino_limit, object_limit)) = new_limits {
             self.ino_numbers.limit_stored(ino_limit);
-            self.objects.numbers.limit_stored(object_limit);
+            self.object_numbers.limit_stored(object_limit);
         }
         Ok(())
     }
 
-    /// The requirement of every commit: that this owner has not been replaced.
-    pub(crate) fn term(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        (key::TERM.to_vec(), Some(self.epoch.0.to_be_bytes().to_vec()))
+    /// Commits to the store as its owner; gives the reserve away if that is what it takes. One at a time: the caller
+    /// has the turn, or nobody else can have it.
+    fn store_batch(&self, mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
+        if let Some(why) = self.gate.closed() {
+            return Err(why);
+        }
+        let before = *self.term.lock();
+        let after = before.next();
+        changes.insert(key::TERM.to_vec(), Some(after.to_bytes()));
+        let requires = vec![(key::TERM.to_vec(), Some(before.to_bytes()))];
+        let batch = Batch { requires, changes };
+        let outcome = self.shared.reserve.spend(|| self.store.commit(&batch), is_full);
+        let settled = match outcome {
+            Err(StoreError::Unknown(why)) => self.ask_again(before, &why),
+            settled => settled,
+        };
+        if matches!(settled, Err(StoreError::Conflict | StoreError::Unknown(_))) {
+            // Memory and store may differ from now on: nothing of it may be told to anybody.
+            self.gate.close(FsError::from_store_of(settled.as_ref().err()));
+        }
+        settled?;
+        *self.term.lock() = after;
+        Ok(())
     }
 
-    /// Commits to the store; gives the reserve away if that is what it takes.
-    pub(crate) fn store_batch(&self, batch: &Batch) -> Result<()> {
-        Ok(self.reserve.spend(|| self.store.commit(batch), is_full)?)
+    /// Whether a batch is there whose outcome was not known: the term tells. `before` is the term without it.
+    fn ask_again(&self, before: Term, why: &str) -> forebay_store::Result<()> {
+        for _ in 0..ASKS_MAX {
+            let Ok(found) = self.store.get(key::TERM) else { continue };
+            let found = found.as_deref().and_then(Term::from_bytes);
+            return if found == Some(before.next()) {
+                Ok(())
+            } else if found == Some(before) {
+                Err(StoreError::Io(why.to_owned()))
+            } else {
+                Err(StoreError::Conflict)
+            };
+        }
+        tracing::error!(fileset = %self.number, why, "the outcome of a commit is not known: the fileset is stopped");
+        Err(StoreError::Unknown(why.to_owned()))
+    }
+
+    /// Marks the store as left in order, or as one that must be swept all the same.
+    pub(crate) fn store_clean(&self, sweep_due: bool) -> Result<()> {
+        let _turn = self.turn.turn.lock();
+        let superblock = {
+            let mut superblock = self.superblock.lock();
+            superblock.state = MountState::Clean;
+            superblock.sweep_due = sweep_due;
+            encode(&*superblock)
+        };
+        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(superblock))].into())
     }
 
     fn limits_to_store(&self) -> Option<(u64, u64)> {
         let inos = self.ino_numbers.wanted_limit();
-        let objects = self.objects.numbers.wanted_limit();
+        let objects = self.object_numbers.wanted_limit();
         if inos.is_none() && objects.is_none() {
             return None;
         }
         let ino_limit = inos.unwrap_or_else(|| self.ino_numbers.limit());
-        Some((ino_limit, objects.unwrap_or_else(|| self.objects.numbers.limit())))
+        Some((ino_limit, objects.unwrap_or_else(|| self.object_numbers.limit())))
     }
 
     /// Takes size and times of files that the kernel is writing into the write set.
     pub(crate) fn refresh_writers(&self) {
         let writers: Vec<_> = self.writers.lock().iter().copied().collect();
         for ino in writers {
-            let Some(inode) = self.inodes.peek(ino) else { continue };
+            let Some(inode) = self.shared.inodes.peek(ino) else { continue };
             let mut state = inode.lock();
             if let Err(error) = self.refresh(ino, &mut state) {
                 tracing::warn!(%ino, %error, "an open file's size is not known");
@@ -325,15 +347,16 @@ impl Partition {
     pub fn commit_health(&self) -> CommitHealth {
         let pending = self.writes.lock().pending_len();
         let outcome = self.turn.outcome.lock();
-        let age = self.clock.instant().saturating_duration_since(outcome.last_success);
+        let age = self.shared.clock.instant().saturating_duration_since(outcome.last_success);
         let last_error = outcome.failure.as_ref().map(|failure| failure.error.to_string());
         CommitHealth { age, pending, last_error }
     }
 
     /// Whether a commit failed so short a while ago that the next one is not due.
     pub(crate) fn commits_rest(&self) -> bool {
-        let since = |at| self.clock.instant().saturating_duration_since(at);
-        let is_recent = |failure: &Failure| since(failure.at) < self.settings.commit_interval;
+        let since = |at| self.shared.clock.instant().saturating_duration_since(at);
+        let is_recent =
+            |failure: &Failure| since(failure.at) < self.shared.settings.commit_interval;
         self.turn.failure(is_recent).is_some()
     }
 
@@ -342,84 +365,54 @@ impl Partition {
     pub(crate) fn admit(&self) -> Result<()> {
         let Some(error) = self.turn.failure(|_| true) else { return Ok(()) };
         let writes = self.writes.lock();
-        let is_full = writes.uncommitted_len() / COMMIT_LAG_MAX > self.settings.uncommitted_max
-            || writes.to_sync_first() > self.settings.open_objects_max / 2;
+        let is_full = writes.uncommitted_len() / COMMIT_LAG_MAX
+            > self.shared.settings.uncommitted_max
+            || writes.to_sync_first() > self.shared.settings.open_objects_max / 2;
         if is_full { Err(error) } else { Ok(()) }
     }
 
-    /// What the front end calls after each request, with no locks held: keeps uncommitted changes and
-    /// open objects within their bounds.
-    pub fn after_request(&self) {
-        let backlog = self.backlog();
-        if !backlog.is_over(&self.settings) {
-            return;
-        }
-        let lag = backlog.uncommitted / COMMIT_LAG_MAX > self.settings.uncommitted_max;
-        let rest = self.commits_rest();
-        if self.objects.in_background() && !lag && backlog.open <= self.settings.open_objects_max {
-            if !rest {
-                self.want_commit();
-            }
-            return;
-        }
-        if backlog.open > self.settings.open_objects_max {
-            self.close_idle_objects();
-        }
-        if backlog.needs_commit(&self.settings) && !rest {
-            // A failure is kept for `status`, and the next interval tries again.
-            let _ = self.commit();
-        }
-    }
-
-    /// Whether [`Partition::after_request`] has something to do. Where that cannot be known at once, whoever
-    /// holds the lock is about to look as well.
-    #[must_use]
-    pub fn is_over_limits(&self) -> bool {
-        self.backlog().is_over(&self.settings)
-    }
-
-    fn backlog(&self) -> Backlog {
-        // Whoever holds the lock is about to look as well.
-        let (uncommitted, to_sync_first) = self
-            .writes
-            .try_lock()
-            .map_or((0, 0), |writes| (writes.pending_len(), writes.to_sync_first()));
-        let open = self.objects.in_use_count();
-        let can_close = open > enough_open(self.settings.open_objects_max) && self.idle.len() > 0;
-        Backlog {
-            open: if can_close { open } else { 0 },
-            uncommitted,
-            to_sync_first,
-            numbers_low: self.ino_numbers.is_low() || self.objects.numbers.is_low(),
-        }
+    /// Whether objects wait to be removed after a commit.
+    pub(crate) fn has_removals(&self) -> bool {
+        self.writes.lock().has_removals()
     }
 
     /// Has the commit thread commit now.
     pub(crate) fn want_commit(&self) {
         if !self.commit_wanted.swap(true, Ordering::AcqRel) {
-            drop(self.stop_wanted.0.lock());
-            self.stop_wanted.1.notify_all();
+            self.shared.bell.ring();
         }
     }
 
-    /// Body of the commit thread, until [`Partition::stop_background`].
-    pub(crate) fn run_commits(&self) {
-        let mut guard = self.stop_wanted.0.lock();
-        while !self.is_stopping() {
-            if !self.commit_wanted.load(Ordering::Acquire) {
-                self.stop_wanted.1.wait_for(&mut guard, self.settings.commit_interval);
-            }
-            if self.is_stopping() {
-                return;
-            }
-            parking_lot::MutexGuard::unlocked(&mut guard, || {
-                let _ = self.commit();
-                self.close_idle_objects();
-                // Not before: requests that come during the commit ask for one more if they need it.
-                self.commit_wanted.store(false, Ordering::Release);
-                self.restore_reserves();
-                self.objects.look_at_space();
-            });
+    /// Whether a commit was wanted before its time.
+    pub(crate) fn is_commit_wanted(&self) -> bool {
+        self.commit_wanted.load(Ordering::Acquire)
+    }
+
+    /// A commit is done. Requests that come from now on ask for one more if they need it.
+    pub(crate) fn commit_came(&self) {
+        self.commit_wanted.store(false, Ordering::Release);
+    }
+
+    /// Keeps uncommitted changes within their bound, after a request, with no locks held.
+    pub(crate) fn relieve(&self) {
+        let settings = &self.shared.settings;
+        // Whoever holds the lock is about to look as well.
+        let Some(writes) = self.writes.try_lock() else { return self.shared.crowd.raise() };
+        let (uncommitted, to_sync_first) = (writes.pending_len(), writes.to_sync_first());
+        drop(writes);
+        let numbers_low = self.ino_numbers.is_low() || self.object_numbers.is_low();
+        let needs_commit = uncommitted > settings.uncommitted_max
+            || to_sync_first > settings.open_objects_max / 4
+            || numbers_low;
+        if !needs_commit || self.commits_rest() {
+            return;
+        }
+        let lag = uncommitted / COMMIT_LAG_MAX > settings.uncommitted_max;
+        if self.shared.objects.in_background() && !lag {
+            self.want_commit();
+        } else {
+            // A failure is kept for `status`, and the next interval tries again.
+            let _ = self.commit();
         }
     }
 }

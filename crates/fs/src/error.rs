@@ -79,6 +79,9 @@ pub enum FsError {
     /// A record of the store cannot be understood (EUCLEAN); run fsck.
     #[error("damaged metadata: {0}")]
     Damaged(String),
+    /// A record of the store is of a version that this program does not know (EUCLEAN): another program wrote it.
+    #[error("{0}")]
+    UnknownVersion(String),
     /// Another owner took the file system over; this one must stop (EIO).
     #[error("another owner has taken over this file system")]
     Fenced,
@@ -92,6 +95,19 @@ pub enum FsError {
 
 /// Outcome of a file-system call.
 pub type Result<T> = std::result::Result<T, FsError>;
+
+impl FsError {
+    /// Why a partition stops whose store answered so.
+    pub(crate) fn from_store_of(error: Option<&StoreError>) -> FsError {
+        match error {
+            Some(StoreError::Unknown(why)) => FsError::Io(format!(
+                "the fileset is stopped, as it is not known whether its last commit is in the store ({why}): unmount \
+                 and mount the file system again"
+            )),
+            _ => FsError::Fenced,
+        }
+    }
+}
 
 impl From<StoreError> for FsError {
     fn from(error: StoreError) -> FsError {

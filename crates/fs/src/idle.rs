@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 use crate::error::{FsError, Result};
 use crate::inode::FileBody;
 use crate::object::LiveObject;
+use crate::owner::Owner;
 use crate::partition::Partition;
+use crate::shared::Shared;
 
 /// Closed files with live objects, in the order in which they were closed.
 #[derive(Default)]
@@ -65,7 +67,7 @@ impl IdleObjects {
     }
 }
 
-impl Partition {
+impl Shared {
     /// Closes idle objects while nearly `open_objects_max` are open. Holds no locks when called.
     pub(crate) fn close_idle_objects(&self) {
         let max = self.settings.open_objects_max;
@@ -77,25 +79,42 @@ impl Partition {
         // Files that were removed meanwhile stay in the queue; four times the bound is their bound.
         while self.objects.in_use_count() > enough_open(max) || self.idle.len() > 4 * max {
             let Some(ino) = self.idle.oldest() else { return };
-            if let Err(error) = self.close_idle_object(ino) {
+            let Some(route) = self.owners.find(ino.fileset()) else { continue };
+            let closed = match &*route {
+                Owner::Local(partition) => partition.close_idle_object(ino),
+                // Its files have no objects.
+                Owner::Native(_) => Ok(()),
+            };
+            if let Err(error) = closed {
                 return self.idle.refused(ino, now, error);
             }
             *self.idle.refusal.lock() = None;
         }
     }
 
+    /// Objects in use, if there are so many that some should be closed, and any could be.
+    pub(crate) fn open_to_close(&self) -> usize {
+        let open = self.objects.in_use_count();
+        let can_close = open > enough_open(self.settings.open_objects_max) && self.idle.len() > 0;
+        if can_close { open } else { 0 }
+    }
+}
+
+impl Partition {
     /// Takes a fresh object for a file, unless so many are open that some should be closed and cannot be.
     pub(crate) fn take_object(&self) -> Result<Arc<LiveObject>> {
-        if self.objects.in_use_count() > self.settings.open_objects_max
-            && let Some((_, error)) = self.idle.refusal.lock().as_ref()
+        let shared = &self.shared;
+        if shared.objects.in_use_count() > shared.settings.open_objects_max
+            && let Some((_, error)) = shared.idle.refusal.lock().as_ref()
         {
             return Err(error.clone());
         }
-        self.objects.take_fresh()
+        shared.objects.take_fresh(|| self.take_object_id())
     }
 
+    /// Publishes and closes the object of a closed file.
     fn close_idle_object(&self, ino: Ino) -> Result<()> {
-        let Some(inode) = self.inodes.peek(ino) else { return Ok(()) };
+        let Some(inode) = self.shared.inodes.peek(ino) else { return Ok(()) };
         let mut state = inode.lock();
         let unlinked = state.nlink == 0;
         let Some(file) = state.file_mut() else { return Ok(()) };
@@ -110,13 +129,13 @@ impl Partition {
         }
         let Some(file) = state.file_mut() else { return Ok(()) };
         if let Some(live) = file.live.take() {
-            if let Err(error) = self.objects.publish(&live) {
+            if let Err(error) = self.shared.objects.publish(&live) {
                 file.live = Some(live);
-                self.idle.put_back(ino, file);
+                self.shared.idle.put_back(ino, file);
                 return Err(error);
             }
             self.writes.lock().withhold(live.at.id);
-            self.objects.drop_handle(live);
+            self.shared.objects.drop_handle(live);
         }
         file.settle();
         Ok(())

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use forebay_base::{DiskId, Epoch, FilesetId, Ino, Timestamp};
+use forebay_base::{DiskId, Epoch, Ino, Timestamp};
 use forebay_disk::ObjectAttributes;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -79,7 +79,6 @@ pub(crate) struct State {
     pub changed: Timestamp,
     pub created: Timestamp,
     pub rdev: u32,
-    pub fileset: FilesetId,
     pub xattrs: u32,
     /// Bytes that they take, names and values, once they were reckoned: to reckon them takes all of them.
     pub xattr_bytes: Option<NonZeroU32>,
@@ -214,11 +213,10 @@ impl State {
             changed: self.changed,
             created: self.created,
             rdev: self.rdev,
-            fileset: self.fileset,
             parent: self.parent(),
             xattrs: self.xattrs,
             epoch,
-            object: self.file().and_then(|file| file.object),
+            layout: self.file().and_then(|file| file.object).into(),
             target: match &self.body {
                 Body::Symlink(target) => target.to_vec(),
                 Body::File(_) | Body::Directory(_) | Body::Special => Vec::new(),
@@ -229,7 +227,7 @@ impl State {
     /// The inode that a record of the store stands for.
     pub fn from_record(record: InodeRecord) -> State {
         let body = match record.kind {
-            Kind::File => Body::File(FileBody::stored(record.object)),
+            Kind::File => Body::File(FileBody::stored(record.layout.object())),
             Kind::Directory => Body::Directory(Box::new(Directory::stored(record.parent))),
             Kind::Symlink => Body::Symlink(record.target.into_boxed_slice()),
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
@@ -247,14 +245,13 @@ impl State {
             changed: record.changed,
             created: record.created,
             rdev: record.rdev,
-            fileset: record.fileset,
             xattrs: record.xattrs,
             xattr_bytes: None,
             nameless_xattrs: None,
             body,
             counted: Some(Counted {
                 bytes: if record.kind == Kind::File { record.size } else { 0 },
-                disk: record.object.map(|at| at.disk),
+                disk: record.layout.object().map(|at| at.disk),
             }),
             recorded: true,
         }

@@ -1,11 +1,11 @@
-//! Keys of the store. All of them, in one table:
+//! Keys of a store. Each fileset has a store of its own. All keys, in one table:
 //!
 //! | Key | Value | Meaning |
 //! |---|---|---|
-//! | `T` | `u64` big endian | term: the epoch of the owner; every commit requires it |
+//! | `T` | two `u64` big endian | term: the epoch of the owner, and the number of its latest batch; see [`Term`] |
 //! | `S` | [`Superblock`](crate::record::Superblock) | identity, state, allocation limits, disks |
-//! | `F` fileset | [`FilesetRecord`](crate::record::FilesetRecord) | a fileset's name and settings |
-//! | `U` fileset | [`Usage`](crate::record::Usage) | files and bytes of a fileset |
+//! | `F` fileset | [`FilesetRecord`](crate::record::FilesetRecord) | a fileset; in the root fileset's store alone |
+//! | `U` | [`Usage`](crate::record::Usage) | files and bytes of the fileset |
 //! | `O` disk | [`DiskUsage`](crate::record::DiskUsage) | objects that records refer to on a disk |
 //! | `I` ino | [`InodeRecord`](crate::record::InodeRecord) | an inode |
 //! | `E` parent cookie | [`EntryRecord`](crate::record::EntryRecord) | a directory entry |
@@ -14,17 +14,17 @@
 //! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys
 //! of one directory or inode lie together and in order.
 
-use forebay_base::{DiskId, FilesetId, Ino};
+use forebay_base::{DiskId, Epoch, FilesetId, Ino};
 
-/// Key of the term: the epoch that every commit requires.
+/// Key of the [`Term`], which every commit requires and moves on.
 pub const TERM: &[u8] = b"T";
 /// Key of the superblock.
 pub const SUPERBLOCK: &[u8] = b"S";
 
 /// First byte of fileset keys.
 pub const FILESET: u8 = b'F';
-/// First byte of usage keys.
-pub const USAGE: u8 = b'U';
+/// Key of the fileset's usage.
+pub const USAGE: &[u8] = b"U";
 /// First byte of disk usage keys.
 pub const DISK_USAGE: u8 = b'O';
 /// First byte of inode keys.
@@ -33,6 +33,37 @@ pub const INODE: u8 = b'I';
 pub const ENTRY: u8 = b'E';
 /// First byte of extended attribute keys.
 pub const XATTR: u8 = b'X';
+
+/// Whose turn it is to commit, and what was committed last. A batch requires the term before it and sets its own: an
+/// owner that was replaced changes nothing, and whether a batch is there shows in the term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Term {
+    /// The epoch of the owner.
+    pub epoch: Epoch,
+    /// Number of its latest batch.
+    pub batch: u64,
+}
+
+impl Term {
+    /// The term as the store has it.
+    #[must_use]
+    pub fn to_bytes(self) -> Vec<u8> {
+        [self.epoch.0.to_be_bytes(), self.batch.to_be_bytes()].concat()
+    }
+
+    /// Reads a term; `None` if it is none.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Term> {
+        (bytes.len() == 16).then_some(())?;
+        Some(Term { epoch: Epoch(number_at(bytes, 0)?), batch: number_at(bytes, 8)? })
+    }
+
+    /// The term of the owner's next batch.
+    #[must_use]
+    pub fn next(self) -> Term {
+        Term { batch: self.batch + 1, ..self }
+    }
+}
 
 /// Half-open range of all keys that begin with `prefix`.
 #[must_use]
@@ -61,14 +92,6 @@ fn numbered(kind: u8, numbers: &[u64]) -> Vec<u8> {
 #[must_use]
 pub fn fileset(id: FilesetId) -> Vec<u8> {
     let mut key = vec![FILESET];
-    key.extend_from_slice(&id.0.to_be_bytes());
-    key
-}
-
-/// Key of a fileset's usage.
-#[must_use]
-pub fn usage(id: FilesetId) -> Vec<u8> {
-    let mut key = vec![USAGE];
     key.extend_from_slice(&id.0.to_be_bytes());
     key
 }
@@ -130,8 +153,8 @@ pub enum Key {
     Superblock,
     /// [`fileset`].
     Fileset(FilesetId),
-    /// [`usage`].
-    Usage(FilesetId),
+    /// [`USAGE`].
+    Usage,
     /// [`disk_usage`].
     DiskUsage(DiskId),
     /// [`inode`].
@@ -149,8 +172,8 @@ pub fn parse(key: &[u8]) -> Option<Key> {
     match *key.first()? {
         b'T' if key.len() == 1 => Some(Key::Term),
         b'S' if key.len() == 1 => Some(Key::Superblock),
+        b'U' if key.len() == 1 => Some(Key::Usage),
         FILESET => Some(Key::Fileset(fileset_id()?)),
-        USAGE => Some(Key::Usage(fileset_id()?)),
         DISK_USAGE => {
             Some(Key::DiskUsage(DiskId(u16::from_be_bytes(key.get(1..)?.try_into().ok()?))))
         }
@@ -171,7 +194,7 @@ mod tests {
             (TERM.to_vec(), Key::Term),
             (SUPERBLOCK.to_vec(), Key::Superblock),
             (fileset(FilesetId(7)), Key::Fileset(FilesetId(7))),
-            (usage(FilesetId(7)), Key::Usage(FilesetId(7))),
+            (USAGE.to_vec(), Key::Usage),
             (disk_usage(DiskId(3)), Key::DiskUsage(DiskId(3))),
             (inode(Ino(9)), Key::Inode(Ino(9))),
             (entry(Ino(9), 1 << 62), Key::Entry(Ino(9), 1 << 62)),
@@ -180,7 +203,7 @@ mod tests {
         for (bytes, key) in keys {
             assert_eq!(parse(&bytes), Some(key));
         }
-        for bytes in [&b""[..], b"?", b"I123", b"E12345678", b"X12345678", b"TT"] {
+        for bytes in [&b""[..], b"?", b"I123", b"E12345678", b"X12345678", b"TT", b"UU"] {
             assert_eq!(parse(bytes), None);
         }
     }

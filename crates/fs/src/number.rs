@@ -11,7 +11,7 @@ use crate::error::{FsError, Result};
 /// Numbers by which a limit moves ahead: more than can be taken between two commits.
 pub const RESERVE: u64 = 1 << 20;
 
-/// No number reaches this: it leaves room for every limit to be moved ahead.
+/// No number within a fileset reaches this: it leaves room for every limit to be moved ahead.
 pub const NUMBER_MAX: u64 = 1 << 47;
 
 /// Hands out numbers below a limit that is safe in the store.

@@ -6,18 +6,17 @@
 //!
 //! What survives a crash: published objects. Fresh ones vanish with the process.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay_base::{DiskId, FailPoints, ObjectId, Timestamp};
+use forebay_base::{DiskId, FailPoints, FilesetId, ObjectId, Timestamp};
 use forebay_disk::{Disk, DiskError, Object, ObjectAttributes, Sync};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{FsError, Result};
-use crate::number::NumberRange;
 use crate::record::ObjectRef;
 use crate::space::Space;
 use crate::stock::{Next, Stock};
@@ -61,6 +60,8 @@ impl DiskHealth {
 
 /// A disk of the file system.
 pub struct FsDisk {
+    /// Its number, by which records refer to it.
+    pub id: DiskId,
     /// Its identity.
     pub uuid: String,
     /// The disk itself.
@@ -171,10 +172,8 @@ impl Drop for LiveObject {
 
 /// Makes, opens, publishes and removes objects on the disks of one file system.
 pub struct Objects {
-    /// The disks, by [`DiskId`].
+    /// The disks, those that are not there included.
     pub disks: Vec<FsDisk>,
-    /// Numbers for new objects.
-    pub numbers: NumberRange,
     direct: OnceLock<Arc<dyn DirectAccess>>,
     stock: Stock,
     next_disk: AtomicUsize,
@@ -188,8 +187,8 @@ pub struct Objects {
     background: AtomicBool,
     /// Space of some disk is short.
     pressed: AtomicBool,
-    /// A removal failed: some published object belongs to nothing.
-    left_behind: AtomicBool,
+    /// Filesets with published objects that belong to nothing, as a removal failed.
+    left_behind: Mutex<BTreeSet<FilesetId>>,
     clock: Arc<dyn forebay_base::Clock>,
     begun: Instant,
     fail_points: FailPoints,
@@ -203,6 +202,9 @@ enum Dropped {
 /// How long the reclaim thread lets dropped objects gather.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(10);
 
+/// What stands for the number of an object that has none yet.
+const UNNUMBERED: ObjectId = ObjectId(0);
+
 /// Dropped objects that may wait for the reclaim thread; beyond this the dropper does the work.
 const RECLAIM_BACKLOG_MAX: usize = 16_384;
 
@@ -210,17 +212,15 @@ const RECLAIM_BACKLOG_MAX: usize = 16_384;
 pub const CLOSING_MAX: usize = 4096;
 
 impl Objects {
-    /// Objects on `disks`, numbered from `numbers`.
+    /// Objects on `disks`.
     #[must_use]
     pub fn new(
         disks: Vec<FsDisk>,
-        numbers: NumberRange,
         clock: Arc<dyn forebay_base::Clock>,
         fail_points: FailPoints,
     ) -> Objects {
         Objects {
             disks,
-            numbers,
             direct: OnceLock::new(),
             stock: Stock::default(),
             next_disk: AtomicUsize::new(0),
@@ -231,7 +231,7 @@ impl Objects {
             reclaiming: Mutex::new(()),
             background: AtomicBool::new(false),
             pressed: AtomicBool::new(false),
-            left_behind: AtomicBool::new(false),
+            left_behind: Mutex::default(),
             begun: clock.instant(),
             clock,
             fail_points,
@@ -275,13 +275,15 @@ impl Objects {
 
     /// The disks with their numbers.
     pub fn numbered_disks(&self) -> impl Iterator<Item = (DiskId, &FsDisk)> {
-        (0..=u16::MAX).map(DiskId).zip(&self.disks)
+        self.disks.iter().map(|disk| (disk.id, disk))
     }
 
     /// A disk by its number.
     fn disk(&self, id: DiskId) -> Result<&FsDisk> {
-        self.disks.get(usize::from(id.0)).ok_or_else(|| {
-            FsError::Damaged(format!("a record names disk {id}, which is not there"))
+        // Numbers are given in turn, so that a disk lies at its own unless others were taken away.
+        let at = self.disks.get(usize::from(id.0)).filter(|disk| disk.id == id);
+        at.or_else(|| self.disks.iter().find(|disk| disk.id == id)).ok_or_else(|| {
+            FsError::Damaged(format!("a record names disk {id}, which the file system never had"))
         })
     }
 
@@ -297,13 +299,17 @@ impl Objects {
         Ok(result?)
     }
 
-    /// Takes a fresh object from stock, or makes one if there is none.
+    /// Takes a fresh object from stock, or makes one if there is none, and gives it the number that `number` says.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] if no disk can hold one more object; [`FsError::Io`].
-    pub fn take_fresh(&self) -> Result<Arc<LiveObject>> {
+    /// [`FsError::NoSpace`] if no disk can hold one more object; [`FsError::Io`]; that of `number`.
+    pub fn take_fresh(&self, number: impl FnOnce() -> Result<ObjectId>) -> Result<Arc<LiveObject>> {
         let on_any = || self.make_fresh(|disk| disk.space.takes_objects());
-        self.stock.take().map_or_else(on_any, Ok)
+        let mut live = self.stock.take().map_or_else(on_any, Ok)?;
+        let id = number()?;
+        Arc::get_mut(&mut live).expect("nobody else knows of an object in stock").at.id = id;
+        live.object.number(id);
+        Ok(live)
     }
 
     /// Makes an object on one of the disks that `suit`.
@@ -311,16 +317,18 @@ impl Objects {
         let mut refusal = FsError::NoSpace;
         for _ in 0..self.disks.len() {
             let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % self.disks.len();
+            let FsDisk { id: disk, disk: place, .. } = &self.disks[turn];
             if !suits(&self.disks[turn]) {
                 continue;
             }
-            let disk = DiskId(u16::try_from(turn).unwrap_or(0));
-            let id = ObjectId(self.numbers.take()?);
-            match self.observe(disk, self.disks[turn].disk.create(id)) {
+            match self.observe(*disk, place.create_fresh()) {
                 Ok(object) => {
                     self.fail_points.reach("supply.created")?;
-                    return self.adopt(ObjectRef { disk, id }, object, false);
+                    let at = ObjectRef { disk: *disk, id: UNNUMBERED };
+                    return self.adopt(at, object, false);
                 }
+                // Another one may have room.
+                Err(FsError::Absent(_)) => {}
                 Err(error) => refusal = error,
             }
         }
@@ -480,7 +488,7 @@ impl Objects {
                 });
                 if let Err(error) = removed {
                     // Nothing refers to the object any more: a sweep removes it.
-                    self.left_behind.store(true, Ordering::Release);
+                    self.left_behind.lock().insert(at.id.fileset());
                     tracing::warn!(object = %at.id, %error, "an object was not removed");
                 }
             }
@@ -539,9 +547,28 @@ impl Objects {
         }
     }
 
-    /// Whether an object could not be removed.
-    pub fn has_left_behind(&self) -> bool {
-        self.left_behind.load(Ordering::Acquire)
+    /// Whether an object of a fileset could not be removed.
+    pub fn has_left_behind(&self, fileset: FilesetId) -> bool {
+        self.left_behind.lock().contains(&fileset)
+    }
+
+    /// All objects of a fileset that belong to nothing are removed.
+    pub fn none_left_behind(&self, fileset: FilesetId) {
+        self.left_behind.lock().remove(&fileset);
+    }
+
+    /// Makes everything durable that was published, written and removed on the disks that are there.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn sync_disks(&self) -> Result<()> {
+        for FsDisk { id, disk, .. } in &self.disks {
+            match self.observe(*id, disk.sync()) {
+                Err(FsError::Absent(_)) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Dropped objects that wait for the reclaim thread.

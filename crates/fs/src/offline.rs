@@ -1,48 +1,113 @@
 //! What can be said of a file system that is not mounted, without becoming its owner.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_base::DiskId;
+use forebay_base::{DiskId, FilesetId};
 use forebay_disk::Disk;
-use forebay_store::Store;
+use forebay_disk::absent::AbsentDisk;
+use forebay_store::{Store, Stores};
 
 use crate::error::Result;
 use crate::key::{self, Key};
+use crate::native::NativePlace;
 use crate::ops::{DiskStatus, FilesetStatus};
-use crate::record::{DiskUsage, FilesetRecord, Superblock, Usage, decode};
-use crate::recovery::scan_prefix;
+use crate::record::{
+    DiskUsage, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
+};
+use crate::recovery::{read_superblock, scan_prefix};
 
-/// Filesets and disks with what they hold.
+/// A file system that is not mounted.
+pub struct Offline {
+    /// The superblock of its root fileset.
+    pub superblock: Superblock,
+    /// Filesets with what they hold.
+    pub filesets: Vec<FilesetStatus>,
+    /// Disks with what they hold.
+    pub disks: Vec<DiskStatus>,
+    /// Bytes that the stores occupy.
+    pub store_bytes: u64,
+}
+
+/// The filesets of a file system with their records, those that have a store.
 ///
 /// # Errors
 /// What the store says; [`FsError::Damaged`](crate::FsError::Damaged) for records that make no sense.
-pub fn status(
-    store: &dyn Store,
-    superblock: &Superblock,
-    disks: &[(String, Arc<dyn Disk>)],
-) -> Result<(Vec<FilesetStatus>, Vec<DiskStatus>)> {
+pub fn filesets(root: &dyn Store) -> Result<Vec<(FilesetId, FilesetRecord)>> {
+    let mut all = all_filesets(root)?;
+    all.retain(|(_, record)| record.stage == Stage::Made);
+    Ok(all)
+}
+
+/// As [`filesets`], those that are being made or removed, or are gone, included.
+///
+/// # Errors
+/// As [`filesets`].
+pub fn all_filesets(root: &dyn Store) -> Result<Vec<(FilesetId, FilesetRecord)>> {
     let mut filesets = Vec::new();
-    scan_prefix(store, &[key::FILESET], &mut |key, value| {
+    scan_prefix(root, &[key::FILESET], &mut |key, value| {
         let Some(Key::Fileset(id)) = key::parse(key) else { return Ok(()) };
         let record: FilesetRecord = decode("fileset", value)?;
-        let usage = match store.get(&key::usage(id))? {
-            Some(value) => decode::<Usage>("usage", &value)?,
-            None => Usage::default(),
-        };
-        filesets.push(FilesetStatus::of(&record, usage));
+        filesets.push((id, record));
         Ok(())
     })?;
-    let by_uuid: HashMap<&str, &Arc<dyn Disk>> =
-        disks.iter().map(|(uuid, disk)| (uuid.as_str(), disk)).collect();
-    let mut found = Vec::new();
-    for (number, record) in (0..=u16::MAX).zip(&superblock.disks) {
-        let Some(disk) = by_uuid.get(record.uuid.as_str()) else { continue };
-        let objects = match store.get(&key::disk_usage(DiskId(number)))? {
-            Some(value) => decode::<DiskUsage>("disk usage", &value)?.objects,
-            None => 0,
+    Ok(filesets)
+}
+
+/// Looks at a file system; a fileset whose store cannot be read is shown with the reason.
+///
+/// # Errors
+/// What the store of the root fileset says.
+pub fn look(stores: &dyn Stores, disks: &[(String, Arc<dyn Disk>)]) -> Result<Offline> {
+    let root = stores.look(FilesetId::ROOT)?;
+    let superblock = read_superblock(&*root)?;
+    let mut objects = BTreeMap::new();
+    let (mut shown, mut store_bytes) = (Vec::new(), 0);
+    for (id, record) in filesets(&*root)? {
+        let usage = if record.settings.placement == Placement::Native {
+            look_at_native(&superblock, disks, &record.settings)
+        } else if id == FilesetId::ROOT {
+            look_at(&*root, &mut objects)
+        } else {
+            stores.look(id).map_err(Into::into).and_then(|store| look_at(&*store, &mut objects))
         };
-        found.push(DiskStatus::of(&record.uuid, &***disk, objects));
+        store_bytes += stores.size_of(id).unwrap_or(0);
+        shown.push(FilesetStatus::of(&record.settings, usage));
     }
-    Ok((filesets, found))
+    let disk_of = |uuid: &str| disks.iter().find(|(known, _)| known == uuid).map(|(_, disk)| disk);
+    let status = |record: &crate::record::DiskRecord| {
+        let objects = objects.get(&record.id).copied().unwrap_or_default();
+        match disk_of(&record.uuid) {
+            Some(disk) => DiskStatus::of(&record.uuid, &**disk, objects),
+            None => {
+                let absent = AbsentDisk::new(&record.uuid, &record.location, "it cannot be opened");
+                DiskStatus::of(&record.uuid, &absent, objects)
+            }
+        }
+    };
+    let disks = superblock.disks.iter().map(status).collect();
+    Ok(Offline { superblock, filesets: shown, disks, store_bytes })
+}
+
+/// Whether a native fileset is on its disk; what it holds, only the disk's file system knows.
+fn look_at_native(
+    superblock: &Superblock,
+    disks: &[(String, Arc<dyn Disk>)],
+    settings: &FilesetSettings,
+) -> Result<Usage> {
+    let disks = disks.iter().map(|(uuid, disk)| (uuid.as_str(), &**disk));
+    NativePlace::find(&superblock.uuid, disks, settings)?.open().map(|_| Usage::default())
+}
+
+/// What a fileset holds; adds up its objects by disk.
+fn look_at(store: &dyn Store, objects: &mut BTreeMap<DiskId, u64>) -> Result<Usage> {
+    read_superblock(store)?;
+    scan_prefix(store, &[key::DISK_USAGE], &mut |key, value| {
+        if let Some(Key::DiskUsage(id)) = key::parse(key) {
+            *objects.entry(id).or_default() += decode::<DiskUsage>("disk usage", value)?.objects;
+        }
+        Ok(())
+    })?;
+    let usage = store.get(key::USAGE)?;
+    usage.map_or(Ok(Usage::default()), |usage| decode("usage", &usage))
 }

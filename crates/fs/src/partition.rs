@@ -1,88 +1,89 @@
-//! The file system: its parts, how it opens, and how the parts reach cached and stored state.
+//! A partition: one fileset at work, with a store, an epoch, a write set and numbers of its own. Here is what it is made
+//! of, and how it reaches cached and stored state.
+//!
+//! Nothing of it refers to another fileset, but for the names of filesets in the root directory: so it is committed,
+//! recovered, checked, repaired and fenced by itself. What partitions of one process share is in [`Shared`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::hash::HashKey;
-use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino, Timestamp};
-use forebay_disk::Disk;
+use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use forebay_store::Store;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use crate::cache::InodeCache;
 use crate::commit::CommitTurn;
 use crate::directory::{Bucket, Child};
 use crate::error::{FsError, Result};
-use crate::fileset::Filesets;
-use crate::idle::IdleObjects;
+use crate::gate::Gate;
 use crate::inode::{Body, Counted, Inode, State};
-use crate::key;
+use crate::key::{self, Term};
 use crate::number::NumberRange;
-use crate::object::Objects;
-use crate::record::{EntryRecord, InodeRecord, Superblock, decode};
-use crate::reserve::Reserve;
-use crate::settings::Settings;
-use crate::stale::{Stale, StaleList};
-use crate::stats::{Counters, Latency, OPERATIONS};
+use crate::record::{
+    Durability, EntryRecord, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
+};
+use crate::shared::Shared;
+use crate::stats::Counters;
 use crate::writeset::{Known, Overlay, Removal, Uncommitted, WriteSet};
 
 /// A pair of the store: key and value.
 pub(crate) type Row = (Vec<u8>, Vec<u8>);
 
-/// What a file system stands on.
-pub struct Parts {
-    /// Names and attributes.
-    pub store: Arc<dyn Store>,
-    /// Bytes: every disk of the file system with its identity, in any order.
-    pub disks: Vec<(String, Arc<dyn Disk>)>,
-    /// Settings.
-    pub settings: Settings,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// Where a test may cut the power.
-    pub fail_points: FailPoints,
-    /// Space kept aside for commits on a full disk.
-    pub reserve: Reserve,
-}
-
 /// A fileset at work: every operation on its files is a method (see `ops/`).
 pub struct Partition {
     /// Number of its fileset.
     pub(crate) number: FilesetId,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) settings: Settings,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) fail_points: FailPoints,
-    pub(crate) reserve: Reserve,
+    pub(crate) gate: Gate,
+    pub(crate) term: Mutex<Term>,
     pub(crate) epoch: Epoch,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) hash_key: HashKey,
+    pub(crate) choices: Choices,
+    /// Operations since the mount.
+    pub(crate) counters: Arc<Counters>,
     /// Records of this epoch or before may not agree with their objects: a crash came after them.
     pub(crate) suspect_epoch: Epoch,
-    pub(crate) inodes: InodeCache,
     pub(crate) writes: Mutex<WriteSet>,
     pub(crate) turn: CommitTurn,
-    pub(crate) objects: Objects,
-    /// The second in which a file with bytes last lost its last name.
-    pub(crate) last_left: AtomicI64,
-    pub(crate) idle: IdleObjects,
+    /// The commit thread is to commit before its time.
+    pub(crate) commit_wanted: AtomicBool,
     pub(crate) ino_numbers: NumberRange,
-    pub(crate) filesets: Filesets,
+    pub(crate) object_numbers: NumberRange,
     /// Files that are open for writing on the direct path.
     pub(crate) writers: Mutex<HashSet<Ino>>,
     /// Serialises renames between directories, so that the tree above them stands still.
     pub(crate) tree_changes: Mutex<()>,
-    /// What the kernel must forget: things that changed behind its back.
-    pub(crate) stale: StaleList,
-    pub(crate) latencies: Vec<Latency>,
-    pub(crate) system_counters: Counters,
-    pub(crate) stopping: AtomicBool,
-    pub(crate) stop_wanted: (Mutex<()>, Condvar),
-    /// The commit thread is to commit before its time; it is woken through `stop_wanted`.
-    pub(crate) commit_wanted: AtomicBool,
-    pub(crate) sweep_done: AtomicBool,
-    pub(crate) first_object: AtomicU64,
+    pub(crate) sweep: Mutex<Sweep>,
+}
+
+/// What people choose of a fileset, as requests ask for it.
+pub(crate) struct Choices {
+    strict: AtomicBool,
+    direct: AtomicBool,
+}
+
+impl Choices {
+    pub fn of(settings: &FilesetSettings) -> Choices {
+        let choices = Choices { strict: AtomicBool::default(), direct: AtomicBool::default() };
+        choices.set(settings);
+        choices
+    }
+
+    /// What counts for files opened from now on.
+    pub fn set(&self, settings: &FilesetSettings) {
+        self.strict.store(settings.durability == Durability::Strict, Ordering::Relaxed);
+        self.direct.store(settings.placement == Placement::Direct, Ordering::Relaxed);
+    }
+}
+
+/// Whether objects that belong to nothing were removed.
+pub(crate) struct Sweep {
+    pub done: bool,
+    /// Only objects below this number are looked at.
+    pub below: u64,
 }
 
 /// Who asks: owner of what is made, and subject of the set-id rules.
@@ -95,52 +96,10 @@ pub struct Caller {
 }
 
 impl Partition {
-    /// Settings in force.
+    /// Number of its fileset.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// The objects and disks, for status and for opening the direct path.
-    #[must_use]
-    pub fn objects(&self) -> &Objects {
-        &self.objects
-    }
-
-    /// Latency histograms, in the order of [`OPERATIONS`]. The front end records into them.
-    #[must_use]
-    pub fn latencies(&self) -> &[Latency] {
-        &self.latencies
-    }
-
-    /// Identity of the file system.
-    #[must_use]
-    pub fn uuid(&self) -> String {
-        self.superblock.lock().uuid.clone()
-    }
-
-    /// Bytes that the store occupies; 0 if it cannot say.
-    #[must_use]
-    pub fn store_bytes(&self) -> u64 {
-        self.store.size_bytes().unwrap_or(0)
-    }
-
-    /// Space kept aside in the home folder.
-    #[must_use]
-    pub fn reserve(&self) -> &Reserve {
-        &self.reserve
-    }
-
-    /// Whether space of some disk is short, so that removals and opens may wait for a commit.
-    #[must_use]
-    pub fn is_short_of_space(&self) -> bool {
-        self.objects.is_pressed()
-    }
-
-    /// Whether space is kept aside for commits on a full disk.
-    #[must_use]
-    pub fn reserve_is_held(&self) -> bool {
-        self.reserve.is_held()
+    pub fn number(&self) -> FilesetId {
+        self.number
     }
 
     /// The epoch of this owner.
@@ -149,21 +108,71 @@ impl Partition {
         self.epoch
     }
 
-    pub(crate) fn latency_table() -> Vec<Latency> {
-        OPERATIONS.iter().map(|_| Latency::default()).collect()
+    /// What the fileset holds.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.writes.lock().usage()
+    }
+
+    /// Objects that its records refer to on a disk.
+    pub(crate) fn objects_on(&self, disk: DiskId) -> u64 {
+        self.writes.lock().objects(disk)
+    }
+
+    /// Bytes that the store occupies; 0 if it cannot say.
+    pub(crate) fn store_bytes(&self) -> u64 {
+        self.store.size_bytes().unwrap_or(0)
+    }
+
+    /// Whether fsync waits until data and names are on stable storage.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.choices.strict.load(Ordering::Relaxed)
+    }
+
+    /// Whether new opens prefer the direct path.
+    pub(crate) fn prefers_direct(&self) -> bool {
+        self.choices.direct.load(Ordering::Relaxed)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.shared.clock.now()
     }
 
-    pub(crate) fn count(&self, fileset: FilesetId, operation: crate::stats::Operation) {
-        self.filesets.with(fileset, |fileset| fileset.counters.count(operation));
+    pub(crate) fn count(&self, operation: crate::stats::Operation) {
+        self.counters.count(operation);
     }
 
     /// Whether an inode is one of this fileset.
     pub(crate) fn owns(&self, ino: Ino) -> bool {
         ino.fileset() == self.number
+    }
+
+    /// The directory that everything in the fileset lies in.
+    pub(crate) fn top(&self) -> Ino {
+        Ino::top_of(self.number)
+    }
+
+    /// The directory that holds one, as people see it: filesets lie in the root directory.
+    pub(crate) fn parent_of(&self, ino: Ino, state: &State) -> Ino {
+        if ino == self.top() { Ino::ROOT } else { state.parent() }
+    }
+
+    /// A number for a new inode.
+    pub(crate) fn take_ino(&self) -> Result<Ino> {
+        Ok(Ino::of(self.number, self.take(&self.ino_numbers)?))
+    }
+
+    /// A number for a new object.
+    pub(crate) fn take_object_id(&self) -> Result<ObjectId> {
+        Ok(ObjectId::of(self.number, self.take(&self.object_numbers)?))
+    }
+
+    fn take(&self, numbers: &NumberRange) -> Result<u64> {
+        let number = numbers.take()?;
+        if numbers.is_low() {
+            self.shared.crowd.raise();
+        }
+        Ok(number)
     }
 
     // --- reading what is not cached ---
@@ -201,7 +210,7 @@ impl Partition {
 
     /// The inode of a number.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
-        self.inodes.get_or_load(ino, || self.load(ino))
+        self.shared.inodes.get_or_load(ino, || self.load(ino))
     }
 
     fn load(&self, ino: Ino) -> Result<State> {
@@ -214,7 +223,7 @@ impl Partition {
             }
         };
         let record = record.ok_or(FsError::Stale)?;
-        let suspect = record.epoch <= self.suspect_epoch && record.object.is_some();
+        let suspect = record.epoch <= self.suspect_epoch && record.layout.object().is_some();
         let mut state = State::from_record(record);
         if suspect {
             self.reconcile(ino, &mut state)?;
@@ -302,7 +311,8 @@ impl Partition {
 
     /// Whether a directory of so many entries may be cached whole.
     pub(crate) fn may_load_directory(&self, entries: u64) -> bool {
-        entries <= self.settings.directory_load_max && self.inodes.has_room_for(entries)
+        entries <= self.shared.settings.directory_load_max
+            && self.shared.inodes.has_room_for(entries)
     }
 
     /// Adds stored entries to a directory's cached ones.
@@ -314,7 +324,7 @@ impl Partition {
             let record: EntryRecord = decode("directory entry", value)?;
             directory.insert(cookie, Child::from_record(&record));
         }
-        self.inodes.directory_changed(before, directory.cost());
+        self.shared.inodes.directory_changed(before, directory.cost());
         Ok(())
     }
 
@@ -331,7 +341,7 @@ impl Partition {
         let cookie = directory.free_cookie(Bucket::of(&self.hash_key, &child.name))?;
         writes.put_entry(ino, cookie, child.clone(), Known::Absent);
         directory.insert(cookie, child);
-        self.inodes.directory_changed(before, directory.cost());
+        self.shared.inodes.directory_changed(before, directory.cost());
         state.size += 1;
         Ok(())
     }
@@ -362,7 +372,7 @@ impl Partition {
         let directory = state.directory_mut()?;
         let before = directory.cost();
         directory.remove(cookie);
-        self.inodes.directory_changed(before, directory.cost());
+        self.shared.inodes.directory_changed(before, directory.cost());
         writes.delete_entry(ino, cookie);
         state.size = state.size.saturating_sub(1);
         Ok(())
@@ -372,13 +382,13 @@ impl Partition {
 
     /// Notes that the kernel was told of an inode once more.
     pub(crate) fn remember(&self, ino: Ino) {
-        self.inodes.remember(ino);
+        self.shared.inodes.remember(ino);
     }
 
     /// The kernel forgets `count` of the times it was told of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
         // An inode without a name is always cached: there is nothing to do for one that is not.
-        if let Some(inode) = self.inodes.forget(ino, count) {
+        if let Some(inode) = self.shared.inodes.forget(ino, count) {
             let mut state = inode.lock();
             self.dispose_if_dead(ino, &mut state);
         }
@@ -386,7 +396,7 @@ impl Partition {
 
     /// Drops an inode that has no name, no handle and no reference of the kernel.
     pub(crate) fn dispose_if_dead(&self, ino: Ino, state: &mut State) {
-        if state.nlink > 0 || state.handles() > 0 || self.inodes.is_remembered(ino) {
+        if state.nlink > 0 || state.handles() > 0 || self.shared.inodes.is_remembered(ino) {
             return;
         }
         let bytes = state.allocated_bytes;
@@ -394,10 +404,10 @@ impl Partition {
             let is_stored = file.live.as_ref().is_none_or(|live| live.is_published());
             let stored = file.object.filter(|_| is_stored);
             let dropped = self.drop_object(&mut self.writes.lock(), file, bytes);
-            dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
+            dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
             stored.into_iter().for_each(|at| self.after_drop(at));
         }
-        self.inodes.remove(ino);
+        self.shared.inodes.remove(ino);
     }
 
     /// Drops a file's object: the file is empty and has none afterwards. If a record may refer to the
@@ -414,44 +424,9 @@ impl Partition {
         let live = file.live.take();
         let published = live.as_ref().is_none_or(|live| live.is_published());
         if !writes.drop_object(at, bytes, published) {
-            self.objects.await_removal(Removal { at, bytes });
+            self.shared.objects.await_removal(Removal { at, bytes });
         }
         live
-    }
-
-    /// What the kernel may hold although it changed; the front end tells it.
-    #[must_use]
-    pub fn take_stale(&self) -> Vec<Stale> {
-        self.stale.take()
-    }
-
-    /// As [`Partition::take_stale`], but only inodes whose attributes are stale: quick if there are none.
-    #[must_use]
-    pub fn take_stale_attributes(&self) -> Vec<Ino> {
-        self.stale.take_attributes()
-    }
-
-    /// Whether the kernel may hold something that changed.
-    #[must_use]
-    pub fn has_stale(&self) -> bool {
-        !self.stale.is_empty()
-    }
-
-    /// Cached inodes, and bytes of memory they are reckoned at.
-    #[must_use]
-    pub fn cache_usage(&self) -> (usize, usize) {
-        self.inodes.usage()
-    }
-
-    /// Drops all cached state that can be read again.
-    pub fn drop_caches(&self) {
-        self.inodes.drop_all();
-    }
-
-    /// Whether the daemon is asked to end.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
     }
 }
 
@@ -476,7 +451,7 @@ fn recount(writes: &mut WriteSet, state: &mut State, now: Option<Counted>) {
     let before = std::mem::replace(&mut state.counted, now);
     let inodes = i64::from(now.is_some()) - i64::from(before.is_some());
     let bytes = |counted: Option<Counted>| counted.map_or(0, |counted| signed(counted.bytes));
-    writes.count(state.fileset, inodes, bytes(now) - bytes(before));
+    writes.count(inodes, bytes(now) - bytes(before));
     let (old, new) = (before.and_then(|b| b.disk), now.and_then(|n| n.disk));
     if old != new {
         old.into_iter().for_each(|disk| writes.count_objects(disk, -1));

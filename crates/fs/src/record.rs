@@ -3,15 +3,16 @@
 //! Every value but the term and extended attributes is one version byte followed by the record in
 //! the postcard format (<https://postcard.jamesmunns.com/wire-format>). Decoding never panics: bytes
 //! that are no record are [`FsError::Damaged`].
+//!
+//! Each kind of record has a version of its own ([`Record`]). A version that this program does not know is
+//! [`FsError::UnknownVersion`], which is not damage: nobody reads on, and fsck leaves the fileset as it is. A
+//! version that is older and known is upgraded as it is read.
 
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{FsError, Result};
-
-/// Version of all records that this program writes and reads.
-pub const VERSION: u8 = 1;
 
 /// Whether the last owner left in an orderly way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,17 +26,24 @@ pub enum MountState {
 /// A disk as the file system knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRecord {
+    /// Its number, by which records refer to it; never given to another disk.
+    pub id: DiskId,
     /// Its own identity, as written in its label.
     pub uuid: String,
     /// Where it was when it was added: the path of a directory disk.
     pub location: String,
 }
 
-/// Identity and global state of the file system.
+/// Identity and state of a fileset: each store has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superblock {
-    /// Identity, as written in the labels of its disks.
+    /// Identity of the file system, as written in the labels of its disks.
     pub uuid: String,
+    /// Number of the fileset.
+    pub fileset: FilesetId,
+    /// Its name and settings as they were when it was last opened: the root fileset's store has those in force. From
+    /// this copy they are found again if that store is lost.
+    pub settings: FilesetSettings,
     /// Secret of the name hash.
     pub hash_key: [u8; 16],
     /// Epoch of the current or last owner.
@@ -45,11 +53,14 @@ pub struct Superblock {
     /// The latest epoch that ended in a crash; records written in it or before are compared with
     /// their objects when they are loaded. 0: none.
     pub crashed_epoch: Epoch,
-    /// Inode numbers at or above this have never been used.
+    /// Numbers within the fileset: inodes at or above this have never been used.
     pub ino_limit: u64,
-    /// Object numbers at or above this have never been used.
+    /// Numbers within the fileset: objects at or above this have never been used.
     pub object_limit: u64,
-    /// The disks, by [`DiskId`].
+    /// Objects that belong to nothing may lie on its disks although the last owner left in order, as a disk was not
+    /// there: the next opening sweeps.
+    pub sweep_due: bool,
+    /// The disks of the file system; those of the root fileset's store are in force.
     pub disks: Vec<DiskRecord>,
 }
 
@@ -75,19 +86,43 @@ pub enum Placement {
     Native,
 }
 
-/// A fileset: a subtree with settings of its own.
+/// What people choose of a fileset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilesetRecord {
+pub struct FilesetSettings {
     /// Name: that of its top-level directory. Empty for the root fileset.
     pub name: String,
-    /// Its top directory.
-    pub root: Ino,
     /// Durability class.
     pub durability: Durability,
     /// Data path of new opens.
     pub placement: Placement,
     /// Disk of a native fileset, by its identity.
     pub disk: Option<String>,
+}
+
+/// How far a fileset has come: it is made and removed in two steps, its store and its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// It has a store and a name.
+    Made,
+    /// Its store is about to be made: what there is of it goes.
+    Making,
+    /// Its name is gone, its store goes.
+    Removing,
+    /// It is gone. Its number may be used again, beginning with numbers that it did not use.
+    Removed,
+}
+
+/// A fileset, as the store of the root fileset has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesetRecord {
+    /// Name and settings in force.
+    pub settings: FilesetSettings,
+    /// How far it has come.
+    pub stage: Stage,
+    /// Inode numbers below this were used by an earlier fileset of this number.
+    pub first_ino: u64,
+    /// Object numbers below this were used by an earlier fileset of this number.
+    pub first_object: u64,
 }
 
 /// What a fileset holds.
@@ -134,6 +169,33 @@ pub struct ObjectRef {
     pub id: ObjectId,
 }
 
+/// Where the bytes of a file are. A layout that is added raises the version of [`InodeRecord`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    /// Nowhere: nothing was ever written.
+    #[default]
+    None,
+    /// In one object.
+    Whole(ObjectRef),
+}
+
+impl Layout {
+    /// The object of a file that has one.
+    #[must_use]
+    pub fn object(&self) -> Option<ObjectRef> {
+        match self {
+            Layout::None => None,
+            Layout::Whole(at) => Some(*at),
+        }
+    }
+}
+
+impl From<Option<ObjectRef>> for Layout {
+    fn from(object: Option<ObjectRef>) -> Layout {
+        object.map_or(Layout::None, Layout::Whole)
+    }
+}
+
 /// An inode as it lies in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InodeRecord {
@@ -161,16 +223,14 @@ pub struct InodeRecord {
     pub created: Timestamp,
     /// Device number of a device.
     pub rdev: u32,
-    /// Fileset it belongs to.
-    pub fileset: FilesetId,
-    /// The directory that holds a directory (itself for the root); 0 for other kinds.
+    /// The directory that holds a directory (itself for the top of a fileset); 0 for other kinds.
     pub parent: Ino,
     /// Number of extended attributes.
     pub xattrs: u32,
     /// Epoch in which this record was written.
     pub epoch: Epoch,
-    /// Where a file's bytes are; `None` while nothing was ever written.
-    pub object: Option<ObjectRef>,
+    /// Where a file's bytes are.
+    pub layout: Layout,
     /// Target of a symlink; empty for other kinds.
     pub target: Vec<u8>,
 }
@@ -186,28 +246,76 @@ pub struct EntryRecord {
     pub name: Vec<u8>,
 }
 
+/// A kind of record.
+pub trait Record: Serialize + DeserializeOwned {
+    /// What it is called in errors.
+    const KIND: &str;
+    /// The version that this program writes.
+    const VERSION: u8;
+
+    /// Reads the record of another version, if this program knows it: one that a program before this one wrote. By
+    /// default there is none.
+    fn upgrade(version: u8, body: &[u8]) -> Option<Result<Self>> {
+        let _ = (version, body);
+        None
+    }
+}
+
+/// Version 1 of these records belonged to file systems of one store, which no program reads any more.
+macro_rules! records {
+    ($($record:ident: $kind:literal, $version:literal;)*) => {$(
+        impl Record for $record {
+            const KIND: &str = $kind;
+            const VERSION: u8 = $version;
+        }
+    )*};
+}
+
+records! {
+    Superblock: "superblock", 2;
+    FilesetRecord: "fileset", 2;
+    Usage: "usage", 2;
+    DiskUsage: "disk usage", 2;
+    InodeRecord: "inode", 2;
+    EntryRecord: "directory entry", 2;
+}
+
 /// Encodes a record.
 ///
 /// # Panics
 /// Never for the records of this module: they hold nothing that the format cannot.
 #[must_use]
-pub fn encode<T: Serialize>(record: &T) -> Vec<u8> {
-    postcard::to_extend(record, vec![VERSION]).expect("records hold only plain data")
+pub fn encode<T: Record>(record: &T) -> Vec<u8> {
+    postcard::to_extend(record, vec![T::VERSION]).expect("records hold only plain data")
 }
 
-/// Decodes a record of kind `what` (named in the error).
+/// Decodes a record; `what` names it in the error.
 ///
 /// # Errors
-/// [`FsError::Damaged`] if `bytes` are no such record, or of an unknown version.
-pub fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
+/// [`FsError::Damaged`] if `bytes` are no such record; [`FsError::UnknownVersion`] if they are one of a version that
+/// this program does not know.
+pub fn decode<T: Record>(what: &str, bytes: &[u8]) -> Result<T> {
     let Some((&version, body)) = bytes.split_first() else {
         return Err(FsError::Damaged(format!("{what}: empty record")));
     };
-    if version != VERSION {
-        return Err(FsError::Damaged(format!(
-            "{what}: record version {version}, this program knows {VERSION}"
-        )));
+    if version == T::VERSION {
+        return decode_body(what, body);
     }
+    T::upgrade(version, body).unwrap_or_else(|| {
+        Err(FsError::UnknownVersion(format!(
+            "{what}: a {} record of version {version}; this program knows version {} and changes nothing: use the \
+             program that wrote it",
+            T::KIND,
+            T::VERSION
+        )))
+    })
+}
+
+/// Decodes what follows the version.
+///
+/// # Errors
+/// [`FsError::Damaged`].
+pub fn decode_body<T: DeserializeOwned>(what: &str, body: &[u8]) -> Result<T> {
     match postcard::take_from_bytes(body) {
         Ok((record, [])) => Ok(record),
         Ok((_, rest)) => {
@@ -234,6 +342,30 @@ mod tests {
         assert!(decode::<EntryRecord>("entry", &longer).is_err());
         let mut other = bytes;
         other[0] = 200;
-        assert!(matches!(decode::<EntryRecord>("entry", &other), Err(FsError::Damaged(_))));
+        assert!(matches!(decode::<EntryRecord>("entry", &other), Err(FsError::UnknownVersion(_))));
+    }
+
+    /// A record that once had one number only.
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Pair(u32, u32);
+
+    impl Record for Pair {
+        const KIND: &str = "pair";
+        const VERSION: u8 = 4;
+
+        fn upgrade(version: u8, body: &[u8]) -> Option<Result<Pair>> {
+            (version == 3).then(|| decode_body("pair", body).map(|number: u32| Pair(number, 0)))
+        }
+    }
+
+    #[test]
+    fn an_older_version_is_upgraded_and_an_unknown_one_refused() {
+        assert_eq!(decode::<Pair>("pair", &encode(&Pair(7, 8))).unwrap(), Pair(7, 8));
+        assert_eq!(decode::<Pair>("pair", &[3, 7]).unwrap(), Pair(7, 0));
+        assert!(matches!(decode::<Pair>("pair", &[3]), Err(FsError::Damaged(_))));
+        for version in [0, 2, 5, 255] {
+            let refused = decode::<Pair>("pair", &[version, 7, 8]);
+            assert!(matches!(refused, Err(FsError::UnknownVersion(_))), "{version}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Opening a file system, after an orderly end or a crash, and closing it.
+//! Opening a fileset, after an orderly end or a crash, and closing it.
 //!
 //! The store is always a consistent cut, so there is nothing to replay. What a crash leaves behind:
 //! - records whose file was written after the record: they are compared with their object when the
@@ -7,29 +7,26 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::AtomicBool;
 
 use forebay_base::hash::HashKey;
-use forebay_base::{Epoch, FilesetId, Ino, ObjectId};
+use forebay_base::{DiskId, FilesetId, Ino};
+use forebay_disk::DiskError;
 use forebay_store::{Batch, Store};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use crate::cache::InodeCache;
 use crate::commit::{CommitTurn, is_full};
 use crate::error::{FsError, Result};
-use crate::fileset::Filesets;
-use crate::idle::IdleObjects;
-use crate::inode::State;
-use crate::key::{self, Key};
+use crate::gate::Gate;
+use crate::inode::{Inode, State};
+use crate::key::{self, Key, Term};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
-use crate::object::{FsDisk, Objects};
-use crate::partition::{Partition, Parts};
+use crate::partition::{Choices, Partition, Sweep};
 use crate::record::{
-    DiskUsage, FilesetRecord, InodeRecord, MountState, ObjectRef, Superblock, Usage, decode, encode,
+    DiskRecord, DiskUsage, FilesetSettings, InodeRecord, MountState, ObjectRef, Superblock, Usage,
+    decode, encode,
 };
-use crate::space::Space;
-use crate::stale::StaleList;
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::writeset::WriteSet;
 
@@ -69,35 +66,32 @@ pub fn scan_prefix(store: &dyn Store, prefix: &[u8], visit: &mut Visit<'_>) -> R
     }
 }
 
-fn read_filesets(store: &dyn Store) -> Result<Filesets> {
-    let filesets = Filesets::default();
-    scan_prefix(store, &[key::FILESET], &mut |key, value| {
-        if let Some(Key::Fileset(id)) = key::parse(key) {
-            filesets.set(id, decode::<FilesetRecord>("fileset", value)?);
-        }
-        Ok(())
-    })?;
-    if filesets.list().first().is_none_or(|first| first.id != FilesetId::ROOT) {
-        return Err(FsError::Damaged("the root fileset is missing".to_owned()));
-    }
-    Ok(filesets)
-}
-
-fn read_write_set(store: &dyn Store) -> Result<WriteSet> {
-    let (mut usage, mut objects) = (HashMap::new(), HashMap::new());
-    scan_prefix(store, &[key::USAGE], &mut |key, value| {
-        if let Some(Key::Usage(id)) = key::parse(key) {
-            usage.insert(id, decode::<Usage>("usage", value)?);
-        }
-        Ok(())
-    })?;
+/// What the fileset of a store holds, and its objects on each disk.
+fn read_usage(store: &dyn Store) -> Result<(Usage, HashMap<DiskId, u64>)> {
+    let usage = match store.get(key::USAGE)? {
+        Some(value) => decode::<Usage>("usage", &value)?,
+        None => Usage::default(),
+    };
+    let mut objects = HashMap::new();
     scan_prefix(store, &[key::DISK_USAGE], &mut |key, value| {
         if let Some(Key::DiskUsage(id)) = key::parse(key) {
             objects.insert(id, decode::<DiskUsage>("disk usage", value)?.objects);
         }
         Ok(())
     })?;
-    Ok(WriteSet::new(usage, objects))
+    Ok((usage, objects))
+}
+
+/// Reads the term.
+///
+/// # Errors
+/// [`FsError::Damaged`] if there is none; what the store says.
+pub fn read_term(store: &dyn Store) -> Result<Term> {
+    let found = store.get(key::TERM)?;
+    found
+        .as_deref()
+        .and_then(Term::from_bytes)
+        .ok_or_else(|| FsError::Damaged("the store has no term".to_owned()))
 }
 
 /// A limit of numbers moved ahead.
@@ -108,39 +102,34 @@ fn raise(limit: u64) -> Result<u64> {
         .ok_or_else(|| FsError::Damaged(format!("superblock: a limit of numbers is {limit}")))
 }
 
-/// Puts the given disks into the order of the superblock.
-fn order_disks(
-    superblock: &Superblock,
-    given: Vec<(String, Arc<dyn forebay_disk::Disk>)>,
-) -> Result<Vec<FsDisk>> {
-    let mut by_uuid: HashMap<String, Arc<dyn forebay_disk::Disk>> = given.into_iter().collect();
-    superblock
-        .disks
-        .iter()
-        .map(|record| {
-            let disk = by_uuid.remove(&record.uuid).ok_or_else(|| {
-                FsError::Refused(format!("disk {} ({}) is not there", record.uuid, record.location))
-            })?;
-            Ok(FsDisk {
-                uuid: record.uuid.clone(),
-                disk,
-                health: Arc::default(),
-                space: Space::default(),
-            })
-        })
-        .collect()
+/// What a partition is opened with.
+pub(crate) struct Opening<'a> {
+    pub number: FilesetId,
+    pub shared: &'a Arc<Shared>,
+    pub store: Arc<dyn Store>,
+    /// Name and settings in force.
+    pub settings: FilesetSettings,
+    pub counters: Arc<Counters>,
+    /// The disks of the file system.
+    pub disks: &'a [DiskRecord],
 }
 
 impl Partition {
-    /// Opens a file system and becomes its owner: every earlier owner is fenced off.
+    /// Opens a fileset and becomes its owner: every earlier owner is fenced off.
     ///
     /// # Errors
-    /// [`FsError::Damaged`] if the store holds no (readable) file system; [`FsError::Refused`] if a disk
-    /// is missing; [`FsError::Fenced`] if another owner came in between.
-    pub fn open(parts: Parts) -> Result<Arc<Partition>> {
-        let before = read_superblock(&*parts.store)?;
-        let disks = order_disks(&before, parts.disks)?;
-        parts.fail_points.reach("recovery.start")?;
+    /// [`FsError::Damaged`] if the store holds no (readable) fileset, or another one; [`FsError::Fenced`] if another
+    /// owner came in between.
+    pub(crate) fn open(opening: Opening<'_>) -> Result<Arc<Partition>> {
+        let Opening { number, shared, store, settings, counters, disks } = opening;
+        let before = read_superblock(&*store)?;
+        if before.fileset != number {
+            return Err(FsError::Damaged(format!(
+                "the store of fileset {number} is that of fileset {}",
+                before.fileset
+            )));
+        }
+        shared.fail_points.reach("recovery.start")?;
         let crashed = before.state == MountState::Mounted;
         let superblock = Superblock {
             epoch: before.epoch.next(),
@@ -148,90 +137,65 @@ impl Partition {
             crashed_epoch: if crashed { before.epoch } else { before.crashed_epoch },
             ino_limit: raise(before.ino_limit)?,
             object_limit: raise(before.object_limit)?,
+            settings: settings.clone(),
+            disks: disks.to_vec(),
             ..before.clone()
         };
         // Whatever cannot be read is found before anything is changed.
-        let filesets = read_filesets(&*parts.store)?;
-        let writes = read_write_set(&*parts.store)?;
-        let term = |epoch: Epoch| Some(epoch.0.to_be_bytes().to_vec());
+        let (usage, objects) = read_usage(&*store)?;
+        let term_before = read_term(&*store)?;
+        if term_before.epoch != before.epoch {
+            return Err(FsError::Damaged(format!(
+                "the term is of epoch {}, the superblock of epoch {}",
+                term_before.epoch, before.epoch
+            )));
+        }
+        let term = Term { epoch: superblock.epoch, batch: 0 };
         let taken_over = Batch {
-            requires: vec![(key::TERM.to_vec(), term(before.epoch))],
+            requires: vec![(key::TERM.to_vec(), Some(term_before.to_bytes()))],
             changes: [
-                (key::TERM.to_vec(), term(superblock.epoch)),
+                (key::TERM.to_vec(), Some(term.to_bytes())),
                 (key::SUPERBLOCK.to_vec(), Some(encode(&superblock))),
             ]
             .into(),
         };
-        parts.reserve.spend(|| parts.store.commit(&taken_over), is_full)?;
-        parts.reserve.hold();
-        let numbers = NumberRange::new(before.object_limit, superblock.object_limit);
-        let objects =
-            Objects::new(disks, numbers, Arc::clone(&parts.clock), parts.fail_points.clone());
-        objects.begin_reserves(parts.settings.disk_reserve.0);
+        shared.reserve.spend(|| store.commit(&taken_over), is_full)?;
         Ok(Arc::new(Partition {
-            number: FilesetId::ROOT,
+            number,
+            gate: Gate::default(),
+            term: Mutex::new(term),
             epoch: superblock.epoch,
             hash_key: HashKey(superblock.hash_key),
+            choices: Choices::of(&settings),
+            counters,
             suspect_epoch: superblock.crashed_epoch,
-            inodes: InodeCache::new(parts.settings.inode_cache_max.as_usize()),
-            writes: Mutex::new(writes),
-            turn: CommitTurn::new(parts.clock.instant()),
-            objects,
-            last_left: AtomicI64::new(i64::MIN),
-            idle: IdleObjects::default(),
+            writes: Mutex::new(WriteSet::new(usage, objects, Arc::clone(&shared.crowd))),
+            turn: CommitTurn::new(shared.clock.instant()),
+            commit_wanted: AtomicBool::new(false),
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
-            filesets,
+            object_numbers: NumberRange::new(before.object_limit, superblock.object_limit),
             writers: Mutex::default(),
             tree_changes: Mutex::default(),
-            stale: StaleList::default(),
-            latencies: Partition::latency_table(),
-            system_counters: Counters::default(),
-            stopping: AtomicBool::new(false),
-            stop_wanted: (Mutex::new(()), Condvar::new()),
-            commit_wanted: AtomicBool::new(false),
-            sweep_done: AtomicBool::new(!crashed),
-            first_object: AtomicU64::new(before.object_limit),
+            sweep: Mutex::new(Sweep {
+                done: !crashed && !before.sweep_due,
+                below: before.object_limit,
+            }),
             superblock: Mutex::new(superblock),
-            store: parts.store,
-            settings: parts.settings,
-            clock: parts.clock,
-            fail_points: parts.fail_points,
-            reserve: parts.reserve,
+            store,
+            shared: Arc::clone(shared),
         }))
-    }
-
-    /// Starts the threads that commit, supply, reclaim and sweep.
-    ///
-    /// # Errors
-    /// [`FsError::Io`] if the system gives no threads.
-    pub fn start_background(self: &Arc<Partition>) -> Result<Background> {
-        self.objects.start();
-        let mut threads = Vec::new();
-        let mut start = |name: &str, body: fn(&Partition)| -> Result<()> {
-            let fs = Arc::clone(self);
-            let thread = std::thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || body(&fs))
-                .map_err(|error| FsError::Io(format!("cannot start a thread: {error}")))?;
-            threads.push(thread);
-            Ok(())
-        };
-        start("commit", Partition::run_commits)?;
-        start("supply", |fs| fs.objects.run_supply(fs.settings.spare_objects))?;
-        start("reclaim", |fs| fs.objects.run_reclaim())?;
-        start("sweep", |fs| {
-            if let Err(error) = fs.sweep() {
-                tracing::warn!(%error, "the sweep after the crash did not finish");
-            }
-        })?;
-        Ok(Background { fs: Arc::clone(self), threads })
     }
 
     /// Compares an inode with its object, as a crash came after its record was written: the object's
     /// size is the truth. An object that is missing was never synced: the file is empty then.
     pub(crate) fn reconcile(&self, ino: Ino, state: &mut State) -> Result<()> {
         let Some(at) = state.file().and_then(|file| file.object) else { return Ok(()) };
-        let Some(found) = self.objects.attributes(at)? else {
+        let found = match self.shared.objects.attributes(at) {
+            // What is on a disk that is not there cannot be compared; it stays to be compared.
+            Err(FsError::Absent(_)) => return Ok(()),
+            found => found?,
+        };
+        let Some(found) = found else {
             tracing::warn!(%ino, object = %at.id, "contents were not synced before the crash");
             if let Some(file) = state.file_mut() {
                 file.object = None;
@@ -252,101 +216,114 @@ impl Partition {
         Ok(())
     }
 
-    /// Removes objects that no record refers to, if the last owner crashed. Only objects made before
-    /// this mount are looked at: they can lose their last reference but never gain one.
+    /// Removes the fileset's objects that no record refers to, if the last owner crashed. Only objects made before
+    /// this opening are looked at: they can lose their last reference but never gain one. Those of other filesets
+    /// are not seen.
     ///
     /// # Errors
-    /// What the store or a disk says; the next mount sweeps again if this one does not end in order.
+    /// What the store or a disk says; the next opening sweeps again if this one does not end in order.
     pub fn sweep(&self) -> Result<()> {
-        if self.sweep_done.load(Ordering::Acquire) {
+        let mut sweep = self.sweep.lock();
+        if sweep.done {
             return Ok(());
         }
         let referenced = self.referenced_objects()?;
-        let first_new = ObjectId(self.first_object.load(Ordering::Relaxed));
-        let mut removed = 0_u64;
-        for (disk_id, disk) in self.objects.numbered_disks() {
+        let (mut removed, mut complete) = (0_u64, true);
+        for (disk_id, disk) in self.shared.objects.numbered_disks() {
             let mut orphans = Vec::new();
-            disk.disk.list(&mut |id| {
+            let listed = disk.disk.list_of(self.number, &mut |id| {
                 let at = ObjectRef { disk: disk_id, id };
-                if id < first_new && referenced.binary_search(&at).is_err() {
+                if id.local() < sweep.below && referenced.binary_search(&at).is_err() {
                     orphans.push(id);
                 }
                 true
-            })?;
+            });
+            match listed {
+                Err(DiskError::Absent(_)) => complete = false,
+                listed => listed?,
+            }
             for id in orphans {
                 disk.disk.remove(id)?;
                 removed += 1;
             }
         }
-        self.fail_points.reach("recovery.swept")?;
-        self.sweep_done.store(true, Ordering::Release);
-        tracing::info!(removed, "swept objects that the crash left behind");
+        self.shared.fail_points.reach("recovery.swept")?;
+        sweep.done = complete;
+        tracing::info!(fileset = %self.number, removed, "swept objects that the crash left behind");
         Ok(())
+    }
+
+    /// Whether there may be objects that belong to nothing.
+    pub(crate) fn is_unswept(&self) -> bool {
+        !self.sweep.lock().done || self.shared.objects.has_left_behind(self.number)
     }
 
     fn referenced_objects(&self) -> Result<Vec<ObjectRef>> {
         let mut referenced = Vec::new();
         scan_prefix(&*self.store, &[key::INODE], &mut |_, value| {
             // A record that cannot be read may refer to any object: fsck must look first.
-            referenced.extend(decode::<InodeRecord>("inode", value)?.object);
+            referenced.extend(decode::<InodeRecord>("inode", value)?.layout.object());
             Ok(())
         })?;
         referenced.sort_unstable();
         Ok(referenced)
     }
 
+    /// The cached inodes of the fileset.
+    fn cached(&self) -> impl Iterator<Item = Arc<Inode>> {
+        let number = self.number;
+        self.shared.inodes.all().into_iter().filter(move |inode| inode.ino.fileset() == number)
+    }
+
     /// Drops the objects of inodes without a name: the kernel forgets in silence what it knows of a file
     /// system that is unmounted.
     fn drop_nameless(&self) {
-        for inode in self.inodes.all() {
+        for inode in self.cached() {
             let mut state = inode.lock();
             if state.nlink == 0
                 && let Some(file) = state.file_mut()
             {
                 let dropped = self.drop_object(&mut self.writes.lock(), file, 0);
-                dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
+                dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
             }
         }
     }
 
-    /// Commits everything, syncs the disks and marks the file system clean, unless its files are still being
-    /// written. No request may be under
-    /// way, and the background threads must have ended.
-    ///
-    /// # Errors
-    /// What the store or a disk says: the file system then counts as crashed, unless all that failed was the
-    /// end of the store's engine. The store cannot be used after this.
-    pub fn close(&self) -> Result<()> {
-        let settled = self.settle();
-        self.let_go();
-        // Whatever came before: its engine is not to be ended in silence.
-        let closed = self.store.close();
-        settled?;
-        Ok(closed?)
-    }
-
     /// Closes the objects of all files. The kernel takes down the rings of a process in the background, after
     /// its end, and with them what was registered: the disk could not be unmounted until then.
-    fn let_go(&self) {
-        for inode in self.inodes.all() {
+    pub(crate) fn let_go(&self) {
+        for inode in self.cached() {
             if let Some(file) = inode.lock().file_mut() {
                 file.live = None;
             }
         }
     }
 
+    /// Whether any file of the fileset is open.
+    pub(crate) fn has_open_files(&self) -> bool {
+        self.cached().any(|inode| inode.lock().handles() > 0)
+    }
+
     /// Whether the kernel still writes to objects itself: after an unmount by force, or an abort of the
     /// connection, files that are open on the direct path stay writable, and nobody tells us.
     fn is_still_written(&self) -> bool {
         let writers: Vec<Ino> = self.writers.lock().iter().copied().collect();
-        writers.into_iter().filter_map(|ino| self.inodes.peek(ino)).any(|inode| {
+        writers.into_iter().filter_map(|ino| self.shared.inodes.peek(ino)).any(|inode| {
             let state = inode.lock();
             let live = state.file().and_then(|file| file.live.as_ref());
             live.is_some_and(|live| live.is_open_elsewhere())
         })
     }
 
-    fn settle(&self) -> Result<()> {
+    /// Commits everything, and removes what belongs to nothing. No request may be under way. Returns whether the
+    /// store can be marked clean: not while files are still being written.
+    ///
+    /// # Errors
+    /// What the store or a disk says: the fileset then counts as crashed.
+    pub(crate) fn settle(&self) -> Result<bool> {
+        if let Some(why) = self.gate.closed() {
+            return Err(why);
+        }
         self.drop_nameless();
         // Before sizes are taken: nobody can open a file any more, so those that nobody writes now stay as
         // they are, while one that is closed during the rest may have grown after its size was taken.
@@ -354,46 +331,37 @@ impl Partition {
         // First of all: whatever hinders the rest, what was done is kept.
         self.commit()?;
         self.sweep()?;
-        if self.objects.has_left_behind() {
+        self.shared.objects.finish_reclaim();
+        if self.shared.objects.has_left_behind(self.number) {
             // Nothing is pending any more: what no record refers to now, belongs to nothing.
-            self.first_object.store(u64::MAX, Ordering::Relaxed);
-            self.sweep_done.store(false, Ordering::Release);
+            *self.sweep.lock() = Sweep { done: false, below: u64::MAX };
             self.sweep()?;
-        }
-        for (id, disk) in self.objects.numbered_disks() {
-            self.objects.observe(id, disk.disk.sync())?;
-        }
-        self.fail_points.reach("close.synced")?;
-        if still_written {
-            tracing::warn!(
-                "programs still write: the next mount compares the sizes of their files"
-            );
-            return Ok(());
-        }
-        let mut superblock = self.superblock.lock();
-        superblock.state = MountState::Clean;
-        let changes = [(key::SUPERBLOCK.to_vec(), Some(encode(&*superblock)))].into();
-        self.store_batch(&Batch { requires: vec![self.term()], changes })
-    }
-}
-
-/// The running threads of a file system.
-pub struct Background {
-    fs: Arc<Partition>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Background {
-    /// Ends the threads and waits for them.
-    pub fn stop(self) {
-        self.fs.stopping.store(true, Ordering::Release);
-        drop(self.fs.stop_wanted.0.lock());
-        self.fs.stop_wanted.1.notify_all();
-        self.fs.objects.stop();
-        for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a background thread panicked");
+            if self.sweep.lock().done {
+                self.shared.objects.none_left_behind(self.number);
             }
         }
+        Ok(!still_written)
+    }
+
+    /// Marks a fileset that is settled, on disks that were synced since, as left in order; `others_unswept` tells in
+    /// the root fileset that others need a sweep.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn mark_clean(&self, others_unswept: bool) -> Result<()> {
+        self.store_clean(others_unswept || self.is_unswept())
+    }
+
+    /// Ends the use of the store.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn close_store(&self) -> Result<()> {
+        Ok(self.store.close()?)
+    }
+
+    /// Numbers that the fileset never used: of inodes and of objects.
+    pub(crate) fn unused_numbers(&self) -> (u64, u64) {
+        (self.ino_numbers.limit(), self.object_numbers.limit())
     }
 }

@@ -50,7 +50,7 @@ pub struct Settings {
     /// Read-ahead of the devices under directory disks while mounted (direct path); needs root. 0
     /// leaves them as they are.
     pub disk_read_ahead: ByteSize,
-    /// Cache of the store.
+    /// Cache of the store of each open fileset.
     pub store_cache: ByteSize,
     /// Space kept aside in the home folder so that deletes can be committed on a full disk.
     pub store_reserve: ByteSize,
@@ -293,7 +293,8 @@ pub const SETTINGS: [Setting; 22] = [
         name: "store_cache",
         default: "\"32 MiB\"",
         allowed: "a size from \"1 MiB\" to \"64 GiB\"",
-        meaning: "Memory in which the store caches its pages.",
+        meaning: "Memory in which the store of each open fileset caches its pages, at most: a fileset that is \
+                  not in use takes none.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(64)).map(|x| s.store_cache = x),
     },
     Setting {

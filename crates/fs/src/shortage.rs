@@ -53,7 +53,7 @@ impl Partition {
         let is_refused = |done: &Result<T>| matches!(done, Err(FsError::NoSpace));
         let mut done = operation();
         let mut tries = 0;
-        while is_refused(&done) && tries < TRIES_MAX && self.recover_space() {
+        while is_refused(&done) && tries < TRIES_MAX && self.shared.recover_space() {
             done = operation();
             tries += 1;
         }
@@ -62,7 +62,7 @@ impl Partition {
         while is_refused(&done) && looks < CLOSE_LOOKS && self.awaits_close() {
             std::thread::sleep(CLOSE_PAUSE);
             looks += 1;
-            if self.recover_space() {
+            if self.shared.recover_space() {
                 done = operation();
             }
         }
@@ -72,43 +72,22 @@ impl Partition {
     /// Whether a file has just lost its last name: the kernel reports closes, and files that it has forgotten, after the
     /// caller has continued, so its bytes may be on their way.
     fn awaits_close(&self) -> bool {
-        self.now().seconds.saturating_sub(self.last_left.load(Ordering::Relaxed)) <= CLOSE_SECONDS
+        self.now().seconds.saturating_sub(self.shared.last_left.load(Ordering::Relaxed))
+            <= CLOSE_SECONDS
     }
 
     /// A file has lost its last name.
     pub(crate) fn note_left(&self, state: &State) {
         if state.nlink == 0 && state.allocated_bytes > 0 {
-            self.last_left.store(state.changed.seconds, Ordering::Relaxed);
+            self.shared.last_left.store(state.changed.seconds, Ordering::Relaxed);
         }
     }
 
     /// Before a file is written on the direct path: the kernel will not ask. Holds no locks when called.
     pub(crate) fn make_room_for_writer(&self) {
-        if self.objects.is_pressed() {
-            self.recover_space();
+        if self.shared.objects.is_pressed() {
+            self.shared.recover_space();
         }
-    }
-
-    /// Has everything come back that waits for a commit or to be closed. Returns whether there was anything.
-    fn recover_space(&self) -> bool {
-        let has_removals = self.writes.lock().has_removals();
-        if !has_removals && self.objects.reclaim_backlog() == 0 {
-            return false;
-        }
-        // A commit that fails is not tried again by each request.
-        if has_removals && !self.commits_rest() {
-            let _ = self.commit();
-        }
-        self.objects.finish_reclaim();
-        self.restore_reserves();
-        self.objects.give_up_spares();
-        true
-    }
-
-    /// Fills up what was given away of the reserves, before anybody else has the space.
-    pub(crate) fn restore_reserves(&self) {
-        self.reserve.hold();
-        self.objects.restore_reserves();
     }
 
     /// After a name was taken away, with no locks held: if the bytes of what it named are wanted, they come back
@@ -116,22 +95,22 @@ impl Partition {
     pub(crate) fn after_removal(&self, inode: &Arc<Inode>, left: Option<Left>) {
         let Some(Left { removal, published }) = left else { return };
         // Bytes of an object that was never published come back at once by themselves, or nearly so.
-        if !published && !self.objects.is_pressed() {
+        if !published && !self.shared.objects.is_pressed() {
             return;
         }
-        match self.objects.urgency_with(removal) {
+        match self.shared.objects.urgency_with(removal) {
             Urgency::None => {}
             _ if self.commits_rest() => {}
-            Urgency::Soon => self.want_commit(),
+            Urgency::Soon => self.shared.want_removals(),
             Urgency::Now => self.give_back(inode, removal.at),
         }
     }
 
     /// After an object was dropped whose bytes wait for a commit.
     pub(crate) fn after_drop(&self, at: ObjectRef) {
-        let waits = self.objects.urgency_with(Removal { at, bytes: 0 });
+        let waits = self.shared.objects.urgency_with(Removal { at, bytes: 0 });
         if waits != Urgency::None && !self.commits_rest() {
-            self.want_commit();
+            self.shared.want_removals();
         }
     }
 
@@ -142,8 +121,8 @@ impl Partition {
         let Some(at) = file.object.filter(|_| state.allocated_bytes > 0) else { return false };
         let published = file.live.as_ref().is_none_or(|live| live.is_published());
         let removal = Removal { at, bytes: state.allocated_bytes };
-        (published || self.objects.is_pressed())
-            && self.objects.urgency_with(removal) != Urgency::None
+        (published || self.shared.objects.is_pressed())
+            && self.shared.objects.urgency_with(removal) != Urgency::None
     }
 
     /// Commits that a file has no name any more, and frees its bytes.
@@ -151,6 +130,8 @@ impl Partition {
         if self.commit().is_err() {
             return;
         }
+        // What others gave up may wait as well, and was not wanted when they did.
+        self.shared.want_removals();
         let mut state = inode.lock();
         if state.nlink > 0 || state.handles() > 0 {
             return;
@@ -158,7 +139,7 @@ impl Partition {
         let Some(file) = state.file_mut().filter(|file| file.object == Some(at)) else { return };
         let live = match file.live.take() {
             Some(live) => live,
-            None => match self.objects.open(at) {
+            None => match self.shared.objects.open(at) {
                 Ok(live) => live,
                 Err(_) => return,
             },
@@ -167,14 +148,14 @@ impl Partition {
         self.writes.lock().withhold(at.id);
         if !live.is_open_elsewhere() {
             // To cut it frees the bytes at once; XFS frees those of a removed file in the background.
-            let _ = self.objects.set_size(&live, 0);
+            let _ = self.shared.objects.set_size(&live, 0);
         }
         let published = live.is_published();
         drop(live);
         drop(state);
         if published {
-            self.objects.remove_now(Removal { at, bytes: 0 });
+            self.shared.objects.remove_now(Removal { at, bytes: 0 });
         }
-        self.restore_reserves();
+        self.shared.restore_reserves();
     }
 }

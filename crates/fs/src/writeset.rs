@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_base::{DiskId, FilesetId, Ino, ObjectId};
+use forebay_base::{DiskId, Ino, ObjectId};
 
 pub use crate::changes::Known;
 use crate::changes::Records;
@@ -81,23 +82,68 @@ pub type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 pub struct WriteSet {
     pending: Changes,
     in_flight: Option<Arc<Changes>>,
-    usage: HashMap<FilesetId, Usage>,
-    usage_changed: HashSet<FilesetId>,
+    usage: Usage,
+    usage_changed: bool,
     objects: HashMap<DiskId, u64>,
     objects_changed: HashSet<DiskId>,
+    crowd: Arc<Crowd>,
+}
+
+/// Raised by a write set that holds more than it should before the next commit; shared by those of all partitions.
+#[derive(Debug, Default)]
+pub struct Crowd {
+    raised: AtomicBool,
+    records_max: usize,
+    to_sync_max: usize,
+}
+
+impl Crowd {
+    /// Raised at more than `records_max` records, or `to_sync_max` objects to be synced first, in one write set.
+    #[must_use]
+    pub fn above(records_max: usize, to_sync_max: usize) -> Crowd {
+        Crowd { raised: AtomicBool::new(false), records_max, to_sync_max }
+    }
+
+    /// Raises it.
+    pub fn raise(&self) {
+        if !self.is_raised() {
+            self.raised.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether it is raised.
+    #[must_use]
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Lowers it; returns whether it was raised.
+    pub fn lower(&self) -> bool {
+        self.is_raised() && self.raised.swap(false, Ordering::AcqRel)
+    }
 }
 
 impl WriteSet {
-    /// Nothing is uncommitted; filesets and disks hold what `usage` and `objects` say.
+    /// Nothing is uncommitted; the fileset holds what `usage` says, and each disk so many of its objects.
     #[must_use]
-    pub fn new(usage: HashMap<FilesetId, Usage>, objects: HashMap<DiskId, u64>) -> WriteSet {
+    pub fn new(usage: Usage, objects: HashMap<DiskId, u64>, crowd: Arc<Crowd>) -> WriteSet {
         WriteSet {
             pending: Changes { number: 1, ..Changes::default() },
             in_flight: None,
             usage,
-            usage_changed: HashSet::new(),
+            usage_changed: false,
             objects,
             objects_changed: HashSet::new(),
+            crowd,
+        }
+    }
+
+    /// Tells if there is more than there should be.
+    fn look_around(&self) {
+        let is_crowded = self.pending.record_count() > self.crowd.records_max
+            || self.pending.sync_first.len() > self.crowd.to_sync_max;
+        if is_crowded {
+            self.crowd.raise();
         }
     }
 
@@ -105,36 +151,43 @@ impl WriteSet {
     /// not pending yet.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>, known: Known) {
         self.pending.records.put(key, value, known);
+        self.look_around();
     }
 
     /// Deletes `key`, which is none of an inode or entry.
     pub fn delete(&mut self, key: Vec<u8>) {
         self.pending.records.delete(key);
+        self.look_around();
     }
 
     /// Sets an inode's record; `known` as for [`WriteSet::put`].
     pub fn put_inode(&mut self, ino: Ino, record: InodeRecord, known: Known) {
         self.pending.records.put_inode(ino, record, known);
+        self.look_around();
     }
 
     /// Sets an inode's record that differs from the one before in nothing but times and allocation.
     pub fn put_times(&mut self, ino: Ino, record: InodeRecord) {
         self.pending.records.put_times(ino, record);
+        self.look_around();
     }
 
     /// Deletes an inode's record.
     pub fn delete_inode(&mut self, ino: Ino) {
         self.pending.records.delete_inode(ino);
+        self.look_around();
     }
 
     /// Sets a directory entry; `known` as for [`WriteSet::put`].
     pub(crate) fn put_entry(&mut self, parent: Ino, cookie: u64, child: Child, known: Known) {
         self.pending.records.put_entry(parent, cookie, child, known);
+        self.look_around();
     }
 
     /// Deletes a directory entry.
     pub fn delete_entry(&mut self, parent: Ino, cookie: u64) {
         self.pending.records.delete_entry(parent, cookie);
+        self.look_around();
     }
 
     /// Has `live` published with the batch that now refers to it.
@@ -150,6 +203,7 @@ impl WriteSet {
     /// Has `live` synced before the batch that now refers to it is committed.
     pub fn sync_first(&mut self, live: Arc<LiveObject>) {
         self.pending.sync_first.push(live);
+        self.look_around();
     }
 
     /// Objects that wait, open, to be synced before the next batch.
@@ -179,16 +233,15 @@ impl WriteSet {
         batches.into_iter().flatten().any(|batch| !batch.removals.is_empty())
     }
 
-    /// Adds to what a fileset holds.
-    pub fn count(&mut self, fileset: FilesetId, inodes: i64, bytes: i64) {
+    /// Adds to what the fileset holds.
+    pub fn count(&mut self, inodes: i64, bytes: i64) {
         if inodes == 0 && bytes == 0 {
             return;
         }
-        let usage = self.usage.entry(fileset).or_default();
-        usage.inodes = usage.inodes.saturating_add_signed(inodes);
+        self.usage.inodes = self.usage.inodes.saturating_add_signed(inodes);
         // Sparse files can say more than the counter holds: it must come back to what it was.
-        usage.bytes = usage.bytes.wrapping_add_signed(bytes);
-        self.usage_changed.insert(fileset);
+        self.usage.bytes = self.usage.bytes.wrapping_add_signed(bytes);
+        self.usage_changed = true;
     }
 
     /// Adds to the objects that records refer to on a disk.
@@ -204,17 +257,10 @@ impl WriteSet {
         self.objects.get(&disk).copied().unwrap_or_default()
     }
 
-    /// What a fileset holds now.
+    /// What the fileset holds now.
     #[must_use]
-    pub fn usage(&self, fileset: FilesetId) -> Usage {
-        self.usage.get(&fileset).copied().unwrap_or_default()
-    }
-
-    /// Forgets a fileset's usage.
-    pub fn forget_usage(&mut self, fileset: FilesetId) {
-        self.usage.remove(&fileset);
-        self.usage_changed.remove(&fileset);
-        self.delete(crate::key::usage(fileset));
+    pub fn usage(&self) -> Usage {
+        self.usage
     }
 
     /// Changed records, the newest first.
@@ -280,7 +326,7 @@ impl WriteSet {
     /// Number of the batch that holds everything done so far, or `None` if all is committed.
     #[must_use]
     pub fn newest_batch(&self) -> Option<u64> {
-        if !self.pending.is_empty() || !self.usage_changed.is_empty() {
+        if !self.pending.is_empty() || self.usage_changed {
             Some(self.pending.number)
         } else {
             self.in_flight.as_ref().map(|batch| batch.number)
@@ -302,9 +348,8 @@ impl WriteSet {
     /// If a batch is in flight already: commits run one at a time.
     pub fn take_batch(&mut self) -> Option<Arc<Changes>> {
         assert!(self.in_flight.is_none(), "one commit at a time");
-        for fileset in std::mem::take(&mut self.usage_changed) {
-            let usage = self.usage(fileset);
-            self.put(crate::key::usage(fileset), encode(&usage), Known::MayExist);
+        if std::mem::take(&mut self.usage_changed) {
+            self.put(crate::key::USAGE.to_vec(), encode(&self.usage), Known::MayExist);
         }
         for disk in std::mem::take(&mut self.objects_changed) {
             let objects = self.objects(disk);
@@ -345,7 +390,7 @@ mod tests {
     use super::*;
 
     fn set() -> WriteSet {
-        WriteSet::new(HashMap::new(), HashMap::new())
+        WriteSet::new(Usage::default(), HashMap::new(), Arc::new(Crowd::above(1000, 1000)))
     }
 
     fn stored(batch: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
@@ -436,7 +481,7 @@ mod tests {
         let encoded = match (kind, value) {
             (0, Some(value)) => {
                 let mut state = crate::ops::fileset_root(
-                    FilesetId::ROOT,
+                    forebay_base::FilesetId::ROOT,
                     0o755,
                     forebay_base::Timestamp::default(),
                 );

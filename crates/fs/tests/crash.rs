@@ -12,7 +12,7 @@ mod workload;
 
 use std::collections::BTreeMap;
 
-use forebay_base::{FailPoints, Ino};
+use forebay_base::{FailPoints, FilesetId, Ino};
 use forebay_disk::Sync;
 use forebay_fs::FsError;
 use forebay_fs::record::Kind;
@@ -115,8 +115,17 @@ fn check_contents(fs: &User, done: &Workload, ino: Ino, crash: Crash) {
 fn check_recovered(rig: &Rig, fs: &User, done: &Workload, crash: Crash) {
     let found = names_found(fs);
     let committed = [Some(&done.acknowledged), done.attempted.as_ref()];
-    let is_committed = committed.into_iter().flatten().any(|tree| names_of_tree(tree) == found);
-    assert!(is_committed, "the names are not those of a commit: {found:#?}");
+    // Each fileset is committed by itself.
+    for fileset in (0..4).map(FilesetId) {
+        let of = |names: &Names| -> Names {
+            let own = names.iter().filter(|(_, (ino, _))| ino.fileset() == fileset);
+            own.map(|(path, found)| (path.clone(), *found)).collect()
+        };
+        let found = of(&found);
+        let mut committed = committed.into_iter().flatten();
+        let is_committed = committed.any(|tree| of(&names_of_tree(tree)) == found);
+        assert!(is_committed, "the names are not those of a commit: {found:#?}");
+    }
     let is_file = |(ino, kind): &(Ino, Kind)| (*kind == Kind::File).then_some(*ino);
     let files: Vec<Ino> = found.values().filter_map(is_file).collect();
     for ino in &files {

@@ -308,6 +308,7 @@ fn links_and_renames_across_filesets_are_refused() {
 fn a_number_of_a_removed_fileset_starts_from_nothing() {
     let rig = Rig::in_memory();
     let fs = rig.open();
+    let mut numbers = std::collections::BTreeSet::new();
     for _ in 0..3 {
         fs.create_fileset("passing", Durability::Scratch, Placement::Direct, 0o755).unwrap();
         let root = fs.fileset("passing");
@@ -319,9 +320,13 @@ fn a_number_of_a_removed_fileset_starts_from_nothing() {
         fs.write_file(ino, 0, b"content");
         let open = fs.open(ino, READ);
         fs.unlink(root, b"file").unwrap();
-        fs.remove_fileset("passing").unwrap();
+        let refused = fs.remove_fileset("passing").unwrap_err().to_string();
+        assert!(refused.contains("open files"), "{refused}");
         assert_eq!(open.contents(), b"content");
         open.close();
+        fs.remove_fileset("passing").unwrap();
+        assert!(numbers.insert(ino), "an inode number is never given twice");
+        assert!(matches!(fs.attributes(ino), Err(FsError::Stale)));
     }
     rig.close(fs);
 }
@@ -426,7 +431,7 @@ fn files_without_names_do_not_use_up_the_numbers() {
     let fs = rig.open();
     let work = fs.fileset("work");
     let limit = || {
-        let bytes = rig.store.get(key::SUPERBLOCK).unwrap().unwrap();
+        let bytes = rig.store_of(work.fileset()).get(key::SUPERBLOCK).unwrap().unwrap();
         decode::<Superblock>("superblock", &bytes).unwrap().ino_limit
     };
     fs.commit().unwrap();

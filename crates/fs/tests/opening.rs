@@ -6,54 +6,112 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use forebay_base::{FailPoints, FilesetId};
-use forebay_fs::fsck::{self, Repair};
-use forebay_fs::record::{MountState, Superblock, decode, encode};
+use forebay_base::{Epoch, FailPoints, FilesetId, Ino};
+use forebay_fs::fsck::Repair;
+use forebay_fs::record::{MountState, Superblock, encode};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::{Access, FsError, Namespace, key};
-use forebay_store::{Batch, Store as _};
+use forebay_store::{Batch, Store as _, Stores as _};
 use parking_lot::Mutex;
 use support::tapped::{Step, TappedDisk};
 use support::{READ, ROOT, Rig, Shorthand as _, WRITE, on_both_ways};
 
-fn put(rig: &Rig, key: Vec<u8>, value: Vec<u8>) {
+fn put(rig: &Rig, fileset: FilesetId, key: Vec<u8>, value: Vec<u8>) {
     let changes = [(key, Some(value))].into();
-    rig.store.commit(&Batch { requires: Vec::new(), changes }).unwrap();
+    let batch = Batch { requires: Vec::new(), changes };
+    rig.store_of(fileset).commit(&batch).unwrap();
 }
 
-fn superblock(rig: &Rig) -> Superblock {
-    read_superblock(&rig.store).unwrap()
+fn superblock(rig: &Rig, fileset: FilesetId) -> Superblock {
+    read_superblock(&rig.store_of(fileset)).unwrap()
 }
+
+const DATA: FilesetId = FilesetId(1);
 
 #[test]
 fn a_refused_open_leaves_a_clean_file_system_clean() {
-    for damaged in [key::fileset(FilesetId(1)), key::usage(FilesetId(1))] {
+    for damaged in [key::fileset(DATA), key::USAGE.to_vec()] {
         let rig = Rig::in_memory();
-        put(&rig, damaged, vec![1, 0xff, 0xff]);
-        let before = superblock(&rig);
+        put(&rig, FilesetId::ROOT, damaged, vec![2, 0xff, 0xff]);
+        let before = superblock(&rig, FilesetId::ROOT);
         assert!(matches!(Namespace::open(rig.parts()), Err(FsError::Damaged(_))));
-        assert_eq!(superblock(&rig), before);
+        assert_eq!(superblock(&rig, FilesetId::ROOT), before);
         assert_eq!(before.state, MountState::Clean);
     }
+}
+
+#[test]
+fn a_fileset_that_cannot_be_opened_is_left_alone_and_keeps_no_other_from_use() {
+    let damages: [(fn(&Rig), bool); 3] = [
+        (|rig| put(rig, DATA, key::USAGE.to_vec(), vec![2, 0xff, 0xff]), false),
+        (|rig| put(rig, DATA, key::SUPERBLOCK.to_vec(), vec![7]), true),
+        (|rig| rig.stores().remove(DATA).unwrap(), false),
+    ];
+    for (damage, unknown) in damages {
+        let rig = Rig::in_memory();
+        damage(&rig);
+        let rows = || rig.store_of(DATA).scan(b"", &[0xff; 64], usize::MAX).unwrap();
+        let before = rows();
+        let fs = rig.open();
+        let refused = fs.lookup(Ino::ROOT, b"data");
+        match refused {
+            Err(FsError::UnknownVersion(_)) => assert!(unknown),
+            Err(FsError::Damaged(_)) => assert!(!unknown),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(fs.names(Ino::ROOT), ["data", "util", "work"], "it is still listed");
+        let ino = fs.make_file(fs.fileset("work"), "file");
+        fs.write_file(ino, 0, b"as ever");
+        let status = fs.fileset_status();
+        let problems: Vec<bool> = status.iter().map(|it| it.problem.is_some()).collect();
+        assert_eq!(problems, [false, true, false, false], "{status:?}");
+        fs.fs.close().unwrap();
+        assert_eq!(rows(), before, "nothing is written to it");
+    }
+}
+
+#[test]
+fn a_fileset_that_nobody_uses_is_not_opened() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    assert_eq!((fs.open_filesets(), fs.fileset_status().len()), (1, 4));
+    assert_eq!(fs.names(Ino::ROOT), ["data", "util", "work"], "a listing opens none");
+    for item in fs.items(Ino::ROOT) {
+        fs.listed_attributes(Ino::ROOT, &item).unwrap();
+    }
+    fs.statistics().unwrap();
+    assert_eq!(fs.open_filesets(), 1);
+    fs.fileset("work");
+    assert_eq!(fs.open_filesets(), 2);
+    rig.close(fs);
+    assert_eq!(superblock(&rig, FilesetId(2)).epoch, Epoch(2));
+    assert_eq!(superblock(&rig, DATA).epoch, Epoch(1), "as mkfs left it");
+}
+
+#[test]
+fn a_crash_of_one_fileset_makes_no_record_of_another_suspect() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    fs.fileset("data");
+    rig.close(fs);
+    let fs = rig.open();
+    fs.fileset("work");
+    rig.crash_process(fs);
+    let fs = rig.open();
+    fs.sweep().unwrap();
+    rig.close(fs);
+    assert_eq!(superblock(&rig, DATA).crashed_epoch, Epoch(0));
+    assert_eq!(superblock(&rig, FilesetId(2)).crashed_epoch, Epoch(2));
 }
 
 #[test]
 fn limits_at_the_end_of_all_numbers_are_damage() {
     for limit in [u64::MAX, (1 << 47) - 1] {
         let rig = Rig::in_memory();
-        let broken = Superblock { ino_limit: limit, ..superblock(&rig) };
-        put(&rig, key::SUPERBLOCK.to_vec(), encode(&broken));
+        let broken = Superblock { ino_limit: limit, ..superblock(&rig, FilesetId::ROOT) };
+        put(&rig, FilesetId::ROOT, key::SUPERBLOCK.to_vec(), encode(&broken));
         assert!(matches!(Namespace::open(rig.parts()), Err(FsError::Damaged(_))), "{limit}");
     }
-}
-
-#[test]
-fn a_fileset_of_any_number_takes_no_room_for_the_others() {
-    let rig = Rig::in_memory();
-    let record = rig.store.get(&key::fileset(FilesetId(1))).unwrap().unwrap();
-    decode::<forebay_fs::record::FilesetRecord>("fileset", &record).unwrap();
-    put(&rig, key::fileset(FilesetId(u16::MAX)), record);
-    assert_eq!(Namespace::open(rig.parts()).unwrap().fileset_status().len(), 5);
 }
 
 #[test]
@@ -151,7 +209,7 @@ fn a_sweep_that_fails_keeps_nothing_from_being_committed() {
     let damaged = fs.make_file(fs.fileset("data"), "damaged");
     fs.commit().unwrap();
     rig.crash_process(fs);
-    put(&rig, key::inode(damaged), b"no record".to_vec());
+    put(&rig, DATA, key::inode(damaged), vec![2, 0xff]);
     let fs = rig.open();
     let ino = fs.make_file(fs.fileset("data"), "made after the crash");
     fs.write_file(ino, 0, b"kept");
@@ -187,9 +245,7 @@ fn a_file_whose_object_was_cut_gives_an_error_beyond_its_end_until_it_is_repaire
         fs.fs.close().unwrap();
         drop(fs);
 
-        let mut how =
-            fsck::Options { repair: Repair::Found, records_lost: false, progress: &mut |_| {} };
-        let report = fsck::check(&rig.store, &rig.parts().disks, &mut how).unwrap();
+        let report = rig.fsck(Repair::Found, false);
         assert_eq!(report.findings[0].path.as_deref(), Some("/data/file"), "{report:#?}");
         let fs = rig.open();
         assert_eq!(fs.contents(ino), [7; 6_000]);

@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_base::{FailPoints, seed};
+use forebay_base::{FailPoints, FilesetId, seed};
 use forebay_fs::fsck::file::{Checked, check_file};
 use forebay_fs::fsck::{Damage, Options, Outcome, Repair};
-use forebay_fs::key;
+use forebay_fs::{Parts, key};
 use forebay_store::faulty::FaultyStore;
 use forebay_store::redb::{RedbOptions, RedbStore};
-use forebay_store::{Batch, Store as _, StoreError};
-use support::{Shorthand as _, User};
-use tree::Tree;
+use forebay_store::{Batch, Store, StoreError, Stores};
+use support::{Shorthand as _, User, WholeStores};
+use tree::{DATA, Tree};
 
 const OPTIONS: RedbOptions = RedbOptions { cache_bytes: 1 << 20 };
 const HEADER_BITS: usize = 320 * 8;
@@ -28,7 +28,7 @@ const FLIPS: usize = 250;
 
 type Listing = BTreeMap<String, Vec<u8>>;
 
-/// A closed file system whose store lies in a file.
+/// A closed file system of which one store lies in a file: that of the fileset `data`.
 struct Scene {
     tree: Tree,
     folder: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl Scene {
         let path = folder.path().join("store.redb");
         let store = RedbStore::create_with(&path, &OPTIONS).unwrap();
         // In several commits, so that pages are used again and freed.
-        let rows: Vec<_> = tree.rows().into_iter().collect();
+        let rows = tree.rig.store_of(DATA).scan(b"", &[0xff; 64], usize::MAX).unwrap();
         for rows in rows.chunks(10) {
             let changes = rows.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
             store.commit(&Batch { requires: vec![], changes: changes.collect() }).unwrap();
@@ -68,7 +68,8 @@ impl Scene {
 
     fn check(&self, repair: Repair) -> Checked {
         let disks = |_: &_| Ok(self.tree.rig.parts().disks);
-        let mut how = Options { repair, records_lost: false, progress: &mut |_| {} };
+        let mut how =
+            Options { repair, records_lost: false, filesets: None, progress: &mut |_| {} };
         check_file(&self.path(), &OPTIONS, &disks, &mut how).unwrap()
     }
 
@@ -79,7 +80,8 @@ impl Scene {
     fn mount(&self) -> Result<User, StoreError> {
         let store = Arc::new(RedbStore::open_with(self.path(), &OPTIONS)?);
         let rig = &self.tree.rig;
-        Ok(rig.open_parts(rig.parts_with(store, rig.disk.as_disk(), FailPoints::none())))
+        let stores = Arc::new(OneInFile { data: store, others: rig.stores() });
+        Ok(rig.open_parts(Parts { stores, ..rig.parts() }))
     }
 
     /// Mounts, looks at everything, changes something, unmounts.
@@ -97,6 +99,38 @@ impl Scene {
     fn refuses(&self, bytes: &[u8], what: &str) {
         assert!(matches!(self.mount().map(drop), Err(StoreError::Damaged(_))), "{what}");
         assert!(std::fs::read(self.path()).unwrap() == bytes, "{what}: refused before a write");
+    }
+}
+
+/// The stores of a file system, that of `data` in a file.
+struct OneInFile {
+    data: Arc<RedbStore>,
+    others: WholeStores,
+}
+
+impl Stores for OneInFile {
+    fn create(&self, fileset: FilesetId) -> Result<Arc<dyn Store>, StoreError> {
+        self.others.create(fileset)
+    }
+
+    fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>, StoreError> {
+        if fileset == DATA { Ok(Arc::clone(&self.data) as _) } else { self.others.open(fileset) }
+    }
+
+    fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>, StoreError> {
+        self.open(fileset)
+    }
+
+    fn size_of(&self, fileset: FilesetId) -> Result<u64, StoreError> {
+        self.others.size_of(fileset)
+    }
+
+    fn remove(&self, fileset: FilesetId) -> Result<(), StoreError> {
+        self.others.remove(fileset)
+    }
+
+    fn list(&self) -> Result<Vec<FilesetId>, StoreError> {
+        self.others.list()
     }
 }
 
@@ -192,7 +226,7 @@ fn damaged_records_are_repaired_in_a_fresh_store_and_the_old_one_is_kept() {
     let scene = Scene::make();
     scene.place(&scene.good);
     let store = RedbStore::open_with(scene.path(), &OPTIONS).unwrap();
-    let changes = [(key::inode(scene.tree.file), Some(vec![1, 0xff, 0xff]))].into();
+    let changes = [(key::inode(scene.tree.file), Some(vec![2, 0xff, 0xff]))].into();
     store.commit(&Batch { requires: vec![], changes }).unwrap();
     store.close().unwrap();
     let bytes = std::fs::read(scene.path()).unwrap();
@@ -225,14 +259,15 @@ fn restore_and_look(was_mounted: bool, records_lost: bool) {
     drop(user);
     scene.place(if was_mounted { &mounted } else { &scene.good });
     let disks = |_: &_| Ok(scene.tree.rig.parts().disks);
-    let mut how = Options { repair: Repair::Found, records_lost, progress: &mut |_| {} };
+    let mut how =
+        Options { repair: Repair::Found, records_lost, filesets: None, progress: &mut |_| {} };
     let repaired = check_file(&scene.path(), &OPTIONS, &disks, &mut how).unwrap();
     assert_eq!(repaired.report.outcome(), Outcome::Repaired, "{repaired:#?}");
     let listing = scene.cycle("restored");
     for number in 0..3 {
         let contents = tree::contents(&format!("later-{number}"));
         let is_kept = |(path, found): (&String, &Vec<u8>)| {
-            path.starts_with("/lost+found/#object-") && *found == contents
+            path.starts_with("/data/lost+found/#object-") && *found == contents
         };
         assert!(listing.iter().any(is_kept), "later-{number} is in lost+found");
     }

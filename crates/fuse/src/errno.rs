@@ -25,8 +25,8 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Unsupported => libc::EOPNOTSUPP,
         FsError::Stale => libc::ESTALE,
         FsError::TooManyFiles(_) => libc::ENFILE,
-        FsError::Damaged(_) => libc::EUCLEAN,
         FsError::System(errno) => *errno,
+        FsError::Damaged(_) | FsError::UnknownVersion(_) => libc::EUCLEAN,
         FsError::Io(_) | FsError::Fenced => libc::EIO,
     }
 }

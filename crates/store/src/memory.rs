@@ -77,6 +77,10 @@ impl Stores for MemoryStores {
         self.open(fileset)
     }
 
+    fn size_of(&self, _fileset: FilesetId) -> Result<u64> {
+        Ok(0)
+    }
+
     fn remove(&self, fileset: FilesetId) -> Result<()> {
         self.0.write().remove(&fileset);
         Ok(())

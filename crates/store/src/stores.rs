@@ -40,6 +40,12 @@ pub trait Stores: Send + Sync {
     /// [`StoreError::Io`](crate::StoreError::Io).
     fn remove(&self, fileset: FilesetId) -> Result<()>;
 
+    /// Bytes that a store occupies which need not be open (0 for an engine that has no file).
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`](crate::StoreError::Missing), [`StoreError::Io`](crate::StoreError::Io).
+    fn size_of(&self, fileset: FilesetId) -> Result<u64>;
+
     /// The filesets that have a store, whole or not, in order of their numbers.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub mod expression;
 pub mod flights;
 pub mod histogram;
 pub mod key;
-mod linear;
+pub mod linear;
 pub mod load;
 pub mod mix;
 pub mod program;

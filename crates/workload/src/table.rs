@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
+pub use forebay_base::columns::Alignment;
+use forebay_base::columns::{Columns, Width};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -74,15 +76,6 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// To which side the cells of a column are put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alignment {
-    /// Texts.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 impl Table {
     /// A table without rows.
     #[must_use]
@@ -111,32 +104,19 @@ impl Table {
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let shown: Vec<Vec<String>> = self
-            .rows
-            .iter()
-            .map(|row| row.iter().map(|cell| cell.show(DIGITS)).collect())
-            .collect();
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|i| {
-                let cells = shown.iter().map(|row| row[i].chars().count());
-                cells.chain([self.columns[i].chars().count()]).max().unwrap_or(0)
-            })
-            .collect();
-        let left: Vec<bool> =
-            (0..self.columns.len()).map(|i| self.alignment(i) == Alignment::Left).collect();
-        for row in std::iter::once(&self.columns).chain(&shown) {
-            let mut line = String::new();
-            for ((text, &width), &left) in row.iter().zip(&widths).zip(&left) {
-                let gap = if line.is_empty() { "" } else { "  " };
-                line += &if left {
-                    format!("{gap}{text:<width$}")
-                } else {
-                    format!("{gap}{text:>width$}")
-                };
-            }
-            writeln!(out, "{}", line.trim_end())?;
+        out.write_all(self.columns(DIGITS).render(Width::Free).as_bytes())
+    }
+
+    /// The table as columns of text, numbers with up to so many significant digits.
+    #[must_use]
+    pub fn columns(&self, digits: u8) -> Columns {
+        let mut columns = Columns::new();
+        for (i, name) in self.columns.iter().enumerate() {
+            let cells: Vec<String> = self.rows.iter().map(|row| row[i].show(digits)).collect();
+            let cells = std::iter::once(name.as_str()).chain(cells.iter().map(String::as_str));
+            columns.push(self.alignment(i), cells);
         }
-        Ok(())
+        columns
     }
 
     /// Writes the table as CSV with a header line; numbers read back to the same value.

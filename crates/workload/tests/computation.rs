@@ -4,11 +4,11 @@ mod common;
 
 use std::f64::consts::PI;
 
-use faer::Mat;
 use forebay_base::ByteSize;
 use forebay_workload::Error;
 use forebay_workload::amount::Scale;
 use forebay_workload::dataset::Column;
+use forebay_workload::linear::Matrix;
 use forebay_workload::step::dense::{Factorisation, factorise};
 use forebay_workload::step::projection::{Cohort, Projected};
 use forebay_workload::step::score_code::{Code, Tree, slot};
@@ -112,7 +112,7 @@ fn a_projection_takes_the_memory_it_is_given() {
 fn known_matrices_have_known_factors() {
     // Second differences: determinant n + 1, eigenvalues 2 - 2 cos(k pi / (n + 1)).
     let n = 60;
-    let matrix = Mat::from_fn(n, n, |i, j| match i.abs_diff(j) {
+    let matrix = Matrix::from_fn(n, n, |i, j| match i.abs_diff(j) {
         0 => 2.0,
         1 => -1.0,
         _ => 0.0,
@@ -126,7 +126,7 @@ fn known_matrices_have_known_factors() {
             close(largest, 2.0 - 2.0 * (60.0 * PI / 61.0).cos(), 1e-13);
         }
     }
-    let indefinite = Mat::from_fn(3, 3, |i, j| if i == j { i as f64 - 1.0 } else { 0.0 });
+    let indefinite = Matrix::from_fn(3, 3, |i, j| if i == j { i as f64 - 1.0 } else { 0.0 });
     let error = factorise(Factorisation::Cholesky, &indefinite).unwrap_err();
     assert!(matches!(error, Error::Inexact { what: "cholesky", .. }), "{error}");
 }

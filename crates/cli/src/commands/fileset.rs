@@ -23,11 +23,11 @@ use crate::output::{Table, bytes};
 /// Its placement is chosen when it is created.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay fileset list /srv/grid
-  forebay fileset create /srv/grid models --durability strict
-  forebay fileset create /srv/grid scratch --placement native --mode 1777
-  forebay fileset set /srv/grid data --placement served
-  forebay fileset remove /srv/grid models")]
+  forebay fileset list /srv/forebay
+  forebay fileset create /srv/forebay models --durability strict
+  forebay fileset create /srv/forebay scratch --placement native --mode 1777
+  forebay fileset set /srv/forebay data --placement served
+  forebay fileset remove /srv/forebay models")]
 pub struct Fileset {
     #[command(subcommand)]
     action: Action,
@@ -36,7 +36,7 @@ pub struct Fileset {
 #[derive(Subcommand)]
 enum Action {
     /// List filesets with their settings and sizes.
-    #[command(after_help = "Examples:\n  forebay fileset list /srv/grid")]
+    #[command(after_help = "Examples:\n  forebay fileset list /srv/forebay")]
     List {
         /// Home folder of the file system.
         root: PathBuf,
@@ -46,8 +46,8 @@ enum Action {
     },
     /// Create a fileset.
     #[command(after_help = "Examples:
-  forebay fileset create /srv/grid models --durability strict
-  forebay fileset create /srv/grid scratch --placement native --mode 1777")]
+  forebay fileset create /srv/forebay models --durability strict
+  forebay fileset create /srv/forebay scratch --placement native --mode 1777")]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
@@ -69,7 +69,7 @@ enum Action {
         mode: u16,
     },
     /// Change a fileset.
-    #[command(after_help = "Examples:\n  forebay fileset set /srv/grid data --placement served")]
+    #[command(after_help = "Examples:\n  forebay fileset set /srv/forebay data --placement served")]
     Set {
         /// Home folder of the file system.
         root: PathBuf,
@@ -83,7 +83,7 @@ enum Action {
         placement: Option<PlacementArg>,
     },
     /// Remove an empty fileset.
-    #[command(after_help = "Examples:\n  forebay fileset remove /srv/grid models")]
+    #[command(after_help = "Examples:\n  forebay fileset remove /srv/forebay models")]
     Remove {
         /// Home folder of the file system.
         root: PathBuf,
@@ -208,7 +208,7 @@ fn change(
         control::ask(home.root(), ask)?;
         return Ok(());
     }
-    let (fs, _lock) = home.open()?.into_file_system()?;
+    let (fs, _lock) = home.open()?.into_file_system(&home)?;
     let made = make(&fs);
     fs.close().context("the file system could not be closed cleanly")?;
     Ok(made?)
@@ -223,8 +223,7 @@ fn list(root: &Path, json: bool) -> Result<()> {
         }
     } else {
         let open = home.open()?;
-        let superblock = forebay_fs::recovery::read_superblock(&*open.store)?;
-        forebay_fs::offline::status(&*open.store, &superblock, &open.disks)?.0
+        forebay_fs::offline::look(&open.stores, &open.disks)?.filesets
     };
     if json {
         crate::output::put_json(&filesets)?;
@@ -235,7 +234,21 @@ fn list(root: &Path, json: bool) -> Result<()> {
         table.row(cells(fileset));
     }
     out!("{}", table.render());
+    print_problems(&filesets)
+}
+
+/// Prints why filesets cannot be used.
+pub fn print_problems(filesets: &[FilesetStatus]) -> Result<()> {
+    for fileset in filesets {
+        if let Some(problem) = &fileset.problem {
+            outln!("  fileset {} cannot be used: {problem}", fileset.name);
+        }
+    }
     Ok(())
+}
+
+fn known(fileset: &FilesetStatus, text: String) -> String {
+    if fileset.problem.is_none() { text } else { "?".to_owned() }
 }
 
 /// The cells of a fileset's row.
@@ -255,7 +268,7 @@ pub fn cells(fileset: &FilesetStatus) -> Vec<String> {
         fileset.name.clone(),
         durability.to_owned(),
         placement.to_owned(),
-        or_unknown(fileset.files.map(|files| files.to_string())),
-        or_unknown(fileset.bytes.map(bytes)),
+        known(fileset, or_unknown(fileset.files.map(|files| files.to_string()))),
+        known(fileset, or_unknown(fileset.bytes.map(bytes))),
     ]
 }

@@ -4,25 +4,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use forebay_fs::fsck::file::Checked;
 use forebay_fs::fsck::{Options, Outcome, Repair};
 
-use crate::home::Home;
+use crate::home::{Checked, Home};
 
 /// Check an unmounted file system and, with --repair, repair it.
 ///
-/// Verifies the whole store, and checks that directory entries, link counts, sizes, usage counters and objects all
-/// agree. A check changes nothing. A repair writes a fresh store and keeps the old one beside it. Exit codes:
+/// Verifies the stores of all filesets, and checks that directory entries, link counts, sizes, usage counters and
+/// objects all agree. A check changes nothing. Each fileset is repaired by itself: a repair writes a fresh store and
+/// keeps the old one beside it. A fileset with records of another version of Forebay is left as it is. Exit codes:
 /// 0 clean, 1 damage found and repaired, 4 damage found and not repaired, 2 not checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay fsck /srv/grid
-  forebay fsck /srv/grid --repair
-  forebay fsck /srv/grid --json | jq .findings")]
+  forebay fsck /srv/forebay
+  forebay fsck /srv/forebay --repair
+  forebay fsck /srv/forebay --json | jq .findings")]
 pub struct Fsck {
     /// Home folder of the file system.
     root: PathBuf,
-    /// Repair damage. Files that lost their names are put into /lost+found.
+    /// Repair damage. Files that lost their names are put into lost+found at the top of their fileset.
     #[arg(long)]
     repair: bool,
     /// Print JSON.
@@ -40,7 +40,8 @@ impl Fsck {
             }
         };
         let repair = if self.repair { Repair::Found } else { Repair::Never };
-        let mut options = Options { repair, records_lost: false, progress: &mut progress };
+        let mut options =
+            Options { repair, records_lost: false, filesets: None, progress: &mut progress };
         let checked = home.check(&mut options)?;
         if self.json {
             print_json(&checked)?;
@@ -67,7 +68,7 @@ fn word(outcome: Outcome) -> &'static str {
 pub fn print_json(checked: &Checked) -> Result<()> {
     let mut value = serde_json::to_value(&checked.report)?;
     value["outcome"] = word(checked.report.outcome()).into();
-    value["kept_store"] = serde_json::to_value(&checked.kept)?;
+    value["kept_stores"] = serde_json::to_value(&checked.kept)?;
     crate::output::put_json(&value)?;
     Ok(())
 }
@@ -91,7 +92,7 @@ pub fn print(checked: &Checked) -> Result<()> {
     if unseen > 0 {
         outln!("and {unseen} more notes");
     }
-    if let Some(kept) = &checked.kept {
+    for kept in &checked.kept {
         outln!(
             "the store as it was before is kept as {}; remove it when it is not needed",
             kept.display()

@@ -18,9 +18,9 @@ use crate::home;
 /// has exactly the speed of that disk. On an error nothing is changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay mkfs /srv/grid
-  forebay mkfs /srv/grid --work-placement direct     work and util as shared files, with names in the store
-  forebay mkfs /srv/grid --disk /mnt/nvme0/forebay --disk /mnt/nvme1/forebay")]
+  forebay mkfs /srv/forebay
+  forebay mkfs /srv/forebay --work-placement direct     work and util as shared files, with names in the store
+  forebay mkfs /srv/forebay --disk /mnt/nvme0/forebay --disk /mnt/nvme1/forebay")]
 pub struct Mkfs {
     /// Home folder of the new file system.
     root: PathBuf,

@@ -26,10 +26,10 @@ const READY_FD: &str = "FOREBAY_READY_FD";
 /// use the disk itself. If an ordinary user mounts it (through fusermount3), the daemon moves all bytes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay mount /srv/grid /grid
-  forebay mount /srv/grid /grid --foreground       log to the terminal, Ctrl-C unmounts
-  forebay mount /srv/grid /grid --served           for comparison: without the direct path
-  forebay mount /srv/grid /grid --transport dev    for comparison: without io_uring")]
+  forebay mount /srv/forebay /mnt/forebay
+  forebay mount /srv/forebay /mnt/forebay --foreground      log to the terminal, Ctrl-C unmounts
+  forebay mount /srv/forebay /mnt/forebay --served          for comparison: without the direct path
+  forebay mount /srv/forebay /mnt/forebay --transport dev   for comparison: without io_uring")]
 pub struct Mount {
     /// Home folder of the file system.
     root: PathBuf,

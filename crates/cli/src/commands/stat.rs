@@ -21,9 +21,9 @@ use crate::output::{Table, bytes};
 /// the kernel carries them out itself: bytes_written is then the growth of files, and reads do not appear.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay stat /grid
-  forebay stat /grid --interval 1 --count 10
-  forebay stat /grid --interval 5 --json        one JSON object per line")]
+  forebay stat /mnt/forebay
+  forebay stat /mnt/forebay --interval 1 --count 10
+  forebay stat /mnt/forebay --interval 5 --json   one JSON object per line")]
 pub struct Stat {
     /// Where the file system is mounted.
     mountpoint: PathBuf,

@@ -5,8 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_fs::record::MountState;
-use forebay_fs::recovery::read_superblock;
-use forebay_store::Store as _;
 
 use crate::control::{self, Answer, Ask, MountStatus, Status as Found};
 use crate::home::Home;
@@ -17,8 +15,8 @@ use crate::output::{Table, bytes};
 /// The file system may be mounted or not.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay status /srv/grid
-  forebay status /srv/grid --json | jq .filesets")]
+  forebay status /srv/forebay
+  forebay status /srv/forebay --json | jq .filesets")]
 pub struct Status {
     /// Home folder of the file system.
     root: PathBuf,
@@ -47,17 +45,16 @@ fn find(home: &Home) -> Result<Found> {
         }
         anyhow::bail!("the daemon answered without a status; is it of another version?");
     }
-    let open = home.open_to_look()?;
-    let superblock = read_superblock(&*open.store)?;
-    let (filesets, disks) = forebay_fs::offline::status(&*open.store, &superblock, &open.disks)?;
+    let open = home.open()?;
+    let found = forebay_fs::offline::look(&open.stores, &open.disks)?;
     Ok(Found {
         root: home.root().to_owned(),
-        uuid: superblock.uuid.clone(),
+        uuid: found.superblock.uuid,
         mount: None,
-        clean: superblock.state == MountState::Clean,
-        disks,
-        filesets,
-        store_bytes: open.store.size_bytes()?,
+        clean: found.superblock.state == MountState::Clean,
+        disks: found.disks,
+        filesets: found.filesets,
+        store_bytes: found.store_bytes,
     })
 }
 
@@ -70,7 +67,7 @@ fn print(found: &Found) -> Result<()> {
             "mounted      no (the last daemon died; the next mount recovers the file system)"
         ),
     }
-    outln!("store        {}", bytes(found.store_bytes));
+    outln!("stores       {}", bytes(found.store_bytes));
     let mut disks =
         Table::new(&["DISK", "KIND", "SIZE", "AVAILABLE", "OBJECTS", "SPARE", "ERRORS"]);
     for disk in &found.disks {
@@ -107,7 +104,7 @@ fn print(found: &Found) -> Result<()> {
         filesets.row(super::fileset::cells(fileset));
     }
     out!("\n{}", filesets.render());
-    Ok(())
+    super::fileset::print_problems(&found.filesets)
 }
 
 fn print_mount(mount: &MountStatus) -> Result<()> {

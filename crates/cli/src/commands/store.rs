@@ -7,20 +7,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use forebay_fs::fsck::Outcome;
-use forebay_fs::fsck::file::back_up;
 
 use crate::control::{self, Answer, Ask};
 use crate::home::Home;
 use crate::output::bytes;
 
-/// Back up the store of a file system, and restore it.
+/// Back up the stores of a file system, and restore them.
 ///
-/// The store (ROOT/store.redb) holds all names and attributes; the contents of files lie on the disks and are not
-/// part of a backup.
+/// The stores (ROOT/names) hold all names and attributes, one store for each fileset; the contents of files lie on the
+/// disks and are not part of a backup.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay store backup /srv/grid /backup/grid-monday
-  forebay store restore /srv/grid /backup/grid-monday")]
+  forebay store backup /srv/forebay /backup/grid-monday
+  forebay store restore /srv/forebay /backup/grid-monday
+  forebay store restore /srv/forebay /backup/grid-monday --fileset data")]
 pub struct StoreCommand {
     #[command(subcommand)]
     action: Action,
@@ -28,31 +28,42 @@ pub struct StoreCommand {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Copy the store into a new file, mounted or not.
+    /// Copy the stores into a new folder, mounted or not.
     ///
-    /// The copy is of one moment: everything that was done before the command began is in it. The file system
-    /// remains in use meanwhile.
-    #[command(after_help = "Examples:\n  forebay store backup /srv/grid /backup/grid-monday")]
+    /// Each copy is of one moment: everything that was done in the fileset before the command began is in it. The file
+    /// system remains in use meanwhile.
+    #[command(after_help = "Examples:
+  forebay store backup /srv/forebay /backup/grid-monday
+  forebay store backup /srv/forebay /backup/data-monday --fileset data")]
     Backup {
         /// Home folder of the file system.
         root: PathBuf,
-        /// File to make. It must not exist.
-        file: PathBuf,
+        /// Folder to make. It must not exist.
+        folder: PathBuf,
+        /// Copy the store of this fileset only; / for the root fileset.
+        #[arg(long, value_name = "NAME")]
+        fileset: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Put a backup in the place of the store of an unmounted file system.
+    /// Put a backup in the place of the stores of an unmounted file system.
     ///
-    /// The backup is verified first; the present store is kept beside it. Files that were made after the backup
-    /// are put into /lost+found without their names, and those that were removed after it are empty. Exit codes:
-    /// 0 restored, 2 refused, 4 the backup cannot be used: nothing was changed.
-    #[command(after_help = "Examples:\n  forebay store restore /srv/grid /backup/grid-monday")]
+    /// The backup is verified first; the present stores are kept beside it. Files that were made after the backup
+    /// are put into lost+found of their fileset without their names, and those that were removed after it are empty.
+    /// A fileset that the backup does not have stays as it is. Exit codes: 0 restored, 2 refused, 4 the backup cannot
+    /// be used: nothing was changed.
+    #[command(after_help = "Examples:
+  forebay store restore /srv/forebay /backup/grid-monday
+  forebay store restore /srv/forebay /backup/grid-monday --fileset data")]
     Restore {
         /// Home folder of the file system.
         root: PathBuf,
         /// Backup to restore.
-        file: PathBuf,
+        folder: PathBuf,
+        /// Restore the store of this fileset only; / for the root fileset.
+        #[arg(long, value_name = "NAME")]
+        fileset: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -62,9 +73,11 @@ enum Action {
 impl StoreCommand {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
-            Action::Backup { root, file, json } => backup(&Home::at(&root)?, &file, json),
-            Action::Restore { root, file, json } => {
-                restore(&Home::with_any_store(&root)?, &file, json)
+            Action::Backup { root, folder, fileset, json } => {
+                backup(&Home::at(&root)?, &folder, fileset, json)
+            }
+            Action::Restore { root, folder, fileset, json } => {
+                restore(&Home::with_any_store(&root)?, &folder, fileset.as_deref(), json)
             }
         }
     }
@@ -73,8 +86,8 @@ impl StoreCommand {
 /// How long a daemon may copy without a word.
 const SILENCE_MAX: Duration = Duration::from_mins(10);
 
-fn backup(home: &Home, file: &Path, json: bool) -> Result<ExitCode> {
-    let file = std::path::absolute(file)?;
+fn backup(home: &Home, folder: &Path, fileset: Option<String>, json: bool) -> Result<ExitCode> {
+    let folder = std::path::absolute(folder)?;
     let mut told = 0;
     let mut progress = |done: u64, total: u64| {
         let percent = done.saturating_mul(100) / total.max(1);
@@ -84,38 +97,47 @@ fn backup(home: &Home, file: &Path, json: bool) -> Result<ExitCode> {
         }
     };
     let records = if let Some(_lock) = home.try_lock()? {
-        back_up(&*home.look()?, &file, &mut progress)?
+        home.back_up(&folder, fileset.as_deref(), &mut progress)?
     } else {
-        let ask = Ask::BackUp { file: file.clone() };
+        let ask = Ask::BackUp { folder: folder.clone(), fileset };
         match control::ask_with_progress(home.root(), &ask, SILENCE_MAX, &mut progress)? {
             Answer::BackedUp { records } => records,
             _ => bail!("the daemon's answer makes no sense"),
         }
     };
-    let size = std::fs::metadata(&file).with_context(|| file.display().to_string())?.len();
+    let size = size_of(&folder)?;
     if json {
-        let value = serde_json::json!({ "file": file, "records": records, "bytes": size });
+        let value = serde_json::json!({ "folder": folder, "records": records, "bytes": size });
         crate::output::put_json(&value)?;
     } else {
-        outln!("{}: {records} records, {}", file.display(), bytes(size));
+        outln!("{}: {records} records, {}", folder.display(), bytes(size));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn restore(home: &Home, file: &Path, json: bool) -> Result<ExitCode> {
+/// Bytes of the files in a folder.
+fn size_of(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}
+
+fn restore(home: &Home, folder: &Path, fileset: Option<&str>, json: bool) -> Result<ExitCode> {
     let mut progress = |line: &str| {
         if !json {
             note!("   {line}");
         }
     };
-    let restored = home.restore(file, &mut progress)?;
+    let restored = home.restore(folder, fileset, &mut progress)?;
     if json {
         super::fsck::print_json(&restored)?;
     } else {
         super::fsck::print(&restored)?;
     }
     if restored.report.outcome() == Outcome::Left {
-        note!("forebay: {} cannot be restored: nothing was changed", file.display());
+        note!("forebay: {} cannot be restored: nothing was changed", folder.display());
         return Ok(ExitCode::from(4));
     }
     Ok(ExitCode::SUCCESS)

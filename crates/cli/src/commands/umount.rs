@@ -30,9 +30,9 @@ const PAUSE_WHEN_BUSY: Duration = Duration::from_millis(50);
 /// and fails if the file system is not clean then.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay umount /grid
-  forebay umount --lazy /grid      even if it is in use: the daemon exits after the last user. What cannot
-                                   be committed then is lost, and the log says so")]
+  forebay umount /mnt/forebay
+  forebay umount --lazy /mnt/forebay   even if it is in use: the daemon exits after the last user. What cannot
+                                       be committed then is lost, and the log says so")]
 pub struct Umount {
     /// Where the file system is mounted.
     mountpoint: PathBuf,

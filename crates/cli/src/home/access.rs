@@ -1,7 +1,7 @@
 //! Who can get at a home folder: the owner alone.
 //!
 //! The store has the names, link targets and attributes of all users, and whoever can open `lock` or the label of a
-//! disk can hold up a mount for ever. So all files in the folder have mode 0600 and its disk has 0700. The folder has
+//! disk can hold up a mount for ever. So all files in the folder have mode 0600, its stores' folder and its disk 0700. It has
 //! 0700 too, but for root's: 0711 lets users pass through it, by name, to a grid's own folder in it, which says itself
 //! what they reach.
 
@@ -52,8 +52,9 @@ impl Home {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 about => about?,
             };
-            let is_disk = about.is_dir() && entry.file_name() == Home::DISK;
-            if is_disk {
+            let name = entry.file_name();
+            let is_own = about.is_dir() && (name == Home::DISK || name == Home::NAMES);
+            if is_own {
                 opened.extend(close(&entry.path(), &about, FOLDER));
             } else if !about.is_dir() && !about.is_symlink() {
                 opened.extend(close(&entry.path(), &about, FILE));

@@ -152,3 +152,50 @@ fn a_signal_ends_a_mount_with_native_filesets() {
     assert!(mounts_within(&grid.mountpoint()).is_empty());
     grid.is_clean();
 }
+
+#[test]
+fn names_do_not_cross_native_filesets_and_others() {
+    for native in [Native::Bound, Native::Served] {
+        let grid = Grid::start_native(native);
+        let top = grid.mountpoint();
+        fs::write(top.join("work/file"), "kept").expect("writes");
+        fs::write(top.join("data"), "kept").expect_err("it is a directory");
+        for other in ["util", "data"] {
+            let refused = fs::rename(top.join("work/file"), top.join(other).join("file"));
+            let refused = refused.expect_err("a rename crosses filesets");
+            assert_eq!(refused.raw_os_error(), Some(libc::EXDEV), "{native:?} {other}");
+            let refused = fs::hard_link(top.join("work/file"), top.join(other).join("file"));
+            let refused = refused.expect_err("a link crosses filesets");
+            assert_eq!(refused.raw_os_error(), Some(libc::EXDEV), "{native:?} {other}");
+            fs::copy(top.join("work/file"), top.join(other).join("copy")).expect("copies");
+            fs::copy(top.join(other).join("copy"), top.join("work/back")).expect("copies");
+            assert_eq!(fs::read(top.join("work/back")).expect("reads"), b"kept");
+        }
+        assert!(
+            fs::rename(top.join("work"), top.join("other")).is_err(),
+            "a fileset keeps its name"
+        );
+        assert!(fs::remove_dir(top.join("util")).is_err(), "a fileset is removed by its command");
+    }
+}
+
+#[test]
+fn a_change_made_natively_is_seen_at_once_where_the_daemon_serves() {
+    for native in [Native::Served, Native::Passthrough] {
+        let grid = Grid::start_native(native);
+        let (seen, made) = (grid.work(), tree(&grid, "work"));
+        assert!(!seen.join("file").exists());
+        for round in 0..50 {
+            let content = format!("round {round}");
+            fs::write(made.join("file"), &content).expect("writes");
+            assert_eq!(fs::read_to_string(seen.join("file")).expect("reads"), content);
+            fs::rename(made.join("file"), made.join("moved")).expect("renames");
+            assert!(!seen.join("file").exists() && seen.join("moved").exists());
+            fs::write(seen.join("moved"), "served").expect("writes");
+            assert_eq!(fs::read_to_string(made.join("moved")).expect("reads"), "served");
+            fs::rename(seen.join("moved"), seen.join("file")).expect("renames");
+            fs::remove_file(made.join("file")).expect("removes");
+            assert!(fs::read_dir(&seen).expect("lists").next().is_none());
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, as_user, need, on_every_way, run};
+use forebay_e2e::{Grid, as_user, need, on_every_way, on_native, run};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, fallocate, utimensat};
 
 use crate::open_rw;
@@ -23,6 +23,18 @@ on_every_way!(
     space_is_counted,
     a_change_of_size_by_name_is_seen_by_open_handles,
     flags_of_files_are_shown_and_cannot_be_set,
+);
+
+on_native!(
+    times_keep_their_nanoseconds,
+    writing_moves_the_times_of_an_open_file,
+    a_write_by_another_user_clears_the_set_id_bits,
+    a_change_of_owner_clears_the_set_id_bits,
+    entries_of_a_set_group_id_directory_take_its_group,
+    permissions_hold_for_other_users,
+    an_inode_number_stays_for_life,
+    space_is_counted,
+    a_change_of_size_by_name_is_seen_by_open_handles,
 );
 
 const OWNER: u32 = 1201;

@@ -3,13 +3,20 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Peer, on_every_way};
+use forebay_e2e::{Grid, Peer, on_every_way, on_native};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 
 use crate::open_rw;
 
 on_every_way!(
+    an_flock_excludes_other_processes,
+    a_waiting_flock_gets_the_lock_when_it_is_free,
+    range_locks_of_two_processes_exclude_each_other,
+    range_locks_end_with_their_process,
+);
+
+on_native!(
     an_flock_excludes_other_processes,
     a_waiting_flock_gets_the_lock_when_it_is_free,
     range_locks_of_two_processes_exclude_each_other,

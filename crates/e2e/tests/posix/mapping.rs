@@ -5,13 +5,24 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, Peer, on_every_way};
+use forebay_e2e::{Grid, Peer, on_every_way, on_native};
 use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use crate::{open_rw, open_with};
 
 on_every_way!(
+    a_shared_mapping_and_the_file_are_one,
+    a_shared_mapping_is_one_with_that_of_another_process,
+    a_private_mapping_keeps_its_changes_to_itself,
+    a_mapping_outlives_close_and_unlink,
+    mapped_changes_reach_the_file_without_a_sync,
+    a_mapping_shows_what_is_written_after_a_truncation,
+    bytes_mapped_behind_the_end_are_not_kept,
+    a_mapping_behind_the_end_is_a_bus_error,
+);
+
+on_native!(
     a_shared_mapping_and_the_file_are_one,
     a_shared_mapping_is_one_with_that_of_another_process,
     a_private_mapping_keeps_its_changes_to_itself,

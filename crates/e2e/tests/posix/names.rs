@@ -8,11 +8,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_e2e::{Grid, on_every_way};
+use forebay_e2e::{Grid, on_every_way, on_native};
 use rustix::fs::{CWD, Dir, FileType, Mode, mknodat};
 use rustix::io::Errno;
 
 on_every_way!(
+    names_are_any_255_bytes,
+    a_listing_names_every_lasting_entry_exactly_once,
+    a_directory_position_stays_valid_while_entries_go,
+    a_listing_tells_kinds_and_inode_numbers,
+    deep_trees_and_long_symbolic_links_work,
+);
+
+on_native!(
     names_are_any_255_bytes,
     a_listing_names_every_lasting_entry_exactly_once,
     a_directory_position_stays_valid_while_entries_go,

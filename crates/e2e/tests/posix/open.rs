@@ -7,13 +7,28 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Barrier;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, on_every_way};
+use forebay_e2e::{Grid, on_every_way, on_native};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
 
 use crate::{open_rw, open_with};
 
 on_every_way!(
+    o_append_writes_at_the_end,
+    concurrent_appends_lose_and_tear_no_record,
+    o_trunc_empties_the_file,
+    o_excl_refuses_an_existing_name,
+    exactly_one_of_many_wins_an_exclusive_create,
+    o_direct_and_buffered_handles_see_the_same_bytes,
+    an_unnamed_file_gets_its_name_by_linkat,
+    an_unlinked_file_lives_until_its_last_handle_closes,
+    an_open_file_survives_truncation_by_another,
+    a_new_handle_sees_what_the_last_one_wrote,
+    many_handles_of_all_kinds_share_one_file,
+    reopening_and_rewriting_leaves_no_old_bytes,
+);
+
+on_native!(
     o_append_writes_at_the_end,
     concurrent_appends_lose_and_tear_no_record,
     o_trunc_empties_the_file,

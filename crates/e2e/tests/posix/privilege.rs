@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay_e2e::actor::User;
-use forebay_e2e::{Grid, as_user, copy_program, need, on_every_way, wait_until};
+use forebay_e2e::{Grid, as_user, copy_program, need, on_every_way, on_native, wait_until};
 use rustix::fs::{FallocateFlags, XattrFlags, copy_file_range, fallocate, getxattr, setxattr};
 use rustix::io::Errno;
 
@@ -19,6 +19,10 @@ on_every_way!(
     a_write_by_anybody_takes_file_capabilities_away,
     a_stranger_who_cannot_write_takes_no_set_id_bits_away,
 );
+
+// A native fileset that is bound runs nothing as its owner: it is mounted nosuid.
+on_native!(native_served: Served; a_program_that_another_user_changed_runs_without_its_set_id_bits, a_write_by_anybody_takes_file_capabilities_away, a_stranger_who_cannot_write_takes_no_set_id_bits_away);
+on_native!(native_passthrough: Passthrough; a_program_that_another_user_changed_runs_without_its_set_id_bits, a_write_by_anybody_takes_file_capabilities_away, a_stranger_who_cannot_write_takes_no_set_id_bits_away);
 
 const STRANGER: u32 = 1602;
 const LIMIT: Duration = Duration::from_secs(60);

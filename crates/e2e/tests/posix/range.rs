@@ -4,13 +4,25 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, on_every_way};
+use forebay_e2e::{Grid, on_every_way, on_native};
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::open_rw;
 
 on_every_way!(
+    fallocate_reserves_zeros_and_grows_the_file,
+    fallocate_with_keep_size_grows_nothing_visible,
+    a_punched_hole_reads_as_zeros,
+    a_zeroed_range_reads_as_zeros,
+    seek_finds_data_and_holes,
+    copy_file_range_copies_within_and_between_files,
+    truncated_bytes_never_come_back,
+    a_sparse_file_of_10_tib_holds_its_bytes,
+    large_transfers_at_odd_offsets_are_exact,
+);
+
+on_native!(
     fallocate_reserves_zeros_and_grows_the_file,
     fallocate_with_keep_size_grows_nothing_visible,
     a_punched_hole_reads_as_zeros,

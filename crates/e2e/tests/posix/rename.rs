@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay_e2e::{Grid, need, on_every_way, run};
+use forebay_e2e::{Grid, need, on_every_way, on_native, run};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -16,6 +16,16 @@ on_every_way!(
     rename_without_replacing_keeps_the_target,
     exchange_swaps_files_and_directories,
     names_do_not_cross_filesets,
+    a_renamed_name_is_never_missing,
+    an_open_file_follows_its_renames,
+    a_moved_directory_keeps_its_tree,
+    an_overlay_keeps_its_changes,
+);
+
+// Native filesets and others: tests/native.
+on_native!(
+    rename_without_replacing_keeps_the_target,
+    exchange_swaps_files_and_directories,
     a_renamed_name_is_never_missing,
     an_open_file_follows_its_renames,
     a_moved_directory_keeps_its_tree,

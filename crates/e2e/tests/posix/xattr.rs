@@ -6,12 +6,22 @@ use std::time::Duration;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, as_user, need, on_every_way, run};
+use forebay_e2e::{Grid, as_user, need, on_every_way, on_native, run};
 use rustix::fs::{XattrFlags, getxattr, listxattr, lsetxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
 on_every_way!(
     an_extended_attribute_keeps_its_value,
+    create_and_replace_of_an_attribute_are_told_apart,
+    attribute_names_are_listed,
+    attributes_keep_to_their_limits,
+    attribute_classes_have_their_own_rules,
+    new_entries_inherit_the_default_acl,
+    an_acl_grants_and_denies,
+);
+
+// The largest values are those of the disk's file system.
+on_native!(
     create_and_replace_of_an_attribute_are_told_apart,
     attribute_names_are_listed,
     attributes_keep_to_their_limits,

@@ -16,23 +16,24 @@ use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::Damage;
 use crate::error::Result;
 use crate::key;
-use crate::record::{DiskUsage, MountState, ObjectRef, encode};
+use crate::record::{DiskRecord, DiskUsage, MountState, ObjectRef, Superblock, encode};
 
-/// The disks in the order of the superblock; `None` for those that were not given.
-pub(super) fn in_order<'a>(
-    superblock: &crate::record::Superblock,
-    disks: &'a [NamedDisk],
-) -> Vec<Option<&'a Arc<dyn Disk>>> {
+/// The disks by their numbers; `None` for those that were not given.
+pub(super) fn in_order<'a>(superblock: &Superblock, disks: &'a [NamedDisk]) -> Disks<'a> {
     let given: HashMap<&str, &Arc<dyn Disk>> =
         disks.iter().map(|(uuid, disk)| (uuid.as_str(), disk)).collect();
-    superblock.disks.iter().map(|record| given.get(record.uuid.as_str()).copied()).collect()
+    let found = |record: &DiskRecord| (record.id, given.get(record.uuid.as_str()).copied());
+    superblock.disks.iter().map(found).collect()
 }
+
+/// Disks by number.
+pub(super) type Disks<'a> = BTreeMap<DiskId, Option<&'a Arc<dyn Disk>>>;
 
 /// What the disks hold, against what the inodes claim.
 struct Contents<'a> {
-    disks: Vec<Option<&'a Arc<dyn Disk>>>,
-    /// Objects of each disk, sorted.
-    listed: Vec<Vec<ObjectId>>,
+    disks: Disks<'a>,
+    /// Objects of the fileset on each disk, sorted.
+    listed: BTreeMap<DiskId, Vec<ObjectId>>,
     /// Records of this epoch or before are reconciled by the next mount.
     suspect: Epoch,
     mounted: bool,
@@ -49,24 +50,25 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
     let mounted = superblock.state == MountState::Mounted;
     let mut contents = Contents {
         disks: in_order(superblock, disks),
-        listed: Vec::new(),
+        listed: BTreeMap::new(),
         suspect: if mounted { superblock.epoch } else { superblock.crashed_epoch },
         mounted,
         object_limit: superblock.object_limit,
         adopted: HashSet::new(),
         keep_unclaimed: false,
     };
-    for disk in &contents.disks {
+    let fileset = superblock.fileset;
+    for (number, disk) in &contents.disks {
         let mut ids = Vec::new();
         if let Some(disk) = disk {
-            disk.list(&mut |id| {
+            disk.list_of(fileset, &mut |id| {
                 ids.push(id);
                 true
             })?;
         }
         ids.sort_unstable();
         ledger.report.counts.objects += ids.len() as u64;
-        contents.listed.push(ids);
+        contents.listed.insert(*number, ids);
     }
     image.claims.sort_unstable_by_key(|claim| (claim.at, claim.ino));
     for claims in image.claims.chunk_by(|a, b| a.at == b.at) {
@@ -83,12 +85,12 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
 
 impl Contents<'_> {
     fn holds(&self, at: ObjectRef) -> bool {
-        let listed = self.listed.get(usize::from(at.disk.0));
+        let listed = self.listed.get(&at.disk);
         listed.is_some_and(|ids| ids.binary_search(&at.id).is_ok())
     }
 
     fn size(&self, at: ObjectRef) -> Result<Option<u64>> {
-        let disk = self.disks.get(usize::from(at.disk.0)).copied().flatten();
+        let disk = self.disks.get(&at.disk).copied().flatten();
         match disk {
             Some(disk) if self.holds(at) => Ok(disk.attributes(at.id)?.map(|found| found.size)),
             _ => Ok(None),
@@ -98,7 +100,7 @@ impl Contents<'_> {
     /// Checks the claims on one object: there should be one.
     fn check_claims(&mut self, claims: &[Claim], image: &Image, ledger: &mut Ledger) -> Result<()> {
         let at = claims[0].at;
-        if matches!(self.disks.get(usize::from(at.disk.0)), Some(None)) {
+        if matches!(self.disks.get(&at.disk), Some(None)) {
             return Ok(());
         }
         let size = self.size(at)?;
@@ -142,7 +144,7 @@ impl Contents<'_> {
             ledger.found_with(Damage::ObjectMissing, text, Tier::Contents, fix);
             return;
         }
-        let can_be = usize::from(at.disk.0) < self.disks.len() && at.id.0 < NUMBER_MAX;
+        let can_be = self.disks.contains_key(&at.disk) && image.can_be_object(at.id);
         if can_be && claim.epoch <= self.suspect {
             ledger.note_of(ino, format!("{text}: it was not synced before a crash"));
             return;
@@ -154,8 +156,8 @@ impl Contents<'_> {
 
     /// The object of that number that nobody claims on another disk: numbers are used only once.
     fn elsewhere(&self, at: ObjectRef, image: &Image) -> Option<ObjectRef> {
-        let all = (0..self.disks.len()).filter_map(|disk| u16::try_from(disk).ok());
-        all.map(|disk| ObjectRef { disk: DiskId(disk), id: at.id })
+        let all = self.disks.keys();
+        all.map(|disk| ObjectRef { disk: *disk, id: at.id })
             .filter(|other| self.holds(*other) && !is_claimed(image, *other))
             .find(|other| !self.adopted.contains(other))
     }
@@ -166,7 +168,7 @@ impl Contents<'_> {
         for claim in &image.claims {
             *counted.entry(claim.at.disk).or_default() += 1;
         }
-        for disk in (0..self.disks.len()).filter_map(|disk| u16::try_from(disk).ok()).map(DiskId) {
+        for disk in self.disks.keys().copied() {
             let objects = counted.get(&disk).copied().unwrap_or(0);
             let stored = image.disk_usage.get(&disk).copied().unwrap_or(Some(0));
             if stored == Some(objects) {
@@ -183,7 +185,7 @@ impl Contents<'_> {
             let fix = Fix::Set(key::disk_usage(disk), value);
             ledger.found_with(Damage::DiskUsage, text, Tier::Counts, fix);
         }
-        for disk in image.disk_usage.keys().filter(|disk| usize::from(disk.0) >= self.disks.len()) {
+        for disk in image.disk_usage.keys().filter(|disk| !self.disks.contains_key(disk)) {
             let text = format!("a usage of disk {disk}, which does not exist");
             let fix = Fix::Set(key::disk_usage(*disk), None);
             ledger.found_with(Damage::DiskUsage, text, Tier::Counts, fix);
@@ -192,17 +194,16 @@ impl Contents<'_> {
 
     /// Whether there are objects of numbers that the superblock says have never been used.
     fn has_unknown_numbers(&self, image: &Image) -> bool {
-        let numbers = ObjectId(image.superblock.object_limit)..ObjectId(NUMBER_MAX);
-        self.listed.iter().flatten().any(|id| numbers.contains(id))
+        let numbers = image.superblock.object_limit..NUMBER_MAX;
+        self.listed.values().flatten().any(|id| numbers.contains(&id.local()))
     }
 
     fn check_unclaimed(&self, image: &Image, ledger: &mut Ledger) -> Result<()> {
         let foreign: HashMap<ObjectRef, Ino> =
             image.foreign.iter().map(|(ino, at)| (*at, *ino)).collect();
-        for (disk, ids) in self.listed.iter().enumerate() {
-            let disk = DiskId(u16::try_from(disk).unwrap_or(u16::MAX));
+        for (disk, ids) in &self.listed {
             for id in ids {
-                let at = ObjectRef { disk, id: *id };
+                let at = ObjectRef { disk: *disk, id: *id };
                 if is_claimed(image, at) || self.adopted.contains(&at) {
                     continue;
                 }
@@ -220,7 +221,7 @@ impl Contents<'_> {
     fn unclaimed(&self, at: ObjectRef, ledger: &mut Ledger) -> Result<()> {
         let text = format!("no file claims object {} on disk {}", at.id, at.disk);
         let is_kept = self.keep_unclaimed && self.size(at)?.is_some_and(|size| size > 0);
-        if self.mounted && at.id.0 < self.object_limit && !is_kept {
+        if self.mounted && at.id.local() < self.object_limit && !is_kept {
             ledger.report.note(format!("{text}: the next mount removes it"));
         } else {
             ledger.found_with(Damage::ObjectUnclaimed, text, Tier::Contents, Fix::Remove(at));
@@ -234,7 +235,7 @@ impl Contents<'_> {
     /// Has an object kept as a file, if it holds anything.
     fn rescue(&self, at: ObjectRef, ledger: &mut Ledger) -> Result<()> {
         if let Some(size) = self.size(at)?.filter(|size| *size > 0)
-            && at.id.0 < NUMBER_MAX
+            && at.id.local() < NUMBER_MAX
         {
             ledger.fix(Tier::Rescue, Fix::Rescue { at, size });
         }

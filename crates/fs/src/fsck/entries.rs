@@ -1,16 +1,16 @@
 //! Reading directory entries, in the order of their keys: directory by directory, bucket by bucket.
 
-use forebay_base::{FilesetId, Ino};
+use forebay_base::Ino;
 use forebay_store::Store;
 
-use super::image::{Image, NUMBER_MAX, Place};
+use super::image::{Image, Place};
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::{Damage, shown};
-use super::scan::{Read, other_version, read, unknown_key};
+use super::scan::{Read, read, unknown_key};
 use crate::directory::{Bucket, check_name};
 use crate::error::Result;
 use crate::key::{self, Key};
-use crate::record::{EntryRecord, Kind, encode};
+use crate::record::{EntryRecord, Kind};
 use crate::recovery::scan_prefix;
 
 /// An entry that does not fit its inode.
@@ -41,12 +41,12 @@ pub(super) fn read_all(store: &dyn Store, image: &mut Image, ledger: &mut Ledger
         dangling: Vec::new(),
         doubtful: Vec::new(),
     };
-    scan_prefix(store, &[key::ENTRY], &mut |key, value| {
-        match key::parse(key) {
-            Some(Key::Entry(parent, cookie)) => reader.row(Place { parent, cookie }, key, value),
-            _ => unknown_key(key, reader.ledger),
+    scan_prefix(store, &[key::ENTRY], &mut |key, value| match key::parse(key) {
+        Some(Key::Entry(parent, cookie)) => reader.row(Place { parent, cookie }, value),
+        _ => {
+            unknown_key(key, reader.ledger);
+            Ok(())
         }
-        Ok(())
     })?;
     reader.settle_kinds();
     reader.settle_missing();
@@ -62,24 +62,21 @@ fn removal(place: Place) -> Fix {
 }
 
 impl Reader<'_> {
-    fn row(&mut self, place: Place, key: &[u8], value: &[u8]) {
+    fn row(&mut self, place: Place, value: &[u8]) -> Result<()> {
         self.ledger.report.counts.entries += 1;
         let what = format!("entry {:x} of directory {}", place.cookie, place.parent);
-        let entry = match read::<EntryRecord>(&what, value) {
+        let entry = match read::<EntryRecord>(&what, value)? {
             Read::Fine(entry) => entry,
-            Read::Version(entry) => {
-                other_version(&what, key, encode(&entry), self.ledger);
-                entry
-            }
             Read::Bad(why) => {
                 self.parent(place, &what, None);
                 self.ledger.found_with(Damage::Record, why, Tier::Records, removal(place));
-                return;
+                return Ok(());
             }
         };
         self.parent(place, &described(place, &entry), Some(entry.kind));
         self.name(place, &entry);
         self.target(place, entry);
+        Ok(())
     }
 
     /// Counts the entry in its directory.
@@ -93,7 +90,7 @@ impl Reader<'_> {
         if self.image.nodes.contains_key(&parent) {
             let text = format!("{what}: it is not a directory");
             self.ledger.found_with(Damage::EntryParent, text, Tier::Tree, removal(place));
-        } else if parent.0 == 0 || parent.0 >= NUMBER_MAX {
+        } else if !self.image.can_be(parent) {
             let text = format!("{what}: that cannot be one");
             self.ledger.found_with(Damage::EntryParent, text, Tier::Records, removal(place));
         } else if kind.is_some() {
@@ -133,13 +130,30 @@ impl Reader<'_> {
     }
 
     fn target(&mut self, place: Place, entry: EntryRecord) {
-        if entry.ino == Ino::ROOT {
-            let text = format!("{} names the root directory", described(place, &entry));
+        let top = self.image.top();
+        if entry.ino == top {
+            let text = format!("{} names the top directory", described(place, &entry));
             self.ledger.found_with(Damage::EntryTarget, text, Tier::Entries, removal(place));
             return;
         }
-        if place.parent == Ino::ROOT && entry.kind == Kind::Directory {
-            self.image.top.insert(entry.name.clone(), (entry.ino, place));
+        let other = entry.ino.fileset();
+        if other != self.image.fileset() {
+            let is_fileset = place.parent == Ino::ROOT
+                && entry.kind == Kind::Directory
+                && entry.ino == Ino::top_of(other);
+            if is_fileset {
+                let names = self.image.fileset_names.entry(other).or_default();
+                names.push((entry.name, place));
+                return;
+            }
+            let text = format!(
+                "{} names inode {}, which is none of this fileset",
+                described(place, &entry),
+                entry.ino
+            );
+            self.ledger.lossy = true;
+            self.ledger.found_with(Damage::EntryTarget, text, Tier::Entries, removal(place));
+            return;
         }
         let Some(node) = self.image.nodes.get_mut(&entry.ino) else {
             self.dangling.push(Misfit { place, entry });
@@ -181,11 +195,12 @@ impl Reader<'_> {
             };
             self.ledger.found_with(Damage::EntryKind, text, Tier::Entries, fix);
         }
-        if let Some(root) = self.image.nodes.get(&Ino::ROOT)
+        let top = self.image.top();
+        if let Some(root) = self.image.nodes.get(&top)
             && !root.is_directory()
         {
-            let text = format!("the root directory is a {:?}", root.kind);
-            let fix = Fix::Inode(Ino::ROOT, Edit::Kind(Kind::Directory));
+            let text = format!("the top directory is a {:?}", root.kind);
+            let fix = Fix::Inode(top, Edit::Kind(Kind::Directory));
             self.ledger.found_with(Damage::InodeFields, text, Tier::Entries, fix);
         }
     }
@@ -193,16 +208,14 @@ impl Reader<'_> {
     /// Rebuilds directories that are needed; entries that name anything else that is missing go.
     fn settle_missing(&mut self) {
         let mut rebuilt = std::mem::take(&mut self.image.missing);
-        if !self.image.nodes.contains_key(&Ino::ROOT) {
-            rebuilt.insert(Ino::ROOT);
+        let top = self.image.top();
+        if !self.image.nodes.contains_key(&top) {
+            rebuilt.insert(top);
         }
         let mut parents = std::collections::HashMap::new();
         for Misfit { place, entry } in std::mem::take(&mut self.dangling) {
             self.image.last_names.insert(entry.ino, place);
-            let is_fileset = place.parent == Ino::ROOT
-                && self.image.fileset_rooted_at(entry.ino).is_some_and(|id| id != FilesetId::ROOT);
-            let can_be = (1..NUMBER_MAX).contains(&entry.ino.0);
-            let needed = can_be && (is_fileset || rebuilt.contains(&entry.ino));
+            let needed = self.image.can_be(entry.ino) && rebuilt.contains(&entry.ino);
             if entry.kind == Kind::Directory && needed {
                 rebuilt.insert(entry.ino);
                 parents.insert(entry.ino, place.parent);
@@ -219,9 +232,8 @@ impl Reader<'_> {
         }
         for ino in &rebuilt {
             let text = format!("directory {ino} has no inode");
-            let parent = parents.get(ino).copied().unwrap_or(Ino::ROOT);
-            let fileset = self.image.fileset_rooted_at(*ino).unwrap_or(FilesetId::ROOT);
-            let fix = Fix::Directory { ino: *ino, parent, fileset };
+            let parent = parents.get(ino).copied().unwrap_or(top);
+            let fix = Fix::Directory { ino: *ino, parent };
             self.ledger.found_with(Damage::DirectoryMissing, text, Tier::Entries, fix);
         }
         self.image.missing = rebuilt;

@@ -15,9 +15,9 @@ use forebay_store::{Store, StoreError};
 use super::report::Report;
 use super::{Damage, NamedDisk, Options, Outcome, Repair, check};
 use crate::error::{FsError, Result};
-use crate::key::{self, Key};
+use crate::key::{self, Key, Term};
 use crate::record::{
-    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Superblock, Usage, decode,
+    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage, decode,
 };
 use crate::recovery::read_superblock;
 
@@ -54,6 +54,7 @@ pub fn check_file(
             let mut looking = Options {
                 repair: Repair::Never,
                 records_lost: how.records_lost,
+                filesets: how.filesets,
                 progress: &mut *how.progress,
             };
             report = check(&store, &disks, &mut looking)?;
@@ -121,20 +122,25 @@ pub fn restore(
     backup: &Path,
     options: &RedbOptions,
     find_disks: &FindDisks<'_>,
-    progress: &mut dyn FnMut(&str),
+    how: &mut Options<'_>,
 ) -> Result<Checked> {
-    progress("verifying the backup");
+    (how.progress)("verifying the backup");
     let source = RedbStore::check(backup, options)?;
     let superblock = read_superblock(&source)?;
     let disks = find_disks(&superblock)?;
     let fresh = beside(path, "fresh");
     remove_leftover(&fresh)?;
     let restored = (|| -> Result<Report> {
-        progress("copying the backup");
+        (how.progress)("copying the backup");
         source.copy_to(&fresh, &mut |_, _| {})?;
         let store = RedbStore::open_with(&fresh, options)?;
-        let mut how = Options { repair: Repair::Found, records_lost: true, progress };
-        let report = check(&store, &disks, &mut how)?;
+        let mut repairing = Options {
+            repair: Repair::Found,
+            records_lost: true,
+            filesets: how.filesets,
+            progress: &mut *how.progress,
+        };
+        let report = check(&store, &disks, &mut repairing)?;
         store.close()?;
         Ok(report)
     })();
@@ -185,6 +191,7 @@ fn repair(
     let mut repairing = Options {
         repair: Repair::Found,
         records_lost: how.records_lost || salvaged.is_lossy(),
+        filesets: how.filesets,
         progress: &mut *how.progress,
     };
     report = check(&store, &disks, &mut repairing)?;
@@ -225,9 +232,9 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Inode(ino)) => format!("inode {ino}"),
         Some(Key::Entry(parent, _)) => format!("an entry of directory {parent}"),
         Some(Key::Xattr(ino, _)) => format!("an attribute of inode {ino}"),
-        Some(Key::Fileset(id) | Key::Usage(id)) => format!("fileset {id}"),
+        Some(Key::Fileset(id)) => format!("fileset {id}"),
         Some(Key::DiskUsage(id)) => format!("disk {id}"),
-        Some(Key::Superblock | Key::Term) => "the superblock".to_owned(),
+        Some(Key::Superblock | Key::Term | Key::Usage) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
             |key| format!("{:?}", key.escape_ascii().to_string()),
@@ -300,16 +307,21 @@ pub fn kept_name(path: &Path, number: u32) -> PathBuf {
 /// What a pair of the store may be.
 struct Records;
 
+/// Whether a value may be such a record: one of another version may, as far as this program can tell.
+fn may_be<T: Record>(value: &[u8]) -> bool {
+    matches!(decode::<T>("", value), Ok(_) | Err(FsError::UnknownVersion(_)))
+}
+
 impl Judge for Records {
     fn is_plausible(&self, key: &[u8], value: &[u8]) -> bool {
         match key::parse(key) {
-            Some(Key::Term) => value.len() == 8,
-            Some(Key::Superblock) => decode::<Superblock>("", value).is_ok(),
-            Some(Key::Fileset(_)) => decode::<FilesetRecord>("", value).is_ok(),
-            Some(Key::Usage(_)) => decode::<Usage>("", value).is_ok(),
-            Some(Key::DiskUsage(_)) => decode::<DiskUsage>("", value).is_ok(),
-            Some(Key::Inode(_)) => decode::<InodeRecord>("", value).is_ok(),
-            Some(Key::Entry(..)) => decode::<EntryRecord>("", value).is_ok(),
+            Some(Key::Term) => Term::from_bytes(value).is_some(),
+            Some(Key::Superblock) => may_be::<Superblock>(value),
+            Some(Key::Fileset(_)) => may_be::<FilesetRecord>(value),
+            Some(Key::Usage) => may_be::<Usage>(value),
+            Some(Key::DiskUsage(_)) => may_be::<DiskUsage>(value),
+            Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
+            Some(Key::Entry(..)) => may_be::<EntryRecord>(value),
             Some(Key::Xattr(..)) => true,
             None => false,
         }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_base::hash::HashKey;
-use forebay_base::{DiskId, Epoch, FilesetId, Ino, Timestamp};
+use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::inode::MODE_BITS;
-use crate::record::{FilesetRecord, InodeRecord, Kind, ObjectRef, Superblock, Usage};
+use crate::record::{FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superblock, Usage};
 
-/// Inode and object numbers stay below this: no file system ever hands out so many.
+/// Numbers of inodes and objects within a fileset stay below this: no fileset ever hands out so many.
 pub(super) const NUMBER_MAX: u64 = 1 << 46;
 /// Limits of numbers stay below this, so that each mount can move them ahead.
 pub(super) const LIMIT_MAX: u64 = 1 << 47;
@@ -33,7 +33,6 @@ pub(super) struct Node {
     /// An entry names it as something else.
     pub doubted: bool,
     pub nlink: u32,
-    pub fileset: FilesetId,
     pub size: u64,
     /// Parent as its record says.
     pub parent: Ino,
@@ -49,11 +48,10 @@ impl Node {
     pub fn of(record: &InodeRecord) -> Node {
         Node {
             kind: record.kind,
-            has_object: record.object.is_some(),
+            has_object: record.layout.object().is_some(),
             has_target: !record.target.is_empty(),
             doubted: false,
             nlink: record.nlink,
-            fileset: record.fileset,
             size: record.size,
             parent: record.parent,
             xattrs: record.xattrs,
@@ -101,11 +99,12 @@ pub(super) struct Claim {
 pub(super) struct Image {
     pub superblock: Superblock,
     pub hash_key: HashKey,
-    pub filesets: BTreeMap<FilesetId, FilesetRecord>,
-    /// Filesets that exist although their record is gone.
-    pub lost_filesets: BTreeSet<FilesetId>,
-    /// Usage records; `None` for those that cannot be read.
-    pub usage: BTreeMap<FilesetId, Option<Usage>>,
+    /// The records of filesets, in the root fileset alone; `None` for those that cannot be read.
+    pub filesets: BTreeMap<FilesetId, Option<FilesetRecord>>,
+    /// Entries of the root directory that name other filesets.
+    pub fileset_names: BTreeMap<FilesetId, Vec<(Vec<u8>, Place)>>,
+    /// The usage record, if it is there and can be read.
+    pub usage: Option<Usage>,
     /// Objects in use on each disk, as the records have it; `None` for those that cannot be read.
     pub disk_usage: BTreeMap<DiskId, Option<u64>>,
     pub nodes: FxHashMap<Ino, Node>,
@@ -116,8 +115,6 @@ pub(super) struct Image {
     pub more_names: Vec<(Ino, Place)>,
     /// The last entry that names each inode that does not exist.
     pub last_names: FxHashMap<Ino, Place>,
-    /// Directories at the top level, by name.
-    pub top: BTreeMap<Vec<u8>, (Ino, Place)>,
     /// Directories, each after its parent.
     pub order: Vec<Ino>,
     pub claims: Vec<Claim>,
@@ -131,29 +128,38 @@ impl Image {
             hash_key: HashKey(superblock.hash_key),
             superblock,
             filesets: BTreeMap::new(),
-            lost_filesets: BTreeSet::new(),
-            usage: BTreeMap::new(),
+            fileset_names: BTreeMap::new(),
+            usage: None,
             disk_usage: BTreeMap::new(),
             nodes: FxHashMap::default(),
             directories: FxHashMap::default(),
             missing: BTreeSet::new(),
             more_names: Vec::new(),
             last_names: FxHashMap::default(),
-            top: BTreeMap::new(),
             order: Vec::new(),
             claims: Vec::new(),
             foreign: Vec::new(),
         }
     }
 
-    /// The fileset whose top directory this is, as the records have it.
-    pub fn fileset_rooted_at(&self, ino: Ino) -> Option<FilesetId> {
-        self.filesets.iter().find(|(_, record)| record.root == ino).map(|(id, _)| *id)
+    /// The number of the fileset.
+    pub fn fileset(&self) -> FilesetId {
+        self.superblock.fileset
     }
 
-    /// The directory with that inode number, if it is one.
-    pub fn directory(&self, ino: Ino) -> Option<&Node> {
-        self.nodes.get(&ino).filter(|node| node.is_directory())
+    /// Its top directory.
+    pub fn top(&self) -> Ino {
+        Ino::top_of(self.fileset())
+    }
+
+    /// Whether an inode of the fileset can have that number.
+    pub fn can_be(&self, ino: Ino) -> bool {
+        ino.fileset() == self.fileset() && (1..NUMBER_MAX).contains(&ino.local())
+    }
+
+    /// Whether an object of the fileset can have that number.
+    pub fn can_be_object(&self, id: ObjectId) -> bool {
+        id.fileset() == self.fileset() && id.local() < NUMBER_MAX
     }
 }
 
@@ -163,13 +169,13 @@ pub(super) fn make_normal(record: &mut InodeRecord, epoch: Epoch) {
         record.parent = Ino(0);
     }
     if record.kind != Kind::File {
-        record.object = None;
+        record.layout = Layout::None;
     }
     if record.kind != Kind::Symlink {
         record.target.clear();
     }
     match record.kind {
-        Kind::File if record.object.is_none() => record.size = 0,
+        Kind::File if record.layout == Layout::None => record.size = 0,
         Kind::File | Kind::Directory => {}
         Kind::Symlink => record.size = record.target.len() as u64,
         Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => record.size = 0,

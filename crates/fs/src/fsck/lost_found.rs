@@ -1,15 +1,15 @@
-//! `/lost+found`: where inodes without a name and objects without a file get one.
+//! `lost+found`, at the top of the fileset: where inodes without a name and objects without a file get one.
 
-use forebay_base::{FilesetId, Ino, Timestamp};
+use forebay_base::{Ino, Timestamp};
 
 use super::repair::Patch;
 use crate::error::{FsError, Result};
 use crate::key;
 use crate::ops::fileset_root;
-use crate::record::{EntryRecord, InodeRecord, Kind, ObjectRef, encode};
+use crate::record::{EntryRecord, InodeRecord, Kind, Layout, ObjectRef, encode};
 
 /// Names that are tried in turn before it is given up.
-const NAMES_MAX: u32 = 10_000;
+pub(super) const NAMES_MAX: u32 = 10_000;
 
 /// The directory, once it was found or made.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(super) struct LostFound {
 impl LostFound {
     /// The time of what repair makes: that of the root directory, as there is no clock here.
     pub fn time(&self, patch: &Patch<'_>) -> Result<Timestamp> {
-        Ok(patch.inode(Ino::ROOT)?.map(|root| root.changed).unwrap_or_default())
+        Ok(patch.inode(patch.top())?.map(|root| root.changed).unwrap_or_default())
     }
 
     /// Names an inode `#ino`.
@@ -46,9 +46,9 @@ impl LostFound {
             nlink: 1,
             size,
             parent: Ino(0),
-            object: Some(at),
+            layout: Layout::Whole(at),
             mode: 0o600,
-            ..fileset_root(FilesetId::ROOT, 0, time).record(epoch)
+            ..fileset_root(patch.superblock.fileset, 0, time).record(epoch)
         };
         patch.set(key::inode(ino), Some(encode(&record)));
         add(patch, above, ino, Kind::File, &format!("#object-{}", at.id))
@@ -60,7 +60,7 @@ impl LostFound {
         }
         for attempt in 0..NAMES_MAX {
             let name = numbered("lost+found", attempt);
-            let found = patch.find(Ino::ROOT, &name)?;
+            let found = patch.find(patch.top(), &name)?;
             let ino = match &found {
                 None => make(patch, self.time(patch)?, &name)?,
                 Some(entry) => {
@@ -79,7 +79,7 @@ impl LostFound {
     }
 }
 
-fn numbered(name: &str, attempt: u32) -> Vec<u8> {
+pub(super) fn numbered(name: &str, attempt: u32) -> Vec<u8> {
     match attempt {
         0 => name.as_bytes().to_vec(),
         _ => format!("{name}.{attempt}").into_bytes(),
@@ -88,7 +88,7 @@ fn numbered(name: &str, attempt: u32) -> Vec<u8> {
 
 /// Takes an inode number that was never used.
 fn take_ino(patch: &mut Patch<'_>) -> Ino {
-    let ino = Ino(patch.superblock.ino_limit);
+    let ino = Ino::of(patch.superblock.fileset, patch.superblock.ino_limit);
     patch.superblock.ino_limit += 1;
     let bytes = encode(&patch.superblock);
     patch.set(key::SUPERBLOCK.to_vec(), Some(bytes));
@@ -98,10 +98,11 @@ fn take_ino(patch: &mut Patch<'_>) -> Ino {
 fn make(patch: &mut Patch<'_>, time: Timestamp, name: &[u8]) -> Result<Option<Ino>> {
     let ino = take_ino(patch);
     let entry = EntryRecord { ino, kind: Kind::Directory, name: name.to_vec() };
-    if !patch.add_entry(Ino::ROOT, &entry)? {
+    if !patch.add_entry(patch.top(), &entry)? {
         return Ok(None);
     }
-    let record = fileset_root(FilesetId::ROOT, 0o700, time).record(patch.superblock.epoch);
+    let fileset = patch.superblock.fileset;
+    let record = fileset_root(fileset, 0o700, time).record(patch.superblock.epoch);
     patch.set(key::inode(ino), Some(encode(&record)));
     Ok(Some(ino))
 }

@@ -1,5 +1,6 @@
-//! The offline checker: proves that what the store and the disks hold is a file system, and repairs
-//! what is not.
+//! The offline checker: proves that what the store of a fileset and the disks hold is a file system, and repairs
+//! what is not. Each fileset is checked by itself ([`check`]): records and objects of others are never read, moved or
+//! removed for it. What is known of all together, [`mod@whole`] checks: which stores there are, and their names.
 //!
 //! A pass reads everything once: filesets and inodes, then entries, attributes and objects, keeping
 //! about 200 bytes of memory per inode and no names. What it finds becomes findings (damage) or notes
@@ -7,11 +8,11 @@
 //! fixes of the lowest tier in batches that require the term, and looks again, until a pass finds
 //! nothing. An interrupted repair is taken up by the next one.
 //!
-//! Repair loses no contents that can be kept: inodes without a name get one in `/lost+found` (`#ino`),
-//! and objects that no file claims become files there (`#object-number`), for root only, unless nothing
+//! Repair loses no contents that can be kept: inodes without a name get one in `lost+found` at the top of their
+//! fileset (`#ino`), and objects that no file claims become files there (`#object-number`), for root only, unless nothing
 //! else is damaged: then they are left over from an object that could not be removed. What is never repaired: a file system whose term is not its
-//! superblock's epoch (an owner is at work, or the store is a mixture), an unreadable superblock, or
-//! one of whose disks is missing.
+//! superblock's epoch (an owner is at work, or the store is a mixture), an unreadable superblock,
+//! one of whose disks is missing, or one with a record of a version that this program does not know.
 //!
 //! The store's file comes first ([`mod@file`]): a store that is not whole is read as far as it can be, into a fresh
 //! one. Findings tell the paths of what they are about (`paths`).
@@ -36,6 +37,7 @@ mod repair;
 pub mod report;
 mod scan;
 mod tree;
+pub mod whole;
 
 use std::sync::Arc;
 
@@ -44,7 +46,8 @@ use forebay_store::Store;
 
 use self::plan::Ledger;
 pub use self::report::{Counts, Damage, Finding, Outcome, Report};
-use crate::error::Result;
+use self::whole::StoredFileset;
+use crate::error::{FsError, Result};
 
 /// Steps of repair before it is given up. A tier seldom takes more than one or two.
 const STEPS_MAX: u32 = 64;
@@ -65,6 +68,8 @@ pub struct Options<'a> {
     /// Records are known to be lost: objects that no file claims may be all that is left of a file, and are
     /// kept.
     pub records_lost: bool,
+    /// The filesets that have a store; for the check of the root fileset, which names them. `None`: not known.
+    pub filesets: Option<&'a [StoredFileset]>,
     /// Called with what is being done, for people.
     pub progress: &'a mut dyn FnMut(&str),
 }
@@ -72,13 +77,29 @@ pub struct Options<'a> {
 /// A disk that belongs to the check, with its identity.
 pub type NamedDisk = (String, Arc<dyn Disk>);
 
-/// Checks a file system that nobody has mounted, and repairs it if asked to. `disks` are all its
-/// disks with their identities, in any order.
+/// Checks a fileset that nobody has mounted, and repairs it if asked to. `disks` are all disks of the file system with
+/// their identities, in any order.
 ///
 /// # Errors
-/// What the store or a disk says; [`FsError::Fenced`](crate::FsError::Fenced) if an owner came in
-/// between. Damage is no error.
+/// What the store or a disk says; [`FsError::Fenced`] if an owner came in between. Damage is no error, nor is a
+/// record of another version: that is found, and nothing is changed.
 pub fn check(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -> Result<Report> {
+    match check_known(store, disks, options) {
+        Err(FsError::UnknownVersion(why)) => {
+            let mut report = Report::default();
+            report.found(Damage::Version, why);
+            (report.passes, report.left_total) = (1, report.findings_total);
+            Ok(report)
+        }
+        checked => checked,
+    }
+}
+
+fn check_known(
+    store: &dyn Store,
+    disks: &[NamedDisk],
+    options: &mut Options<'_>,
+) -> Result<Report> {
     let mut pass = run_pass(store, disks, options)?;
     let mut report = std::mem::take(&mut pass.report);
     report.passes = 1;
@@ -109,9 +130,9 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     let mut image = scan::records(store, superblock, &mut ledger, progress)?;
     progress("checking the tree");
     tree::check(&mut image, &mut ledger);
-    filesets::check(&image, &mut ledger);
+    filesets::check(&image, options.filesets, &mut ledger);
     filesets::check_usage(&image, &mut ledger);
-    filesets::check_native(&image, &ledger.uuid(), disks, &mut ledger);
+    filesets::check_native(&image, disks, &mut ledger);
     progress("checking objects");
     contents::check(&mut image, disks, &mut ledger)?;
     paths::tell(&image, store, &mut ledger)?;

@@ -5,7 +5,6 @@
 //! whose record is lost the last entry that names it tells the path; where even a name on the way is lost,
 //! the path begins with the number of the inode below which it lies.
 
-use forebay_base::Ino;
 use forebay_store::Store;
 
 use super::image::{Image, Place};
@@ -38,7 +37,10 @@ pub(super) fn tell(image: &Image, store: &dyn Store, ledger: &mut Ledger) -> Res
 fn path_of(image: &Image, store: &dyn Store, subject: Subject) -> Result<Option<String>> {
     let place = match subject {
         Subject::Entry(place) => Some(place),
-        Subject::Inode(Ino::ROOT) => return Ok(Some("/".to_owned())),
+        Subject::Inode(ino) if ino == image.top() => {
+            let prefix = prefix(image);
+            return Ok(Some(if prefix.is_empty() { "/".to_owned() } else { prefix }));
+        }
         Subject::Inode(ino) => match image.nodes.get(&ino) {
             Some(node) if node.names > 0 => Some(node.name),
             _ => image.last_names.get(&ino).copied(),
@@ -47,27 +49,29 @@ fn path_of(image: &Image, store: &dyn Store, subject: Subject) -> Result<Option<
     place.map(|place| climb(image, store, place)).transpose()
 }
 
+/// The path of the fileset's top directory, without a slash at its end.
+fn prefix(image: &Image) -> String {
+    let name = &image.superblock.settings.name;
+    if name.is_empty() { String::new() } else { format!("/{}", name.escape_debug()) }
+}
+
 /// The path of an entry.
 fn climb(image: &Image, store: &dyn Store, from: Place) -> Result<String> {
     let mut names: Vec<String> = Vec::new();
     let mut at = from;
-    let mut head = String::new();
-    loop {
+    let head = loop {
         names.push(name_at(store, at)?);
-        if at.parent == Ino::ROOT {
-            break;
+        if at.parent == image.top() {
+            break prefix(image);
         }
         let above = image.nodes.get(&at.parent).filter(|node| node.names > 0);
         let above =
             above.map(|node| node.name).or_else(|| image.last_names.get(&at.parent).copied());
         match above.filter(|_| names.len() < DEPTH_MAX) {
             Some(place) => at = place,
-            None => {
-                head = format!("(directory {})", at.parent);
-                break;
-            }
+            None => break format!("(directory {})", at.parent),
         }
-    }
+    };
     names.reverse();
     Ok(format!("{head}/{}", names.join("/")))
 }
@@ -77,8 +81,8 @@ fn name_at(store: &dyn Store, place: Place) -> Result<String> {
     let Some(value) = store.get(&key::entry(place.parent, place.cookie))? else {
         return Ok("(name lost)".to_owned());
     };
-    Ok(match read::<EntryRecord>("entry", &value) {
-        Read::Fine(entry) | Read::Version(entry) => match std::str::from_utf8(&entry.name) {
+    Ok(match read::<EntryRecord>("entry", &value)? {
+        Read::Fine(entry) => match std::str::from_utf8(&entry.name) {
             Ok(name) => name.escape_debug().to_string(),
             Err(_) => entry.name.escape_ascii().to_string(),
         },

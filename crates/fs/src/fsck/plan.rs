@@ -6,7 +6,7 @@
 
 use forebay_base::{Epoch, FilesetId, Ino};
 
-use crate::record::{Kind, ObjectRef, Superblock};
+use crate::record::{FilesetRecord, Kind, ObjectRef, Superblock};
 
 use super::image::Place;
 use super::report::{Damage, Report};
@@ -39,7 +39,6 @@ pub(super) enum Tier {
 pub(super) enum Edit {
     Kind(Kind),
     Parent(Ino),
-    Fileset(FilesetId),
     Links(u32),
     Size(u64),
     Xattrs(u32),
@@ -67,9 +66,9 @@ pub(super) enum Fix {
     /// Corrects the kind in an entry.
     EntryKind { parent: Ino, cookie: u64, kind: Kind },
     /// Makes a directory inode.
-    Directory { ino: Ino, parent: Ino, fileset: FilesetId },
-    /// Adds an entry of a directory to the root directory.
-    Top { ino: Ino, name: String },
+    Directory { ino: Ino, parent: Ino },
+    /// Names a fileset in the root directory as its record says, or nearly so if that name is taken.
+    NameFileset(FilesetId, FilesetRecord),
     /// Names an inode in the lost+found directory.
     Attach(Ino),
     /// Makes a file of an object that no file claims.
@@ -94,14 +93,13 @@ impl Fix {
                 Key::Entry(parent, cookie) => Some(Subject::Entry(Place { parent, cookie })),
                 _ => None,
             },
-            Fix::Inode(ino, _)
-            | Fix::Directory { ino, .. }
-            | Fix::Top { ino, .. }
-            | Fix::Attach(ino) => Some(Subject::Inode(*ino)),
+            Fix::Inode(ino, _) | Fix::Directory { ino, .. } | Fix::Attach(ino) => {
+                Some(Subject::Inode(*ino))
+            }
             Fix::Place { parent, cookie } | Fix::EntryKind { parent, cookie, .. } => {
                 Some(Subject::Entry(Place { parent: *parent, cookie: *cookie }))
             }
-            Fix::Superblock(_) | Fix::Rescue { .. } | Fix::Remove(_) => None,
+            Fix::Superblock(_) | Fix::NameFileset(..) | Fix::Rescue { .. } | Fix::Remove(_) => None,
         }
     }
 }
@@ -125,11 +123,6 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Identity of the file system.
-    pub fn uuid(&self) -> String {
-        self.superblock.as_ref().map(|superblock| superblock.uuid.clone()).unwrap_or_default()
-    }
-
     /// Notes a damage.
     pub fn found(&mut self, damage: Damage, detail: String) {
         self.report.found(damage, detail);

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use forebay_base::Ino;
 use forebay_base::hash::HashKey;
+use forebay_base::{FilesetId, Ino};
 use forebay_store::{Batch, Store};
 
 use super::NamedDisk;
 use super::contents::in_order;
 use super::image::make_normal;
-use super::lost_found::LostFound;
+use super::lost_found::{LostFound, NAMES_MAX, numbered};
 use super::plan::{Edit, Fix};
 use crate::directory::Bucket;
 use crate::error::{FsError, Result};
-use crate::key::{self, Key};
+use crate::key::{self, Key, Term};
 use crate::ops::fileset_root;
-use crate::record::{EntryRecord, InodeRecord, Kind, ObjectRef, Superblock, decode, encode};
+use crate::record::{
+    EntryRecord, FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superblock, decode, encode,
+};
+use crate::recovery::read_term;
 
 /// Changes that are committed together.
 const BATCH_MAX: usize = 1000;
@@ -23,12 +26,18 @@ const BATCH_MAX: usize = 1000;
 /// Changes that are not committed yet, over the store.
 pub(super) struct Patch<'a> {
     store: &'a dyn Store,
+    term: Term,
     pub superblock: Superblock,
     pub hash_key: HashKey,
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
 impl Patch<'_> {
+    /// The top directory of the fileset.
+    pub fn top(&self) -> Ino {
+        Ino::top_of(self.superblock.fileset)
+    }
+
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.changes.get(key) {
             Some(value) => Ok(value.clone()),
@@ -83,11 +92,11 @@ impl Patch<'_> {
     }
 
     fn commit(&mut self) -> Result<()> {
-        let term = self.superblock.epoch.0.to_be_bytes().to_vec();
         let changes = std::mem::take(&mut self.changes);
         if changes.is_empty() {
             return Ok(());
         }
+        let term = self.term.to_bytes();
         let batch = Batch { requires: vec![(key::TERM.to_vec(), Some(term))], changes };
         Ok(self.store.commit(&batch)?)
     }
@@ -97,13 +106,12 @@ impl Patch<'_> {
         match edit {
             Edit::Kind(kind) => record.kind = kind,
             Edit::Parent(parent) => record.parent = parent,
-            Edit::Fileset(fileset) => record.fileset = fileset,
             Edit::Links(links) => record.nlink = links,
             Edit::Size(size) => record.size = size,
             Edit::Xattrs(count) => record.xattrs = count,
-            Edit::Object(at) => record.object = Some(at),
+            Edit::Object(at) => record.layout = Layout::Whole(at),
             Edit::NoObject => {
-                record.object = None;
+                record.layout = Layout::None;
                 record.size = 0;
             }
             Edit::NoGroupAccess => record.mode &= !0o070,
@@ -122,6 +130,22 @@ impl Patch<'_> {
             self.add_entry(parent, &entry)?;
         }
         Ok(())
+    }
+
+    /// Gives a fileset a name in the root directory, and its record that name.
+    fn name_fileset(&mut self, id: FilesetId, mut record: FilesetRecord) -> Result<()> {
+        let wanted = record.settings.name.clone();
+        for attempt in 0..NAMES_MAX {
+            let name = numbered(&wanted, attempt);
+            let entry =
+                EntryRecord { ino: Ino::top_of(id), kind: Kind::Directory, name: name.clone() };
+            if self.add_entry(self.top(), &entry)? {
+                record.settings.name = String::from_utf8_lossy(&name).into_owned();
+                self.set(key::fileset(id), Some(encode(&record)));
+                return Ok(());
+            }
+        }
+        Err(FsError::Damaged(format!("there is no room for {wanted} at the top level")))
     }
 
     fn entry_kind(&mut self, parent: Ino, cookie: u64, kind: Kind) -> Result<()> {
@@ -146,7 +170,11 @@ pub(super) fn apply(
 ) -> Result<()> {
     let disks = in_order(&superblock, disks);
     let hash_key = HashKey(superblock.hash_key);
-    let mut patch = Patch { store, superblock, hash_key, changes: BTreeMap::new() };
+    let term = read_term(store)?;
+    if term.epoch != superblock.epoch {
+        return Err(FsError::Fenced);
+    }
+    let mut patch = Patch { store, term, superblock, hash_key, changes: BTreeMap::new() };
     let mut lost_found = LostFound::default();
     let mut removals: Vec<ObjectRef> = Vec::new();
     for fix in fixes {
@@ -159,19 +187,15 @@ pub(super) fn apply(
             Fix::Inode(ino, edit) => patch.edit(ino, edit)?,
             Fix::Place { parent, cookie } => patch.place(parent, cookie)?,
             Fix::EntryKind { parent, cookie, kind } => patch.entry_kind(parent, cookie, kind)?,
-            Fix::Directory { ino, parent, fileset } => {
+            Fix::Directory { ino, parent } => {
                 let time = lost_found.time(&patch)?;
-                let mode = if ino == Ino::ROOT { 0o755 } else { 0o700 };
+                let mode = if ino == patch.top() { 0o755 } else { 0o700 };
+                let fileset = patch.superblock.fileset;
                 let record = fileset_root(fileset, mode, time).record(patch.superblock.epoch);
                 let record = InodeRecord { parent, ..record };
                 patch.set(key::inode(ino), Some(encode(&record)));
             }
-            Fix::Top { ino, name } => {
-                let entry = EntryRecord { ino, kind: Kind::Directory, name: name.into_bytes() };
-                if !patch.add_entry(Ino::ROOT, &entry)? {
-                    lost_found.attach(&mut patch, ino)?;
-                }
-            }
+            Fix::NameFileset(id, record) => patch.name_fileset(id, record)?,
             Fix::Attach(ino) => lost_found.attach(&mut patch, ino)?,
             Fix::Rescue { at, size } => lost_found.rescue(&mut patch, at, size)?,
             Fix::Remove(at) => removals.push(at),
@@ -182,12 +206,13 @@ pub(super) fn apply(
     }
     patch.commit()?;
     // An owner that came in meanwhile must not lose objects to this repair.
-    let term = patch.superblock.epoch.0.to_be_bytes();
-    if store.get(key::TERM)?.as_deref() != Some(&term) {
+    if read_term(store)? != patch.term {
         return Err(FsError::Fenced);
     }
     for at in removals {
-        if let Some(Some(disk)) = disks.get(usize::from(at.disk.0)) {
+        // Whatever the records say: another fileset's objects are not ours to remove.
+        let is_own = at.id.fileset() == patch.superblock.fileset;
+        if let Some(Some(disk)) = disks.get(&at.disk).filter(|_| is_own) {
             disk.remove(at.id)?;
         }
     }

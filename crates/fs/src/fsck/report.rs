@@ -27,6 +27,8 @@ pub enum Damage {
     UnknownKey,
     /// A record that cannot be decoded.
     Record,
+    /// A record of a version that this program does not know. Never repaired, nor is anything beside it.
+    Version,
     /// An inode's number cannot be one.
     InodeNumber,
     /// Fields of an inode that do not go together.
@@ -35,10 +37,6 @@ pub enum Damage {
     FilesetRecord,
     /// A native fileset is not on its disk, or what is there is not marked as its own. Never repaired.
     NativeFileset,
-    /// An inode does not belong to the fileset that it lies in.
-    Fileset,
-    /// A file has names in two filesets.
-    CrossFileset,
     /// A fileset's usage is missing or not what is counted.
     Usage,
     /// A disk's usage is not what is counted, or there is no such disk.
@@ -93,7 +91,6 @@ impl Damage {
                 | Damage::XattrCount
                 | Damage::Usage
                 | Damage::DiskUsage
-                | Damage::Fileset
                 | Damage::DirectoryParent
         )
     }
@@ -197,6 +194,26 @@ impl Report {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(note);
         }
+    }
+
+    /// Takes in the report of another fileset.
+    pub(super) fn add(&mut self, other: &Report) {
+        self.findings.extend_from_slice(&other.findings);
+        self.findings.truncate(FINDINGS_MAX);
+        self.findings_total += other.findings_total;
+        self.left_total += other.left_total;
+        self.notes.extend_from_slice(&other.notes);
+        self.notes.truncate(NOTES_MAX);
+        self.notes_total += other.notes_total;
+        self.passes = self.passes.max(other.passes);
+        let (sum, more) = (&mut self.counts, other.counts);
+        sum.filesets += more.filesets;
+        sum.inodes += more.inodes;
+        sum.directories += more.directories;
+        sum.entries += more.entries;
+        sum.xattrs += more.xattrs;
+        sum.objects += more.objects;
+        sum.bytes = sum.bytes.saturating_add(more.bytes);
     }
 
     /// Takes in the pass that came after a step of repair.

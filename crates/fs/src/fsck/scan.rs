@@ -4,47 +4,41 @@ use std::collections::HashSet;
 
 use forebay_base::{FilesetId, Ino};
 use forebay_store::Store;
-use serde::de::DeserializeOwned;
 
 use super::NamedDisk;
 use super::entries;
-use super::image::{Claim, Directory, Image, LIMIT_MAX, NUMBER_MAX, Node, is_target, make_normal};
+use super::image::{Claim, Directory, Image, LIMIT_MAX, Node, is_target, make_normal};
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::{Damage, shown};
 use crate::acl::{self, Acl};
 use crate::error::{FsError, Result};
-use crate::key::{self, Key};
+use crate::key::{self, Key, Term};
 use crate::number::RESERVE;
-use crate::record::{
-    DiskUsage, FilesetRecord, InodeRecord, Kind, MountState, Superblock, Usage, VERSION, decode,
-    encode,
-};
+use crate::record::{DiskUsage, InodeRecord, Kind, MountState, Record, Superblock, Usage, decode};
 use crate::recovery::scan_prefix;
 
+/// No file system is ever mounted so often.
+const EPOCH_MAX: u64 = 1 << 61;
 /// Keys read at a time where none are expected.
 const GAP_CHUNK: usize = 1024;
 
 /// A record as it was read.
 pub(super) enum Read<T> {
     Fine(T),
-    /// Fine but for its version byte.
-    Version(T),
     Bad(String),
 }
 
-/// Reads a record; one whose version byte alone is wrong still tells what it holds.
-pub(super) fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Read<T> {
-    let error = match decode(what, bytes) {
-        Ok(record) => return Read::Fine(record),
-        Err(FsError::Damaged(why)) => why,
-        Err(error) => error.to_string(),
-    };
-    let mut bytes = bytes.to_vec();
-    match bytes.first_mut() {
-        Some(version) if *version != VERSION => *version = VERSION,
-        _ => return Read::Bad(error),
+/// Reads a record.
+///
+/// # Errors
+/// [`FsError::UnknownVersion`]: nobody who does not know a record may judge what lies beside it.
+pub(super) fn read<T: Record>(what: &str, bytes: &[u8]) -> Result<Read<T>> {
+    match decode(what, bytes) {
+        Ok(record) => Ok(Read::Fine(record)),
+        Err(unknown @ FsError::UnknownVersion(_)) => Err(unknown),
+        Err(FsError::Damaged(why)) => Ok(Read::Bad(why)),
+        Err(error) => Ok(Read::Bad(error.to_string())),
     }
-    decode(what, &bytes).map_or(Read::Bad(error), Read::Version)
 }
 
 /// Reads term and superblock. `None` if there is no superblock to go by.
@@ -55,11 +49,8 @@ pub(super) fn superblock(
 ) -> Result<Option<Superblock>> {
     let found = match store.get(key::SUPERBLOCK)? {
         None => Err("the superblock is missing".to_owned()),
-        Some(bytes) => match read::<Superblock>("superblock", &bytes) {
+        Some(bytes) => match read::<Superblock>("superblock", &bytes)? {
             Read::Fine(superblock) => Ok(superblock),
-            Read::Version(_) => {
-                Err("the superblock was written by another version of forebay".to_owned())
-            }
             Read::Bad(why) => Err(why),
         },
     };
@@ -73,14 +64,14 @@ pub(super) fn superblock(
     };
     let epoch = superblock.epoch;
     match store.get(key::TERM)? {
-        Some(term) if term == epoch.0.to_be_bytes() => {}
+        Some(term) if Term::from_bytes(&term).is_some_and(|term| term.epoch == epoch) => {}
         None => ledger.refuse(Damage::Term, "the term is missing".to_owned()),
         Some(term) => ledger.refuse(
             Damage::Term,
             format!("the term is {term:02x?}, the superblock's epoch {epoch}"),
         ),
     }
-    if epoch.0 >= NUMBER_MAX {
+    if epoch.0 >= EPOCH_MAX {
         ledger.refuse(Damage::Superblock, format!("epoch {epoch} cannot be one"));
     }
     check_disks(&superblock, disks, ledger);
@@ -96,8 +87,11 @@ fn check_disks(superblock: &Superblock, disks: &[NamedDisk], ledger: &mut Ledger
     if superblock.disks.is_empty() {
         ledger.refuse(Damage::Superblock, "the superblock has no disks".to_owned());
     }
-    let mut seen = HashSet::new();
+    let (mut seen, mut numbers) = (HashSet::new(), HashSet::new());
     for record in &superblock.disks {
+        if !numbers.insert(record.id) {
+            ledger.refuse(Damage::Superblock, format!("two disks have the number {}", record.id));
+        }
         if !seen.insert(&record.uuid) {
             ledger.refuse(Damage::Superblock, format!("disk {} is there twice", record.uuid));
         }
@@ -139,54 +133,29 @@ pub(super) fn unknown_key(key: &[u8], ledger: &mut Ledger) {
     ledger.found_with(Damage::UnknownKey, text, Tier::Records, Fix::Set(key.to_vec(), None));
 }
 
-/// Notes a record of which nothing but the version is wrong.
-pub(super) fn other_version(what: &str, key: &[u8], value: Vec<u8>, ledger: &mut Ledger) {
-    let text = format!("{what}: its version byte is wrong");
-    ledger.found_with(Damage::Record, text, Tier::Records, Fix::Set(key.to_vec(), Some(value)));
-}
-
 fn filesets(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<()> {
+    let is_root = image.fileset() == FilesetId::ROOT;
     scan_prefix(store, &[key::FILESET], &mut |key, value| {
-        let Some(Key::Fileset(id)) = key::parse(key) else {
-            unknown_key(key, ledger);
-            return Ok(());
-        };
-        let what = format!("the record of fileset {id}");
-        match read::<FilesetRecord>(&what, value) {
-            Read::Fine(record) => {
+        match key::parse(key) {
+            Some(Key::Fileset(id)) if is_root => {
+                let record = match read(&format!("the record of fileset {id}"), value)? {
+                    Read::Fine(record) => Some(record),
+                    Read::Bad(why) => {
+                        ledger.found(Damage::Record, why);
+                        None
+                    }
+                };
                 image.filesets.insert(id, record);
             }
-            Read::Version(record) => {
-                other_version(&what, key, encode(&record), ledger);
-                image.filesets.insert(id, record);
-            }
-            Read::Bad(why) => {
-                // It is rebuilt from its top directory, or goes with the rest of the fileset.
-                ledger.found(Damage::Record, why);
-                image.lost_filesets.insert(id);
-            }
+            _ => unknown_key(key, ledger),
         }
         Ok(())
     })?;
-    scan_prefix(store, &[key::USAGE], &mut |key, value| {
-        let Some(Key::Usage(id)) = key::parse(key) else {
-            unknown_key(key, ledger);
-            return Ok(());
-        };
-        if !image.filesets.contains_key(&id) && image.lost_filesets.insert(id) {
-            let text = format!("fileset {id} has a usage but no record");
-            ledger.found(Damage::FilesetRecord, text);
-        }
-        let usage = match read::<Usage>(&format!("the usage of fileset {id}"), value) {
+    if let Some(usage) = store.get(key::USAGE)? {
+        image.usage = match read::<Usage>("the usage", &usage)? {
             Read::Fine(usage) => Some(usage),
-            Read::Version(_) | Read::Bad(_) => None,
+            Read::Bad(_) => None,
         };
-        image.usage.insert(id, usage);
-        Ok(())
-    })?;
-    if !image.filesets.contains_key(&FilesetId::ROOT) && image.lost_filesets.insert(FilesetId::ROOT)
-    {
-        ledger.found(Damage::FilesetRecord, "the root fileset has no record".to_owned());
     }
     Ok(())
 }
@@ -197,9 +166,9 @@ fn disk_usage(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Resu
             unknown_key(key, ledger);
             return Ok(());
         };
-        let usage = match read::<DiskUsage>(&format!("the usage of disk {id}"), value) {
+        let usage = match read::<DiskUsage>(&format!("the usage of disk {id}"), value)? {
             Read::Fine(usage) => Some(usage.objects),
-            Read::Version(_) | Read::Bad(_) => None,
+            Read::Bad(_) => None,
         };
         image.disk_usage.insert(id, usage);
         Ok(())
@@ -212,20 +181,16 @@ fn inodes(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<(
             unknown_key(key, ledger);
             return Ok(());
         };
-        if ino.0 == 0 || ino.0 >= NUMBER_MAX {
+        if !image.can_be(ino) {
             ledger.lossy = true;
-            let text = format!("{ino} cannot be an inode's number");
+            let text = format!("{ino} cannot be the number of an inode of this fileset");
             let fix = Fix::Set(key.to_vec(), None);
             ledger.found_with(Damage::InodeNumber, text, Tier::Records, fix);
             return Ok(());
         }
         let what = format!("inode {ino}");
-        match read::<InodeRecord>(&what, value) {
+        match read::<InodeRecord>(&what, value)? {
             Read::Fine(record) => inode(ino, &record, image, ledger),
-            Read::Version(record) => {
-                other_version(&what, key, encode(&record), ledger);
-                inode(ino, &record, image, ledger);
-            }
             Read::Bad(why) => {
                 ledger.lossy = true;
                 let fix = Fix::Set(key.to_vec(), None);
@@ -239,7 +204,7 @@ fn inodes(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<(
 fn inode(ino: Ino, record: &InodeRecord, image: &mut Image, ledger: &mut Ledger) {
     ledger.report.counts.inodes += 1;
     image.nodes.insert(ino, Node::of(record));
-    match (record.kind, record.object) {
+    match (record.kind, record.layout.object()) {
         (Kind::Directory, _) => {
             ledger.report.counts.directories += 1;
             image.directories.insert(ino, Directory::default());
@@ -251,7 +216,7 @@ fn inode(ino: Ino, record: &InodeRecord, image: &mut Image, ledger: &mut Ledger)
     }
     if record.kind == Kind::File {
         ledger.report.counts.bytes = ledger.report.counts.bytes.saturating_add(record.size);
-    } else if let Some(at) = record.object {
+    } else if let Some(at) = record.layout.object() {
         image.foreign.push((ino, at));
     }
     if record.kind == Kind::Symlink && !is_target(&record.target) {
@@ -308,14 +273,14 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
         vec![key::DISK_USAGE],
         key::SUPERBLOCK.to_vec(),
         key::TERM.to_vec(),
-        vec![key::USAGE],
+        key::USAGE.to_vec(),
         vec![key::XATTR],
     ];
     let mut from = Vec::new();
     for prefix in known {
         gap(store, &from, &prefix, ledger)?;
         from = key::prefix_range(&prefix).1;
-        if prefix == key::SUPERBLOCK || prefix == key::TERM {
+        if [key::SUPERBLOCK, key::TERM, key::USAGE].contains(&prefix.as_slice()) {
             let mut after = prefix.clone();
             after.push(0);
             gap(store, &after, &from, ledger)?;
@@ -340,9 +305,10 @@ fn gap(store: &dyn Store, from: &[u8], to: &[u8], ledger: &mut Ledger) -> Result
 /// Checks the limits of the superblock against the highest numbers in use.
 fn check_limits(image: &Image, ledger: &mut Ledger) {
     let superblock = &image.superblock;
-    let inos = image.nodes.keys().chain(&image.missing).map(|ino| ino.0).max().unwrap_or(0);
-    let claimed = image.claims.iter().map(|claim| claim.at.id.0);
-    let objects = claimed.filter(|id| *id < NUMBER_MAX).max().unwrap_or(0);
+    let inos = image.nodes.keys().chain(&image.missing).map(|ino| ino.local()).max().unwrap_or(0);
+    let claimed = image.claims.iter().map(|claim| claim.at.id);
+    let own = claimed.filter(|id| image.can_be_object(*id));
+    let objects = own.map(|id| id.local()).max().unwrap_or(0);
     let mut fixed = superblock.clone();
     let mut check = |what: &str, limit: &mut u64, highest: u64| {
         if (highest + 1..LIMIT_MAX).contains(limit) {

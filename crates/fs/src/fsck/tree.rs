@@ -8,7 +8,6 @@ use rustc_hash::FxHashSet;
 use super::image::{Image, Node, Place};
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::Damage;
-use crate::fsck::filesets;
 use crate::key;
 
 /// Checks names and reachability, and puts the directories in order.
@@ -21,10 +20,11 @@ pub(super) fn check(image: &mut Image, ledger: &mut Ledger) {
         check_parent(image, *ino, ledger);
     }
     order(image, &directories, ledger);
+    let top = image.top();
     let mut orphans: Vec<Ino> = image
         .nodes
         .iter()
-        .filter(|(ino, node)| node.names == 0 && !node.doubted && **ino != Ino::ROOT)
+        .filter(|(ino, node)| node.names == 0 && !node.doubted && **ino != top)
         .map(|(ino, _)| *ino)
         .collect();
     orphans.sort_unstable();
@@ -63,8 +63,8 @@ fn choose_names(image: &mut Image, ledger: &mut Ledger) {
 
 fn check_parent(image: &Image, ino: Ino, ledger: &mut Ledger) {
     let node = &image.nodes[&ino];
-    let parent = if ino == Ino::ROOT {
-        Ino::ROOT
+    let parent = if ino == image.top() {
+        ino
     } else if node.names == 0 {
         return;
     } else {
@@ -93,7 +93,7 @@ fn order(image: &mut Image, directories: &[Ino], ledger: &mut Ledger) {
             path.push(at);
             let node = &image.nodes[&at];
             let parent = node.name.parent;
-            if at == Ino::ROOT || node.names == 0 || !image.directories.contains_key(&parent) {
+            if at == image.top() || node.names == 0 || !image.directories.contains_key(&parent) {
                 break;
             }
             at = parent;
@@ -118,10 +118,7 @@ fn circle(image: &Image, path: &[Ino], closing: Ino, ledger: &mut Ledger) {
 
 fn orphan(image: &Image, ino: Ino, ledger: &mut Ledger) {
     let node = &image.nodes[&ino];
-    let fix = match filesets::name_for_orphan(image, ino) {
-        Some(name) => Fix::Top { ino, name },
-        None => Fix::Attach(ino),
-    };
+    let fix = Fix::Attach(ino);
     let text = format!("inode {ino} ({:?}) has no name", node.kind);
     ledger.found_with(Damage::Orphan, text, Tier::Tree, fix);
 }

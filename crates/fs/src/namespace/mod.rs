@@ -2,119 +2,242 @@
 //!
 //! The front end, `stat`, `status` and the commands of filesets know this type alone. An operation names inodes, and
 //! the upper 16 bits of an inode's number say which fileset owns it (`forebay_base::id`), so finding the owner is a
-//! shift and a look into a table. The table is replaced as a whole when a fileset comes or goes: a request takes no
-//! lock and allocates nothing on its way.
+//! shift and a look into a table ([`owner`](crate::owner)).
 //!
-//! The namespace itself holds no state of files; what survives a crash is its owners' business.
+//! A fileset is opened at its first use: until then it costs no memory, and its store is not even looked at. After a
+//! crash those that were open are opened and swept in the background.
+//!
+//! The namespace itself knows which filesets there are (`catalogue`), how they come and go (`filesets`), and the disks.
+//! It holds no state of files; what survives a crash is its owners' business.
 
+mod background;
+mod catalogue;
+mod filesets;
+mod native;
 mod operations;
 
-use std::ops::Deref;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwap, Guard};
-use forebay_base::{Epoch, FilesetId, Ino};
+use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino};
+use forebay_disk::Disk;
+use forebay_disk::absent::AbsentDisk;
+use forebay_store::Stores;
+use parking_lot::Mutex;
 
-use crate::commit::CommitHealth;
+pub use self::background::Background;
+use self::catalogue::{Catalogue, Fileset};
+use crate::cache::InodeCache;
+use crate::commit::{CommitHealth, is_full};
 use crate::error::{FsError, Result};
-use crate::native::NativeOwner;
-use crate::object::{DirectAccess, Objects};
-use crate::ops::{DiskStatus, FilesetStatus};
-use crate::partition::{Partition, Parts};
-use crate::record::{Durability, Placement};
-use crate::recovery::Background;
+use crate::idle::IdleObjects;
+use crate::object::{DirectAccess, FsDisk, Objects};
+use crate::ops::{DiskStatus, Statistics};
+use crate::owner::{Owner, Owners, Route};
+use crate::partition::Partition;
+use crate::record::{DiskRecord, MountState, Placement};
+use crate::recovery::{Opening, read_superblock};
 use crate::reserve::Reserve;
 use crate::settings::Settings;
-use crate::stale::Stale;
-use crate::stats::Latency;
+use crate::shared::{Bell, Shared};
+use crate::space::Space;
+use crate::stale::{Stale, StaleList};
+use crate::stats::{Latency, OPERATIONS};
+use crate::writeset::Crowd;
 
-/// Who answers for a fileset.
-#[derive(Clone)]
-pub enum Owner {
-    /// A partition of this process.
-    Local(Arc<Partition>),
-    /// A directory of a local disk, served.
-    Native(Arc<NativeOwner>),
-}
-
-/// The owners by the number of their fileset.
-#[derive(Default)]
-struct Routes(Vec<Option<Owner>>);
-
-impl Routes {
-    fn get(&self, fileset: FilesetId) -> Option<&Owner> {
-        self.0.get(usize::from(fileset.0))?.as_ref()
-    }
-
-    /// The same owners but for one.
-    fn with(&self, fileset: FilesetId, owner: Option<&Owner>) -> Routes {
-        let place = usize::from(fileset.0);
-        let mut all = self.0.clone();
-        if all.len() <= place {
-            all.resize(place + 1, None);
-        }
-        all[place] = owner.cloned();
-        Routes(all)
-    }
-}
-
-/// The owner that a request goes to; it stays reachable until this is dropped.
-struct Route {
-    routes: Guard<Arc<Routes>>,
-    fileset: FilesetId,
-}
-
-impl Deref for Route {
-    type Target = Owner;
-
-    fn deref(&self) -> &Owner {
-        self.routes.get(self.fileset).expect("a route leads to an owner")
-    }
+/// What a file system stands on.
+pub struct Parts {
+    /// Names and attributes: a store for each fileset.
+    pub stores: Arc<dyn Stores>,
+    /// Bytes: the disks of the file system that are there, with their identities, in any order.
+    pub disks: Vec<(String, Arc<dyn Disk>)>,
+    /// Settings.
+    pub settings: Settings,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Where a test may cut the power.
+    pub fail_points: FailPoints,
+    /// Space kept aside for commits on a full disk.
+    pub reserve: Reserve,
 }
 
 /// A mounted file system, without a kernel.
 pub struct Namespace {
-    routes: ArcSwap<Routes>,
+    shared: Arc<Shared>,
+    stores: Arc<dyn Stores>,
+    catalogue: Catalogue,
+    /// The root fileset, which is always open.
     root: Arc<Partition>,
-    /// Top directories of native filesets: the inode that stands for one in the root fileset, and its own.
-    pub(crate) native_tops: ArcSwap<Vec<(Ino, Ino)>>,
-    /// The kernel's side of the direct path, for native filesets that are yet to come.
-    pub(crate) direct: OnceLock<Arc<dyn DirectAccess>>,
+    disks: Vec<DiskRecord>,
+    uuid: String,
+    /// Filesets are made, changed and removed one at a time.
+    fileset_changes: Mutex<()>,
+    /// Filesets that are not open may need a sweep: the last owner crashed.
+    others_unswept: AtomicBool,
+    /// The kernel's side of the direct path, for native filesets.
+    direct: OnceLock<Arc<dyn DirectAccess>>,
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // The partitions know what they share, and that knows them.
+        self.shared.owners.clear();
+    }
+}
+
+/// The disks of the file system: those that were given, and stand-ins for the others.
+fn find_disks(records: &[DiskRecord], given: Vec<(String, Arc<dyn Disk>)>) -> Vec<FsDisk> {
+    let mut by_uuid: HashMap<String, Arc<dyn Disk>> = given.into_iter().collect();
+    let found = |record: &DiskRecord| {
+        let disk = by_uuid.remove(&record.uuid).unwrap_or_else(|| {
+            tracing::error!(uuid = record.uuid, location = record.location, "a disk is not there");
+            Arc::new(AbsentDisk::new(&record.uuid, &record.location, "it could not be opened"))
+        });
+        FsDisk {
+            id: record.id,
+            uuid: record.uuid.clone(),
+            disk,
+            health: Arc::default(),
+            space: Space::default(),
+        }
+    };
+    records.iter().map(found).collect()
+}
+
+fn shared_of(parts: Parts, disks: Vec<FsDisk>) -> Arc<Shared> {
+    let Parts { settings, clock, fail_points, reserve, .. } = parts;
+    let objects = Objects::new(disks, Arc::clone(&clock), fail_points.clone());
+    let crowd = Crowd::above(settings.uncommitted_max, settings.open_objects_max / 4);
+    Arc::new(Shared {
+        inodes: InodeCache::new(settings.inode_cache_max.as_usize()),
+        idle: IdleObjects::default(),
+        stale: StaleList::default(),
+        last_left: AtomicI64::new(i64::MIN),
+        latencies: OPERATIONS.iter().map(|_| Latency::default()).collect(),
+        owners: Owners::default(),
+        crowd: Arc::new(crowd),
+        bell: Bell::default(),
+        settings,
+        clock,
+        fail_points,
+        reserve,
+        objects,
+    })
 }
 
 impl Namespace {
     /// Opens a file system and becomes its owner: every earlier owner is fenced off.
     ///
     /// # Errors
-    /// [`FsError::Damaged`] if the store holds no (readable) file system; [`FsError::Refused`] if a disk
-    /// is missing; [`FsError::Fenced`] if another owner came in between.
-    pub fn open(parts: Parts) -> Result<Arc<Namespace>> {
-        let root = Partition::open(parts)?;
-        let namespace = Namespace {
-            routes: ArcSwap::default(),
-            root: Arc::clone(&root),
-            native_tops: ArcSwap::default(),
+    /// [`FsError::Damaged`] if the stores hold no (readable) file system; [`FsError::Fenced`] if another owner came in
+    /// between.
+    pub fn open(mut parts: Parts) -> Result<Arc<Namespace>> {
+        let stores = Arc::clone(&parts.stores);
+        let store = parts.reserve.spend(|| stores.open(FilesetId::ROOT), is_full)?;
+        let before = read_superblock(&*store)?;
+        let (catalogue, unfinished) = Catalogue::read(&*store)?;
+        let disks = find_disks(&before.disks, std::mem::take(&mut parts.disks));
+        let shared = shared_of(parts, disks);
+        let root_entry = catalogue.get(FilesetId::ROOT).expect("the catalogue has the root");
+        let root = Partition::open(Opening {
+            number: FilesetId::ROOT,
+            shared: &shared,
+            store,
+            settings: root_entry.settings(),
+            counters: Arc::clone(&root_entry.counters),
+            disks: &before.disks,
+        })?;
+        shared.reserve.hold();
+        shared.objects.begin_reserves(shared.settings.disk_reserve.0);
+        filesets::finish(&*stores, &root, &shared, &catalogue, unfinished)?;
+        shared.owners.set(FilesetId::ROOT, Some(Owner::Local(Arc::clone(&root))));
+        Ok(Arc::new(Namespace {
+            others_unswept: AtomicBool::new(
+                before.state == MountState::Mounted || before.sweep_due,
+            ),
+            shared,
+            stores,
+            catalogue,
+            root,
+            disks: before.disks,
+            uuid: before.uuid,
+            fileset_changes: Mutex::default(),
             direct: OnceLock::new(),
-        };
-        namespace.set_owner(FilesetId::ROOT, Some(Owner::Local(root)));
-        namespace.open_native_filesets();
-        Ok(Arc::new(namespace))
+        }))
     }
 
-    /// Has the requests of a fileset go to `owner` from now on, or to nobody.
-    pub(crate) fn set_owner(&self, fileset: FilesetId, owner: Option<Owner>) {
-        self.routes.rcu(|routes| routes.with(fileset, owner.as_ref()));
-    }
+    // --- the way to an owner ---
 
-    /// The owner of an inode.
+    /// The owner of an inode, through its gate.
     fn owner(&self, ino: Ino) -> Result<Route> {
-        self.owner_of(ino.fileset())
+        let route = self.owner_behind_gate(ino)?;
+        match &*route {
+            Owner::Local(partition) => partition.gate.enter()?,
+            Owner::Native(_) => {}
+        }
+        Ok(route)
     }
 
-    fn owner_of(&self, fileset: FilesetId) -> Result<Route> {
-        let route = Route { routes: self.routes.load(), fileset };
-        // The fileset is gone, and its inodes with it.
-        if route.routes.get(fileset).is_none() { Err(FsError::Stale) } else { Ok(route) }
+    /// The owner of an inode, for what ends: that must never wait.
+    fn owner_behind_gate(&self, ino: Ino) -> Result<Route> {
+        match self.shared.owners.find(ino.fileset()) {
+            Some(route) => Ok(route),
+            None => self.opened(ino.fileset()),
+        }
+    }
+
+    #[cold]
+    fn opened(&self, fileset: FilesetId) -> Result<Route> {
+        let known = self.catalogue.get(fileset).ok_or(FsError::Stale)?;
+        match known.settings().placement {
+            Placement::Native => self.open_native(&known),
+            Placement::Direct | Placement::Served => drop(self.open_fileset(fileset)?),
+        }
+        self.shared.owners.find(fileset).ok_or(FsError::Stale)
+    }
+
+    /// Opens a fileset, unless it is open.
+    fn open_fileset(&self, id: FilesetId) -> Result<Arc<Partition>> {
+        // A fileset that is gone: its inodes are, too.
+        let fileset = self.catalogue.get(id).ok_or(FsError::Stale)?;
+        let _one_at_a_time = fileset.opening.lock();
+        if let Some(route) = self.shared.owners.find(id) {
+            return match &*route {
+                Owner::Local(partition) => Ok(Arc::clone(partition)),
+                Owner::Native(_) => {
+                    Err(FsError::Refused("a native fileset has no store".to_owned()))
+                }
+            };
+        }
+        if let Some(refusal) = fileset.refusal() {
+            return Err(refusal);
+        }
+        let opened = self.open_store_of(&fileset);
+        if let Err(error) = &opened {
+            fileset.refused(error);
+        }
+        opened
+    }
+
+    fn open_store_of(&self, fileset: &Fileset) -> Result<Arc<Partition>> {
+        let reserve = &self.shared.reserve;
+        let store = reserve.spend(|| self.stores.open(fileset.id), is_full)?;
+        let partition = Partition::open(Opening {
+            number: fileset.id,
+            shared: &self.shared,
+            store,
+            settings: fileset.settings(),
+            counters: Arc::clone(&fileset.counters),
+            disks: &self.disks,
+        })?;
+        self.shared.owners.set(fileset.id, Some(Owner::Local(Arc::clone(&partition))));
+        Ok(partition)
+    }
+
+    fn partitions(&self) -> Vec<Arc<Partition>> {
+        self.shared.owners.partitions()
     }
 
     // --- what is known of the whole ---
@@ -122,106 +245,169 @@ impl Namespace {
     /// Settings in force.
     #[must_use]
     pub fn settings(&self) -> &Settings {
-        self.root.settings()
+        &self.shared.settings
     }
 
     /// Objects and disks, for status.
     #[must_use]
     pub fn objects(&self) -> &Objects {
-        self.root.objects()
+        &self.shared.objects
     }
 
     /// Opens the direct path: from now on the kernel reads and writes objects itself.
     pub fn set_direct_access(&self, direct: Arc<dyn DirectAccess>) {
         let _ = self.direct.set(Arc::clone(&direct));
-        self.give_direct_access_to_native(&direct);
-        self.root.objects().set_direct_access(direct);
-    }
-
-    /// Whether names in a directory change through this file system alone.
-    #[must_use]
-    pub fn keeps_names(&self, directory: Ino) -> bool {
-        !matches!(self.owners_of(directory), Some(Owner::Native(_)))
-    }
-
-    /// The owner of an inode, if there is one.
-    pub(crate) fn owners_of(&self, ino: Ino) -> Option<Owner> {
-        self.routes.load().get(ino.fileset()).cloned()
-    }
-
-    /// All owners.
-    pub(crate) fn owners(&self) -> Vec<Owner> {
-        self.routes.load().0.iter().flatten().cloned().collect()
-    }
-
-    /// The partition of the root fileset.
-    pub(crate) fn root(&self) -> &Arc<Partition> {
-        &self.root
+        self.give_direct_access_to_native();
+        self.shared.objects.set_direct_access(direct);
     }
 
     /// Latency histograms, in the order of [`OPERATIONS`](crate::stats::OPERATIONS). The front end records into them.
     #[must_use]
     pub fn latencies(&self) -> &[Latency] {
-        self.root.latencies()
+        &self.shared.latencies
     }
 
     /// Identity of the file system.
     #[must_use]
     pub fn uuid(&self) -> String {
-        self.root.uuid()
+        self.uuid.clone()
     }
 
-    /// Bytes that the store occupies; 0 if it cannot say.
+    /// Bytes that the stores occupy, those of filesets that are not open included; 0 for what cannot be said.
     #[must_use]
     pub fn store_bytes(&self) -> u64 {
-        self.root.store_bytes()
+        let bytes = |fileset: Arc<Fileset>| match self.shared.owners.find(fileset.id).as_deref() {
+            Some(Owner::Local(partition)) => partition.store_bytes(),
+            Some(Owner::Native(_)) | None => self.stores.size_of(fileset.id).unwrap_or(0),
+        };
+        self.catalogue.list().into_iter().map(bytes).sum()
     }
 
     /// Space kept aside in the home folder.
     #[must_use]
     pub fn reserve(&self) -> &Reserve {
-        self.root.reserve()
+        &self.shared.reserve
     }
 
     /// Whether space is kept aside for commits on a full disk.
     #[must_use]
     pub fn reserve_is_held(&self) -> bool {
-        self.root.reserve_is_held()
+        self.shared.reserve.is_held()
     }
 
     /// Whether space of some disk is short, so that removals and opens may wait for a commit.
     #[must_use]
     pub fn is_short_of_space(&self) -> bool {
-        self.root.is_short_of_space()
+        self.shared.objects.is_pressed()
     }
 
-    /// The epoch of this owner.
+    /// The epoch of the root fileset's owner.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.root.epoch()
     }
 
+    /// Filesets that are open now.
+    #[must_use]
+    pub fn open_filesets(&self) -> usize {
+        self.partitions().len()
+    }
+
     /// Cached inodes, and bytes of memory they are reckoned at.
     #[must_use]
     pub fn cache_usage(&self) -> (usize, usize) {
-        self.root.cache_usage()
+        self.shared.inodes.usage()
     }
 
     /// Drops all cached state that can be read again.
     pub fn drop_caches(&self) {
-        self.root.drop_caches();
+        self.shared.inodes.drop_all();
     }
 
-    /// How commits are doing.
+    /// How commits are doing: of the fileset that is worst off.
     #[must_use]
     pub fn commit_health(&self) -> CommitHealth {
-        self.root.commit_health()
+        let all: Vec<CommitHealth> =
+            self.partitions().iter().map(|partition| partition.commit_health()).collect();
+        CommitHealth {
+            age: all.iter().map(|health| health.age).max().unwrap_or_default(),
+            pending: all.iter().map(|health| health.pending).sum(),
+            last_error: all.into_iter().find_map(|health| health.last_error),
+        }
+    }
+
+    /// How the commits of one fileset are doing, if it is open.
+    #[must_use]
+    pub fn commit_health_of(&self, fileset: FilesetId) -> Option<CommitHealth> {
+        match self.shared.owners.find(fileset).as_deref()? {
+            Owner::Local(partition) => Some(partition.commit_health()),
+            Owner::Native(_) => None,
+        }
+    }
+
+    /// As [`Namespace::statistics`]; for an inode of a native fileset that of its disk's file system.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
+        match &*self.owner(ino)? {
+            Owner::Local(_) => self.statistics(),
+            Owner::Native(native) => {
+                let (capacity, inodes) = native.tree()?.capacity()?;
+                Ok(Statistics { capacity, inodes })
+            }
+        }
+    }
+
+    /// Space of all disks together, and inodes in use.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let mut all = Statistics::default();
+        for (id, disk) in self.shared.objects.numbered_disks() {
+            let one = match self.shared.objects.observe(id, disk.disk.capacity()) {
+                Err(FsError::Absent(_)) => continue,
+                one => one?,
+            };
+            let sum = &mut all.capacity;
+            sum.total_bytes = sum.total_bytes.saturating_add(one.total_bytes);
+            sum.free_bytes = sum.free_bytes.saturating_add(one.free_bytes);
+            sum.available_bytes = sum.available_bytes.saturating_add(one.available_bytes);
+            sum.total_objects = sum.total_objects.saturating_add(one.total_objects);
+            sum.free_objects = sum.free_objects.saturating_add(one.free_objects);
+        }
+        let inodes = |fileset: Arc<Fileset>| self.usage_of(&fileset).unwrap_or_default().inodes;
+        all.inodes = self.catalogue.list().into_iter().map(inodes).sum();
+        Ok(all)
     }
 
     /// The disks with what they hold.
     #[must_use]
     pub fn disk_status(&self) -> Vec<DiskStatus> {
-        self.root.disk_status()
+        let partitions = self.partitions();
+        let status = |disk: &FsDisk| {
+            let objects = partitions.iter().map(|partition| partition.objects_on(disk.id)).sum();
+            let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, objects);
+            found.spare_objects = self.shared.objects.spares_on(disk.id) as u64;
+            let (reserve, held, refusal) = disk.space.reserve_state();
+            (found.reserve_bytes, found.reserve_held_bytes) = (reserve, held);
+            found.advice.extend(refusal.map(|why| {
+                format!(
+                    "no space can be kept aside on it ({why}): once it is full, commits may fail"
+                )
+            }));
+            found.errors = disk.health.errors.load(Ordering::Relaxed);
+            found.last_error = disk.health.last_error.lock().clone().map(|(_, text)| text);
+            if let Some(why) = disk.health.direct_refusal.lock().as_ref() {
+                found.advice.push(format!(
+                    "the kernel refuses the direct path to it ({why}): its files are served; a disk must \
+                     not lie on a stacked file system such as overlayfs"
+                ));
+            }
+            found
+        };
+        self.shared.objects.disks.iter().map(status).collect()
     }
 
     // --- what the kernel may hold although it changed ---
@@ -229,138 +415,42 @@ impl Namespace {
     /// What the kernel may hold although it changed; the front end tells it.
     #[must_use]
     pub fn take_stale(&self) -> Vec<Stale> {
-        self.root.take_stale()
+        self.shared.stale.take()
     }
 
     /// As [`Namespace::take_stale`], but only inodes whose attributes are stale: quick if there are none.
     #[must_use]
     pub fn take_stale_attributes(&self) -> Vec<Ino> {
-        self.root.take_stale_attributes()
+        self.shared.stale.take_attributes()
     }
 
     /// Whether the kernel may hold something that changed.
     #[must_use]
     pub fn has_stale(&self) -> bool {
-        self.root.has_stale()
+        !self.shared.stale.is_empty()
     }
 
-    // --- commits, background and end ---
-
-    /// Makes everything done so far durable, apart from the contents of files.
-    ///
-    /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::Io`], [`FsError::Fenced`]; the changes stay pending and are
-    /// committed later if that becomes possible.
-    pub fn commit(&self) -> Result<()> {
-        self.root.commit()
-    }
-
-    /// Commits everything done so far, and makes the disks durable.
-    ///
-    /// # Errors
-    /// As [`Namespace::commit`].
-    pub fn sync_all(&self) -> Result<()> {
-        self.root.sync_all()
-    }
-
-    /// What the front end calls after each request, with no locks held: keeps uncommitted changes and
-    /// open objects within their bounds.
-    pub fn after_request(&self) {
-        self.root.after_request();
-    }
-
-    /// Whether [`Namespace::after_request`] has something to do.
-    #[must_use]
-    pub fn is_over_limits(&self) -> bool {
-        self.root.is_over_limits()
-    }
-
-    /// Commits everything done so far, and copies the store into a new file; returns the number of records.
+    /// Commits everything done so far in a fileset, and copies its store into a new file; returns the number of
+    /// records.
     ///
     /// # Errors
     /// As [`Namespace::commit`]; [`FsError::Refused`] if there is a file of that name.
-    pub fn back_up(
+    pub fn back_up_fileset(
         &self,
-        file: &std::path::Path,
+        id: FilesetId,
+        file: &Path,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<u64> {
-        self.root.back_up(file, progress)
+        self.open_fileset(id)?.back_up(file, progress)
     }
 
-    /// Starts the threads that commit, supply, reclaim and sweep.
-    ///
-    /// # Errors
-    /// [`FsError::Io`] if the system gives no threads.
-    pub fn start_background(&self) -> Result<Background> {
-        self.root.start_background()
-    }
-
-    /// Removes objects that no record refers to, if the last owner crashed.
-    ///
-    /// # Errors
-    /// What a store or a disk says; the next mount sweeps again if this one does not end in order.
-    pub fn sweep(&self) -> Result<()> {
-        self.root.sweep()
-    }
-
-    /// Commits everything, syncs the disks and marks the file system clean. No request may be under way, and
-    /// the background threads must have ended.
-    ///
-    /// # Errors
-    /// What a store or a disk says: the file system then counts as crashed.
-    pub fn close(&self) -> Result<()> {
-        self.root.close()
-    }
-
-    // --- filesets ---
-
-    /// All filesets with what they hold.
+    /// The filesets with their names, in order of their numbers: those that have a store.
     #[must_use]
-    pub fn fileset_status(&self) -> Vec<FilesetStatus> {
-        self.root.fileset_status()
-    }
-
-    /// Counters of each fileset since the mount, in the order of
-    /// [`OPERATIONS`](crate::stats::OPERATIONS); the last row, without a name, is the system's own.
-    #[must_use]
-    pub fn counters(&self) -> Vec<(String, Vec<u64>)> {
-        self.root.counters()
-    }
-
-    /// Makes a fileset with a top-level directory of the same name.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`] for a bad name or one that is taken.
-    pub fn create_fileset(
-        &self,
-        name: &str,
-        durability: Durability,
-        placement: Placement,
-        mode: u16,
-    ) -> Result<()> {
-        self.root.create_fileset(name, durability, placement, mode)
-    }
-
-    /// Changes a fileset's settings; they take effect for files opened from now on.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`] if there is no such fileset.
-    pub fn set_fileset(
-        &self,
-        name: &str,
-        durability: Option<Durability>,
-        placement: Option<Placement>,
-    ) -> Result<()> {
-        self.root.set_fileset(name, durability, placement)
-    }
-
-    /// Removes an empty fileset and its directory.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`] if there is none, it is the root fileset, or not empty.
-    pub fn remove_fileset(&self, name: &str) -> Result<()> {
-        self.root.remove_fileset(name)?;
-        self.drop_native(name);
-        Ok(())
+    pub fn filesets(&self) -> Vec<(FilesetId, String)> {
+        let named = |fileset: Arc<Fileset>| {
+            let settings = fileset.settings();
+            (settings.placement != Placement::Native).then_some((fileset.id, settings.name))
+        };
+        self.catalogue.list().into_iter().filter_map(named).collect()
     }
 }

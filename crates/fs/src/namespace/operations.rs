@@ -9,11 +9,12 @@ use std::ops::ControlFlow;
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
 
-use super::{Namespace, Owner};
+use super::Namespace;
 use crate::attributes::{Attributes, SetAttributes};
 use crate::error::{FsError, Result};
 use crate::native::NativeTree;
-use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr, Statistics};
+use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr};
+use crate::owner::Owner;
 use crate::partition::Caller;
 
 impl Namespace {
@@ -28,19 +29,12 @@ impl Namespace {
             Owner::Local(partition) => partition.lookup(parent, name)?,
             Owner::Native(native) => return native.tree()?.lookup(parent, name),
         };
-        let elsewhere = match found {
-            Found::Here(attributes) => match self.native_top_at(attributes.ino) {
-                None => return Ok(attributes),
-                Some(top) => {
-                    self.root.forget(attributes.ino, 1);
-                    top
-                }
+        match found {
+            Found::Here(attributes) => Ok(attributes),
+            Found::Elsewhere(ino) => match &*self.owner(ino)? {
+                Owner::Local(partition) => partition.look_at(ino),
+                Owner::Native(native) => native.tree()?.look_up_top(),
             },
-            Found::Elsewhere(ino) => ino,
-        };
-        match &*self.owner(elsewhere)? {
-            Owner::Local(partition) => partition.look_at(elsewhere),
-            Owner::Native(native) => native.tree()?.look_up_top(),
         }
     }
 
@@ -199,14 +193,7 @@ impl Namespace {
         visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
     ) -> Result<()> {
         match &*self.owner(ino)? {
-            Owner::Local(partition) => partition.read_directory(
-                ino,
-                offset,
-                &mut |item| match self.native_top_at(item.ino) {
-                    None => visit(item),
-                    Some(top) => visit(&DirectoryItem { ino: top, ..item.clone() }),
-                },
-            ),
+            Owner::Local(partition) => partition.read_directory(ino, offset, visit),
             Owner::Native(native) => native.tree()?.read_directory(ino, offset, visit),
         }
     }
@@ -220,14 +207,18 @@ impl Namespace {
         parent: Ino,
         item: &DirectoryItem,
     ) -> Result<Option<Attributes>> {
-        let ino = self.native_top_at(item.ino).unwrap_or(item.ino);
-        match &*self.owner(ino)? {
-            Owner::Local(partition) => partition.listed_attributes(item),
-            Owner::Native(native) if parent.fileset() == ino.fileset() => {
+        match self.shared.owners.find(item.ino.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => {
+                partition.gate.enter()?;
+                partition.listed_attributes(item)
+            }
+            Some(Owner::Native(native)) if parent.fileset() == item.ino.fileset() => {
                 native.tree()?.listed_attributes(parent, item)
             }
             // A fileset that cannot be reached must not hide the others.
-            Owner::Native(native) => Ok(native.tree().and_then(NativeTree::look_up_top).ok()),
+            Some(Owner::Native(native)) => Ok(native.tree().and_then(NativeTree::look_up_top).ok()),
+            // A fileset that is not open is not opened by a listing: the kernel looks it up when somebody asks for it.
+            None => Ok(None),
         }
     }
 
@@ -353,7 +344,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`] if the object cannot be asked for its size; the handle is closed all the same.
     pub fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
-        match &*self.owner(ino)? {
+        match &*self.owner_behind_gate(ino)? {
             Owner::Local(partition) => partition.close_file(ino, access),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
         }
@@ -445,16 +436,13 @@ impl Namespace {
                 return Err(FsError::Invalid);
             }
         }
-        if let Owner::Native(native) = &*self.owner(source)? {
-            // Between a native fileset and another the kernel copies through memory.
-            if source.fileset() != target.fileset() {
-                return Err(FsError::CrossFileset);
-            }
-            let (from, to) = ((source, source_offset), (target, target_offset));
-            return native.tree()?.copy_range(from, to, length);
-        }
         let (from, left) = match &*self.owner(source)? {
             Owner::Local(partition) => partition.source_of_copy(source, source_offset)?,
+            Owner::Native(native) if source.fileset() == target.fileset() => {
+                let (from, to) = ((source, source_offset), (target, target_offset));
+                return native.tree()?.copy_range(from, to, length);
+            }
+            // Between a native fileset and another the kernel copies through memory.
             Owner::Native(_) => return Err(FsError::CrossFileset),
         };
         let from = (&*from, source_offset);
@@ -490,35 +478,13 @@ impl Namespace {
         }
     }
 
-    /// Space of all disks together, and inodes in use.
-    ///
-    /// # Errors
-    /// [`FsError::Io`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        self.root.statistics()
-    }
-
-    /// As [`Namespace::statistics`]; for an inode of a native fileset that of its disk's file system.
-    ///
-    /// # Errors
-    /// [`FsError::Io`].
-    pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
-        match &*self.owner(ino)? {
-            Owner::Local(_) => self.statistics(),
-            Owner::Native(native) => {
-                let (capacity, inodes) = native.tree()?.capacity()?;
-                Ok(Statistics { capacity, inodes })
-            }
-        }
-    }
-
     /// The kernel forgets `count` of the times it was told of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
-        if let Ok(owner) = self.owner(ino) {
-            match &*owner {
-                Owner::Local(partition) => partition.forget(ino, count),
-                Owner::Native(native) => native.forget(ino, count),
-            }
+        match self.shared.owners.find(ino.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => partition.forget(ino, count),
+            Some(Owner::Native(native)) => native.forget(ino, count),
+            // What is not open has no inode that would have to go.
+            None => drop(self.shared.inodes.forget(ino, count)),
         }
     }
 }

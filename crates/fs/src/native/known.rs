@@ -238,6 +238,11 @@ impl Table {
         (self.slots.len(), self.descriptors)
     }
 
+    /// Whether any known inode is open.
+    pub fn has_open_files(&self) -> bool {
+        self.slots.values().any(|slot| slot.known.opens.lock().has_handles())
+    }
+
     fn number_for(&mut self, identity: Identity) -> u64 {
         let own = identity.number;
         if own > TOP_NUMBER && own < SPARE_NUMBERS && !self.slots.contains_key(&own) {

@@ -193,6 +193,12 @@ impl NativeTree {
         self.table.lock().forget(self.number(ino), count);
     }
 
+    /// Whether any file is open.
+    #[must_use]
+    pub fn has_open_files(&self) -> bool {
+        self.table.lock().has_open_files()
+    }
+
     /// Known inodes, and descriptors that stand for them.
     #[must_use]
     pub fn usage(&self) -> (usize, usize) {

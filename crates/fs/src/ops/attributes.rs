@@ -21,7 +21,7 @@ impl Partition {
     pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.count(state.fileset, Operation::InodeUpdate);
+        self.count(Operation::InodeUpdate);
         self.refresh(ino, &mut state)?;
         let now = self.now();
         if let Some(size) = set.size {
@@ -99,11 +99,11 @@ impl Partition {
             return Ok(());
         }
         let live = self.make_live(file)?;
-        self.objects.set_size(&live, size)?;
+        self.shared.objects.set_size(&live, size)?;
         self.adopt_size(&live, state)?;
         let linked = state.nlink > 0;
         if let Some(file) = state.file_mut().filter(|file| linked && file.opens.handles == 0) {
-            self.idle.closed(ino, file);
+            self.shared.idle.closed(ino, file);
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Partition {
         if new.kind == Kind::Directory && above.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
         }
-        let ino = Ino(self.ino_numbers.take()?);
+        let ino = self.take_ino()?;
         let (mut state, inherited) = self.new_state(parent, &above, new, caller)?;
         {
             let mut writes = self.writes.lock();
@@ -85,12 +85,12 @@ impl Partition {
             self.put_inode(&mut writes, parent, &mut above);
             self.put_inode(&mut writes, ino, &mut state);
         }
-        self.count(above.fileset, Operation::Create);
+        self.count(Operation::Create);
         let attributes = Attributes::of(ino, &state);
         self.remember(ino);
-        self.inodes.insert(&Arc::new(Inode::new(ino, state)));
+        self.shared.inodes.insert(&Arc::new(Inode::new(ino, state)));
         drop(above);
-        self.inodes.shrink();
+        self.shared.inodes.shrink();
         Ok(attributes)
     }
 
@@ -107,19 +107,19 @@ impl Partition {
         if above.nlink == 0 {
             return Err(FsError::NotFound);
         }
-        let ino = Ino(self.ino_numbers.take()?);
+        let ino = self.take_ino()?;
         let (mut state, inherited) = self.new_state(parent, &above, new, caller)?;
         state.nlink = 0;
         if !inherited.is_empty() {
             let named = inherited.into_iter().map(|(name, value)| (name.to_vec(), value));
             state.nameless_xattrs = Some(Box::new(named.collect()));
         }
-        self.count(above.fileset, Operation::Create);
+        self.count(Operation::Create);
         let attributes = Attributes::of(ino, &state);
         self.remember(ino);
-        self.inodes.insert(&Arc::new(Inode::new(ino, state)));
+        self.shared.inodes.insert(&Arc::new(Inode::new(ino, state)));
         drop(above);
-        self.inodes.shrink();
+        self.shared.inodes.shrink();
         Ok(attributes)
     }
 
@@ -164,7 +164,6 @@ impl Partition {
             changed: now,
             created: now,
             rdev: new.rdev,
-            fileset: above.fileset,
             xattrs: u32::try_from(inherited.len()).unwrap_or(0),
             xattr_bytes: None,
             nameless_xattrs: None,

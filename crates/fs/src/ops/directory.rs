@@ -83,10 +83,11 @@ impl Partition {
         let mut state = inode.lock();
         state.directory_mut()?;
         if offset == 0 {
-            self.count(state.fileset, Operation::Readdir);
+            self.count(Operation::Readdir);
         }
         let mut items = Vec::new();
-        let dots = [(ino, &b"."[..], AFTER_DOT), (state.parent(), b"..", AFTER_DOT_DOT)];
+        let dots =
+            [(ino, &b"."[..], AFTER_DOT), (self.parent_of(ino, &state), b"..", AFTER_DOT_DOT)];
         for (target, name, next_offset) in dots {
             if offset < next_offset {
                 let name = name.to_vec();
@@ -123,7 +124,7 @@ impl Partition {
             }
         }
         state.directory_mut()?.mark_complete();
-        self.inodes.shrink();
+        self.shared.inodes.shrink();
         Ok(())
     }
 

@@ -1,17 +1,15 @@
-//! Making, changing and removing filesets, and what status shows of them and of the disks.
+//! What the root fileset knows of the others: their names and records; and what status shows of filesets and disks.
 
-use std::sync::atomic::Ordering;
-
-use forebay_base::{DiskId, FilesetId, Ino, Timestamp};
+use forebay_base::{FilesetId, Ino, Timestamp};
 use forebay_disk::Disk;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
 use crate::error::{FsError, Result};
-use crate::inode::{Body, Inode, Locked, State};
+use crate::inode::{Body, State};
 use crate::key;
 use crate::partition::Partition;
-use crate::record::{Durability, FilesetRecord, Kind, Placement, Usage, encode};
+use crate::record::{Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, encode};
 use crate::stale::Stale;
 use crate::writeset::Known;
 
@@ -28,6 +26,9 @@ pub struct FilesetStatus {
     pub files: Option<u64>,
     /// Sum of the sizes of its files; as above.
     pub bytes: Option<u64>,
+    /// Why it cannot be used, if it cannot: what it holds is not known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// A disk with what it holds.
@@ -61,7 +62,7 @@ pub struct DiskStatus {
     pub advice: Vec<String>,
 }
 
-fn check_fileset_name(name: &str) -> Result<()> {
+pub(crate) fn check_fileset_name(name: &str) -> Result<()> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || name.starts_with('.') || !name.chars().all(fine)
     {
@@ -73,243 +74,92 @@ fn check_fileset_name(name: &str) -> Result<()> {
 }
 
 impl Partition {
-    fn fileset_named(&self, name: &str) -> Result<std::sync::Arc<crate::fileset::Fileset>> {
-        let wanted = if name == "/" { "" } else { name };
-        self.filesets.by_name(wanted).ok_or_else(|| {
-            let names: Vec<String> =
-                self.fileset_status().into_iter().map(|status| status.name).collect();
-            FsError::Refused(format!(
-                "there is no fileset \"{name}\"; choose from {}",
-                names.join(", ")
-            ))
-        })
-    }
-
-    /// All filesets with what they hold.
-    #[must_use]
-    pub fn fileset_status(&self) -> Vec<FilesetStatus> {
-        let writes = self.writes.lock();
-        self.filesets
-            .list()
-            .iter()
-            .map(|fileset| FilesetStatus::of(&fileset.record, writes.usage(fileset.id)))
-            .collect()
-    }
-
-    /// Counters of each fileset since the mount, in the order of
-    /// [`OPERATIONS`](crate::stats::OPERATIONS); the last row, without a name, is the system's own.
-    #[must_use]
-    pub fn counters(&self) -> Vec<(String, Vec<u64>)> {
-        let mut all: Vec<_> = self
-            .filesets
-            .list()
-            .iter()
-            .map(|fileset| (shown_name(&fileset.record.name), fileset.counters.read()))
-            .collect();
-        all.push((String::new(), self.system_counters.read()));
-        all
-    }
-
-    /// Makes a fileset with a top-level directory of the same name.
+    /// Whether something in the top directory is called `name`.
     ///
     /// # Errors
-    /// [`FsError::Refused`] for a bad name or one that is taken.
-    pub fn create_fileset(
-        &self,
-        name: &str,
-        durability: Durability,
-        placement: Placement,
-        mode: u16,
-    ) -> Result<()> {
-        self.create_fileset_on(name, durability, placement, mode, None)
+    /// What the store says.
+    pub(crate) fn has_at_top(&self, name: &str) -> Result<bool> {
+        let top = self.inode(self.top())?;
+        let found = self.find_entry(self.top(), &mut top.lock(), name.as_bytes())?;
+        Ok(found.is_some())
     }
 
-    /// Whether a fileset of this name can be made.
-    pub(crate) fn check_new_fileset(&self, name: &str) -> Result<()> {
-        check_fileset_name(name)?;
-        let root = self.inode(Ino::ROOT)?;
+    /// Notes the record of a fileset, in the root fileset.
+    pub(crate) fn put_fileset(&self, id: FilesetId, record: &FilesetRecord) {
+        self.writes.lock().put(key::fileset(id), encode(record), Known::MayExist);
+    }
+
+    /// Gives another fileset its name in the top directory, together with its record.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`]; what the store says.
+    pub(crate) fn name_fileset(&self, id: FilesetId, record: &FilesetRecord) -> Result<()> {
+        let (top, name) = (self.top(), record.settings.name.as_bytes());
+        let root = self.inode(top)?;
         let mut above = root.lock();
-        self.check_untaken(&mut above, name)
-    }
-
-    fn check_untaken(&self, above: &mut State, name: &str) -> Result<()> {
-        let taken = self.find_entry(Ino::ROOT, above, name.as_bytes())?.is_some();
-        if taken || self.filesets.by_name(name).is_some() {
-            return Err(FsError::Refused(format!("\"{name}\" already exists at the top level")));
+        if self.find_entry(top, &mut above, name)?.is_some() {
+            return Err(FsError::Exists);
         }
+        let child = Child { ino: Ino::top_of(id), kind: Kind::Directory, name: name.into() };
+        let mut writes = self.writes.lock();
+        self.add_entry(&mut writes, top, &mut above, child)?;
+        above.nlink += 1;
+        above.touch(self.now());
+        self.put_inode(&mut writes, top, &mut above);
+        writes.put(key::fileset(id), encode(record), Known::MayExist);
+        drop(writes);
+        self.tell_of_top_level_change(name);
         Ok(())
     }
 
-    /// As [`FileSystem::create_fileset`]; a native one lies on `disk`.
-    pub(crate) fn create_fileset_on(
-        &self,
-        name: &str,
-        durability: Durability,
-        placement: Placement,
-        mode: u16,
-        disk: Option<String>,
-    ) -> Result<()> {
-        check_fileset_name(name)?;
-        let root = self.inode(Ino::ROOT)?;
+    /// Takes the name of another fileset out of the top directory, together with a change of its record.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn unname_fileset(&self, id: FilesetId, record: &FilesetRecord) -> Result<()> {
+        let (top, name) = (self.top(), record.settings.name.as_bytes());
+        let root = self.inode(top)?;
         let mut above = root.lock();
-        self.check_untaken(&mut above, name)?;
-        let id = self.filesets.free_id();
-        let ino = Ino(self.ino_numbers.take()?);
-        let record =
-            FilesetRecord { name: name.to_owned(), root: ino, durability, placement, disk };
-        let mut state = fileset_root(id, mode, self.now());
-        {
-            let mut writes = self.writes.lock();
-            let child = Child { ino, kind: Kind::Directory, name: name.as_bytes().into() };
-            self.add_entry(&mut writes, Ino::ROOT, &mut above, child)?;
-            above.nlink += 1;
-            above.touch(state.created);
-            self.put_inode(&mut writes, Ino::ROOT, &mut above);
-            writes.put(key::fileset(id), encode(&record), Known::MayExist);
-            self.put_inode(&mut writes, ino, &mut state);
+        let found = self.find_entry(top, &mut above, name)?;
+        let found = found.filter(|(_, child)| child.ino == Ino::top_of(id));
+        let mut writes = self.writes.lock();
+        if let Some((cookie, _)) = found {
+            self.remove_entry(&mut writes, top, &mut above, cookie)?;
+            above.lose_subdirectory();
+            above.touch(self.now());
+            self.put_inode(&mut writes, top, &mut above);
         }
-        self.filesets.set(id, record);
-        self.inodes.insert(&std::sync::Arc::new(Inode::new(ino, state)));
+        writes.put(key::fileset(id), encode(record), Known::MayExist);
+        drop(writes);
         self.tell_of_top_level_change(name);
-        drop(above);
-        self.commit_change()
+        Ok(())
     }
 
-    /// Makes a change of filesets durable. It is made already: a refusal must not sound as if it were not.
-    fn commit_change(&self) -> Result<()> {
-        self.commit().map_err(|error| {
-            FsError::Refused(format!(
-                "the change was made but is not durable yet, because commits fail: {error}"
-            ))
-        })
-    }
-
-    fn tell_of_top_level_change(&self, name: &str) {
-        let entry = Stale::Entry(Ino::ROOT, name.as_bytes().to_vec());
-        self.stale.add([Stale::Attributes(Ino::ROOT), entry]);
-    }
-
-    /// Changes a fileset's settings; they count for files opened from now on.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`] if there is no such fileset.
-    pub fn set_fileset(
-        &self,
-        name: &str,
-        durability: Option<Durability>,
-        placement: Option<Placement>,
-    ) -> Result<()> {
-        let fileset = self.fileset_named(name)?;
-        let changes_way = placement.is_some_and(|placement| placement != fileset.record.placement);
-        let is_native = |placement| placement == Some(Placement::Native);
-        if changes_way && (is_native(placement) || is_native(Some(fileset.record.placement))) {
-            return Err(FsError::Refused(format!(
-                "fileset \"{name}\" cannot become native or cease to be: create another fileset, and move the files"
-            )));
-        }
-        if durability.is_some() && is_native(Some(fileset.record.placement)) {
-            return Err(FsError::Refused(format!(
-                "fileset \"{name}\" is native: what fsync promises there is what its disk's file system does"
-            )));
-        }
-        let mut record = fileset.record.clone();
-        record.durability = durability.unwrap_or(record.durability);
-        record.placement = placement.unwrap_or(record.placement);
-        self.writes.lock().put(key::fileset(fileset.id), encode(&record), Known::MayExist);
-        self.filesets.set(fileset.id, record);
-        self.commit_change()
-    }
-
-    /// Removes an empty fileset and its directory.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`] if there is none, it is the root fileset, or not empty.
-    pub fn remove_fileset(&self, name: &str) -> Result<()> {
-        let fileset = self.fileset_named(name)?;
-        if fileset.id == FilesetId::ROOT {
-            return Err(FsError::Refused("the root fileset cannot be removed".to_owned()));
-        }
-        let top = self.inode(Ino::ROOT)?;
-        let root = self.inode(fileset.record.root)?;
-        let mut locked = Locked::all(&[&top, &root]);
-        let usage = self.writes.lock().usage(fileset.id);
-        if locked.state(root.ino).size > 0 || usage.inodes > 1 {
-            return Err(FsError::Refused(format!(
-                "fileset \"{name}\" holds {} files: remove them first",
-                usage.inodes.saturating_sub(1)
-            )));
-        }
-        let place = match fileset.record.placement {
-            Placement::Native => Some(self.native_place(&fileset.record)?),
-            Placement::Direct | Placement::Served => None,
-        };
-        if let Some(place) = &place {
-            place.remove_tree()?;
-        }
-        let found = self.find_entry(Ino::ROOT, locked.state(Ino::ROOT), name.as_bytes())?;
-        let (cookie, _) = found.ok_or(FsError::NotFound)?;
-        let xattrs = self.last_xattrs(root.ino, locked.state(root.ino))?;
-        let now = self.now();
-        {
-            let mut writes = self.writes.lock();
-            self.remove_entry(&mut writes, Ino::ROOT, locked.state(Ino::ROOT), cookie)?;
-            locked.state(Ino::ROOT).lose_subdirectory();
-            locked.state(Ino::ROOT).touch(now);
-            self.put_inode(&mut writes, Ino::ROOT, locked.state(Ino::ROOT));
-            self.drop_link(&mut writes, root.ino, locked.state(root.ino), xattrs);
-            writes.delete(key::fileset(fileset.id));
-            writes.forget_usage(fileset.id);
-        }
-        self.filesets.remove(fileset.id);
-        self.dispose_if_dead(root.ino, locked.state(root.ino));
-        self.tell_of_top_level_change(name);
-        drop(locked);
-        self.commit_change()?;
-        place.map_or(Ok(()), |place| place.forget())
-    }
-
-    /// The disks with what they hold.
-    #[must_use]
-    pub fn disk_status(&self) -> Vec<DiskStatus> {
-        let status = |(id, disk): (DiskId, &crate::object::FsDisk)| {
-            let objects = self.writes.lock().objects(id);
-            let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, objects);
-            found.spare_objects = self.objects.spares_on(id) as u64;
-            let (reserve, held, refusal) = disk.space.reserve_state();
-            (found.reserve_bytes, found.reserve_held_bytes) = (reserve, held);
-            found.advice.extend(refusal.map(|why| {
-                format!(
-                    "no space can be kept aside on it ({why}): once it is full, commits may fail"
-                )
-            }));
-            found.errors = disk.health.errors.load(Ordering::Relaxed);
-            found.last_error = disk.health.last_error.lock().clone().map(|(_, text)| text);
-            if let Some(why) = disk.health.direct_refusal.lock().as_ref() {
-                found.advice.push(format!(
-                    "the kernel refuses the direct path to it ({why}): its files are served; a disk must \
-                     not lie on a stacked file system such as overlayfs"
-                ));
-            }
-            found
-        };
-        self.objects.numbered_disks().map(status).collect()
+    fn tell_of_top_level_change(&self, name: &[u8]) {
+        let entry = Stale::Entry(Ino::ROOT, name.to_vec());
+        self.shared.stale.add([Stale::Attributes(Ino::ROOT), entry]);
     }
 }
 
 impl FilesetStatus {
-    pub(crate) fn of(record: &FilesetRecord, usage: Usage) -> FilesetStatus {
-        let is_counted = record.placement != Placement::Native;
+    /// A fileset that holds `usage`, as far as that can be known.
+    pub(crate) fn of(settings: &FilesetSettings, usage: Result<Usage>) -> FilesetStatus {
+        let problem = usage.as_ref().err().map(ToString::to_string);
+        let usage = usage.unwrap_or_default();
+        let is_counted = settings.placement != Placement::Native;
         FilesetStatus {
-            name: shown_name(&record.name),
-            durability: record.durability,
-            placement: record.placement,
+            name: shown_name(&settings.name).to_owned(),
+            durability: settings.durability,
+            placement: settings.placement,
             files: is_counted.then_some(usage.inodes),
             bytes: is_counted.then_some(usage.bytes),
+            problem,
         }
     }
 }
 
 impl DiskStatus {
+    /// A disk with so many objects in use.
     pub(crate) fn of(uuid: &str, disk: &dyn Disk, objects_in_use: u64) -> DiskStatus {
         let description = disk.describe();
         let capacity = disk.capacity().unwrap_or_default();
@@ -331,8 +181,8 @@ impl DiskStatus {
 }
 
 /// A fileset's name as people see it: the root fileset is `/`.
-fn shown_name(name: &str) -> String {
-    if name.is_empty() { "/".to_owned() } else { name.to_owned() }
+pub(crate) fn shown_name(name: &str) -> &str {
+    if name.is_empty() { "/" } else { name }
 }
 
 /// The top directory of a fileset, owned by root.
@@ -350,11 +200,10 @@ pub(crate) fn fileset_root(fileset: FilesetId, mode: u16, now: Timestamp) -> Sta
         changed: now,
         created: now,
         rdev: 0,
-        fileset,
         xattrs: 0,
         xattr_bytes: None,
         nameless_xattrs: None,
-        body: Body::Directory(Box::new(Directory::empty(Ino::ROOT))),
+        body: Body::Directory(Box::new(Directory::empty(Ino::top_of(fileset)))),
         counted: None,
         recorded: false,
     }

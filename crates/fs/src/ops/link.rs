@@ -17,7 +17,7 @@ impl Partition {
     /// [`Partition::create_unnamed`]) gets its first one. The kernel is told of it.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NotPermitted`] for a directory, [`FsError::CrossFileset`],
+    /// [`FsError::Exists`], [`FsError::NotPermitted`] for a directory,
     /// [`FsError::TooManyLinks`], [`FsError::NotFound`] if either was removed.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
         check_name(name)?;
@@ -29,7 +29,7 @@ impl Partition {
         }
         let mut locked = Locked::all(&[&inode, &directory]);
         let above = locked.state(parent);
-        let (above_fileset, above_links) = (above.fileset, above.nlink);
+        let above_links = above.nlink;
         if self.find_entry(parent, above, name)?.is_some() {
             return Err(FsError::Exists);
         }
@@ -41,9 +41,6 @@ impl Partition {
         // record was ever written, can get one.
         if above_links == 0 || (state.nlink == 0 && state.recorded) {
             return Err(FsError::NotFound);
-        }
-        if state.fileset != above_fileset {
-            return Err(FsError::CrossFileset);
         }
         if state.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
@@ -63,7 +60,7 @@ impl Partition {
         state.changed = now;
         self.put_inode(&mut writes, ino, state);
         drop(writes);
-        self.count(above_fileset, Operation::Link);
+        self.count(Operation::Link);
         self.remember(ino);
         Ok(Attributes::of(ino, locked.state(ino)))
     }

@@ -31,10 +31,10 @@ impl Partition {
         let ino = {
             let directory = self.inode(parent)?;
             let mut state = directory.lock();
-            self.count(state.fileset, Operation::Lookup);
+            self.count(Operation::Lookup);
             match name {
                 b"." => parent,
-                b".." => state.parent(),
+                b".." => self.parent_of(parent, &state),
                 _ => {
                     let found = self.find_entry(parent, &mut state, name)?;
                     found.ok_or(FsError::NotFound)?.1.ino
@@ -81,8 +81,7 @@ impl Partition {
     /// # Errors
     /// As [`Partition::attributes`].
     pub fn getattr(&self, ino: Ino) -> Result<Attributes> {
-        let fileset = self.inode(ino)?.lock().fileset;
-        self.count(fileset, Operation::Getattr);
+        self.count(Operation::Getattr);
         self.attributes(ino)
     }
 
@@ -108,7 +107,7 @@ impl Partition {
         if file.opens.way != Some(Way::Direct) || file.opens.writers == 0 {
             return Ok(());
         }
-        let found = self.objects.observe(live.at.disk, live.object.attributes())?;
+        let found = self.shared.objects.observe(live.at.disk, live.object.attributes())?;
         if found == file.seen {
             return Ok(());
         }
@@ -120,7 +119,7 @@ impl Partition {
         // The kernel does not tell how much it wrote: what shows is the growth.
         let grown = found.size.saturating_sub(state.size);
         let resized = found.size != state.size;
-        self.filesets.get(state.fileset).counters.add(Operation::BytesWritten, grown);
+        self.counters.add(Operation::BytesWritten, grown);
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;
         if written {

@@ -18,8 +18,8 @@ mod xattr;
 
 pub use create::New;
 pub use directory::DirectoryItem;
-pub(crate) use fileset::fileset_root;
 pub use fileset::{DiskStatus, FilesetStatus};
+pub(crate) use fileset::{check_fileset_name, fileset_root, shown_name};
 pub use lookup::Found;
 pub use open::{Access, Opened};
 pub use rename::Replace;

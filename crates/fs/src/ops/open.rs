@@ -86,7 +86,7 @@ impl Partition {
                 "inode {ino}: its object has lost bytes; fsck --repair takes it as it is"
             )));
         }
-        self.count(state.fileset, Operation::Open);
+        self.count(Operation::Open);
         let way = self.choose_way(&state, access);
         if access.truncate && caller.uid != 0 && state.kill_set_id() {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
@@ -98,7 +98,7 @@ impl Partition {
     /// Whether anybody has a file open.
     #[must_use]
     pub fn is_open(&self, ino: Ino) -> bool {
-        let Some(inode) = self.inodes.peek(ino) else { return false };
+        let Some(inode) = self.shared.inodes.peek(ino) else { return false };
         let state = inode.lock();
         state.file().is_some_and(|file| file.opens.handles > 0)
     }
@@ -109,7 +109,7 @@ impl Partition {
             return Ok(Arc::clone(live));
         }
         let live = match file.object {
-            Some(at) => self.objects.open(at)?,
+            Some(at) => self.shared.objects.open(at)?,
             None => self.take_object()?,
         };
         file.object = Some(live.at);
@@ -141,7 +141,7 @@ impl Partition {
         state.modified = state.modified.max(found.modified);
         state.changed = state.changed.max(found.modified);
         self.put_inode(&mut self.writes.lock(), ino, state);
-        self.stale.add([Stale::Attributes(ino)]);
+        self.shared.stale.add([Stale::Attributes(ino)]);
     }
 
     fn choose_way(&self, state: &State, access: Access) -> Way {
@@ -149,11 +149,10 @@ impl Partition {
         if let Some(way) = file.opens.way {
             return way;
         }
-        let fileset = self.filesets.get(state.fileset);
         // The served path sees each write, and syncs where that is promised.
-        let must_see_writes = access.write && access.synchronous && fileset.is_strict();
-        let direct = self.settings.direct
-            && fileset.prefers_direct()
+        let must_see_writes = access.write && access.synchronous && self.is_strict();
+        let direct = self.shared.settings.direct
+            && self.prefers_direct()
             && !must_see_writes
             && !file.is_cut
             && file.live.as_ref().is_some_and(|live| live.registration().is_some());
@@ -198,8 +197,8 @@ impl Partition {
         };
         if fresh.is_none() {
             let live = self.make_live(file)?;
-            self.objects.set_size(&live, 0)?;
-            file.see(self.objects.observe(live.at.disk, live.object.attributes())?);
+            self.shared.objects.set_size(&live, 0)?;
+            file.see(self.shared.objects.observe(live.at.disk, live.object.attributes())?);
         }
         file.pages_valid = false;
         file.is_cut = false;
@@ -217,7 +216,7 @@ impl Partition {
         state.touch(self.now());
         self.put_inode(&mut writes, ino, state);
         drop(writes);
-        dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
+        dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
         Ok(())
     }
 
@@ -241,7 +240,7 @@ impl Partition {
     pub fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.count(state.fileset, Operation::Close);
+        self.count(Operation::Close);
         let refreshed = self.refresh(ino, &mut state);
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
@@ -255,7 +254,7 @@ impl Partition {
             if access.read {
                 opens.mappers = opens.mappers.saturating_sub(1);
                 if std::mem::take(&mut file.times_untold) {
-                    self.stale.add([Stale::Attributes(ino)]);
+                    self.shared.stale.add([Stale::Attributes(ino)]);
                 }
             }
         }
@@ -285,9 +284,9 @@ impl Partition {
             file.settle();
             self.put_inode(&mut writes, ino, state);
             drop(writes);
-            dropped.into_iter().for_each(|live| self.objects.drop_handle(live));
+            dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
         } else if linked {
-            self.idle.closed(ino, file);
+            self.shared.idle.closed(ino, file);
         }
     }
 }

@@ -25,22 +25,22 @@ impl Partition {
     /// [`FsError::Io`], also where bytes of the file are lost; [`FsError::Stale`].
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
-        let (live, fileset, whole_through) = {
+        let (live, whole_through) = {
             let mut state = inode.lock();
             if state.file().is_some_and(|file| file.object.is_none()) {
                 return Ok(0);
             }
             let live = self.live_object(&mut state)?;
             let is_cut = state.file().is_some_and(|file| file.is_cut);
-            (live, state.fileset, if is_cut { state.size } else { 0 })
+            (live, if is_cut { state.size } else { 0 })
         };
-        let read = self.objects.observe(live.at.disk, live.object.read_at(offset, buffer))?;
+        let read =
+            self.shared.objects.observe(live.at.disk, live.object.read_at(offset, buffer))?;
         if read < buffer.len() && offset.saturating_add(read as u64) < whole_through {
             return Err(FsError::Io(format!("inode {ino}: its object has lost bytes; run fsck")));
         }
-        let counters = &self.filesets.get(fileset).counters;
-        counters.count(Operation::Read);
-        counters.add(Operation::BytesRead, read as u64);
+        self.count(Operation::Read);
+        self.counters.add(Operation::BytesRead, read as u64);
         Ok(read)
     }
 
@@ -69,7 +69,8 @@ impl Partition {
         }
         let inode = self.inode(ino)?;
         let live = self.live_object(&mut inode.lock())?;
-        let write = || self.objects.observe(live.at.disk, live.object.write_at(offset, data));
+        let write =
+            || self.shared.objects.observe(live.at.disk, live.object.write_at(offset, data));
         let written = self.with_space(write);
         let mut state = inode.lock();
         // Also after an error: a part may have been written, and the object knows.
@@ -85,9 +86,8 @@ impl Partition {
             self.put_times(&mut writes, ino, &mut state);
         }
         drop(writes);
-        let counters = &self.filesets.get(state.fileset).counters;
-        counters.count(Operation::Write);
-        counters.add(Operation::BytesWritten, *written.as_ref().unwrap_or(&0) as u64);
+        self.count(Operation::Write);
+        self.counters.add(Operation::BytesWritten, *written.as_ref().unwrap_or(&0) as u64);
         written
     }
 
@@ -102,7 +102,7 @@ impl Partition {
         if state.file().is_none_or(|file| file.object != Some(live.at)) {
             return Ok(());
         }
-        let found = self.objects.observe(live.at.disk, live.object.attributes())?;
+        let found = self.shared.objects.observe(live.at.disk, live.object.attributes())?;
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;
         if let Some(file) = state.file_mut() {

@@ -44,7 +44,7 @@ impl Partition {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::Exists`], [`FsError::NotEmpty`], [`FsError::IsDirectory`],
-    /// [`FsError::NotDirectory`], [`FsError::CrossFileset`], [`FsError::Busy`] for the root of a
+    /// [`FsError::NotDirectory`], [`FsError::Busy`] for the root of a
     /// fileset, [`FsError::Invalid`] for a directory that would move below itself.
     pub fn rename(
         &self,
@@ -95,7 +95,10 @@ impl Partition {
         let to = Place { parent: &to, name: new_name };
         loop {
             let source = self.find_place(from)?.ok_or(FsError::NotFound)?;
-            let target = self.find_place(to)?;
+            let target = match self.find_place(to) {
+                Err(FsError::Busy) if replace == Replace::Refused => Err(FsError::Exists),
+                target => target,
+            }?;
             if parent != new_parent {
                 self.check_not_below(&source, new_parent)?;
                 if let (Replace::Exchange, Some(target)) = (replace, &target) {
@@ -110,8 +113,8 @@ impl Partition {
             {
                 continue;
             }
-            check(&mut locked, from, &source, to, target.as_ref(), replace)?;
-            self.count(locked.state(parent).fileset, Operation::Rename);
+            check(&mut locked, &source, to, target.as_ref(), replace)?;
+            self.count(Operation::Rename);
             let left = match (&target, replace) {
                 (Some(target), _) if target.child.ino == source.child.ino => None,
                 (Some(target), Replace::Exchange) => {
@@ -171,7 +174,7 @@ impl Partition {
         }
         let mut above = new_parent;
         let mut depth = 0_u32;
-        while above != Ino::ROOT {
+        while above != self.top() {
             depth += 1;
             if depth > DEPTH_MAX {
                 return Err(FsError::Damaged(format!("directory {new_parent} lies within itself")));
@@ -201,7 +204,7 @@ impl Partition {
         place: Place<'_>,
         caller: Caller,
     ) -> Result<(Child, State)> {
-        let ino = Ino(self.ino_numbers.take()?);
+        let ino = self.take_ino()?;
         let above = locked.state(place.parent.ino);
         let state = self.whiteout_state(place.parent.ino, above, caller)?;
         Ok((Child { ino, kind: state.kind, name: place.name.into() }, state))
@@ -262,7 +265,7 @@ impl Partition {
             }
             sync_first.into_iter().for_each(|live| writes.sync_first(live));
         }
-        self.fail_points.reach("rename.changed")?;
+        self.shared.fail_points.reach("rename.changed")?;
         let Some(target) = target else { return Ok(None) };
         let left = Left::by(locked.state(target.child.ino));
         self.dispose_if_dead(target.child.ino, locked.state(target.child.ino));
@@ -272,7 +275,7 @@ impl Partition {
     /// The object of a file that is about to replace another, if its bytes must be durable before the
     /// replacement is.
     fn object_to_sync_first(&self, ino: Ino, state: &mut State) -> Result<Option<Arc<LiveObject>>> {
-        if !self.filesets.get(state.fileset).is_strict() {
+        if !self.is_strict() {
             return Ok(None);
         }
         let Some(file) = state.file_mut().filter(|file| file.object.is_some()) else {
@@ -280,7 +283,7 @@ impl Partition {
         };
         let live = self.make_live(file)?;
         if file.opens.handles == 0 {
-            self.idle.closed(ino, file);
+            self.shared.idle.closed(ino, file);
         }
         Ok(Some(live))
     }
@@ -320,7 +323,7 @@ impl Partition {
             self.put_inode(&mut writes, ino, locked.state(ino));
         }
         drop(writes);
-        self.fail_points.reach("rename.changed")?;
+        self.shared.fail_points.reach("rename.changed")?;
         Ok(())
     }
 }
@@ -328,7 +331,6 @@ impl Partition {
 /// What rename(2) refuses.
 fn check(
     locked: &mut Locked<'_>,
-    from: Place<'_>,
     source: &Found,
     to: Place<'_>,
     target: Option<&Found>,
@@ -337,29 +339,17 @@ fn check(
     if locked.state(to.parent.ino).nlink == 0 {
         return Err(FsError::NotFound);
     }
-    let home = locked.state(from.parent.ino).fileset;
-    let away = locked.state(to.parent.ino).fileset;
-    let source_state = locked.state(source.child.ino);
-    let (source_is_directory, source_fileset) = (source_state.is_directory(), source_state.fileset);
-    if source_fileset != home {
-        return Err(FsError::Busy);
-    }
+    let source_is_directory = locked.state(source.child.ino).is_directory();
     let Some(target) = target else {
         if replace == Replace::Exchange {
             return Err(FsError::NotFound);
         }
-        return if home == away { Ok(()) } else { Err(FsError::CrossFileset) };
+        return Ok(());
     };
     if replace == Replace::Refused {
         return Err(FsError::Exists);
     }
     let state = locked.state(target.child.ino);
-    if state.fileset != away {
-        return Err(FsError::Busy);
-    }
-    if home != away {
-        return Err(FsError::CrossFileset);
-    }
     if replace == Replace::Exchange || target.child.ino == source.child.ino {
         return Ok(());
     }

@@ -39,8 +39,9 @@ impl Partition {
             self.refresh(ino, &mut state)?;
             self.live_object(&mut state)?
         };
-        let allocate =
-            || self.objects.observe(live.at.disk, live.object.allocate(what, offset, length));
+        let allocate = || {
+            self.shared.objects.observe(live.at.disk, live.object.allocate(what, offset, length))
+        };
         let done = self.with_space(allocate);
         let mut state = inode.lock();
         self.adopt_size(&live, &mut state)?;
@@ -62,7 +63,7 @@ impl Partition {
         }
         let live = self.live_object(&mut state)?;
         drop(state);
-        self.objects.observe(live.at.disk, live.object.seek(target, offset))
+        self.shared.objects.observe(live.at.disk, live.object.seek(target, offset))
     }
 
     /// The object of an open file that a copy reads from, and the bytes there are from `offset` on.
@@ -106,8 +107,7 @@ impl Partition {
         }
         state.touch(self.now());
         self.put_inode(&mut self.writes.lock(), target, &mut state);
-        let counters = &self.filesets.get(state.fileset).counters;
-        counters.add(Operation::BytesWritten, *copied.as_ref().unwrap_or(&0));
+        self.counters.add(Operation::BytesWritten, *copied.as_ref().unwrap_or(&0));
         copied
     }
 
@@ -128,7 +128,7 @@ impl Partition {
             Err(DiskError::Unsupported | DiskError::Invalid) => {
                 self.copy_through_memory(old, source_offset, new, target_offset, length)
             }
-            other => self.objects.observe(new.at.disk, other),
+            other => self.shared.objects.observe(new.at.disk, other),
         }
     }
 
@@ -145,12 +145,12 @@ impl Partition {
         while copied < length {
             let wanted = buffer.len().min(usize::try_from(length - copied).unwrap_or(COPY_CHUNK));
             let read = old.object.read_at(source_offset + copied, &mut buffer[..wanted]);
-            let read = self.objects.observe(old.at.disk, read)?;
+            let read = self.shared.objects.observe(old.at.disk, read)?;
             if read == 0 {
                 break;
             }
             let written = new.object.write_at(target_offset + copied, &buffer[..read]);
-            match self.objects.observe(new.at.disk, written) {
+            match self.shared.objects.observe(new.at.disk, written) {
                 Ok(written) => copied += written as u64,
                 // Whoever goes on from there is told why.
                 Err(_) if copied > 0 => break,
@@ -158,26 +158,5 @@ impl Partition {
             }
         }
         Ok(copied)
-    }
-
-    /// Space of all disks together, and inodes in use.
-    ///
-    /// # Errors
-    /// [`FsError::Io`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        let mut all = Statistics::default();
-        for (id, disk) in self.objects.numbered_disks() {
-            let one = self.objects.observe(id, disk.disk.capacity())?;
-            let sum = &mut all.capacity;
-            sum.total_bytes = sum.total_bytes.saturating_add(one.total_bytes);
-            sum.free_bytes = sum.free_bytes.saturating_add(one.free_bytes);
-            sum.available_bytes = sum.available_bytes.saturating_add(one.available_bytes);
-            sum.total_objects = sum.total_objects.saturating_add(one.total_objects);
-            sum.free_objects = sum.free_objects.saturating_add(one.free_objects);
-        }
-        let writes = self.writes.lock();
-        all.inodes =
-            self.filesets.list().iter().map(|fileset| writes.usage(fileset.id).inodes).sum();
-        Ok(all)
     }
 }

@@ -19,9 +19,8 @@ impl Partition {
         let inode = self.inode(ino)?;
         let live = {
             let mut state = inode.lock();
-            let fileset = self.filesets.get(state.fileset);
-            fileset.counters.count(Operation::Sync);
-            if !fileset.is_strict() {
+            self.count(Operation::Sync);
+            if !self.is_strict() {
                 return Ok(());
             }
             self.refresh(ino, &mut state)?;
@@ -36,9 +35,9 @@ impl Partition {
         if let Some((live, linked)) = live {
             // The name first: the sync that follows makes it durable together with the bytes.
             if linked {
-                self.objects.publish(&live)?;
+                self.shared.objects.publish(&live)?;
             }
-            self.objects.sync(&live, what)?;
+            self.shared.objects.sync(&live, what)?;
         }
         match what {
             Sync::All => self.commit_newest(),
@@ -54,21 +53,9 @@ impl Partition {
     /// # Errors
     /// As [`Partition::sync_file`].
     pub fn sync_directory(&self, ino: Ino) -> Result<()> {
-        let fileset = self.filesets.get(self.inode(ino)?.lock().fileset);
-        fileset.counters.count(Operation::Sync);
-        if fileset.is_strict() { self.commit_newest() } else { Ok(()) }
-    }
-
-    /// Commits everything done so far.
-    ///
-    /// # Errors
-    /// As [`Partition::commit`].
-    pub fn sync_all(&self) -> Result<()> {
-        self.commit()?;
-        for (id, disk) in self.objects.numbered_disks() {
-            self.objects.observe(id, disk.disk.sync())?;
-        }
-        Ok(())
+        self.inode(ino)?;
+        self.count(Operation::Sync);
+        if self.is_strict() { self.commit_newest() } else { Ok(()) }
     }
 
     fn commit_newest(&self) -> Result<()> {

@@ -18,8 +18,13 @@ impl Partition {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`].
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, |child| {
+        let removed = self.remove(parent, name, |child| {
             if child.is_directory() { Err(FsError::IsDirectory) } else { Ok(()) }
+        });
+        // What is busy is the directory of another fileset.
+        removed.map_err(|error| match error {
+            FsError::Busy => FsError::IsDirectory,
+            other => other,
         })
     }
 
@@ -48,13 +53,9 @@ impl Partition {
             let (child, victim) = self.find_named(&directory, name)?.ok_or(FsError::NotFound)?;
             let mut locked = Locked::all(&[&directory, &victim]);
             let Some(cookie) = self.still_there(&mut locked, parent, &child)? else { continue };
-            let above_fileset = locked.state(parent).fileset;
             let state = locked.state(victim.ino);
             check(state)?;
-            if state.fileset != above_fileset {
-                return Err(FsError::Busy);
-            }
-            self.count(above_fileset, Operation::Unlink);
+            self.count(Operation::Unlink);
             let left = self.remove_locked(&mut locked, parent, &victim, cookie)?;
             drop(locked);
             self.after_removal(&victim, left);
@@ -117,7 +118,7 @@ impl Partition {
             self.put_inode(&mut writes, parent, locked.state(parent));
             self.drop_link(&mut writes, victim.ino, locked.state(victim.ino), xattrs);
         }
-        self.fail_points.reach("unlink.changed")?;
+        self.shared.fail_points.reach("unlink.changed")?;
         let left = Left::by(locked.state(victim.ino));
         self.dispose_if_dead(victim.ino, locked.state(victim.ino));
         Ok(left)

@@ -54,7 +54,7 @@ impl Partition {
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
         let state = inode.lock();
-        self.count(state.fileset, Operation::Xattr);
+        self.count(Operation::Xattr);
         self.xattr_of(ino, &state, name)?.ok_or(FsError::NoAttribute)
     }
 
@@ -90,7 +90,7 @@ impl Partition {
     pub fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
         let state = inode.lock();
-        self.count(state.fileset, Operation::Xattr);
+        self.count(Operation::Xattr);
         let mut names = Vec::new();
         if state.xattrs == 0 {
             return Ok(names);
@@ -140,7 +140,7 @@ impl Partition {
         self.admit()?;
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.count(state.fileset, Operation::Xattr);
+        self.count(Operation::Xattr);
         let before = self.xattr_of(ino, &state, set.name)?.map(|value| value.len());
         let exists = before.is_some();
         match (set.mode, exists) {
@@ -220,7 +220,7 @@ impl Partition {
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.count(state.fileset, Operation::Xattr);
+        self.count(Operation::Xattr);
         if self.remove_locked_xattr(ino, &mut state, name)? {
             Ok(())
         } else {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_base::{Ino, ObjectId};
+use forebay_base::{FilesetId, Ino, ObjectId};
 use forebay_disk::Sync;
 use forebay_fs::record::Kind;
 use forebay_fs::{Access, FsError, New, Replace, Result, SetAttributes};
@@ -109,7 +109,7 @@ impl Workload {
             22 => self.remove_directory(),
             23 => self.link(),
             24..27 => self.sync(),
-            27 => self.commit(|fs| fs.commit()),
+            27 => self.commit(None, |fs| fs.commit()),
             28 => self.sync_all(),
             _ => {
                 if self.handles.len() > 3 {
@@ -276,7 +276,7 @@ impl Workload {
     }
 
     fn is_strict(&self, ino: Ino) -> bool {
-        self.tree.node(ino).fileset.0 == 1
+        self.tree.node(ino).fileset.0 <= 1
     }
 
     /// Syncs a file that is written first, or a directory.
@@ -284,7 +284,7 @@ impl Workload {
         if self.dice.below(3) == 0 {
             let ino = self.directory();
             return if self.is_strict(ino) {
-                self.commit(|fs| fs.sync_directory(ino))
+                self.commit(Some(ino.fileset()), |fs| fs.sync_directory(ino))
             } else {
                 self.fs().sync_directory(ino)
             };
@@ -297,7 +297,7 @@ impl Workload {
         let what = [Sync::Data, Sync::All][self.dice.below(2)];
         if self.is_strict(ino) {
             match what {
-                Sync::All => self.commit(|fs| fs.sync_file(ino, what))?,
+                Sync::All => self.commit(Some(ino.fileset()), |fs| fs.sync_file(ino, what))?,
                 Sync::Data => self.sync_data(ino)?,
             }
             self.synced.insert(ino, self.sizes.get(&ino).copied().unwrap_or(0));
@@ -307,20 +307,34 @@ impl Workload {
         self.finish(handle)
     }
 
-    fn commit(&mut self, commit: impl FnOnce(&User) -> Result<()>) -> Result<()> {
-        self.attempted = Some(self.tree.committed(|_| true));
+    /// Commits a fileset, or all.
+    fn commit(
+        &mut self,
+        fileset: Option<FilesetId>,
+        commit: impl FnOnce(&User) -> Result<()>,
+    ) -> Result<()> {
+        self.attempted = Some(self.tree_with(fileset));
         commit(self.fs())?;
         self.acknowledged = self.attempted.take().unwrap();
         Ok(())
     }
 
+    /// What is in the store once a fileset, or all, is committed.
+    fn tree_with(&self, fileset: Option<FilesetId>) -> Tree {
+        let now = self.tree.committed(|_| true);
+        let Some(fileset) = fileset else { return now };
+        let mut tree = self.acknowledged.clone();
+        tree.take_over(now, fileset);
+        tree
+    }
+
     /// Syncs the bytes of a file: that commits what is pending if the file cannot be found without.
     fn sync_data(&mut self, ino: Ino) -> Result<()> {
-        let tree = self.tree.committed(|_| true);
-        self.attempted = Some(tree);
+        self.attempted = Some(self.tree_with(Some(ino.fileset())));
         self.fs().sync_file(ino, Sync::Data)?;
         let attempted = self.attempted.take().unwrap();
-        if self.fs().commit_health().pending == 0 {
+        let health = self.fs().commit_health_of(ino.fileset());
+        if health.is_some_and(|health| health.pending == 0) {
             self.acknowledged = attempted;
         }
         let found = self.acknowledged.nodes.get(&ino).map(|node| node.nlink > 0);
@@ -329,7 +343,7 @@ impl Workload {
     }
 
     fn sync_all(&mut self) -> Result<()> {
-        self.commit(|fs| fs.sync_all())?;
+        self.commit(None, |fs| fs.sync_all())?;
         for (ino, size) in &self.sizes {
             if self.tree.nodes.get(ino).is_some_and(|node| node.nlink > 0) {
                 self.synced.insert(*ino, *size);

@@ -13,10 +13,12 @@ use forebay_fs::FsError;
 use forebay_fs::fsck::{self, Damage, Options, Outcome, Repair};
 use forebay_fs::key::{self, Key};
 use forebay_fs::record::{
-    DiskRecord, DiskUsage, FilesetRecord, InodeRecord, Kind, ObjectRef, Usage, decode, encode,
+    DiskRecord, DiskUsage, Durability, EntryRecord, FilesetRecord, InodeRecord, Kind, Layout,
+    ObjectRef, Stage, Usage, decode, encode,
 };
+use forebay_store::{Batch, Store as _, Stores as _};
 use support::Shorthand as _;
-use tree::{Tree, add_file, contents, damages_of};
+use tree::{DATA, Tree, add_file, contents, damages_of};
 
 /// Damages a file system in one way and follows it through check and repair. Paths in `lost` may be
 /// gone afterwards, all others must be as they were.
@@ -64,11 +66,12 @@ fn a_closed_file_system_is_clean_and_counted() {
 
 #[test]
 fn records_that_cannot_be_read_go_and_what_hung_on_them_is_kept() {
-    let garbage = || Some(vec![1, 0xff, 0xff]);
+    let garbage = || Some(vec![2, 0xff, 0xff]);
     let damage = |tree: &Tree| tree.set(key::inode(tree.file), garbage());
     let tree = follow(damage, Damage::Record, "inode", &["/data/a/b/file"]);
     let kept = tree.listing();
-    let rescued = kept.iter().find(|(path, _)| path.starts_with("/lost+found/#object-")).unwrap();
+    let rescued =
+        kept.iter().find(|(path, _)| path.starts_with("/data/lost+found/#object-")).unwrap();
     assert_eq!(*rescued.1, contents("file"), "the bytes are still there");
 
     let damage = |tree: &Tree| tree.set(key::inode(tree.b), garbage());
@@ -79,40 +82,73 @@ fn records_that_cannot_be_read_go_and_what_hung_on_them_is_kept() {
     follow(damage, Damage::Record, "inode", &[]);
     let damage = |tree: &Tree| tree.set(tree.entry(tree.b, "file").0, garbage());
     let tree = follow(damage, Damage::Record, "entry", &["/data/a/b/file"]);
-    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.file)], contents("file"));
+    assert_eq!(tree.listing()[&format!("/data/lost+found/#{}", tree.file)], contents("file"));
     let damage = |tree: &Tree| tree.set(tree.entry(Ino::ROOT, "work").0, garbage());
     follow(damage, Damage::Record, "entry", &[]);
     let damage = |tree: &Tree| tree.set(key::fileset(FilesetId(1)), garbage());
     follow(damage, Damage::Record, "fileset 1", &[]);
     let damage = |tree: &Tree| tree.set(key::fileset(FilesetId::ROOT), garbage());
     follow(damage, Damage::Record, "fileset 0", &[]);
-    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(1)), garbage());
-    follow(damage, Damage::Usage, "fileset 1", &[]);
+    let damage = |tree: &Tree| tree.set(key::USAGE.to_vec(), garbage());
+    follow(damage, Damage::Usage, "usage", &[]);
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), garbage());
     follow(damage, Damage::DiskUsage, "disk 0", &[]);
 }
 
 #[test]
-fn a_wrong_version_byte_loses_nothing() {
-    for pick in [0_u8, 2, 200] {
-        let damage = |tree: &Tree| {
-            for key in
-                [key::inode(tree.file), tree.entry(tree.b, "twin").0, key::fileset(FilesetId(2))]
-            {
-                let mut value = tree.get(&key);
-                value[0] = pick;
-                tree.set(key, Some(value));
-            }
-        };
-        follow(damage, Damage::Record, "version", &[]);
+fn a_record_of_another_version_is_refused_and_nothing_beside_it_is_changed() {
+    let records: [fn(&Tree) -> Vec<u8>; 6] = [
+        |_| key::SUPERBLOCK.to_vec(),
+        |_| key::USAGE.to_vec(),
+        |tree| key::inode(tree.file),
+        |tree| tree.entry(tree.b, "twin").0,
+        |_| key::disk_usage(DiskId(0)),
+        |_| key::fileset(FilesetId(2)),
+    ];
+    for version in [0_u8, 1, 3, 200] {
+        for record in records {
+            let tree = Tree::make();
+            let key = record(&tree);
+            let hit = tree.store_of(&key);
+            let hit = u16::from(hit.get(&key::inode(tree.data)).unwrap().is_some());
+            tree.change_inode(tree.b, |inode| inode.nlink = 9);
+            let mut value = tree.get(&key);
+            value[0] = version;
+            tree.set(key, Some(value));
+            let of = |tree: &Tree, id: u16| -> Vec<(Vec<u8>, Vec<u8>)> {
+                let rows = tree.rows().into_iter();
+                rows.filter(|(key, _)| key[..2] == id.to_be_bytes()).collect()
+            };
+            let before = tree.rows();
+            let report = tree.check(Repair::Found);
+            assert_eq!(report.outcome(), Outcome::Left);
+            let found = report.findings.iter().find(|it| it.damage == Damage::Version);
+            let detail = &found.expect("it is told").detail;
+            assert!(detail.contains(&format!("version {version}")), "{detail}");
+            // The fileset with the record is left alone; what is damaged in another one is repaired.
+            let own = before.into_iter().filter(|(key, _)| key[..2] == u16::to_be_bytes(hit));
+            assert_eq!(of(&tree, hit), own.collect::<Vec<_>>());
+            let repaired = tree.rig.record(tree.b).is_some_and(|inode| inode.nlink == 2);
+            assert_eq!(repaired, hit == 0);
+        }
     }
 }
 
 #[test]
 fn keys_of_no_kind_go() {
-    for unknown in
-        [&b"?"[..], b"A", b"Tt", b"S\0", b"I123", b"X12345678", b"Z", b"Oabc", b"U", b"\xff"]
-    {
+    for unknown in [
+        &b"?"[..],
+        b"A",
+        b"Tt",
+        b"S\0",
+        b"I123",
+        b"X12345678",
+        b"Z",
+        b"Oabc",
+        b"Ux",
+        b"F1",
+        b"\xff",
+    ] {
         let damage = |tree: &Tree| tree.set(unknown.to_vec(), Some(vec![1]));
         follow(damage, Damage::UnknownKey, "key", &[]);
     }
@@ -141,16 +177,19 @@ fn entries_are_found_where_they_are_looked_for() {
     follow(damage, Damage::EntryPlace, "\"file\"", &[]);
     let bad = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.name[0] = b'/');
     let tree = follow(bad, Damage::EntryName, "\"/ile\"", &["/data/a/b/file"]);
-    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.file)], contents("file"));
+    assert_eq!(tree.listing()[&format!("/data/lost+found/#{}", tree.file)], contents("file"));
 }
 
 #[test]
 fn entries_name_what_exists() {
     let lost = &["/data/a/b/file"];
     let to = |ino: Ino| move |tree: &Tree| tree.change_entry(tree.b, "file", |e| e.ino = ino);
-    let tree = follow(to(Ino(9_999_999)), Damage::EntryTarget, "9999999", lost);
-    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.file)], contents("file"));
-    follow(to(Ino::ROOT), Damage::EntryTarget, "root", lost);
+    let tree = follow(to(Ino::of(DATA, 9_999_999)), Damage::EntryTarget, "does not exist", lost);
+    assert_eq!(tree.listing()[&format!("/data/lost+found/#{}", tree.file)], contents("file"));
+    follow(to(Ino::top_of(DATA)), Damage::EntryTarget, "top", lost);
+    for other in [Ino::ROOT, Ino::top_of(FilesetId(2)), Ino::of(FilesetId(2), 5), Ino(u64::MAX)] {
+        follow(to(other), Damage::EntryTarget, "none of this fileset", lost);
+    }
     let damage = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.ino = tree.twin);
     follow(damage, Damage::Orphan, "inode", lost);
     let damage = |tree: &Tree| tree.change_entry(tree.b, "file", |entry| entry.ino = tree.symlink);
@@ -177,8 +216,9 @@ fn entries_lie_in_directories() {
     follow(moved(|tree| tree.twin), Damage::EntryParent, "\"file\"", lost);
     follow(moved(|_| Ino(0)), Damage::EntryParent, "\"file\"", lost);
     follow(moved(|_| Ino(u64::MAX)), Damage::EntryParent, "\"file\"", lost);
-    let tree = follow(moved(|_| Ino(777_777)), Damage::DirectoryMissing, "777777", lost);
-    assert_eq!(tree.listing()["/lost+found/#777777/file"], contents("file"));
+    let tree = follow(moved(|_| Ino::of(DATA, 777)), Damage::DirectoryMissing, "no inode", lost);
+    let path = format!("/data/lost+found/#{}/file", Ino::of(DATA, 777));
+    assert_eq!(tree.listing()[&path], contents("file"));
 }
 
 #[test]
@@ -191,9 +231,9 @@ fn kinds_follow_the_other_fields() {
         let damage = |tree: &Tree| tree.change_inode(tree.b, |inode| inode.kind = kind);
         follow(damage, Damage::EntryKind, "\"b\"", &[]);
         let damage = |tree: &Tree| tree.change_inode(Ino::ROOT, |inode| inode.kind = kind);
-        follow(damage, Damage::InodeFields, "root", &[]);
+        follow(damage, Damage::InodeFields, "top", &[]);
         let damage = |tree: &Tree| tree.change_inode(tree.data, |inode| inode.kind = kind);
-        follow(damage, Damage::EntryKind, "\"data\"", &[]);
+        follow(damage, Damage::InodeFields, "top", &[]);
     }
     let damage = |tree: &Tree| tree.change_inode(tree.symlink, |inode| inode.kind = Kind::File);
     follow(damage, Damage::EntryKind, "\"symlink\"", &[]);
@@ -213,8 +253,9 @@ fn fields_go_together() {
         let damage = |tree: &Tree| tree.change_inode(tree.file, change);
         follow(damage, Damage::InodeFields, "inode", &[]);
     }
-    let object = ObjectRef { disk: DiskId(0), id: ObjectId(2) };
-    let damage = |tree: &Tree| tree.change_inode(tree.b, |inode| inode.object = Some(object));
+    let object = ObjectRef { disk: DiskId(0), id: ObjectId::of(DATA, 2) };
+    let damage =
+        |tree: &Tree| tree.change_inode(tree.b, |inode| inode.layout = Layout::Whole(object));
     follow(damage, Damage::InodeFields, "Directory", &[]);
     let damage = |tree: &Tree| tree.change_inode(tree.symlink, |inode| inode.target.clear());
     follow(damage, Damage::InodeFields, "symbolic link", &["/data/symlink"]);
@@ -227,24 +268,23 @@ fn inodes_without_a_name_are_attached() {
     let damage = |tree: &Tree| tree.remove_entry(tree.data, "a");
     let tree = follow(damage, Damage::Orphan, "Directory", &["/data/a"]);
     let listing = tree.listing();
-    assert_eq!(listing[&format!("/lost+found/#{}/b/file", tree.a)], contents("file"));
-    assert_eq!(listing[&format!("/lost+found/#{}/linked", tree.a)], contents("linked"));
-    assert_eq!(tree.rig.record(tree.file).unwrap().fileset, FilesetId::ROOT);
+    assert_eq!(listing[&format!("/data/lost+found/#{}/b/file", tree.a)], contents("file"));
+    assert_eq!(listing[&format!("/data/lost+found/#{}/linked", tree.a)], contents("linked"));
 
     let damage = |tree: &Tree| {
         tree.remove_entry(tree.data, "symlink");
         tree.remove_entry(tree.b, "file");
     };
     let tree = follow(damage, Damage::Orphan, "Symlink", &["/data/symlink", "/data/a/b/file"]);
-    assert_eq!(tree.listing()[&format!("/lost+found/#{}", tree.symlink)], b"a/b/file");
+    assert_eq!(tree.listing()[&format!("/data/lost+found/#{}", tree.symlink)], b"a/b/file");
     // The directory is used again, and a name that is taken is not replaced.
     tree.remove_entry(tree.b, "twin");
     let fs = tree.rig.open();
-    let found = fs.find(Ino::ROOT, "lost+found").unwrap();
+    let found = fs.find(fs.fileset("data"), "lost+found").unwrap();
     fs.make_file(found, &format!("#{}", tree.twin));
     fs.fs.close().unwrap();
     assert_eq!(tree.check(Repair::Found).outcome(), Outcome::Repaired);
-    assert_eq!(tree.listing()[&format!("/lost+found/#{}.1", tree.twin)], contents("twin"));
+    assert_eq!(tree.listing()[&format!("/data/lost+found/#{}.1", tree.twin)], contents("twin"));
 }
 
 #[test]
@@ -256,7 +296,7 @@ fn a_circle_of_directories_is_opened() {
         tree.set(key::entry(tree.b, cookie), Some(encode(&entry)));
     };
     let tree = follow(damage, Damage::Orphan, "circle", &["/data/a"]);
-    assert_eq!(tree.listing()[&format!("/lost+found/#{}/b/file", tree.a)], contents("file"));
+    assert_eq!(tree.listing()[&format!("/data/lost+found/#{}/b/file", tree.a)], contents("file"));
 }
 
 #[test]
@@ -284,13 +324,13 @@ fn counts_are_exact() {
     let damage = |tree: &Tree| tree.change_inode(tree.listed, |inode| inode.xattrs = 9);
     follow(damage, Damage::XattrCount, "counts 9 attributes, it has 3", &[]);
     let usage = Usage { inodes: 3, bytes: u64::MAX };
-    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(1)), Some(encode(&usage)));
-    follow(damage, Damage::Usage, "fileset 1", &[]);
-    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(2)), None);
-    follow(damage, Damage::Usage, "fileset 2", &[]);
-    let in_use = DiskUsage { objects: 3 };
+    let damage = |tree: &Tree| tree.set(key::USAGE.to_vec(), Some(encode(&usage)));
+    follow(damage, Damage::Usage, "3 inodes", &[]);
+    let damage = |tree: &Tree| tree.set(key::USAGE.to_vec(), None);
+    follow(damage, Damage::Usage, "usage", &[]);
+    let in_use = DiskUsage { objects: 7 };
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), Some(encode(&in_use)));
-    follow(damage, Damage::DiskUsage, "is 3 objects, counted are 24", &[]);
+    follow(damage, Damage::DiskUsage, "is 7 objects, counted are 3", &[]);
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), None);
     follow(damage, Damage::DiskUsage, "disk 0", &[]);
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(8)), Some(encode(&in_use)));
@@ -309,57 +349,88 @@ fn attributes_have_an_owner_and_lists_can_be_read() {
     assert_eq!(mode & 0o070, 0, "nobody gains access");
 }
 
-#[test]
-fn filesets_and_their_directories_agree() {
-    let change = |change: fn(&mut FilesetRecord)| {
-        move |tree: &Tree| tree.change(key::fileset(FilesetId(1)), change)
-    };
-    let durability = |tree: &Tree| {
-        decode::<FilesetRecord>("fileset", &tree.get(&key::fileset(FilesetId(1)))).unwrap()
-    };
-    for damage in [
-        change(|record| record.name = "other".to_owned()),
-        change(|record| record.root = Ino(424_242)),
-        change(|record| record.root = Ino(3)),
-        change(|record| record.name = "a/b".to_owned()),
-    ] {
-        let tree = follow(damage, Damage::FilesetRecord, "fileset 1", &[]);
-        let record = durability(&tree);
-        assert_eq!((record.name.as_str(), record.root), ("data", tree.data));
-    }
-    let damage = |tree: &Tree| tree.set(key::fileset(FilesetId(1)), None);
-    let tree = follow(damage, Damage::FilesetRecord, "fileset 1", &[]);
-    assert_eq!(durability(&tree).root, tree.data);
-    let damage = |tree: &Tree| tree.remove_entry(Ino::ROOT, "data");
-    follow(damage, Damage::Orphan, "Directory", &[]);
-    let root = |record: &mut FilesetRecord| record.root = Ino(2);
-    let damage = |tree: &Tree| tree.change(key::fileset(FilesetId::ROOT), root);
-    follow(damage, Damage::FilesetRecord, "root fileset", &[]);
-    let damage = |tree: &Tree| tree.set(key::fileset(FilesetId::ROOT), None);
-    follow(damage, Damage::FilesetRecord, "fileset 0", &[]);
-    let damage = |tree: &Tree| tree.set(key::usage(FilesetId(9)), Some(encode(&Usage::default())));
-    follow(damage, Damage::FilesetRecord, "fileset 9", &[]);
-    let damage = |tree: &Tree| {
-        let record = tree.get(&key::fileset(FilesetId(1)));
-        tree.set(key::fileset(FilesetId(u16::MAX)), Some(record));
-    };
-    follow(damage, Damage::FilesetRecord, "fileset 65535", &[]);
+/// The record of `data`.
+fn record_of_data(tree: &Tree) -> FilesetRecord {
+    decode("fileset", &tree.get(&key::fileset(DATA))).unwrap()
 }
 
 #[test]
-fn inodes_belong_to_the_fileset_that_they_lie_in() {
-    for pick in [|tree: &Tree| tree.file, |tree: &Tree| tree.a, |tree: &Tree| tree.data] {
-        let damage = |tree: &Tree| tree.change_inode(pick(tree), |i| i.fileset = FilesetId(2));
-        follow(damage, Damage::Fileset, "says fileset 2, it lies in fileset 1", &[]);
+fn filesets_have_a_record_and_a_name_for_each_store() {
+    let change =
+        |change: fn(&mut FilesetRecord)| move |tree: &Tree| tree.change(key::fileset(DATA), change);
+    for damage in [
+        change(|record| record.settings.name = "other".to_owned()),
+        change(|record| record.settings.name = "a/b".to_owned()),
+    ] {
+        let tree = follow(damage, Damage::FilesetRecord, "fileset 1", &[]);
+        assert_eq!(record_of_data(&tree).settings.name, "data");
     }
-    let damage = |tree: &Tree| tree.change_inode(Ino::ROOT, |i| i.fileset = FilesetId(77));
-    follow(damage, Damage::Fileset, "inode 1 ", &[]);
-    let damage = |tree: &Tree| {
-        let (key, entry) = tree.entry(tree.b, "file");
-        let Some(Key::Entry(_, cookie)) = key::parse(&key) else { panic!("an entry") };
-        tree.set(key::entry(tree.work, cookie), Some(encode(&entry)));
+    let lost = |tree: &Tree| tree.set(key::fileset(DATA), None);
+    let tree = follow(lost, Damage::FilesetRecord, "fileset 1", &[]);
+    assert_eq!(record_of_data(&tree).settings.durability, Durability::Strict);
+    let nameless = |tree: &Tree| tree.remove_entry(Ino::ROOT, "data");
+    follow(nameless, Damage::FilesetRecord, "has no name", &[]);
+    let both = |tree: &Tree| {
+        lost(tree);
+        nameless(tree);
     };
-    follow(damage, Damage::CrossFileset, "fileset 2", &[]);
+    let tree = follow(both, Damage::FilesetRecord, "fileset 1", &[]);
+    assert_eq!(record_of_data(&tree).settings.name, "data", "the store knows it");
+    let twice = |tree: &Tree| {
+        let (key, entry) = tree.entry(Ino::ROOT, "data");
+        let Some(Key::Entry(_, cookie)) = key::parse(&key) else { panic!("an entry") };
+        let entry = EntryRecord { name: b"twice".to_vec(), ..entry };
+        tree.set(key::entry(Ino::ROOT, cookie + 1), Some(encode(&entry)));
+    };
+    follow(twice, Damage::DirectoryNames, "twice", &[]);
+    let root = |record: &mut FilesetRecord| record.settings.name = "root".to_owned();
+    let damage = |tree: &Tree| tree.change(key::fileset(FilesetId::ROOT), root);
+    follow(damage, Damage::FilesetRecord, "root fileset", &[]);
+    let damage = |tree: &Tree| tree.set(key::fileset(FilesetId::ROOT), None);
+    follow(damage, Damage::FilesetRecord, "root fileset", &[]);
+    let unfinished = |record: &mut FilesetRecord| record.stage = Stage::Removed;
+    let damage = |tree: &Tree| {
+        tree.rig.stores().remove(DATA).unwrap();
+        tree.rig.objects().into_iter().filter(|id| id.fileset() == DATA).for_each(|id| {
+            tree.rig.disk.as_disk().remove(id).unwrap();
+        });
+        tree.change(key::fileset(DATA), unfinished);
+    };
+    follow(damage, Damage::EntryTarget, "not complete", &["/data"]);
+}
+
+#[test]
+fn a_fileset_whose_store_is_missing_is_told_and_its_name_is_kept() {
+    let tree = Tree::make();
+    tree.rig.stores().remove(DATA).unwrap();
+    let report = tree.check(Repair::Found);
+    assert_eq!(report.outcome(), Outcome::Left);
+    assert!(report.findings[0].detail.contains("\"data\""), "{report:#?}");
+    let fs = tree.rig.open();
+    assert_eq!(fs.names(Ino::ROOT), ["data", "util", "work"]);
+}
+
+#[test]
+fn records_and_objects_of_another_fileset_are_never_touched() {
+    let work = FilesetId(2);
+    let tree = Tree::make();
+    let others = |tree: &Tree| -> Vec<(Vec<u8>, Vec<u8>)> {
+        tree.rows().into_iter().filter(|(key, _)| key[..2] == work.0.to_be_bytes()).collect()
+    };
+    let before = (others(&tree), tree.rig.objects());
+    // A record of `data` claims an object of `work`, and one of `work` lies in the store of `data`.
+    let claimed = tree.rig.record(tree.listed).unwrap().layout;
+    tree.change_inode(tree.file, |inode| inode.layout = claimed);
+    let stray = tree.get(&key::inode(tree.listed));
+    let changes = [(key::inode(tree.listed), Some(stray))].into();
+    tree.rig.store_of(DATA).commit(&Batch { requires: vec![], changes }).unwrap();
+    let report = tree.check(Repair::Found);
+    assert_eq!(report.outcome(), Outcome::Repaired, "{report:#?}");
+    assert_eq!(others(&tree), before.0);
+    let listing = tree.listing();
+    assert_eq!(listing["/work/listed"], contents("listed"));
+    assert!(before.1.iter().all(|id| tree.rig.objects().contains(id)), "no object is removed");
+    tree.rig.assert_clean();
 }
 
 #[test]
@@ -381,6 +452,11 @@ fn numbers_are_below_their_limits() {
     }
 }
 
+/// The object of a file, on another disk.
+fn on_disk(inode: &InodeRecord, disk: DiskId) -> Layout {
+    Layout::Whole(ObjectRef { disk, ..inode.layout.object().unwrap() })
+}
+
 #[test]
 fn every_file_has_its_own_object_of_its_size() {
     let object = |tree: &Tree, ino| tree.rig.object_of(ino).unwrap();
@@ -398,31 +474,42 @@ fn every_file_has_its_own_object_of_its_size() {
     follow(damage, Damage::ObjectSize, "object", &[]);
     // A wrong number: whose object it is stays, and the lost one becomes a file of its own.
     let damage = |tree: &Tree| {
-        let twin = tree.rig.record(tree.twin).unwrap().object;
-        tree.change_inode(tree.file, |inode| inode.object = twin);
+        let twin = tree.rig.record(tree.twin).unwrap().layout;
+        tree.change_inode(tree.file, |inode| inode.layout = twin);
         tree.change_inode(tree.file, |inode| inode.size = 1);
     };
     let tree = follow(damage, Damage::ObjectShared, "claims object", lost);
     let listing = tree.listing();
-    let rescued = listing.iter().find(|(path, _)| path.starts_with("/lost+found/#object-"));
+    let rescued = listing.iter().find(|(path, _)| path.starts_with("/data/lost+found/#object-"));
     assert_eq!(*rescued.unwrap().1, contents("file"));
-    let far = ObjectRef { disk: DiskId(9), id: ObjectId(1) };
-    let damage = |tree: &Tree| tree.change_inode(tree.file, |inode| inode.object = Some(far));
+    let far = ObjectRef { disk: DiskId(9), id: ObjectId::of(DATA, 1) };
+    let damage =
+        |tree: &Tree| tree.change_inode(tree.file, |inode| inode.layout = Layout::Whole(far));
     follow(damage, Damage::ObjectMissing, "on disk 9", lost);
     // The disk alone is wrong: the number tells where the object is.
-    let disk = |inode: &mut InodeRecord| inode.object.as_mut().unwrap().disk = DiskId(9);
+    let disk = |inode: &mut InodeRecord| inode.layout = on_disk(inode, DiskId(9));
     let damage = |tree: &Tree| tree.change_inode(tree.file, disk);
     follow(damage, Damage::ObjectMissing, "but on disk 0", &[]);
 }
 
 #[test]
 fn objects_that_nobody_claims_are_removed() {
-    let damage = |tree: &Tree| tree.add_object(ObjectId(500), b"left over");
-    let tree = follow(damage, Damage::ObjectUnclaimed, "object 500", &[]);
-    assert!(!tree.rig.objects().contains(&ObjectId(500)));
-    assert!(!tree.listing().contains_key("/lost+found"));
-    let damage = |tree: &Tree| tree.add_object(ObjectId(1 << 50), b"left over");
-    follow(damage, Damage::ObjectUnclaimed, "object 1125899906842624", &[]);
+    let damage = |tree: &Tree| tree.add_object(ObjectId::of(DATA, 500), b"left over");
+    let tree = follow(
+        damage,
+        Damage::ObjectUnclaimed,
+        &format!("object {}", ObjectId::of(DATA, 500)),
+        &[],
+    );
+    assert!(!tree.rig.objects().contains(&ObjectId::of(DATA, 500)));
+    assert!(!tree.listing().contains_key("/data/lost+found"));
+    let damage = |tree: &Tree| tree.add_object(ObjectId::of(DATA, 1 << 46), b"left over");
+    follow(
+        damage,
+        Damage::ObjectUnclaimed,
+        &format!("object {}", ObjectId::of(DATA, 1 << 46)),
+        &[],
+    );
 }
 
 #[test]
@@ -433,12 +520,14 @@ fn what_recovery_does_after_a_crash_is_no_damage() {
     fs.commit().unwrap();
     fs.write_file(ino, 0, &[1; 9000]);
     tree.rig.crash_process(fs);
-    tree.add_object(ObjectId(600), b"left over");
+    tree.add_object(ObjectId::of(DATA, 600), b"left over");
     tree.rig.disk.as_disk().remove(tree.rig.object_of(tree.twin).unwrap()).unwrap();
     let report = tree.check(Repair::Found);
     assert_eq!(report.findings, []);
-    assert_eq!(report.notes.len(), 4, "{:?}", report.notes);
-    for text in ["epoch 3", "its size is 3003, that of its object", "not synced", "object 600"] {
+    // The root fileset was open as well.
+    assert_eq!(report.notes.len(), 5, "{:?}", report.notes);
+    let left_over = format!("object {}", ObjectId::of(DATA, 600));
+    for text in ["epoch 3", "its size is 3003, that of its object", "not synced", &left_over] {
         assert!(report.notes.iter().any(|note| note.contains(text)), "{text}: {:?}", report.notes);
     }
     let fs = tree.rig.open();
@@ -460,8 +549,8 @@ fn damage_after_a_crash_is_repaired_and_recovery_still_works() {
     let before = tree.listing();
     tree.rig.crash_process(tree.rig.open());
     tree.change_inode(tree.b, |inode| inode.nlink = 9);
-    tree.set(key::inode(tree.file), Some(vec![7, 7]));
-    tree.add_object(ObjectId(600), b"left over");
+    tree.set(key::inode(tree.file), Some(vec![2, 7]));
+    tree.add_object(ObjectId::of(DATA, 600), b"left over");
     let report = tree.check(Repair::Found);
     assert_eq!(report.outcome(), Outcome::Repaired, "{report:#?}");
     let after = tree.listing();
@@ -489,7 +578,7 @@ fn a_file_system_of_another_term_is_not_touched() {
 
 #[test]
 fn without_superblock_or_disk_nothing_is_changed() {
-    let unreadable = [None, Some(vec![]), Some(vec![1, 2, 3]), Some(vec![9; 80])];
+    let unreadable = [None, Some(vec![]), Some(vec![2, 2, 3]), Some(vec![2; 80])];
     for value in unreadable {
         let tree = Tree::make();
         tree.set(key::SUPERBLOCK.to_vec(), value);
@@ -518,12 +607,16 @@ fn an_owner_that_comes_in_stops_the_repair() {
     let mut progress = |text: &str| {
         if text.starts_with("repairing") {
             passes += 1;
-            tree.rig.open();
+            tree.rig.open().fileset("data");
         }
     };
-    let mut options =
-        Options { repair: Repair::Found, records_lost: false, progress: &mut progress };
-    let result = fsck::check(&tree.rig.store, &disks, &mut options);
+    let mut options = Options {
+        repair: Repair::Found,
+        records_lost: false,
+        filesets: None,
+        progress: &mut progress,
+    };
+    let result = fsck::check(&tree.rig.store_of(DATA), &disks, &mut options);
     assert!(matches!(result, Err(FsError::Fenced)), "{result:?}");
     assert_eq!(passes, 1);
     assert_eq!(tree.rig.record(tree.b).unwrap().nlink, 9);
@@ -533,19 +626,27 @@ fn an_owner_that_comes_in_stops_the_repair() {
 fn an_object_on_another_disk_is_found_by_its_number() {
     let tree = Tree::make();
     let before = tree.listing();
-    let second = DiskRecord { uuid: "disk-two".to_owned(), location: "there".to_owned() };
+    let (uuid, location) = ("disk-two".to_owned(), "there".to_owned());
+    let second = DiskRecord { id: DiskId(1), uuid, location };
     tree.change_superblock(|superblock| superblock.disks.push(second));
     let other = MemoryDisk::new(1 << 30, Arc::clone(&tree.rig.clock) as _);
     let mut disks = tree.rig.parts().disks;
-    let mut options = Options { repair: Repair::Found, records_lost: false, progress: &mut |_| {} };
-    let report = fsck::check(&tree.rig.store, &disks, &mut options).unwrap();
+    let mut options = Options {
+        repair: Repair::Found,
+        records_lost: false,
+        filesets: None,
+        progress: &mut |_| {},
+    };
+    let report = fsck::check(&tree.rig.store_of(DATA), &disks, &mut options).unwrap();
     assert_eq!(damages_of(&report), [Damage::DiskMissing]);
 
     disks.insert(0, ("disk-two".to_owned(), Arc::new(other)));
-    assert!(fsck::check(&tree.rig.store, &disks, &mut options).unwrap().findings.is_empty());
-    let disk = |inode: &mut InodeRecord| inode.object.as_mut().unwrap().disk = DiskId(1);
+    assert!(
+        fsck::check(&tree.rig.store_of(DATA), &disks, &mut options).unwrap().findings.is_empty()
+    );
+    let disk = |inode: &mut InodeRecord| inode.layout = on_disk(inode, DiskId(1));
     tree.change_inode(tree.file, disk);
-    let report = fsck::check(&tree.rig.store, &disks, &mut options).unwrap();
+    let report = fsck::check(&tree.rig.store_of(DATA), &disks, &mut options).unwrap();
     assert_eq!(report.outcome(), Outcome::Repaired, "{report:#?}");
     assert!(damages_of(&report).contains(&Damage::ObjectMissing));
     tree.change_superblock(|superblock| superblock.disks.truncate(1));

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use forebay_base::{Ino, ObjectId};
-use forebay_fs::fsck::{self, Damage, Options, Repair, Report};
+use forebay_base::{FilesetId, Ino, ObjectId};
+use forebay_fs::fsck::{Damage, Repair, Report};
 use forebay_fs::key;
-use forebay_fs::record::{EntryRecord, InodeRecord, Kind, Superblock, decode, encode};
+use forebay_fs::record::{EntryRecord, InodeRecord, Kind, Record, Superblock, decode, encode};
 use forebay_fs::{New, SetMode, SetXattr};
 use forebay_store::{Batch, Store};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
+use crate::support::whole::{PartOfStore, WholeStores};
 use crate::support::{self, ROOT, Rig, Shorthand as _, User};
+
+/// The fileset that has most of it.
+pub const DATA: FilesetId = FilesetId(1);
 
 /// Numbers of what [`Tree::make`] makes.
 pub struct Tree {
@@ -86,25 +88,31 @@ impl Tree {
     }
 
     pub fn check(&self, repair: Repair) -> Report {
-        let disks = self.rig.parts().disks;
-        let mut options = Options { repair, records_lost: false, progress: &mut |_| {} };
-        fsck::check(&self.rig.store, &disks, &mut options).unwrap()
+        self.rig.fsck(repair, false)
+    }
+
+    /// The store in which a key lies: that of `data`, unless the key says that it is another one's.
+    pub fn store_of(&self, key: &[u8]) -> PartOfStore {
+        let told = WholeStores::fileset_of(key).filter(|id| id.0 < 4);
+        self.rig.store_of(told.unwrap_or(DATA))
     }
 
     pub fn set(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let store = self.store_of(&key);
+        store.commit(&Batch { requires: vec![], changes: [(key, value)].into() }).unwrap();
+    }
+
+    /// Sets a key as [`Tree::rows`] has it.
+    pub fn set_row(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
         let batch = Batch { requires: vec![], changes: [(key, value)].into() };
         self.rig.store.commit(&batch).unwrap();
     }
 
     pub fn get(&self, key: &[u8]) -> Vec<u8> {
-        self.rig.store.get(key).unwrap().expect("the key is there")
+        self.store_of(key).get(key).unwrap().expect("the key is there")
     }
 
-    pub fn change<T: Serialize + DeserializeOwned>(
-        &self,
-        key: Vec<u8>,
-        change: impl FnOnce(&mut T),
-    ) {
+    pub fn change<T: Record>(&self, key: Vec<u8>, change: impl FnOnce(&mut T)) {
         let mut record = decode::<T>("record", &self.get(&key)).unwrap();
         change(&mut record);
         self.set(key, Some(encode(&record)));
@@ -121,7 +129,7 @@ impl Tree {
     /// Key and record of an entry.
     pub fn entry(&self, parent: Ino, name: &str) -> (Vec<u8>, EntryRecord) {
         let (from, to) = key::entries(parent, 0, u64::MAX);
-        let rows = self.rig.store.scan(&from, &to, usize::MAX).unwrap();
+        let rows = self.rig.store_of(parent.fileset()).scan(&from, &to, usize::MAX).unwrap();
         rows.into_iter()
             .map(|(key, value)| (key, decode::<EntryRecord>("entry", &value).unwrap()))
             .find(|(_, entry)| entry.name == name.as_bytes())
@@ -136,6 +144,7 @@ impl Tree {
         self.set(self.entry(parent, name).0, None);
     }
 
+    /// Everything in all stores: each key begins with the number of its fileset.
     pub fn rows(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         self.rig.store.scan(b"", &[0xff; 64], usize::MAX).unwrap().into_iter().collect()
     }

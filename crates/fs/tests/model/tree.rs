@@ -137,7 +137,7 @@ impl Tree {
         };
         let mut root = directory(0, 0o755, Ino::ROOT);
         for (number, name, mode) in [(1, "data", 0o755), (2, "work", 0o1777), (3, "util", 0o1777)] {
-            let ino = Ino(u64::from(number) + 1);
+            let ino = Ino::top_of(FilesetId(number));
             tree.nodes.insert(ino, directory(number, mode, Ino::ROOT));
             let Body::Directory(entries) = &mut root.body else { unreachable!() };
             entries.insert(name.into(), ino);
@@ -145,6 +145,12 @@ impl Tree {
         }
         tree.nodes.insert(Ino::ROOT, root);
         tree
+    }
+
+    /// Takes what a fileset holds in `other`.
+    pub fn take_over(&mut self, other: Tree, fileset: FilesetId) {
+        self.nodes.retain(|_, node| node.fileset != fileset);
+        self.nodes.extend(other.nodes.into_iter().filter(|(_, node)| node.fileset == fileset));
     }
 
     pub fn node(&self, ino: Ino) -> &Node {
@@ -236,18 +242,18 @@ impl Tree {
     }
 
     pub fn check_link(&self, ino: Ino, place: Place<'_>) -> Result<(), Refused> {
+        let node = self.node(ino);
+        if node.fileset != self.node(place.0).fileset {
+            return Err("across filesets");
+        }
         if self.find(place)?.is_some() {
             return Err("exists");
         }
-        let node = self.node(ino);
         if node.is_directory() {
             return Err("not permitted");
         }
         if self.node(place.0).nlink == 0 || (node.nlink == 0 && !node.unnamed) {
             return Err("not found");
-        }
-        if node.fileset != self.node(place.0).fileset {
-            return Err("across filesets");
         }
         Ok(())
     }
@@ -261,11 +267,13 @@ impl Tree {
 
     pub fn check_remove(&self, place: Place<'_>, directory: bool) -> Result<(), Refused> {
         let node = self.node(self.find(place)?.ok_or("not found")?);
+        if node.fileset != self.node(place.0).fileset {
+            return Err("busy");
+        }
         match (directory, node.entries()) {
             (false, Some(_)) => Err("is a directory"),
             (true, None) => Err("not a directory"),
             (true, Some(entries)) if !entries.is_empty() => Err("not empty"),
-            _ if node.fileset != self.node(place.0).fileset => Err("busy"),
             _ => Ok(()),
         }
     }
@@ -305,7 +313,17 @@ impl Tree {
         replace: Replace,
     ) -> Result<(), Refused> {
         let source = self.find(from)?.ok_or("not found")?;
+        let home = self.node(from.0).fileset;
+        if self.node(source).fileset != home {
+            return Err("busy");
+        }
+        if self.node(to.0).fileset != home {
+            return Err("across filesets");
+        }
         let target = self.find(to)?;
+        if target.is_some_and(|target| self.node(target).fileset != home) {
+            return Err(if replace == Replace::Refused { "exists" } else { "busy" });
+        }
         if from.0 != to.0 {
             if self.is_below(to.0, source) {
                 return Err("invalid");

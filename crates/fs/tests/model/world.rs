@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use forebay_base::Ino;
+use forebay_base::{FilesetId, Ino};
 use forebay_disk::Sync;
 use forebay_fs::record::{Durability, Kind, Placement};
 use forebay_fs::{FsError, Result};
@@ -165,6 +165,11 @@ impl<'a> World<'a> {
 
     /// Everything done so far is in the store. Files that the kernel is writing are as `sized` says.
     fn note_commit(&mut self, synced: Option<Ino>) {
+        self.note_commit_of(synced.map(|ino| self.tree.node(ino).fileset), synced);
+    }
+
+    /// Everything done so far in a fileset, or in all, is in the store.
+    fn note_commit_of(&mut self, fileset: Option<FilesetId>, synced: Option<Ino>) {
         let writing: BTreeSet<Ino> = self
             .handles
             .iter()
@@ -172,8 +177,13 @@ impl<'a> World<'a> {
             .map(|handle| handle.ino)
             .filter(|ino| synced.is_some_and(|synced| synced != *ino))
             .collect();
-        self.committed = self.tree.committed(|ino| !writing.contains(&ino));
-        let problems = check::name_problems(&self.rig.store);
+        let now = self.tree.committed(|ino| !writing.contains(&ino));
+        match fileset {
+            None => self.committed = now,
+            // A sync commits the fileset of what is synced, and no other.
+            Some(fileset) => self.committed.take_over(now, fileset),
+        }
+        let problems = check::name_problems(&self.rig.stores());
         assert!(problems.is_empty(), "after a commit:\n{}", problems.join("\n"));
     }
 
@@ -205,7 +215,9 @@ impl<'a> World<'a> {
         if !self.is_strict(ino) {
             return;
         }
-        if what == Sync::All || self.fs().commit_health().pending == 0 {
+        let fileset = self.tree.node(ino).fileset;
+        let pending = self.fs().commit_health_of(fileset).map(|health| health.pending);
+        if what == Sync::All || pending == Some(0) {
             self.note_commit(Some(ino));
         } else if self.tree.node(ino).nlink > 0 {
             // The store has had what it takes to find the bytes.
@@ -236,7 +248,7 @@ impl<'a> World<'a> {
             let number = u16::try_from(number).unwrap();
             self.strict.insert(number, durability == Durability::Strict);
         }
-        self.note_commit(None);
+        self.note_commit_of(Some(FilesetId::ROOT), None);
     }
 
     /// An orderly end and a new beginning.

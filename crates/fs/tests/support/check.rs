@@ -7,16 +7,18 @@ use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId};
 use forebay_disk::Disk;
 use forebay_fs::key::{self, Key};
 use forebay_fs::record::{
-    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, Superblock, Usage, decode,
+    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, Stage, Superblock, Usage, decode,
 };
-use forebay_store::Store;
+use forebay_store::{Store, Stores as _};
+
+use super::WholeStores;
 
 /// Everything in a store.
 #[derive(Default)]
 struct Image {
     superblock: Option<Superblock>,
     filesets: BTreeMap<FilesetId, FilesetRecord>,
-    usage: BTreeMap<FilesetId, Usage>,
+    usage: Option<Usage>,
     inodes: BTreeMap<Ino, InodeRecord>,
     entries: BTreeMap<(Ino, u64), EntryRecord>,
     xattrs: HashMap<Ino, u32>,
@@ -32,9 +34,7 @@ fn read(store: &dyn Store) -> Image {
             Key::Fileset(id) => {
                 image.filesets.insert(id, decode("fileset", &value).unwrap());
             }
-            Key::Usage(id) => {
-                image.usage.insert(id, decode("usage", &value).unwrap());
-            }
+            Key::Usage => image.usage = Some(decode("usage", &value).unwrap()),
             Key::Inode(ino) => {
                 image.inodes.insert(ino, decode("inode", &value).unwrap());
             }
@@ -51,26 +51,64 @@ fn read(store: &dyn Store) -> Image {
     image
 }
 
+impl Image {
+    fn fileset(&self) -> FilesetId {
+        self.superblock.as_ref().unwrap().fileset
+    }
+
+    fn top(&self) -> Ino {
+        Ino::top_of(self.fileset())
+    }
+}
+
 /// What is wrong with a file system that is closed, or was just swept and committed. Records of a
 /// crashed epoch may disagree with their objects.
-pub fn problems(store: &dyn Store, disk: &dyn Disk) -> Vec<String> {
-    let image = read(store);
-    let mut problems = Vec::new();
-    check_entries(&image, &mut problems);
-    check_inodes(&image, &mut problems);
-    check_usage(&image, &mut problems);
-    check_objects(&image, disk, &mut problems);
+pub fn problems(stores: &WholeStores, disk: &dyn Disk) -> Vec<String> {
+    let mut problems = name_problems(stores);
+    for id in stores.list().unwrap() {
+        check_objects(&read(&stores.of(id)), disk, &mut problems);
+    }
     problems
 }
 
 /// What is wrong with names, links and counts: nothing, at any time.
-pub fn name_problems(store: &dyn Store) -> Vec<String> {
-    let image = read(store);
+pub fn name_problems(stores: &WholeStores) -> Vec<String> {
     let mut problems = Vec::new();
-    check_entries(&image, &mut problems);
-    check_inodes(&image, &mut problems);
-    check_usage(&image, &mut problems);
+    let stored = stores.list().unwrap();
+    for id in &stored {
+        let image = read(&stores.of(*id));
+        if image.fileset() != *id {
+            problems.push(format!("the store of fileset {id} is that of {}", image.fileset()));
+        }
+        check_entries(&image, &mut problems);
+        check_inodes(&image, &mut problems);
+        check_usage(&image, &mut problems);
+        if *id == FilesetId::ROOT {
+            check_filesets(&image, &stored, &mut problems);
+        }
+    }
     problems
+}
+
+fn check_filesets(image: &Image, stored: &[FilesetId], problems: &mut Vec<String>) {
+    let mut made = BTreeSet::from([FilesetId::ROOT]);
+    for (id, record) in image.filesets.iter().filter(|(id, _)| **id != FilesetId::ROOT) {
+        let mut names = image
+            .entries
+            .iter()
+            .filter(|((parent, _), entry)| *parent == Ino::ROOT && entry.ino == Ino::top_of(*id));
+        let name = names.next().map(|(_, entry)| entry.name.as_slice());
+        match record.stage {
+            Stage::Made if name == Some(record.settings.name.as_bytes()) => {
+                made.insert(*id);
+            }
+            Stage::Removed if name.is_none() => {}
+            _ => problems.push(format!("fileset {id} is {record:?}, its name {name:?}")),
+        }
+    }
+    if !made.iter().eq(stored) {
+        problems.push(format!("there are filesets {made:?}, and stores {stored:?}"));
+    }
 }
 
 fn check_entries(image: &Image, problems: &mut Vec<String>) {
@@ -84,6 +122,9 @@ fn check_entries(image: &Image, problems: &mut Vec<String>) {
         let bucket = (hash_key.hash(&entry.name) >> 8).max(1);
         if cookie >> 7 != bucket {
             problems.push(format!("entry {name} of {parent} is at a wrong cookie"));
+        }
+        if *parent == Ino::ROOT && entry.ino.fileset() != image.fileset() {
+            continue;
         }
         match image.inodes.get(&entry.ino) {
             None => problems.push(format!("entry {name} of {parent} names no inode")),
@@ -112,7 +153,7 @@ fn check_inodes(image: &Image, problems: &mut Vec<String>) {
             *links.entry(entry.ino).or_default() += 1;
         }
     }
-    *links.entry(Ino::ROOT).or_default() += 2;
+    *links.entry(image.top()).or_default() += 2;
     let limit = image.superblock.as_ref().unwrap().ino_limit;
     for (ino, inode) in &image.inodes {
         // A directory: its name, its own dot, and the dot-dots of its subdirectories.
@@ -133,7 +174,7 @@ fn check_inodes(image: &Image, problems: &mut Vec<String>) {
         if inode.xattrs != xattrs {
             problems.push(format!("inode {ino} has {xattrs} attributes, not {}", inode.xattrs));
         }
-        if ino.0 >= limit {
+        if ino.local() >= limit || ino.fileset() != image.fileset() {
             problems.push(format!("inode {ino} is beyond the limit {limit}"));
         }
     }
@@ -145,7 +186,7 @@ fn check_inodes(image: &Image, problems: &mut Vec<String>) {
 fn reaches_root(image: &Image, ino: Ino) -> bool {
     let mut at = ino;
     for _ in 0..=image.inodes.len() {
-        if at == Ino::ROOT {
+        if at == image.top() {
             return true;
         }
         let Some(inode) = image.inodes.get(&at) else { return false };
@@ -155,32 +196,16 @@ fn reaches_root(image: &Image, ino: Ino) -> bool {
 }
 
 fn check_usage(image: &Image, problems: &mut Vec<String>) {
-    let mut usage: BTreeMap<FilesetId, Usage> = BTreeMap::new();
-    for (ino, inode) in &image.inodes {
-        let sum = usage.entry(inode.fileset).or_default();
-        sum.inodes += 1;
+    let mut counted = Usage::default();
+    for inode in image.inodes.values() {
+        counted.inodes += 1;
         if inode.kind == Kind::File {
-            sum.bytes = sum.bytes.wrapping_add(inode.size);
-        }
-        if !image.filesets.contains_key(&inode.fileset) {
-            problems.push(format!("inode {ino} is of fileset {}, which is gone", inode.fileset));
+            counted.bytes = counted.bytes.wrapping_add(inode.size);
         }
     }
-    for (id, fileset) in &image.filesets {
-        if image.inodes.get(&fileset.root).is_none_or(|root| root.fileset != *id) {
-            problems.push(format!("fileset {id} has no root"));
-        }
-    }
-    let text = |usage: &Usage| format!("{} inodes, {} bytes", usage.inodes, usage.bytes);
-    for (id, counted) in &usage {
-        let noted = image.usage.get(id);
-        if noted != Some(counted) {
-            let noted = noted.map(text);
-            problems.push(format!("fileset {id} holds {}, not {noted:?}", text(counted)));
-        }
-    }
-    for id in image.usage.keys().filter(|id| !usage.contains_key(id)) {
-        problems.push(format!("usage of fileset {id}, which holds nothing"));
+    if image.usage != Some(counted) {
+        let id = image.fileset();
+        problems.push(format!("fileset {id} holds {counted:?}, not {:?}", image.usage));
     }
 }
 
@@ -189,7 +214,7 @@ fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
     let mut referenced: BTreeMap<ObjectId, Ino> = BTreeMap::new();
     for (ino, inode) in &image.inodes {
         let agrees = inode.epoch > superblock.crashed_epoch || superblock.crashed_epoch == Epoch(0);
-        let Some(at) = inode.object else {
+        let Some(at) = inode.layout.object() else {
             if inode.kind == Kind::File && inode.size > 0 && agrees {
                 problems.push(format!("file {ino} has {} bytes but no object", inode.size));
             }
@@ -198,7 +223,7 @@ fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
         if let Some(other) = referenced.insert(at.id, *ino) {
             problems.push(format!("files {other} and {ino} share object {}", at.id));
         }
-        if at.id.0 >= superblock.object_limit {
+        if at.id.local() >= superblock.object_limit || at.id.fileset() != image.fileset() {
             problems.push(format!("object {} is beyond the limit", at.id));
         }
         match disk.attributes(at.id).unwrap() {
@@ -213,7 +238,7 @@ fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
     if in_use != referenced.len() as u64 {
         problems.push(format!("{} objects are in use, not {in_use}", referenced.len()));
     }
-    disk.list(&mut |id| {
+    disk.list_of(image.fileset(), &mut |id| {
         if !referenced.contains_key(&id) {
             problems.push(format!("object {id} belongs to no file"));
         }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use forebay_base::time::StepClock;
-use forebay_base::{FailPoints, Ino, ObjectId};
+use forebay_base::{DiskId, FailPoints, FilesetId, Ino, ObjectId};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::memory::MemoryDisk;
@@ -25,7 +25,9 @@ pub mod check;
 pub mod kernel;
 pub mod tapped;
 pub mod watched;
+pub mod whole;
 
+pub use self::whole::WholeStores;
 pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
 
 /// The superuser.
@@ -102,7 +104,8 @@ impl Rig {
 
     fn on(disk: TestDisk, clock: Arc<StepClock>, hash_key: [u8; 16]) -> Rig {
         let store = MemoryStore::new();
-        let disks = vec![DiskRecord { uuid: DISK.to_owned(), location: "here".to_owned() }];
+        let location = "here".to_owned();
+        let disks = vec![DiskRecord { id: DiskId(0), uuid: DISK.to_owned(), location }];
         let identity = Identity {
             uuid: FILE_SYSTEM.to_owned(),
             hash_key,
@@ -110,7 +113,7 @@ impl Rig {
             owner: (0, 0),
             scratch: forebay_fs::record::Placement::Direct,
         };
-        mkfs::make(&store, identity, &*clock).unwrap();
+        mkfs::make(&WholeStores(Arc::new(store.clone())), &identity, &*clock).unwrap();
         Rig { store, disk, clock, settings: Mutex::default(), kernel: Arc::default() }
     }
 
@@ -130,7 +133,7 @@ impl Rig {
         fail_points: FailPoints,
     ) -> Parts {
         Parts {
-            store,
+            stores: Arc::new(WholeStores(store)),
             disks: vec![(DISK.to_owned(), disk)],
             settings: self.settings.lock().clone(),
             clock: Arc::clone(&self.clock) as _,
@@ -195,15 +198,30 @@ impl Rig {
         }
     }
 
+    /// All stores.
+    pub fn stores(&self) -> WholeStores {
+        WholeStores(Arc::new(self.store.clone()))
+    }
+
+    /// The store of a fileset.
+    pub fn store_of(&self, fileset: FilesetId) -> whole::PartOfStore {
+        self.stores().of(fileset)
+    }
+
+    /// What fsck finds in all filesets.
+    pub fn fsck(&self, repair: fsck::Repair, records_lost: bool) -> fsck::Report {
+        fsck_of(&self.stores(), &self.parts().disks, repair, records_lost)
+    }
+
     /// The record of an inode as it was last committed.
     pub fn record(&self, ino: Ino) -> Option<InodeRecord> {
-        let bytes = self.store.get(&key::inode(ino)).unwrap()?;
+        let bytes = self.store_of(ino.fileset()).get(&key::inode(ino)).unwrap()?;
         Some(decode("inode", &bytes).unwrap())
     }
 
     /// The object of a file as it was last committed.
     pub fn object_of(&self, ino: Ino) -> Option<ObjectId> {
-        self.record(ino)?.object.map(|at| at.id)
+        self.record(ino)?.layout.object().map(|at| at.id)
     }
 
     /// The published objects, in order.
@@ -232,17 +250,24 @@ impl Rig {
 
     /// Checks the store and the disk of a file system that is closed, or was just swept.
     pub fn assert_clean(&self) {
-        let problems = check::problems(&self.store, &*self.disk.as_disk());
+        let problems = check::problems(&self.stores(), &*self.disk.as_disk());
         assert!(problems.is_empty(), "not clean:\n{}", problems.join("\n"));
-        let disks = [(DISK.to_owned(), self.disk.as_disk())];
-        let mut options = fsck::Options {
-            repair: fsck::Repair::Never,
-            records_lost: false,
-            progress: &mut |_| {},
-        };
-        let report = fsck::check(&self.store, &disks, &mut options).unwrap();
+        let report = self.fsck(fsck::Repair::Never, false);
         assert_eq!(report.outcome(), fsck::Outcome::Clean, "fsck found {:#?}", report.findings);
     }
+}
+
+/// What fsck finds in all filesets.
+pub fn fsck_of(
+    stores: &WholeStores,
+    disks: &[fsck::NamedDisk],
+    repair: fsck::Repair,
+    records_lost: bool,
+) -> fsck::Report {
+    let mut options = fsck::Options { repair, records_lost, filesets: None, progress: &mut |_| {} };
+    let mut check = |id, how: &mut fsck::Options<'_>| fsck::check(&stores.of(id), disks, how);
+    let checked = fsck::whole::check_all::<forebay_fs::FsError>(stores, &mut options, &mut check);
+    fsck::whole::merged(&checked.unwrap())
 }
 
 /// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory).

@@ -34,7 +34,9 @@ impl WatchedStore {
         batches
             .iter()
             .flat_map(|batch| batch.changes.keys())
-            .map(|key| key::parse(key).expect("every key has a meaning"))
+            // The number of the fileset comes first (`WholeStores`); the term is in every batch.
+            .map(|key| key::parse(&key[2..]).expect("every key has a meaning"))
+            .filter(|key| *key != Key::Term)
             .collect()
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_base::FailPoints;
 use forebay_base::time::StepClock;
+use forebay_base::{DiskId, FailPoints};
 use forebay_disk::Disk;
 use forebay_disk::faulty::{Fault, FaultyDisk};
 use forebay_disk::memory::MemoryDisk;
@@ -11,7 +11,7 @@ use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::DiskRecord;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{Namespace, Parts, Settings};
-use forebay_store::memory::MemoryStore;
+use forebay_store::memory::MemoryStores;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -31,8 +31,9 @@ fn adapter() -> Adapter {
 
 fn adapter_of(disk: Arc<dyn Disk>) -> Adapter {
     let clock = Arc::new(StepClock::new(1_000_000));
-    let store = MemoryStore::new();
-    let disks = vec![DiskRecord { uuid: "disk".to_owned(), location: "here".to_owned() }];
+    let stores = MemoryStores::new();
+    let (uuid, location) = ("disk".to_owned(), "here".to_owned());
+    let disks = vec![DiskRecord { id: DiskId(0), uuid, location }];
     let identity = Identity {
         uuid: "fs".to_owned(),
         hash_key: [7; 16],
@@ -40,9 +41,9 @@ fn adapter_of(disk: Arc<dyn Disk>) -> Adapter {
         owner: (0, 0),
         scratch: forebay_fs::record::Placement::Direct,
     };
-    mkfs::make(&store, identity, &*clock).unwrap();
+    mkfs::make(&stores, &identity, &*clock).unwrap();
     let fs = Namespace::open(Parts {
-        store: Arc::new(store),
+        stores: Arc::new(stores),
         disks: vec![("disk".to_owned(), disk)],
         settings: Settings::default(),
         clock: Arc::clone(&clock) as _,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,6 +85,13 @@ impl Stores for RedbFolder {
 
     fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(RedbStore::look(self.existing(fileset)?, &self.options)?))
+    }
+
+    fn size_of(&self, fileset: FilesetId) -> Result<u64> {
+        let file = self.existing(fileset)?;
+        let metadata =
+            std::fs::metadata(&file).map_err(|error| failed("look at", &file, &error))?;
+        Ok(metadata.blocks() * 512)
     }
 
     fn remove(&self, fileset: FilesetId) -> Result<()> {

@@ -1,12 +1,10 @@
 //! Dense: factorisations of large matrices, checked by their residuals.
 //!
-//! The matrices are drawn from a seed and everything that is made of them is made by `faer`; what is
-//! left of `A` when its factors are multiplied again, or of `b` when the solution is put in, is the
-//! check: a backward stable method leaves a small multiple of `n` times the rounding unit (N. J.
-//! Higham, "Accuracy and Stability of Numerical Algorithms", SIAM 2002, chapters 9, 10 and 19).
+//! The matrices are drawn from a seed and factorised by [`crate::linear`]. What is left of `A` when its
+//! factors are multiplied again, or of `b` when the solution is put in, is the check: a backward stable
+//! method leaves a small multiple of `n` times the rounding unit (N. J. Higham, "Accuracy and Stability
+//! of Numerical Algorithms", SIAM 2002, chapters 9, 10 and 19).
 
-use faer::linalg::solvers::Solve as _;
-use faer::{Mat, MatRef, Par, Side};
 use forebay_base::ByteSize;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -15,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Progress;
 use crate::amount::{Count, Scale, Size};
 use crate::error::{Error, Result};
+use crate::linear::{Matrix, cholesky, eigen, lu, norm, qr};
 use crate::program::{Action, Context, Outcome};
 use crate::table::{Cell, Table};
 
@@ -98,8 +97,6 @@ impl Dense {
                 allowed: format!("from 2 to {N_MAX}"),
             });
         }
-        // A process of a mix has one core.
-        faer::set_global_parallelism(Par::Seq);
         let mut random = StdRng::seed_from_u64(self.seed.unwrap_or(0));
         let mut made = Vec::new();
         for _ in 0..self.repeats {
@@ -107,7 +104,7 @@ impl Dense {
                 let matrix = draw(kind, n as usize, &mut random);
                 let one = factorise(kind, &matrix)?;
                 let allowed = RESIDUAL_FACTOR * n as f64 * f64::EPSILON;
-                let worst = one.residual.max(one.trace_error.unwrap_or(0.0).abs());
+                let worst = larger(one.residual, one.trace_error.unwrap_or(0.0).abs());
                 // Written so that a NaN is refused.
                 let exact = worst <= allowed;
                 if !exact {
@@ -122,8 +119,8 @@ impl Dense {
 }
 
 /// A matrix of numbers from -1 to 1; symmetric for eigenvalues, and with a heavy diagonal for Cholesky.
-fn draw(kind: Factorisation, n: usize, random: &mut StdRng) -> Mat<f64> {
-    let mut matrix = Mat::from_fn(n, n, |_, _| random.random_range(-1.0..1.0));
+fn draw(kind: Factorisation, n: usize, random: &mut StdRng) -> Matrix {
+    let mut matrix = Matrix::from_fn(n, n, |_, _| random.random_range(-1.0..1.0));
     match kind {
         Factorisation::Lu | Factorisation::Qr => {}
         Factorisation::Cholesky | Factorisation::Eigen => {
@@ -145,46 +142,43 @@ fn draw(kind: Factorisation, n: usize, random: &mut StdRng) -> Mat<f64> {
 ///
 /// # Errors
 /// [`Error::Inexact`] if there is no such factorisation of it.
-pub fn factorise(kind: Factorisation, matrix: &Mat<f64>) -> Result<Factorised> {
+pub fn factorise(kind: Factorisation, matrix: &Matrix) -> Result<Factorised> {
     let failed = || Error::Inexact { what: kind.name(), residual: f64::NAN, allowed: 0.0 };
-    let right = Mat::from_fn(matrix.nrows(), 1, |i, _| 1.0 + (i % 7) as f64);
-    let left = |product: &Mat<f64>| (product - matrix).norm_l2() / matrix.norm_l2();
-    let unsolved =
-        |x: &Mat<f64>| (matrix * x - &right).norm_l2() / (matrix.norm_l2() * x.norm_l2());
-    let logarithms =
-        |factor: MatRef<'_, f64>| (0..factor.nrows()).map(|i| factor[(i, i)].abs().ln()).sum();
+    let size = matrix.norm();
+    let right: Vec<f64> = (0..matrix.rows()).map(|i| 1.0 + (i % 7) as f64).collect();
+    let unsolved = |x: &[f64]| {
+        let left: Vec<f64> = matrix.times(x).iter().zip(&right).map(|(a, b)| a - b).collect();
+        norm(&left) / (size * norm(x))
+    };
     let (product, rest, log_determinant, values) = match kind {
         Factorisation::Cholesky => {
-            let factors = matrix.llt(Side::Lower).map_err(|_| failed())?;
-            let product = factors.L() * factors.L().transpose();
-            let logarithm: f64 = logarithms(factors.L());
-            (product, unsolved(&factors.solve(&right)), 2.0 * logarithm, None)
+            let l = cholesky::factor(matrix).ok_or_else(failed)?;
+            let product = Matrix::product(l.view(), l.view().transposed());
+            let logarithm: f64 = l.diagonal().map(f64::ln).sum();
+            (product, unsolved(&cholesky::solve(&l, &right)), 2.0 * logarithm, None)
         }
         Factorisation::Lu => {
-            let factors = matrix.partial_piv_lu();
-            let product = factors.P().inverse() * (factors.L() * factors.U());
-            (product, unsolved(&factors.solve(&right)), logarithms(factors.U()), None)
+            let factors = lu::factor(matrix);
+            (factors.product(), unsolved(&factors.solve(&right)), factors.log_determinant(), None)
         }
         Factorisation::Qr => {
-            let factors = matrix.qr();
-            let product = factors.compute_thin_Q() * factors.thin_R();
-            (product, 0.0, logarithms(factors.thin_R()), None)
+            let factors = qr::factor(matrix);
+            let product = Matrix::product(factors.thin_q().view(), factors.r().view());
+            (product, 0.0, factors.log_determinant(), None)
         }
         Factorisation::Eigen => {
-            let factors = matrix.self_adjoint_eigen(Side::Lower).map_err(|_| failed())?;
-            let product = factors.U() * factors.S() * factors.U().transpose();
-            let values: Vec<f64> = factors.S().column_vector().iter().copied().collect();
-            let logarithm = values.iter().map(|value| value.abs().ln()).sum();
-            (product, 0.0, logarithm, Some(values))
+            let factors = eigen::factor(matrix).ok_or_else(failed)?;
+            let logarithm = factors.values.iter().map(|value| value.abs().ln()).sum();
+            (factors.product(), 0.0, logarithm, Some(factors.values))
         }
     };
     Ok(Factorised {
         kind,
-        residual: left(&product).max(rest),
+        residual: larger(product.distance(matrix) / size, rest),
         // The trace may be near zero: the norm is what its rounding errors are a part of.
         trace_error: values
             .as_ref()
-            .map(|values| (values.iter().sum::<f64>() - trace(matrix.as_ref())) / matrix.norm_l2()),
+            .map(|values| (values.iter().sum::<f64>() - matrix.diagonal().sum::<f64>()) / size),
         log_determinant,
         extremes: values.map(|values| {
             let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -193,8 +187,9 @@ pub fn factorise(kind: Factorisation, matrix: &Mat<f64>) -> Result<Factorised> {
     })
 }
 
-fn trace(matrix: MatRef<'_, f64>) -> f64 {
-    (0..matrix.nrows()).map(|i| matrix[(i, i)]).sum()
+/// The larger of two numbers; NaN if one of them is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b || a.is_nan() { a } else { b }
 }
 
 impl Factorisation {

@@ -16,8 +16,8 @@ use crate::output::{Table, bytes};
 /// removed. Exit codes: 0 done, 1 something could not be removed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay bench clean /grid/data /grid/work --dry-run     what is there
-  forebay bench clean /grid/data /grid/work")]
+  forebay bench clean /mnt/forebay/data /mnt/forebay/work --dry-run     what is there
+  forebay bench clean /mnt/forebay/data /mnt/forebay/work")]
 pub struct Clean {
     /// Directories given to --on, --work, --util or --against.
     #[arg(required = true)]

@@ -20,13 +20,13 @@ use clap::Subcommand;
 /// Run published analytics workloads on any storage, and compare.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay bench list                                       the workloads
-  forebay bench show mixed --scale 0.01                    its jobs, sizes and plan
-  forebay bench run mixed --on /grid/data                  run it, with a report
-  forebay bench run probe --on /mnt/xfs --against /grid/data --rounds 5
-  forebay bench compare before/ after/                     two results side by side
-  forebay bench report before/                             the report again, from the recorded data
-  forebay bench clean /grid/data                           remove what a killed run left there")]
+  forebay bench list                               the workloads
+  forebay bench show mixed --scale 0.01            its jobs, sizes and plan
+  forebay bench run mixed --on /mnt/forebay/data   run it, with a report
+  forebay bench run probe --on /mnt/xfs --against /mnt/forebay/data --rounds 5
+  forebay bench compare before/ after/             two results side by side
+  forebay bench report before/                     the report again, from the recorded data
+  forebay bench clean /mnt/forebay/data            remove what a killed run left there")]
 pub struct Bench {
     #[command(subcommand)]
     command: Command,

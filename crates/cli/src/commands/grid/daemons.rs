@@ -23,7 +23,7 @@ use crate::background::log_to_standard_error;
 /// jobs run as the users who submitted them; otherwise only the user who runs it can submit jobs.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay controller /srv/grid")]
+  forebay controller /srv/forebay")]
 pub struct Controller {
     /// Folder of the grid.
     root: PathBuf,
@@ -62,8 +62,8 @@ pub struct Reload {
 /// Jobs are killed if the controller or the agent is unreachable for longer than the lease.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay agent /srv/grid --name gridn1 --slots 8
-  forebay agent /srv/grid --name gridn1 --slots 8 --work /grid/work --util /grid/util")]
+  forebay agent /srv/forebay --name gridn1 --slots 8
+  forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work --util /mnt/forebay/util")]
 pub struct Agent {
     /// Folder of the grid.
     root: PathBuf,

@@ -32,7 +32,7 @@ use crate::{control, mounts};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay up /srv/jobs --hosts 2 --slots 4
-  forebay up /srv/grid --mount /grid --slots 8
+  forebay up /srv/forebay --mount /mnt/forebay --slots 8
   export FOREBAY_GRID=/srv/jobs; forebay submit -- date")]
 pub struct Up {
     /// Folder of the grid.

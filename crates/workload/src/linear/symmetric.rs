@@ -1,10 +1,8 @@
-//! Small dense linear algebra: symmetric matrices and their Cholesky factors.
+//! Symmetric matrices as large as a model has coefficients, and their Cholesky factors.
 //!
-//! All that models need of a linear algebra library goes through here, so that the library can be
-//! exchanged. Matrices are as large as a model has coefficients; rows of data are added one at a time.
+//! Both are stored as the lower triangle, row by row. Rows of data are added one at a time.
 
-use faer::linalg::solvers::{Llt, Solve as _};
-use faer::{Mat, Side};
+use super::dot;
 
 /// A column counts as a combination of the ones before it if they leave less than this part of its
 /// square.
@@ -127,37 +125,78 @@ impl Symmetric {
         None
     }
 
-    /// The Cholesky factor; `None` if the matrix is not positive definite.
+    /// The Cholesky factor (G. H. Golub and C. F. Van Loan, "Matrix Computations", 4th edition, 2013,
+    /// section 4.2); `None` if the matrix is not positive definite.
     pub fn factor(&self) -> Option<Factor> {
-        if self.values.iter().any(|value| !value.is_finite()) {
-            return None;
+        let mut rows = Vec::with_capacity(self.values.len());
+        for i in 0..self.size {
+            let start = rows.len();
+            for j in 0..=i {
+                let other = row_start(j);
+                let rest = self.at(i, j) - dot(&rows[start..], &rows[other..other + j]);
+                if j < i {
+                    rows.push(rest / rows[other + j]);
+                } else if rest > 0.0 && rest.is_finite() {
+                    rows.push(rest.sqrt());
+                } else {
+                    return None;
+                }
+            }
         }
-        let matrix = Mat::from_fn(self.size, self.size, |i, j| self.at(i, j));
-        matrix.llt(Side::Lower).ok().map(|llt| Factor { size: self.size, llt })
+        Some(Factor { size: self.size, rows })
     }
 }
 
+/// Where row `i` of a lower triangle starts.
+fn row_start(i: usize) -> usize {
+    i * (i + 1) / 2
+}
+
 /// The Cholesky factor `L` of a positive definite matrix `A = L L'`.
+#[derive(Debug)]
 pub(crate) struct Factor {
     size: usize,
-    llt: Llt<f64>,
+    rows: Vec<f64>,
 }
 
 impl Factor {
+    fn row(&self, i: usize) -> &[f64] {
+        &self.rows[row_start(i)..row_start(i + 1)]
+    }
+
     /// `A^-1 b`.
     pub fn solve(&self, b: &[f64]) -> Vec<f64> {
-        let b = Mat::from_fn(self.size, 1, |i, _| b[i]);
-        let x = self.llt.solve(&b);
-        (0..self.size).map(|i| x[(i, 0)]).collect()
+        let mut x = b.to_vec();
+        for i in 0..self.size {
+            let row = self.row(i);
+            x[i] = (x[i] - dot(&row[..i], &x[..i])) / row[i];
+        }
+        for i in (0..self.size).rev() {
+            let row = self.row(i);
+            let solved = x[i] / row[i];
+            for (x, value) in x.iter_mut().zip(&row[..i]) {
+                *x -= solved * value;
+            }
+            x[i] = solved;
+        }
+        x
     }
 
     /// `A^-1`.
     pub fn inverse(&self) -> Symmetric {
-        let inverse = self.llt.solve(&Mat::<f64>::identity(self.size, self.size));
+        let mut unit = vec![0.0; self.size];
+        let columns: Vec<Vec<f64>> = (0..self.size)
+            .map(|j| {
+                unit[j] = 1.0;
+                let column = self.solve(&unit);
+                unit[j] = 0.0;
+                column
+            })
+            .collect();
         let mut result = Symmetric::zeros(self.size);
         for i in 0..self.size {
             for j in 0..=i {
-                *result.at_mut(i, j) = (inverse[(i, j)] + inverse[(j, i)]) / 2.0;
+                *result.at_mut(i, j) = (columns[i][j] + columns[j][i]) / 2.0;
             }
         }
         result
@@ -165,8 +204,7 @@ impl Factor {
 
     /// Logarithm of the determinant of `A`.
     pub fn log_determinant(&self) -> f64 {
-        let l = self.llt.L();
-        2.0 * (0..self.size).map(|i| l[(i, i)].ln()).sum::<f64>()
+        2.0 * (0..self.size).map(|i| self.row(i)[i].ln()).sum::<f64>()
     }
 }
 

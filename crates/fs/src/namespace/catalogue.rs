@@ -1,0 +1,161 @@
+//! Which filesets there are.
+//!
+//! The catalogue lies in the store of the root fileset: the name of a fileset is an entry of the root directory, and so
+//! name and record change in one batch. A store of its own for the catalogue would need a protocol between the two
+//! for each change, and save nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_base::FilesetId;
+use forebay_store::Store;
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{FsError, Result};
+use crate::key::{self, Key};
+use crate::record::{FilesetRecord, FilesetSettings, Stage, Usage, decode};
+use crate::recovery::scan_prefix;
+use crate::stats::Counters;
+
+/// A fileset that there is.
+pub(crate) struct Fileset {
+    pub id: FilesetId,
+    settings: RwLock<FilesetSettings>,
+    /// Operations since the mount.
+    pub counters: Arc<Counters>,
+    /// Held while it is opened.
+    pub opening: Mutex<()>,
+    /// Why it cannot be opened, once that is certain.
+    refusal: Mutex<Option<FsError>>,
+    /// What it holds, as its store had it when it was not open.
+    usage_seen: Mutex<Option<Usage>>,
+}
+
+impl Fileset {
+    fn new(id: FilesetId, settings: FilesetSettings) -> Fileset {
+        Fileset {
+            id,
+            settings: RwLock::new(settings),
+            counters: Arc::default(),
+            opening: Mutex::default(),
+            refusal: Mutex::default(),
+            usage_seen: Mutex::default(),
+        }
+    }
+
+    /// Name and settings in force.
+    pub fn settings(&self) -> FilesetSettings {
+        self.settings.read().clone()
+    }
+
+    /// Changes the settings.
+    pub fn set_settings(&self, settings: FilesetSettings) {
+        *self.settings.write() = settings;
+    }
+
+    /// Why it cannot be opened, if that is known.
+    pub fn refusal(&self) -> Option<FsError> {
+        self.refusal.lock().clone()
+    }
+
+    /// Notes that it could not be opened. To try again would not help where its store cannot be understood.
+    pub fn refused(&self, error: &FsError) {
+        if matches!(error, FsError::Damaged(_) | FsError::UnknownVersion(_)) {
+            let name = self.settings().name;
+            tracing::error!(fileset = name, %error, "a fileset cannot be used");
+            *self.refusal.lock() = Some(error.clone());
+        }
+    }
+
+    /// What it holds while it is not open: asked of `look` once.
+    pub fn usage_when_closed(&self, look: impl FnOnce() -> Result<Usage>) -> Result<Usage> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let mut seen = self.usage_seen.lock();
+        if let Some(usage) = *seen {
+            return Ok(usage);
+        }
+        let usage = look()?;
+        *seen = Some(usage);
+        Ok(usage)
+    }
+}
+
+/// All filesets, and the numbers that earlier ones used.
+pub(crate) struct Catalogue {
+    filesets: RwLock<BTreeMap<FilesetId, Arc<Fileset>>>,
+    /// Of filesets that are gone: the least numbers of inodes and objects that were never used.
+    gone: Mutex<BTreeMap<FilesetId, (u64, u64)>>,
+}
+
+/// A fileset whose making or removing did not come to its end.
+pub(crate) struct Unfinished {
+    pub id: FilesetId,
+    pub record: FilesetRecord,
+}
+
+impl Catalogue {
+    /// Reads the catalogue from the store of the root fileset.
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`] if there is no root fileset; what the store says.
+    pub fn read(store: &dyn Store) -> Result<(Catalogue, Vec<Unfinished>)> {
+        let (mut filesets, mut gone, mut unfinished) =
+            (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        scan_prefix(store, &[key::FILESET], &mut |key, value| {
+            let Some(Key::Fileset(id)) = key::parse(key) else { return Ok(()) };
+            let record: FilesetRecord = decode("fileset", value)?;
+            match record.stage {
+                Stage::Made => {
+                    filesets.insert(id, Arc::new(Fileset::new(id, record.settings)));
+                }
+                Stage::Removed => {
+                    gone.insert(id, (record.first_ino, record.first_object));
+                }
+                Stage::Making | Stage::Removing => unfinished.push(Unfinished { id, record }),
+            }
+            Ok(())
+        })?;
+        if !filesets.contains_key(&FilesetId::ROOT) {
+            return Err(FsError::Damaged("the record of the root fileset is missing".to_owned()));
+        }
+        let (filesets, gone) = (RwLock::new(filesets), Mutex::new(gone));
+        Ok((Catalogue { filesets, gone }, unfinished))
+    }
+
+    /// The fileset of a number, if there is one.
+    pub fn get(&self, id: FilesetId) -> Option<Arc<Fileset>> {
+        self.filesets.read().get(&id).cloned()
+    }
+
+    /// The fileset called `name`, if there is one.
+    pub fn named(&self, name: &str) -> Option<Arc<Fileset>> {
+        self.list().into_iter().find(|fileset| fileset.settings.read().name == name)
+    }
+
+    /// All filesets in order of their numbers.
+    pub fn list(&self) -> Vec<Arc<Fileset>> {
+        self.filesets.read().values().cloned().collect()
+    }
+
+    /// The least number that no fileset has and that is not `taken`, with the least numbers that were never used in
+    /// it.
+    pub fn free(&self, taken: &[FilesetId]) -> Option<(FilesetId, (u64, u64))> {
+        let filesets = self.filesets.read();
+        let is_free = |id: &FilesetId| !filesets.contains_key(id) && !taken.contains(id);
+        let id = (1..u16::MAX).map(FilesetId).find(is_free)?;
+        Some((id, self.gone.lock().get(&id).copied().unwrap_or_default()))
+    }
+
+    /// Adds a fileset.
+    pub fn add(&self, id: FilesetId, settings: FilesetSettings) {
+        self.filesets.write().insert(id, Arc::new(Fileset::new(id, settings)));
+    }
+
+    /// Takes a fileset away, whose numbers below `unused` were used.
+    pub fn remove(&self, id: FilesetId, unused: (u64, u64)) {
+        self.filesets.write().remove(&id);
+        self.gone.lock().insert(id, unused);
+    }
+}

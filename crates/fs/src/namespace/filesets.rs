@@ -1,0 +1,351 @@
+//! Making, changing and removing filesets.
+//!
+//! A fileset has a store and a name, which cannot change in one step. So it is noted first what is about to happen:
+//! - making: the record says *making*; the store is made; then, in one batch of the root fileset, the name is given and
+//!   the record says *made*. What a crash leaves of one that is being made goes at the next opening.
+//! - removing: in one batch the name goes and the record says *removing*; then the store goes, and the record says
+//!   *removed*. After a crash the next opening goes on there.
+
+use std::sync::Arc;
+
+use forebay_base::FilesetId;
+use forebay_store::Stores;
+
+use super::Namespace;
+use super::catalogue::{Catalogue, Fileset, Unfinished};
+use super::native;
+use crate::error::{FsError, Result};
+use crate::mkfs::{Identity, StoredFileset};
+use crate::native::NewFileset;
+use crate::ops::{FilesetStatus, check_fileset_name, shown_name};
+use crate::owner::Owner;
+use crate::partition::Partition;
+use crate::record::{Durability, FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode};
+use crate::shared::Shared;
+
+impl Namespace {
+    /// All filesets with what they hold.
+    #[must_use]
+    pub fn fileset_status(&self) -> Vec<FilesetStatus> {
+        let status =
+            |fileset: Arc<Fileset>| FilesetStatus::of(&fileset.settings(), self.usage_of(&fileset));
+        self.catalogue.list().into_iter().map(status).collect()
+    }
+
+    /// What a fileset holds; it is not opened for that.
+    pub(super) fn usage_of(&self, fileset: &Fileset) -> Result<Usage> {
+        if fileset.settings().placement == Placement::Native {
+            // Only its disk's file system knows; this one says no more than whether it can be reached.
+            return self.native_place(&fileset.settings())?.open().map(|_| Usage::default());
+        }
+        if let Some(route) = self.shared.owners.find(fileset.id) {
+            match &*route {
+                Owner::Native(_) => return Ok(Usage::default()),
+                Owner::Local(partition) => {
+                    return partition.gate.closed().map_or(Ok(partition.usage()), Err);
+                }
+            }
+        }
+        // Whoever opens it meanwhile would find the store in use.
+        let _not_opened = fileset.opening.lock();
+        if let Some(route) = self.shared.owners.find(fileset.id) {
+            return match &*route {
+                Owner::Local(partition) => Ok(partition.usage()),
+                Owner::Native(_) => Ok(Usage::default()),
+            };
+        }
+        fileset.usage_when_closed(|| {
+            let store = self.stores.look(fileset.id)?;
+            let usage = store.get(crate::key::USAGE)?;
+            usage.map_or(Ok(Usage::default()), |usage| decode("usage", &usage))
+        })
+    }
+
+    /// Counters of each fileset since the mount, in the order of
+    /// [`OPERATIONS`](crate::stats::OPERATIONS).
+    #[must_use]
+    pub fn counters(&self) -> Vec<(String, Vec<u64>)> {
+        let row = |fileset: Arc<Fileset>| {
+            (shown_name(&fileset.settings().name).to_owned(), fileset.counters.read())
+        };
+        self.catalogue.list().into_iter().map(row).collect()
+    }
+
+    fn fileset_named(&self, name: &str) -> Result<Arc<Fileset>> {
+        let wanted = if name == "/" { "" } else { name };
+        self.catalogue.named(wanted).ok_or_else(|| {
+            let settings = self.catalogue.list().into_iter().map(|fileset| fileset.settings());
+            let names: Vec<String> =
+                settings.map(|settings| shown_name(&settings.name).to_owned()).collect();
+            FsError::Refused(format!(
+                "there is no fileset \"{name}\"; choose from {}",
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// Makes a fileset with a top-level directory of the same name.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] for a bad name or one that is taken; what a store says. Nothing is made then.
+    pub fn create_fileset(
+        &self,
+        name: &str,
+        durability: Durability,
+        placement: Placement,
+        mode: u16,
+    ) -> Result<()> {
+        self.add_fileset(&NewFileset {
+            name: name.to_owned(),
+            durability,
+            placement,
+            disk: None,
+            mode,
+        })
+    }
+
+    /// As [`Namespace::create_fileset`]; a native one can be put on a certain disk.
+    ///
+    /// # Errors
+    /// As [`Namespace::create_fileset`]; [`FsError::Refused`] for a native fileset without a suitable disk.
+    pub fn add_fileset(&self, new: &NewFileset) -> Result<()> {
+        let NewFileset { name, durability, placement, mode, .. } = new;
+        check_fileset_name(name)?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        if self.root.has_at_top(name)? || self.catalogue.named(name).is_some() {
+            return Err(FsError::Refused(format!("\"{name}\" already exists at the top level")));
+        }
+        // A store without a record may be all that is left of a fileset: fsck finds it again.
+        let (id, first) = self.catalogue.free(&self.stores.list()?).ok_or_else(|| {
+            FsError::Refused(format!("there are {} filesets already: remove one first", u16::MAX))
+        })?;
+        let disk = match placement {
+            Placement::Native => Some(self.disk_for_native(new.disk.as_deref())?.0),
+            Placement::Direct | Placement::Served => None,
+        };
+        let (durability, placement) = (*durability, *placement);
+        let settings = FilesetSettings { name: name.clone(), durability, placement, disk };
+        let making = FilesetRecord {
+            settings,
+            stage: Stage::Making,
+            first_ino: first.0,
+            first_object: first.1,
+        };
+        let made = self.make_in_two_steps(id, &making, *mode);
+        if made.is_err() {
+            self.unmake(id, &making);
+        }
+        made?;
+        self.commit_change()
+    }
+
+    fn make_in_two_steps(&self, id: FilesetId, making: &FilesetRecord, mode: u16) -> Result<()> {
+        let fail_points = &self.shared.fail_points;
+        self.root.put_fileset(id, making);
+        self.root.commit()?;
+        fail_points.reach("fileset.noted")?;
+        match making.settings.placement {
+            Placement::Native => self.make_native_tree(&making.settings, mode)?,
+            Placement::Direct | Placement::Served => self.make_store(id, making, mode)?,
+        }
+        fail_points.reach("fileset.stored")?;
+        self.catalogue.add(id, making.settings.clone());
+        let made = FilesetRecord { stage: Stage::Made, ..making.clone() };
+        self.root.name_fileset(id, &made)?;
+        fail_points.reach("fileset.named")?;
+        Ok(())
+    }
+
+    fn make_store(&self, id: FilesetId, making: &FilesetRecord, mode: u16) -> Result<()> {
+        let new = StoredFileset {
+            id,
+            settings: making.settings.clone(),
+            identity: &self.identity(),
+            mode,
+            first: (making.first_ino, making.first_object),
+        };
+        let store = self.shared.reserve.spend(|| self.stores.create(id), crate::commit::is_full)?;
+        new.make(&*store, &*self.shared.clock)?;
+        Ok(store.close()?)
+    }
+
+    fn identity(&self) -> Identity {
+        let superblock = self.root.superblock.lock();
+        Identity {
+            uuid: superblock.uuid.clone(),
+            hash_key: superblock.hash_key,
+            disks: superblock.disks.clone(),
+            owner: (0, 0),
+            scratch: Placement::Direct,
+        }
+    }
+
+    /// Takes back what was made of a fileset. What cannot be taken back now is at the next opening.
+    fn unmake(&self, id: FilesetId, making: &FilesetRecord) {
+        self.catalogue.remove(id, (making.first_ino, making.first_object));
+        let removed = self.stores.remove(id).map_err(FsError::from);
+        if let Err(error) = removed.and_then(|()| self.remove_native_tree(&making.settings)) {
+            tracing::warn!(%error, "a fileset that could not be made left something");
+            return;
+        }
+        self.root.put_fileset(id, &FilesetRecord { stage: Stage::Removed, ..making.clone() });
+    }
+
+    /// Makes a change of filesets durable. It is made already: a refusal must not sound as if it were not.
+    pub(super) fn commit_change(&self) -> Result<()> {
+        self.root.commit().map_err(|error| {
+            FsError::Refused(format!(
+                "the change was made but is not durable yet, because commits fail: {error}"
+            ))
+        })
+    }
+
+    /// Changes a fileset's settings; they take effect for files opened from now on.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if there is no such fileset.
+    pub fn set_fileset(
+        &self,
+        name: &str,
+        durability: Option<Durability>,
+        placement: Option<Placement>,
+    ) -> Result<()> {
+        let _one_at_a_time = self.fileset_changes.lock();
+        let fileset = self.fileset_named(name)?;
+        let mut settings = fileset.settings();
+        check_stays_native(&settings, durability, placement)?;
+        settings.durability = durability.unwrap_or(settings.durability);
+        settings.placement = placement.unwrap_or(settings.placement);
+        fileset.set_settings(settings.clone());
+        if let Some(route) = self.shared.owners.find(fileset.id) {
+            match &*route {
+                Owner::Local(partition) => partition.choices.set(&settings),
+                Owner::Native(_) => {}
+            }
+        }
+        let (first_ino, first_object) = (0, 0);
+        let record = FilesetRecord { settings, stage: Stage::Made, first_ino, first_object };
+        self.root.put_fileset(fileset.id, &record);
+        self.commit_change()
+    }
+
+    /// Removes an empty fileset and its directory.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if there is none, it is the root fileset, not empty, or files of it are open.
+    pub fn remove_fileset(&self, name: &str) -> Result<()> {
+        let _one_at_a_time = self.fileset_changes.lock();
+        let fileset = self.fileset_named(name)?;
+        if fileset.id == FilesetId::ROOT {
+            return Err(FsError::Refused("the root fileset cannot be removed".to_owned()));
+        }
+        if fileset.settings().placement == Placement::Native {
+            return self.remove_native(&fileset);
+        }
+        let partition = self.open_fileset(fileset.id)?;
+        partition.gate.wait();
+        if let Err(error) = self.empty_out(&partition, name) {
+            partition.gate.open();
+            return Err(error);
+        }
+        let unused = partition.unused_numbers();
+        let removing = FilesetRecord {
+            settings: fileset.settings(),
+            stage: Stage::Removing,
+            first_ino: unused.0,
+            first_object: unused.1,
+        };
+        if let Err(error) = self.root.unname_fileset(fileset.id, &removing) {
+            partition.gate.open();
+            return Err(error);
+        }
+        partition.gate.close(FsError::Stale);
+        self.shared.owners.set(fileset.id, None);
+        self.catalogue.remove(fileset.id, unused);
+        self.shared.inodes.forget_fileset(fileset.id);
+        self.commit_change()?;
+        self.shared.fail_points.reach("fileset.unnamed")?;
+        if let Err(error) = partition.close_store() {
+            tracing::warn!(%error, "the store of a removed fileset was not closed in order");
+        }
+        drop(partition);
+        finish_removal(&*self.stores, &self.root, fileset.id, &removing)?;
+        self.shared.fail_points.reach("fileset.removed")?;
+        self.commit_change()
+    }
+
+    /// Makes sure that nothing is in a fileset, not even on the disks.
+    fn empty_out(&self, partition: &Partition, name: &str) -> Result<()> {
+        let refused = |why: String| Err(FsError::Refused(format!("fileset \"{name}\" {why}")));
+        let files = partition.usage().inodes.saturating_sub(1);
+        if files > 0 {
+            return refused(format!("holds {files} files: remove them first"));
+        }
+        if partition.has_open_files() {
+            return refused("has open files: close them first".to_owned());
+        }
+        partition.settle()?;
+        if partition.is_unswept() {
+            return refused(
+                "may have objects on a disk that is not there: bring the disk back first"
+                    .to_owned(),
+            );
+        }
+        self.shared.objects.sync_disks()
+    }
+}
+
+/// Whether a change of settings leaves a native fileset native, and others not.
+fn check_stays_native(
+    settings: &FilesetSettings,
+    durability: Option<Durability>,
+    placement: Option<Placement>,
+) -> Result<()> {
+    let name = &settings.name;
+    let is_native = settings.placement == Placement::Native;
+    let wants = |placement: Placement| (placement == Placement::Native) != is_native;
+    if placement.is_some_and(wants) {
+        return Err(FsError::Refused(format!(
+            "fileset \"{name}\" cannot become native or cease to be: create another fileset, and move the files"
+        )));
+    }
+    if is_native && durability.is_some() {
+        return Err(FsError::Refused(format!(
+            "fileset \"{name}\" is native: what fsync promises there is what its disk's file system does"
+        )));
+    }
+    Ok(())
+}
+
+/// Removes the store of a fileset that has no name any more, and notes that.
+pub(super) fn finish_removal(
+    stores: &dyn Stores,
+    root: &Partition,
+    id: FilesetId,
+    record: &FilesetRecord,
+) -> Result<()> {
+    stores.remove(id)?;
+    root.put_fileset(id, &FilesetRecord { stage: Stage::Removed, ..record.clone() });
+    Ok(())
+}
+
+/// Finishes what a crash interrupted: a fileset that was being made goes, and so does one that was being removed.
+pub(super) fn finish(
+    stores: &dyn Stores,
+    root: &Partition,
+    shared: &Shared,
+    catalogue: &Catalogue,
+    unfinished: Vec<Unfinished>,
+) -> Result<()> {
+    for Unfinished { id, record } in unfinished {
+        tracing::info!(fileset = record.settings.name, stage = ?record.stage, "finishing what a crash interrupted");
+        if let Err(error) = native::remove_tree(shared, root, &record.settings) {
+            // What is in the way is not ours to remove, and the next opening tries again.
+            tracing::warn!(fileset = record.settings.name, %error, "not finished");
+            continue;
+        }
+        finish_removal(stores, root, id, &record)?;
+        catalogue.remove(id, (record.first_ino, record.first_object));
+    }
+    Ok(())
+}

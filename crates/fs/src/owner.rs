@@ -1,0 +1,92 @@
+//! Who answers for each fileset: the table that every request goes by.
+//!
+//! It is replaced as a whole when a fileset is opened, comes or goes: a request takes no lock and allocates nothing on
+//! its way to its owner.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use forebay_base::FilesetId;
+
+use crate::native::NativeOwner;
+use crate::partition::Partition;
+
+/// Who answers for a fileset.
+#[derive(Clone)]
+pub enum Owner {
+    /// A partition of this process.
+    Local(Arc<Partition>),
+    /// A directory of a local disk, served.
+    Native(Arc<NativeOwner>),
+}
+
+/// The owners by the number of their fileset; none for one that is not open.
+type Table = Vec<Option<Owner>>;
+
+/// All owners.
+#[derive(Default)]
+pub(crate) struct Owners(ArcSwap<Table>);
+
+/// The owner that a request goes to; it stays reachable until this is dropped.
+pub(crate) struct Route {
+    table: Guard<Arc<Table>>,
+    fileset: FilesetId,
+}
+
+fn at(table: &Table, fileset: FilesetId) -> Option<&Owner> {
+    table.get(usize::from(fileset.0))?.as_ref()
+}
+
+impl Deref for Route {
+    type Target = Owner;
+
+    fn deref(&self) -> &Owner {
+        at(&self.table, self.fileset).expect("a route leads to an owner")
+    }
+}
+
+impl Owners {
+    /// The way to the owner of a fileset, if it has one.
+    pub fn find(&self, fileset: FilesetId) -> Option<Route> {
+        let table = self.0.load();
+        at(&table, fileset)?;
+        Some(Route { table, fileset })
+    }
+
+    /// Has the requests of a fileset go to `owner` from now on, or to nobody.
+    pub fn set(&self, fileset: FilesetId, owner: Option<Owner>) {
+        self.0.rcu(|table| {
+            let place = usize::from(fileset.0);
+            let mut table = Table::clone(table);
+            if table.len() <= place {
+                table.resize(place + 1, None);
+            }
+            table[place].clone_from(&owner);
+            table
+        });
+    }
+
+    /// The partitions of this process, in order of their numbers.
+    pub fn partitions(&self) -> Vec<Arc<Partition>> {
+        let local = |owner: &Option<Owner>| match owner {
+            Some(Owner::Local(partition)) => Some(Arc::clone(partition)),
+            Some(Owner::Native(_)) | None => None,
+        };
+        self.0.load().iter().filter_map(local).collect()
+    }
+
+    /// The native filesets that are served by this process.
+    pub fn native(&self) -> Vec<Arc<NativeOwner>> {
+        let native = |owner: &Option<Owner>| match owner {
+            Some(Owner::Native(native)) => Some(Arc::clone(native)),
+            Some(Owner::Local(_)) | None => None,
+        };
+        self.0.load().iter().filter_map(native).collect()
+    }
+
+    /// Forgets all owners.
+    pub fn clear(&self) {
+        self.0.store(Arc::default());
+    }
+}

@@ -1,0 +1,121 @@
+//! All stores of a file system within one, so that a test can watch, break or copy them as a whole: the keys of each
+//! fileset begin with its number.
+
+use std::sync::Arc;
+
+use forebay_base::FilesetId;
+use forebay_fs::key::{self, Key};
+use forebay_store::{Batch, Bytes, Result, Store, StoreError, Stores};
+
+/// The stores of a file system within one store.
+#[derive(Clone)]
+pub struct WholeStores(pub Arc<dyn Store>);
+
+impl WholeStores {
+    /// The store of a fileset, whether or not there is anything in it.
+    pub fn of(&self, fileset: FilesetId) -> PartOfStore {
+        PartOfStore { inner: Arc::clone(&self.0), fileset }
+    }
+
+    /// The fileset in whose store a key lies, if the key tells.
+    pub fn fileset_of(key: &[u8]) -> Option<FilesetId> {
+        match key::parse(key)? {
+            Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) => Some(ino.fileset()),
+            Key::Fileset(_) => Some(FilesetId::ROOT),
+            Key::Term | Key::Superblock | Key::Usage | Key::DiskUsage(_) => None,
+        }
+    }
+
+    fn existing(&self, fileset: FilesetId) -> Result<PartOfStore> {
+        let part = self.of(fileset);
+        if part.scan(b"", &[0xff; 32], 1)?.is_empty() {
+            return Err(StoreError::Missing(format!("there is no store {fileset}")));
+        }
+        Ok(part)
+    }
+}
+
+impl Stores for WholeStores {
+    fn create(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        self.remove(fileset)?;
+        Ok(Arc::new(self.of(fileset)))
+    }
+
+    fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(self.existing(fileset)?))
+    }
+
+    fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        self.open(fileset)
+    }
+
+    fn size_of(&self, _fileset: FilesetId) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn remove(&self, fileset: FilesetId) -> Result<()> {
+        let part = self.of(fileset);
+        let rows = part.scan(b"", &[0xff; 32], usize::MAX)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let changes = rows.into_iter().map(|(key, _)| (key, None)).collect();
+        part.commit(&Batch { requires: Vec::new(), changes })
+    }
+
+    fn list(&self) -> Result<Vec<FilesetId>> {
+        let mut found = Vec::new();
+        let mut next = 0_u32;
+        while let Ok(number) = u16::try_from(next) {
+            let rows = self.0.scan(&number.to_be_bytes(), &[0xff; 32], 1)?;
+            let Some((key, _)) = rows.first() else { break };
+            let number = u16::from_be_bytes([key[0], key[1]]);
+            found.push(FilesetId(number));
+            next = u32::from(number) + 1;
+        }
+        Ok(found)
+    }
+}
+
+/// The store of one fileset within another store.
+#[derive(Clone)]
+pub struct PartOfStore {
+    inner: Arc<dyn Store>,
+    fileset: FilesetId,
+}
+
+impl PartOfStore {
+    fn full(&self, key: &[u8]) -> Bytes {
+        [&self.fileset.0.to_be_bytes(), key].concat()
+    }
+}
+
+impl Store for PartOfStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.inner.get(&self.full(key))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let rows = self.inner.scan(&self.full(from), &self.full(to), limit)?;
+        Ok(rows.into_iter().map(|(key, value)| (key[2..].to_vec(), value)).collect())
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        let requires = batch.requires.iter();
+        let requires = requires.map(|(key, value)| (self.full(key), value.clone())).collect();
+        let changes = batch.changes.iter();
+        let changes = changes.map(|(key, value)| (self.full(key), value.clone())).collect();
+        self.inner.commit(&Batch { requires, changes })
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.fileset == FilesetId::ROOT { self.inner.close() } else { Ok(()) }
+    }
+}
