@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use forebay_fs::native::{FOLDER, TREE};
 use forebay_fuse::mount::{By, WhenBusy, unmount};
-use forebay_study::environment::unescape;
+use forebay_process::mounts::{self, Mount};
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
@@ -36,41 +36,11 @@ pub struct Bind {
     pub tree: PathBuf,
 }
 
-/// A mount of the mount table, as far as it matters here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    id: u64,
-    parent: u64,
-    device: String,
-    /// Which directory of its file system it shows.
-    shows: PathBuf,
-    mountpoint: PathBuf,
-    options: String,
-}
-
-/// One line of mountinfo (proc_pid_mountinfo(5)).
-fn parse(line: &str) -> Option<Entry> {
-    let mut words = line.split(' ');
-    Some(Entry {
-        id: words.next()?.parse().ok()?,
-        parent: words.next()?.parse().ok()?,
-        device: words.next()?.to_owned(),
-        shows: unescape(words.next()?),
-        mountpoint: unescape(words.next()?),
-        options: words.next()?.to_owned(),
-    })
-}
-
-fn table() -> Vec<Entry> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().filter_map(parse).collect()
-}
-
 /// The mount itself, and all that is mounted within it, in the order in which they were made.
-fn with_inner(mount: &Mounted) -> Option<(Entry, Vec<Entry>)> {
-    let mut all = table();
+fn with_inner(mount: &Mounted) -> Option<(Mount, Vec<Mount>)> {
+    let mut all = mounts::all();
     let is_it =
-        |entry: &Entry| entry.mountpoint == mount.mountpoint && entry.device == mount.device;
+        |entry: &Mount| entry.mountpoint == mount.mountpoint && entry.device == mount.device;
     let own = all.iter().rposition(is_it)?;
     let own = all.remove(own);
     let mut ids = vec![own.id];
@@ -118,13 +88,13 @@ pub fn is_bound(mount: &Mounted, bind: &Bind) -> bool {
 
 /// Whether a mount shows the tree of a native fileset. The table has the path within the file system of the disk,
 /// which may be mounted anywhere: its end is compared.
-fn is_of(entry: &Entry, bind: &Bind) -> bool {
+fn is_of(entry: &Mount, bind: &Bind) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let device = std::fs::symlink_metadata(&bind.tree).ok().map(|about| about.dev());
     let same_device = device.is_some_and(|device| {
         entry.device == format!("{}:{}", libc::major(device), libc::minor(device))
     });
-    same_device && entry.shows.ends_with(end_of_tree(&bind.name))
+    same_device && entry.root.ends_with(end_of_tree(&bind.name))
 }
 
 fn bind_one(bind: &Bind, target: &Path, options: &str) -> Result<()> {
@@ -244,9 +214,9 @@ pub fn put_back(mount: &Mounted) {
 }
 
 /// Whether a mount within ours shows the native fileset of its name.
-fn is_native(entry: &Entry, mount: &Mounted) -> bool {
+fn is_native(entry: &Mount, mount: &Mounted) -> bool {
     let name = entry.mountpoint.strip_prefix(&mount.mountpoint).ok().and_then(Path::to_str);
-    name.is_some_and(|name| !name.contains('/') && entry.shows.ends_with(end_of_tree(name)))
+    name.is_some_and(|name| !name.contains('/') && entry.root.ends_with(end_of_tree(name)))
 }
 
 /// How the path of a native fileset's tree ends, wherever its disk is mounted.
@@ -325,13 +295,13 @@ mod tests {
     #[test]
     fn the_native_filesets_of_a_mount_are_told_from_other_mounts_in_it() {
         let mount = Mounted {
-            home: PathBuf::from("/srv/grid"),
+            home: PathBuf::from("/srv/forebay"),
             mountpoint: PathBuf::from("/grid"),
             device: "0:52".to_owned(),
         };
         let native = |paths: &str| {
             let line = format!("61 52 254:0 {paths} rw,nosuid - xfs /dev/vdb rw");
-            is_native(&parse(&line).unwrap(), &mount)
+            is_native(&mounts::parse_all(line.as_bytes())[0], &mount)
         };
         assert!(native("/disk/native/work/tree /grid/work"));
         for other in
@@ -339,6 +309,5 @@ mod tests {
         {
             assert!(!native(other), "{other}");
         }
-        assert_eq!(parse("nonsense"), None);
     }
 }

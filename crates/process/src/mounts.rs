@@ -14,6 +14,8 @@ use rustix::process::Pid;
 pub struct Mount {
     /// Its number in the table.
     pub id: u64,
+    /// Number of the mount that it lies on.
+    pub parent: u64,
     /// Number of the device that files tell (`st_dev`), as `major:minor`.
     pub device: String,
     /// Which directory of the file system is mounted: not `/` if it is a bind mount of a part.
@@ -33,13 +35,15 @@ impl Mount {
     fn parse(line: &[u8]) -> Option<Mount> {
         let mut words = line.split(|&byte| byte == b' ');
         let id = text(words.next()?).parse().ok()?;
-        let device = text(words.nth(1)?);
+        let parent = text(words.next()?).parse().ok()?;
+        let device = text(words.next()?);
         let (root, mountpoint, options) = (words.next()?, words.next()?, words.next()?);
         // Behind the options stand tags in any number, up to a dash.
         words.by_ref().find(|word| *word == b"-")?;
         let (file_system, source) = (text(words.next()?), words.next()?);
         Some(Mount {
             id,
+            parent,
             device,
             root: unescape(root),
             mountpoint: unescape(mountpoint),
