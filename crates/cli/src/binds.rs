@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn the_native_filesets_of_a_mount_are_told_from_other_mounts_in_it() {
         let mount = Mounted {
-            home: PathBuf::from("/srv/grid"),
+            home: PathBuf::from("/srv/forebay"),
             mountpoint: PathBuf::from("/grid"),
             device: "0:52".to_owned(),
         };
