@@ -81,7 +81,8 @@ impl Home {
     /// # Errors
     /// If the command refuses.
     pub fn make(program: &Path, root: PathBuf, settings: &[String]) -> Result<Home> {
-        run(program, ["mkfs".as_ref(), root.as_os_str()])?;
+        let shared = ["--work-placement".as_ref(), "direct".as_ref()];
+        run(program, ["mkfs".as_ref(), root.as_os_str()].into_iter().chain(shared))?;
         let mut file = OpenOptions::new().append(true).open(root.join("forebay.toml"))?;
         for line in settings {
             writeln!(file, "{line}")?;

@@ -46,7 +46,11 @@ fn a_bad_disk_fails_its_readers_alone(placement: Placement) {
     let grid = Grid::plan(placement, None, None);
     let place = disk.path().join("forebay");
     fs::create_dir(&place).expect("makes a directory");
-    grid.run_on_root(&["mkfs"], &["--disk", place.to_str().expect("plain path")]).succeeds();
+    grid.run_on_root(
+        &["mkfs"],
+        &["--work-placement", "direct", "--disk", place.to_str().expect("plain path")],
+    )
+    .succeeds();
     grid.mount();
     for number in 0..FILES {
         let path = grid.data().join(format!("file-{number}"));

@@ -62,8 +62,12 @@ fn every_pjdfstest_case_passes(grid: &Grid) {
         // Past the capture of the test runner: a summary shows what was skipped.
         let _ = writeln!(std::io::stderr(), "pjdfstest expected skip: {name}: {reason}");
     }
-    let expected = EXPECTED_SKIPS.iter().map(|(name, _)| *name).collect();
-    assert_eq!(with("skipped"), expected, "other cases are skipped than those listed");
+    let skipped = with("skipped");
+    let expected: BTreeSet<&str> = EXPECTED_SKIPS.iter().map(|(name, _)| *name).collect();
+    // On a native fileset that is bound the suite sees the disk's own file system, and may know its limit.
+    let is_bound = grid.native() == Some(Native::Bound);
+    let is_right = skipped == expected || is_bound && skipped.is_empty();
+    assert!(is_right, "other cases are skipped than those listed: {skipped:?}");
     assert!(verdicts.len() >= CASES_MIN, "only {} cases", verdicts.len());
 }
 

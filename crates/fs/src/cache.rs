@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_base::{FilesetId, Ino};
 use hashbrown::HashTable;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
 use crate::directory::cost_of_entries;
@@ -32,6 +32,8 @@ struct Shard {
     clock: VecDeque<Ino>,
     /// How often the kernel was told of inodes that are not cached.
     kernel_refs: FxHashMap<Ino, u64>,
+    /// Inodes that are being read.
+    loading: Vec<Ino>,
 }
 
 /// Inodes by number. A table of pointers alone takes half the room of a map with the numbers beside them.
@@ -58,8 +60,28 @@ impl Inodes {
     }
 }
 
+/// The shard of an inode.
+fn place(ino: Ino) -> usize {
+    usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)
+}
+
+/// An inode that is being read; whatever becomes of that, those who wait for it look again.
+struct Loading<'a> {
+    cache: &'a InodeCache,
+    ino: Ino,
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.cache.shard(self.ino).lock().loading.retain(|ino| *ino != self.ino);
+        self.cache.loaded[place(self.ino)].notify_all();
+    }
+}
+
 pub(crate) struct InodeCache {
     shards: Vec<Mutex<Shard>>,
+    /// For those who wait until an inode is read, by shard.
+    loaded: Vec<Condvar>,
     cost: AtomicUsize,
     cost_max: usize,
     next_shard: AtomicUsize,
@@ -69,6 +91,7 @@ impl InodeCache {
     pub fn new(cost_max: usize) -> InodeCache {
         InodeCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            loaded: (0..SHARDS).map(|_| Condvar::new()).collect(),
             cost: AtomicUsize::new(0),
             cost_max,
             next_shard: AtomicUsize::new(0),
@@ -76,24 +99,33 @@ impl InodeCache {
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {
-        &self.shards[usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)]
+        &self.shards[place(ino)]
     }
 
-    /// The cached inode, or the one that `load` makes. `load` runs under the shard's lock, so that an
-    /// inode exists once.
+    /// The cached inode, or the one that `load` makes. One of those who want the inode reads it, so that it exists once;
+    /// the others wait for that. `load` runs without a lock: it may take long, and must keep no other inode waiting.
     pub fn get_or_load(
         &self,
         ino: Ino,
         load: impl FnOnce() -> Result<State>,
     ) -> Result<Arc<Inode>> {
         let mut shard = self.shard(ino).lock();
-        if let Some(inode) = shard.inodes.get(ino) {
-            inode.used.store(true, Ordering::Relaxed);
-            return Ok(Arc::clone(inode));
+        loop {
+            if let Some(inode) = shard.inodes.get(ino) {
+                inode.used.store(true, Ordering::Relaxed);
+                return Ok(Arc::clone(inode));
+            }
+            if !shard.loading.contains(&ino) {
+                break;
+            }
+            self.loaded[place(ino)].wait(&mut shard);
         }
-        let inode = Arc::new(Inode::new(ino, load()?));
-        self.insert_into(&mut shard, &inode);
+        shard.loading.push(ino);
         drop(shard);
+        let loading = Loading { cache: self, ino };
+        let inode = Arc::new(Inode::new(ino, load()?));
+        self.insert_into(&mut self.shard(ino).lock(), &inode);
+        drop(loading);
         self.shrink();
         Ok(inode)
     }
@@ -241,25 +273,24 @@ impl InodeCache {
         }
     }
 
-    /// Every cached inode.
-    pub fn all(&self) -> Vec<Arc<Inode>> {
+    /// Every cached inode of a fileset.
+    pub fn of(&self, fileset: FilesetId) -> Vec<Arc<Inode>> {
+        let own = |inode: &&Arc<Inode>| inode.ino.fileset() == fileset;
         self.shards
             .iter()
-            .flat_map(|shard| shard.lock().inodes.0.iter().cloned().collect::<Vec<_>>())
+            .flat_map(|shard| shard.lock().inodes.0.iter().filter(own).cloned().collect::<Vec<_>>())
             .collect()
     }
 
     /// Forgets the inodes of a fileset that is gone. What the kernel was told of them it forgets by itself.
     pub fn forget_fileset(&self, fileset: FilesetId) {
-        for inode in self.all() {
-            if inode.ino.fileset() == fileset {
-                if let Body::Directory(directory) = &mut inode.lock().body {
-                    let cost = directory.cost();
-                    directory.forget();
-                    self.directory_changed(cost, 0);
-                }
-                self.remove(inode.ino);
+        for inode in self.of(fileset) {
+            if let Body::Directory(directory) = &mut inode.lock().body {
+                let cost = directory.cost();
+                directory.forget();
+                self.directory_changed(cost, 0);
             }
+            self.remove(inode.ino);
         }
     }
 

@@ -186,6 +186,9 @@ impl Partition {
     }
 
     fn commit_batch(&self) -> Result<()> {
+        if let Some(why) = self.gate.closed() {
+            return Err(why);
+        }
         self.shared.fail_points.reach("commit.start")?;
         let attempt = self.turn.attempts.fetch_add(1, Ordering::AcqRel) + 1;
         let started = self.shared.clock.instant();
@@ -348,7 +351,8 @@ impl Partition {
         let pending = self.writes.lock().pending_len();
         let outcome = self.turn.outcome.lock();
         let age = self.shared.clock.instant().saturating_duration_since(outcome.last_success);
-        let last_error = outcome.failure.as_ref().map(|failure| failure.error.to_string());
+        let failure = outcome.failure.as_ref().map(|failure| failure.error.clone());
+        let last_error = self.gate.closed().or(failure).map(|error| error.to_string());
         CommitHealth { age, pending, last_error }
     }
 

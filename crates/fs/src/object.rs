@@ -314,7 +314,7 @@ impl Objects {
 
     /// Makes an object on one of the disks that `suit`.
     fn make_fresh(&self, suits: impl Fn(&FsDisk) -> bool) -> Result<Arc<LiveObject>> {
-        let mut refusal = FsError::NoSpace;
+        let mut refusal = None;
         for _ in 0..self.disks.len() {
             let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % self.disks.len();
             let FsDisk { id: disk, disk: place, .. } = &self.disks[turn];
@@ -328,11 +328,13 @@ impl Objects {
                     return self.adopt(at, object, false);
                 }
                 // Another one may have room.
-                Err(FsError::Absent(_)) => {}
-                Err(error) => refusal = error,
+                Err(error @ FsError::Absent(_)) => {
+                    refusal.get_or_insert(error);
+                }
+                Err(error) => refusal = Some(error),
             }
         }
-        Err(refusal)
+        Err(refusal.unwrap_or(FsError::NoSpace))
     }
 
     /// Opens a published object.

@@ -270,9 +270,8 @@ impl Partition {
     }
 
     /// The cached inodes of the fileset.
-    fn cached(&self) -> impl Iterator<Item = Arc<Inode>> {
-        let number = self.number;
-        self.shared.inodes.all().into_iter().filter(move |inode| inode.ino.fileset() == number)
+    fn cached(&self) -> Vec<Arc<Inode>> {
+        self.shared.inodes.of(self.number)
     }
 
     /// Drops the objects of inodes without a name: the kernel forgets in silence what it knows of a file
@@ -301,7 +300,7 @@ impl Partition {
 
     /// Whether any file of the fileset is open.
     pub(crate) fn has_open_files(&self) -> bool {
-        self.cached().any(|inode| inode.lock().handles() > 0)
+        self.cached().iter().any(|inode| inode.lock().handles() > 0)
     }
 
     /// Whether the kernel still writes to objects itself: after an unmount by force, or an abort of the

@@ -153,3 +153,33 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).close()
     }
 }
+
+impl<S: Store + ?Sized> Store for &S {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        (**self).get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        (**self).scan(from, to, limit)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        (**self).commit(batch)
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        (**self).size_bytes()
+    }
+
+    fn compact(&self) -> Result<()> {
+        (**self).compact()
+    }
+
+    fn copy_to(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        (**self).copy_to(path, progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        (**self).close()
+    }
+}

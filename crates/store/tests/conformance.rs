@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_store::faulty::FaultyStore;
+use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
 use forebay_store::redb::RedbStore;
 use forebay_store::{Batch, Bytes, Store, StoreError};
@@ -14,6 +14,8 @@ use forebay_store::{Batch, Bytes, Store, StoreError};
 mod damage;
 #[path = "conformance/file.rs"]
 mod file;
+#[path = "conformance/sets.rs"]
+mod sets;
 
 /// A key with the value that is set or required, `None` for "absent".
 type Pair<'a> = (&'a [u8], Option<&'a [u8]>);
@@ -218,6 +220,26 @@ mod rules {
         assert_eq!(store.get(b"count").unwrap(), Some(40_u64.to_be_bytes().to_vec()));
     }
 
+    pub fn a_batch_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(store: &dyn Store) {
+        put(store, b"marker", b"0");
+        for (number, fault) in
+            [(1_u8, Fault::UnknownKept), (2, Fault::UnknownLost), (3, Fault::UnknownKept)]
+        {
+            let faulty = FaultyStore::new(store);
+            faulty.fail_commits(1, fault);
+            let before = store.get(b"marker").unwrap();
+            let mut next = batch([(b"marker", Some(&[number])), (b"other", Some(&[number]))]);
+            next.requires.push((b"marker".to_vec(), before.clone()));
+            assert!(matches!(faulty.commit(&next), Err(StoreError::Unknown(_))));
+            // What the batch set tells whether it is there, and it tells for good.
+            let is_there = faulty.get(b"marker").unwrap() == Some(vec![number]);
+            assert_eq!(is_there, fault == Fault::UnknownKept);
+            assert_eq!(is_there, faulty.get(b"other").unwrap() == Some(vec![number]));
+            let again = faulty.commit(&next);
+            assert_eq!(matches!(again, Err(StoreError::Conflict)), is_there, "not twice");
+        }
+    }
+
     pub fn the_size_never_exceeds_reason(store: &dyn Store) {
         put(store, b"key", &[7; 100_000]);
         assert!(store.size_bytes().unwrap() < 100 << 20);
@@ -244,6 +266,7 @@ macro_rules! engines {
                 a_batch_of_50000_changes_is_applied_whole
                 readers_see_whole_batches_only
                 of_racing_owners_one_wins_each_round
+                a_batch_of_unknown_outcome_is_there_as_a_whole_or_not_at_all
                 the_size_never_exceeds_reason
             );
         }

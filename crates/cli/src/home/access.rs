@@ -98,7 +98,7 @@ mod tests {
             set(&root.join(name), 0o755);
         }
         for (name, mode) in
-            [("store.redb", 0o644), ("lock", 0o666), ("forebay.log", 0o400), ("sock", 0o700)]
+            [("names.txt", 0o644), ("lock", 0o666), ("forebay.log", 0o400), ("sock", 0o700)]
         {
             std::fs::write(root.join(name), "content").unwrap();
             set(&root.join(name), mode);
@@ -108,7 +108,7 @@ mod tests {
         let mut opened = home.close_to_others().unwrap();
         opened.sort_by_key(|one| one.path.clone());
         let found: Vec<_> = opened.iter().map(|one| (one.path.clone(), one.mode)).collect();
-        let expected = [("", 0o755), ("disk", 0o755), ("lock", 0o666), ("store.redb", 0o644)];
+        let expected = [("", 0o755), ("disk", 0o755), ("lock", 0o666), ("names.txt", 0o644)];
         assert_eq!(found, expected.map(|(name, mode)| (root.join(name), mode)));
         assert!(opened.iter().all(|one| one.closed.is_ok()));
         let own = std::fs::metadata(&root).unwrap().uid();
@@ -117,7 +117,7 @@ mod tests {
             ("disk", 0o700),
             ("grid", 0o755),
             ("lock", 0o600),
-            ("store.redb", 0o600),
+            ("names.txt", 0o600),
             ("forebay.log", 0o400),
             ("sock", 0o700),
         ] {

@@ -8,8 +8,14 @@ use forebay_e2e::actor::User;
 use forebay_e2e::{Grid, Placement, as_user};
 
 /// Files that have names, attributes or bytes of users, or keep a second mount out.
-const SECRETS: [&str; 6] =
-    ["store.redb", "lock", "forebay.toml", "forebay.log", "reserve", "disk/forebay-disk.toml"];
+const SECRETS: [&str; 6] = [
+    "names/00000.redb",
+    "lock",
+    "forebay.toml",
+    "forebay.log",
+    "reserve",
+    "disk/forebay-disk.toml",
+];
 
 fn stranger() -> User {
     User::new(1701, &[1701])
@@ -25,7 +31,7 @@ fn mode(path: &Path) -> u32 {
 
 /// What a stranger can open, list or lock of a home folder.
 fn within_reach(grid: &Grid) -> Vec<PathBuf> {
-    let folders = ["", "disk", "disk/objects"].map(|name| grid.root().join(name));
+    let folders = ["", "disk", "disk/objects", "names"].map(|name| grid.root().join(name));
     let files = SECRETS.map(|name| grid.root().join(name));
     for path in folders.iter().chain(&files) {
         assert!(path.exists(), "{} is not there", path.display());
@@ -52,7 +58,7 @@ fn a_home_folder_that_is_open_to_others_is_closed_by_the_next_mount() {
     grid.expect_log("open to other users");
     grid.mount();
     fs::create_dir(grid.root().join("grid")).expect("makes a directory");
-    for name in ["", "grid", "disk"] {
+    for name in ["", "grid", "disk", "names"] {
         set(&grid.root().join(name), 0o755);
     }
     for name in SECRETS {
@@ -63,7 +69,7 @@ fn a_home_folder_that_is_open_to_others_is_closed_by_the_next_mount() {
     assert_eq!(within_reach(&grid), [] as [PathBuf; 0]);
     assert_eq!(mode(&grid.root().join("grid")), 0o755, "a grid says itself who reaches it");
     let log = grid.log();
-    for name in ["store.redb", "lock", "disk"] {
+    for name in ["names", "lock", "disk"] {
         let path = grid.root().join(name).display().to_string();
         let tells = |line: &str| line.contains(&path) && line.contains("open to other users");
         assert!(log.lines().any(tells), "{name}: {log}");

@@ -144,7 +144,7 @@ fn mount_refuses_without_its_disk() {
     let disk = grid.outside().join("disk");
     let away = grid.outside().join("away");
     fs::create_dir(&disk).expect("makes a directory");
-    grid.run_on_root(&["mkfs"], &["--disk", text(&disk)]).succeeds();
+    grid.run_on_root(&["mkfs"], &["--work-placement", "direct", "--disk", text(&disk)]).succeeds();
     fs::rename(&disk, &away).expect("takes the disk away");
     let mount = || run(&mut grid.mount_command(), LIMIT);
     assert_says(&mount().refused(), &[text(&disk)]);

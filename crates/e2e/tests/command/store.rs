@@ -26,8 +26,27 @@ fn holds(grid: &Grid, number: u64) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes == pattern(number, 20_000))
 }
 
+/// The store of the root fileset.
+fn root_store(grid: &Grid) -> PathBuf {
+    grid.root().join("names/00000.redb")
+}
+
+/// The store of the fileset `data`.
 fn store(grid: &Grid) -> PathBuf {
-    grid.root().join("store.redb")
+    grid.root().join("names/00001.redb")
+}
+
+/// The file system is mounted, but the fileset `data` is refused, and only that.
+#[track_caller]
+fn data_is_refused(grid: &Grid) {
+    grid.mount();
+    let refused = fs::read_dir(grid.data()).expect_err("a fileset whose store is damaged");
+    assert_eq!(refused.raw_os_error(), Some(libc::EUCLEAN), "{refused}");
+    fs::write(grid.mountpoint().join("work/as ever"), b"as ever").expect("others are in use");
+    fs::remove_file(grid.mountpoint().join("work/as ever")).expect("removes");
+    let status = grid.run_on_root(&["status"], &[]).output();
+    assert_says(&status, &["fileset data cannot be used", "damaged"]);
+    grid.umount();
 }
 
 /// The file system refuses to be mounted; what it says.
@@ -39,8 +58,9 @@ fn refusal(grid: &Grid) -> String {
 }
 
 #[test]
-fn a_damaged_store_refuses_the_mount_before_it_is_written_to_and_is_repaired_beside_the_old_one() {
+fn a_damaged_store_is_refused_before_it_is_written_to_and_is_repaired_beside_the_old_one() {
     let grid = Grid::start(Placement::Direct);
+    grid.expect_log("a fileset cannot be used");
     fill(&grid, 0, 50);
     grid.umount();
     let good = fs::read(store(&grid)).expect("reads");
@@ -55,13 +75,15 @@ fn a_damaged_store_refuses_the_mount_before_it_is_written_to_and_is_repaired_bes
             continue;
         }
         found += 1;
-        assert_says(&refusal(&grid), &["damaged", "fsck", "--repair", "store restore"]);
+        if found <= 4 {
+            data_is_refused(&grid);
+        }
         assert!(fs::read(store(&grid)).expect("reads") == bad, "byte {byte}: it is as it was");
         if found > 4 {
             continue;
         }
         let report = grid.run_on_root(&["fsck"], &["--repair", "--json"]).expect_code(1);
-        let kept = json(&report.stdout)["kept_store"].as_str().expect("a name").to_owned();
+        let kept = json(&report.stdout)["kept_stores"][0].as_str().expect("a name").to_owned();
         assert!(fs::read(&kept).expect("reads") == bad, "byte {byte}: the old one is kept");
         let _ = grid.run_on_root(&["fsck"], &["--repair"]).expect_code(0);
         grid.mount();
@@ -80,13 +102,13 @@ fn a_lost_or_cut_store_is_refused_with_what_can_be_done() {
     let backup = grid.outside().join("backup");
     grid.run_on_root(&["store", "backup"], &[text(&backup)]).succeeds();
     grid.umount();
-    let good = fs::read(store(&grid)).expect("reads");
+    let good = fs::read(root_store(&grid)).expect("reads");
     for bytes in [&b""[..], &[0; 4096], &good[..good.len() / 2]] {
-        fs::write(store(&grid), bytes).expect("damages");
+        fs::write(root_store(&grid), bytes).expect("damages");
         assert_says(&refusal(&grid), &["damaged", "fsck", "store restore"]);
     }
-    fs::remove_file(store(&grid)).expect("removes");
-    assert_says(&refusal(&grid), &["store.redb", "store restore", "objects"]);
+    fs::remove_file(root_store(&grid)).expect("removes");
+    assert_says(&refusal(&grid), &["names/00000.redb", "store restore", "objects"]);
     grid.run_on_root(&["store", "restore"], &[text(&backup)]).succeeds();
     grid.mount();
     assert!((0..3).all(|number| holds(&grid, number)));
@@ -109,25 +131,27 @@ fn a_backup_of_a_mounted_file_system_is_restored_and_files_made_later_are_kept()
     assert_says(&refused, &[text(&grid.mountpoint())]);
     grid.umount();
 
-    let mut damaged = fs::read(&backup).expect("reads");
+    let mut damaged = fs::read(backup.join("00001.redb")).expect("reads");
     let middle = damaged.len() / 2;
     damaged[80] ^= 1;
     damaged[middle] ^= 1;
     let bad = grid.outside().join("bad");
-    fs::write(&bad, &damaged).expect("writes");
+    fs::create_dir(&bad).expect("makes");
+    fs::write(bad.join("00001.redb"), &damaged).expect("writes");
     let before = fs::read(store(&grid)).expect("reads");
     assert_says(
         &grid.run_on_root(&["store", "restore"], &[text(&bad)]).refused(),
-        &[text(&bad), "damaged", "nothing was changed"],
+        &[text(&bad), "damaged"],
     );
     assert!(fs::read(store(&grid)).expect("reads") == before);
 
     grid.run_on_root(&["store", "restore"], &[text(&backup)]).succeeds();
-    assert!(fs::read(grid.root().join("store.redb.replaced-1")).expect("kept") == before);
+    let kept = grid.root().join("names/00001.redb.replaced-1");
+    assert!(fs::read(kept).expect("kept") == before);
     grid.is_clean();
     grid.mount();
     assert!((1..20).all(|number| holds(&grid, number)));
-    let found = fs::read_dir(grid.mountpoint().join("lost+found")).expect("lists");
+    let found = fs::read_dir(grid.data().join("lost+found")).expect("lists");
     let found: Vec<Vec<u8>> =
         found.map(|entry| fs::read(entry.expect("lists").path()).expect("reads")).collect();
     assert!((20..25).all(|number| found.contains(&pattern(number, 20_000))), "made later");
@@ -135,18 +159,36 @@ fn a_backup_of_a_mounted_file_system_is_restored_and_files_made_later_are_kept()
     grid.umount();
     grid.is_clean();
     let offline = grid.outside().join("offline");
-    grid.run_on_root(&["store", "backup"], &[text(&offline)]).succeeds();
+    let only = ["--fileset", "data"];
+    grid.run_on_root(&["store", "backup"], &[&[text(&offline)], &only[..]].concat()).succeeds();
+    let copies: Vec<_> =
+        fs::read_dir(&offline).expect("lists").map(|it| it.expect("lists")).collect();
+    assert_eq!(copies.len(), 1);
+    fs::remove_file(store(&grid)).expect("removes");
+    assert_says(&grid.run_on_root(&["fsck"], &[]).expect_code(4).stdout, &["data", "missing"]);
+    grid.run_on_root(&["store", "restore"], &[&[text(&offline)], &only[..]].concat()).succeeds();
+    grid.is_clean();
+    grid.mount();
+    assert!((30..40).all(|number| holds(&grid, number)));
 }
 
 #[test]
-fn a_disk_without_its_objects_refuses_the_mount_and_nothing_is_made() {
+fn files_on_a_disk_that_is_not_there_are_refused_and_nothing_is_made_or_lost() {
     let grid = Grid::start(Placement::Direct);
+    grid.expect_log("a disk is not there");
     fill(&grid, 0, 3);
     grid.umount();
     let objects = grid.root().join("disk/objects");
     let aside = grid.root().join("disk/aside");
     fs::rename(&objects, &aside).expect("moves");
-    assert_says(&refusal(&grid), &["objects", text(&grid.root().join("disk"))]);
+    grid.mount();
+    let path = grid.data().join("file-0");
+    assert_eq!(fs::metadata(&path).expect("stats").len(), 20_000, "names are there");
+    let refused = fs::read(&path).expect_err("its bytes are not");
+    assert_eq!(refused.raw_os_error(), Some(libc::ENXIO), "{refused}");
+    let status = grid.run_on_root(&["status"], &[]).output();
+    assert_says(&status, &["absent", "is not there", text(&grid.root().join("disk"))]);
+    grid.umount();
     assert!(!objects.exists(), "it is not made");
     fs::rename(&aside, &objects).expect("moves");
     grid.mount();

@@ -25,6 +25,7 @@ on_every_way!(
     flags_of_files_are_shown_and_cannot_be_set,
 );
 
+// Numbers of native files are those of the disk's file system, which uses them again.
 on_native!(
     times_keep_their_nanoseconds,
     writing_moves_the_times_of_an_open_file,
@@ -32,7 +33,6 @@ on_native!(
     a_change_of_owner_clears_the_set_id_bits,
     entries_of_a_set_group_id_directory_take_its_group,
     permissions_hold_for_other_users,
-    an_inode_number_stays_for_life,
     space_is_counted,
     a_change_of_size_by_name_is_seen_by_open_handles,
 );

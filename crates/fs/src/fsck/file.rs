@@ -297,7 +297,7 @@ fn sync_folder_of(path: &Path) -> std::io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The name under which the store at `path` is kept when another takes its place: `store.redb.replaced-1`
+/// The name under which the store at `path` is kept when another takes its place: `00001.redb.replaced-1`
 /// is the first.
 #[must_use]
 pub fn kept_name(path: &Path, number: u32) -> PathBuf {

@@ -142,6 +142,14 @@ impl Namespace {
         first_error(self.partitions().iter().map(|partition| partition.sweep()))
     }
 
+    /// As [`Namespace::sweep`], of one fileset, which is opened for it. Others may be swept at the same time.
+    ///
+    /// # Errors
+    /// As [`Namespace::sweep`]; [`FsError::Stale`] if there is no such fileset.
+    pub fn sweep_fileset(&self, id: FilesetId) -> Result<()> {
+        self.open_fileset(id)?.sweep()
+    }
+
     /// Whether the last owner of a fileset that is not open crashed.
     fn crashed(&self, fileset: &Fileset) -> bool {
         // Whoever opens it meanwhile would find the store in use.
@@ -173,27 +181,31 @@ impl Namespace {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
+        let mut all_clean = outcome.is_ok();
         let synced = self.shared.objects.sync_disks();
         let synced = synced.and_then(|()| Ok(self.shared.fail_points.reach("close.synced")?));
+        if synced.is_err() {
+            settled.clear();
+        }
         outcome = outcome.and(synced);
         // The root fileset comes last: it says that the whole is clean.
         settled.sort_by_key(|(partition, _)| partition.number() == FilesetId::ROOT);
-        let mut all_clean = outcome.is_ok();
         for (partition, can_be_clean) in settled {
             let is_root = partition.number() == FilesetId::ROOT;
-            if !can_be_clean || (is_root && !all_clean) || outcome.is_err() {
-                all_clean = false;
+            all_clean &= can_be_clean;
+            if !can_be_clean {
+                tracing::warn!(
+                    fileset = %partition.number(),
+                    "programs still write: the next mount compares the sizes of their files"
+                );
+            }
+            if !can_be_clean || (is_root && !all_clean) {
                 continue;
             }
-            let marked =
-                partition.mark_clean(is_root && self.others_unswept.load(Ordering::Acquire));
+            let others = is_root && self.others_unswept.load(Ordering::Acquire);
+            let marked = partition.mark_clean(others);
             all_clean &= marked.is_ok();
             outcome = outcome.and(marked);
-        }
-        if !all_clean {
-            tracing::warn!(
-                "not left clean: the next mount compares the sizes of files with their objects"
-            );
         }
         partitions.iter().for_each(|partition| partition.let_go());
         // Whatever came before: the engines are not to be ended in silence.

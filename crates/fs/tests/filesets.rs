@@ -1,0 +1,342 @@
+//! Filesets beside each other: each is committed, recovered, swept and stopped by itself, and comes and goes in steps that
+//! a crash cannot break.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use forebay_base::{FailPoints, FilesetId, Ino, ObjectId};
+use forebay_disk::Sync;
+use forebay_fs::record::{Durability, Placement, Stage};
+use forebay_fs::{FsError, offline};
+use forebay_store::Stores as _;
+use forebay_store::faulty::{Fault, FaultyStore};
+use support::{Rig, Shorthand as _, User, WRITE, on_both_ways};
+
+const DATA: FilesetId = FilesetId(1);
+const WORK: FilesetId = FilesetId(2);
+
+fn create(fs: &User, name: &str) -> forebay_fs::Result<()> {
+    fs.create_fileset(name, Durability::Strict, Placement::Direct, 0o755)
+}
+
+/// Puts an object on the disk that no record knows of.
+fn leave_object(rig: &Rig, id: ObjectId) {
+    let disk = rig.disk.as_disk();
+    let object = disk.create(id).unwrap();
+    object.write_at(0, b"left behind").unwrap();
+    disk.publish(id, &*object).unwrap();
+}
+
+/// After a crash in the middle of a change of filesets: whether "new" is there, and whole either way.
+fn settled(rig: &Rig) -> bool {
+    let fs = rig.open();
+    let top = fs.find(Ino::ROOT, "new");
+    if let Some(top) = top {
+        let ino = fs.make_file(top, "file");
+        fs.write_file(ino, 0, b"content");
+        assert_eq!(fs.contents(ino), b"content");
+        fs.unlink(top, b"file").unwrap();
+    } else {
+        // The name and the number can be used again.
+        create(&fs, "new").unwrap();
+        fs.remove_fileset("new").unwrap();
+    }
+    fs.sweep().unwrap();
+    rig.close(fs);
+    let stages = offline::all_filesets(&rig.store_of(FilesetId::ROOT)).unwrap();
+    let is_settled = |stage| matches!(stage, Stage::Made | Stage::Removed);
+    assert!(stages.iter().all(|(_, record)| is_settled(record.stage)), "{stages:?}");
+    top.is_some()
+}
+
+#[test]
+fn making_a_fileset_survives_a_crash_at_each_step() {
+    let mut outcomes = BTreeSet::new();
+    for point in [
+        "fileset.noted",
+        "fileset.stored",
+        "fileset.named",
+        "store.commit.before",
+        "store.commit.after",
+    ] {
+        for passes in 0..12 {
+            let rig = Rig::in_memory();
+            let points = FailPoints::cut_at(point, passes);
+            let Ok(fs) = rig.open_armed(&points) else { continue };
+            let made = create(&fs, "new");
+            rig.crash_process(fs);
+            let is_there = settled(&rig);
+            assert!(is_there || made.is_err(), "{point}, {passes}: what is made is there");
+            outcomes.insert((made.is_ok(), is_there));
+        }
+    }
+    assert!(outcomes.contains(&(false, false)) && outcomes.contains(&(true, true)), "{outcomes:?}");
+}
+
+#[test]
+fn removing_a_fileset_survives_a_crash_at_each_step() {
+    let mut outcomes = BTreeSet::new();
+    for point in ["fileset.unnamed", "fileset.removed", "store.commit.before", "store.commit.after"]
+    {
+        for passes in 0..16 {
+            let rig = Rig::in_memory();
+            let fs = rig.open();
+            create(&fs, "new").unwrap();
+            rig.close(fs);
+            let Ok(fs) = rig.open_armed(&FailPoints::cut_at(point, passes)) else { continue };
+            let removed = fs.remove_fileset("new");
+            rig.crash_process(fs);
+            let is_there = settled(&rig);
+            assert!(!is_there || removed.is_err(), "{point}, {passes}: what is removed is gone");
+            outcomes.insert((removed.is_ok(), is_there));
+        }
+    }
+    assert!(outcomes.contains(&(false, true)) && outcomes.contains(&(true, false)), "{outcomes:?}");
+}
+
+#[test]
+fn a_synced_write_in_one_fileset_publishes_no_young_file_of_another() {
+    on_both_ways(|rig| {
+        let (fs, store) = rig.open_watched();
+        let (data, work) = (fs.fileset("data"), fs.fileset("work"));
+        let database = fs.make_file(data, "database");
+        let handle = fs.open(database, WRITE);
+        fs.commit().unwrap();
+        store.take();
+        let mut young = Vec::new();
+        for number in 0..200_u64 {
+            let name = format!("temporary-{number}");
+            let ino = fs.make_file(work, &name);
+            fs.write_file(ino, 0, b"soon gone");
+            young.push(name);
+            handle.write(number * 8, b"inserted");
+            fs.sync_file(database, if number % 2 == 0 { Sync::All } else { Sync::Data }).unwrap();
+            if young.len() > 20 {
+                fs.unlink(work, young.remove(0).as_bytes()).unwrap();
+            }
+            fs.after_request();
+        }
+        let published = rig.objects();
+        assert_eq!(published.len(), 1, "the database alone: {published:?}");
+        assert!(published.iter().all(|id| id.fileset() == DATA));
+        let committed = store.take();
+        assert!(committed.len() >= 100, "each insert is durable");
+        for batch in &committed {
+            let is_data = |key: &Vec<u8>| key[..2] == DATA.0.to_be_bytes();
+            assert!(batch.changes.keys().all(is_data), "nothing of another fileset is committed");
+        }
+        handle.close();
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn two_filesets_on_one_disk_are_swept_at_the_same_time_and_lose_nothing() {
+    for _ in 0..20 {
+        let rig = Rig::in_directory();
+        let fs = rig.open();
+        let tops = [fs.fileset("data"), fs.fileset("work")];
+        let mut kept = Vec::new();
+        for top in tops {
+            for number in 0..20 {
+                let ino = fs.make_file(top, &format!("kept-{number}"));
+                fs.write_file(ino, 0, b"kept");
+                kept.push(ino);
+            }
+        }
+        fs.commit().unwrap();
+        rig.crash_process(fs);
+        let left: Vec<ObjectId> = (1000..1040)
+            .map(|number| ObjectId::of(if number % 2 == 0 { DATA } else { WORK }, number))
+            .collect();
+        left.iter().for_each(|id| leave_object(&rig, *id));
+        let fs = rig.open();
+        std::thread::scope(|scope| {
+            for (fileset, top) in [DATA, WORK].into_iter().zip(tops) {
+                let fs = &fs;
+                scope.spawn(move || fs.sweep_fileset(fileset).unwrap());
+                scope.spawn(move || {
+                    for number in 0..20 {
+                        let ino = fs.make_file(top, &format!("new-{number}"));
+                        fs.write_file(ino, 0, b"new");
+                        fs.commit().unwrap();
+                    }
+                });
+            }
+        });
+        let objects = rig.objects();
+        assert!(left.iter().all(|id| !objects.contains(id)), "what belongs to nothing is gone");
+        kept.iter().for_each(|ino| assert_eq!(fs.contents(*ino), b"kept"));
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn a_sweep_of_one_fileset_leaves_objects_of_others_alone() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    fs.fileset("data");
+    rig.crash_process(fs);
+    // Nobody's, but not of this fileset: that of a fileset that this file system does not know any more.
+    let foreign = ObjectId::of(FilesetId(77), 5);
+    let own = ObjectId::of(DATA, 5);
+    for id in [foreign, own] {
+        leave_object(&rig, id);
+    }
+    let fs = rig.open();
+    fs.sweep().unwrap();
+    assert_eq!(rig.objects(), [foreign]);
+    fs.fs.close().unwrap();
+}
+
+#[test]
+fn a_commit_of_unknown_outcome_is_asked_for() {
+    for (fault, is_there) in [(Fault::UnknownKept, true), (Fault::UnknownLost, false)] {
+        on_both_ways(|rig| {
+            let store = Arc::new(FaultyStore::new(rig.store.clone()));
+            let parts =
+                rig.parts_with(Arc::clone(&store) as _, rig.disk.as_disk(), FailPoints::none());
+            let fs = rig.open_parts(parts);
+            let data = fs.fileset("data");
+            let ino = fs.make_file(data, "file");
+            fs.write_file(ino, 0, b"content");
+            store.fail_commits(1, fault);
+            assert_eq!(fs.sync_file(ino, Sync::All).is_ok(), is_there, "{fault:?}");
+            assert_eq!(rig.record(ino).is_some(), is_there);
+            assert_eq!(fs.contents(ino), b"content");
+            fs.make_file(data, "another");
+            fs.commit().unwrap();
+            assert!(rig.record(ino).is_some());
+            rig.close(fs);
+        });
+    }
+}
+
+#[test]
+fn a_fileset_whose_commit_stays_unknown_is_stopped_and_no_other() {
+    for fault in [Fault::UnknownKept, Fault::UnknownLost] {
+        let rig = Rig::in_memory();
+        let store = Arc::new(FaultyStore::new(rig.store.clone()));
+        let parts = rig.parts_with(Arc::clone(&store) as _, rig.disk.as_disk(), FailPoints::none());
+        let fs = rig.open_parts(parts);
+        let (data, work) = (fs.fileset("data"), fs.fileset("work"));
+        let before = fs.make_file(data, "before");
+        fs.commit().unwrap();
+        let ino = fs.make_file(data, "file");
+        store.fail_commits(1, fault);
+        store.fail_reads(u64::MAX);
+        let failed = fs.sync_directory(data).unwrap_err();
+        assert!(failed.to_string().contains("not known"), "{failed}");
+        store.heal();
+        // What it remembers may not be what is stored: it answers nothing.
+        for ino in [data, before, ino] {
+            let refused = fs.attributes(ino).unwrap_err().to_string();
+            assert!(refused.contains("stopped"), "{refused}");
+        }
+        assert!(fs.fileset_status()[1].problem.is_some());
+        let other = fs.make_file(work, "as ever");
+        fs.commit().unwrap_err();
+        assert!(rig.record(other).is_some(), "others are committed");
+        assert!(fs.fs.close().is_err());
+        drop(fs);
+        let fs = rig.open();
+        assert_eq!(fs.find(data, "file").is_some(), fault == Fault::UnknownKept);
+        assert_eq!(fs.find(data, "before"), Some(before));
+        fs.sweep().unwrap();
+        rig.close(fs);
+    }
+}
+
+#[test]
+fn a_fenced_fileset_answers_nothing_but_that_it_is() {
+    let rig = Rig::in_memory();
+    let first = rig.open();
+    let (data, work) = (first.fileset("data"), first.fileset("work"));
+    let ino = first.make_file(data, "file");
+    first.commit().unwrap();
+    let handle = first.open(ino, WRITE);
+    let second = rig.open();
+    second.fileset("data");
+    first.make_file(data, "too late");
+    assert!(matches!(first.sync_directory(data), Err(FsError::Fenced)));
+    assert!(matches!(first.attributes(ino), Err(FsError::Fenced)));
+    assert!(matches!(first.lookup(data, b"file"), Err(FsError::Fenced)));
+    assert!(matches!(first.lookup(Ino::ROOT, b"data"), Err(FsError::Fenced)));
+    assert!(matches!(first.read(ino, 0, &mut [0; 8]), Err(FsError::Fenced)));
+    // What ends must end all the same.
+    handle.close();
+    first.forget(ino, 1);
+    first.make_file(work, "another fileset");
+    drop(first);
+    second.fs.close().unwrap();
+}
+
+#[test]
+fn files_on_a_disk_that_is_not_there_are_refused_and_their_removal_is_finished_later() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let data = fs.fileset("data");
+    let (kept, removed) = (fs.make_file(data, "kept"), fs.make_file(data, "removed"));
+    fs.write_file(kept, 0, b"kept");
+    fs.write_file(removed, 0, b"removed");
+    rig.close(fs);
+    let mut parts = rig.parts();
+    parts.disks.clear();
+    let fs = rig.open_parts(parts);
+    assert_eq!(fs.attributes(kept).unwrap().size, 4, "names are there");
+    let refused = fs.open_as(kept, support::READ, support::ROOT).map(drop).unwrap_err();
+    assert!(matches!(&refused, FsError::Absent(why) if why.contains("disk-one")), "{refused}");
+    let ino = fs.make_file(data, "empty");
+    let refused = fs.open_as(ino, WRITE, support::ROOT).map(drop).unwrap_err();
+    assert!(matches!(refused, FsError::Absent(_)), "{refused}");
+    fs.unlink(data, b"removed").unwrap();
+    let status = fs.disk_status();
+    assert_eq!(status[0].kind, "absent");
+    assert!(status[0].advice[0].contains("is not there"), "{status:?}");
+    fs.fs.close().unwrap();
+    drop(fs);
+    assert_eq!(rig.objects().len(), 2);
+    let fs = rig.open();
+    assert_eq!(fs.contents(kept), b"kept");
+    fs.sweep().unwrap();
+    assert_eq!(rig.objects().len(), 1, "the disk is there again");
+    rig.close(fs);
+}
+
+#[test]
+fn a_thousand_filesets_cost_nothing_until_they_are_used() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    for number in 0..1000 {
+        create(&fs, &format!("fileset-{number}")).unwrap();
+    }
+    rig.close(fs);
+    let fs = rig.open();
+    assert_eq!(fs.fileset_status().len(), 1004);
+    assert_eq!(fs.names(Ino::ROOT).len(), 1003);
+    assert_eq!((fs.open_filesets(), fs.cache_usage().0), (1, 1));
+    let top = fs.fileset("fileset-500");
+    fs.make_file(top, "file");
+    assert_eq!(fs.open_filesets(), 2);
+    rig.close(fs);
+    assert_eq!(rig.stores().list().unwrap().len(), 1004);
+}
+
+#[test]
+fn a_listing_goes_on_where_a_fileset_cannot_answer() {
+    let rig = Rig::in_memory();
+    let first = rig.open();
+    let data = first.fileset("data");
+    let second = rig.open();
+    second.fileset("data");
+    first.make_file(data, "too late");
+    first.sync_directory(data).unwrap_err();
+    for item in first.items(Ino::ROOT) {
+        let found = first.listed_attributes(Ino::ROOT, &item);
+        assert!(found.is_ok(), "{found:?}");
+    }
+    drop(first);
+    second.fs.close().unwrap();
+}

@@ -1,0 +1,54 @@
+//! One suite that every set of stores passes.
+
+use forebay_base::FilesetId;
+use forebay_store::memory::MemoryStores;
+use forebay_store::redb::RedbOptions;
+use forebay_store::redb::folder::RedbFolder;
+use forebay_store::{Store as _, StoreError, Stores};
+
+use super::put;
+
+fn on_all_sets(rule: impl Fn(&dyn Stores)) {
+    rule(&MemoryStores::new());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("00007.redb.replaced-1"), "none of the set").unwrap();
+    rule(&RedbFolder::at(folder.path(), RedbOptions { cache_bytes: 1 << 20 }));
+}
+
+#[test]
+fn each_number_has_a_store_of_its_own() {
+    on_all_sets(|stores| {
+        for number in [3, 0, 65_535] {
+            let store = stores.create(FilesetId(number)).unwrap();
+            put(&*store, b"number", &number.to_be_bytes());
+            store.close().unwrap();
+        }
+        assert_eq!(stores.list().unwrap(), [0, 3, 65_535].map(FilesetId));
+        for number in [0_u16, 3, 65_535] {
+            let looked = stores.look(FilesetId(number)).unwrap().get(b"number").unwrap();
+            assert_eq!(looked, Some(number.to_be_bytes().to_vec()));
+            let opened = stores.open(FilesetId(number)).unwrap().get(b"number").unwrap();
+            assert_eq!(opened, looked);
+        }
+    });
+}
+
+#[test]
+fn a_store_that_is_made_again_is_empty_and_one_that_is_removed_is_gone() {
+    on_all_sets(|stores| {
+        let id = FilesetId(7);
+        for _ in 0..2 {
+            let store = stores.create(id).unwrap();
+            assert_eq!(store.get(b"key").unwrap(), None);
+            put(&*store, b"key", b"value");
+            store.close().unwrap();
+        }
+        stores.size_of(id).unwrap();
+        for _ in 0..2 {
+            stores.remove(id).unwrap();
+            assert_eq!(stores.list().unwrap(), []);
+            assert!(matches!(stores.open(id).map(drop), Err(StoreError::Missing(_))));
+            assert!(matches!(stores.look(id).map(drop), Err(StoreError::Missing(_))));
+        }
+    });
+}
