@@ -1,6 +1,7 @@
 //! The commands of the grid.
 
 mod batch;
+pub mod areas;
 pub mod checkpoint;
 pub mod daemons;
 mod detail;
@@ -10,7 +11,6 @@ pub mod jobs;
 mod memory;
 pub mod placement;
 pub mod run;
-pub mod sessions;
 pub mod submit;
 mod supervise;
 pub mod switch;
