@@ -195,7 +195,7 @@ mod tests {
             (Alignment::Left, &["finding", "the processors waited for storage"]),
         ]);
         let expected = "topic  finding\ncores  the processors\n       waited for storage\n";
-        assert_eq!(table.render(Width::Characters(28)), expected);
+        assert_eq!(table.render(Width::Characters(27)), expected);
     }
 
     #[test]

@@ -12,12 +12,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_analytics::amount::Scale;
 use forebay_base::time::SystemClock;
 use forebay_base::{ByteSize, Clock as _};
-use forebay_workload::amount::Scale;
+use forebay_workload::load::Stream;
 use forebay_workload::load::{Calibration, Metadata, Sequential, Storm};
 use forebay_workload::program::{self, Action as _, Buffers, Context as StepContext, Places};
-use forebay_workload::step::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::figure::{Figure, Figures};

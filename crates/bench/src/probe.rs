@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use forebay_base::ByteSize;
-use forebay_workload::step::stream::{Access, Fill};
-use forebay_workload::step::{Stream, Together};
+use forebay_workload::load::stream::{Access, Fill};
+use forebay_workload::load::{Stream, Together};
 
 use crate::fio;
 use crate::interrupt::Interrupt;

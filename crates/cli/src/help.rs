@@ -28,7 +28,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Flows of jobs", &["flow"]),
-    ("Grid", &["up", "down", "hosts", "queues", "sessions", "usage", "reload", "host", "queue"]),
+    ("Grid", &["up", "down", "hosts", "queues", "areas", "usage", "reload", "host", "queue"]),
     ("Daemons of the grid, which up starts", &["controller", "agent"]),
 ];
 

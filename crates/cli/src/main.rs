@@ -71,7 +71,7 @@ enum Command {
     Queues(commands::grid::jobs::Queues),
     History(commands::grid::jobs::History),
     Explain(commands::grid::jobs::Explain),
-    Sessions(commands::grid::sessions::Sessions),
+    Areas(commands::grid::areas::Areas),
     Usage(commands::grid::usage::Usage),
     Output(commands::grid::jobs::Output),
     /// Terminate waiting or running jobs: SIGTERM first, SIGKILL after 10 seconds.
@@ -164,7 +164,7 @@ impl Command {
             Command::Queues(command) => command.run(),
             Command::History(command) => command.run(),
             Command::Explain(command) => command.run(),
-            Command::Sessions(command) => command.run(),
+            Command::Areas(command) => command.run(),
             Command::Usage(command) => command.run(),
             Command::Output(command) => command.run(),
             Command::Kill(command) => command.run(Verb::Kill),

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_workload::{Cell, Table};
+use forebay_analytics::{Cell, Table};
 
 use crate::compare::Comparison;
 use crate::error::Result;

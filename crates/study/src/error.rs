@@ -59,6 +59,9 @@ pub enum Error {
     /// The workload's own error.
     #[error(transparent)]
     Workload(#[from] forebay_workload::Error),
+    /// A step's or data set's own error.
+    #[error(transparent)]
+    Analytics(#[from] forebay_analytics::Error),
 }
 
 impl Error {

@@ -409,7 +409,7 @@ impl Cache {
     #[must_use]
     pub fn describe(&self) -> String {
         let start = if self.dropped { "page cache dropped" } else { "page cache not dropped" };
-        let gigabytes = |bytes: u64| forebay_workload::Cell::from(bytes as f64 / 1e9).show(3);
+        let gigabytes = |bytes: u64| forebay_analytics::Cell::from(bytes as f64 / 1e9).show(3);
         format!(
             "{start}; working set {} GB of {} GB memory",
             gigabytes(self.working_set_bytes),

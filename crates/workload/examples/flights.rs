@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let parent = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let rows_times = arguments.next().map(|times| times.parse()).transpose()?;
-    let scratch = forebay_workload::scratch::ScratchDir::create(&parent, "flights-example")?;
+    let scratch = forebay_analytics::scratch::ScratchDir::create(&parent, "flights-example")?;
     let [data, work, util] = ["data", "work", "util"].map(|name| scratch.path().join(name));
     for directory in [&data, &work, &util] {
         std::fs::create_dir(directory)?;

@@ -39,12 +39,13 @@ use std::process::{Command, Stdio};
 use forebay_base::{ByteSize, Clock};
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::Reader;
-use crate::error::{Error, Result};
-use crate::key::SortKey;
+use crate::error::Error;
 use crate::resource::{Meter, ResourceRecord};
-use crate::scratch::ScratchDir;
-use crate::step::{
+use forebay_analytics::Result;
+use forebay_analytics::dataset::Reader;
+use forebay_analytics::key::SortKey;
+use forebay_analytics::scratch::ScratchDir;
+use forebay_analytics::step::{
     Import, Regression, RegressionFit, Repeat, Sort, Summary, SummaryTable, summary,
 };
 
@@ -267,7 +268,7 @@ impl Report {
 /// # Errors
 /// [`Error::FlightsNotFound`], which says what to run, if there is none, or if the variable names no
 /// file.
-pub fn find_csv() -> Result<PathBuf> {
+pub fn find_csv() -> std::result::Result<PathBuf, Error> {
     choose_csv(
         env::var_os(CSV_VARIABLE).map(PathBuf::from),
         Path::new(CSV_CACHE),
@@ -279,7 +280,7 @@ fn choose_csv(
     named: Option<PathBuf>,
     cached: &Path,
     packaged: impl FnOnce() -> Option<PathBuf>,
-) -> Result<PathBuf> {
+) -> std::result::Result<PathBuf, Error> {
     if let Some(path) = named {
         return if path.is_file() {
             Ok(path)

@@ -11,7 +11,7 @@ use std::time::Instant;
 use forebay_base::Clock;
 use serde::{Deserialize, Serialize};
 
-use crate::table::Table;
+use forebay_analytics::table::Table;
 
 /// Whose peak memory was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

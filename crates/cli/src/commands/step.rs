@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_analytics::amount::Scale;
+use forebay_analytics::dataset::{PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+use forebay_analytics::scratch::ScratchDir;
 use forebay_base::time::SystemClock;
 use forebay_base::{ByteSize, Clock as _};
-use forebay_workload::amount::Scale;
-use forebay_workload::dataset::{PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use forebay_workload::program::{
     Buffers, Context, Job, NamedStep, Outcome, Places, Program, Step as Kind, StepRecord,
 };
 use forebay_workload::resource::ResourceRecord;
-use forebay_workload::scratch::ScratchDir;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::resume::Resume;

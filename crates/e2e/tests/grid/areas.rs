@@ -27,14 +27,14 @@ impl Fixture {
         path
     }
 
-    fn sessions(&self, more: &[&str]) -> Value {
-        let text = self.forebay(&["sessions", "--json"], more).output();
+    fn listed_areas(&self, more: &[&str]) -> Value {
+        let text = self.forebay(&["areas", "--json"], more).output();
         serde_json::from_str(&text).expect("is JSON")
     }
 
-    /// What `forebay sessions` says of a job's area for work: its state.
+    /// What `forebay areas` says of a job's area for work: its state.
     fn area(&self, job: &str) -> Option<String> {
-        let told = self.sessions(&[]);
+        let told = self.listed_areas(&[]);
         let areas = told["areas"].as_array().expect("is a list");
         let found = areas.iter().find(|area| area["job"] == job && area["kind"] == "work")?;
         Some(found["state"].as_str().expect("is a text").to_owned())
@@ -101,18 +101,18 @@ fn orphans_go_when_a_host_joins_or_when_asked_and_nothing_else_does() {
     assert_eq!(grid.area("79").as_deref(), Some("orphaned"));
     assert_eq!(grid.area("80"), None, "a link is no area");
     assert_eq!(grid.area(&running).as_deref(), Some("running"));
-    let told = grid.sessions(&[]);
+    let told = grid.listed_areas(&[]);
     let one = told["areas"].as_array().expect("is a list").iter().find(|area| area["job"] == "79");
     let one = one.expect("is listed");
     assert!((100_000..200_000).contains(&one["bytes"].as_u64().expect("was counted")), "{one}");
-    let said = grid.forebay(&["sessions", "--reap"], &[]).output();
+    let said = grid.forebay(&["areas", "--reap"], &[]).output();
     assert!(said.contains("removed: ") && said.contains("job-79"), "{said}");
     assert!(!orphan.exists());
     assert_eq!(fs::read_to_string(outside.join("file")).expect("reads"), "kept");
     assert!(stranger.join("deep/er/file").exists(), "what is no area stays");
     assert!(grid.areas().join(format!("job-{kept}/once")).exists(), "what is kept stays");
     assert!(grid.areas().join(format!("job-{running}/some")).exists(), "what is used stays");
-    let said = grid.forebay(&["sessions", "--reap"], &[]).output();
+    let said = grid.forebay(&["areas", "--reap"], &[]).output();
     assert!(said.contains("nothing to remove"), "{said}");
     for job in [&kept, &running] {
         grid.forebay(&["kill", job], &[]).succeeds();
@@ -137,7 +137,7 @@ fn an_area_that_waits_for_the_next_start_of_its_job_is_kept() {
     grid.kill_daemon(1);
     grid.start_agent();
     grid.wait_for_sweep(&orphan);
-    grid.forebay(&["sessions", "--reap"], &[]).succeeds();
+    grid.forebay(&["areas", "--reap"], &[]).succeeds();
     assert!(grid.areas().join(format!("job-{job}/step")).exists());
     grid.forebay(&["kill", &job], &[]).succeeds();
     wait_until("the work areas are gone", LIMIT, || grid.is_without_work());
@@ -160,24 +160,24 @@ fn nothing_is_reaped_while_a_host_is_away() {
     wait_until("a host is away", LIMIT, || {
         grid.forebay(&["hosts"], &[]).output().contains(" unreachable ")
     });
-    let said = grid.forebay(&["sessions", "--reap"], &[]).refused();
+    let said = grid.forebay(&["areas", "--reap"], &[]).refused();
     assert!(said.contains("h2 is unreachable"), "{said}");
     assert!(orphan.exists());
     // What is known is listed, and what is not is said.
-    let listed = grid.forebay(&["sessions"], &[]).expect_code(0);
+    let listed = grid.forebay(&["areas"], &[]).expect_code(0);
     assert!(
         listed.stderr.contains("h2 is unreachable") && listed.stdout.contains("orphaned"),
         "{listed:?}"
     );
-    assert_eq!(grid.sessions(&[])["unknown"], serde_json::json!(["h2"]));
+    assert_eq!(grid.listed_areas(&[])["unknown"], serde_json::json!(["h2"]));
     assert_eq!(grid.area(&job).as_deref(), Some("unknown"));
     grid.spawn(&["agent", &root, "--name", "h2", "--slots", "1"]);
     // Both hosts see the same place: one of them removes it, now or when it looks for orphans.
     wait_until("the orphan is gone", LIMIT, || {
-        let _ = grid.forebay(&["sessions", "--reap"], &[]);
+        let _ = grid.forebay(&["areas", "--reap"], &[]);
         !orphan.exists()
     });
-    assert_eq!(grid.sessions(&[])["unknown"], serde_json::json!([]));
+    assert_eq!(grid.listed_areas(&[])["unknown"], serde_json::json!([]));
     grid.forebay(&["kill", &job], &[]).succeeds();
     wait_until("the work areas are gone", LIMIT, || grid.is_without_work());
 }
@@ -234,9 +234,9 @@ fn with_every_host_away_the_list_is_empty_and_says_so() {
     wait_until("the host is away", LIMIT, || {
         grid.forebay(&["hosts"], &[]).output().contains(" unreachable ")
     });
-    let told = grid.sessions(&[]);
+    let told = grid.listed_areas(&[]);
     assert_eq!((&told["areas"], &told["unknown"][0]), (&serde_json::json!([]), &"h1".into()));
-    let said = grid.forebay(&["sessions", "--reap"], &[]).refused();
+    let said = grid.forebay(&["areas", "--reap"], &[]).refused();
     assert!(said.contains("no host is connected"), "{said}");
 }
 
@@ -249,7 +249,7 @@ fn users_see_and_reap_their_own_areas_only() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("opens the folder");
     grid.outlast_first_sweep();
     let first = grid.leave("job-90");
-    grid.forebay(&["sessions", "--reap"], &[]).succeeds();
+    grid.forebay(&["areas", "--reap"], &[]).succeeds();
     assert!(!first.exists());
     let (ann, ben) = (4101, 4102);
     let (of_ann, of_ben) = (grid.leave("job-91"), grid.leave("job-92"));
@@ -260,16 +260,16 @@ fn users_see_and_reap_their_own_areas_only() {
         let areas = told["areas"].as_array().expect("is a list");
         areas.iter().map(|area| area["job"].as_str().expect("is a text").to_owned()).collect()
     };
-    let seen = jobs(grid.as_user(ann, &["sessions", "--json"]));
+    let seen = jobs(grid.as_user(ann, &["areas", "--json"]));
     assert!(seen.iter().all(|job| job == "91"), "{seen:?}");
     let script = "sleep 600";
     let submitted = ["submit", "-o", "/dev/null", "--", "sh", "-c", script];
     let job = grid.as_user(ann, &submitted).output().trim().to_owned();
     grid.wait_for(&job, "running");
-    assert!(jobs(grid.as_user(ann, &["sessions", "--json"])).contains(&job));
-    assert!(!jobs(grid.as_user(ben, &["sessions", "--json"])).contains(&job));
-    assert!(jobs(grid.forebay(&["sessions", "--json"], &[])).contains(&job));
-    let said = grid.as_user(ben, &["sessions", "--reap"]).output();
+    assert!(jobs(grid.as_user(ann, &["areas", "--json"])).contains(&job));
+    assert!(!jobs(grid.as_user(ben, &["areas", "--json"])).contains(&job));
+    assert!(jobs(grid.forebay(&["areas", "--json"], &[])).contains(&job));
+    let said = grid.as_user(ben, &["areas", "--reap"]).output();
     assert!(!said.contains("job-91") && !said.contains(&format!("job-{job}")), "{said}");
     let said = grid.as_user(ben, &["kill", &job]).refused();
     assert!(!said.is_empty());
@@ -282,7 +282,7 @@ fn users_see_and_reap_their_own_areas_only() {
     assert_eq!(usage(grid.as_user(ben, &["usage", "--json"])), Value::Array(Vec::new()));
     assert_eq!(usage(grid.forebay(&["usage", "--json"], &[]))[0]["user"], "4101");
     wait_until("the work areas are gone", LIMIT, || {
-        let _ = grid.forebay(&["sessions", "--reap"], &[]);
+        let _ = grid.forebay(&["areas", "--reap"], &[]);
         grid.is_without_work()
     });
 }

@@ -36,7 +36,7 @@ fn output_that_cannot_be_printed_is_an_error_of_every_command() {
         "usage",
         "usage --csv",
         "usage --json",
-        "sessions",
+        "areas",
         "history 1",
         "explain 1",
         "explain 1 --json",
@@ -174,7 +174,7 @@ fn what_a_job_is_called_gives_no_terminal_orders() {
     let mut lines: Vec<String> =
         ["jobs --all", "jobs --all -l", "usage --by project", "usage --csv --by project"]
             .into_iter()
-            .chain(["sessions --all", "hosts", "jobs --all --json", "usage --json --by project"])
+            .chain(["areas --all", "hosts", "jobs --all --json", "usage --json --by project"])
             .map(str::to_owned)
             .collect();
     for job in 1..=last {

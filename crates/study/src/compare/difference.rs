@@ -1,6 +1,6 @@
 //! How a figure of one side differs from that of another.
 
-use forebay_workload::Cell;
+use forebay_analytics::Cell;
 use serde::Serialize;
 
 use super::{Compared, Pairing, ROUNDS_MIN};

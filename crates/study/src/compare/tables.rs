@@ -1,6 +1,6 @@
 //! The tables of a comparison.
 
-use forebay_workload::{Cell, Table};
+use forebay_analytics::{Cell, Table};
 
 use super::{Compared, Comparison, Pairing, ROUNDS_MIN, class_of};
 use crate::summary::Sheet;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_workload::Table;
+use forebay_analytics::Table;
 use maud::{Markup, html};
 
 use super::sheet::table;

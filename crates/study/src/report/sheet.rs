@@ -1,7 +1,7 @@
 //! Tables on the page: numbers of a column with the same decimals, long tables folded on the screen.
 
-use forebay_workload::Table;
-use forebay_workload::table::Cell;
+use forebay_analytics::Table;
+use forebay_analytics::table::Cell;
 use maud::{Markup, html};
 
 use crate::chart::unit::{Unit, digits, grouped};

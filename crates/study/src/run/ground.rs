@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use forebay_analytics::scratch::ScratchDir;
 use forebay_base::ByteSize;
 use forebay_workload::mix::SpaceNeed;
 use forebay_workload::program::Places;
-use forebay_workload::scratch::ScratchDir;
 
 use super::leftover::{Marked, PREFIX};
 use crate::error::{Error, Result};

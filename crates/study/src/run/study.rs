@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_analytics::dataset::format_datetime;
 use forebay_base::Clock;
 use forebay_process::accounting::Counters;
-use forebay_workload::dataset::format_datetime;
 use forebay_workload::mix::{Mix, Plan, PlannedJob, PlannedStage, SpaceNeed};
 use forebay_workload::program::{Job, Places};
 

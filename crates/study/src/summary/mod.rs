@@ -21,7 +21,7 @@ pub use sheet::Sheet;
 pub use totals::kind_name;
 pub use verdict::{Level, Verdict};
 
-use forebay_workload::histogram::Bucket;
+use forebay_analytics::histogram::Bucket;
 use serde::Serialize;
 
 use crate::record::{Exit, JobKind, Record, Run, Sample};

@@ -1,6 +1,6 @@
 //! Sheets: tables with a title and what a reader must know, the same for page, terminal and CSV.
 
-use forebay_workload::{Cell, Table};
+use forebay_analytics::{Cell, Table};
 use serde::Serialize;
 
 use super::{RunSummary, Summary};

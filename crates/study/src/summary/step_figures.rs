@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_workload::histogram::{Bucket, merge, quantile};
+use forebay_analytics::histogram::{Bucket, merge, quantile};
 
 use super::{CallLatency, FigureSort, StepFigure};
 use crate::record::{JobRecord, Stage};

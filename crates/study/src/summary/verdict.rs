@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_workload::Cell;
+use forebay_analytics::Cell;
 use serde::Serialize;
 
 use super::{Flow, RunSummary, SubjectSummary, Totals};

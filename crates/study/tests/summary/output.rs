@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use forebay_analytics::Cell;
 use forebay_study::csv;
 use forebay_study::record::{Exit, Record};
 use forebay_study::summary::{Sheet, Summary};
 use forebay_study::terminal::{Style, Terminal};
-use forebay_workload::Cell;
 
 use crate::builder::{job, record, run, samples, stage};
 use crate::synthetic;
@@ -136,5 +136,5 @@ fn messages_of_jobs_cannot_control_the_terminal() {
     job.exit = Exit::Failure { code: 1, message };
     let record = record(vec![run(vec![stage("all", vec![job])], samples(&[(1, 1)]))]);
     let text = printed(&record, 80, Style::Plain);
-    assert!(text.contains("gone and a line") && !text.contains('\u{1b}'), "{text}");
+    assert!(text.contains("gone\\nand a line") && !text.contains('\u{1b}'), "{text}");
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use forebay_analytics::histogram::Bucket;
 use forebay_study::record::{JobRecord, Stage};
 use forebay_study::summary::{FigureSort, Level, RateSource, RunSummary, Summary};
-use forebay_workload::histogram::Bucket;
 use forebay_workload::program::Outcome;
 
 use crate::builder::{job, record, run, samples, stage, step};

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use forebay_analytics::histogram::Bucket;
 use forebay_study::record::{
     Cache, Device, DeviceScope, Exit, JobKind, JobRecord, Machine, Record, Run, Sample, Stage,
     State, Storage, Subject, Usage, Workload,
 };
-use forebay_workload::histogram::Bucket;
 use forebay_workload::program::{Buffers, Outcome, StepRecord};
 use forebay_workload::resource::{PeakScope, ResourceRecord};
 

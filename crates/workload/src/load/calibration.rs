@@ -20,10 +20,10 @@ use super::pattern::Pattern;
 use super::{
     DropCaches, Operations, Transfer, check_bytes, check_count, drop_caches, in_threads, timed,
 };
-use crate::amount::Scale;
-use crate::error::{Error, Result};
-use crate::scratch::ScratchDir;
-use crate::temporary::{FileSizes, SizeSampler, TEMP_PAGE_BYTES_MAX, TempLife};
+use forebay_analytics::amount::Scale;
+use forebay_analytics::error::{Error, Result};
+use forebay_analytics::scratch::ScratchDir;
+use forebay_analytics::temporary::{FileSizes, SizeSampler, TEMP_PAGE_BYTES_MAX, TempLife};
 
 /// Bytes per write call of output files.
 const OUTPUT_PAGE_BYTES: usize = 64 << 10;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::numbered::{Numbered, stat};
 use super::{DropCaches, Operations, check_count, drop_caches, timed};
-use crate::error::{Error, Result};
-use crate::scratch::ScratchDir;
+use forebay_analytics::error::{Error, Result};
+use forebay_analytics::scratch::ScratchDir;
 
 /// Creates empty files in one directory, stats them, lists the directory, and unlinks them, in one
 /// thread.

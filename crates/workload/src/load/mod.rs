@@ -5,11 +5,17 @@
 //! are written and nothing is synced unless a setting says so. Where a figure needs caches to be
 //! empty the caller hands in what drops them, since only it may know how (and may need privileges);
 //! without it that figure is `None`.
+//!
+//! [`Names`], [`Stream`] and [`TempFiles`] are steps of programs, too: each process of a run is one.
 
 pub mod calibration;
+mod meeting;
 pub mod metadata;
+pub mod names;
 pub mod sequential;
 pub mod storm;
+pub mod stream;
+pub mod temp_files;
 
 pub(crate) mod numbered;
 pub(crate) mod pattern;
@@ -22,12 +28,16 @@ use forebay_base::{ByteSize, Clock};
 use serde::{Deserialize, Serialize};
 
 pub use calibration::Calibration;
+pub use meeting::{Group, Together};
 pub use metadata::Metadata;
+pub use names::Names;
 pub use sequential::Sequential;
 pub use storm::Storm;
+pub use stream::{Stream, StreamResult};
+pub use temp_files::TempFiles;
 
-use crate::error::{Error, Result};
 use crate::resource::ratio;
+use forebay_analytics::error::{Error, Result};
 
 /// Empties the caches between the load and the disks.
 pub type DropCaches<'a> = dyn FnMut() -> io::Result<()> + 'a;

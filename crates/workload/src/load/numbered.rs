@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use forebay_analytics::error::{Error, Result};
 
 /// Files `<prefix><number>` in one directory, numbered from 0. Makes a name without allocating.
 #[derive(Clone, Debug)]

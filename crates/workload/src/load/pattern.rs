@@ -13,8 +13,8 @@ use std::path::Path;
 use rand::rngs::StdRng;
 use rand::{RngCore as _, SeedableRng as _};
 
-use crate::error::{Error, Result};
-use crate::temporary::Content;
+use forebay_analytics::error::{Error, Result};
+use forebay_analytics::temporary::Content;
 
 /// Every so many bytes begin with a seal. Also the unit of direct I/O.
 pub(crate) const UNIT_BYTES: usize = 4096;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
 use super::{DropCaches, Transfer, check_bytes, drop_caches, timed};
-use crate::error::{Error, Result};
-use crate::scratch::ScratchDir;
+use forebay_analytics::error::{Error, Result};
+use forebay_analytics::scratch::ScratchDir;
 
 /// Seed of the content.
 const SEED: u64 = 0x5e9;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
 use super::{Operations, check_bytes, check_count, in_threads, timed};
-use crate::error::{Error, Result};
-use crate::scratch::ScratchDir;
+use forebay_analytics::error::{Error, Result};
+use forebay_analytics::scratch::ScratchDir;
 
 /// Each worker, in a directory of its own and one file after another: create, write in one call,
 /// close, open, read, close, unlink. Workers are threads. Uses the memory of two files per worker.

@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{Count, Scale, Size};
 use crate::error::{Error, Result};
 use crate::program::NamedStep;
+use forebay_analytics::amount::{Count, Scale, Size};
 
 /// The mixes that are part of the program, by name.
 const BUILT_IN: &[(&str, &str)] = &[

@@ -9,10 +9,10 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::{Class, ForEach, JobKind, Jobs, Mix, Sessions, StageSpec};
-use crate::amount::Scale;
-use crate::dataset::check_page_bytes;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::program::{Buffers, Job, Program};
+use forebay_analytics::amount::Scale;
+use forebay_analytics::dataset::check_page_bytes;
 
 /// The most jobs in a plan.
 const JOBS_MAX: u64 = 100_000;
@@ -127,7 +127,7 @@ impl Mix {
     /// Takes the mix at a scale.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a number is zero or there are too many jobs.
+    /// [`forebay_analytics::Error::Setting`] if a number is zero or there are too many jobs.
     pub fn plan(&self, options: &Options) -> Result<Plan> {
         let scale = options.scale.unwrap_or(self.defaults.scale);
         let single =
@@ -183,11 +183,12 @@ impl Mix {
             [("nodes", nodes), ("concurrent", concurrent), ("sessions", sessions.unwrap_or(1))]
         {
             if value == 0 {
-                return Err(Error::Setting {
+                return Err(forebay_analytics::Error::Setting {
                     setting,
                     value: "0".to_owned(),
                     allowed: "at least 1".to_owned(),
-                });
+                }
+                .into());
             }
         }
         let here: Vec<(&Class, &Arc<Program>)> = self
@@ -209,11 +210,12 @@ impl Mix {
         };
         let total = counts.iter().fold(0, |sum: u64, &count| sum.saturating_add(count));
         if total > JOBS_MAX {
-            return Err(Error::Setting {
+            return Err(forebay_analytics::Error::Setting {
                 setting: "scale",
                 value: scale.to_string(),
                 allowed: format!("such that a stage has at most {JOBS_MAX} jobs; this has {total}"),
-            });
+            }
+            .into());
         }
         let mut planned = PlannedStage {
             name: stage.name.clone(),

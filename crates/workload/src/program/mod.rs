@@ -24,19 +24,18 @@
 //! `{class}` and `{number}` are the name of its class and its number in it. What a step leaves open
 //! (page size, sort memory) the [`Context`] says for all of them.
 
-mod context;
 mod step;
 
-pub use context::{Buffers, Context, Job, Places};
-pub use step::{Action, Outcome, Step};
+pub use forebay_analytics::step::{Action, Buffers, Context, Job, Outcome, Places};
+pub use step::Step;
 
 use std::path::PathBuf;
 
+use forebay_analytics::step::Progress;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::resource::{Meter, ResourceRecord};
-use crate::step::Progress;
 
 /// A chain of steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,11 +116,8 @@ impl Program {
         for (number, named) in self.steps.iter().enumerate().skip(first) {
             started(number, named);
             let start = context.clock.instant().saturating_duration_since(begin);
-            let failed = |source| Error::Step {
-                number: number + 1,
-                name: named.name().to_owned(),
-                source: Box::new(source),
-            };
+            let failed =
+                |source| Error::Step { number: number + 1, name: named.name().to_owned(), source };
             let meter = Meter::start(context.clock);
             let outcome = named.run(context, progress).map_err(failed)?;
             ended(StepRecord {
@@ -136,7 +132,11 @@ impl Program {
 }
 
 impl NamedStep {
-    fn run(&self, context: &Context<'_>, progress: &mut Progress<'_>) -> Result<Outcome> {
+    fn run(
+        &self,
+        context: &Context<'_>,
+        progress: &mut Progress<'_>,
+    ) -> forebay_analytics::Result<Outcome> {
         let mut step = self.step.clone();
         step.action_mut().prepare(context)?;
         let outcome = step.action().perform(context, progress)?;

@@ -4,13 +4,13 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use forebay_analytics::dataset::format_datetime;
 use forebay_base::Timestamp;
 use forebay_study::compare::Comparison;
 use forebay_study::record::Record;
 use forebay_study::summary::Summary;
 use forebay_study::terminal::{Style, Terminal};
 use forebay_study::{csv, report};
-use forebay_workload::dataset::format_datetime;
 
 /// Folder of the tables in a result.
 const TABLES: &str = "tables";

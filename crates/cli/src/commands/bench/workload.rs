@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_workload::amount::Scale;
+use forebay_analytics::amount::Scale;
 use forebay_workload::mix::{Mix, Options, Plan};
 
 use crate::commands::step::BufferArguments;

@@ -1,5 +1,6 @@
 //! The commands of the grid.
 
+pub mod areas;
 mod batch;
 pub mod checkpoint;
 pub mod daemons;
@@ -11,7 +12,6 @@ pub mod jobs;
 mod memory;
 pub mod placement;
 pub mod run;
-pub mod sessions;
 pub mod submit;
 mod supervise;
 pub mod switch;

@@ -1,6 +1,6 @@
 //! The table of what was run, where and on what.
 
-use forebay_workload::{Cell, Table};
+use forebay_analytics::{Cell, Table};
 
 use super::gigabytes;
 use crate::record::{Device, Machine, Record};

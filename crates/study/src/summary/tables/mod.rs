@@ -9,7 +9,7 @@ pub use environment::environment;
 
 use std::collections::BTreeMap;
 
-use forebay_workload::{Cell, Table};
+use forebay_analytics::{Cell, Table};
 
 use super::sheet::Rows;
 use super::verdict::describe_failure;

@@ -1,0 +1,18 @@
+//! The crate's tests of whole grids, in one program: it is linked once.
+
+mod pieces;
+mod random;
+mod support;
+
+mod backfill_model;
+mod bytes;
+mod config;
+mod dispatch;
+mod flow_model;
+mod flows;
+mod impossible;
+mod lifecycle;
+mod limits;
+mod model;
+mod parsers;
+mod reservation;
