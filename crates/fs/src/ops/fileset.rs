@@ -9,7 +9,9 @@ use crate::error::{FsError, Result};
 use crate::inode::{Body, State};
 use crate::key;
 use crate::partition::Partition;
-use crate::record::{Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, decode, encode};
+use crate::record::{
+    Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, decode, encode,
+};
 use crate::stale::Stale;
 use crate::writeset::Known;
 
