@@ -1,7 +1,7 @@
 //! The commands of the grid.
 
-mod batch;
 pub mod areas;
+mod batch;
 pub mod checkpoint;
 pub mod daemons;
 mod detail;
