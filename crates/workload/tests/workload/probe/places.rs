@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_analytics::amount::Scale;
 use forebay_analytics::Result;
+use forebay_analytics::amount::Scale;
 use forebay_base::time::{Clock, SystemClock, Timestamp};
 use forebay_workload::program::{Buffers, Context, Job, NamedStep, Outcome, Places, Program, Step};
 
