@@ -97,6 +97,8 @@ impl Figure {
 pub enum Subject {
     /// A plain directory.
     Plain,
+    /// A native fileset of the mount, bound in place.
+    Native,
     /// The mount, the kernel reading and writing objects itself.
     Direct,
     /// The mount, the daemon moving all bytes.
@@ -113,6 +115,7 @@ impl Subject {
     pub fn label(self) -> &'static str {
         match self {
             Subject::Plain => "plain",
+            Subject::Native => "native",
             Subject::Direct => "direct",
             Subject::Served => "served",
             Subject::DirectDev => "direct, dev",

@@ -44,8 +44,8 @@ const QUICK: f64 = 0.1;
 
 /// Measure a Forebay mount against a plain directory of the same disk.
 ///
-/// Runs every load in turn on a plain directory, on a mount with the direct path, and on a mount with
-/// the served path, each with requests over io_uring and over /dev/fuse; on an XFS that the benchmark makes in a loop file, and on the file system of the
+/// Runs every load in turn on a plain directory, on a native fileset of a mount, on a mount with the direct path, and on a
+/// mount with the served path, each with requests over io_uring and over /dev/fuse; on an XFS that the benchmark makes in a loop file, and on the file system of the
 /// machine. Prints medians, spread, and ratios to the plain directory. Needs root. What it makes goes
 /// away at the end, also at Ctrl-C.
 #[derive(Parser)]

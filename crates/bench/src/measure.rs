@@ -23,6 +23,8 @@ const FILES_PER_DIRECTORY: u64 = 1000;
 const SMALL_STORE_CACHE: &str = "store_cache = \"1 MiB\"";
 /// Fileset in which the loads run.
 const FILESET: &str = "work";
+/// Native fileset in which they run.
+const NATIVE_FILESET: &str = "native";
 
 /// What to measure.
 #[derive(Debug)]
@@ -99,6 +101,7 @@ impl Bench<'_> {
     pub fn run(&self, samples: &mut Samples) -> Result<()> {
         let folder = &self.disk.folder;
         let home = Home::make(self.program, folder.join("home"), &self.plan.settings)?;
+        home.create_native_fileset(NATIVE_FILESET)?;
         if self.plan.groups.contains(&Group::Memory) {
             samples.memory = Some(self.measure_memory().context("memory")?);
         }
@@ -132,16 +135,23 @@ impl Bench<'_> {
             Subject::Plain => {
                 self.measure_undisturbed(&self.disk.folder.join("plain"), group, None)?
             }
-            Subject::Direct | Subject::Served | Subject::DirectDev | Subject::ServedDev => {
+            Subject::Native
+            | Subject::Direct
+            | Subject::Served
+            | Subject::DirectDev
+            | Subject::ServedDev => {
                 let (way, transport) = match subject {
-                    Subject::Direct | Subject::Plain => (Way::Direct, Transport::Uring),
+                    Subject::Native | Subject::Direct | Subject::Plain => {
+                        (Way::Direct, Transport::Uring)
+                    }
                     Subject::Served => (Way::Served, Transport::Uring),
                     Subject::DirectDev => (Way::Direct, Transport::Dev),
                     Subject::ServedDev => (Way::Served, Transport::Dev),
                 };
                 // A mount of its own: nothing else runs, and the disk's read-ahead is raised only now.
                 let mount = home.mount(&self.disk.folder.join("mount"), way, transport)?;
-                let parent = mount.fileset(FILESET);
+                let is_native = subject == Subject::Native;
+                let parent = mount.fileset(if is_native { NATIVE_FILESET } else { FILESET });
                 let measured = self.measure_undisturbed(&parent, group, Some(&mount))?;
                 mount.unmount()?;
                 measured

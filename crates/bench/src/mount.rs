@@ -90,6 +90,15 @@ impl Home {
         Ok(Home { program: program.to_owned(), root })
     }
 
+    /// Creates a native fileset.
+    ///
+    /// # Errors
+    /// If the command refuses.
+    pub fn create_native_fileset(&self, name: &str) -> Result<()> {
+        let create = ["fileset".as_ref(), "create".as_ref(), self.root.as_os_str(), name.as_ref()];
+        run(&self.program, create.into_iter().chain(["--placement=native".as_ref()])).map(drop)
+    }
+
     /// Mounts it at `mountpoint`, which is made if it does not exist.
     ///
     /// # Errors

@@ -147,10 +147,11 @@ impl Report {
 }
 
 fn figures_table(disk: &DiskReport) -> String {
-    let subjects: Vec<Subject> = [Subject::Plain, Subject::Direct, Subject::Served]
-        .into_iter()
-        .filter(|subject| disk.rows.iter().any(|row| row.cells.contains_key(subject)))
-        .collect();
+    let subjects: Vec<Subject> =
+        [Subject::Plain, Subject::Native, Subject::Direct, Subject::Served]
+            .into_iter()
+            .filter(|subject| disk.rows.iter().any(|row| row.cells.contains_key(subject)))
+            .collect();
     if subjects.is_empty() {
         return String::new();
     }

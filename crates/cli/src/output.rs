@@ -52,9 +52,14 @@ pub fn put_text(text: &str) -> Result<()> {
     put(escaped(text).as_bytes())
 }
 
-/// Prints what scripts read.
+/// Prints what scripts read: one indented document, which is all that the command prints.
 pub fn put_json(value: &impl serde::Serialize) -> Result<()> {
     put_text(&format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+/// Prints what scripts read of a command that has several answers: an object a line, as each is known.
+pub fn put_json_line(value: &impl serde::Serialize) -> Result<()> {
+    put_text(&format!("{}\n", serde_json::to_string(value)?))
 }
 
 /// Writes a text to standard error, in one piece.

@@ -263,7 +263,8 @@ fn checked(
 /// # Panics
 /// If the sizes do not match.
 pub fn multiply_add(alpha: f64, a: View<'_>, b: View<'_>, beta: f64, c: ViewMut<'_>) {
-    assert_eq!((a.rows, a.columns, b.columns), (c.rows, b.rows, c.columns), "sizes match");
+    let ViewMut { values, rows, columns, column_step } = c;
+    assert_eq!((a.rows, a.columns, b.columns), (rows, b.rows, columns), "sizes match");
     let step = |step: usize| isize::try_from(step).expect("a matrix fits in memory");
     // SAFETY: the constructors of views ensure that each element lies within the slice of its view. The
     // slice of `c` is borrowed exclusively, so `a` and `b` do not overlap it.
@@ -280,9 +281,9 @@ pub fn multiply_add(alpha: f64, a: View<'_>, b: View<'_>, beta: f64, c: ViewMut<
             step(b.row_step),
             step(b.column_step),
             beta,
-            c.values.as_mut_ptr(),
+            values.as_mut_ptr(),
             1,
-            step(c.column_step),
+            step(column_step),
         );
     }
 }

@@ -194,9 +194,9 @@ impl Factor {
             })
             .collect();
         let mut result = Symmetric::zeros(self.size);
-        for i in 0..self.size {
-            for j in 0..=i {
-                *result.at_mut(i, j) = (columns[i][j] + columns[j][i]) / 2.0;
+        for (i, column) in columns.iter().enumerate() {
+            for (j, other) in columns[..=i].iter().enumerate() {
+                *result.at_mut(i, j) = (column[j] + other[i]) / 2.0;
             }
         }
         result

@@ -88,7 +88,7 @@ impl Stat {
 
     fn print(&self, report: &Report) -> Result<()> {
         if self.json {
-            outln!("{}", serde_json::to_string(report)?);
+            crate::output::put_json_line(report)?;
         } else {
             out!("{}", render(report));
         }

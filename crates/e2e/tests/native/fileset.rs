@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use forebay_e2e::{Grid, Native, Placement};
+use forebay_e2e::{Grid, Native, Placement, run};
 
-use crate::{assert_mounted_once, assert_says, mounts_within, text, tree};
+use crate::{LIMIT, assert_mounted_once, assert_says, mounts_within, text, tree};
 
 /// Creates, uses and removes a native fileset, while the file system is mounted or not.
 fn come_and_go(grid: &Grid, is_mounted: bool) {
@@ -122,4 +122,35 @@ fn mkfs_makes_scratch_native_for_root_unless_it_is_asked_not_to() {
     assert_says(&made, &["work (scratch), util (scratch)"]);
     grid.mount();
     assert_eq!(mounts_within(&grid.mountpoint()).len(), 1);
+}
+
+#[test]
+fn a_native_fileset_is_made_and_removed_as_a_whole_whatever_crashes_in_between() {
+    let grid = Grid::make_native(Native::Bound);
+    let folder = grid.root().join("disk/native/models");
+    let call = |verb: &str, options: &[&str], point: Option<&str>| {
+        let mut command = grid.forebay(&["fileset", verb]);
+        command.arg(grid.root()).arg("models").args(options);
+        command.envs(point.map(|point| ("FOREBAY_FAIL_POINT", format!("{point}:0"))));
+        run(&mut command, LIMIT)
+    };
+    let create = ["--placement", "native"];
+    for point in ["fileset.noted", "fileset.stored", "fileset.named"] {
+        assert_ne!(call("create", &create, Some(point)).code(), 0, "{point}");
+        assert_says(&grid.run_on_root(&["fileset", "list"], &[]).output(), &["work"]);
+        call("create", &create, None).succeeds();
+        assert!(folder.join("tree").is_dir(), "{point}");
+        call("remove", &[], None).succeeds();
+        assert!(!folder.exists(), "{point}");
+    }
+    for point in ["fileset.unnamed", "fileset.removed"] {
+        call("create", &create, None).succeeds();
+        assert_ne!(call("remove", &[], Some(point)).code(), 0, "{point}");
+        let list = grid.run_on_root(&["fileset", "list"], &[]).output();
+        assert!(!list.contains("models"), "{point}: {list}");
+        call("create", &create, None).succeeds();
+        call("remove", &[], None).succeeds();
+        assert!(!folder.exists(), "{point}");
+    }
+    grid.is_clean();
 }

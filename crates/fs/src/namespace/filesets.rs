@@ -214,6 +214,10 @@ impl Namespace {
         let fileset = self.fileset_named(name)?;
         let mut settings = fileset.settings();
         check_stays_native(&settings, durability, placement)?;
+        if settings.placement == Placement::Native {
+            // There is nothing that could be changed.
+            return Ok(());
+        }
         settings.durability = durability.unwrap_or(settings.durability);
         settings.placement = placement.unwrap_or(settings.placement);
         fileset.set_settings(settings.clone());

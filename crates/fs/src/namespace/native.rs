@@ -12,7 +12,9 @@ use super::Namespace;
 use super::catalogue::Fileset;
 use super::filesets::finish_removal;
 use crate::error::{FsError, Result};
-use crate::native::{Mark, NativeFileset, NativeOwner, NativePlace, NativeTree, suits};
+use crate::native::{
+    FIRST_SPARE, Mark, NativeFileset, NativeOwner, NativePlace, NativeTree, suits,
+};
 use crate::object::FsDisk;
 use crate::owner::Owner;
 use crate::partition::Partition;
@@ -107,15 +109,12 @@ impl Namespace {
         // First of all, in one step that fails if anything is in it. Until the end the same command can be repeated.
         let place = self.native_place(&settings)?;
         place.remove_tree()?;
-        let removing = FilesetRecord {
-            settings: settings.clone(),
-            stage: Stage::Removing,
-            first_ino: 0,
-            first_object: 0,
-        };
+        let made = self.root.fileset_record(fileset.id)?;
+        let first_ino = made.first_ino.max(FIRST_SPARE);
+        let removing = FilesetRecord { stage: Stage::Removing, first_ino, ..made };
         self.root.unname_fileset(fileset.id, &removing)?;
         self.shared.owners.set(fileset.id, None);
-        self.catalogue.remove(fileset.id, (0, 0));
+        self.catalogue.remove(fileset.id, (removing.first_ino, removing.first_object));
         self.commit_change()?;
         self.shared.fail_points.reach("fileset.unnamed")?;
         place.forget()?;

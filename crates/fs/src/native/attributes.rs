@@ -215,8 +215,8 @@ fn read_growing(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) ->
 fn time(asked: Option<SetTime>) -> Timespec {
     let special = |nanoseconds| Timespec { tv_sec: 0, tv_nsec: nanoseconds };
     match asked {
-        None => special(rustix::fs::UTIME_OMIT.into()),
-        Some(SetTime::Now) => special(rustix::fs::UTIME_NOW.into()),
+        None => special(rustix::fs::UTIME_OMIT),
+        Some(SetTime::Now) => special(rustix::fs::UTIME_NOW),
         Some(SetTime::To(Timestamp { seconds, nanoseconds })) => {
             Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
         }

@@ -1,6 +1,7 @@
 //! Open files of a native fileset: their bytes and their space.
 
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
@@ -50,13 +51,12 @@ impl NativeTree {
     fn cut(&self, ino: Ino, caller: Caller) -> Result<()> {
         let (known, inode) = self.reach(ino)?;
         let open = known.opens.lock().for_writing();
-        match open {
-            Ok(open) => rustix::fs::ftruncate(&*open, 0).map_err(said)?,
+        let file = match open {
+            Ok(open) => open,
             // Opened for reading alone, as open(2) allows.
-            Err(_) => {
-                rustix::fs::ftruncate(reopen(inode.as_fd(), OFlags::WRONLY)?, 0).map_err(said)?
-            }
-        }
+            Err(_) => Arc::new(reopen(inode.as_fd(), OFlags::WRONLY)?),
+        };
+        rustix::fs::ftruncate(&*file, 0).map_err(said)?;
         if caller.uid == 0 { Ok(()) } else { kill_set_id(&known, inode.as_fd()) }
     }
 

@@ -24,8 +24,9 @@ use crate::record::Kind;
 
 /// Bits of a number within its fileset.
 pub(super) const NUMBER_BITS: u32 = 48;
-/// Numbers from here on are given to inodes whose own number is taken or too large.
-const SPARE_NUMBERS: u64 = 1 << 47;
+/// Numbers from here on are given to inodes whose own number is taken or too large; a later fileset of the same number
+/// begins here.
+pub(crate) const FIRST_SPARE: u64 = 1 << 47;
 /// Number of a top directory; disks do not use it for files that people see.
 pub(super) const TOP_NUMBER: u64 = 1;
 /// Descriptors that are looked at to find one to close.
@@ -150,7 +151,7 @@ impl Table {
             with_descriptor: VecDeque::new(),
             descriptors: 0,
             descriptors_max,
-            next_spare: SPARE_NUMBERS,
+            next_spare: FIRST_SPARE,
             finds_by_handle,
         }
     }
@@ -245,13 +246,13 @@ impl Table {
 
     fn number_for(&mut self, identity: Identity) -> u64 {
         let own = identity.number;
-        if own > TOP_NUMBER && own < SPARE_NUMBERS && !self.slots.contains_key(&own) {
+        if own > TOP_NUMBER && own < FIRST_SPARE && !self.slots.contains_key(&own) {
             return own;
         }
         loop {
             let spare = self.next_spare;
             // Within the 48 bits of a number of a fileset; what comes round is taken, or free by then.
-            self.next_spare = if spare + 1 == 1 << NUMBER_BITS { SPARE_NUMBERS } else { spare + 1 };
+            self.next_spare = if spare + 1 == 1 << NUMBER_BITS { FIRST_SPARE } else { spare + 1 };
             if !self.slots.contains_key(&spare) {
                 return spare;
             }

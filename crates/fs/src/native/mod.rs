@@ -9,10 +9,10 @@
 //!   a mount or `..`. What the kernel was told of stays reachable where it is moved, as with any open file.
 //! - Nothing is kept of names and attributes, and the kernel may keep neither: other programs change the tree
 //!   natively.
-//! - The kernel checks who may do what; what is made belongs to the caller from its first moment ([`caller`]).
+//! - The kernel checks who may do what; what is made belongs to the caller from its first moment (`caller`).
 //! - A crash leaves what the disk's file system leaves.
 //!
-//! Reading order: [`place`] (where it lies on its disk), [`system`] (single steps), [`known`] (numbers), [`tree`], then
+//! Reading order: `place` (where it lies on its disk), `system` (single steps), `known` (numbers), `tree`, then
 //! the operations. Locks on files taken here and natively do not know of each other.
 
 mod attributes;
@@ -27,6 +27,7 @@ mod system;
 mod tree;
 
 pub use filesets::{NativeFileset, NativeOwner, NewFileset};
+pub(crate) use known::FIRST_SPARE;
 pub use place::{FOLDER, MARK, Mark, NativePlace, TREE};
 pub use tree::NativeTree;
 

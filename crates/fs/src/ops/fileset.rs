@@ -9,7 +9,9 @@ use crate::error::{FsError, Result};
 use crate::inode::{Body, State};
 use crate::key;
 use crate::partition::Partition;
-use crate::record::{Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, encode};
+use crate::record::{
+    Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, decode, encode,
+};
 use crate::stale::Stale;
 use crate::writeset::Known;
 
@@ -82,6 +84,15 @@ impl Partition {
         let top = self.inode(self.top())?;
         let found = self.find_entry(self.top(), &mut top.lock(), name.as_bytes())?;
         Ok(found.is_some())
+    }
+
+    /// The record of another fileset, in the root fileset.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if there is none; what the store says.
+    pub(crate) fn fileset_record(&self, id: FilesetId) -> Result<FilesetRecord> {
+        let bytes = self.read_key(&key::fileset(id))?.ok_or(FsError::Stale)?;
+        decode("fileset", &bytes)
     }
 
     /// Notes the record of a fileset, in the root fileset.

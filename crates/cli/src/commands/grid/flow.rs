@@ -210,7 +210,7 @@ impl OneSchedule {
     fn obey(self, verb: impl FnOnce(ScheduleId) -> FlowAsk) -> Result<ExitCode> {
         obeyed(&ask(&self.which, verb(self.schedule))?)?;
         if self.json {
-            outln!("{}", serde_json::json!({ "schedule": self.schedule }));
+            crate::output::put_json_line(&serde_json::json!({ "schedule": self.schedule }))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -439,7 +439,9 @@ impl OneRun {
     fn obey(&self, verb: impl FnOnce(FlowId) -> FlowAsk) -> Result<()> {
         let tasks = obeyed(&ask(&self.which, verb(self.flow))?)?;
         if self.json {
-            outln!("{}", serde_json::json!({ "flow": self.flow, "tasks": tasks }));
+            crate::output::put_json_line(
+                &serde_json::json!({ "flow": self.flow, "tasks": tasks }),
+            )?;
         }
         Ok(())
     }

@@ -80,7 +80,9 @@ fn chosen_jobs(client: &mut Client, chosen: &Chosen) -> Result<Vec<Target>> {
 /// Says which job it was; of those that were named it is known.
 fn tell_obeyed(target: Target, tasks: u32, json: bool) -> Result<()> {
     if json {
-        outln!("{}", serde_json::json!({ "job": target.to_string(), "tasks": tasks }));
+        crate::output::put_json_line(
+            &serde_json::json!({ "job": target.to_string(), "tasks": tasks }),
+        )?;
     } else {
         outln!("{target}");
     }

@@ -198,7 +198,9 @@ impl Up {
             note!("forebay: {warning}");
         }
         if self.json {
-            outln!("{}", serde_json::json!({ "root": root, "hosts": self.hosts }));
+            crate::output::put_json_line(
+                &serde_json::json!({ "root": root, "hosts": self.hosts }),
+            )?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -386,7 +388,7 @@ impl Down {
         }
         let _ = std::fs::remove_file(&mark);
         if self.json {
-            outln!("{}", serde_json::json!({ "root": self.root }));
+            crate::output::put_json_line(&serde_json::json!({ "root": self.root }))?;
         }
         Ok(ExitCode::SUCCESS)
     }
