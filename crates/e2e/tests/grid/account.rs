@@ -110,7 +110,7 @@ fn the_record_of_a_job_is_what_the_kernel_has_counted_of_it() {
     let jobs = json(&grid, &["jobs", "1"]);
     assert_eq!(&jobs[0]["usage"], usage);
     let explained = grid.forebay(&["explain", "1"], &[]).output();
-    assert!(explained.contains("for I/O"), "{explained}");
+    assert!(explained.contains("I/O for "), "{explained}");
 }
 
 #[test]

@@ -88,6 +88,9 @@ fn jobs_are_chosen_by_number_name_state_user_and_queue() {
     assert_eq!(shown(&["--name", "sum"]), "3");
     assert_eq!(shown(&["--all", "--state", "done,running"]), "4");
     assert_eq!(shown(&["--state", "held", "--limit", "2"]), "1 2");
+    let refused = grid.forebay(&["jobs", "--state", "runing"], &[]);
+    assert_ne!(refused.code(), 0);
+    assert!(refused.stderr.contains("\"runing\" is not a state of a job"), "{}", refused.stderr);
     assert_eq!(shown(&["--user", "nobody"]), "");
     assert_eq!(shown(&["--queue", "normal"]), "1 2 3");
     let queues = json(&grid.forebay(&["queues", "--json"], &[]).output());

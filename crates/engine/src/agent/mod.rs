@@ -1,48 +1,43 @@
 //! One host: takes orders of the controller and gives each job to a shim.
 //!
 //! One thread decides; one reads orders, one waits for shims. All that must not be forgotten is on disk
-//! (`runs`), so an agent that was killed finds its jobs again.
+//! (`run/`), so an agent that was killed finds its jobs again.
 
 mod areas;
+mod connection;
 mod crew;
 mod ending;
 mod groups;
 mod load;
 pub mod nursery;
+mod start;
 mod vigil;
 pub mod watchdog;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use forebay_grid::event::{Joined, Memory, RunReport, RunStatus};
-use forebay_grid::hosts::Facts;
+use anyhow::Result;
+use forebay_grid::event::Memory;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 use forebay_process::machine::boot_id;
-use forebay_process::user::is_root;
 use rustix::process::Signal;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::agent::nursery::Nursery;
 use crate::agent::watchdog::Watchdog;
-use crate::area::{self, place};
-use crate::cgroup::{self, Parent, Places};
-use crate::files::{self, claim_soon, folder};
+use crate::cgroup::{Parent, Places};
+use crate::files;
 use crate::home::GridHome;
-use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Ask, Launch, Order, Report, Using};
+use crate::protocol::{Launch, Order, Report};
 use crate::run::{self, End, Run, Task, uptime_ms};
-use crate::trust;
 use areas::Areas;
 pub use ending::end_left_jobs;
-use groups::{Keep, remember, sweep};
+pub use start::run;
 use vigil::Vigil;
 
 /// What an agent is told at its start.
@@ -71,11 +66,6 @@ const SIGNAL_AGAIN_MS: u64 = 10;
 
 /// How long after a connection the next one is made at the earliest, and at the latest if none brings an order.
 const CONNECT_PAUSE_MS: u64 = 50;
-const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
-
-/// How long a controller may take to answer in any case: it may be busy.
-const UNHEARD_MIN_MS: u64 = 10_000;
-
 enum Input {
     Order {
         connection: u64,
@@ -142,120 +132,6 @@ struct Agent {
     inputs: Sender<Input>,
 }
 
-/// Runs an agent until SIGTERM, which leaves its jobs alone, or SIGINT, which ends them.
-///
-/// # Errors
-/// If it cannot begin: another one of this name runs, or a folder cannot be made.
-pub fn run(settings: Settings) -> Result<()> {
-    settings.home.make()?;
-    let own = settings.home.hosts().join(settings.name.as_str());
-    run::make_agent_folder(&own)?;
-    let Some(_lock) = claim_soon(&own.join("lock"))? else {
-        bail!("agent {} of this grid is already running", settings.name);
-    };
-    if settings.work.starts_with(settings.home.folder()) {
-        folder(&settings.home.work(), if is_root() { 0o711 } else { 0o700 })?;
-    }
-    let mut claims = Vec::new();
-    for area in [&settings.work, &settings.util] {
-        std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
-        claims.push(place::claim(&settings.home, area)?);
-    }
-    let signals = Signals::new([SIGTERM, SIGINT])?;
-    let (inputs, taken) = channel();
-    let for_signals = inputs.clone();
-    let obey = move || obey_signals(signals, &for_signals);
-    std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
-    let memory = remember_boot(&own)?;
-    let places = area::Places { work: settings.work.clone(), util: settings.util.clone() };
-    let areas = Areas::begin(places, settings.home.hosts(), inputs.clone())?;
-    let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
-    let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
-    let watchdog = Watchdog::new(settings.shim.clone(), own.clone());
-    let groups = find_groups(&settings, &own)?;
-    raise_file_limit();
-    let mut agent = Agent {
-        settings,
-        folder: own,
-        memory,
-        runs: BTreeMap::new(),
-        stream: None,
-        connection: 0,
-        sent_ms: VecDeque::new(),
-        lease_ms: 1000,
-        wanted: Vec::new(),
-        next_connect_ms: 0,
-        connect_pause_ms: CONNECT_PAUSE_MS,
-        meter: load::Meter::default(),
-        nursery,
-        watchdog,
-        groups,
-        using: BTreeMap::new(),
-        vigil: Vigil::begin(inputs.clone())?,
-        areas,
-        inputs,
-    };
-    agent.find_runs()?;
-    agent.work(&taken)?;
-    sweep(&agent.folder, Keep::Nothing)
-}
-
-/// Finds out where the groups of jobs are made, and says so; what an agent before this one has left is ended.
-fn find_groups(settings: &Settings, own: &Path) -> Result<Option<Places>> {
-    let name = format!("forebay-{}-{}", settings.home.id()?, settings.name);
-    let groups = match cgroup::find(&settings.cgroup, &name) {
-        Ok(groups) => groups,
-        Err(error) if settings.cgroup == Parent::Own => {
-            tracing::warn!("jobs have no control groups: {error:#}");
-            None
-        }
-        Err(error) => return Err(error.context(format!("--cgroup {}", settings.cgroup))),
-    };
-    if let Some(groups) = &groups {
-        tracing::info!(folder = %groups.unified.display(), memory = ?groups.memory, "jobs have control groups");
-        remember(own, groups)?;
-    }
-    sweep(own, Keep::Current(groups.as_ref()))?;
-    Ok(groups)
-}
-
-/// Lets this process open as many files as it may: each job takes one.
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
-    }
-}
-
-fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
-    for signal in signals.forever() {
-        let input = if signal == SIGINT { Input::EndAll } else { Input::Leave };
-        if inputs.send(input).is_err() {
-            return;
-        }
-    }
-}
-
-/// Whether the machine runs since the agent last joined: if not, all its jobs are gone.
-fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
-    let path = folder.join("boot");
-    let before = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        read => read.with_context(|| path.display().to_string())?,
-    };
-    if before.trim() == boot_id()? {
-        return Ok(Memory::Kept);
-    }
-    for (_, _, run) in Run::all(folder)? {
-        if run.said()?.end.is_none() {
-            run.remove();
-        }
-    }
-    run::grant(folder, 0)?;
-    Ok(Memory::Lost)
-}
-
 impl Agent {
     /// Finds what an agent before this one has left.
     fn find_runs(&mut self) -> Result<()> {
@@ -306,99 +182,6 @@ impl Agent {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-        }
-    }
-
-    /// Begins anew with a controller that answers nothing: half the lease is left to find another way to it.
-    fn rejoin_if_unheard(&mut self, now_ms: u64) {
-        let patience = (self.lease_ms / 2).max(UNHEARD_MIN_MS);
-        if self.sent_ms.front().is_some_and(|sent| sent + patience <= now_ms)
-            && self.stream.is_some()
-        {
-            tracing::warn!("the controller has not answered for {patience} ms");
-            self.disconnect();
-        }
-    }
-
-    /// Connects to the controller and says what is here. If it does not answer, it is asked again later.
-    fn connect(&mut self) {
-        let Ok(stream) = socket::connect(&self.settings.home.socket()) else { return };
-        if let Err(error) = trust::check_peer(&stream) {
-            tracing::error!("this is not the controller of this grid: {error:#}");
-            self.next_connect_ms = uptime_ms() + CONNECT_PAUSE_MAX_MS;
-            return;
-        }
-        let Ok(reading) = stream.try_clone() else { return };
-        let _ = stream.set_write_timeout(Some(Duration::from_secs(10)));
-        self.connection += 1;
-        self.sent_ms.clear();
-        self.sent_ms.push_back(uptime_ms());
-        let runs = self.runs.iter().map(|((task, attempt), status)| RunReport {
-            task: *task,
-            attempt: *attempt,
-            status: match status {
-                Status::Running => RunStatus::Running,
-                Status::Stopped => RunStatus::Stopped,
-                Status::Ended(end) => end.clone().status(),
-            },
-        });
-        let joined = Box::new(Joined {
-            host: self.settings.name.clone(),
-            facts: Facts { cores: self.settings.slots, memory_bytes: load::memory_bytes() },
-            memory: self.memory,
-            runs: runs.collect(),
-        });
-        if socket::write(&stream, &Ask::Join { joined }).is_err() {
-            return;
-        }
-        let (connection, inputs) = (self.connection, self.inputs.clone());
-        let read = move || {
-            let mut reader = Reader::of_orders(reading);
-            loop {
-                let input = match reader.read::<Order>() {
-                    Ok(Some(order)) => Input::Order { connection, order },
-                    Ok(None) | Err(_) => Input::Lost { connection },
-                };
-                let last = matches!(input, Input::Lost { .. });
-                if inputs.send(input).is_err() || last {
-                    return;
-                }
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("orders".to_owned()).spawn(read) {
-            tracing::warn!(%error, "the thread that reads the controller's orders cannot start");
-            return;
-        }
-        self.stream = Some(stream);
-        // A controller that ends each connection at once is not asked ever faster.
-        self.next_connect_ms = uptime_ms() + self.connect_pause_ms;
-        self.connect_pause_ms = (2 * self.connect_pause_ms).min(CONNECT_PAUSE_MAX_MS);
-        tracing::info!("connected to the controller");
-    }
-
-    fn report(&mut self, report: &Report) {
-        let Some(stream) = &self.stream else { return };
-        if let Err(error) = socket::write(stream, report) {
-            tracing::warn!("the controller is unreachable: {error:#}");
-            self.disconnect();
-        }
-    }
-
-    /// Tells what the jobs use now.
-    fn report_use(&mut self) {
-        let containment = Places::containment(self.groups.as_ref());
-        let one = |(&(task, attempt), &usage): (&(TaskId, Attempt), &Usage)| Using {
-            task,
-            attempt,
-            usage,
-        };
-        let runs = self.using.iter().map(one).collect();
-        self.report(&Report::Using { containment, runs });
-    }
-
-    fn disconnect(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use forebay_process::mounts::{self, Mount};
 
 use super::group;
 use super::{Memory, Parent, Places};
@@ -14,7 +15,7 @@ use super::{Memory, Parent, Places};
 /// # Errors
 /// If there can be none: the reason.
 pub fn find(parent: &Parent, name: &str) -> Result<Option<Places>> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+    let mounts = mounts::all();
     let own = fs::read_to_string("/proc/self/cgroup").context("/proc/self/cgroup")?;
     let base = match parent {
         Parent::None => return Ok(None),
@@ -67,7 +68,7 @@ fn has_memory(base: &Path, unified: &Path) -> bool {
 }
 
 /// The folder for groups of version 1 that limit memory, if there can be one.
-fn legacy(mounts: &str, own: &str, name: &str) -> Option<PathBuf> {
+fn legacy(mounts: &[Mount], own: &str, name: &str) -> Option<PathBuf> {
     let folder = own_folder(mounts, own, Hierarchy::Memory)?.join(name);
     make(&folder).ok()?;
     if folder.join("memory.limit_in_bytes").exists() {
@@ -87,7 +88,7 @@ enum Hierarchy {
 }
 
 /// The folder of this process's own group: what /proc/self/cgroup says, below the mount that shows it.
-fn own_folder(mounts: &str, own: &str, hierarchy: Hierarchy) -> Option<PathBuf> {
+fn own_folder(mounts: &[Mount], own: &str, hierarchy: Hierarchy) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -97,44 +98,43 @@ fn own_folder(mounts: &str, own: &str, hierarchy: Hierarchy) -> Option<PathBuf> 
         };
         is_it.then_some(path)
     })?;
-    mounts.lines().find_map(|line| {
-        let (mount, about) = line.split_once(" - ")?;
-        let mut about = about.split(' ');
-        let is_it = match (hierarchy, about.next()?) {
+    mounts.iter().find_map(|mount| {
+        let is_it = match (hierarchy, mount.file_system.as_str()) {
             (Hierarchy::Unified, "cgroup2") => true,
             (Hierarchy::Memory, "cgroup") => {
-                about.nth(1)?.split(',').any(|option| option == "memory")
+                mount.options.split(',').any(|option| option == "memory")
             }
             _ => false,
         };
-        let mut mount = mount.split(' ').skip(3);
-        let (root, place) = (mount.next()?, mount.next()?);
         // A mount of a part shows only what is below that.
-        let below = Path::new(path).strip_prefix(root).ok().filter(|_| is_it)?;
-        Some(Path::new(place).join(below))
+        let below = Path::new(path).strip_prefix(&mount.root).ok().filter(|_| is_it)?;
+        Some(mount.mountpoint.join(below))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_process::mounts::parse_all;
+
     use super::*;
 
-    const HYBRID: &str = "\
+    const HYBRID: &[u8] = b"\
 30 20 0:26 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
 31 20 0:27 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate";
 
     #[test]
     fn the_own_group_is_found_where_its_hierarchy_is_mounted() {
         let own = "4:memory:/a/b\n1:name=systemd:/x\n0::/c d";
-        let find = |hierarchy| own_folder(HYBRID, own, hierarchy);
+        let find = |hierarchy| own_folder(&parse_all(HYBRID), own, hierarchy);
         assert_eq!(find(Hierarchy::Memory), Some("/sys/fs/cgroup/memory/a/b".into()));
         assert_eq!(find(Hierarchy::Unified), Some("/sys/fs/cgroup/unified/c d".into()));
-        let pure = "25 1 0:22 /machine /sys/fs/cgroup rw - cgroup2 none rw";
-        let find = |own| own_folder(pure, own, Hierarchy::Unified);
+        let pure = b"25 1 0:22 /machine /sys/fs/cgroup rw - cgroup2 none rw";
+        let pure = parse_all(pure);
+        let find = |own| own_folder(&pure, own, Hierarchy::Unified);
         assert_eq!(find("0::/machine/one"), Some("/sys/fs/cgroup/one".into()));
         assert_eq!(find("0::/other"), None);
-        assert_eq!(own_folder(pure, own, Hierarchy::Memory), None);
-        assert_eq!(own_folder("", own, Hierarchy::Unified), None);
+        assert_eq!(own_folder(&pure, own, Hierarchy::Memory), None);
+        assert_eq!(own_folder(&[], own, Hierarchy::Unified), None);
     }
 
     #[test]

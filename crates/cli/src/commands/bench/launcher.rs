@@ -111,7 +111,7 @@ impl GridLauncher {
         Ok(launcher)
     }
 
-    /// Connects, and asks to be told of all jobs that have not ended.
+    /// Connects, and asks for what happens to all jobs that have not ended.
     fn reconnect(&mut self) -> anyhow::Result<()> {
         self.disconnect();
         let client = Client::connect(&self.home)?;

@@ -1,0 +1,115 @@
+//! The connection to the controller: made again and again, watched for silence, given up when it breaks.
+
+use std::time::Duration;
+
+use forebay_grid::event::{Joined, RunReport, RunStatus};
+use forebay_grid::hosts::Facts;
+use forebay_grid::spec::Usage;
+use forebay_grid::vocabulary::{Attempt, TaskId};
+
+use super::{Agent, Input, Status, load};
+use crate::cgroup::Places;
+use crate::protocol::socket::{self, Reader};
+use crate::protocol::{Ask, Order, Report, Using};
+use crate::run::uptime_ms;
+use crate::trust;
+
+const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
+
+/// How long a controller may take to answer in any case: it may be busy.
+const UNHEARD_MIN_MS: u64 = 10_000;
+
+impl Agent {
+    /// Begins anew with a controller that answers nothing: half the lease is left to find another way to it.
+    pub(super) fn rejoin_if_unheard(&mut self, now_ms: u64) {
+        let patience = (self.lease_ms / 2).max(UNHEARD_MIN_MS);
+        if self.sent_ms.front().is_some_and(|sent| sent + patience <= now_ms)
+            && self.stream.is_some()
+        {
+            tracing::warn!("the controller has not answered for {patience} ms");
+            self.disconnect();
+        }
+    }
+
+    /// Connects to the controller and says what is here. If it does not answer, it is asked again later.
+    pub(super) fn connect(&mut self) {
+        let Ok(stream) = socket::connect(&self.settings.home.socket()) else { return };
+        if let Err(error) = trust::check_peer(&stream) {
+            tracing::error!("this is not the controller of this grid: {error:#}");
+            self.next_connect_ms = uptime_ms() + CONNECT_PAUSE_MAX_MS;
+            return;
+        }
+        let Ok(reading) = stream.try_clone() else { return };
+        let _ = stream.set_write_timeout(Some(Duration::from_secs(10)));
+        self.connection += 1;
+        self.sent_ms.clear();
+        self.sent_ms.push_back(uptime_ms());
+        let runs = self.runs.iter().map(|((task, attempt), status)| RunReport {
+            task: *task,
+            attempt: *attempt,
+            status: match status {
+                Status::Running => RunStatus::Running,
+                Status::Stopped => RunStatus::Stopped,
+                Status::Ended(end) => end.clone().status(),
+            },
+        });
+        let joined = Box::new(Joined {
+            host: self.settings.name.clone(),
+            facts: Facts { cores: self.settings.slots, memory_bytes: load::memory_bytes() },
+            memory: self.memory,
+            runs: runs.collect(),
+        });
+        if socket::write(&stream, &Ask::Join { joined }).is_err() {
+            return;
+        }
+        let (connection, inputs) = (self.connection, self.inputs.clone());
+        let read = move || {
+            let mut reader = Reader::of_orders(reading);
+            loop {
+                let input = match reader.read::<Order>() {
+                    Ok(Some(order)) => Input::Order { connection, order },
+                    Ok(None) | Err(_) => Input::Lost { connection },
+                };
+                let last = matches!(input, Input::Lost { .. });
+                if inputs.send(input).is_err() || last {
+                    return;
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("orders".to_owned()).spawn(read) {
+            tracing::warn!(%error, "the thread that reads the controller's orders cannot start");
+            return;
+        }
+        self.stream = Some(stream);
+        // A controller that ends each connection at once is not asked ever faster.
+        self.next_connect_ms = uptime_ms() + self.connect_pause_ms;
+        self.connect_pause_ms = (2 * self.connect_pause_ms).min(CONNECT_PAUSE_MAX_MS);
+        tracing::info!("connected to the controller");
+    }
+
+    pub(super) fn report(&mut self, report: &Report) {
+        let Some(stream) = &self.stream else { return };
+        if let Err(error) = socket::write(stream, report) {
+            tracing::warn!("the controller is unreachable: {error:#}");
+            self.disconnect();
+        }
+    }
+
+    /// Tells what the jobs use now.
+    pub(super) fn report_use(&mut self) {
+        let containment = Places::containment(self.groups.as_ref());
+        let one = |(&(task, attempt), &usage): (&(TaskId, Attempt), &Usage)| Using {
+            task,
+            attempt,
+            usage,
+        };
+        let runs = self.using.iter().map(one).collect();
+        self.report(&Report::Using { containment, runs });
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}

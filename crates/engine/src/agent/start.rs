@@ -1,0 +1,137 @@
+//! How an agent begins: its folders and locks, what an agent before it has left, its threads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+
+use anyhow::{Context as _, Result, bail};
+use forebay_grid::event::Memory;
+use forebay_process::machine::boot_id;
+use forebay_process::user::is_root;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::areas::Areas;
+use super::groups::{Keep, remember, sweep};
+use super::nursery::Nursery;
+use super::vigil::Vigil;
+use super::watchdog::Watchdog;
+use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, load};
+use crate::area::{self, place};
+use crate::cgroup::{self, Parent, Places};
+use crate::files::{claim_soon, folder};
+use crate::run::{self, Run};
+
+/// Runs an agent until SIGTERM, which leaves its jobs alone, or SIGINT, which ends them.
+///
+/// # Errors
+/// If it cannot begin: another one of this name runs, or a folder cannot be made.
+pub fn run(settings: Settings) -> Result<()> {
+    settings.home.make()?;
+    let own = settings.home.hosts().join(settings.name.as_str());
+    run::make_agent_folder(&own)?;
+    let Some(_lock) = claim_soon(&own.join("lock"))? else {
+        bail!("agent {} of this grid is already running", settings.name);
+    };
+    if settings.work.starts_with(settings.home.folder()) {
+        folder(&settings.home.work(), if is_root() { 0o711 } else { 0o700 })?;
+    }
+    let mut claims = Vec::new();
+    for area in [&settings.work, &settings.util] {
+        std::fs::create_dir_all(area).with_context(|| area.display().to_string())?;
+        claims.push(place::claim(&settings.home, area)?);
+    }
+    let signals = Signals::new([SIGTERM, SIGINT])?;
+    let (inputs, taken) = channel();
+    let for_signals = inputs.clone();
+    let obey = move || obey_signals(signals, &for_signals);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
+    let memory = remember_boot(&own)?;
+    let places = area::Places { work: settings.work.clone(), util: settings.util.clone() };
+    let areas = Areas::begin(places, settings.home.hosts(), inputs.clone())?;
+    let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
+    let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
+    let watchdog = Watchdog::new(settings.shim.clone(), own.clone());
+    let groups = find_groups(&settings, &own)?;
+    raise_file_limit();
+    let mut agent = Agent {
+        settings,
+        folder: own,
+        memory,
+        runs: BTreeMap::new(),
+        stream: None,
+        connection: 0,
+        sent_ms: VecDeque::new(),
+        lease_ms: 1000,
+        wanted: Vec::new(),
+        next_connect_ms: 0,
+        connect_pause_ms: CONNECT_PAUSE_MS,
+        meter: load::Meter::default(),
+        nursery,
+        watchdog,
+        groups,
+        using: BTreeMap::new(),
+        vigil: Vigil::begin(inputs.clone())?,
+        areas,
+        inputs,
+    };
+    agent.find_runs()?;
+    agent.work(&taken)?;
+    sweep(&agent.folder, Keep::Nothing)
+}
+
+/// Finds out where the groups of jobs are made, and says so; what an agent before this one has left is ended.
+fn find_groups(settings: &Settings, own: &Path) -> Result<Option<Places>> {
+    let name = format!("forebay-{}-{}", settings.home.id()?, settings.name);
+    let groups = match cgroup::find(&settings.cgroup, &name) {
+        Ok(groups) => groups,
+        Err(error) if settings.cgroup == Parent::Own => {
+            tracing::warn!("jobs have no control groups: {error:#}");
+            None
+        }
+        Err(error) => return Err(error.context(format!("--cgroup {}", settings.cgroup))),
+    };
+    if let Some(groups) = &groups {
+        tracing::info!(folder = %groups.unified.display(), memory = ?groups.memory, "jobs have control groups");
+        remember(own, groups)?;
+    }
+    sweep(own, Keep::Current(groups.as_ref()))?;
+    Ok(groups)
+}
+
+/// Lets this process open as many files as it may: each job takes one.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+fn obey_signals(mut signals: Signals, inputs: &Sender<Input>) {
+    for signal in signals.forever() {
+        let input = if signal == SIGINT { Input::EndAll } else { Input::Leave };
+        if inputs.send(input).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether the machine runs since the agent last joined: if not, all its jobs are gone.
+fn remember_boot(folder: &std::path::Path) -> Result<Memory> {
+    let path = folder.join("boot");
+    let before = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        read => read.with_context(|| path.display().to_string())?,
+    };
+    if before.trim() == boot_id()? {
+        return Ok(Memory::Kept);
+    }
+    for (_, _, run) in Run::all(folder)? {
+        if run.said()?.end.is_none() {
+            run.remove();
+        }
+    }
+    run::grant(folder, 0)?;
+    Ok(Memory::Lost)
+}
