@@ -14,7 +14,7 @@ use forebay_store::Stores;
 use super::Namespace;
 use super::catalogue::{Catalogue, Fileset, Unfinished};
 use crate::error::{FsError, Result};
-use crate::mkfs::{Identity, NewFileset};
+use crate::mkfs::NewFileset;
 use crate::ops::{FilesetStatus, check_fileset_name, shown_name};
 use crate::owner::Owner;
 use crate::partition::Partition;
@@ -34,7 +34,7 @@ impl Namespace {
         if let Some(route) = self.shared.owners.find(fileset.id) {
             match &*route {
                 Owner::Local(partition) => {
-                    return partition.gate.closed().map_or(Ok(partition.usage()), Err);
+                    return partition.gate().closed().map_or(Ok(partition.usage()), Err);
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Namespace {
         let new = NewFileset {
             id,
             settings: making.settings.clone(),
-            identity: &self.identity(),
+            identity: &self.root.identity(),
             mode,
             first: (making.first_ino, making.first_object),
         };
@@ -131,16 +131,6 @@ impl Namespace {
         self.root.name_fileset(id, &made)?;
         fail_points.reach("fileset.named")?;
         Ok(())
-    }
-
-    fn identity(&self) -> Identity {
-        let superblock = self.root.superblock.lock();
-        Identity {
-            uuid: superblock.uuid.clone(),
-            hash_key: superblock.hash_key,
-            disks: superblock.disks.clone(),
-            owner: (0, 0),
-        }
     }
 
     /// Takes back what was made of a fileset. What cannot be taken back now is at the next opening.
@@ -180,7 +170,7 @@ impl Namespace {
         fileset.set_settings(settings.clone());
         if let Some(route) = self.shared.owners.find(fileset.id) {
             match &*route {
-                Owner::Local(partition) => partition.choices.set(&settings),
+                Owner::Local(partition) => partition.set_choices(&settings),
             }
         }
         let (first_ino, first_object) = (0, 0);
@@ -200,9 +190,9 @@ impl Namespace {
             return Err(FsError::Refused("the root fileset cannot be removed".to_owned()));
         }
         let partition = self.open_fileset(fileset.id)?;
-        partition.gate.wait();
+        partition.gate().wait();
         if let Err(error) = self.empty_out(&partition, name) {
-            partition.gate.open();
+            partition.gate().open();
             return Err(error);
         }
         let unused = partition.unused_numbers();
@@ -213,10 +203,10 @@ impl Namespace {
             first_object: unused.1,
         };
         if let Err(error) = self.root.unname_fileset(fileset.id, &removing) {
-            partition.gate.open();
+            partition.gate().open();
             return Err(error);
         }
-        partition.gate.close(FsError::Stale);
+        partition.gate().close(FsError::Stale);
         self.shared.owners.set(fileset.id, None);
         self.catalogue.remove(fileset.id, unused);
         self.shared.inodes.forget_fileset(fileset.id);

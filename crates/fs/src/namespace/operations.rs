@@ -189,7 +189,7 @@ impl Namespace {
     pub fn listed_attributes(&self, item: &DirectoryItem) -> Result<Option<Attributes>> {
         match self.shared.owners.find(item.ino.fileset()).as_deref() {
             // Why one does not answer is told to those who look it up: it keeps no listing from going on.
-            Some(Owner::Local(partition)) if partition.gate.closed().is_some() => Ok(None),
+            Some(Owner::Local(partition)) if partition.gate().closed().is_some() => Ok(None),
             Some(Owner::Local(partition)) => partition.listed_attributes(item),
             // A fileset that is not open is not opened by a listing: the kernel looks it up when somebody asks for it.
             None => Ok(None),
