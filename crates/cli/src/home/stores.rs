@@ -90,7 +90,7 @@ impl Home {
             let is_chosen = chosen.iter().any(|(chosen, _)| *chosen == id);
             let mut stored = stored_filesets(&stores)?;
             if is_chosen && !stored.iter().any(|stored| stored.id == id) {
-                stored.push(StoredFileset { id, settings: None });
+                stored.push(StoredFileset { id, settings: None, uuid: None });
             }
             let filesets = Some(stored.as_slice());
             let mut how =

@@ -15,6 +15,7 @@ use super::Namespace;
 use super::catalogue::{Catalogue, Fileset, Unfinished};
 use crate::error::{FsError, Result};
 use crate::mkfs::NewFileset;
+use crate::offline;
 use crate::ops::{FilesetStatus, check_fileset_name, shown_name};
 use crate::owner::Owner;
 use crate::partition::Partition;
@@ -262,6 +263,14 @@ pub(super) fn finish(
     unfinished: Vec<Unfinished>,
 ) -> Result<()> {
     for Unfinished { id, record } in unfinished {
+        if offline::holds_files(stores, id) {
+            let name = record.settings.name;
+            tracing::error!(
+                fileset = name,
+                "its record says that it is not complete, but it holds files: run fsck"
+            );
+            continue;
+        }
         tracing::info!(fileset = record.settings.name, stage = ?record.stage, "finishing what a crash interrupted");
         finish_removal(stores, root, id, &record)?;
         catalogue.remove(id, (record.first_ino, record.first_object));
