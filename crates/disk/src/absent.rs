@@ -9,6 +9,9 @@ use forebay_base::ObjectId;
 
 use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result};
 
+/// What such a disk is made of, as [`Disk::describe`] tells.
+pub const KIND: &str = "absent";
+
 /// A disk that is not there.
 #[derive(Clone, Debug)]
 pub struct AbsentDisk {
@@ -73,7 +76,7 @@ impl Disk for AbsentDisk {
     fn describe(&self) -> Description {
         Description {
             location: self.location.clone(),
-            kind: "absent".to_owned(),
+            kind: KIND.to_owned(),
             advice: vec![format!(
                 "{}; its files cannot be opened until it is there and the file system is mounted again",
                 self.why

@@ -341,8 +341,9 @@ fn run(order: &Order) -> Result<(), Box<dyn std::error::Error>> {
     let fs = open(order, folder.path())?;
     let background = fs.start_background()?;
     let parents = parents(&fs, order)?;
-    let commits =
-        || fs.counters().iter().map(|(_, counts)| counts[Operation::Commit as usize]).sum();
+    let commits = || -> u64 {
+        fs.counters().iter().map(|(_, counts)| counts[Operation::Commit as usize]).sum()
+    };
     let before = commits();
     let barrier = Barrier::new(order.threads + 1);
     let clock = SystemClock;

@@ -8,17 +8,14 @@
 //! a new object while `open_objects_max` are open.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_base::Ino;
 use parking_lot::Mutex;
 
-use crate::error::{FsError, Result};
+use crate::error::FsError;
 use crate::inode::FileBody;
-use crate::object::LiveObject;
 use crate::owner::Owner;
-use crate::partition::Partition;
 use crate::shared::Shared;
 
 /// Closed files with live objects, in the order in which they were closed.
@@ -44,13 +41,18 @@ impl IdleObjects {
     }
 
     /// Puts back what was taken as the oldest.
-    fn put_back(&self, ino: Ino, file: &mut FileBody) {
+    pub fn put_back(&self, ino: Ino, file: &mut FileBody) {
         file.idle_queued = true;
         self.queue.lock().push_front(ino);
     }
 
     fn oldest(&self) -> Option<Ino> {
         self.queue.lock().pop_front()
+    }
+
+    /// Why objects of closed files stay open, if the latest try failed.
+    pub fn refusal(&self) -> Option<FsError> {
+        self.refusal.lock().as_ref().map(|(_, error)| error.clone())
     }
 
     /// Notes why one stays open; the log gets one line until one could be closed again.
@@ -97,47 +99,5 @@ impl Shared {
         let open = self.objects.in_use_count();
         let can_close = open > enough_open(self.settings.open_objects_max) && self.idle.len() > 0;
         if can_close { open } else { 0 }
-    }
-}
-
-impl Partition {
-    /// Takes a fresh object for a file, unless so many are open that some should be closed and cannot be.
-    pub(crate) fn take_object(&self) -> Result<Arc<LiveObject>> {
-        let shared = &self.shared;
-        if shared.objects.in_use_count() > shared.settings.open_objects_max
-            && let Some((_, error)) = shared.idle.refusal.lock().as_ref()
-        {
-            return Err(error.clone());
-        }
-        shared.objects.take_fresh(|| self.take_object_id())
-    }
-
-    /// Publishes and closes the object of a closed file.
-    fn close_idle_object(&self, ino: Ino) -> Result<()> {
-        let Some(inode) = self.shared.inodes.peek(ino) else { return Ok(()) };
-        let mut state = inode.lock();
-        let unlinked = state.nlink == 0;
-        let Some(file) = state.file_mut() else { return Ok(()) };
-        file.idle_queued = false;
-        if unlinked || file.opens.handles > 0 {
-            return Ok(());
-        }
-        if file.live.as_ref().is_some_and(|live| !live.is_published()) {
-            // A file that was empty when it was closed has an object of which no record knows yet, if its
-            // object may still be written through a mapping: only objects that a record refers to are published.
-            self.put_inode(&mut self.writes.lock(), ino, &mut state);
-        }
-        let Some(file) = state.file_mut() else { return Ok(()) };
-        if let Some(live) = file.live.take() {
-            if let Err(error) = self.shared.objects.publish(&live) {
-                file.live = Some(live);
-                self.shared.idle.put_back(ino, file);
-                return Err(error);
-            }
-            self.writes.lock().withhold(live.at.id);
-            self.shared.objects.drop_handle(live);
-        }
-        file.settle();
-        Ok(())
     }
 }

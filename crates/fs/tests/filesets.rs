@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use forebay_base::{FailPoints, FilesetId, Ino, ObjectId};
 use forebay_disk::Sync;
-use forebay_fs::record::{Durability, Placement, Stage};
-use forebay_fs::{FsError, offline};
-use forebay_store::Stores as _;
+use forebay_fs::fsck::{Outcome, Repair};
+use forebay_fs::record::{Durability, FilesetRecord, Placement, Stage, decode, encode};
+use forebay_fs::{FsError, key, offline};
 use forebay_store::faulty::{Fault, FaultyStore};
+use forebay_store::{Batch, Store as _, Stores as _};
 use support::{Rig, Shorthand as _, User, WRITE, on_both_ways};
 
 const DATA: FilesetId = FilesetId(1);
@@ -322,6 +323,32 @@ fn a_thousand_filesets_cost_nothing_until_they_are_used() {
     assert_eq!(fs.open_filesets(), 2);
     rig.close(fs);
     assert_eq!(rig.stores().list().unwrap().len(), 1004);
+}
+
+#[test]
+fn a_record_that_says_wrongly_that_a_fileset_is_not_complete_costs_no_file() {
+    for stage in [Stage::Making, Stage::Removing, Stage::Removed] {
+        let rig = Rig::in_memory();
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        fs.write_file(ino, 0, b"content");
+        rig.close(fs);
+        let root = rig.store_of(FilesetId::ROOT);
+        let value = root.get(&key::fileset(DATA)).unwrap().unwrap();
+        let record: FilesetRecord = decode("fileset", &value).unwrap();
+        let wrong = encode(&FilesetRecord { stage, ..record });
+        let changes = [(key::fileset(DATA), Some(wrong))].into();
+        root.commit(&Batch { requires: vec![], changes }).unwrap();
+        let fs = rig.open();
+        assert!(fs.lookup(Ino::ROOT, b"data").is_err());
+        fs.fs.close().unwrap();
+        drop(fs);
+        let report = rig.fsck(Repair::Found, false);
+        assert_eq!(report.outcome(), Outcome::Repaired, "{stage:?}: {report:#?}");
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"content", "{stage:?}");
+        rig.close(fs);
+    }
 }
 
 #[test]

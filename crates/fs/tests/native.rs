@@ -179,6 +179,19 @@ fn more_inodes_are_known_than_have_descriptors() {
 }
 
 #[test]
+fn files_that_are_made_and_not_opened_keep_few_descriptors() {
+    let native = Native::with(16);
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    for n in 0..3000 {
+        native.make_file(TOP, &n.to_string());
+    }
+    // Other tests of this program have some open, too.
+    let after = descriptors();
+    assert!(after < before + 1500, "{before} descriptors became {after}");
+}
+
+#[test]
 fn listings_continue_where_they_stopped_while_entries_come_and_go() {
     let native = Native::make();
     for n in 0..500 {

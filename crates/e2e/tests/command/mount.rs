@@ -139,28 +139,42 @@ fn mount_refuses_places_that_cannot_be() {
 }
 
 #[test]
-fn mount_refuses_without_its_disk() {
+fn a_mount_without_its_disk_refuses_files_and_uses_no_other_in_its_place() {
     let grid = Grid::plan(Placement::Direct, None, None);
+    grid.expect_log("a disk is not there");
     let disk = grid.outside().join("disk");
     let away = grid.outside().join("away");
     fs::create_dir(&disk).expect("makes a directory");
     grid.run_on_root(&["mkfs"], &["--work-placement", "direct", "--disk", text(&disk)]).succeeds();
+    grid.mount();
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    grid.umount();
     fs::rename(&disk, &away).expect("takes the disk away");
-    let mount = || run(&mut grid.mount_command(), LIMIT);
-    assert_says(&mount().refused(), &[text(&disk)]);
+    let is_refused = || {
+        grid.mount();
+        let found = fs::read(grid.data().join("file")).expect_err("its disk is not there");
+        assert_eq!(found.raw_os_error(), Some(libc::ENXIO), "{found}");
+        let made = fs::write(grid.data().join("new"), "content").expect_err("there is no disk");
+        assert_eq!(made.raw_os_error(), Some(libc::ENXIO), "{made}");
+        let status = grid.run_on_root(&["status"], &[]).output();
+        assert_says(&status, &[text(&disk), "is not there"]);
+        grid.umount();
+    };
+    is_refused();
 
     // An empty folder in its place, or the disk of another file system, is not the disk.
     fs::create_dir(&disk).expect("makes a directory");
-    assert_says(&mount().refused(), &[text(&disk)]);
+    is_refused();
     fs::remove_dir(&disk).expect("removes");
     let other = Grid::make(Placement::Direct);
     let foreign =
         run(need::program("cp").arg("-a").arg(other.root().join("disk")).arg(&disk), LIMIT);
     foreign.succeeds();
-    assert_says(&mount().refused(), &[text(&disk)]);
+    is_refused();
     fs::remove_dir_all(&disk).expect("removes");
     fs::rename(&away, &disk).expect("brings the disk back");
     grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn refusal(grid: &Grid) -> String {
 fn a_damaged_store_is_refused_before_it_is_written_to_and_is_repaired_beside_the_old_one() {
     let grid = Grid::start(Placement::Direct);
     grid.expect_log("a fileset cannot be used");
+    grid.expect_log("a request failed");
     fill(&grid, 0, 50);
     grid.umount();
     let good = fs::read(store(&grid)).expect("reads");

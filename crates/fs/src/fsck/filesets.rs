@@ -36,7 +36,20 @@ pub(super) fn check(image: &Image, found: Found<'_>, ledger: &mut Ledger) {
             continue;
         }
         match record {
-            Some(record) if record.stage != Stage::Made => unfinished(image, id, ledger),
+            Some(record) if record.stage != Stage::Made && stored(id).is_none() => {
+                unfinished(image, id, ledger);
+            }
+            Some(mut record) if record.stage != Stage::Made => {
+                let text = format!("fileset {id} is {:?}, but holds files", record.stage);
+                record.stage = Stage::Made;
+                match chosen(names_of(image, id), &record.settings.name) {
+                    Some(_) => set_record(id, &record, text, ledger),
+                    None => {
+                        ledger.found(Damage::FilesetRecord, text);
+                        ledger.fix(Tier::Tree, Fix::NameFileset(id, record));
+                    }
+                }
+            }
             Some(record) => {
                 let has_store = record.settings.placement != Placement::Native;
                 if has_store && found.is_some() && stored(id).is_none() {

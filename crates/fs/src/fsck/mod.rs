@@ -41,6 +41,7 @@ pub mod whole;
 
 use std::sync::Arc;
 
+use forebay_base::FilesetId;
 use forebay_disk::Disk;
 use forebay_store::Store;
 
@@ -126,6 +127,13 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     let Some(superblock) = scan::superblock(store, disks, &mut ledger)? else {
         return Ok(ledger);
     };
+    let root = options.filesets.and_then(|all| all.iter().find(|one| one.id == FilesetId::ROOT));
+    if let Some(uuid) = root.and_then(|root| root.uuid.as_ref())
+        && *uuid != superblock.uuid
+    {
+        let text = format!("the store is that of the file system {}", superblock.uuid);
+        ledger.refuse(Damage::Superblock, text);
+    }
     ledger.superblock = Some(superblock.clone());
     let mut image = scan::records(store, superblock, &mut ledger, progress)?;
     progress("checking the tree");

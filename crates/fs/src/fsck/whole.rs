@@ -21,6 +21,8 @@ pub struct StoredFileset {
     pub id: FilesetId,
     /// The settings in its superblock, if that can be read.
     pub settings: Option<FilesetSettings>,
+    /// The file system that it belongs to, if that can be read.
+    pub uuid: Option<String>,
 }
 
 /// The check of one fileset.
@@ -34,19 +36,21 @@ pub struct CheckedFileset {
     pub report: Report,
 }
 
-/// The filesets that have a store, in order of their numbers. One that is being made or removed is none: the next mount
-/// finishes that.
+/// The filesets that have a store, in order of their numbers. One that is being made or removed is none, as the next
+/// mount finishes that, unless it holds files: then its record is wrong.
 ///
 /// # Errors
 /// What the set of stores says; that a store cannot be read is no error.
 pub fn stored_filesets(stores: &dyn Stores) -> Result<Vec<StoredFileset>> {
     let unfinished = unfinished(stores);
-    let ids = stores.list()?.into_iter().filter(|id| !unfinished.contains(id));
+    let is_one = |id: &FilesetId| !unfinished.contains(id) || offline::holds_files(stores, *id);
+    let ids = stores.list()?.into_iter().filter(is_one);
     let stored = |id| {
         let superblock =
             stores.look(id).map_err(Into::into).and_then(|store| read_superblock(&*store));
         let own = superblock.ok().filter(|superblock| superblock.fileset == id);
-        StoredFileset { id, settings: own.map(|superblock| superblock.settings) }
+        let uuid = own.as_ref().map(|superblock| superblock.uuid.clone());
+        StoredFileset { id, settings: own.map(|superblock| superblock.settings), uuid }
     };
     Ok(ids.map(stored).collect())
 }

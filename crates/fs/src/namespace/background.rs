@@ -85,6 +85,10 @@ impl Namespace {
             // Not before: requests that come during the commit ask for one more if they need it.
             bell.quiet();
             due.iter().for_each(|partition| partition.commit_came());
+            if self.partitions().iter().any(|partition| partition.is_commit_wanted()) {
+                // It came while others were committed, when the bell was rung already.
+                bell.ring();
+            }
             self.shared.restore_reserves();
             self.shared.objects.look_at_space();
         }

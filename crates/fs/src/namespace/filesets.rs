@@ -15,8 +15,9 @@ use super::Namespace;
 use super::catalogue::{Catalogue, Fileset, Unfinished};
 use super::native;
 use crate::error::{FsError, Result};
-use crate::mkfs::{Identity, StoredFileset};
+use crate::mkfs::StoredFileset;
 use crate::native::NewFileset;
+use crate::offline;
 use crate::ops::{FilesetStatus, check_fileset_name, shown_name};
 use crate::owner::Owner;
 use crate::partition::Partition;
@@ -42,7 +43,7 @@ impl Namespace {
             match &*route {
                 Owner::Native(_) => return Ok(Usage::default()),
                 Owner::Local(partition) => {
-                    return partition.gate.closed().map_or(Ok(partition.usage()), Err);
+                    return partition.gate().closed().map_or(Ok(partition.usage()), Err);
                 }
             }
         }
@@ -160,24 +161,13 @@ impl Namespace {
         let new = StoredFileset {
             id,
             settings: making.settings.clone(),
-            identity: &self.identity(),
+            identity: &self.root.identity(),
             mode,
             first: (making.first_ino, making.first_object),
         };
         let store = self.shared.reserve.spend(|| self.stores.create(id), crate::commit::is_full)?;
         new.make(&*store, &*self.shared.clock)?;
         Ok(store.close()?)
-    }
-
-    fn identity(&self) -> Identity {
-        let superblock = self.root.superblock.lock();
-        Identity {
-            uuid: superblock.uuid.clone(),
-            hash_key: superblock.hash_key,
-            disks: superblock.disks.clone(),
-            owner: (0, 0),
-            scratch: Placement::Direct,
-        }
     }
 
     /// Takes back what was made of a fileset. What cannot be taken back now is at the next opening.
@@ -223,7 +213,7 @@ impl Namespace {
         fileset.set_settings(settings.clone());
         if let Some(route) = self.shared.owners.find(fileset.id) {
             match &*route {
-                Owner::Local(partition) => partition.choices.set(&settings),
+                Owner::Local(partition) => partition.set_choices(&settings),
                 Owner::Native(_) => {}
             }
         }
@@ -247,9 +237,9 @@ impl Namespace {
             return self.remove_native(&fileset);
         }
         let partition = self.open_fileset(fileset.id)?;
-        partition.gate.wait();
+        partition.gate().wait();
         if let Err(error) = self.empty_out(&partition, name) {
-            partition.gate.open();
+            partition.gate().open();
             return Err(error);
         }
         let unused = partition.unused_numbers();
@@ -260,10 +250,10 @@ impl Namespace {
             first_object: unused.1,
         };
         if let Err(error) = self.root.unname_fileset(fileset.id, &removing) {
-            partition.gate.open();
+            partition.gate().open();
             return Err(error);
         }
-        partition.gate.close(FsError::Stale);
+        partition.gate().close(FsError::Stale);
         self.shared.owners.set(fileset.id, None);
         self.catalogue.remove(fileset.id, unused);
         self.shared.inodes.forget_fileset(fileset.id);
@@ -342,6 +332,14 @@ pub(super) fn finish(
     unfinished: Vec<Unfinished>,
 ) -> Result<()> {
     for Unfinished { id, record } in unfinished {
+        if offline::holds_files(stores, id) {
+            let name = record.settings.name;
+            tracing::error!(
+                fileset = name,
+                "its record says that it is not complete, but it holds files: run fsck"
+            );
+            continue;
+        }
         tracing::info!(fileset = record.settings.name, stage = ?record.stage, "finishing what a crash interrupted");
         if let Err(error) = native::remove_tree(shared, root, &record.settings) {
             // What is in the way is not ours to remove, and the next opening tries again.

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino};
 use forebay_disk::Disk;
-use forebay_disk::absent::AbsentDisk;
+use forebay_disk::absent::{self, AbsentDisk};
 use forebay_store::Stores;
 use parking_lot::Mutex;
 
@@ -51,7 +51,8 @@ use crate::writeset::Crowd;
 pub struct Parts {
     /// Names and attributes: a store for each fileset.
     pub stores: Arc<dyn Stores>,
-    /// Bytes: the disks of the file system that are there, with their identities, in any order.
+    /// Bytes: the disks of the file system with their identities, in any order. One that is left out counts as not
+    /// there.
     pub disks: Vec<(String, Arc<dyn Disk>)>,
     /// Settings.
     pub settings: Settings,
@@ -92,9 +93,13 @@ fn find_disks(records: &[DiskRecord], given: Vec<(String, Arc<dyn Disk>)>) -> Ve
     let mut by_uuid: HashMap<String, Arc<dyn Disk>> = given.into_iter().collect();
     let found = |record: &DiskRecord| {
         let disk = by_uuid.remove(&record.uuid).unwrap_or_else(|| {
-            tracing::error!(uuid = record.uuid, location = record.location, "a disk is not there");
-            Arc::new(AbsentDisk::new(&record.uuid, &record.location, "it could not be opened"))
+            Arc::new(AbsentDisk::new(&record.uuid, &record.location, "it was not given"))
         });
+        let about = disk.describe();
+        if about.kind == absent::KIND {
+            let why = about.advice.first().map_or("", String::as_str);
+            tracing::error!(uuid = record.uuid, why, "a disk is not there");
+        }
         FsDisk {
             id: record.id,
             uuid: record.uuid.clone(),
@@ -143,6 +148,7 @@ impl Namespace {
         let root_entry = catalogue.get(FilesetId::ROOT).expect("the catalogue has the root");
         let root = Partition::open(Opening {
             number: FilesetId::ROOT,
+            uuid: &before.uuid,
             shared: &shared,
             store,
             settings: root_entry.settings(),
@@ -174,7 +180,7 @@ impl Namespace {
     fn owner(&self, ino: Ino) -> Result<Route> {
         let route = self.owner_behind_gate(ino)?;
         match &*route {
-            Owner::Local(partition) => partition.gate.enter()?,
+            Owner::Local(partition) => partition.gate().enter()?,
             Owner::Native(_) => {}
         }
         Ok(route)
@@ -226,6 +232,7 @@ impl Namespace {
         let store = reserve.spend(|| self.stores.open(fileset.id), is_full)?;
         let partition = Partition::open(Opening {
             number: fileset.id,
+            uuid: &self.uuid,
             shared: &self.shared,
             store,
             settings: fileset.settings(),

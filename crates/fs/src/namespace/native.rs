@@ -23,7 +23,7 @@ use crate::shared::Shared;
 
 /// Where a native fileset lies.
 fn place_of(shared: &Shared, root: &Partition, settings: &FilesetSettings) -> Result<NativePlace> {
-    let uuid = root.superblock.lock().uuid.clone();
+    let uuid = root.identity().uuid;
     let disks = shared.objects.disks.iter().map(|disk: &FsDisk| (disk.uuid.as_str(), &*disk.disk));
     NativePlace::find(&uuid, disks, settings)
 }

@@ -209,7 +209,7 @@ impl Namespace {
     ) -> Result<Option<Attributes>> {
         match self.shared.owners.find(item.ino.fileset()).as_deref() {
             // Why one does not answer is told to those who look it up: it keeps no listing from going on.
-            Some(Owner::Local(partition)) if partition.gate.closed().is_some() => Ok(None),
+            Some(Owner::Local(partition)) if partition.gate().closed().is_some() => Ok(None),
             Some(Owner::Local(partition)) => partition.listed_attributes(item),
             Some(Owner::Native(native)) if parent.fileset() == item.ino.fileset() => {
                 native.tree()?.listed_attributes(parent, item)

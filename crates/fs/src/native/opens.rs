@@ -57,6 +57,13 @@ impl Opens {
         self.made_with = Some(Arc::new(made_with));
     }
 
+    /// Closes the descriptor with which the file was made, if nobody has opened it since.
+    pub fn give_up(&mut self) {
+        if self.handles == 0 {
+            self.made_with = None;
+        }
+    }
+
     /// A descriptor for reading.
     pub fn for_reading(&self) -> Result<Arc<OwnedFd>> {
         self.readable.clone().or_else(|| self.made_with.clone()).ok_or(FsError::Invalid)

@@ -1,7 +1,8 @@
 //! A native fileset as it is served: from numbers to inodes of the disk.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use forebay_base::Ino;
 use forebay_disk::Capacity;
@@ -15,6 +16,9 @@ use crate::native::system::{Handle, STAND_IN, Seen, said, step};
 use crate::object::DirectAccess;
 use crate::record::Kind;
 
+/// Files that keep the descriptor they were made with although nobody has opened them: mknod(2) makes files that are
+/// not opened at once, if ever.
+const JUST_MADE_MAX: usize = 256;
 /// Directories within each other that are looked up again by name.
 const DEPTH_MAX: u32 = 1 << 12;
 
@@ -29,6 +33,8 @@ pub struct NativeTree {
     /// An open directory of the disk, for handles.
     disk: Option<OwnedFd>,
     pub(super) table: Mutex<Table>,
+    /// Files that were just made, and may be about to be opened with the descriptor that made them.
+    just_made: Mutex<VecDeque<Weak<Known>>>,
     kernel: OnceLock<Arc<dyn DirectAccess>>,
 }
 
@@ -58,6 +64,7 @@ impl NativeTree {
             top,
             disk,
             table: Mutex::new(table),
+            just_made: Mutex::default(),
             kernel: OnceLock::new(),
         })
     }
@@ -153,7 +160,16 @@ impl NativeTree {
         let path = crate::native::system::path_of(opened.as_fd());
         let stand_in = rustix::fs::open(path, flags, Mode::empty()).map_err(said)?;
         let attributes = self.tell(stand_in, seen_at)?;
-        self.known(attributes.ino)?.opens.lock().keep(opened);
+        let known = self.known(attributes.ino)?;
+        known.opens.lock().keep(opened);
+        let longest_made = {
+            let mut just_made = self.just_made.lock();
+            just_made.push_back(Arc::downgrade(&known));
+            if just_made.len() > JUST_MADE_MAX { just_made.pop_front() } else { None }
+        };
+        if let Some(known) = longest_made.and_then(|known| known.upgrade()) {
+            known.opens.lock().give_up();
+        }
         Ok(attributes)
     }
 

@@ -105,6 +105,8 @@ fn raise(limit: u64) -> Result<u64> {
 /// What a partition is opened with.
 pub(crate) struct Opening<'a> {
     pub number: FilesetId,
+    /// Identity of the file system.
+    pub uuid: &'a str,
     pub shared: &'a Arc<Shared>,
     pub store: Arc<dyn Store>,
     /// Name and settings in force.
@@ -121,8 +123,14 @@ impl Partition {
     /// [`FsError::Damaged`] if the store holds no (readable) fileset, or another one; [`FsError::Fenced`] if another
     /// owner came in between.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Arc<Partition>> {
-        let Opening { number, shared, store, settings, counters, disks } = opening;
+        let Opening { number, uuid, shared, store, settings, counters, disks } = opening;
         let before = read_superblock(&*store)?;
+        if before.uuid != uuid {
+            return Err(FsError::Damaged(format!(
+                "the store of fileset {number} belongs to the file system {}",
+                before.uuid
+            )));
+        }
         if before.fileset != number {
             return Err(FsError::Damaged(format!(
                 "the store of fileset {number} is that of fileset {}",

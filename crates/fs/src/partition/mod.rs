@@ -4,6 +4,12 @@
 //! Nothing of it refers to another fileset, but for the names of filesets in the root directory: so it is committed,
 //! recovered, checked, repaired and fenced by itself. What partitions of one process share is in [`Shared`].
 
+pub(crate) mod commit;
+mod idle;
+pub(crate) mod ops;
+pub mod recovery;
+pub(crate) mod shortage;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +25,7 @@ use crate::error::{FsError, Result};
 use crate::gate::Gate;
 use crate::inode::{Body, Counted, Inode, State};
 use crate::key::{self, Term};
+use crate::mkfs::Identity;
 use crate::number::NumberRange;
 use crate::record::{
     Durability, EntryRecord, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
@@ -33,57 +40,57 @@ pub(crate) type Row = (Vec<u8>, Vec<u8>);
 /// A fileset at work: every operation on its files is a method (see `ops/`).
 pub struct Partition {
     /// Number of its fileset.
-    pub(crate) number: FilesetId,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) gate: Gate,
-    pub(crate) term: Mutex<Term>,
-    pub(crate) epoch: Epoch,
-    pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) hash_key: HashKey,
-    pub(crate) choices: Choices,
+    number: FilesetId,
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    gate: Gate,
+    term: Mutex<Term>,
+    epoch: Epoch,
+    superblock: Mutex<Superblock>,
+    hash_key: HashKey,
+    choices: Choices,
     /// Operations since the mount.
-    pub(crate) counters: Arc<Counters>,
+    counters: Arc<Counters>,
     /// Records of this epoch or before may not agree with their objects: a crash came after them.
-    pub(crate) suspect_epoch: Epoch,
-    pub(crate) writes: Mutex<WriteSet>,
-    pub(crate) turn: CommitTurn,
+    suspect_epoch: Epoch,
+    writes: Mutex<WriteSet>,
+    turn: CommitTurn,
     /// The commit thread is to commit before its time.
-    pub(crate) commit_wanted: AtomicBool,
-    pub(crate) ino_numbers: NumberRange,
-    pub(crate) object_numbers: NumberRange,
+    commit_wanted: AtomicBool,
+    ino_numbers: NumberRange,
+    object_numbers: NumberRange,
     /// Files that are open for writing on the direct path.
-    pub(crate) writers: Mutex<HashSet<Ino>>,
+    writers: Mutex<HashSet<Ino>>,
     /// Serialises renames between directories, so that the tree above them stands still.
-    pub(crate) tree_changes: Mutex<()>,
-    pub(crate) sweep: Mutex<Sweep>,
+    tree_changes: Mutex<()>,
+    sweep: Mutex<Sweep>,
 }
 
 /// What people choose of a fileset, as requests ask for it.
-pub(crate) struct Choices {
+struct Choices {
     strict: AtomicBool,
     direct: AtomicBool,
 }
 
 impl Choices {
-    pub fn of(settings: &FilesetSettings) -> Choices {
+    fn of(settings: &FilesetSettings) -> Choices {
         let choices = Choices { strict: AtomicBool::default(), direct: AtomicBool::default() };
         choices.set(settings);
         choices
     }
 
     /// What counts for files opened from now on.
-    pub fn set(&self, settings: &FilesetSettings) {
+    fn set(&self, settings: &FilesetSettings) {
         self.strict.store(settings.durability == Durability::Strict, Ordering::Relaxed);
         self.direct.store(settings.placement == Placement::Direct, Ordering::Relaxed);
     }
 }
 
 /// Whether objects that belong to nothing were removed.
-pub(crate) struct Sweep {
-    pub done: bool,
+struct Sweep {
+    done: bool,
     /// Only objects below this number are looked at.
-    pub below: u64,
+    below: u64,
 }
 
 /// Who asks: owner of what is made, and subject of the set-id rules.
@@ -106,6 +113,28 @@ impl Partition {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// What every request passes first.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Changes what counts for files opened from now on.
+    pub(crate) fn set_choices(&self, settings: &FilesetSettings) {
+        self.choices.set(settings);
+    }
+
+    /// What a fileset of the same file system is made with.
+    pub(crate) fn identity(&self) -> Identity {
+        let superblock = self.superblock.lock();
+        Identity {
+            uuid: superblock.uuid.clone(),
+            hash_key: superblock.hash_key,
+            disks: superblock.disks.clone(),
+            owner: (0, 0),
+            scratch: crate::record::Placement::Direct,
+        }
     }
 
     /// What the fileset holds.

@@ -1,0 +1,51 @@
+//! Taking objects for files, and closing those of files that were closed.
+
+use std::sync::Arc;
+
+use forebay_base::Ino;
+
+use crate::error::Result;
+use crate::object::LiveObject;
+use crate::partition::Partition;
+
+impl Partition {
+    /// Takes a fresh object for a file, unless so many are open that some should be closed and cannot be.
+    pub(crate) fn take_object(&self) -> Result<Arc<LiveObject>> {
+        let shared = &self.shared;
+        if shared.objects.in_use_count() > shared.settings.open_objects_max
+            && let Some(error) = shared.idle.refusal()
+        {
+            return Err(error);
+        }
+        shared.objects.take_fresh(|| self.take_object_id())
+    }
+
+    /// Publishes and closes the object of a closed file.
+    pub(crate) fn close_idle_object(&self, ino: Ino) -> Result<()> {
+        let Some(inode) = self.shared.inodes.peek(ino) else { return Ok(()) };
+        let mut state = inode.lock();
+        let unlinked = state.nlink == 0;
+        let Some(file) = state.file_mut() else { return Ok(()) };
+        file.idle_queued = false;
+        if unlinked || file.opens.handles > 0 {
+            return Ok(());
+        }
+        if file.live.as_ref().is_some_and(|live| !live.is_published()) {
+            // A file that was empty when it was closed has an object of which no record knows yet, if its
+            // object may still be written through a mapping: only objects that a record refers to are published.
+            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        }
+        let Some(file) = state.file_mut() else { return Ok(()) };
+        if let Some(live) = file.live.take() {
+            if let Err(error) = self.shared.objects.publish(&live) {
+                file.live = Some(live);
+                self.shared.idle.put_back(ino, file);
+                return Err(error);
+            }
+            self.writes.lock().withhold(live.at.id);
+            self.shared.objects.drop_handle(live);
+        }
+        file.settle();
+        Ok(())
+    }
+}
