@@ -54,14 +54,17 @@ pub fn all_filesets(root: &dyn Store) -> Result<Vec<(FilesetId, FilesetRecord)>>
     Ok(filesets)
 }
 
-/// Whether a fileset has a store in which there is more than its top directory, as far as can be read.
+/// Whether a fileset has a store in which there may be more than its top directory. A store is made in one batch: one
+/// that cannot be opened, or has nothing in it, was never complete.
 #[must_use]
 pub fn holds_files(stores: &dyn Stores, id: FilesetId) -> bool {
-    let usage = stores.look(id).map_err(Into::into).and_then(|store| {
-        let usage = store.get(key::USAGE)?;
-        usage.map_or(Ok(Usage::default()), |usage| decode::<Usage>("usage", &usage))
-    });
-    usage.is_ok_and(|usage| usage.inodes > 1)
+    let Ok(store) = stores.look(id) else { return false };
+    if !matches!(store.get(key::SUPERBLOCK), Ok(Some(_))) {
+        return false;
+    }
+    let usage = store.get(key::USAGE).ok().flatten();
+    let usage = usage.and_then(|usage| decode::<Usage>("usage", &usage).ok());
+    usage.is_none_or(|usage| usage.inodes > 1)
 }
 
 /// Looks at a file system; a fileset whose store cannot be read is shown with the reason.

@@ -68,8 +68,14 @@ impl Scene {
 
     fn check(&self, repair: Repair) -> Checked {
         let disks = |_: &_| Ok(self.tree.rig.parts().disks);
-        let mut how =
-            Options { repair, records_lost: false, filesets: None, progress: &mut |_| {} };
+        let mut how = Options {
+            repair,
+            records_lost: false,
+            fileset: None,
+            disks: None,
+            filesets: None,
+            progress: &mut |_| {},
+        };
         check_file(&self.path(), &OPTIONS, &disks, &mut how).unwrap()
     }
 
@@ -259,8 +265,14 @@ fn restore_and_look(was_mounted: bool, records_lost: bool) {
     drop(user);
     scene.place(if was_mounted { &mounted } else { &scene.good });
     let disks = |_: &_| Ok(scene.tree.rig.parts().disks);
-    let mut how =
-        Options { repair: Repair::Found, records_lost, filesets: None, progress: &mut |_| {} };
+    let mut how = Options {
+        repair: Repair::Found,
+        records_lost,
+        fileset: None,
+        disks: None,
+        filesets: None,
+        progress: &mut |_| {},
+    };
     let repaired = check_file(&scene.path(), &OPTIONS, &disks, &mut how).unwrap();
     assert_eq!(repaired.report.outcome(), Outcome::Repaired, "{repaired:#?}");
     let listing = scene.cycle("restored");

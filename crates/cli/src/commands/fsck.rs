@@ -40,8 +40,14 @@ impl Fsck {
             }
         };
         let repair = if self.repair { Repair::Found } else { Repair::Never };
-        let mut options =
-            Options { repair, records_lost: false, filesets: None, progress: &mut progress };
+        let mut options = Options {
+            repair,
+            records_lost: false,
+            fileset: None,
+            disks: None,
+            filesets: None,
+            progress: &mut progress,
+        };
         let checked = home.check(&mut options)?;
         if self.json {
             print_json(&checked)?;

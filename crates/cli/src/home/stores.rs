@@ -93,8 +93,14 @@ impl Home {
                 stored.push(StoredFileset { id, settings: None, uuid: None });
             }
             let filesets = Some(stored.as_slice());
-            let mut how =
-                Options { repair: Repair::Found, records_lost: is_chosen, filesets, progress };
+            let mut how = Options {
+                repair: Repair::Found,
+                records_lost: is_chosen,
+                fileset: Some(id),
+                disks: None,
+                filesets,
+                progress,
+            };
             let checked = if is_chosen {
                 restore(&path, &copies.file_of(id), stores.options(), &find, &mut how)
                     .with_context(|| {

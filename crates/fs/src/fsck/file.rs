@@ -54,7 +54,9 @@ pub fn check_file(
             let mut looking = Options {
                 repair: Repair::Never,
                 records_lost: how.records_lost,
+                fileset: how.fileset,
                 filesets: how.filesets,
+                disks: how.disks,
                 progress: &mut *how.progress,
             };
             report = check(&store, &disks, &mut looking)?;
@@ -137,7 +139,9 @@ pub fn restore(
         let mut repairing = Options {
             repair: Repair::Found,
             records_lost: true,
+            fileset: how.fileset,
             filesets: how.filesets,
+            disks: how.disks,
             progress: &mut *how.progress,
         };
         let report = check(&store, &disks, &mut repairing)?;
@@ -191,7 +195,9 @@ fn repair(
     let mut repairing = Options {
         repair: Repair::Found,
         records_lost: how.records_lost || salvaged.is_lossy(),
+        fileset: how.fileset,
         filesets: how.filesets,
+        disks: how.disks,
         progress: &mut *how.progress,
     };
     report = check(&store, &disks, &mut repairing)?;

@@ -49,6 +49,7 @@ use self::plan::Ledger;
 pub use self::report::{Counts, Damage, Finding, Outcome, Report};
 use self::whole::StoredFileset;
 use crate::error::{FsError, Result};
+use crate::record::DiskRecord;
 
 /// Steps of repair before it is given up. A tier seldom takes more than one or two.
 const STEPS_MAX: u32 = 64;
@@ -69,6 +70,10 @@ pub struct Options<'a> {
     /// Records are known to be lost: objects that no file claims may be all that is left of a file, and are
     /// kept.
     pub records_lost: bool,
+    /// The number that the fileset must have. `None`: that of its superblock.
+    pub fileset: Option<FilesetId>,
+    /// The disks of the file system, as the root fileset has them. `None`: as its own superblock has them.
+    pub disks: Option<&'a [DiskRecord]>,
     /// The filesets that have a store; for the check of the root fileset, which names them. `None`: not known.
     pub filesets: Option<&'a [StoredFileset]>,
     /// Called with what is being done, for people.
@@ -124,9 +129,19 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     let mut ledger = Ledger::default();
     ledger.lossy = options.records_lost;
     let progress = &mut *options.progress;
-    let Some(superblock) = scan::superblock(store, disks, &mut ledger)? else {
+    let Some(mut superblock) = scan::superblock(store, &mut ledger)? else {
         return Ok(ledger);
     };
+    if let Some(number) = options.fileset.filter(|number| *number != superblock.fileset) {
+        let text = format!("the store of fileset {number} is that of {}", superblock.fileset);
+        ledger.refuse(Damage::Superblock, text);
+        return Ok(ledger);
+    }
+    if let Some(disks) = options.disks {
+        // Its own are those of when it was last opened.
+        superblock.disks = disks.to_vec();
+    }
+    scan::check_disks(&superblock, disks, &mut ledger);
     let root = options.filesets.and_then(|all| all.iter().find(|one| one.id == FilesetId::ROOT));
     if let Some(uuid) = root.and_then(|root| root.uuid.as_ref())
         && *uuid != superblock.uuid

@@ -42,11 +42,7 @@ pub(super) fn read<T: Record>(what: &str, bytes: &[u8]) -> Result<Read<T>> {
 }
 
 /// Reads term and superblock. `None` if there is no superblock to go by.
-pub(super) fn superblock(
-    store: &dyn Store,
-    disks: &[NamedDisk],
-    ledger: &mut Ledger,
-) -> Result<Option<Superblock>> {
+pub(super) fn superblock(store: &dyn Store, ledger: &mut Ledger) -> Result<Option<Superblock>> {
     let found = match store.get(key::SUPERBLOCK)? {
         None => Err("the superblock is missing".to_owned()),
         Some(bytes) => match read::<Superblock>("superblock", &bytes)? {
@@ -74,7 +70,6 @@ pub(super) fn superblock(
     if epoch.0 >= EPOCH_MAX {
         ledger.refuse(Damage::Superblock, format!("epoch {epoch} cannot be one"));
     }
-    check_disks(&superblock, disks, ledger);
     if superblock.state == MountState::Mounted {
         ledger.report.note(format!(
             "the last owner (epoch {epoch}) did not shut down cleanly: the next mount recovers"
@@ -83,7 +78,8 @@ pub(super) fn superblock(
     Ok(Some(superblock))
 }
 
-fn check_disks(superblock: &Superblock, disks: &[NamedDisk], ledger: &mut Ledger) {
+/// Checks that all disks are there.
+pub(super) fn check_disks(superblock: &Superblock, disks: &[NamedDisk], ledger: &mut Ledger) {
     if superblock.disks.is_empty() {
         ledger.refuse(Damage::Superblock, "the superblock has no disks".to_owned());
     }

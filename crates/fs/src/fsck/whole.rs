@@ -43,7 +43,9 @@ pub struct CheckedFileset {
 /// What the set of stores says; that a store cannot be read is no error.
 pub fn stored_filesets(stores: &dyn Stores) -> Result<Vec<StoredFileset>> {
     let unfinished = unfinished(stores);
-    let is_one = |id: &FilesetId| !unfinished.contains(id) || offline::holds_files(stores, *id);
+    let is_one = |id: &FilesetId| {
+        *id == FilesetId::ROOT || !unfinished.contains(id) || offline::holds_files(stores, *id)
+    };
     let ids = stores.list()?.into_iter().filter(is_one);
     let stored = |id| {
         let superblock =
@@ -74,6 +76,8 @@ pub fn check_all<E: From<crate::error::FsError>>(
     check: &mut dyn FnMut(FilesetId, &mut Options<'_>) -> std::result::Result<Report, E>,
 ) -> std::result::Result<Vec<CheckedFileset>, E> {
     let filesets = stored_filesets(stores)?;
+    let root = stores.look(FilesetId::ROOT).map_err(crate::error::FsError::from);
+    let disks = root.and_then(|root| read_superblock(&*root)).ok().map(|root| root.disks);
     let mut order: Vec<&StoredFileset> = filesets.iter().collect();
     // The root fileset names the others: it comes last.
     order.sort_by_key(|stored| stored.id == FilesetId::ROOT);
@@ -82,7 +86,9 @@ pub fn check_all<E: From<crate::error::FsError>>(
         let mut how = Options {
             repair: options.repair,
             records_lost: options.records_lost,
+            fileset: Some(stored.id),
             filesets: Some(&filesets),
+            disks: disks.as_deref(),
             progress: &mut *options.progress,
         };
         let report = check(stored.id, &mut how)?;

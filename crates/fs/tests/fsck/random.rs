@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::WholeStores;
+use crate::tree::{Tree, damages_of};
 use forebay_base::{FailPoints, FilesetId, seed};
 use forebay_fs::fsck::{self, Damage, Options, Outcome, Repair, Report};
 use forebay_fs::key;
-use forebay_store::Stores as _;
-
-use crate::support::WholeStores;
-use crate::tree::{Tree, damages_of};
 
 /// A generator of numbers that look random (xorshift).
 struct Dice(u64);
@@ -62,28 +60,27 @@ fn is_of_another_version(report: &Report) -> bool {
 fn hopeless_filesets(tree: &Tree) -> Vec<FilesetId> {
     let stores = tree.rig.stores();
     let disks = tree.rig.parts().disks;
-    let left = |id: &FilesetId| {
-        let mut how = Options {
-            repair: Repair::Never,
-            records_lost: false,
-            filesets: None,
-            progress: &mut |_| {},
-        };
-        fsck::check(&stores.of(*id), &disks, &mut how).unwrap().outcome() == Outcome::Left
-    };
-    stores.list().unwrap().into_iter().filter(left).collect()
+    let checked = try_fsck(&stores, &disks, Repair::Never).unwrap();
+    let left = checked.into_iter().filter(|checked| checked.report.outcome() == Outcome::Left);
+    left.map(|checked| checked.id).collect()
 }
 
-/// Repairs all filesets until one fails.
-fn try_fsck(stores: &WholeStores, disks: &[fsck::NamedDisk]) {
+/// Checks all filesets until one fails.
+fn try_fsck(
+    stores: &WholeStores,
+    disks: &[fsck::NamedDisk],
+    repair: Repair,
+) -> forebay_fs::Result<Vec<fsck::whole::CheckedFileset>> {
     let mut how = Options {
-        repair: Repair::Found,
+        repair,
         records_lost: false,
+        fileset: None,
+        disks: None,
         filesets: None,
         progress: &mut |_| {},
     };
     let mut check = |id, how: &mut Options<'_>| fsck::check(&stores.of(id), disks, how);
-    let _ = fsck::whole::check_all::<forebay_fs::FsError>(stores, &mut how, &mut check);
+    fsck::whole::check_all(stores, &mut how, &mut check)
 }
 
 /// The seeds of a random test, from a fresh one on; `FOREBAY_SEED=n` picks the first.
@@ -166,7 +163,8 @@ fn random_damage_is_repaired_after_a_repair_that_was_cut_off() {
         for commits in 0..dice.below(6) {
             let points = FailPoints::cut_at("store.commit.before", commits as u64);
             let store = tree.rig.store.reopen_with_fail_points(points);
-            try_fsck(&WholeStores(Arc::new(store)), &tree.rig.parts().disks);
+            let stores = WholeStores(Arc::new(store));
+            let _ = try_fsck(&stores, &tree.rig.parts().disks, Repair::Found);
         }
         let report = tree.check(Repair::Found);
         if is_of_another_version(&report) {

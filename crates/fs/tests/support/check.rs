@@ -103,6 +103,10 @@ fn check_filesets(image: &Image, stored: &[FilesetId], problems: &mut Vec<String
                 made.insert(*id);
             }
             Stage::Removed if name.is_none() => {}
+            // The next mount takes it away.
+            Stage::Making | Stage::Removing if name.is_none() => {
+                made.extend(stored.contains(id).then_some(*id));
+            }
             _ => problems.push(format!("fileset {id} is {record:?}, its name {name:?}")),
         }
     }

@@ -264,7 +264,14 @@ pub fn fsck_of(
     repair: fsck::Repair,
     records_lost: bool,
 ) -> fsck::Report {
-    let mut options = fsck::Options { repair, records_lost, filesets: None, progress: &mut |_| {} };
+    let mut options = fsck::Options {
+        repair,
+        records_lost,
+        fileset: None,
+        disks: None,
+        filesets: None,
+        progress: &mut |_| {},
+    };
     let mut check = |id, how: &mut fsck::Options<'_>| fsck::check(&stores.of(id), disks, how);
     let checked = fsck::whole::check_all::<forebay_fs::FsError>(stores, &mut options, &mut check);
     fsck::whole::merged(&checked.unwrap())
