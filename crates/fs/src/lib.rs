@@ -1,8 +1,9 @@
 //! The file system: a namespace in memory over a transactional store, and objects on disks.
 //!
-//! Reading order: [`namespace`](Namespace) (where everything enters) and `partition` (who does the work), [`record`] and [`key`] (what survives), `inode` and `directory` (what is in memory),
-//! [`writeset`] and `commit` (how memory becomes durable), [`object`] (where bytes are), `ops/` (one
-//! file per operation), [`recovery`] (opening after a crash), `shortage` (what happens when space is short), [`fsck`].
+//! Reading order: [`Namespace`] (where everything enters) and [`Partition`] (who does the work, one for each fileset),
+//! [`record`] and [`key`] (what survives), `inode` and `directory` (what is in memory), [`writeset`] and
+//! `partition/commit` (how memory becomes durable), [`object`] (where bytes are), `partition/ops/` (one file per
+//! operation), [`recovery`] (opening after a crash), `shortage` (what happens when space is short), [`fsck`].
 //!
 //! Invariants:
 //! - Every change reaches the write set in the same critical section that changed memory, all records of
@@ -10,6 +11,7 @@
 //! - An inode's lock is taken in inode order, before the lock of the write set; the store is never
 //!   written with an inode's lock held.
 //! - A record that is committed refers only to published objects.
+//! - A partition refers to no other, but for the names of filesets in the root directory.
 //! - Nothing here knows of FUSE, sockets or errno.
 
 pub mod acl;

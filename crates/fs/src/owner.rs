@@ -55,14 +55,14 @@ impl Owners {
     }
 
     /// Has the requests of a fileset go to `owner` from now on, or to nobody.
-    pub fn set(&self, fileset: FilesetId, owner: Option<Owner>) {
+    pub fn set(&self, fileset: FilesetId, owner: Option<&Owner>) {
         self.0.rcu(|table| {
             let place = usize::from(fileset.0);
             let mut table = Table::clone(table);
             if table.len() <= place {
                 table.resize(place + 1, None);
             }
-            table[place].clone_from(&owner);
+            table[place] = owner.cloned();
             table
         });
     }

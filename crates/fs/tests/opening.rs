@@ -42,7 +42,8 @@ fn a_refused_open_leaves_a_clean_file_system_clean() {
 
 #[test]
 fn a_fileset_that_cannot_be_opened_is_left_alone_and_keeps_no_other_from_use() {
-    let damages: [(fn(&Rig), bool); 3] = [
+    type Damages = [(fn(&Rig), bool); 3];
+    let damages: Damages = [
         (|rig| put(rig, DATA, key::USAGE.to_vec(), vec![2, 0xff, 0xff]), false),
         (|rig| put(rig, DATA, key::SUPERBLOCK.to_vec(), vec![7]), true),
         (|rig| rig.stores().remove(DATA).unwrap(), false),

@@ -32,7 +32,7 @@ pub(super) fn check(image: &Image, found: Found<'_>, ledger: &mut Ledger) {
         let record = image.filesets.get(&id).cloned().flatten();
         ledger.report.counts.filesets += u64::from(record.is_some());
         if id == FilesetId::ROOT {
-            check_root(image, record, ledger);
+            check_root(image, record.as_ref(), ledger);
             continue;
         }
         match record {
@@ -104,10 +104,10 @@ fn default_record(name: String) -> FilesetRecord {
     FilesetRecord { settings, stage: Stage::Made, first_ino: 0, first_object: 0 }
 }
 
-fn check_root(image: &Image, record: Option<FilesetRecord>, ledger: &mut Ledger) {
+fn check_root(image: &Image, record: Option<&FilesetRecord>, ledger: &mut Ledger) {
     let right =
         |record: &FilesetRecord| record.settings.name.is_empty() && record.stage == Stage::Made;
-    let text = match &record {
+    let text = match record {
         Some(record) if right(record) => return,
         Some(_) => "the root fileset's record is that of another",
         None => "the root fileset has no record",

@@ -2,7 +2,7 @@
 //!
 //! The front end, `stat`, `status` and the commands of filesets know this type alone. An operation names inodes, and
 //! the upper 16 bits of an inode's number say which fileset owns it (`forebay_base::id`), so finding the owner is a
-//! shift and a look into a table ([`owner`](crate::owner)).
+//! shift and a look into a table (`owner.rs`).
 //!
 //! A fileset is opened at its first use: until then it costs no memory, and its store is not even looked at. After a
 //! crash those that were open are opened and swept in the background.
@@ -158,7 +158,7 @@ impl Namespace {
         shared.reserve.hold();
         shared.objects.begin_reserves(shared.settings.disk_reserve.0);
         filesets::finish(&*stores, &root, &shared, &catalogue, unfinished)?;
-        shared.owners.set(FilesetId::ROOT, Some(Owner::Local(Arc::clone(&root))));
+        shared.owners.set(FilesetId::ROOT, Some(&Owner::Local(Arc::clone(&root))));
         Ok(Arc::new(Namespace {
             others_unswept: AtomicBool::new(
                 before.state == MountState::Mounted || before.sweep_due,
@@ -239,7 +239,7 @@ impl Namespace {
             counters: Arc::clone(&fileset.counters),
             disks: &self.disks,
         })?;
-        self.shared.owners.set(fileset.id, Some(Owner::Local(Arc::clone(&partition))));
+        self.shared.owners.set(fileset.id, Some(&Owner::Local(Arc::clone(&partition))));
         Ok(partition)
     }
 

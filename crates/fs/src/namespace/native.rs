@@ -79,7 +79,7 @@ impl Namespace {
             }
         }
         let owner = Owner::Native(Arc::new(NativeOwner::of(tree)));
-        self.shared.owners.set(fileset.id, Some(owner));
+        self.shared.owners.set(fileset.id, Some(&owner));
     }
 
     /// Has the kernel read and write files of the native filesets that are open.
