@@ -1,6 +1,6 @@
 //! Dense linear algebra: matrices, and the factorisations that steps need.
 //!
-//! [`symmetric`] is for models: matrices of some dozen rows. The rest is for matrices that fill the
+//! `symmetric` is for models: matrices of some dozen rows. The rest is for matrices that fill the
 //! memory: [`cholesky`], [`lu`], [`qr`] and [`eigen`] work block by block, so that nearly all of their
 //! arithmetic is in [`matrix::multiply_add`], which the crate matrixmultiply does at the speed of the
 //! processor. The methods are those of G. H. Golub and C. F. Van Loan, "Matrix Computations", 4th

@@ -1,7 +1,7 @@
 //! What commands, controller and agents say to each other: one JSON value on each line of a unix socket.
 //!
-//! Messages are plain data; docs/formats/grid-protocol.md describes them. [`socket`] carries them, [`client`] is the side of
-//! commands, [`budget`] bounds what long lines of users take.
+//! Messages are plain data; docs/formats/grid-protocol.md describes them. `socket` carries them, [`client`] is the side of
+//! commands, `budget` bounds what long lines of users take.
 
 mod agent;
 mod answer;
