@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use redb::{BackendError, StorageBackend};
 
+use super::header::{FLAGS, IN_USE};
+
 #[derive(Debug)]
 enum Change {
     Write(u64, Vec<u8>),
@@ -54,17 +56,40 @@ impl Draft {
     }
 
     /// Writes all that was drafted to the file, in order. Nobody else may use the draft meanwhile.
+    ///
+    /// The file is marked as in use before anything else, and stays so: of what the engine writes while it opens a file
+    /// that was closed in order, a part looks like damage if a crash leaves only that, unless the mark says that
+    /// there was one.
     pub fn publish(&self) -> io::Result<()> {
         let changes = std::mem::take(&mut *self.0.changes.lock());
+        if !changes.is_empty() {
+            self.mark_in_use()?;
+        }
         for change in changes {
             match change {
-                Change::Write(offset, data) => self.0.file.write(offset, &data)?,
+                Change::Write(offset, mut data) => {
+                    let at = usize::try_from(offset).ok().and_then(|at| FLAGS.checked_sub(at));
+                    if let Some(flags) = at.and_then(|at| data.get_mut(at)) {
+                        *flags |= IN_USE;
+                    }
+                    self.0.file.write(offset, &data)?;
+                }
                 Change::Length(length) => self.0.file.set_len(length)?,
                 Change::Sync => self.0.file.sync_data()?,
             }
         }
         self.0.published.store(true, Ordering::Release);
         Ok(())
+    }
+
+    fn mark_in_use(&self) -> io::Result<()> {
+        let mut flags = [0];
+        self.0.file.read(FLAGS as u64, &mut flags)?;
+        if flags[0] & IN_USE != 0 {
+            return Ok(());
+        }
+        self.0.file.write(FLAGS as u64, &[flags[0] | IN_USE])?;
+        self.0.file.sync_data()
     }
 
     /// The file, once the draft was published.

@@ -15,9 +15,9 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 pub(super) const REGION_PAGES: u64 = 1 << 20;
 
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
-const FLAGS: usize = 9;
+pub(super) const FLAGS: usize = 9;
 const SECOND_COUNTS: u8 = 1;
-const IN_USE: u8 = 2;
+pub(super) const IN_USE: u8 = 2;
 const TWO_PHASES: u8 = 4;
 const SLOTS: [usize; 2] = [64, 192];
 const SLOT_BYTES: usize = 128;

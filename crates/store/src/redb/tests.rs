@@ -234,3 +234,39 @@ fn a_commit_that_failed_in_its_last_step_but_took_effect_is_reported_as_done() {
     }
     assert!(done > 0, "no sync failed after the commit took effect");
 }
+
+/// A process that is killed in the middle of an opening leaves a file that was closed in order before, and of which a
+/// part of what the opening writes is there.
+#[test]
+fn a_crash_at_any_write_of_an_opening_is_no_damage() {
+    let mut cut = 0;
+    for passes in 0..100 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let store = RedbStore::create(&path).unwrap();
+        for number in 0..3 {
+            store.commit(&numbered(number)).unwrap();
+        }
+        store.close().unwrap();
+        let plan =
+            Plan { target: Target::Write, passes, failures: u64::MAX, kind: io::ErrorKind::Other };
+        let faults = Arc::new(Faults(Mutex::new(Some(plan))));
+        let (file, shared) = (path.clone(), Arc::clone(&faults));
+        let opener = move || {
+            let inner = file_backend(File::options().read(true).write(true).open(&file)?)?;
+            let shared = Arc::clone(&shared);
+            Ok(Box::new(FailingFile { inner, faults: shared }) as Box<dyn StorageBackend>)
+        };
+        let options = RedbOptions { cache_bytes: 64 << 10 };
+        let opened = RedbStore::with_opener(Access::Own, path.clone(), Box::new(opener), &options);
+        if opened.is_ok() {
+            break;
+        }
+        drop(opened);
+        cut += 1;
+        RedbStore::check(&path, &options).unwrap_or_else(|error| panic!("{passes}: {error}"));
+        let store = RedbStore::open_with(&path, &options).unwrap();
+        assert_eq!(number_of(&store), 2, "{passes}");
+    }
+    assert!(cut > 0, "an opening writes");
+}
