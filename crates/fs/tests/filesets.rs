@@ -367,3 +367,70 @@ fn a_listing_goes_on_where_a_fileset_cannot_answer() {
     drop(first);
     second.fs.close().unwrap();
 }
+
+/// Writes another record of a fileset; none removes it.
+fn set_record(rig: &Rig, id: FilesetId, record: Option<&FilesetRecord>) {
+    let root = rig.store_of(FilesetId::ROOT);
+    let changes = [(key::fileset(id), record.map(encode))].into();
+    root.commit(&Batch { requires: vec![], changes }).unwrap();
+}
+
+fn record_of(rig: &Rig, id: FilesetId) -> FilesetRecord {
+    let value = rig.store_of(FilesetId::ROOT).get(&key::fileset(id)).unwrap().unwrap();
+    decode("fileset", &value).unwrap()
+}
+
+#[test]
+fn fsck_finds_a_native_fileset_whose_record_is_lost_or_wrong() {
+    let rig = Rig::in_directory();
+    let fs = rig.open();
+    fs.create_fileset("fast", Durability::Scratch, Placement::Native, 0o755).unwrap();
+    let tree = fs.native_filesets().remove(0).tree.unwrap();
+    std::fs::write(tree.join("file"), "content").unwrap();
+    rig.close(fs);
+    let id = FilesetId(4);
+    let right = record_of(&rig, id);
+    assert_eq!(right.settings.placement, Placement::Native);
+    let wrong = |change: &dyn Fn(&mut FilesetRecord)| {
+        let mut record = right.clone();
+        change(&mut record);
+        Some(record)
+    };
+    for record in [
+        None,
+        wrong(&|record| record.settings.placement = Placement::Served),
+        wrong(&|record| record.settings.disk = Some("another".to_owned())),
+        wrong(&|record| record.settings.disk = None),
+    ] {
+        set_record(&rig, id, record.as_ref());
+        let report = rig.fsck(Repair::Found, false);
+        assert_eq!(report.outcome(), Outcome::Repaired, "{record:?}: {report:#?}");
+        assert_eq!(record_of(&rig, id), right);
+        assert_eq!(std::fs::read(tree.join("file")).unwrap(), b"content");
+    }
+    let fs = rig.open();
+    assert!(fs.find(Ino::ROOT, "fast").is_some());
+    rig.close(fs);
+}
+
+#[test]
+fn a_fileset_with_a_store_does_not_become_native_by_a_wrong_record() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        fs.write_file(ino, 0, b"content");
+        rig.close(fs);
+        for id in [FilesetId::ROOT, DATA] {
+            let right = record_of(rig, id);
+            let mut wrong = right.clone();
+            wrong.settings.placement = Placement::Native;
+            set_record(rig, id, Some(&wrong));
+            let report = rig.fsck(Repair::Found, false);
+            assert_eq!(report.outcome(), Outcome::Repaired, "{report:#?}");
+            assert_eq!(record_of(rig, id), right);
+        }
+        let fs = rig.open();
+        assert_eq!(fs.contents(ino), b"content");
+        rig.close(fs);
+    });
+}

@@ -88,7 +88,9 @@ impl<S: Store> Controller<S> {
     pub(super) fn look_at_space(&mut self) {
         let now = self.time.instant();
         let looked = self.space.looked;
-        if looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
+        let is_recent = looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK);
+        // The store cuts its file at times, and with it the reserve: that is taken again before somebody else does.
+        if is_recent && !self.space.reserve.has_moved() {
             return;
         }
         self.space.looked = Some(now);

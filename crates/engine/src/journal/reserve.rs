@@ -52,6 +52,12 @@ impl Reserve {
         self.take(bytes) && self.free_bytes().is_none_or(|free| free >= bytes / 8)
     }
 
+    /// Whether the file has another length than when all of the reserve was last there. A file that was cut has lost it.
+    pub fn has_moved(&self) -> bool {
+        let (Some(file), Some((length, _))) = (&self.file, self.held) else { return false };
+        file.metadata().is_ok_and(|about| about.len() != length)
+    }
+
     /// Does something that may need a little space on the disk of the journal: if there is none, it gets some of the reserve,
     /// and then all of it. What is left is taken again by the next [`Reserve::hold`].
     ///
@@ -64,7 +70,8 @@ impl Reserve {
                 break;
             }
             // A reserve that cannot be given helps nobody: what was asked for says what is missing.
-            if let Err(error) = give(self) {
+            let given = give(self).and_then(|()| self.file.as_ref().map_or(Ok(()), File::sync_all));
+            if let Err(error) = given {
                 tracing::warn!(%error, "the reserve of the journal cannot be used");
             }
             self.held = None;
@@ -137,6 +144,10 @@ mod tests {
         assert_eq!(about.len(), 9);
         assert!(about.blocks() * 512 >= 1 << 20, "{} blocks", about.blocks());
         assert!(reserve.hold(1 << 20) && Reserve::default().hold(1 << 20));
+        assert!(!reserve.has_moved());
+        std::fs::write(&path, "shorter").unwrap();
+        assert!(reserve.has_moved() && reserve.hold(1 << 20) && !reserve.has_moved());
+        std::fs::write(&path, "something").unwrap();
         let no_space = || Err::<(), _>(std::io::Error::from(Errno::NOSPC).into());
         assert!(reserve.lend(no_space).is_err());
         let about = std::fs::metadata(&path).unwrap();

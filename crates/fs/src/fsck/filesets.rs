@@ -10,6 +10,7 @@ use super::image::{Image, Place};
 use super::plan::{Fix, Ledger, Tier};
 use super::report::{Damage, shown};
 use super::whole::StoredFileset;
+use crate::error::Result;
 use crate::key;
 use crate::native::NativePlace;
 use crate::ops::check_fileset_name;
@@ -19,7 +20,7 @@ use crate::record::{Durability, FilesetRecord, FilesetSettings, Placement, Stage
 pub(super) type Found<'a> = Option<&'a [StoredFileset]>;
 
 /// Checks records and names of filesets, in the root fileset.
-pub(super) fn check(image: &Image, found: Found<'_>, ledger: &mut Ledger) {
+pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger: &mut Ledger) {
     if image.fileset() != FilesetId::ROOT {
         return;
     }
@@ -51,8 +52,16 @@ pub(super) fn check(image: &Image, found: Found<'_>, ledger: &mut Ledger) {
                 }
             }
             Some(record) => {
-                let has_store = record.settings.placement != Placement::Native;
-                if has_store && found.is_some() && stored(id).is_none() {
+                let is_native = record.settings.placement == Placement::Native;
+                if let Some(settings) = right_settings(image, disks, &record, stored(id), found) {
+                    let text = format!(
+                        "the record of fileset {id} ({}) does not say how its files are kept",
+                        shown(record.settings.name.as_bytes())
+                    );
+                    set_record(id, &FilesetRecord { settings, ..record }, text, ledger);
+                    continue;
+                }
+                if !is_native && found.is_some() && stored(id).is_none() {
                     if names_of(image, id).is_empty() {
                         let text = format!("fileset {id} has a record, but no store and no name");
                         let fix = Fix::Set(key::fileset(id), None);
@@ -67,9 +76,71 @@ pub(super) fn check(image: &Image, found: Found<'_>, ledger: &mut Ledger) {
                 }
                 made(image, id, record, ledger);
             }
-            None => lost(image, id, stored(id), found.is_some(), ledger),
+            None => match native_named(image, disks, id).filter(|_| stored(id).is_none()) {
+                Some(settings) => {
+                    let text = format!("fileset {id} has no record that can be read");
+                    let name = settings.name.clone();
+                    let record = FilesetRecord { settings, ..default_record(name) };
+                    set_record(id, &record, text, ledger);
+                }
+                None => lost(image, id, stored(id), found.is_some(), ledger),
+            },
         }
     }
+}
+
+/// What the settings of a fileset have to be, if its record says that it is native and it has a store, or the other way
+/// round, or names another disk than the one it lies on.
+fn right_settings(
+    image: &Image,
+    disks: &[NamedDisk],
+    record: &FilesetRecord,
+    stored: Option<&StoredFileset>,
+    found: Found<'_>,
+) -> Option<FilesetSettings> {
+    let name = record.settings.name.clone();
+    let is_native = record.settings.placement == Placement::Native;
+    match stored {
+        Some(stored) if is_native => {
+            let known = stored.settings.clone();
+            let known = known.filter(|settings| settings.placement != Placement::Native);
+            Some(FilesetSettings {
+                name: name.clone(),
+                ..known.unwrap_or_else(|| default_record(name).settings)
+            })
+        }
+        None if found.is_some() => native_called(image, disks, &name)
+            .filter(|right| !is_native || right.disk != record.settings.disk),
+        Some(_) | None => None,
+    }
+}
+
+/// The settings of the native fileset whose name in the root directory is that of a fileset, if one of that name is on a
+/// disk.
+fn native_named(image: &Image, disks: &[NamedDisk], id: FilesetId) -> Option<FilesetSettings> {
+    let (name, _) = chosen(names_of(image, id), "")?;
+    native_called(image, disks, name)
+}
+
+/// The settings of the native fileset that is on a disk under a name, with the mark of this file system.
+fn native_called(image: &Image, disks: &[NamedDisk], name: &str) -> Option<FilesetSettings> {
+    let on = |(uuid, _): &NamedDisk| FilesetSettings {
+        name: name.to_owned(),
+        durability: Durability::Scratch,
+        placement: Placement::Native,
+        disk: Some(uuid.clone()),
+    };
+    disks.iter().map(on).find(|settings| native_place(image, disks, settings).is_ok())
+}
+
+/// The directory of a native fileset, if it is on its disk and marked as its own.
+fn native_place(
+    image: &Image,
+    disks: &[NamedDisk],
+    settings: &FilesetSettings,
+) -> Result<std::os::fd::OwnedFd> {
+    let disks = disks.iter().map(|(uuid, disk)| (uuid.as_str(), &**disk));
+    NativePlace::find(&image.superblock.uuid, disks, settings).and_then(|place| place.open())
 }
 
 /// Checks that each native fileset is on its disk, and marked as its own.
@@ -79,10 +150,7 @@ pub(super) fn check_native(image: &Image, disks: &[NamedDisk], ledger: &mut Ledg
         if settings.placement != Placement::Native {
             continue;
         }
-        let disks = disks.iter().map(|(uuid, disk)| (uuid.as_str(), &**disk));
-        let found = NativePlace::find(&image.superblock.uuid, disks, settings)
-            .and_then(|place| place.open());
-        if let Err(error) = found {
+        if let Err(error) = native_place(image, disks, settings) {
             ledger.found(Damage::NativeFileset, error.to_string());
         }
     }
@@ -105,8 +173,11 @@ fn default_record(name: String) -> FilesetRecord {
 }
 
 fn check_root(image: &Image, record: Option<&FilesetRecord>, ledger: &mut Ledger) {
-    let right =
-        |record: &FilesetRecord| record.settings.name.is_empty() && record.stage == Stage::Made;
+    let right = |record: &FilesetRecord| {
+        record.settings.name.is_empty()
+            && record.stage == Stage::Made
+            && record.settings.placement != Placement::Native
+    };
     let text = match record {
         Some(record) if right(record) => return,
         Some(_) => "the root fileset's record is that of another",
@@ -114,6 +185,9 @@ fn check_root(image: &Image, record: Option<&FilesetRecord>, ledger: &mut Ledger
     };
     let mut settings = image.superblock.settings.clone();
     settings.name = String::new();
+    if settings.placement == Placement::Native {
+        settings.placement = Placement::Direct;
+    }
     let record = FilesetRecord { settings, ..default_record(String::new()) };
     set_record(FilesetId::ROOT, &record, text.to_owned(), ledger);
 }

@@ -153,7 +153,7 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     let mut image = scan::records(store, superblock, &mut ledger, progress)?;
     progress("checking the tree");
     tree::check(&mut image, &mut ledger);
-    filesets::check(&image, options.filesets, &mut ledger);
+    filesets::check(&image, disks, options.filesets, &mut ledger);
     filesets::check_usage(&image, &mut ledger);
     filesets::check_native(&image, disks, &mut ledger);
     progress("checking objects");

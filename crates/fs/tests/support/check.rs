@@ -7,7 +7,8 @@ use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId};
 use forebay_disk::Disk;
 use forebay_fs::key::{self, Key};
 use forebay_fs::record::{
-    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, Stage, Superblock, Usage, decode,
+    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, Placement, Stage, Superblock, Usage,
+    decode,
 };
 use forebay_store::{Store, Stores as _};
 
@@ -100,7 +101,9 @@ fn check_filesets(image: &Image, stored: &[FilesetId], problems: &mut Vec<String
         let name = names.next().map(|(_, entry)| entry.name.as_slice());
         match record.stage {
             Stage::Made if name == Some(record.settings.name.as_bytes()) => {
-                made.insert(*id);
+                // A native one has a directory of its own instead.
+                let has_store = record.settings.placement != Placement::Native;
+                made.extend(has_store.then_some(*id));
             }
             Stage::Removed if name.is_none() => {}
             // The next mount takes it away.

@@ -493,7 +493,7 @@ fn equal_environments_are_held_once() {
 fn what_an_attempt_used_is_read_as_journals_have_it() {
     let whole = (1.0, 2.0, 3.0, Some(4.0), Some(5u64), 6u64, 7u64, 8u64, 9u64);
     let bytes = (Some(10u64), Some(11u64), Some(12u64), Some(13u64), Some(14u64));
-    let more = (Some(15u64), Some(16u64), Some(17.0), None::<f64>);
+    let more = (Some(15u64), Some(16u64), Some(17.0), None::<f64>, Some(0.5));
     let journaled = postcard::to_allocvec(&(whole, bytes, more)).unwrap();
     let used: Usage = postcard::from_bytes(&journaled).unwrap();
     let expected = Usage {
