@@ -62,9 +62,9 @@ impl Partition {
         while is_refused(&done) && looks < CLOSE_LOOKS && self.awaits_close() {
             std::thread::sleep(CLOSE_PAUSE);
             looks += 1;
-            if self.shared.recover_space() {
-                done = operation();
-            }
+            // Also if there is nothing to wait for: others may have seen to it meanwhile.
+            self.shared.recover_space();
+            done = operation();
         }
         done
     }
