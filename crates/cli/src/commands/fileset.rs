@@ -18,8 +18,8 @@ use crate::output::{Table, bytes};
 /// Durability: in a strict fileset fsync returns when data and names are on stable storage; in a scratch
 /// fileset it returns at once. Placement: the kernel itself reads and writes the files of a direct fileset
 /// where it can; the daemon does so for a served fileset. Changes take effect for files that are opened
-/// afterwards. A native fileset is a plain directory of one disk, for scratch at exactly the speed of that
-/// disk: root's mount binds it in place, and what holds for its files is what the disk's own file system does.
+/// afterwards. A native fileset is a plain directory of one disk, for scratch: root's
+/// mount binds it in place, so that programs use the disk itself, and what holds for its files is what the disk's own file system does.
 /// Its placement is chosen when it is created.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

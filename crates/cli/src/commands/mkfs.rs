@@ -14,8 +14,8 @@ use crate::home;
 /// ROOT becomes its home folder, which holds the settings (forebay.toml), the store of names and, without
 /// --disk, the contents of files. It is created if its parent exists; a folder that exists must be empty. The
 /// new file system has the filesets data (strict), work and util (scratch). If root creates it on a local disk, work
-/// and util are native: plain directories of the first disk, which `forebay mount` binds in place, so that scratch
-/// has exactly the speed of that disk. On an error nothing is changed.
+/// and util are native: plain directories of the first disk, which `forebay mount` binds in place, so that
+/// programs use that disk itself. On an error nothing is changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mkfs /srv/forebay
