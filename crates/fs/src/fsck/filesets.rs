@@ -61,13 +61,18 @@ pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger
                     set_record(id, &FilesetRecord { settings, ..record }, text, ledger);
                     continue;
                 }
-                if !is_native && found.is_some() && stored(id).is_none() {
-                    if names_of(image, id).is_empty() {
-                        let text = format!("fileset {id} has a record, but no store and no name");
-                        let fix = Fix::Set(key::fileset(id), None);
-                        ledger.found_with(Damage::FilesetRecord, text, Tier::Tree, fix);
-                        continue;
-                    }
+                let is_lost = if is_native {
+                    native_place(image, disks, &record.settings).is_err()
+                } else {
+                    found.is_some() && stored(id).is_none()
+                };
+                if is_lost && names_of(image, id).is_empty() {
+                    let text = format!("fileset {id} has a record, but no files and no name");
+                    let fix = Fix::Set(key::fileset(id), None);
+                    ledger.found_with(Damage::FilesetRecord, text, Tier::Tree, fix);
+                    continue;
+                }
+                if is_lost && !is_native {
                     let name = shown(record.settings.name.as_bytes());
                     let text = format!(
                         "the store of fileset {id} ({name}) is missing: bring it back from a backup"
@@ -76,15 +81,13 @@ pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger
                 }
                 made(image, id, record, ledger);
             }
-            None => match native_named(image, disks, id).filter(|_| stored(id).is_none()) {
-                Some(settings) => {
-                    let text = format!("fileset {id} has no record that can be read");
-                    let name = settings.name.clone();
-                    let record = FilesetRecord { settings, ..default_record(name) };
-                    set_record(id, &record, text, ledger);
-                }
-                None => lost(image, id, stored(id), found.is_some(), ledger),
-            },
+            None => {
+                let settings = match stored(id) {
+                    Some(stored) => Some(stored.settings.clone()),
+                    None => native_named(image, disks, id).map(Some),
+                };
+                lost(image, id, settings, found.is_some(), ledger);
+            }
         }
     }
 }
@@ -250,16 +253,17 @@ fn made(image: &Image, id: FilesetId, mut record: FilesetRecord, ledger: &mut Le
     }
 }
 
-/// A fileset without a record that can be read: made again from its store and its name, if there is one.
+/// A fileset without a record that can be read: made again from its store or its tree and from its name, if there is one.
+/// `kept` has the settings found with its files, as far as they can be read; none if there are no files.
 fn lost(
     image: &Image,
     id: FilesetId,
-    stored: Option<&StoredFileset>,
+    kept: Option<Option<FilesetSettings>>,
     stores_known: bool,
     ledger: &mut Ledger,
 ) {
     let names = names_of(image, id);
-    if stored.is_none() && stores_known {
+    if kept.is_none() && stores_known {
         for (name, place) in names {
             let text = format!("{} names fileset {id}, which does not exist", shown(name));
             ledger.found_with(Damage::EntryTarget, text, Tier::Tree, removal(*place));
@@ -270,8 +274,8 @@ fn lost(
         return;
     }
     let mut record = default_record(format!("fileset-{id}"));
-    if let Some(settings) = stored.and_then(|stored| stored.settings.as_ref()) {
-        record.settings = settings.clone();
+    if let Some(settings) = kept.flatten() {
+        record.settings = settings;
     }
     let text = format!("fileset {id} has no record that can be read");
     match chosen(names, &record.settings.name) {
