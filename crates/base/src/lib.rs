@@ -1,9 +1,10 @@
 //! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing,
-//! fail points, and text and tables for terminals.
+//! fail points, the seam of calls between nodes, and text and tables for terminals.
 //!
 //! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]). Nothing here knows of files, stores or
 //! sockets; every other crate may depend on it.
 
+pub mod channel;
 pub mod columns;
 pub mod failpoint;
 pub mod hash;
@@ -14,6 +15,7 @@ pub mod text;
 pub mod time;
 pub mod usage;
 
+pub use channel::{Channel, ClientId, NodeId};
 pub use failpoint::{FailPoints, PowerCut};
 pub use id::{DiskId, Epoch, FilesetId, Ino, ObjectId};
 pub use size::ByteSize;
