@@ -11,6 +11,7 @@ use std::sync::Arc;
 use forebay_base::{FilesetId, ObjectId};
 use parking_lot::Mutex;
 
+use crate::remote::RemoteObject;
 use crate::{
     Allocate, Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result, Seek, Sync,
 };
@@ -194,6 +195,10 @@ impl Object for FaultyObject {
 
     fn has_other_writers(&self) -> bool {
         self.inner.has_other_writers()
+    }
+
+    fn remote(&self) -> Option<&RemoteObject> {
+        self.inner.remote()
     }
 }
 

@@ -13,21 +13,24 @@
 //!
 //! Disks: [`directory::DirectoryDisk`] (a directory of any local file system), [`memory::MemoryDisk`]
 //! (tests; can be crashed) and [`faulty::FaultyDisk`] (wraps another one and fails on purpose).
-//! All pass the same suite (`tests/conformance.rs`). [`absent::AbsentDisk`] stands for one that is not there.
+//! [`remote::RemoteDisk`] is a disk of another node. All pass the same suite (`tests/conformance.rs`).
+//! [`absent::AbsentDisk`] stands for one that is not there.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use forebay_base::{FilesetId, ObjectId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 pub mod absent;
 pub mod directory;
 pub mod faulty;
 pub mod memory;
+pub mod remote;
 pub mod reserve;
 
 /// Why a disk refused. A kind exists only where the caller would act differently.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum DiskError {
     /// No space (or no inodes) left on the disk.
     #[error("no space left on the disk")]
@@ -68,7 +71,7 @@ pub enum DiskError {
 pub type Result<T> = std::result::Result<T, DiskError>;
 
 /// Size and times of an object as the disk sees them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectAttributes {
     /// Length in bytes.
     pub size: u64,
@@ -79,7 +82,7 @@ pub struct ObjectAttributes {
 }
 
 /// What [`Object::allocate`] does with a range, in the terms of fallocate(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allocate {
     /// Reserves the range; grows the object if the range ends beyond it.
     Extend,
@@ -94,7 +97,7 @@ pub enum Allocate {
 }
 
 /// What [`Object::seek`] looks for, in the terms of lseek(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seek {
     /// The next byte that may hold data.
     Data,
@@ -103,7 +106,7 @@ pub enum Seek {
 }
 
 /// What [`Object::sync`] makes durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sync {
     /// The bytes, and the size if it grew: fdatasync(2).
     Data,
@@ -112,7 +115,7 @@ pub enum Sync {
 }
 
 /// Space on a disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Size of the disk in bytes.
     pub total_bytes: u64,
@@ -127,7 +130,7 @@ pub struct Capacity {
 }
 
 /// What a person wants to know of a disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// Where it is (a path for a directory disk).
     pub location: String,
@@ -206,6 +209,11 @@ pub trait Object: Send + std::marker::Sync {
     /// Whether somebody else, such as a shared writable mapping that outlived its file descriptor,
     /// can still write the object's file. `true` if it cannot be told.
     fn has_other_writers(&self) -> bool;
+
+    /// The object as one of a disk of another node, if it is one.
+    fn remote(&self) -> Option<&remote::RemoteObject> {
+        None
+    }
 }
 
 /// A container of objects. All methods may be called from many threads.

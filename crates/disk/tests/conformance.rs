@@ -18,6 +18,8 @@ use forebay_disk::{Disk, Object};
 mod directory_only;
 #[path = "conformance/memory.rs"]
 mod memory_only;
+#[path = "conformance/remote.rs"]
+mod remote_only;
 #[path = "conformance/rules.rs"]
 mod rules;
 
@@ -110,6 +112,7 @@ macro_rules! disks {
 }
 
 disks! {
+    remote => |_| Box::new(remote_only::Home::new(memory_disk(GIB)).disk());
     memory => |_| Box::new(memory_disk(GIB));
     directory => |path| {
         DirectoryDisk::format(path, &label()).unwrap();

@@ -1,0 +1,227 @@
+//! The side that has the disks: carries out what other nodes ask of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_base::channel::{CallError, Message, Service};
+use forebay_base::{ClientId, FilesetId, ObjectId};
+use parking_lot::Mutex;
+
+use super::wire::{
+    Answer, Answered, Asked, Handle, Machine, ObjectRequest, Request, TRANSFER_MAX, VERSION,
+};
+use crate::{Disk, DiskError, Object, Result};
+
+/// Objects that one client may have open on all disks together, unless the node's settings say otherwise.
+pub const HANDLES_MAX: usize = 65_536;
+
+/// Numbers of objects in one answer to a list.
+const LISTED_MAX: usize = TRANSFER_MAX / size_of::<u64>();
+
+/// Objects that one client has open.
+#[derive(Default)]
+struct Handles {
+    last: Handle,
+    open: HashMap<Handle, Arc<dyn Object>>,
+    /// Those among them that were made here and published since.
+    published: HashMap<Handle, ObjectId>,
+}
+
+/// Answers requests for the disks of this node.
+pub struct DiskService {
+    machine: Machine,
+    handles_max: usize,
+    disks: Mutex<HashMap<String, Arc<dyn Disk>>>,
+    clients: Mutex<HashMap<ClientId, Handles>>,
+}
+
+/// Answer and payload of one request.
+type Outcome = Result<(Answer, Vec<u8>)>;
+
+fn just(answer: Answer) -> Outcome {
+    Ok((answer, Vec::new()))
+}
+
+impl DiskService {
+    /// A service without disks on `machine`; a client may have `handles_max` objects open.
+    #[must_use]
+    pub fn new(machine: Machine, handles_max: usize) -> DiskService {
+        DiskService { machine, handles_max, disks: Mutex::default(), clients: Mutex::default() }
+    }
+
+    /// Offers a disk by its uuid, or one that takes the place of an earlier one.
+    pub fn offer(&self, uuid: &str, disk: Arc<dyn Disk>) {
+        self.disks.lock().insert(uuid.to_owned(), disk);
+    }
+
+    /// Stops offering a disk. Objects that are open stay so.
+    pub fn withdraw(&self, uuid: &str) {
+        self.disks.lock().remove(uuid);
+    }
+
+    /// Objects that other nodes have open, over all clients.
+    #[must_use]
+    pub fn open_objects(&self) -> usize {
+        self.clients.lock().values().map(|handles| handles.open.len()).sum()
+    }
+
+    fn disk(&self, uuid: &str) -> Result<Arc<dyn Disk>> {
+        let disks = self.disks.lock();
+        let found = disks.get(uuid).map(Arc::clone);
+        found.ok_or_else(|| DiskError::Absent(format!("this node has no disk {uuid}")))
+    }
+
+    fn keep(&self, client: ClientId, object: Arc<dyn Object>) -> Outcome {
+        let mut clients = self.clients.lock();
+        let handles = clients.entry(client).or_default();
+        if handles.open.len() >= self.handles_max {
+            let why = format!("node {} has {} objects open here", client.node, self.handles_max);
+            return Err(DiskError::TooManyFiles(why));
+        }
+        handles.last += 1;
+        handles.open.insert(handles.last, object);
+        just(Answer::Handle(handles.last))
+    }
+
+    fn opened(&self, client: ClientId, handle: Handle) -> Option<Arc<dyn Object>> {
+        self.clients.lock().get(&client)?.open.get(&handle).map(Arc::clone)
+    }
+
+    fn close(&self, client: ClientId, closed: &[Handle]) {
+        if closed.is_empty() {
+            return;
+        }
+        // Dropped outside the lock: the last handle of an object frees its space.
+        let _objects: Vec<_> = {
+            let mut clients = self.clients.lock();
+            let Some(handles) = clients.get_mut(&client) else { return };
+            let mut close = |handle: &Handle| {
+                handles.published.remove(handle);
+                handles.open.remove(handle)
+            };
+            closed.iter().filter_map(&mut close).collect()
+        };
+    }
+
+    fn carry_out(&self, client: ClientId, asked: Asked, payload: &[u8]) -> Outcome {
+        if matches!(asked.request, Request::Close) {
+            return just(Answer::Done);
+        }
+        let disk = self.disk(&asked.disk)?;
+        match asked.request {
+            Request::Close => just(Answer::Done),
+            Request::CreateFresh => self.keep(client, disk.create_fresh()?),
+            Request::Open(id) => self.keep(client, disk.open(id)?),
+            Request::Publish { id, handle } => self.publish(client, &*disk, id, handle),
+            Request::Remove(id) => disk.remove(id).and_then(|()| just(Answer::Done)),
+            Request::Attributes(id) => just(Answer::Attributes(disk.attributes(id)?)),
+            Request::List { fileset, after } => Ok((Answer::Done, list(&*disk, fileset, after)?)),
+            Request::Sync => disk.sync().and_then(|()| just(Answer::Done)),
+            Request::Capacity => just(Answer::Capacity(disk.capacity()?)),
+            Request::KeepReserve(bytes) => just(Answer::Number(disk.keep_reserve(bytes)?)),
+            Request::GiveReserve(bytes) => just(Answer::Number(disk.give_reserve(bytes))),
+            Request::Describe => just(Answer::Description(disk.describe())),
+            Request::Object { handle, what } => self.object(client, handle, &what, payload),
+        }
+    }
+
+    /// Publishes an object. One that was published already, by a request whose answer was lost, is left as it is.
+    fn publish(&self, client: ClientId, disk: &dyn Disk, id: ObjectId, handle: Handle) -> Outcome {
+        let Some(object) = self.opened(client, handle) else { return just(Answer::NoHandle) };
+        let published = |handles: &mut Handles| handles.published.get(&handle) == Some(&id);
+        if self.clients.lock().get_mut(&client).is_some_and(published) {
+            return just(Answer::Done);
+        }
+        object.number(id);
+        disk.publish(id, &*object)?;
+        if let Some(handles) = self.clients.lock().get_mut(&client) {
+            handles.published.insert(handle, id);
+        }
+        just(Answer::Done)
+    }
+
+    fn object(
+        &self,
+        client: ClientId,
+        handle: Handle,
+        what: &ObjectRequest,
+        payload: &[u8],
+    ) -> Outcome {
+        let Some(object) = self.opened(client, handle) else { return just(Answer::NoHandle) };
+        match *what {
+            ObjectRequest::Read { offset, length } => {
+                let length = usize::try_from(length).map_or(TRANSFER_MAX, |l| l.min(TRANSFER_MAX));
+                let mut bytes = vec![0; length];
+                let read = object.read_at(offset, &mut bytes)?;
+                bytes.truncate(read);
+                Ok((Answer::Done, bytes))
+            }
+            ObjectRequest::Write { offset } => {
+                just(Answer::Number(object.write_at(offset, payload)? as u64))
+            }
+            ObjectRequest::SetSize(size) => object.set_size(size).and_then(|()| just(Answer::Done)),
+            ObjectRequest::Allocate { what, offset, length } => {
+                object.allocate(what, offset, length).and_then(|()| just(Answer::Done))
+            }
+            ObjectRequest::Seek { target, offset } => {
+                just(Answer::Number(object.seek(target, offset)?))
+            }
+            ObjectRequest::CopyFrom { source, source_offset, offset, length } => {
+                let Some(source) = self.opened(client, source) else {
+                    return just(Answer::NoHandle);
+                };
+                just(Answer::Number(object.copy_from(&*source, source_offset, offset, length)?))
+            }
+            ObjectRequest::Sync(what) => object.sync(what).and_then(|()| just(Answer::Done)),
+            ObjectRequest::Attributes => just(Answer::Attributes(Some(object.attributes()?))),
+            ObjectRequest::HasOtherWriters => {
+                just(Answer::OtherWriters(object.has_other_writers()))
+            }
+        }
+    }
+}
+
+/// The lowest numbers above `after`, as many as an answer holds.
+fn list(disk: &dyn Disk, fileset: Option<FilesetId>, after: Option<ObjectId>) -> Result<Vec<u8>> {
+    let mut lowest = std::collections::BinaryHeap::new();
+    let mut visit = |id: ObjectId| {
+        if after.is_none_or(|after| id > after) {
+            lowest.push(id);
+            if lowest.len() > LISTED_MAX {
+                lowest.pop();
+            }
+        }
+        true
+    };
+    match fileset {
+        Some(fileset) => disk.list_of(fileset, &mut visit)?,
+        None => disk.list(&mut visit)?,
+    }
+    Ok(lowest.into_sorted_vec().into_iter().flat_map(|id| id.0.to_le_bytes()).collect())
+}
+
+impl Service for DiskService {
+    fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
+        let asked: Asked = postcard::from_bytes(&request.head).map_err(|error| {
+            CallError::Refused(format!("a request for a disk cannot be read: {error}"))
+        })?;
+        if asked.version != VERSION {
+            return Err(CallError::Refused(format!(
+                "requests for disks have version {VERSION} here, not {}: run the same version of forebay on all nodes",
+                asked.version
+            )));
+        }
+        self.close(from, &asked.closed);
+        let (answer, payload) = self
+            .carry_out(from, asked, &request.payload)
+            .unwrap_or_else(|error| (Answer::Failed(error), Vec::new()));
+        let answered = Answered { machine: self.machine, answer };
+        let head = postcard::to_stdvec(&answered).expect("answers hold only plain data");
+        Ok(Message { head, payload })
+    }
+
+    fn drop_client(&self, client: ClientId) {
+        let dropped = self.clients.lock().remove(&client);
+        drop(dropped);
+    }
+}

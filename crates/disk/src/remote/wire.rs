@@ -1,0 +1,137 @@
+//! What is said between a disk's users and its node: postcard heads
+//! (<https://postcard.jamesmunns.com/wire-format>), bytes of objects as payloads.
+//!
+//! Kinds are numbered by their place: new ones come at the end, and a change of an old one raises [`VERSION`].
+
+use forebay_base::{FilesetId, ObjectId};
+use serde::{Deserialize, Serialize};
+
+use crate::{Allocate, Capacity, Description, DiskError, ObjectAttributes, Seek, Sync};
+
+/// Version of the messages; both sides must speak the same.
+pub(super) const VERSION: u8 = 1;
+
+/// Bytes of an object in one message, at most.
+pub const TRANSFER_MAX: usize = 1 << 20;
+
+/// One life of the machine that a disk is on, as in `/proc/sys/kernel/random/boot_id`: what was written in one life
+/// and not synced may be gone in the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine(pub u128);
+
+/// Number of an open object at the node of its disk.
+pub(super) type Handle = u64;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    pub version: u8,
+    /// Uuid of the disk.
+    pub disk: String,
+    /// Handles that are not needed any more.
+    pub closed: Vec<Handle>,
+    pub request: Request,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// Nothing but the handles to close.
+    Close,
+    CreateFresh,
+    Open(ObjectId),
+    Publish {
+        id: ObjectId,
+        handle: Handle,
+    },
+    Remove(ObjectId),
+    Attributes(ObjectId),
+    /// Numbers above `after`, the lowest first, as many as a message holds: 8 bytes each, little endian.
+    List {
+        fileset: Option<FilesetId>,
+        after: Option<ObjectId>,
+    },
+    Sync,
+    Capacity,
+    KeepReserve(u64),
+    GiveReserve(u64),
+    Describe,
+    /// What follows concerns one open object.
+    Object {
+        handle: Handle,
+        what: ObjectRequest,
+    },
+}
+
+impl Request {
+    /// Whether it concerns an object that was opened before.
+    pub fn names_a_handle(&self) -> bool {
+        matches!(self, Request::Publish { .. } | Request::Object { .. })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum ObjectRequest {
+    Read { offset: u64, length: u32 },
+    Write { offset: u64 },
+    SetSize(u64),
+    Allocate { what: Allocate, offset: u64, length: u64 },
+    Seek { target: Seek, offset: u64 },
+    CopyFrom { source: Handle, source_offset: u64, offset: u64, length: u64 },
+    Sync(Sync),
+    Attributes,
+    HasOtherWriters,
+}
+
+/// An answer, with the life of the machine that gave it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Answered {
+    pub machine: Machine,
+    pub answer: Answer,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Done,
+    Handle(Handle),
+    Number(u64),
+    Attributes(Option<ObjectAttributes>),
+    Capacity(Capacity),
+    Description(Description),
+    OtherWriters(bool),
+    Failed(DiskError),
+    /// The node knows no such handle of this client: its daemon was started again.
+    NoHandle,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_back_as_they_were_written() {
+        let object = |what| Request::Object { handle: 7, what };
+        let requests = [
+            Request::Close,
+            Request::CreateFresh,
+            Request::Open(ObjectId(9)),
+            Request::Publish { id: ObjectId(u64::MAX), handle: 1 },
+            Request::List { fileset: Some(FilesetId(3)), after: None },
+            Request::KeepReserve(1 << 40),
+            object(ObjectRequest::Read { offset: 1 << 50, length: 12 }),
+            object(ObjectRequest::Allocate { what: Allocate::PunchHole, offset: 1, length: 2 }),
+            object(ObjectRequest::Sync(Sync::Data)),
+        ];
+        for request in requests {
+            let asked =
+                Asked { version: VERSION, disk: "d".to_owned(), closed: vec![1, 2], request };
+            let bytes = postcard::to_stdvec(&asked).unwrap();
+            assert_eq!(postcard::from_bytes::<Asked>(&bytes).unwrap(), asked);
+        }
+        let failed = Answer::Failed(DiskError::Refused("no".to_owned()));
+        for answer in [Answer::Done, Answer::Attributes(None), Answer::NoHandle, failed] {
+            let answered = Answered { machine: Machine(u128::MAX), answer };
+            let bytes = postcard::to_stdvec(&answered).unwrap();
+            assert_eq!(postcard::from_bytes::<Answered>(&bytes).unwrap(), answered);
+        }
+    }
+}
