@@ -1,7 +1,7 @@
 //! Fixtures for the tests on real mounts: they drive the real `forebay` binary and nothing of the
 //! other crates, as a user would.
 //!
-//! [`Grid`] is one file system with its mount. Everything a fixture makes lies in one folder below
+//! [`Hosts`] are several machines in one. [`Grid`] is one file system with its mount. Everything a fixture makes lies in one folder below
 //! `FOREBAY_E2E_DIR` (default `/var/tmp`) and is gone when the fixture is dropped, also when the test
 //! panics; then its file system must be clean for `forebay fsck`, and its log must hold no WARN or
 //! ERROR line that the test has not listed. What a test needs and does not find (root, a device, a
@@ -14,12 +14,14 @@ pub mod actor;
 pub mod command;
 pub mod content;
 pub mod grid;
+pub mod hosts;
 pub mod loop_disk;
 pub mod need;
 
 pub use actor::{Peer, as_user};
 pub use command::{Ended, copy_program, run};
 pub use grid::{Grid, Native, Placement, Transport};
+pub use hosts::Hosts;
 pub use loop_disk::LoopDisk;
 
 use std::time::{Duration, Instant};
