@@ -66,6 +66,13 @@ pub enum Event {
         /// How loaded it is.
         load: Load,
     },
+    /// An agent reports what the work areas of its jobs hold.
+    AreaSizes {
+        /// Which host.
+        host: HostName,
+        /// All jobs that run there, as far as their areas were measured.
+        sizes: Vec<AreaSize>,
+    },
     /// The connection to an agent broke.
     HostLost {
         /// Which host.
@@ -338,6 +345,17 @@ pub enum Effect {
     Flow(FlowEffect),
 }
 
+/// What the work areas of one start of a task hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AreaSize {
+    /// Which task.
+    pub task: TaskId,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// Bytes on disk, both areas together.
+    pub bytes: u64,
+}
+
 /// Why a task is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -346,6 +364,8 @@ pub enum KillReason {
     Asked,
     /// It ran for longer than it may.
     TimeLimit,
+    /// Its work areas held more than its queue allows.
+    AreaLimit,
     /// The grid has given this attempt up before.
     Stale,
 }
@@ -355,6 +375,7 @@ impl From<Ending> for KillReason {
         match ending {
             Ending::Killed | Ending::Requeued => KillReason::Asked,
             Ending::TimeLimit => KillReason::TimeLimit,
+            Ending::AreaLimit => KillReason::AreaLimit,
         }
     }
 }

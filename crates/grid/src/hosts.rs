@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Load;
 use crate::task::Run;
-use crate::vocabulary::{Moment, QueueId, TaskId, UserId};
+use crate::vocabulary::{Attempt, Moment, QueueId, TaskId, UserId};
 
 /// What a host has, as its agent says when it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +68,8 @@ pub(crate) struct HostNow {
     pub unable_ms: u64,
     /// Whose job that was, and why.
     pub unable_why: Option<(UserId, String)>,
+    /// What the work areas of its jobs hold, as far as it was measured.
+    pub area_bytes: FxHashMap<TaskId, (Attempt, u64)>,
 }
 
 impl Default for HostNow {
@@ -88,6 +91,7 @@ impl Default for HostNow {
             unable_until: Moment(0),
             unable_ms: 0,
             unable_why: None,
+            area_bytes: FxHashMap::default(),
         }
     }
 }

@@ -37,11 +37,13 @@ pub enum JobState {
     DependencyNever,
     /// It is a step of a flow that could no longer start.
     Skipped,
+    /// Its work areas held more than its queue allows.
+    AreaLimit,
 }
 
 impl JobState {
     /// All of them, in the order of a task's life.
-    pub const ALL: [JobState; 14] = [
+    pub const ALL: [JobState; 15] = [
         JobState::Pending,
         JobState::Held,
         JobState::Starting,
@@ -56,6 +58,7 @@ impl JobState {
         JobState::AttemptsMax,
         JobState::DependencyNever,
         JobState::Skipped,
+        JobState::AreaLimit,
     ];
 
     /// The word, as messages have it.
@@ -76,6 +79,7 @@ impl JobState {
             JobState::AttemptsMax => "attempts_max",
             JobState::DependencyNever => "dependency_never",
             JobState::Skipped => "skipped",
+            JobState::AreaLimit => "area_limit",
         }
     }
 }

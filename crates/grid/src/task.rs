@@ -112,6 +112,8 @@ impl Stops {
     pub const WINDOW: Stops = Stops(2);
     /// Its host is loaded beyond a stop value.
     pub const LOAD: Stops = Stops(4);
+    /// Its work areas hold more than its queue allows.
+    pub const AREA: Stops = Stops(8);
 
     /// Whether `other` is among them.
     #[must_use]
@@ -147,6 +149,8 @@ pub enum Ending {
     TimeLimit,
     /// It starts again.
     Requeued,
+    /// Its work areas held more than its queue allows.
+    AreaLimit,
 }
 
 /// Why a task was given to its host, recorded when it was.
@@ -221,6 +225,8 @@ pub enum Cause {
     AttemptsMax,
     /// It was not started, as its dependency could no longer be met.
     DependencyNever,
+    /// Its work areas held more than its queue allows.
+    AreaLimit,
 }
 
 impl Cause {
@@ -232,6 +238,7 @@ impl Cause {
             Cause::Exited => JobState::Exited,
             Cause::Killed => JobState::Killed,
             Cause::TimeLimit => JobState::TimeLimit,
+            Cause::AreaLimit => JobState::AreaLimit,
             Cause::HostLost => JobState::HostLost,
             Cause::AttemptsMax => JobState::AttemptsMax,
             Cause::DependencyNever => JobState::DependencyNever,

@@ -302,3 +302,37 @@ fn a_link_in_the_place_of_an_area_does_not_lead_the_job_astray() {
     assert_eq!(fs::read_dir(&outside).expect("lists").count(), 1);
     wait_until("the work area is gone", LIMIT, || grid.is_without_work());
 }
+
+/// A grid whose jobs may have 1 MiB in their areas.
+fn limited(exceeded: &str) -> Fixture {
+    let grid = Fixture::start();
+    let settings = format!(
+        "[[queue]]\nname = \"normal\"\narea_limit = \"1 MiB\"\narea_exceeded = \"{exceeded}\"\n"
+    );
+    fs::write(grid.root.join("grid/grid.toml"), settings).expect("writes settings");
+    grid.forebay(&["reload"], &[]).succeeds();
+    grid
+}
+
+const FILLS: &str = "head -c 3000000 /dev/zero > $UTIL/much; until test -e go; do sleep 0.1; done";
+
+#[test]
+fn a_job_whose_areas_hold_too_much_is_held_until_they_hold_less() {
+    let grid = limited("hold");
+    let job = grid.submit(&[], FILLS);
+    grid.wait_for(&job, "suspended");
+    let said = grid.forebay(&["explain", &job], &[]).output();
+    assert!(said.contains("area_limit") && said.contains("suspended"), "{said}");
+    fs::write(grid.jobs.join("go"), "").expect("writes");
+    fs::remove_file(grid.areas().join(format!("job-{job}-util/much"))).expect("removes");
+    grid.wait_for(&job, "done");
+}
+
+#[test]
+fn a_job_whose_areas_hold_too_much_is_ended_if_its_queue_says_so() {
+    let grid = limited("end");
+    let job = grid.submit(&[], FILLS);
+    grid.wait_for(&job, "area_limit");
+    let waited = grid.forebay(&["wait", &job], &[]);
+    assert!(waited.code() != 0 && waited.stderr.contains("area_limit"), "{waited:?}");
+}

@@ -1,10 +1,10 @@
 //! The connection to the controller: made again and again, watched for silence, given up when it breaks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use forebay_grid::event::{Joined, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
-use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, TaskId};
 
 use super::{Agent, Input, Status, load};
@@ -98,12 +98,14 @@ impl Agent {
     /// Tells what the jobs use now.
     pub(super) fn report_use(&mut self) {
         let containment = Places::containment(self.groups.as_ref());
-        let one = |(&(task, attempt), &usage): (&(TaskId, Attempt), &Usage)| Using {
-            task,
-            attempt,
-            usage,
+        let known: BTreeSet<_> = self.using.keys().chain(self.area_bytes.keys()).copied().collect();
+        let one = |run: (TaskId, Attempt)| Using {
+            task: run.0,
+            attempt: run.1,
+            usage: self.using.get(&run).copied(),
+            area_bytes: self.area_bytes.get(&run).copied(),
         };
-        let runs = self.using.iter().map(one).collect();
+        let runs = known.into_iter().map(one).collect();
         self.report(&Report::Using { containment, runs });
     }
 

@@ -10,6 +10,7 @@ mod ending;
 mod groups;
 mod load;
 pub mod nursery;
+mod space;
 mod start;
 mod vigil;
 pub mod watchdog;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -37,6 +39,7 @@ use crate::protocol::{Launch, Order, Report};
 use crate::run::{self, End, Run, Task, uptime_ms};
 use areas::Areas;
 pub use ending::end_left_jobs;
+use space::Space;
 pub use start::run;
 use vigil::Vigil;
 
@@ -84,6 +87,11 @@ enum Input {
         attempt: Attempt,
         usage: Usage,
     },
+    /// What the work areas of a job hold.
+    Area {
+        run: (TaskId, Attempt),
+        bytes: u64,
+    },
     Ended {
         task: TaskId,
         attempt: Attempt,
@@ -127,6 +135,9 @@ struct Agent {
     groups: Option<Places>,
     /// What its runs use now, as far as their shims have said.
     using: BTreeMap<(TaskId, Attempt), Usage>,
+    /// What their work areas hold, as far as that was measured.
+    area_bytes: BTreeMap<(TaskId, Attempt), u64>,
+    space: Arc<Space>,
     vigil: Vigil,
     areas: Areas,
     inputs: Sender<Input>,
@@ -144,6 +155,9 @@ impl Agent {
                 continue;
             }
             self.runs.insert((task, attempt), Status::Running);
+            if let Some(order) = run.order()? {
+                self.space.add((task, attempt), order.work, order.util);
+            }
             self.vigil.add_found(run, task, attempt, &said);
         }
         Ok(())
@@ -198,6 +212,11 @@ impl Agent {
             }
             Input::Using { task, attempt, usage } => {
                 self.using.insert((task, attempt), usage);
+            }
+            Input::Area { run, bytes } => {
+                if matches!(self.runs.get(&run), Some(Status::Running | Status::Stopped)) {
+                    self.area_bytes.insert(run, bytes);
+                }
             }
             Input::Say(report) => self.report(&report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
@@ -263,6 +282,7 @@ impl Agent {
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {
                 self.runs.insert((task, attempt), Status::Running);
+                self.space.add((task, attempt), order.work, order.util);
                 self.vigil.add(run, task, attempt, line);
             }
             Err(error) => self.note_end(task, attempt, End::unable(&error)),
@@ -275,6 +295,8 @@ impl Agent {
             tracing::warn!(%task, %attempt, ?loss, "a job was lost or not started");
         }
         self.using.remove(&(task, attempt));
+        self.area_bytes.remove(&(task, attempt));
+        self.space.remove((task, attempt));
         self.runs.insert((task, attempt), Status::Ended(end.clone()));
         self.report(&end.report(task, attempt));
     }

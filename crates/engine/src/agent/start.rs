@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use super::areas::Areas;
 use super::groups::{Keep, remember, sweep};
 use super::nursery::Nursery;
+use super::space::Space;
 use super::vigil::Vigil;
 use super::watchdog::Watchdog;
 use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, load};
@@ -71,6 +72,8 @@ pub fn run(settings: Settings) -> Result<()> {
         watchdog,
         groups,
         using: BTreeMap::new(),
+        area_bytes: BTreeMap::new(),
+        space: Space::begin(inputs.clone())?,
         vigil: Vigil::begin(inputs.clone())?,
         areas,
         inputs,

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 
 use forebay_grid::Event;
 use forebay_grid::config::Config;
-use forebay_grid::event::{Joined, RunStatus};
+use forebay_grid::event::{AreaSize, Joined, RunStatus};
 use forebay_grid::flow::ScheduleId;
 use forebay_grid::flow::event::{FlowEvent, Found};
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId, UserName};
@@ -188,7 +188,13 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
             return (Some(Event::Started { host, task, attempt }), follow);
         }
         Report::Using { containment, runs } => {
-            return (None, Follow::Using { host, containment, runs });
+            let measured = runs.iter().filter_map(|run| {
+                let Using { task, attempt, area_bytes, .. } = *run;
+                Some(AreaSize { task, attempt, bytes: area_bytes? })
+            });
+            let sizes: Vec<AreaSize> = measured.collect();
+            let event = (!sizes.is_empty()).then(|| Event::AreaSizes { host: host.clone(), sizes });
+            return (event, Follow::Using { host, containment, runs });
         }
         Report::Areas { .. } | Report::Reaped { .. } => {
             return (None, Follow::Areas { host, report });

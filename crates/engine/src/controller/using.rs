@@ -1,4 +1,5 @@
-//! What jobs use while they run, as their hosts say from time to time. Nothing here lasts, and nothing is decided by it.
+//! What jobs use while they run, as their hosts say from time to time. Nothing here lasts, and nothing is decided by it
+//! (what their work areas hold goes to the engine).
 
 use std::collections::HashMap;
 
@@ -21,7 +22,7 @@ struct Host {
 impl Uses {
     /// Takes what a host says in place of what it said before.
     pub fn take(&mut self, host: HostName, containment: Containment, runs: Vec<Using>) {
-        let runs = runs.into_iter().map(|run| (run.task, (run.attempt, run.usage)));
+        let runs = runs.into_iter().filter_map(|run| Some((run.task, (run.attempt, run.usage?))));
         self.hosts.insert(host, Host { containment, runs: runs.collect() });
     }
 

@@ -111,8 +111,12 @@ pub struct Using {
     pub task: TaskId,
     /// Which start of it.
     pub attempt: Attempt,
-    /// What it has used up to now.
-    pub usage: Usage,
+    /// What it has used up to now, as far as its shim has said.
+    #[serde(default)]
+    pub usage: Option<Usage>,
+    /// Bytes on disk in its work areas, as far as they were measured.
+    #[serde(default)]
+    pub area_bytes: Option<u64>,
 }
 
 /// What an agent tells the controller.

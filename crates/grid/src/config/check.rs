@@ -269,6 +269,9 @@ impl QueueConfig {
             let allowed = format!("at most time_limit_max, which is {max}");
             return Some(Fault::at([Key("time_limit_default")], default, allowed));
         }
+        if self.area_limit == Some(ByteSize(0)) {
+            return Some(Fault::at([Key("area_limit")], 0, "more than 0; omit it for no limit"));
+        }
         thresholds_fault(&self.load)
     }
 }

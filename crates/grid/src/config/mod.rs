@@ -5,7 +5,8 @@ mod check;
 mod queue;
 
 pub use queue::{
-    Exceeded, Load, LoadIndex, Order, QueueConfig, RerunDefault, Threshold, Thresholds,
+    AreaExceeded, Exceeded, Load, LoadIndex, Order, QueueConfig, RerunDefault, Threshold,
+    Thresholds,
 };
 
 use std::collections::BTreeMap;
@@ -256,6 +257,8 @@ fn one_queue() -> Vec<QueueConfig> {
         rerun: RerunDefault::Once,
         time_limit_default: None,
         time_limit_max: None,
+        area_limit: None,
+        area_exceeded: AreaExceeded::Warn,
     }]
 }
 

@@ -1,5 +1,6 @@
 //! Settings of a queue, and load thresholds.
 
+use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::parse::hosts::HostList;
@@ -27,6 +28,19 @@ pub enum RerunDefault {
     /// They may not.
     #[default]
     Once,
+}
+
+/// What happens to a job whose work areas hold more than its queue allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AreaExceeded {
+    /// It runs on, and `explain` says so.
+    #[default]
+    Warn,
+    /// It is suspended until the areas hold no more than that, or the limit is raised.
+    Hold,
+    /// It is ended.
+    End,
 }
 
 /// Settings of one queue.
@@ -74,6 +88,12 @@ pub struct QueueConfig {
     /// The highest time limit.
     #[serde(default)]
     pub time_limit_max: Option<Period>,
+    /// The most bytes that the work areas of one job may hold together.
+    #[serde(default)]
+    pub area_limit: Option<ByteSize>,
+    /// What happens to a job whose areas hold more.
+    #[serde(default)]
+    pub area_exceeded: AreaExceeded,
 }
 
 /// Load at which jobs are started, and suspended.

@@ -8,7 +8,7 @@ use std::fmt;
 use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Exceeded;
+use crate::config::{AreaExceeded, Exceeded};
 use crate::depend::Verdict;
 use crate::grid::Grid;
 use crate::grid::dispatch::SlotLimit;
@@ -105,6 +105,23 @@ pub enum Reason {
     NextRound {
         /// When next.
         at: Moment,
+    },
+    /// It was started, and its user or an admin holds it.
+    StoppedByUser,
+    /// It was started, and the run window of its queue has closed.
+    StoppedByWindow,
+    /// It was started, and its host is loaded beyond a stop value.
+    StoppedByLoad,
+    /// It was started, and its work areas held too much when they were last measured.
+    StoppedByArea,
+    /// Its work areas hold too much.
+    Area {
+        /// Bytes that they hold.
+        bytes: u64,
+        /// Bytes that they may hold.
+        limit: u64,
+        /// What the queue wants then.
+        exceeded: AreaExceeded,
     },
 }
 
@@ -228,6 +245,9 @@ pub struct Placement {
     pub why: Why,
     /// The next best host, if there was another.
     pub second: Option<HostName>,
+    /// What is to be said of it while it is there.
+    #[serde(default)]
+    pub reasons: Vec<Reason>,
 }
 
 impl Grid {
@@ -236,17 +256,21 @@ impl Grid {
     #[must_use]
     pub fn explain(&self, id: TaskId) -> Option<Explanation> {
         let job = self.ledger.jobs.get(&id.job)?;
-        let placed = |host: HostId, why: Why| {
+        let placed = |host: HostId, why: Why, reasons: Vec<Reason>| {
             Explanation::Placed(Placement {
                 host: self.host_name(host),
                 why,
                 second: why.second.map(|second| self.host_name(second.host)),
+                reasons,
             })
         };
         match job.task(id.index)? {
-            Task::Active(run) => Some(placed(run.host, run.why)),
+            Task::Active(run) => {
+                let reasons = self.explain_run(id, run.stops());
+                Some(placed(run.host, run.why, reasons))
+            }
             Task::Finished(finish) => Some(match finish.last {
-                Some(last) => placed(last.host, last.why),
+                Some(last) => placed(last.host, last.why, Vec::new()),
                 None => Explanation::NeverRan { reasons: self.explain_end(job, finish) },
             }),
             Task::Held(waiting) => Some(self.explain_wait(id, job, waiting, vec![Reason::Held])),
@@ -396,6 +420,30 @@ impl fmt::Display for Reason {
             }
             Reason::Reserved { host, slots, within: None } => {
                 write!(f, "{slots} slots on {host} are reserved for it as soon as they become free")
+            }
+            Reason::StoppedByUser => {
+                f.write_str("it is suspended; forebay release lets it continue")
+            }
+            Reason::StoppedByWindow => {
+                f.write_str("it is suspended: the run window of the queue is closed")
+            }
+            Reason::StoppedByLoad => {
+                f.write_str("it is suspended: its host is loaded beyond a stop value")
+            }
+            Reason::StoppedByArea => f.write_str(
+                "it is suspended: its work areas held more than area_limit of the queue; it continues when they have \
+                 been measured again and hold less",
+            ),
+            Reason::Area { bytes, limit, exceeded } => {
+                let (bytes, limit) = (ByteSize(*bytes), ByteSize(*limit));
+                let then = match exceeded {
+                    AreaExceeded::Warn => "",
+                    AreaExceeded::Hold => {
+                        ": it is suspended until they hold less; remove files, or kill it"
+                    }
+                    AreaExceeded::End => ": it is being ended",
+                };
+                write!(f, "its work areas hold {bytes}, more than the {limit} of area_limit{then}")
             }
             Reason::Passed { left } => {
                 write!(f, "jobs that fit may start before it for another {left} (reserve_after)")

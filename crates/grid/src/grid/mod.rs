@@ -1,5 +1,6 @@
 //! The grid: one state that events change.
 
+mod area;
 mod contact;
 mod control;
 mod dispatch;
@@ -85,6 +86,7 @@ impl Grid {
             Event::Configured(config) => self.configure(config, out),
             Event::HostJoined(joined) => self.join(*joined, out),
             Event::HostLoad { host, load } => self.take_load(&host, load, out),
+            Event::AreaSizes { host, sizes } => self.take_area_sizes(&host, &sizes, out),
             Event::HostLost { host } => self.lose_contact(&host),
             Event::Started { host, task, attempt } => self.started(&host, task, attempt, out),
             Event::Exited { host, task, attempt, exit, usage } => {

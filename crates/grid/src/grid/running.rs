@@ -111,6 +111,7 @@ impl Grid {
         match run.ending {
             Some(Ending::Killed) => return Fate::Finished(Cause::Killed),
             Some(Ending::TimeLimit) => return Fate::Finished(Cause::TimeLimit),
+            Some(Ending::AreaLimit) => return Fate::Finished(Cause::AreaLimit),
             Some(Ending::Requeued) => return Fate::Again,
             None => {}
         }

@@ -4,6 +4,7 @@ mod pieces;
 mod random;
 mod support;
 
+mod areas;
 mod backfill_model;
 mod bytes;
 mod config;

@@ -7,7 +7,10 @@ use forebay_grid::spec::Usage;
 pub fn reasons(explanation: &Explanation, used: Option<&Usage>) -> Vec<String> {
     let mut said: Vec<String> = match explanation {
         Explanation::Waits { reasons, .. } => reasons.iter().map(ToString::to_string).collect(),
-        Explanation::Placed(placement) => vec![placement.to_string()],
+        Explanation::Placed(placement) => {
+            let reasons = placement.reasons.iter().map(ToString::to_string);
+            std::iter::once(placement.to_string()).chain(reasons).collect()
+        }
         Explanation::NeverRan { reasons } => {
             let ended = "it ended without having run".to_owned();
             std::iter::once(ended).chain(reasons.iter().map(ToString::to_string)).collect()

@@ -32,6 +32,9 @@ use forebay_grid::vocabulary::{JobId, Target};
 
 use crate::output::{Table, put_json};
 
+/// How a job ended whose work areas held too much.
+const AREA_LIMIT: &str = "was ended: its work areas held more than area_limit of its queue";
+
 /// Which grid.
 #[derive(clap::Args, Clone)]
 pub struct Which {
@@ -78,6 +81,7 @@ impl Which {
             (Some(exit @ Exit::MemoryLimit(_)), _) => format!("was ended: {exit}"),
             (_, JobState::Killed) => "was killed".to_owned(),
             (_, JobState::TimeLimit) => "reached its time limit".to_owned(),
+            (_, JobState::AreaLimit) => AREA_LIMIT.to_owned(),
             (_, JobState::HostLost) => {
                 "was lost: its host or the process that held it failed".to_owned()
             }

@@ -281,6 +281,12 @@ impl World {
                     *slots == spec.slots() && self.slots_of(host) >= *slots
                 }
                 Reason::Passed { left } => left.as_ms() > 0,
+                // Of tasks that were started only.
+                Reason::StoppedByUser
+                | Reason::StoppedByWindow
+                | Reason::StoppedByLoad
+                | Reason::StoppedByArea
+                | Reason::Area { .. } => false,
                 Reason::NextRound { at } => {
                     self.config.general.dispatch != forebay_grid::config::Dispatch::Event
                         && *at > self.now

@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 use self::attach::{Attached, News, Over};
 use self::listen::Listener;
 use super::placement::Placement;
-use super::{Which, explain, memory, no_sense};
+use super::{AREA_LIMIT, Which, explain, memory, no_sense};
 use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
@@ -277,6 +277,10 @@ impl Session {
             (Some(JobState::TimeLimit), _) => {
                 say(&format!("job {job} reached its time limit"));
                 TIME_LIMIT
+            }
+            (Some(JobState::AreaLimit), _) => {
+                say(&format!("job {job} {AREA_LIMIT}"));
+                value.filter(|value| *value != 0).unwrap_or(KILLED)
             }
             (Some(JobState::DependencyNever), _) => {
                 say(&format!("job {job} was not started: {}", self.which.why_never(job)));
