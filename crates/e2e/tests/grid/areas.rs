@@ -331,8 +331,7 @@ fn a_job_whose_areas_hold_too_much_is_held_until_they_hold_less() {
 #[test]
 fn a_job_whose_areas_hold_too_much_is_ended_if_its_queue_says_so() {
     let grid = limited("end");
-    let job = grid.submit(&[], FILLS);
-    grid.wait_for(&job, "area_limit");
-    let waited = grid.forebay(&["wait", &job], &[]);
+    let waited = grid.forebay(&["submit", "--wait"], &["--", "sh", "-c", FILLS]);
     assert!(waited.code() != 0 && waited.stderr.contains("area_limit"), "{waited:?}");
+    assert_eq!(grid.state("1"), "area_limit");
 }
