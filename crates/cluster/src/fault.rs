@@ -24,8 +24,6 @@ pub(crate) enum Fault {
     ResultsDroppedEarly,
     /// A request is carried out although its caller has given up.
     ExpiryIgnored,
-    /// Frames of a connection that was replaced still count.
-    OldConnectionsCount,
     /// A recall is acknowledged before what it names was invalidated.
     AcknowledgedEarly,
     /// An answer that crossed a recall is cached.
@@ -34,6 +32,10 @@ pub(crate) enum Fault {
     ChangeWithoutRecall,
     /// Grants are given on items that are about to change.
     GrantDuringChange,
+    /// A client goes on using its own grant on what it changes.
+    OwnGrantKept,
+    /// A client that gives a grant back does not say which one it means.
+    ReturnWithoutNumber,
     /// A client is evicted before what was vouched for has lapsed.
     EvictedTooEarly,
     /// A client uses grants after its owner's word for them has lapsed.

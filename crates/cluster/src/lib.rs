@@ -4,7 +4,7 @@
 //! clock ([`time::Moment`]); what travels between nodes are durations.
 //!
 //! Reading order: [`time`], [`settings`], [`membership`] (may this node answer?), [`ownership`] (which node owns which fileset),
-//! [`node`] (both together), `session` (calls that are carried out once), `grants` (what clients may cache).
+//! [`node`] (both together), [`session`] (calls that are carried out once), [`grants`] (what clients may cache).
 //!
 //! # What holds
 //! - At most one node answers for a fileset at a time, and commits of a node that was superseded fail.
@@ -14,9 +14,11 @@
 //! The simulation (`simulation/`, tests only) runs all of it with up to 16 nodes under faults and checks this after each step.
 
 mod fault;
+pub mod grants;
 pub mod membership;
 pub mod node;
 pub mod ownership;
+pub mod session;
 pub mod settings;
 pub mod time;
 

@@ -36,9 +36,9 @@ pub struct Settings {
     pub reconnect: Duration,
     /// How long a client without a connection keeps its opens, locks and grants.
     pub session_grace: Duration,
-    /// Calls of one session, in one direction, whose answers are outstanding; further ones wait.
-    pub window: usize,
-    /// Calls of one session, in one direction, that wait for a place in the window; further ones are refused.
+    /// Calls of one session, in one direction, whose answers are outstanding (slots); further ones wait.
+    pub calls_max: usize,
+    /// Calls of one session, in one direction, that wait for a slot; further ones fail.
     pub backlog_max: usize,
     /// After what time without an acknowledgement of a recall its client is evicted.
     pub recall_timeout: Duration,
@@ -67,7 +67,7 @@ impl Default for Settings {
             silence_max: Duration::from_secs(3),
             reconnect: Duration::from_millis(200),
             session_grace: Duration::from_secs(30),
-            window: 256,
+            calls_max: 256,
             backlog_max: 4096,
             recall_timeout: Duration::from_secs(10),
             grants_max: 100_000,
@@ -133,7 +133,7 @@ impl Settings {
         }
         for (name, value) in [
             ("handovers_max", self.handovers_max),
-            ("window", self.window),
+            ("calls_max", self.calls_max),
             ("backlog_max", self.backlog_max),
             ("grants_max", self.grants_max),
         ] {
@@ -161,6 +161,6 @@ mod tests {
         assert!(refusal.contains("recall_timeout") && refusal.contains("3s"), "{refusal}");
         let lease = Duration::from_millis(10_500);
         assert!(Settings { node_lease: lease, ..Settings::default() }.validate().is_err());
-        assert!(Settings { window: 0, ..Settings::default() }.validate().is_err());
+        assert!(Settings { calls_max: 0, ..Settings::default() }.validate().is_err());
     }
 }
