@@ -26,7 +26,8 @@ pub enum Error {
         /// The endpoint that said so.
         endpoint: String,
     },
-    /// A change was sent, and its answer did not come: it was made or will never be made. Read to learn which.
+    /// A change was sent, and its answer did not come: it was made, or is still on its way, or was lost. A read cannot settle
+    /// that; the same transaction sent again does, if carrying it out makes its condition false.
     #[error("it is not known whether etcd at {endpoint} made a change: {reason}")]
     Unknown {
         /// The endpoint to which it was sent.

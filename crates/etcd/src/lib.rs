@@ -5,7 +5,8 @@
 //!
 //! **Members.** A call goes to the member that answered last. If that one does not answer, the next is asked. A call that may
 //! be repeated (reads, renewals) is; one that changes something is repeated only when the first request certainly changed
-//! nothing, otherwise it ends with [`Error::Unknown`]: read what it was to change to learn the outcome.
+//! nothing; otherwise it ends with [`Error::Unknown`]. The request may then still be on its way, so a read cannot settle it:
+//! send the same transaction again, with a condition that the first one, once carried out, makes false.
 //!
 //! **Time.** Every call ends within [`Options::timeout`]. A member that is suspended is noticed by pings, its calls end and its
 //! watches move to another member.

@@ -1,6 +1,6 @@
 //! The upkeep of etcd itself: its members, its size, its history.
 
-use etcd_client::{AlarmAction, AlarmType, CompactionOptions, MemberAddOptions};
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions, MemberAddOptions};
 
 use crate::Result;
 use crate::connection::{Connection, Effect};
@@ -157,7 +157,11 @@ impl Connection {
     /// # Errors
     /// See [`Error`](crate::Error).
     pub async fn alarms(&self) -> Result<Vec<Alarm>> {
-        let raised = self.alarm(AlarmAction::Get, AlarmType::None).await?;
+        let raised = self.call(Effect::Repeatable, 0, |member| {
+            let mut maintenance = member.client.maintenance_client();
+            async move { maintenance.alarm(AlarmAction::Get, AlarmType::None, None).await }
+        });
+        let raised = raised.await?;
         let alarms = raised.alarms().iter().filter_map(|alarm| {
             let member = alarm.member_id();
             match alarm.alarm() {
@@ -175,18 +179,20 @@ impl Connection {
     /// # Errors
     /// See [`Error`](crate::Error).
     pub async fn disarm_no_space(&self) -> Result<()> {
-        self.alarm(AlarmAction::Deactivate, AlarmType::Nospace).await.map(drop)
-    }
-
-    async fn alarm(
-        &self,
-        action: AlarmAction,
-        kind: AlarmType,
-    ) -> Result<etcd_client::AlarmResponse> {
-        let alarm = self.call(Effect::Repeatable, 0, |member| {
-            let mut maintenance = member.client.maintenance_client();
-            async move { maintenance.alarm(action, kind, None).await }
-        });
-        alarm.await
+        for alarm in self.alarms().await? {
+            let Alarm::NoSpace { member: raised_by } = alarm else { continue };
+            let mut options = AlarmOptions::new();
+            options.with_member(raised_by);
+            let disarmed = self.call(Effect::Repeatable, 0, |member| {
+                let (mut maintenance, options) =
+                    (member.client.maintenance_client(), options.clone());
+                async move {
+                    let (action, kind) = (AlarmAction::Deactivate, AlarmType::Nospace);
+                    maintenance.alarm(action, kind, Some(options)).await
+                }
+            });
+            disarmed.await?;
+        }
+        Ok(())
     }
 }

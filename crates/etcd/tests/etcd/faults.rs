@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_etcd::testing::EtcdServer;
-use forebay_etcd::{Client, Compare, Error, Op, Txn};
+use forebay_etcd::{Change, Client, Compare, Error, Keys, Op, Txn};
 
 /// Counts up in one key, each step by a transaction that requires the value before; returns how often the outcome of a step
 /// was not known at first.
@@ -16,25 +16,31 @@ fn count_up(client: &Client, steps: u64) -> u64 {
         } else {
             Compare::Value(b"count".to_vec(), before.to_string().into_bytes())
         };
+        let mut sent = false;
         loop {
             let txn = Txn {
                 when: vec![when.clone()],
                 then: vec![Op::put("count", after.clone())],
-                otherwise: vec![],
+                otherwise: vec![Op::Get(Keys::one("count"))],
             };
             match client.txn(txn) {
-                Ok(outcome) => assert!(outcome.held, "step {step} was made twice, or lost"),
+                Ok(outcome) if outcome.held => break,
+                // The request whose answer was lost was carried out.
+                Ok(outcome) => {
+                    let [Change::Found(found)] = outcome.changes.as_slice() else { panic!() };
+                    assert!(
+                        sent && found.pairs[0].value == after.as_bytes(),
+                        "step {step} was lost"
+                    );
+                    break;
+                }
                 Err(Error::Unknown { .. }) => {
                     unknown += 1;
-                    let now = client.get("count").unwrap().map(|pair| pair.value);
-                    if now.as_deref() != Some(after.as_bytes()) {
-                        continue;
-                    }
+                    sent = true;
                 }
-                Err(Error::Unreachable { .. }) => continue,
+                Err(Error::Unreachable { .. }) => {}
                 Err(error) => panic!("step {step}: {error}"),
             }
-            break;
         }
     }
     unknown
