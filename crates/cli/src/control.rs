@@ -1,5 +1,6 @@
 //! The control socket of a daemon: one line of JSON asks, one line answers.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -174,6 +175,9 @@ pub struct Counters {
     pub filesets: Vec<(String, Vec<u64>)>,
     /// Latency histograms per operation.
     pub latencies: Vec<Vec<u64>>,
+    /// Requests of the kernel by kind.
+    #[serde(default)]
+    pub requests: BTreeMap<String, u64>,
 }
 
 /// A path to the socket that is short enough for a socket address, whatever the folder is called.

@@ -438,6 +438,9 @@ impl Running {
                 return Answer::Counters(Counters {
                     filesets: self.fs.counters(),
                     latencies: self.fs.latencies().iter().map(|latency| latency.read()).collect(),
+                    requests: (self.session.requests().into_iter())
+                        .map(|(kind, count)| (kind.to_owned(), count))
+                        .collect(),
                 });
             }
             Ask::Bind => {

@@ -130,6 +130,43 @@ impl InodeCache {
         Ok(inode)
     }
 
+    /// Caches those of `inos` that are not cached and that nobody else reads, all of them read by one `load`; what that
+    /// does not give stays to be read alone. As in [`InodeCache::get_or_load`], `load` runs without a lock.
+    pub fn load_all(
+        &self,
+        inos: impl Iterator<Item = Ino>,
+        load: impl FnOnce(&[Ino]) -> Vec<Option<State>>,
+    ) {
+        // More would be dropped again before anybody looks at them.
+        let most = self.cost_max / 4 / INODE_COST;
+        let inos = inos.take(most);
+        let mut loading: Vec<Loading<'_>> =
+            inos.filter_map(|ino| self.begin_loading(ino)).collect();
+        loading.sort_unstable_by_key(|loading| loading.ino);
+        let wanted: Vec<Ino> = loading.iter().map(|loading| loading.ino).collect();
+        if wanted.is_empty() {
+            return;
+        }
+        for (ino, state) in wanted.iter().zip(load(&wanted)) {
+            if let Some(state) = state {
+                let inode = Arc::new(Inode::new(*ino, state));
+                self.insert_into(&mut self.shard(*ino).lock(), &inode);
+            }
+        }
+        drop(loading);
+        self.shrink();
+    }
+
+    /// Takes it upon the caller to read an inode, unless it is cached or being read.
+    fn begin_loading(&self, ino: Ino) -> Option<Loading<'_>> {
+        let mut shard = self.shard(ino).lock();
+        if shard.inodes.get(ino).is_some() || shard.loading.contains(&ino) {
+            return None;
+        }
+        shard.loading.push(ino);
+        Some(Loading { cache: self, ino })
+    }
+
     /// Whether a directory of so many entries may be cached whole: a larger one is dropped as soon as room is wanted,
     /// however much it is used.
     pub fn has_room_for(&self, entries: u64) -> bool {

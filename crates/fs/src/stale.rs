@@ -1,7 +1,7 @@
 //! What the kernel may hold although it changed, until the front end tells it.
 //!
-//! Bound: one entry for each change that did not come through the kernel, or that closed a file which was
-//! mapped for writing; taken after each request. Asking whether there is anything takes no lock.
+//! Bound: one entry for each change that did not come through the kernel, that closed a file which was
+//! mapped for writing, or that moved a directory; taken after each request. Asking whether there is anything takes no lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,8 +13,10 @@ use parking_lot::Mutex;
 pub enum Stale {
     /// Attributes of an inode.
     Attributes(Ino),
-    /// A name in a directory.
+    /// A name in a directory, and with it the listing of that directory.
     Entry(Ino, Vec<u8>),
+    /// The listing of a directory that was moved: its `..` names another inode now.
+    Listing(Ino),
 }
 
 /// All that is stale.
@@ -49,17 +51,32 @@ impl StaleList {
 
     /// Takes the inodes whose attributes are stale.
     pub fn take_attributes(&self) -> Vec<Ino> {
+        self.take_inodes(|stale| match stale {
+            Stale::Attributes(ino) => Some(*ino),
+            Stale::Entry(..) | Stale::Listing(_) => None,
+        })
+    }
+
+    /// Takes the directories that were moved.
+    pub fn take_listings(&self) -> Vec<Ino> {
+        self.take_inodes(|stale| match stale {
+            Stale::Listing(ino) => Some(*ino),
+            Stale::Entry(..) | Stale::Attributes(_) => None,
+        })
+    }
+
+    fn take_inodes(&self, wanted: impl Fn(&Stale) -> Option<Ino>) -> Vec<Ino> {
         if self.is_empty() {
             return Vec::new();
         }
         let mut inodes = Vec::new();
         let mut list = self.list.lock();
-        list.retain(|stale| match stale {
-            Stale::Attributes(ino) => {
-                inodes.push(*ino);
+        list.retain(|stale| match wanted(stale) {
+            Some(ino) => {
+                inodes.push(ino);
                 false
             }
-            Stale::Entry(..) => true,
+            None => true,
         });
         self.any.store(!list.is_empty(), Ordering::Release);
         inodes
@@ -71,12 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_taken_apart_from_entries() {
+    fn attributes_and_listings_are_taken_apart_from_entries() {
         let list = StaleList::default();
         assert!(list.is_empty() && list.take_attributes().is_empty());
         let entry = Stale::Entry(Ino(1), b"name".to_vec());
         list.add([Stale::Attributes(Ino(1)), entry.clone(), Stale::Attributes(Ino(2))]);
+        list.add([Stale::Listing(Ino(4))]);
         assert_eq!(list.take_attributes(), [Ino(1), Ino(2)]);
+        assert_eq!(list.take_listings(), [Ino(4)]);
         assert!(!list.is_empty());
         list.add([Stale::Attributes(Ino(3))]);
         assert_eq!(list.take(), [entry, Stale::Attributes(Ino(3))]);

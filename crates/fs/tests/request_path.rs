@@ -3,14 +3,18 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use forebay_base::{FailPoints, Ino};
-use forebay_disk::Allocate;
+use forebay_disk::{Allocate, Sync};
+use forebay_fs::{DirectoryItem, SetAttributes};
+use forebay_store::faulty::FaultyStore;
 use parking_lot::Mutex;
-use support::tapped::{Step, TappedDisk};
+use support::tapped::{Step, TappedDisk, TappedStore};
 use support::{READ, READ_WRITE, Rig, Shorthand as _, User, on_both_ways};
 
 /// For what a thread does in its own time.
@@ -213,5 +217,109 @@ fn an_allocation_that_takes_long_holds_up_nobody() {
             fs.copy_range((source, 0), (target, 0), 7).unwrap();
         };
         while_bytes_move(rig, &[Step::Allocate], allocate, |_, _, _| {});
+    });
+}
+
+#[test]
+fn attributes_of_a_listing_are_read_from_the_store_at_once() {
+    const FILES: usize = 700;
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let work = fs.fileset("work");
+    for number in 0..FILES {
+        fs.make_file(work, &format!("file-{number}"));
+    }
+    rig.close(fs);
+    let (fs, store) = rig.open_watched();
+    let work = fs.fileset("work");
+    // One is in memory already, with a change that is not committed; another is gone.
+    let changed = fs.find(work, "file-1").unwrap();
+    fs.set_attributes(changed, SetAttributes { mode: Some(0o600), ..SetAttributes::default() })
+        .unwrap();
+    fs.unlink(work, b"file-2").unwrap();
+    store.take_gets();
+    let mut seen = Vec::new();
+    let mut see = |item: &DirectoryItem| {
+        let found = fs.listed_attributes(work, item).unwrap().unwrap();
+        fs.forget(found.ino, 1);
+        seen.push((item.name.clone(), found.mode));
+        ControlFlow::Continue(())
+    };
+    fs.read_directory_ahead(work, 0, FILES, &mut see).unwrap();
+    seen.retain(|(name, _)| name.starts_with(b"file"));
+    assert_eq!(seen.len(), FILES - 1);
+    for (name, mode) in &seen {
+        assert_eq!(*mode == 0o600, name == b"file-1", "{name:?}");
+    }
+    let (alone, at_once) = store.take_gets();
+    assert!(alone <= 1, "{alone} inodes were read one by one");
+    assert!((1..=3).contains(&at_once), "{at_once} reads of many");
+    rig.close(fs);
+}
+
+#[test]
+fn inodes_that_cannot_be_read_at_once_are_read_one_by_one_and_told_of() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let work = fs.fileset("work");
+    for number in 0..20 {
+        fs.make_file(work, &format!("file-{number}"));
+    }
+    rig.close(fs);
+    let store = Arc::new(FaultyStore::new(rig.store.clone()));
+    let parts = rig.parts_with(Arc::clone(&store) as _, rig.disk.as_disk(), FailPoints::none());
+    let fs = rig.open_parts(parts);
+    let work = fs.fileset("work");
+    fs.names(work);
+    store.fail_reads(2);
+    let (mut failed, mut found) = (0, 0);
+    let mut see = |item: &DirectoryItem| {
+        match fs.listed_attributes(work, item) {
+            Ok(attributes) => {
+                fs.forget(attributes.unwrap().ino, 1);
+                found += 1;
+            }
+            Err(_) => failed += 1,
+        }
+        ControlFlow::Continue(())
+    };
+    fs.read_directory_ahead(work, 0, 100, &mut see).unwrap();
+    assert_eq!((failed, found), (1, 21), "the read of all failed, and one of those alone");
+    rig.close(fs);
+}
+
+#[test]
+fn a_file_is_synced_while_its_name_is_committed() {
+    on_both_ways(|rig| {
+        // Either waits for the other: one after the other they would wait for ever.
+        let [commits, syncs] = [(); 2].map(|()| mpsc::channel::<()>());
+        let (commit_begins, sync_begins) = (commits.0, syncs.0);
+        let (commit_begun, sync_begun) = (Mutex::new(commits.1), Mutex::new(syncs.1));
+        let armed = Arc::new(AtomicBool::new(false));
+        let is_armed = Arc::clone(&armed);
+        let disk = TappedDisk::new(rig.disk.as_disk(), move |step| {
+            if step == Step::Sync && is_armed.load(Ordering::Acquire) {
+                sync_begins.send(()).unwrap();
+                commit_begun.lock().recv_timeout(LIMIT).expect("the commit is under way");
+            }
+        });
+        let is_armed = Arc::clone(&armed);
+        let store = TappedStore::new(rig.store.clone(), move || {
+            if is_armed.load(Ordering::Acquire) {
+                commit_begins.send(()).unwrap();
+                sync_begun.lock().recv_timeout(LIMIT).expect("the sync is under way");
+            }
+        });
+        let parts = rig.parts_with(Arc::new(store), Arc::new(disk), FailPoints::none());
+        let fs = rig.open_parts(parts);
+        let data = fs.fileset("data");
+        for what in [Sync::Data, Sync::All] {
+            let file = fs.make_file(data, &format!("{what:?}"));
+            fs.write_file(file, 0, b"durable");
+            armed.store(true, Ordering::Release);
+            fs.sync_file(file, what).unwrap();
+            armed.store(false, Ordering::Release);
+        }
+        rig.close(fs);
     });
 }

@@ -15,7 +15,12 @@ pub const MINOR_LEAST: u32 = 31;
 /// Request codes.
 pub mod opcode {
     macro_rules! opcodes {
-        ($($name:ident = $code:literal,)*) => { $(#[allow(missing_docs)] pub const $name: u32 = $code;)* };
+        ($($name:ident = $code:literal,)*) => {
+            $(#[allow(missing_docs)] pub const $name: u32 = $code;)*
+
+            /// Every code with its name.
+            pub const ALL: &[(u32, &str)] = &[$(($code, stringify!($name)),)*];
+        };
     }
     opcodes! {
         LOOKUP = 1, FORGET = 2, GETATTR = 3, SETATTR = 4, READLINK = 5, SYMLINK = 6, MKNOD = 8,
@@ -36,7 +41,7 @@ pub mod feature {
     features! {
         ASYNC_READ = 0, ATOMIC_O_TRUNC = 3, EXPORT_SUPPORT = 4, BIG_WRITES = 5, DONT_MASK = 6,
         DO_READDIRPLUS = 13, READDIRPLUS_AUTO = 14, ASYNC_DIO = 15, PARALLEL_DIROPS = 18,
-        POSIX_ACL = 20, MAX_PAGES = 22, CACHE_SYMLINKS = 23, HANDLE_KILLPRIV_V2 = 28,
+        POSIX_ACL = 20, MAX_PAGES = 22, CACHE_SYMLINKS = 23, NO_OPENDIR_SUPPORT = 24, HANDLE_KILLPRIV_V2 = 28,
         SETXATTR_EXT = 29, INIT_EXT = 30, DIRECT_IO_ALLOW_MMAP = 36, PASSTHROUGH = 37,
         OVER_IO_URING = 41,
     }

@@ -6,6 +6,7 @@ mod files;
 mod flags;
 mod init;
 mod names;
+mod requests;
 #[cfg(test)]
 mod tests;
 mod xattrs;
@@ -19,6 +20,7 @@ use forebay_fs::{Access, Caller, FsError, Namespace, SetAttributes, SetId, SetTi
 use crate::abi::{
     self, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
 };
+use crate::adapter::requests::Requests;
 use crate::reply::{Reply, Ttl};
 use crate::request::{Answer, Body, Errno};
 
@@ -39,6 +41,7 @@ pub struct Adapter {
     clock: Arc<dyn Clock>,
     ttl: Ttl,
     session: init::Session,
+    requests: Requests,
 }
 
 /// Everything of a request but its body.
@@ -52,7 +55,14 @@ impl Adapter {
     /// An adapter of `fs`.
     pub fn new(fs: Arc<Namespace>, clock: Arc<dyn Clock>) -> Adapter {
         let ttl = Ttl(fs.settings().kernel_ttl);
-        Adapter { fs, clock, ttl, session: init::Session::default() }
+        let (session, requests) = (init::Session::default(), Requests::default());
+        Adapter { fs, clock, ttl, session, requests }
+    }
+
+    /// Requests since the session began: how many of each kind, by their names in the protocol.
+    #[must_use]
+    pub fn requests(&self) -> Vec<(&'static str, u64)> {
+        self.requests.read()
     }
 
     /// Whether a request may take long, so that others should not wait behind it.
@@ -95,6 +105,7 @@ impl Adapter {
     /// Carries out one request; the answer's body is in `reply` then.
     pub(crate) fn handle(&self, header: &InHeader, body: Body<'_>, reply: &mut Reply) -> Outcome {
         let started = self.clock.instant();
+        self.requests.count(header.opcode);
         let request = Request {
             ino: Ino(header.nodeid),
             caller: Caller { uid: header.uid, gid: header.gid },
@@ -139,7 +150,7 @@ impl Adapter {
             opcode::RMDIR => self.rmdir(request, body),
             opcode::RENAME | opcode::RENAME2 => self.rename(code, request, body),
             opcode::LINK => self.link(request, body, reply),
-            opcode::OPENDIR => self.opendir(request, reply),
+            opcode::OPENDIR => self.open_directory(request, reply),
             opcode::READDIR => self.readdir(request, body, reply),
             opcode::READDIRPLUS => self.readdirplus(request, body, reply),
             opcode::OPEN => self.open(request, body, reply),

@@ -108,6 +108,16 @@ impl Device {
         self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
     }
 
+    /// Has the kernel forget a directory's attributes and its listing. May wait for an asker that reads that listing
+    /// into memory which is a file of ours.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn forget_listing(&self, ino: Ino) -> io::Result<()> {
+        let what = NotifyInvalInode { ino: ino.0, off: 0, len: 0 };
+        self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
+    }
+
     /// Has the kernel forget what it knows of a name.
     ///
     /// # Errors

@@ -164,6 +164,12 @@ impl Session {
         self.adapter.protocol_minor()
     }
 
+    /// Requests since the session began, as [`Adapter::requests`].
+    #[must_use]
+    pub fn requests(&self) -> Vec<(&'static str, u64)> {
+        self.adapter.requests()
+    }
+
     /// How requests arrive.
     #[must_use]
     pub fn transport(&self) -> &Transport {
@@ -187,7 +193,11 @@ fn tell_kernel(fs: &Namespace, device: &Device) {
     for stale in fs.take_stale() {
         let told = match &stale {
             Stale::Attributes(ino) => device.forget_attributes(*ino),
-            Stale::Entry(parent, name) => device.forget_entry(*parent, name),
+            Stale::Listing(ino) => device.forget_listing(*ino),
+            // The kernel drops a listing for a name only where it knows that name.
+            Stale::Entry(parent, name) => {
+                device.forget_entry(*parent, name).and_then(|()| device.forget_listing(*parent))
+            }
         };
         if let Err(error) = told {
             tracing::warn!(?stale, %error, "the kernel could not be notified of a change");

@@ -73,6 +73,15 @@ pub trait Store: Send + Sync {
     /// [`StoreError::Io`] or [`StoreError::Damaged`].
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
 
+    /// The values of `keys`, in their order, as [`Store::get`] gives each. An engine overrides it where many at once
+    /// cost less.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    fn get_all(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
+
     /// Pairs with `from <= key < to` in key order, at most `limit` of them. An empty or inverted
     /// range gives nothing.
     ///
@@ -129,6 +138,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).get(key)
     }
 
+    fn get_all(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        (**self).get_all(keys)
+    }
+
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
         (**self).scan(from, to, limit)
     }
@@ -157,6 +170,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 impl<S: Store + ?Sized> Store for &S {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         (**self).get(key)
+    }
+
+    fn get_all(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        (**self).get_all(keys)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {

@@ -370,6 +370,14 @@ impl Store for RedbStore {
         })
     }
 
+    fn get_all(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(PAIRS)?;
+            let value = |key: &Bytes| Ok(table.get(key.as_slice())?.map(|v| v.value().to_vec()));
+            keys.iter().map(value).collect()
+        })
+    }
+
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
         if from >= to {
             return Ok(Vec::new());

@@ -49,6 +49,17 @@ mod rules {
         assert_eq!(store.get(b"key").unwrap(), None);
     }
 
+    pub fn many_keys_read_as_each_alone(store: &dyn Store) {
+        for number in 0..100_u8 {
+            put(store, &[number], &[number; 3]);
+        }
+        let keys: Vec<Bytes> = [7, 250, 0, 7, 99].into_iter().map(|number| vec![number]).collect();
+        let alone: Vec<_> = keys.iter().map(|key| store.get(key).unwrap()).collect();
+        assert_eq!(store.get_all(&keys).unwrap(), alone);
+        assert_eq!((alone[0].as_deref(), &alone[1]), (Some(&[7, 7, 7][..]), &None));
+        assert!(store.get_all(&[]).unwrap().is_empty());
+    }
+
     pub fn deleting_an_absent_key_is_allowed(store: &dyn Store) {
         store.commit(&batch([(&b"absent"[..], None), (b"present", Some(b"1"))])).unwrap();
         assert_eq!(store.get(b"absent").unwrap(), None);
@@ -253,6 +264,7 @@ macro_rules! engines {
 
             engines!(@rules $make;
                 a_value_reads_back_until_replaced_or_deleted
+                many_keys_read_as_each_alone
                 deleting_an_absent_key_is_allowed
                 an_empty_batch_is_allowed
                 keys_and_values_are_any_bytes

@@ -1,5 +1,6 @@
 //! `forebay stat`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::control::{self, Answer, Ask, Counters};
 use crate::mounts;
 use crate::output::{Table, bytes};
 
-/// Show the activity of a mounted file system: operations, bytes and latencies.
+/// Show the activity of a mounted file system: operations, bytes, latencies and requests of the kernel.
 ///
 /// Without --interval it prints the counts since the mount. With it, it prints one report per interval, with
 /// the counts of that interval. Reads and writes are those that the daemon carries out. On the direct path
@@ -52,7 +53,9 @@ struct Report {
     seconds: f64,
     filesets: Vec<FilesetReport>,
     total: Counts,
-    latency: std::collections::BTreeMap<&'static str, Percentiles>,
+    latency: BTreeMap<&'static str, Percentiles>,
+    /// Requests of the kernel, by their names in the FUSE protocol.
+    requests: BTreeMap<String, u64>,
 }
 
 #[derive(Serialize)]
@@ -63,7 +66,7 @@ struct FilesetReport {
 }
 
 /// Counts by name.
-type Counts = std::collections::BTreeMap<&'static str, u64>;
+type Counts = BTreeMap<&'static str, u64>;
 
 impl Stat {
     pub fn run(self) -> Result<ExitCode> {
@@ -133,7 +136,13 @@ fn report(before: Option<&Counters>, now: &Counters, took: Option<Duration>) -> 
             (found.count > 0).then_some((*name, found))
         })
         .collect();
-    Report { seconds: took.map_or(0.0, |took| took.as_secs_f64()), filesets, total, latency }
+    let earlier = |kind: &str| before.and_then(|before| before.requests.get(kind)).copied();
+    let since = |(kind, count): (&String, &u64)| {
+        (kind.clone(), count.saturating_sub(earlier(kind).unwrap_or(0)))
+    };
+    let requests = now.requests.iter().map(since).filter(|(_, count)| *count > 0).collect();
+    let seconds = took.map_or(0.0, |took| took.as_secs_f64());
+    Report { seconds, filesets, total, latency, requests }
 }
 
 fn render(report: &Report) -> String {
@@ -165,5 +174,9 @@ fn render(report: &Report) -> String {
         cells.extend(values.iter().map(|value| format!("{value:.1}")));
         latency.row(cells);
     }
-    format!("{span}\n{}\n{}\n", table.render(), latency.render())
+    let mut requests = Table::new(&["REQUEST", "COUNT"]);
+    for (kind, count) in &report.requests {
+        requests.row(vec![kind.clone(), count.to_string()]);
+    }
+    format!("{span}\n{}\n{}\n{}\n", table.render(), latency.render(), requests.render())
 }

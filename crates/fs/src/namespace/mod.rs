@@ -431,6 +431,12 @@ impl Namespace {
         self.shared.stale.take_attributes()
     }
 
+    /// As [`Namespace::take_stale`], but only directories that were moved.
+    #[must_use]
+    pub fn take_stale_listings(&self) -> Vec<Ino> {
+        self.shared.stale.take_listings()
+    }
+
     /// Whether the kernel may hold something that changed.
     #[must_use]
     pub fn has_stale(&self) -> bool {

@@ -198,6 +198,23 @@ impl Namespace {
         }
     }
 
+    /// As [`Namespace::read_directory`], for a visitor that wants the attributes of about `most` entries.
+    ///
+    /// # Errors
+    /// As [`Namespace::read_directory`].
+    pub fn read_directory_ahead(
+        &self,
+        ino: Ino,
+        offset: u64,
+        most: usize,
+        visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
+    ) -> Result<()> {
+        match &*self.owner(ino)? {
+            Owner::Local(partition) => partition.read_directory_ahead(ino, offset, most, visit),
+            Owner::Native(native) => native.tree()?.read_directory(ino, offset, visit),
+        }
+    }
+
     /// Attributes of a listed entry of `parent`; `None` if it is gone. The kernel is told of it.
     ///
     /// # Errors

@@ -244,13 +244,39 @@ impl Partition {
 
     fn load(&self, ino: Ino) -> Result<State> {
         let uncommitted = self.writes.lock().inode(ino);
-        let record = match uncommitted {
-            Uncommitted::Changed(record) => record,
-            Uncommitted::Unchanged => {
-                let bytes = self.store.get(&key::inode(ino))?;
-                bytes.map(|bytes| decode::<InodeRecord>("inode", &bytes)).transpose()?
-            }
-        };
+        match uncommitted {
+            Uncommitted::Changed(record) => self.state_of(ino, record),
+            Uncommitted::Unchanged => self.state_stored(ino, self.store.get(&key::inode(ino))?),
+        }
+    }
+
+    /// Reads those of `inos` that are not in memory from the store at once. What cannot be read so is left to those who
+    /// want it, and they are told why.
+    pub(crate) fn load_all(&self, inos: impl Iterator<Item = Ino>) {
+        let own = inos.filter(|ino| self.owns(*ino));
+        self.shared.inodes.load_all(own, |inos| {
+            let uncommitted: Vec<_> = {
+                let writes = self.writes.lock();
+                inos.iter().map(|ino| writes.inode(*ino)).collect()
+            };
+            let keys: Vec<_> = inos.iter().map(|ino| key::inode(*ino)).collect();
+            let Ok(stored) = self.store.get_all(&keys) else { return Vec::new() };
+            let found = inos.iter().zip(uncommitted).zip(stored);
+            let state = |((ino, uncommitted), stored): ((&Ino, _), _)| match uncommitted {
+                Uncommitted::Changed(record) => self.state_of(*ino, record).ok(),
+                Uncommitted::Unchanged => self.state_stored(*ino, stored).ok(),
+            };
+            found.map(state).collect()
+        });
+    }
+
+    fn state_stored(&self, ino: Ino, bytes: Option<Vec<u8>>) -> Result<State> {
+        let record = bytes.map(|bytes| decode::<InodeRecord>("inode", &bytes)).transpose()?;
+        self.state_of(ino, record)
+    }
+
+    /// What an inode is in memory whose newest record this is.
+    fn state_of(&self, ino: Ino, record: Option<InodeRecord>) -> Result<State> {
         let record = record.ok_or(FsError::Stale)?;
         let suspect = record.epoch <= self.suspect_epoch && record.layout.object().is_some();
         let mut state = State::from_record(record);

@@ -1,4 +1,4 @@
-//! A disk that calls a test back before it does certain things, and is transparent otherwise.
+//! A disk and a store that call a test back before they do certain things, and are transparent otherwise.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,6 +7,8 @@ use forebay_base::ObjectId;
 use forebay_disk::{
     Allocate, Capacity, Description, Disk, Object, ObjectAttributes, Result, Seek, Sync,
 };
+use forebay_store::memory::MemoryStore;
+use forebay_store::{Batch, Bytes, Store};
 
 /// What the disk is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,7 @@ pub enum Step {
     Allocate,
     Copy,
     SyncDisk,
+    Sync,
 }
 
 type Tap = Arc<dyn Fn(Step) + Send + std::marker::Sync>;
@@ -82,6 +85,7 @@ impl Object for TappedObject {
     }
 
     fn sync(&self, what: Sync) -> Result<()> {
+        (self.tap)(Step::Sync);
         self.inner.sync(what)
     }
 
@@ -142,5 +146,44 @@ impl Disk for TappedDisk {
 
     fn describe(&self) -> Description {
         self.inner.describe()
+    }
+}
+
+/// A store that calls back before each commit.
+pub struct TappedStore {
+    inner: MemoryStore,
+    tap: Box<dyn Fn() + Send + std::marker::Sync>,
+}
+
+impl TappedStore {
+    pub fn new(
+        inner: MemoryStore,
+        tap: impl Fn() + Send + std::marker::Sync + 'static,
+    ) -> TappedStore {
+        TappedStore { inner, tap: Box::new(tap) }
+    }
+}
+
+impl Store for TappedStore {
+    fn get(&self, key: &[u8]) -> forebay_store::Result<Option<Bytes>> {
+        self.inner.get(key)
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> forebay_store::Result<Vec<(Bytes, Bytes)>> {
+        self.inner.scan(from, to, limit)
+    }
+
+    fn commit(&self, batch: &Batch) -> forebay_store::Result<()> {
+        (self.tap)();
+        self.inner.commit(batch)
+    }
+
+    fn size_bytes(&self) -> forebay_store::Result<u64> {
+        self.inner.size_bytes()
     }
 }

@@ -11,11 +11,19 @@ pub struct WatchedStore {
     inner: MemoryStore,
     batches: Mutex<Vec<Batch>>,
     scans: AtomicU64,
+    gets: AtomicU64,
+    gets_at_once: AtomicU64,
 }
 
 impl WatchedStore {
     pub fn new(inner: MemoryStore) -> WatchedStore {
-        WatchedStore { inner, batches: Mutex::default(), scans: AtomicU64::new(0) }
+        WatchedStore {
+            inner,
+            batches: Mutex::default(),
+            scans: AtomicU64::new(0),
+            gets: AtomicU64::new(0),
+            gets_at_once: AtomicU64::new(0),
+        }
     }
 
     /// The batches committed since the last call.
@@ -26,6 +34,11 @@ impl WatchedStore {
     /// Scans since the last call.
     pub fn take_scans(&self) -> u64 {
         self.scans.swap(0, Ordering::Relaxed)
+    }
+
+    /// Reads of one key, and of many at once, since the last call.
+    pub fn take_gets(&self) -> (u64, u64) {
+        (self.gets.swap(0, Ordering::Relaxed), self.gets_at_once.swap(0, Ordering::Relaxed))
     }
 
     /// The keys changed since the last call.
@@ -43,7 +56,13 @@ impl WatchedStore {
 
 impl Store for WatchedStore {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
         self.inner.get(key)
+    }
+
+    fn get_all(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        self.gets_at_once.fetch_add(1, Ordering::Relaxed);
+        self.inner.get_all(keys)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {

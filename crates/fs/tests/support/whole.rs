@@ -95,6 +95,10 @@ impl Store for PartOfStore {
         self.inner.get(&self.full(key))
     }
 
+    fn get_all(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        self.inner.get_all(&keys.iter().map(|key| self.full(key)).collect::<Vec<_>>())
+    }
+
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
         if from >= to {
             return Ok(Vec::new());

@@ -38,6 +38,7 @@ pub(crate) struct Session {
     long_setxattr: AtomicBool,
     ring_offered: AtomicBool,
     ring: AtomicBool,
+    keeps_listings: AtomicBool,
     refused: AtomicBool,
 }
 
@@ -56,6 +57,11 @@ impl Adapter {
     /// waiting until every queue has an entry, or an entry was refused.
     pub(crate) fn ring_agreed(&self) -> bool {
         self.session.ring.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel keeps listings: it then opens directories without asking.
+    pub(crate) fn keeps_listings(&self) -> bool {
+        self.session.keeps_listings.load(Ordering::Acquire)
     }
 
     /// Minor version of the protocol that the kernel speaks; 0 before the session began.
@@ -100,6 +106,9 @@ impl Adapter {
             taken |= offered & feature::OVER_IO_URING;
         }
         self.session.ring.store(taken & feature::OVER_IO_URING != 0, Ordering::Release);
+        // Nothing is to be kept where every name is to be asked for.
+        let keeps_listings = offered & feature::NO_OPENDIR_SUPPORT != 0 && !self.ttl.0.is_zero();
+        self.session.keeps_listings.store(keeps_listings, Ordering::Release);
         let passthrough = taken & feature::PASSTHROUGH != 0;
         self.session.passthrough.store(passthrough, Ordering::Release);
         self.session.long_setxattr.store(taken & feature::SETXATTR_EXT != 0, Ordering::Release);

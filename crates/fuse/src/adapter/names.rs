@@ -115,10 +115,23 @@ impl Adapter {
         Ok(())
     }
 
-    pub(crate) fn opendir(&self, request: Request, reply: &mut Reply) -> Answer<()> {
+    /// The kernel takes ENOSYS for "open directories without asking, and keep their listings": it drops a listing
+    /// with every change of the directory that it carries out itself, and when it is told to (docs/adr/0020).
+    pub(crate) fn open_directory(&self, request: Request, reply: &mut Reply) -> Answer<()> {
+        if self.keeps_listings() {
+            return Err(Errno(libc::ENOSYS));
+        }
         self.fs.open_directory(request.ino)?;
         reply.push(&OpenOut::default());
         Ok(())
+    }
+
+    /// Ends a listing of a directory whose names are not for the kernel to keep: it takes a listing for complete when
+    /// an answer is empty, and passes over what is too short for an entry (fuse_readdir_uncached, parse_dirfile).
+    fn end_listing(&self, request: Request, reply: &mut Reply) {
+        if reply.len() == 0 && self.keeps_listings() && !self.fs.keeps_names(request.ino) {
+            reply.push(&0_u64);
+        }
     }
 
     pub(crate) fn readdir(
@@ -132,6 +145,7 @@ impl Adapter {
         self.fs.read_directory(request.ino, asked.offset, &mut |item| {
             push_dirent(reply, room, item)
         })?;
+        self.end_listing(request, reply);
         Ok(())
     }
 
@@ -144,7 +158,8 @@ impl Adapter {
         let asked: ReadIn = body.take()?;
         let room = usize::try_from(asked.size).unwrap_or(0);
         let mut failed = None;
-        self.fs.read_directory(request.ino, asked.offset, &mut |item| {
+        let most = room / (size_of::<abi::EntryOut>() + size_of::<Dirent>() + 8);
+        self.fs.read_directory_ahead(request.ino, asked.offset, most, &mut |item| {
             if reply.len() + size_of::<abi::EntryOut>() + dirent_bytes(item) > room {
                 return ControlFlow::Break(());
             }
@@ -165,7 +180,10 @@ impl Adapter {
         match failed {
             // What was gathered so far is an answer; the error comes with the next request.
             Some(error) if reply.len() == 0 => Err(error.into()),
-            _ => Ok(()),
+            _ => {
+                self.end_listing(request, reply);
+                Ok(())
+            }
         }
     }
 }

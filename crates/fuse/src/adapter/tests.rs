@@ -1,6 +1,7 @@
 //! Requests as bytes, from both transports.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_base::time::StepClock;
 use forebay_base::{DiskId, FailPoints};
@@ -17,8 +18,8 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::*;
 use crate::abi::{
-    AttrOut, CreateIn, EntryOut, IoctlIn, IoctlOut, OpenOut, OutHeader, RING_COMMIT_AND_FETCH,
-    RING_REGISTER, RingCommand, RingEntry, RingHeader, WriteIn, WriteOut,
+    AttrOut, CreateIn, EntryOut, InitIn, IoctlIn, IoctlOut, OpenOut, OutHeader,
+    RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand, RingEntry, RingHeader, WriteIn, WriteOut,
 };
 
 const SEED: u64 = 20_260_101;
@@ -30,6 +31,10 @@ fn adapter() -> Adapter {
 }
 
 fn adapter_of(disk: Arc<dyn Disk>) -> Adapter {
+    adapter_with(disk, Settings::default())
+}
+
+fn adapter_with(disk: Arc<dyn Disk>, settings: Settings) -> Adapter {
     let clock = Arc::new(StepClock::new(1_000_000));
     let stores = MemoryStores::new();
     let (uuid, location) = ("disk".to_owned(), "here".to_owned());
@@ -45,7 +50,7 @@ fn adapter_of(disk: Arc<dyn Disk>) -> Adapter {
     let fs = Namespace::open(Parts {
         stores: Arc::new(stores),
         disks: vec![("disk".to_owned(), disk)],
-        settings: Settings::default(),
+        settings,
         clock: Arc::clone(&clock) as _,
         fail_points: FailPoints::none(),
         reserve: Reserve::none(),
@@ -253,6 +258,27 @@ fn programs_that_look_for_flags_find_none_and_cannot_set_any() {
     assert_eq!(ask(SET, &[0; 4], 0), (0, answer));
     assert_eq!(ask(SET, &[0x10, 0, 0, 0], 0), (libc::EOPNOTSUPP, 0));
     assert_eq!(ask(0x1234, b"", 4), (libc::ENOTTY, 0));
+}
+
+#[test]
+fn directories_are_opened_without_asking_where_the_kernel_keeps_listings() {
+    let opened = |offered: u64, kernel_ttl: Duration| {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let disk = Arc::new(MemoryDisk::new(64 << 20, clock));
+        let adapter = adapter_with(disk, Settings { kernel_ttl, ..Settings::default() });
+        let mut room = vec![0; 1 << 16];
+        let flags = u32::try_from(offered).unwrap();
+        let asked = InitIn { major: 7, minor: 45, max_readahead: 0, flags };
+        let (out, _) =
+            Message::new(opcode::INIT, asked.as_bytes(), b"").over_dev(&adapter, &mut room);
+        assert_eq!(out.error, 0);
+        let (out, _) = Message::new(opcode::OPENDIR, &[0; 8], b"").over_dev(&adapter, &mut room);
+        -out.error
+    };
+    let offered = abi::feature::NO_OPENDIR_SUPPORT;
+    assert_eq!(opened(offered, Duration::from_hours(1)), libc::ENOSYS);
+    assert_eq!(opened(offered, Duration::ZERO), 0, "nothing is to be kept");
+    assert_eq!(opened(0, Duration::from_hours(1)), 0, "the kernel cannot");
 }
 
 #[test]

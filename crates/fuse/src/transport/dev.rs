@@ -20,7 +20,7 @@ use crate::adapter::{Adapter, Outcome, payload_max};
 use crate::device::{Device, Received};
 use crate::reply::Reply;
 use crate::request::Body;
-use crate::transport::{End, Farewell, carry_out, tell_of_attributes};
+use crate::transport::{End, Farewell, carry_out, tell_of_changes};
 
 /// Room in a request buffer beside the data of a write, in bytes.
 const REQUEST_OVERHEAD: usize = 64 << 10;
@@ -131,7 +131,7 @@ impl Seat {
 }
 
 fn answer_requests(
-    device: &Device,
+    device: &Arc<Device>,
     adapter: &Adapter,
     reader: &Mutex<()>,
     pause: Duration,
@@ -157,7 +157,7 @@ fn answer_requests(
         if let Err(error) = seat.answer(length, adapter, device) {
             tracing::error!(%error, "an answer was refused by the FUSE device");
         }
-        tell_of_attributes(&adapter.fs, device);
+        tell_of_changes(&adapter.fs, device);
         adapter.fs.after_request();
         if !pause.is_zero() {
             std::thread::sleep(pause);

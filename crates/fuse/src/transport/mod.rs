@@ -11,9 +11,12 @@ mod seat;
 mod slice;
 mod wait;
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use forebay_base::Ino;
 use forebay_fs::Namespace;
 
 use crate::abi::InHeader;
@@ -93,12 +96,25 @@ pub(crate) fn carry_out(
     })
 }
 
-/// Tells the kernel of attributes that changed behind its back. Takes no lock of the kernel that an
-/// asker could hold, so that a thread that answers requests may call it.
-pub(crate) fn tell_of_attributes(fs: &Namespace, device: &Device) {
-    for ino in fs.take_stale_attributes() {
-        if let Err(error) = device.forget_attributes(ino) {
+/// Tells the kernel of what changed behind its back. Takes no lock of the kernel that an asker could hold, so that a
+/// thread that answers requests may call it: a thread of its own tells of directories that were moved, as that may
+/// wait for an asker, who may wait for an answer. Names are left to those who changed them.
+pub(crate) fn tell_of_changes(fs: &Namespace, device: &Arc<Device>) {
+    let warn = |ino: Ino, told: io::Result<()>| {
+        if let Err(error) = told {
             tracing::warn!(%ino, %error, "the kernel could not be notified of a change");
         }
+    };
+    for ino in fs.take_stale_attributes() {
+        warn(ino, device.forget_attributes(ino));
+    }
+    let moved = fs.take_stale_listings();
+    if moved.is_empty() {
+        return;
+    }
+    let device = Arc::clone(device);
+    let tell = move || moved.into_iter().for_each(|ino| warn(ino, device.forget_listing(ino)));
+    if let Err(error) = std::thread::Builder::new().name("listings".to_owned()).spawn(tell) {
+        tracing::warn!(%error, "the kernel could not be notified of directories that were moved");
     }
 }

@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -21,7 +22,7 @@ use crate::reply::Reply;
 use crate::request::Body;
 use crate::transport::ring::Offer;
 use crate::transport::wait::Waiting;
-use crate::transport::{carry_out, tell_of_attributes};
+use crate::transport::{carry_out, tell_of_changes};
 
 /// Room for the header of an entry, in bytes: a page, so that the payload begins on one.
 pub(crate) fn header_bytes() -> usize {
@@ -166,7 +167,7 @@ impl Seat {
     ///
     /// # Errors
     /// What makes it impossible to go on while the file system is mounted.
-    pub fn answer_requests(&mut self, adapter: &Adapter, device: &Device) -> io::Result<()> {
+    pub fn answer_requests(&mut self, adapter: &Adapter, device: &Arc<Device>) -> io::Result<()> {
         let mut since_check = 0;
         let mut last = (RING_REGISTER, 0);
         loop {
@@ -182,7 +183,7 @@ impl Seat {
             // What is left to do comes after the answer, which otherwise goes with the next wait.
             if adapter.fs.has_stale() {
                 self.submit()?;
-                tell_of_attributes(&adapter.fs, device);
+                tell_of_changes(&adapter.fs, device);
             }
             since_check += 1;
             if since_check == REQUESTS_BETWEEN_CHECKS {

@@ -46,11 +46,43 @@ impl Partition {
         offset: u64,
         visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.visit_directory(ino, offset, |_| {}, visit)
+    }
+
+    /// As [`Partition::read_directory`], for a visitor that wants the attributes of about `most` entries: those that
+    /// are not in memory are read from the store together.
+    ///
+    /// # Errors
+    /// As [`Partition::read_directory`].
+    pub fn read_directory_ahead(
+        &self,
+        ino: Ino,
+        offset: u64,
+        most: usize,
+        visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut left = most;
+        let ahead = |items: &[DirectoryItem]| {
+            let items = &items[..items.len().min(left)];
+            left -= items.len();
+            self.load_all(items.iter().map(|item| item.ino));
+        };
+        self.visit_directory(ino, offset, ahead, visit)
+    }
+
+    fn visit_directory(
+        &self,
+        ino: Ino,
+        offset: u64,
+        mut ahead: impl FnMut(&[DirectoryItem]),
+        visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
+    ) -> Result<()> {
         let mut offset = offset;
         loop {
             let items = self.directory_chunk(ino, offset)?;
             let Some(last) = items.last() else { return Ok(()) };
             offset = last.next_offset;
+            ahead(&items);
             for item in &items {
                 if visit(item).is_break() {
                     return Ok(());

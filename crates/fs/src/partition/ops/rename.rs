@@ -10,6 +10,7 @@ use crate::inode::{Inode, Locked, State};
 use crate::object::LiveObject;
 use crate::partition::{Caller, Partition};
 use crate::shortage::Left;
+use crate::stale::Stale;
 use crate::stats::Operation;
 
 /// Directories within each other of which it is believed that they end at the root.
@@ -247,7 +248,7 @@ impl Partition {
             }
             if is_directory {
                 locked.state(old).lose_subdirectory();
-                locked.state(moved).directory_mut()?.parent = new;
+                self.set_parent(moved, locked.state(moved), new)?;
                 // The link of a directory that is replaced becomes that of the moved one.
                 if target.is_none() {
                     locked.state(new).nlink += 1;
@@ -270,6 +271,15 @@ impl Partition {
         let left = Left::by(locked.state(target.child.ino));
         self.dispose_if_dead(target.child.ino, locked.state(target.child.ino));
         Ok(left)
+    }
+
+    /// Notes which directory holds a moved one. The kernel may keep its listing, in which that is `..`.
+    fn set_parent(&self, moved: Ino, state: &mut State, parent: Ino) -> Result<()> {
+        let directory = state.directory_mut()?;
+        if std::mem::replace(&mut directory.parent, parent) != parent {
+            self.shared.stale.add([Stale::Listing(moved)]);
+        }
+        Ok(())
     }
 
     /// The object of a file that is about to replace another, if its bytes must be durable before the
@@ -305,7 +315,8 @@ impl Partition {
             let ino = place.parent.ino;
             self.replace_entry(&mut writes, ino, locked.state(ino), cookie, child)?;
             if locked.state(found.child.ino).is_directory() {
-                locked.state(found.child.ino).directory_mut()?.parent = ino;
+                let moved = found.child.ino;
+                self.set_parent(moved, locked.state(moved), ino)?;
                 locked.state(ino).nlink += 1;
             }
         }

@@ -4,6 +4,7 @@ use forebay_base::Ino;
 use forebay_disk::Sync;
 
 use crate::error::Result;
+use crate::object::LiveObject;
 use crate::partition::Partition;
 use crate::stats::Operation;
 
@@ -32,20 +33,46 @@ impl Partition {
             }
             live.map(|live| (live, linked))
         };
-        if let Some((live, linked)) = live {
-            // The name first: the sync that follows makes it durable together with the bytes.
-            if linked {
-                self.shared.objects.publish(&live)?;
+        let live = match live {
+            Some((live, linked)) => {
+                // The name first: the sync that follows makes it durable together with the bytes.
+                if linked {
+                    self.shared.objects.publish(&live)?;
+                }
+                Some(live)
             }
-            self.shared.objects.sync(&live, what)?;
+            None => None,
+        };
+        let batch = match what {
+            Sync::All => self.writes.lock().newest_batch(),
+            Sync::Data => self.writes.lock().batch_for_bytes_of(ino),
+        };
+        match (live, batch) {
+            (Some(live), Some(number)) => self.sync_and_commit(&live, what, number),
+            (Some(live), None) => self.shared.objects.sync(&live, what),
+            (None, Some(number)) => self.commit_through(number),
+            (None, None) => Ok(()),
         }
-        match what {
-            Sync::All => self.commit_newest(),
-            Sync::Data => {
-                let needed = self.writes.lock().batch_for_bytes_of(ino);
-                needed.map_or(Ok(()), |number| self.commit_through(number))
+    }
+
+    /// Syncs an object while a batch is committed: each waits for the device, and neither needs the other. If the
+    /// machine crashes between the two, a record may name an object whose bytes were not synced, as after any commit
+    /// without a sync: nobody was told that they are durable.
+    fn sync_and_commit(&self, live: &LiveObject, what: Sync, number: u64) -> Result<()> {
+        std::thread::scope(|scope| {
+            let sync = || self.shared.objects.sync(live, what);
+            let thread = std::thread::Builder::new().name("sync".to_owned());
+            let Ok(syncing) = thread.spawn_scoped(scope, sync) else {
+                // The system gives no thread: one after the other.
+                sync()?;
+                return self.commit_through(number);
+            };
+            let committed = self.commit_through(number);
+            match syncing.join() {
+                Ok(synced) => synced.and(committed),
+                Err(panicked) => std::panic::resume_unwind(panicked),
             }
-        }
+        })
     }
 
     /// Makes a directory's entries durable, if its fileset is strict.
