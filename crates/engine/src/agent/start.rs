@@ -16,7 +16,7 @@ use super::groups::{Keep, remember, sweep};
 use super::nursery::Nursery;
 use super::vigil::Vigil;
 use super::watchdog::Watchdog;
-use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, load};
+use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load};
 use crate::area::{self, place};
 use crate::cgroup::{self, Parent, Places};
 use crate::files::{claim_soon, folder};
@@ -73,6 +73,7 @@ pub fn run(settings: Settings) -> Result<()> {
         using: BTreeMap::new(),
         vigil: Vigil::begin(inputs.clone())?,
         areas,
+        unsent: Unsent::default(),
         inputs,
     };
     agent.find_runs()?;
