@@ -25,7 +25,7 @@ use signal_hook::iterator::Signals;
 use crate::binds::{self, Bind};
 use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
 use crate::home::{Home, Lock, back_up_into, choose};
-use crate::tuning::{Tuning, raise_file_limit, raise_priority};
+use crate::tuning::{Tuning, bound_heaps, raise_file_limit, raise_priority};
 
 /// File descriptors that are needed for other things than objects.
 const OTHER_FILES: usize = 256;
@@ -89,6 +89,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         open.settings.open_objects_max = room.max(16);
     }
     open.settings.native_handles_max = open.settings.native_handles_max.min(file_limit / 8).max(16);
+    bound_heaps();
     // Before threads are started: they inherit it.
     raise_priority(open.settings.daemon_nice);
     let (fs, lock) = open.into_file_system(&order.home)?;
