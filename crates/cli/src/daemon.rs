@@ -268,6 +268,8 @@ fn announce(
     signals: Signals,
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
+    // Before a signal can unmount it.
+    running.raise();
     let pid_path = running.home.pid_path();
     // The disk may be full, and nothing could be removed without a mount: what it takes is kept aside.
     let reserve = running.fs.reserve();
@@ -481,6 +483,17 @@ impl Running {
         match done {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Refused { reason: error.to_string() },
+        }
+    }
+
+    /// Has the mount raised, so that the kernel keeps what it needs to check everybody's paths over its root.
+    fn raise(&self) {
+        if By::this_process() != By::Root {
+            return;
+        }
+        if let Err(error) = self.session.raise(|| binds::have("raise", &self.mountpoint, &[])) {
+            let error = crate::output::chain(&error);
+            tracing::info!(error, "each path of another user over the root takes a request");
         }
     }
 
