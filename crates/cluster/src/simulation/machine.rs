@@ -239,6 +239,7 @@ impl Machine {
         for effect in effects {
             match effect {
                 server::Effect::Close(connection) => ctx.out.push(Out::HangUpOnClient(connection)),
+                server::Effect::Ended(client) => self.ended(client, ctx),
                 server::Effect::Dropped(client) => self.dropped(client, ctx),
                 server::Effect::Shared(client, shared) => self.served(client, shared, ctx),
             }

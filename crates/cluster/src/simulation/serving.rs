@@ -448,15 +448,10 @@ impl Machine {
         self.granting(fileset, event(recall), ctx);
     }
 
-    /// A client is gone: its opens, grants and waiting requests too.
-    pub fn dropped(&mut self, client: ClientId, ctx: &mut Context) {
-        for (_, grants) in &mut self.leaving {
-            grants.step(Event::Dropped(client), ctx.now);
-        }
-        self.leaving.retain(|(_, grants)| !grants.is_settled());
+    /// A client's session is over: what waits is not carried out.
+    pub fn ended(&mut self, client: ClientId, ctx: &mut Context) {
         for fileset in self.parts.keys().copied().collect::<Vec<_>>() {
             let part = self.part(fileset);
-            part.open.retain(|(it, _)| *it != client);
             part.queue.retain(|request| request.client() != client);
             part.syncs.retain(|(_, request)| request.client() != client);
             let pending = part.pending.iter().filter(|(_, request)| request.client() == client);
@@ -465,6 +460,17 @@ impl Machine {
                 self.part(fileset).pending.remove(&change);
                 self.granting(fileset, Event::Applied(change), ctx);
             }
+        }
+    }
+
+    /// A client is gone: its opens and grants too.
+    pub fn dropped(&mut self, client: ClientId, ctx: &mut Context) {
+        for (_, grants) in &mut self.leaving {
+            grants.step(Event::Dropped(client), ctx.now);
+        }
+        self.leaving.retain(|(_, grants)| !grants.is_settled());
+        for fileset in self.parts.keys().copied().collect::<Vec<_>>() {
+            self.part(fileset).open.retain(|(it, _)| *it != client);
             self.granting(fileset, Event::Dropped(client), ctx);
         }
     }

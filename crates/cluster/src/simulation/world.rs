@@ -60,6 +60,7 @@ struct Place {
     life: u64,
     machine: Option<Machine>,
     frozen: usize,
+    frozen_since: Duration,
     /// What arrived while the daemon was frozen.
     deferred: VecDeque<Input>,
     to_etcd: usize,
@@ -108,6 +109,7 @@ impl World {
                 life: 0,
                 machine: None,
                 frozen: 0,
+                frozen_since: Duration::ZERO,
                 deferred: VecDeque::new(),
                 to_etcd: 0,
                 from_etcd: 0,
@@ -535,7 +537,14 @@ impl World {
                     self.input(self.now, me, Input::Stop);
                 }
             }
-            Kind::Freeze(node) => self.place(node).frozen += 1,
+            Kind::Freeze(node) => {
+                let now = self.now;
+                let place = self.place(node);
+                if place.frozen == 0 {
+                    place.frozen_since = now;
+                }
+                place.frozen += 1;
+            }
             Kind::Severed(node, way) => self.sever(node, way, 1),
             Kind::NoEtcd => {
                 for node in self.places.keys().copied().collect::<Vec<_>>() {
@@ -568,13 +577,13 @@ impl World {
         match trouble.kind {
             Kind::Crash(node) | Kind::Stop(node) => self.start(node),
             Kind::Freeze(node) => {
-                let stood = self.plan.clocks_stop;
+                let (now, stops) = (self.now, self.plan.clocks_stop);
                 let place = self.place(node);
                 place.frozen -= 1;
-                if stood {
-                    place.clock.stood += trouble.lasts;
-                }
                 if place.frozen == 0 {
+                    if stops {
+                        place.clock.stood += now - place.frozen_since;
+                    }
                     self.thaw(node);
                 }
             }
