@@ -1,0 +1,6 @@
+//! The client against real servers (Debian: etcd-server).
+
+mod calls;
+mod faults;
+mod tls;
+mod watches;
