@@ -1,0 +1,75 @@
+//! Faults that tests put into the protocol, to prove that the simulation finds them. Outside of tests none exists.
+
+/// A fault of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "only tests put faults in"))]
+pub(crate) enum Fault {
+    /// A node relies on its lease from when the answer came, to the very end of it.
+    LeaseFromAnswer,
+    /// A node that registered anew answers without looking at what was taken over.
+    AnswersUnchecked,
+    /// A takeover compares nothing.
+    TakeoverWithoutCompare,
+    /// A takeover does not look whether the owner is a member again.
+    TakeoverOfTheLiving,
+    /// A node that was superseded keeps what it holds.
+    SupersededGoesOn,
+    /// A fileset is handed over before grants on it were recalled.
+    HandoverWithoutRecall,
+    /// A restarted owner does not wait until its former life's grants have lapsed.
+    NoWaitAfterRestart,
+    /// A repeated request is carried out again.
+    NoKeptResults,
+    /// Kept results are dropped before they were acknowledged.
+    ResultsDroppedEarly,
+    /// A request is carried out although its caller has given up.
+    ExpiryIgnored,
+    /// A recall is acknowledged before what it names was invalidated.
+    AcknowledgedEarly,
+    /// An answer that crossed a recall is cached.
+    CrossedRecallIgnored,
+    /// A change takes effect before its recalls were acknowledged.
+    ChangeWithoutRecall,
+    /// Grants are given on items that are about to change.
+    GrantDuringChange,
+    /// A client goes on using its own grant on what it changes.
+    OwnGrantKept,
+    /// A client that gives a grant back does not say which one it means.
+    ReturnWithoutNumber,
+    /// A client is evicted before what was vouched for has lapsed.
+    EvictedTooEarly,
+    /// A client uses grants after its owner's word for them has lapsed.
+    LapseIgnored,
+    /// An owner vouches for longer than its own lease lasts.
+    VouchBeyondLease,
+}
+
+#[cfg(test)]
+mod injected {
+    use std::cell::Cell;
+
+    use super::Fault;
+
+    thread_local! {
+        static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
+    }
+
+    /// Whether the fault was put in on this thread.
+    pub(crate) fn is(fault: Fault) -> bool {
+        FAULT.get() == Some(fault)
+    }
+
+    /// Puts a fault in on this thread, or takes it out.
+    pub(crate) fn put(fault: Option<Fault>) {
+        FAULT.set(fault);
+    }
+}
+
+#[cfg(test)]
+pub(crate) use injected::{is, put};
+
+/// Whether the fault was put in: never, outside of tests.
+#[cfg(not(test))]
+pub(crate) const fn is(_: Fault) -> bool {
+    false
+}
