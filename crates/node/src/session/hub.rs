@@ -31,10 +31,23 @@ const LOOK: Duration = Duration::from_millis(250);
 pub trait Roster: Send + Sync {
     /// Where a member listens, HOST:PORT; none for a node that is not a member.
     fn address(&self, node: NodeId) -> Option<String>;
-    /// Why a node's certificate is no longer accepted, if so: it was removed.
-    fn refused(&self, node: NodeId) -> Option<String>;
+    /// Whether a node with a valid certificate is a member.
+    fn standing(&self, node: NodeId) -> Standing;
+    /// Why a life of a node's daemon cannot come back, if so: its lease was seen, and is over.
+    fn ended(&self, client: ClientId) -> Option<String>;
     /// Why there is no point in calling a node, if so: its lease is over, or it was removed.
     fn dead(&self, node: NodeId) -> Option<String>;
+}
+
+/// Whether a node is a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is.
+    Member,
+    /// Nobody has heard of it yet: it is to try again.
+    Unknown,
+    /// It was removed. The text says so.
+    Removed(String),
 }
 
 /// What answers visitors: commands, and nodes that join.
@@ -197,9 +210,14 @@ impl Shared {
             let reason = "the certificate is one of another cluster";
             return Err(refused(RefusalKind::Cluster, reason.to_owned()));
         }
-        self.roster
-            .refused(subject.node)
-            .map_or(Ok(()), |reason| Err(refused(RefusalKind::NotMember, reason)))
+        match self.roster.standing(subject.node) {
+            Standing::Member => Ok(()),
+            Standing::Removed(reason) => Err(refused(RefusalKind::NotMember, reason)),
+            Standing::Unknown => {
+                let reason = format!("node {} is not known here yet: try again", subject.node);
+                Err(refused(RefusalKind::Busy, reason))
+            }
+        }
     }
 
     fn visitor(
@@ -361,9 +379,9 @@ impl Shared {
             let node = end.peer.node;
             if let Some(over) = end.over() {
                 self.drop_guest(&mut guests, &end, &format!("its session is over: {over:?}"));
-            } else if let Some(reason) =
-                self.roster.refused(node).or_else(|| self.roster.dead(node))
-            {
+            } else if let Standing::Removed(reason) = self.roster.standing(node) {
+                self.drop_guest(&mut guests, &end, &reason);
+            } else if let Some(reason) = self.roster.ended(end.peer) {
                 self.drop_guest(&mut guests, &end, &reason);
             } else if silent > end.grace() {
                 let reason = format!("nothing was heard of it for {silent:.1?}");

@@ -26,5 +26,5 @@ pub mod wire;
 
 pub use dial::{Target, visit};
 pub use greeting::{Refusal, RefusalKind};
-pub use hub::{Hub, Reception, Roster, SessionStatus, Start};
+pub use hub::{Hub, Reception, Roster, SessionStatus, Standing, Start};
 pub use tls::{Credentials, Identity, stranger};

@@ -12,7 +12,7 @@ use forebay_base::time::SystemClock;
 use forebay_base::{ClientId, Clock as _, NodeId};
 use forebay_node::authority::{Authority, Subject, new_key};
 use forebay_node::session::{
-    Credentials, Hub, Identity, Reception, Refusal, RefusalKind, Roster, Start,
+    Credentials, Hub, Identity, Reception, Refusal, RefusalKind, Roster, Standing, Start,
 };
 use forebay_node::settings::Settings;
 use parking_lot::Mutex;
@@ -62,12 +62,16 @@ impl Roster for Book {
         self.addresses.lock().get(&node).cloned()
     }
 
-    fn refused(&self, node: NodeId) -> Option<String> {
-        self.removed.lock().get(&node).cloned()
+    fn standing(&self, node: NodeId) -> Standing {
+        self.dead(node).map_or(Standing::Member, Standing::Removed)
+    }
+
+    fn ended(&self, client: ClientId) -> Option<String> {
+        self.dead(client.node)
     }
 
     fn dead(&self, node: NodeId) -> Option<String> {
-        self.refused(node)
+        self.removed.lock().get(&node).cloned()
     }
 }
 
