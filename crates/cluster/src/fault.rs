@@ -46,6 +46,8 @@ pub(crate) enum Fault {
     VouchAfterLoss,
     /// A gate is closed by a thread when it comes to it; requests do not look at the clock.
     GateWithoutClock,
+    /// A recall is acknowledged only when the kernel says so, however long it waits for a change under way.
+    KernelAlone,
     /// Reads wait while a change waits for recalls.
     ReadsWaitForChanges,
     /// A change takes effect without looking at the gate again after its recalls.

@@ -20,11 +20,12 @@ pub struct Cached {
     cache: Cache,
     values: BTreeMap<Item, Option<u64>>,
     pub kernel: BTreeMap<Item, Kept>,
-    /// Reads that are under way: the kernel cannot invalidate before they are answered.
-    reading: Vec<(Call, Item)>,
-    /// Invalidations that wait for reads.
-    waiting: Vec<(BTreeSet<Call>, Operation, RecallNumber)>,
+    /// Calls that are under way: the kernel cannot invalidate before they are answered.
+    under_way: Vec<(Call, Object)>,
+    /// Invalidations that wait for calls.
+    waiting: Vec<(BTreeSet<Call>, RecallNumber)>,
     invalidating: BTreeMap<RecallNumber, Vec<Item>>,
+    recalls: BTreeMap<RecallNumber, Operation>,
 }
 
 /// How an operation of a program ended.
@@ -119,12 +120,6 @@ impl Machine {
         asking
     }
 
-    /// A last operation of each program: a read of everything, without giving up.
-    pub fn ask(&mut self, program: usize, fileset: FilesetId, op: Op) {
-        let asking = Asking { fileset, op, give_up: None, under_way: None, served_here: false };
-        self.programs[program].asking = Some(asking);
-    }
-
     /// What the kernel answers by itself, even while the daemon is frozen.
     pub fn kernel_read(&self, program: usize, now: Moment) -> Option<Option<u64>> {
         let asking = self.programs[program].asking?;
@@ -148,7 +143,9 @@ impl Machine {
         if asking.under_way.is_some() || asking.served_here {
             return;
         }
-        if let Some(value) = self.kernel_read(program, ctx.now).or_else(|| self.cached(&asking, ctx)) {
+        if let Some(value) =
+            self.kernel_read(program, ctx.now).or_else(|| self.cached(&asking, ctx))
+        {
             return self.finish(program, Finish::Read(value), ctx);
         }
         if asking.give_up.is_some_and(|give_up| ctx.now >= give_up) {
@@ -175,11 +172,20 @@ impl Machine {
     }
 
     /// What the daemon has cached; the kernel gets it again.
-    fn cached(&mut self, asking: &Asking, ctx: &Context) -> Option<Option<u64>> {
+    fn cached(&mut self, asking: &Asking, ctx: &mut Context) -> Option<Option<u64>> {
         if asking.op.verb != Verb::Read {
             return None;
         }
         let item = item(asking.op.object);
+        let holders = self.caches.iter().filter(|((of, _), cached)| {
+            *of == asking.fileset && cached.cache.may_use(&item, ctx.now)
+        });
+        if ctx.random.random_range(0..12) == 0
+            && let Some(server) = holders.map(|((_, server), _)| *server).next()
+        {
+            self.forget(asking.fileset, server, item, ctx);
+            return None;
+        }
         let caches = self.caches.iter_mut().filter(|((of, _), _)| *of == asking.fileset);
         for (_, cached) in caches {
             if cached.cache.may_use(&item, ctx.now)
@@ -204,9 +210,11 @@ impl Machine {
             }
             cached.cache.changing(&items)
         } else {
-            cached.reading.push((call, item(op.object)));
             cached.cache.begin()
         };
+        if op.verb.locks() {
+            cached.under_way.push((call, op.object));
+        }
         if let Some(asking) = &mut self.programs[program].asking {
             asking.under_way = Some((call, owner.node, ticket));
         }
@@ -215,6 +223,19 @@ impl Machine {
         let body = Body::Ask(asking.fileset, op);
         let event = client::Event::Call { call, repeat, give_up: asking.give_up, body };
         self.calling(owner.node, event, ctx);
+    }
+
+    /// Now and then the kernel forgets what it has cached, and the daemon gives the grant back.
+    fn forget(&mut self, fileset: FilesetId, server: NodeId, item: Item, ctx: &mut Context) {
+        let Some(cached) = self.caches.get_mut(&(fileset, server)) else { return };
+        cached.forget(std::slice::from_ref(&item));
+        for (item, number) in cached.cache.forget([item]) {
+            self.calls += 1;
+            let call = Call(self.calls);
+            let body = Body::Return(fileset, item, number);
+            let event = client::Event::Call { call, repeat: Repeat::Once, give_up: None, body };
+            self.calling(server, event, ctx);
+        }
     }
 
     /// A call of a program is over.
@@ -240,11 +261,9 @@ impl Machine {
             cached.values.insert(item.clone(), *value);
             cached.keep(&item, *value, ctx.now);
         }
-        cached.reading.retain(|(reading, _)| *reading != call);
-        let done: Vec<_> = cached.read_over(call);
-        for (operation, recall) in done {
+        for recall in cached.call_over(call) {
             let pause = ctx.millis(0, 20);
-            ctx.after(pause, Later::Invalidated(asking.fileset, server, operation, recall));
+            ctx.after(pause, Later::Invalidated(asking.fileset, server, recall));
         }
         if let Some(asking) = &mut self.programs[program].asking {
             asking.under_way = None;
@@ -318,25 +337,47 @@ impl Machine {
         for item in &items {
             cached.values.remove(item);
         }
-        let mut acknowledge = false;
-        for effect in cached.cache.recall(recall, items) {
-            match effect {
-                Effect::Acknowledge(_) => acknowledge = true,
-                Effect::Invalidate { recall, items } => {
-                    let of = cached.reading.iter().filter(|(_, item)| items.contains(item));
-                    let reads: BTreeSet<Call> = of.map(|(call, _)| *call).collect();
-                    cached.invalidating.insert(recall, items);
-                    if reads.is_empty() {
-                        let pause = ctx.millis(0, 20);
-                        ctx.after(pause, Later::Invalidated(fileset, server, operation, recall));
-                    } else {
-                        cached.waiting.push((reads, operation, recall));
-                    }
+        cached.recalls.insert(recall, operation);
+        let effects = cached.cache.recall(recall, items);
+        for effect in &effects {
+            if let Effect::Invalidate { recall, items } = effect {
+                let calls = cached.blocking(items, self.kernel_locks);
+                cached.invalidating.insert(*recall, items.clone());
+                if calls.is_empty() {
+                    let pause = ctx.millis(0, 20);
+                    ctx.after(pause, Later::Invalidated(fileset, server, *recall));
+                } else {
+                    cached.waiting.push((calls, *recall));
                 }
             }
         }
-        if acknowledge {
-            self.calling(server, client::Event::Answered(operation, Body::Acknowledge), ctx);
+        self.acknowledge(fileset, server, &effects, ctx);
+    }
+
+    fn acknowledge(
+        &mut self,
+        fileset: FilesetId,
+        server: NodeId,
+        effects: &[Effect],
+        ctx: &mut Context,
+    ) {
+        for effect in effects {
+            if let Effect::Acknowledge(recall) = effect
+                && let Some(cached) = self.caches.get_mut(&(fileset, server))
+                && let Some(operation) = cached.recalls.remove(recall)
+            {
+                let answered = client::Event::Answered(operation, Body::Acknowledge);
+                self.calling(server, answered, ctx);
+            }
+        }
+    }
+
+    /// Time has passed for all that is cached.
+    pub fn caches_tick(&mut self, ctx: &mut Context) {
+        for (fileset, server) in self.caches.keys().copied().collect::<Vec<_>>() {
+            let Some(cached) = self.caches.get_mut(&(fileset, server)) else { continue };
+            let effects = cached.cache.tick(ctx.now);
+            self.acknowledge(fileset, server, &effects, ctx);
         }
     }
 
@@ -345,7 +386,6 @@ impl Machine {
         &mut self,
         fileset: FilesetId,
         server: NodeId,
-        operation: Operation,
         recall: RecallNumber,
         ctx: &mut Context,
     ) {
@@ -354,9 +394,8 @@ impl Machine {
         for item in &items {
             cached.kernel.remove(item);
         }
-        if !cached.cache.invalidated(recall).is_empty() {
-            self.calling(server, client::Event::Answered(operation, Body::Acknowledge), ctx);
-        }
+        let effects = cached.cache.invalidated(recall);
+        self.acknowledge(fileset, server, &effects, ctx);
     }
 
     pub fn vouched(&mut self, server: NodeId, until: Moment) {
@@ -375,6 +414,7 @@ impl Machine {
                 cached.values.clear();
                 cached.waiting.clear();
                 cached.invalidating.clear();
+                cached.recalls.clear();
             }
         }
         let pause = ctx.millis(0, 30);
@@ -383,6 +423,10 @@ impl Machine {
 }
 
 impl Cached {
+    pub fn next_wake(&self) -> Moment {
+        self.cache.next_wake()
+    }
+
     /// Gives an item to the kernel.
     fn keep(&mut self, item: &Item, value: Option<u64>, now: Moment) {
         let until = match crate::fault::is(crate::fault::Fault::LapseIgnored) {
@@ -399,15 +443,28 @@ impl Cached {
         }
     }
 
-    /// A read was answered: invalidations that waited for nothing else may go on.
-    fn read_over(&mut self, call: Call) -> Vec<(Operation, RecallNumber)> {
+    /// Calls that the kernel waits for before it can invalidate: reads of a file, and, where its notification takes the
+    /// directory's lock, everything that is under way in the directory.
+    fn blocking(&self, items: &[Item], locks: bool) -> BTreeSet<Call> {
+        let entry = items.iter().any(|item| matches!(item, Item::Entry(..)));
+        let blocks = |object: Object| match is_name(object) {
+            true => entry && locks,
+            false => items.contains(&item(object)),
+        };
+        let calls = self.under_way.iter().filter(|(_, object)| blocks(*object));
+        calls.map(|(call, _)| *call).collect()
+    }
+
+    /// A call was answered: invalidations that waited for nothing else may go on.
+    fn call_over(&mut self, call: Call) -> Vec<RecallNumber> {
+        self.under_way.retain(|(of, _)| *of != call);
         let mut done = Vec::new();
-        self.waiting.retain_mut(|(reads, operation, recall)| {
-            reads.remove(&call);
-            if reads.is_empty() {
-                done.push((*operation, *recall));
+        self.waiting.retain_mut(|(calls, recall)| {
+            calls.remove(&call);
+            if calls.is_empty() {
+                done.push(*recall);
             }
-            !reads.is_empty()
+            !calls.is_empty()
         });
         done
     }

@@ -25,7 +25,8 @@ impl NodeClock {
 
     /// The true time at which the clock shows `moment`, or just after.
     pub fn when(&self, moment: Moment) -> Duration {
-        let nanos = i128::try_from(moment.since(Moment(self.start)).as_nanos()).unwrap_or(i128::MAX / 2_000_000);
+        let nanos = i128::try_from(moment.since(Moment(self.start)).as_nanos())
+            .unwrap_or(i128::MAX / 2_000_000);
         let time = nanos * 1_000_000 / (1_000_000 + i128::from(self.fast_ppm)) + 1000;
         Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX)).saturating_add(self.stood)
     }

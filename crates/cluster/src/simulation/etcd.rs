@@ -106,7 +106,7 @@ impl Etcd {
     /// Carries a request out; returns the answer.
     pub fn execute(&mut self, request: Request, now: Duration, random: &mut Random) -> node::Event {
         self.expire(now);
-        let late = Duration::from_millis(match random.random_range(0..3) {
+        let late = Duration::from_millis(match random.random_range(0..2) {
             0 => 0,
             _ => random.random_range(0..1500),
         });
@@ -140,9 +140,7 @@ impl Etcd {
                 let outcome = self.swap(&swap);
                 node::Event::Ownership(ownership::Event::Swapped { attempt, outcome })
             }
-            Request::Read => {
-                node::Event::Ownership(ownership::Event::View(self.view.clone()))
-            }
+            Request::Read => node::Event::Ownership(ownership::Event::View(self.view.clone())),
         }
     }
 

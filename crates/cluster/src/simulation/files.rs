@@ -47,6 +47,11 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Whether a kernel holds a lock meanwhile that a notification may wait for.
+    pub fn locks(self) -> bool {
+        matches!(self, Verb::Read | Verb::Create | Verb::Remove)
+    }
+
     /// Whether it changes what others may have cached.
     pub fn changes(self) -> bool {
         matches!(self, Verb::Write | Verb::Create | Verb::Remove | Verb::Open | Verb::WriteOpen)
@@ -74,6 +79,8 @@ pub enum Body {
     Ask(forebay_base::FilesetId, Op),
     Reply(Reply),
     Recall(forebay_base::FilesetId, RecallNumber, Vec<Item>),
+    /// The client's kernel has forgotten an item.
+    Return(forebay_base::FilesetId, Item, GrantNumber),
     Acknowledge,
 }
 

@@ -137,8 +137,16 @@ mod tests {
         use Done::{Create, MaybeCreate, MaybeRemove, Read, Remove, Reset, Write};
         let cases: [(&str, bool, Vec<Span>); 10] = [
             ("in order", true, vec![span(1, 2, Write(1)), span(3, 4, Read(Some(1)))]),
-            ("stale", false, vec![span(1, 2, Write(1)), span(3, 4, Write(2)), span(5, 6, Read(Some(1)))]),
-            ("at once", true, vec![span(1, 2, Write(1)), span(3, 6, Write(2)), span(4, 5, Read(Some(1)))]),
+            (
+                "stale",
+                false,
+                vec![span(1, 2, Write(1)), span(3, 4, Write(2)), span(5, 6, Read(Some(1)))],
+            ),
+            (
+                "at once",
+                true,
+                vec![span(1, 2, Write(1)), span(3, 6, Write(2)), span(4, 5, Read(Some(1)))],
+            ),
             (
                 "back and forth",
                 false,
@@ -149,19 +157,35 @@ mod tests {
                     span(6, 7, Read(Some(1))),
                 ],
             ),
-            ("lost at a takeover", true, vec![span(1, 2, Write(1)), span(3, 4, Reset(None)), span(5, 6, Read(None))]),
+            (
+                "lost at a takeover",
+                true,
+                vec![span(1, 2, Write(1)), span(3, 4, Reset(None)), span(5, 6, Read(None))],
+            ),
             ("lost without one", false, vec![span(1, 2, Write(1)), span(5, 6, Read(None))]),
-            ("old owner's cache", false, vec![span(1, 2, Write(1)), span(3, 4, Reset(None)), span(5, 6, Read(Some(1)))]),
+            (
+                "old owner's cache",
+                false,
+                vec![span(1, 2, Write(1)), span(3, 4, Reset(None)), span(5, 6, Read(Some(1)))],
+            ),
             ("made twice", false, vec![span(1, 2, Create(1, true)), span(3, 4, Create(2, true))]),
             (
                 "perhaps",
                 true,
-                vec![span(1, 0, MaybeCreate(1)), span(3, 4, Create(2, false)), span(5, 6, Read(Some(1)))],
+                vec![
+                    span(1, 0, MaybeCreate(1)),
+                    span(3, 4, Create(2, false)),
+                    span(5, 6, Read(Some(1))),
+                ],
             ),
             (
                 "perhaps later",
                 true,
-                vec![span(1, 2, Create(2, true)), span(3, 0, MaybeRemove), span(5, 6, Remove(true))],
+                vec![
+                    span(1, 2, Create(2, true)),
+                    span(3, 0, MaybeRemove),
+                    span(5, 6, Remove(true)),
+                ],
             ),
         ];
         for (name, expected, spans) in cases {

@@ -11,7 +11,7 @@ use super::etcd;
 use super::files::{Body, Op};
 use super::serving::{Origin, Part, Request};
 use super::{Random, store};
-use crate::grants::{Grants, RecallNumber};
+use crate::grants::{self, Grants, Item, RecallNumber};
 use crate::membership::{self, Revision};
 use crate::node::{self, Node};
 use crate::ownership::{self, Change};
@@ -35,9 +35,16 @@ pub enum Out {
     /// For the checks: a request passed the gate.
     Answers(FilesetId, Epoch),
     /// For the checks: an operation took effect.
-    Applied { fileset: FilesetId, op: Op, done: bool, again: bool },
+    Applied {
+        fileset: FilesetId,
+        op: Op,
+        done: bool,
+        again: bool,
+    },
     /// For the checks: a sync is acknowledged.
     Synced(FilesetId, Op),
+    /// For the checks: a client did not acknowledge in time.
+    Evicts(ClientId),
     /// For the history.
     Finished(usize, super::asking::Finish),
     /// Stops the daemon.
@@ -49,8 +56,14 @@ pub enum Out {
 pub enum Later {
     Node(node::Event),
     /// The kernel has invalidated.
-    Invalidated(FilesetId, NodeId, session::Operation, RecallNumber),
+    Invalidated(FilesetId, NodeId, RecallNumber),
     Cleared(NodeId),
+    /// A thread comes to a request that waits since its arrival.
+    Serve(u64),
+    /// A thread comes to a recall.
+    Recall(FilesetId, NodeId, session::Operation, RecallNumber, Vec<Item>),
+    /// A thread comes to an answer.
+    Answered(session::Call, Result<Body, session::Failure>),
     Program(usize),
     Commit,
 }
@@ -65,6 +78,16 @@ pub struct Context<'a> {
 impl Context<'_> {
     pub fn after(&mut self, duration: Duration, later: Later) {
         self.out.push(Out::Later(duration, later));
+    }
+
+    /// How long it takes until a thread comes to something: they overtake each other.
+    pub fn thread(&mut self) -> Duration {
+        let longest = match self.random.random_range(0..50) {
+            0 => 2_000_000,
+            1..5 => 30_000,
+            _ => 300,
+        };
+        Duration::from_micros(self.random.random_range(0..longest))
     }
 
     pub fn millis(&mut self, least: u64, most: u64) -> Duration {
@@ -85,11 +108,15 @@ pub struct Machine {
     pub caches: BTreeMap<(FilesetId, NodeId), Cached>,
     pub programs: Vec<Program>,
     pub gates_open: bool,
+    /// Whether the kernel's notifications about names take the directory's lock.
+    pub kernel_locks: bool,
     pub calls: u64,
     pub changes: u64,
     pub recalls: BTreeMap<session::Call, (FilesetId, ClientId, RecallNumber)>,
     /// Calls of programs: which, and to whom.
     pub asked: BTreeMap<session::Call, (usize, NodeId)>,
+    /// Requests that no thread has come to.
+    pub arrived: BTreeMap<u64, (FilesetId, Request)>,
     /// Members that were there once: when they go, their clients are dropped.
     members: BTreeSet<ClientId>,
     pub watched: Revision,
@@ -108,10 +135,12 @@ impl Machine {
             caches: BTreeMap::new(),
             programs,
             gates_open: false,
+            kernel_locks: false,
             calls: 0,
             changes: 0,
             recalls: BTreeMap::new(),
             asked: BTreeMap::new(),
+            arrived: BTreeMap::new(),
             members: BTreeSet::new(),
             watched: Revision(0),
         }
@@ -121,7 +150,8 @@ impl Machine {
     pub fn next_wake(&self) -> Moment {
         let clients = self.clients.values().map(ClientEnd::next_wake).min();
         let wakes = [self.node.next_wake(), self.server.next_wake(), self.grants_wake()];
-        let wake = wakes.into_iter().min().unwrap_or_default();
+        let caches = self.caches.values().map(Cached::next_wake);
+        let wake = wakes.into_iter().chain(caches).min().unwrap_or_default();
         clients.map_or(wake, |it| it.min(wake))
     }
 
@@ -132,18 +162,28 @@ impl Machine {
             self.calling(server, client::Event::Tick, ctx);
         }
         self.grants_tick(ctx);
+        self.caches_tick(ctx);
     }
 
     pub fn later(&mut self, later: Later, ctx: &mut Context) {
         match later {
             Later::Node(event) => self.step(event, ctx),
-            Later::Invalidated(fileset, server, operation, recall) => {
-                self.invalidated(fileset, server, operation, recall, ctx);
+            Later::Invalidated(fileset, server, recall) => {
+                self.invalidated(fileset, server, recall, ctx);
             }
             Later::Cleared(server) => {
                 self.caches.retain(|(_, of), _| *of != server);
                 self.calling(server, client::Event::Cleared, ctx);
             }
+            Later::Serve(number) => {
+                if let Some((fileset, request)) = self.arrived.remove(&number) {
+                    self.serve(fileset, request, ctx);
+                }
+            }
+            Later::Recall(fileset, server, operation, recall, items) => {
+                self.recall(fileset, server, operation, recall, items, ctx);
+            }
+            Later::Answered(call, result) => self.answered(call, result, ctx),
             Later::Program(program) => self.run(program, ctx),
             Later::Commit => {
                 self.commit_all(ctx);
@@ -233,7 +273,8 @@ impl Machine {
     /// An event of the server's end.
     pub fn serving(&mut self, event: server::Event<Body>, ctx: &mut Context) {
         let now = ctx.now;
-        let mut server = std::mem::replace(&mut self.server, ServerEnd::new(self.settings, self.me));
+        let mut server =
+            std::mem::replace(&mut self.server, ServerEnd::new(self.settings, self.me));
         let effects = server.step(event, now, |client| self.word(client, now));
         self.server = server;
         for effect in effects {
@@ -253,9 +294,22 @@ impl Machine {
             }
             session::Effect::Close(connection) => ctx.out.push(Out::HangUpOnClient(connection)),
             session::Effect::Deliver { operation, not_after, body } => {
-                let Body::Ask(fileset, op) = body else { return };
+                let (fileset, op) = match body {
+                    Body::Ask(fileset, op) => (fileset, op),
+                    Body::Return(fileset, item, number) => {
+                        let returned = grants::owner::Event::Returned(client, vec![(item, number)]);
+                        self.granting(fileset, returned, ctx);
+                        let done = Body::Acknowledge;
+                        return self.serving(server::Event::Answered(client, operation, done), ctx);
+                    }
+                    Body::Reply(_) | Body::Recall(..) | Body::Acknowledge => return,
+                };
                 let origin = Origin::Remote(client, operation);
-                self.serve(fileset, Request { origin, not_after, op }, ctx);
+                let request = Request { origin, not_after, op };
+                self.calls += 1;
+                self.arrived.insert(self.calls, (fileset, request));
+                let pause = ctx.thread();
+                ctx.after(pause, Later::Serve(self.calls));
             }
             session::Effect::Complete(call, result) => {
                 self.recalled(call, result == Ok(Body::Acknowledge), ctx);
@@ -287,9 +341,13 @@ impl Machine {
             }
             session::Effect::Deliver { operation, body, .. } => {
                 let Body::Recall(fileset, recall, items) = body else { return };
-                self.recall(fileset, to, operation, recall, items, ctx);
+                let pause = ctx.thread();
+                ctx.after(pause, Later::Recall(fileset, to, operation, recall, items));
             }
-            session::Effect::Complete(call, result) => self.answered(call, result, ctx),
+            session::Effect::Complete(call, result) => {
+                let pause = ctx.thread();
+                ctx.after(pause, Later::Answered(call, result));
+            }
         }
     }
 }

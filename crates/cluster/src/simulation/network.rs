@@ -171,12 +171,12 @@ impl Network {
     /// A daemon died: those at the other ends learn it, unless their way is cut.
     pub fn crash(&mut self, dead: ClientId) -> Vec<(ClientId, Input)> {
         let cuts = &self.cuts;
-        let reached = |one: NodeId, other: NodeId| {
-            cuts.get(&(one, other)).is_none_or(|count| *count == 0)
-        };
-        let links = self.links.iter_mut().filter(|(_, link)| {
-            link.is_up && (link.client == dead || link.server == dead)
-        });
+        let reached =
+            |one: NodeId, other: NodeId| cuts.get(&(one, other)).is_none_or(|count| *count == 0);
+        let links = self
+            .links
+            .iter_mut()
+            .filter(|(_, link)| link.is_up && (link.client == dead || link.server == dead));
         links
             .flat_map(|(id, link)| Network::sever(link, *id))
             .filter(|(to, _)| *to != dead && reached(dead.node, to.node))

@@ -60,6 +60,10 @@ pub struct Plan {
     pub programs: usize,
     pub load: Load,
     pub troubles: Vec<Trouble>,
+    /// Whether kernels' notifications about names take the directory's lock (Linux before 6.16).
+    pub kernel_locks: bool,
+    /// One of so many requests to etcd lies about for long before etcd gets it.
+    pub prompt: u32,
     /// When programs begin nothing new and all troubles are over.
     pub calm: Duration,
     /// Whether clocks stand still while a node is frozen. Then nobody can know that a lease is over: only what the store
@@ -79,12 +83,19 @@ impl Plan {
         let load = Load {
             filesets: random.random_range(1..=3),
             objects: random.random_range(2..=5),
-            think_millis: if nodes > 5 { 1500 } else { random.random_range(150..=800) },
+            think_millis: if nodes > 5 { 1000 } else { random.random_range(60..=500) },
         };
-        let calm = Duration::from_secs(random.random_range(30..=70));
-        let count = random.random_range(0..=10);
-        let troubles = (0..count).map(|_| trouble(&mut random, nodes, load.filesets, calm));
-        let mut troubles: Vec<Trouble> = troubles.collect();
+        let calm = Duration::from_secs(random.random_range(40..=80));
+        let mut troubles = Vec::new();
+        match random.random_range(0..4) {
+            0 => flap(&mut random, nodes, calm, &mut troubles),
+            1 => troubles.extend((0..2).map(|_| trouble(&mut random, nodes, load.filesets, calm))),
+            _ => {
+                let count = random.random_range(0..=14);
+                let draw = |_| trouble(&mut random, nodes, load.filesets, calm);
+                troubles.extend((0..count).map(draw));
+            }
+        }
         troubles.sort_by_key(|trouble| trouble.at);
         let settings = Settings {
             clock_drift: Drift { ppm: 20_000 },
@@ -100,12 +111,32 @@ impl Plan {
             seed,
             settings,
             nodes,
-            programs: if nodes > 5 { 1 } else { random.random_range(1..=3) },
+            programs: if nodes > 5 { 1 } else { random.random_range(1..=4) },
             load,
             troubles,
+            kernel_locks: random.random_range(0..2) == 0,
+            prompt: if random.random_range(0..3) == 0 { 8 } else { 100 },
             calm,
             clocks_stop: random.random_range(0..20) == 0,
         }
+    }
+}
+
+/// One node loses etcd again and again for about as long as its lease lasts.
+fn flap(random: &mut Random, nodes: u32, calm: Duration, troubles: &mut Vec<Trouble>) {
+    let node = NodeId(random.random_range(1..=nodes));
+    let millis = Duration::from_millis;
+    let mut at = millis(random.random_range(3000..8000));
+    while at + millis(16_000) < calm {
+        let lasts = millis(random.random_range(8500..14_000));
+        let way = [Way::Both, Way::There][random.random_range(0..2)];
+        troubles.push(Trouble { at, lasts, kind: Kind::Severed(node, way) });
+        if random.random_range(0..3) == 0 {
+            // It hears late of what was taken over.
+            let (at, lasts) = (at + lasts + millis(random.random_range(5..300)), millis(2500));
+            troubles.push(Trouble { at, lasts, kind: Kind::Severed(node, Way::Back) });
+        }
+        at += lasts + millis(random.random_range(2000..8000));
     }
 }
 

@@ -126,7 +126,9 @@ impl Machine {
                 ctx.after(pause, Later::Node(node::Event::Ownership(dropped)));
             }
             ownership::Effect::Passed { fileset, .. } => self.drop_part(fileset, false, ctx),
-            ownership::Effect::Swap { .. } | ownership::Effect::Read | ownership::Effect::Stopped => {}
+            ownership::Effect::Swap { .. }
+            | ownership::Effect::Read
+            | ownership::Effect::Stopped => {}
         }
     }
 
@@ -172,7 +174,8 @@ impl Machine {
             store::Answer::Committed(epoch, generation) if part.epoch == epoch => {
                 part.committing = None;
                 part.committed = part.committed.max(generation);
-                let (done, waiting) = part.syncs.drain(..).partition(|(upto, _)| *upto <= generation);
+                let (done, waiting) =
+                    part.syncs.drain(..).partition(|(upto, _)| *upto <= generation);
                 part.syncs = waiting;
                 let done: Vec<(u64, Request)> = done;
                 for (_, request) in done {
@@ -383,7 +386,10 @@ impl Machine {
                     self.serving(server::Event::Call { call, client, body }, ctx);
                 }
                 Effect::Apply(change) => self.may_apply(fileset, change, ctx),
-                Effect::Evict(client) => self.serving(server::Event::Evict(client), ctx),
+                Effect::Evict(client) => {
+                    ctx.out.push(Out::Evicts(client));
+                    self.serving(server::Event::Evict(client), ctx);
+                }
             }
         }
     }
@@ -450,6 +456,7 @@ impl Machine {
 
     /// A client's session is over: what waits is not carried out.
     pub fn ended(&mut self, client: ClientId, ctx: &mut Context) {
+        self.arrived.retain(|_, (_, request)| request.client() != client);
         for fileset in self.parts.keys().copied().collect::<Vec<_>>() {
             let part = self.part(fileset);
             part.queue.retain(|request| request.client() != client);

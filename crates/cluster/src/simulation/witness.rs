@@ -74,7 +74,14 @@ impl Witness {
         Some(self.records[*self.numbered.get(&number)?].author)
     }
 
-    pub fn begin(&mut self, of: ClientId, program: usize, fileset: FilesetId, op: Op, now: Duration) {
+    pub fn begin(
+        &mut self,
+        of: ClientId,
+        program: usize,
+        fileset: FilesetId,
+        op: Op,
+        now: Duration,
+    ) {
         let index = self.records.len();
         if !matches!(op.verb, Verb::Sync(_)) {
             self.numbered.insert(op.number, index);
@@ -158,7 +165,9 @@ impl Witness {
         owner: Option<ClientId>,
     ) {
         if owner != Some(by) {
-            self.wrong(format!("{by:?} answers for fileset {fileset} in epoch {epoch} of {owner:?}"));
+            self.wrong(format!(
+                "{by:?} answers for fileset {fileset} in epoch {epoch} of {owner:?}"
+            ));
         }
         let newest = self.opened.get(&fileset).copied().unwrap_or_default();
         if newest > epoch && !self.store_only {

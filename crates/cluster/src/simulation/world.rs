@@ -226,9 +226,10 @@ impl World {
         place.life += 1;
         let me = ClientId { node, incarnation: place.life };
         let now = place.clock.show(self.now);
-        let programs: Vec<Program> =
-            (0..self.plan.programs).map(|_| Program::default()).collect();
-        place.machine = Some(Machine::new(self.plan.settings, me, programs, now));
+        let programs: Vec<Program> = (0..self.plan.programs).map(|_| Program::default()).collect();
+        let mut machine = Machine::new(self.plan.settings, me, programs, now);
+        machine.kernel_locks = self.plan.kernel_locks;
+        place.machine = Some(machine);
         place.deferred.clear();
         place.asked.clear();
         place.tick = None;
@@ -275,11 +276,7 @@ impl World {
     }
 
     /// Has a daemon do something, and carries out what it wants.
-    fn with(
-        &mut self,
-        id: ClientId,
-        act: impl FnOnce(&mut World, &mut Machine, &mut Context),
-    ) {
+    fn with(&mut self, id: ClientId, act: impl FnOnce(&mut World, &mut Machine, &mut Context)) {
         let place = self.places.get_mut(&id.node).expect("nodes stay");
         let Some(mut machine) = place.machine.take() else { return };
         let now = place.clock.show(self.now);
@@ -422,8 +419,9 @@ impl World {
                 place.asked.insert(key, request.clone());
                 let there = self.now + self.delay();
                 // Now and then a request lies about for long before etcd gets it.
-                let lost = self.random.random_range(0..60) == 0;
-                let there = if lost { there + Duration::from_secs(8) } else { there };
+                let lies = self.random.random_range(0..self.plan.prompt) == 0;
+                let long = self.random.random_range(500..12_000) * u64::from(lies);
+                let there = there + Duration::from_millis(long);
                 self.at(there, Event::AtEtcd(from, key, request));
                 let timeout = self.now + self.plan.settings.etcd_timeout;
                 self.input(timeout, from, Input::EtcdTimeout(key));
@@ -473,6 +471,22 @@ impl World {
                 let state = self.stores[&fileset].states.get(&op.object);
                 self.witness.synced(fileset, op, state);
             }
+            Out::Evicts(client) => {
+                let long = self.plan.settings.recall_timeout + Duration::from_secs(5);
+                let trouble = self.plan.troubles.iter().any(|trouble| {
+                    trouble.at <= self.now && self.now <= trouble.at + trouble.lasts + long
+                });
+                if !trouble {
+                    let of = self.places[&client.node].machine.as_ref();
+                    let caches =
+                        of.map(|machine| format!("{:#?} {:#?}", machine.caches, machine.programs));
+                    let what = format!(
+                        "{client:?} was evicted by {from:?} although nothing was wrong: {caches:?}"
+                    )
+                    .replace("\\n", "\n");
+                    self.witness.fault.get_or_insert(what);
+                }
+            }
             Out::Finished(program, finish) => self.finished(from, program, finish),
             Out::Exit => {
                 let again = self.now + Duration::from_secs(3);
@@ -517,7 +531,9 @@ impl World {
         let server = self.places[&to].machine.as_ref().map(|machine| machine.me);
         let back = self.now + self.delay();
         match server {
-            Some(server) if !self.network.is_cut(from.node, to) && !self.network.is_cut(to, from.node) => {
+            Some(server)
+                if !self.network.is_cut(from.node, to) && !self.network.is_cut(to, from.node) =>
+            {
                 self.network.connect(from, connection, server);
                 self.input(back, from, Input::Connected(to, connection));
             }
@@ -620,10 +636,8 @@ impl World {
         place.tick = None;
         let mut deferred = Vec::from(std::mem::take(&mut place.deferred));
         // Threads wake up in any order; what came over one connection stays in order.
-        let first = self.random.random_range(0..=deferred.len());
-        if !deferred.is_empty() && self.random.random_range(0..2) == 0 {
-            let ticks = deferred.extract_if(.., |input| matches!(input, Input::Tick)).count();
-            let _ = (ticks, first);
+        if self.random.random_range(0..2) == 0 {
+            deferred.retain(|input| !matches!(input, Input::Tick));
         }
         for input in deferred {
             self.input(self.now, me, input);
