@@ -4,7 +4,7 @@
 //! (fuse_init_inode): whoever does not own it is checked with a request at each path over it, also on the way to native
 //! filesets, and with a daemon that was killed the check fails. So a mount of root's is *raised*: a second inode, made
 //! after INIT, stands for the same directory, and a clone of the mount that begins there takes the mount's place
-//! (docs/adr/0021). Requests may come about either.
+//! (docs/adr/0031). Requests may come about either.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

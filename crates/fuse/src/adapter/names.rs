@@ -128,7 +128,7 @@ impl Adapter {
     }
 
     /// The kernel takes ENOSYS for "open directories without asking, and keep their listings": it drops a listing
-    /// with every change of the directory that it carries out itself, and when it is told to (docs/adr/0020).
+    /// with every change of the directory that it carries out itself, and when it is told to (docs/adr/0030).
     pub(crate) fn open_directory(&self, request: Request, reply: &mut Reply) -> Answer<()> {
         if self.keeps_listings() {
             return Err(Errno(libc::ENOSYS));
