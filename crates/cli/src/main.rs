@@ -19,8 +19,10 @@ mod checkpoint;
 mod commands;
 mod control;
 mod daemon;
+mod ground;
 mod help;
 mod home;
+mod member;
 mod mounts;
 mod tuning;
 
