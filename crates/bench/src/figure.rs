@@ -23,6 +23,8 @@ pub enum Figure {
     SlowCreate,
     /// Temporary files of the calibration mix.
     Calibration,
+    /// The same with small files.
+    CalibrationSmall,
     /// The same of sixteen processes.
     CalibrationSixteen,
     /// Creating empty files.
@@ -72,6 +74,7 @@ impl Figure {
             Figure::StormFour => "storm, 4 workers, files/s",
             Figure::SlowCreate => "slow create (p99.9 in the storm of 4), ms",
             Figure::Calibration => "calibration, 4 processes, temp files/s",
+            Figure::CalibrationSmall => "calibration of small files, 4 processes, temp files/s",
             Figure::CalibrationSixteen => "calibration, 16 processes, temp files/s",
             Figure::Create => "create, /s",
             Figure::StatCached => "stat cached, /s",
@@ -138,8 +141,14 @@ pub enum Group {
     StormFour,
     /// The calibration-like mix by four processes.
     Calibration,
+    /// The same with files of around 64 KiB.
+    CalibrationSmall,
     /// Create, stat, list and unlink empty files in one directory.
     Metadata,
+    /// Unpack a source tree, ask git for its status twice, and remove it.
+    Tree,
+    /// Insert rows into a database, each synced (in the strict fileset of the mount, and not on a native one).
+    Sqlite,
     /// Memory of the daemon per million cached inodes (once, on the direct mount).
     Memory,
 }
@@ -153,7 +162,10 @@ impl Group {
             Group::StormOne => "storm, 1 worker",
             Group::StormFour => "storm, 4 workers",
             Group::Calibration => "calibration",
+            Group::CalibrationSmall => "calibration of small files",
             Group::Metadata => "metadata",
+            Group::Tree => "source tree",
+            Group::Sqlite => "SQLite",
             Group::Memory => "memory",
         }
     }

@@ -340,16 +340,21 @@ impl Jobs<'_> {
         jobs.map(|job| Worker::start(self, directory, &job)).collect()
     }
 
-    /// Runs a calibration load in `directory` with a process per worker.
+    /// Runs a calibration load in `directory` with a process per worker; its outcome is `figure`.
     ///
     /// # Errors
     /// If one fails; after a signal.
-    pub fn calibrate(self, directory: &Path, load: &Calibration) -> Result<Figures> {
+    pub fn calibrate(
+        self,
+        directory: &Path,
+        load: &Calibration,
+        figure: Figure,
+    ) -> Result<Figures> {
         self.run(directory, &Job::Table(load.clone()))?;
         let jobs = (0..load.workers).map(|number| Job::Calibration(load.clone(), number));
         let (seconds, _) = self.race(directory, jobs)?;
         let files = load.temp_files_per_worker * u64::from(load.workers);
-        Ok(Figures::from([(Figure::Calibration, files as f64 / seconds)]))
+        Ok(Figures::from([(figure, files as f64 / seconds)]))
     }
 
     /// Runs jobs at once in `directory`, and returns the seconds until the last has ended, and what each
@@ -395,8 +400,14 @@ pub struct Sizes {
     pub storm_four: Storm,
     /// Calibration mix.
     pub calibration: Calibration,
+    /// Calibration mix of small files.
+    pub calibration_small: Calibration,
     /// Empty files in one directory.
     pub metadata: Metadata,
+    /// Files of the source tree.
+    pub tree_files: u64,
+    /// Rows of the database.
+    pub rows: u64,
     /// Directories of 1,000 empty files in which the memory is measured.
     pub memory_directories: u64,
 }
@@ -407,17 +418,24 @@ impl Sizes {
     pub fn scaled(scale: f64) -> Sizes {
         let of = |number: u64| ((number as f64 * scale) as u64).max(1);
         let mib = |number: u64| ByteSize::mib(of(number));
+        let calibration = Calibration {
+            temp_files_per_worker: of(2500),
+            table_bytes: mib(256),
+            extract_bytes: mib(64),
+            ..Calibration::default()
+        };
         Sizes {
             sequential: Sequential { total_bytes: mib(2048), ..Sequential::default() },
             storm_one: Storm { workers: 1, files_per_worker: of(10_000), ..Storm::default() },
             storm_four: Storm { workers: 4, files_per_worker: of(5_000), ..Storm::default() },
-            calibration: Calibration {
-                temp_files_per_worker: of(2500),
-                table_bytes: mib(256),
-                extract_bytes: mib(64),
-                ..Calibration::default()
+            calibration_small: Calibration {
+                temp_median: ByteSize::kib(64),
+                ..calibration.clone()
             },
+            calibration,
             metadata: Metadata { files: of(100_000) },
+            tree_files: of(3000),
+            rows: of(1000),
             memory_directories: of(1000),
         }
     }

@@ -242,7 +242,9 @@ fn measure_disk(
     disk::check_space(&disk.folder, space)?;
     eprintln!("{}: {}", disk.name, disk.description);
     let mut samples = Samples::default();
-    let done = Bench { plan, disk: &disk, program, interrupt }.run(&mut samples);
+    let wants_tree = plan.groups.contains(&Group::Tree);
+    let archive = wants_tree.then(|| peer::archive(scratch, plan.sizes.tree_files)).transpose()?;
+    let done = Bench { plan, disk: &disk, program, interrupt, archive }.run(&mut samples);
     reports.push(DiskReport::new(&disk.name, &disk.description, &samples));
     done?;
     disk.remove()

@@ -1,7 +1,7 @@
 //! Rounds: every figure on every subject, again and again.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -15,6 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::load::{Job, Jobs, Sizes};
 use crate::machine::settle;
 use crate::mount::{Home, Mount, Transport, Way};
+use crate::peer::Chore;
 use crate::processor::{DISTURBED_CORES, Span, Usage, wait_for_quiet};
 
 /// Empty files per directory when memory is measured.
@@ -23,6 +24,8 @@ const FILES_PER_DIRECTORY: u64 = 1000;
 const SMALL_STORE_CACHE: &str = "store_cache = \"1 MiB\"";
 /// Fileset in which the loads run.
 const FILESET: &str = "work";
+/// Strict fileset, for loads that sync.
+const STRICT_FILESET: &str = "data";
 /// Native fileset in which they run.
 const NATIVE_FILESET: &str = "native";
 
@@ -91,6 +94,8 @@ pub struct Bench<'a> {
     pub program: &'a Path,
     /// Stops it.
     pub interrupt: &'a Interrupt,
+    /// The source tree, if one is to be unpacked.
+    pub archive: Option<PathBuf>,
 }
 
 impl Bench<'_> {
@@ -150,8 +155,12 @@ impl Bench<'_> {
                 };
                 // A mount of its own: nothing else runs, and the disk's read-ahead is raised only now.
                 let mount = home.mount(&self.disk.folder.join("mount"), way, transport)?;
-                let is_native = subject == Subject::Native;
-                let parent = mount.fileset(if is_native { NATIVE_FILESET } else { FILESET });
+                let parent = mount.fileset(match (subject, group) {
+                    (Subject::Native, _) => NATIVE_FILESET,
+                    // There a sync is durable, as on the plain directory.
+                    (_, Group::Sqlite) => STRICT_FILESET,
+                    _ => FILESET,
+                });
                 let measured = self.measure_undisturbed(&parent, group, Some(&mount))?;
                 mount.unmount()?;
                 measured
@@ -210,8 +219,20 @@ impl Bench<'_> {
             Group::StormFour => {
                 jobs.run(directory, &Job::Storm(Figure::StormFour, sizes.storm_four.clone()))?
             }
-            Group::Calibration => jobs.calibrate(directory, &sizes.calibration)?,
+            Group::Calibration => {
+                jobs.calibrate(directory, &sizes.calibration, Figure::Calibration)?
+            }
+            Group::CalibrationSmall => {
+                jobs.calibrate(directory, &sizes.calibration_small, Figure::CalibrationSmall)?
+            }
             Group::Metadata => jobs.run(directory, &Job::Metadata(sizes.metadata.clone()))?,
+            Group::Tree => {
+                let archive = self.archive.clone().context("no source tree was made")?;
+                jobs.run(directory, &Job::Chore(Chore::Tree { archive, files: sizes.tree_files }))?
+            }
+            Group::Sqlite => {
+                jobs.run(directory, &Job::Chore(Chore::Insert { rows: sizes.rows }))?
+            }
             Group::Memory => Figures::new(),
         };
         let usage = span.end()?;

@@ -27,6 +27,9 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use crate::control::{self, Ask};
 use crate::mounts::Mounted;
 
+/// The access control list of an inode, as an extended attribute.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
 /// A native fileset and the directory that is to be seen in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind {
@@ -147,6 +150,28 @@ fn set_options(tree: &OwnedFd, options: &str) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Raises the mount at `mountpoint`: a clone of it that begins at the second inode of its root takes its place. Nobody
+/// uses it yet.
+///
+/// # Errors
+/// What the system says. Unless it says so of the last step, for which only memory could be missing, the mount is as it
+/// was.
+fn raise(mountpoint: &Path) -> Result<()> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    let top = mountpoint.join(forebay_fuse::top::NAME);
+    let clone = open_tree(CWD, &top, flags)
+        .with_context(|| format!("cannot clone the mount at {}", mountpoint.display()))?;
+    unmount(mountpoint, WhenBusy::Detach, By::this_process())?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(clone.as_fd(), "", CWD, mountpoint, flags)
+        .with_context(|| format!("cannot mount at {}", mountpoint.display()))?;
+    // The kernel keeps what it is told, so that a daemon that is killed is not asked on the way to native filesets.
+    let _ = rustix::fs::lgetxattr(mountpoint, ACCESS_LIST, &mut [0_u8; 0]);
+    Ok(())
+}
+
 /// Takes the native fileset `name` out of a mount. One that is not bound is not an error.
 ///
 /// # Errors
@@ -225,10 +250,10 @@ fn end_of_tree(name: &str) -> PathBuf {
 }
 
 /// `forebay native bind MOUNTPOINT NAME TREE...`, `forebay native unbind MOUNTPOINT NAME`: how a daemon has its native
-/// filesets bound.
+/// filesets bound; `forebay native raise MOUNTPOINT`: how it has its mount raised.
 #[derive(clap::Args)]
 pub struct Native {
-    /// What to do: bind or unbind.
+    /// What to do: bind, unbind or raise.
     action: String,
     /// Where the file system is mounted.
     mountpoint: PathBuf,
@@ -240,7 +265,7 @@ impl Native {
     /// Carries it out.
     ///
     /// # Errors
-    /// What could not be bound or unbound.
+    /// What could not be bound, unbound or raised.
     pub fn run(self) -> Result<std::process::ExitCode> {
         let mut found = crate::mounts::all().into_iter().rev();
         let mount = found.find(|mount| mount.mountpoint == self.mountpoint);
@@ -259,7 +284,8 @@ impl Native {
                     unbind(&mount, &name.to_string_lossy(), WhenBusy::Detach)?;
                 }
             }
-            other => bail!("unknown action \"{other}\": expected bind or unbind"),
+            "raise" => raise(&mount.mountpoint)?,
+            other => bail!("unknown action \"{other}\": expected bind, unbind or raise"),
         }
         Ok(std::process::ExitCode::SUCCESS)
     }
@@ -276,14 +302,14 @@ pub fn have(action: &str, mountpoint: &Path, rest: &[OsString]) -> Result<()> {
         .arg(mountpoint)
         .args(rest)
         .output()
-        .context("cannot start the process that binds native filesets")?;
+        .context("cannot start the process that changes the mount")?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let reason = said.lines().find_map(|line| line.strip_prefix("forebay: ")).unwrap_or("");
     match reason {
-        "" => bail!("the process that binds native filesets ended with {}", output.status),
+        "" => bail!("the process that changes the mount ended with {}", output.status),
         reason => bail!("{reason}"),
     }
 }

@@ -24,9 +24,14 @@ use signal_hook::iterator::Signals;
 
 use crate::binds::{self, Bind};
 use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
+<<<<<<< HEAD
 use crate::ground::{Ground, Held};
 use crate::home::{Home, back_up_into, choose};
 use crate::tuning::{Tuning, raise_file_limit, raise_priority};
+=======
+use crate::home::{Home, Lock, back_up_into, choose};
+use crate::tuning::{Tuning, bound_heaps, raise_file_limit, raise_priority};
+>>>>>>> main
 
 /// File descriptors that are needed for other things than objects.
 const OTHER_FILES: usize = 256;
@@ -90,7 +95,12 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
         settings.open_objects_max = room.max(16);
     }
+<<<<<<< HEAD
     settings.native_handles_max = settings.native_handles_max.min(file_limit / 8).max(16);
+=======
+    open.settings.native_handles_max = open.settings.native_handles_max.min(file_limit / 8).max(16);
+    bound_heaps();
+>>>>>>> main
     // Before threads are started: they inherit it.
     raise_priority(settings.daemon_nice);
     let (fs, held) = ground.into_file_system(&order.home)?;
@@ -274,6 +284,8 @@ fn announce(
     signals: Signals,
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
+    // Before a signal can unmount it.
+    running.raise();
     let pid_path = running.home.pid_path();
     // The disk may be full, and nothing could be removed without a mount: what it takes is kept aside.
     let reserve = running.fs.reserve();
@@ -487,6 +499,17 @@ impl Running {
         match done {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Refused { reason: error.to_string() },
+        }
+    }
+
+    /// Has the mount raised, so that the kernel keeps what it needs to check everybody's paths over its root.
+    fn raise(&self) {
+        if By::this_process() != By::Root {
+            return;
+        }
+        if let Err(error) = self.session.raise(|| binds::have("raise", &self.mountpoint, &[])) {
+            let error = crate::output::chain(&error);
+            tracing::info!(error, "each path of another user over the root takes a request");
         }
     }
 

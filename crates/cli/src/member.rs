@@ -3,20 +3,23 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
+use std::collections::HashMap;
+use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Context as _;
 use forebay_base::channel::{CallError, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
-use forebay_base::{ClientId, FilesetId};
+use forebay_base::{ClientId, Epoch, FilesetId};
+use forebay_cluster::Moment;
 use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
 use forebay_etcd::Runtime;
 use forebay_fs::record::DiskRecord;
 use forebay_fs::remote::FilesService;
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
-use forebay_node::members::{Member, Ownership};
+use forebay_node::members::{Member, MemberStart, Ownership};
 use forebay_process::machine::boot_id;
 use forebay_store::slate::{Place, SlateConfig, open_stores};
 use parking_lot::{Condvar, Mutex};
@@ -25,6 +28,9 @@ use crate::home::{Home, Lock, OpenMember};
 
 /// How long a call of another node waits for the namespace to be open.
 const OPENING_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a node that leaves hands over; then the others wait for its lease.
+const LEAVING_MAX: Duration = Duration::from_secs(30);
 
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
@@ -52,38 +58,62 @@ impl Joined {
 
     /// Hands over what the node owns, and leaves the others.
     pub fn leave(&self) {
-        self.member.leave();
+        self.member.stop(LEAVING_MAX);
     }
 }
 
 /// What the node and the namespace know of each other.
+#[derive(Default)]
 struct Joint {
-    member: OnceLock<Arc<Member>>,
+    member: OnceLock<Weak<Member>>,
     namespace: OnceLock<Weak<Namespace>>,
+    /// The filesets that this node is to have open, in which epoch.
+    here: Mutex<HashMap<FilesetId, Epoch>>,
 }
 
 impl Joint {
     fn namespace(&self) -> Option<Arc<Namespace>> {
         self.namespace.get()?.upgrade()
     }
+
+    fn member(&self) -> Option<Arc<Member>> {
+        self.member.get()?.upgrade()
+    }
+
+    /// Requests of a fileset look for its owner again.
+    fn changed(&self, fileset: FilesetId) -> Result<(), String> {
+        let Some(fs) = self.namespace() else { return Ok(()) };
+        fs.owner_changed(fileset).map_err(|error| error.to_string())
+    }
+
+    /// This node owns a fileset no more.
+    fn leave(&self, fileset: FilesetId) {
+        self.here.lock().remove(&fileset);
+        if let Err(error) = self.changed(fileset) {
+            tracing::warn!(%fileset, error, "a fileset changed its owner");
+        }
+    }
 }
 
 impl Cluster for Joint {
     fn owner_of(&self, fileset: FilesetId) -> Whose {
-        let Some(member) = self.member.get() else { return Whose::Nobody };
-        match member.owner(fileset) {
-            Some((node, epoch)) if node == member.node() => Whose::Here(Some(epoch)),
-            Some((node, _)) => Whose::There(node, member.channel(node, ServiceId::Files)),
-            None => {
-                member.claim(fileset);
-                Whose::Nobody
+        if let Some(epoch) = self.here.lock().get(&fileset) {
+            return Whose::Here(Some(*epoch));
+        }
+        let Some(member) = self.member() else { return Whose::Nobody };
+        match member.owner(fileset).and_then(|record| record.owner) {
+            // It is about to be opened here, or to be handed over.
+            Some(owner) if owner == member.me() => Whose::Nobody,
+            Some(owner) => {
+                Whose::There(owner.node, member.channel(owner.node, ServiceId::Files))
             }
+            None => Whose::Nobody,
         }
     }
 
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
-        let member = self.member.get()?;
-        let place = member.disk(&record.uuid)?;
+        let member = self.member()?;
+        let place = member.sight().disks.get(&record.uuid)?.clone();
         let location = format!("node {}, {}", place.node, place.location);
         let channel = member.channel(place.node, ServiceId::Disks);
         Some(Arc::new(RemoteDisk::new(channel, &record.uuid, &location)))
@@ -91,28 +121,52 @@ impl Cluster for Joint {
 }
 
 impl Ownership for Joint {
-    fn pause(&self) {
+    fn answer(&self, until: Moment) {
+        if let Some(fs) = self.namespace() {
+            fs.resume(until.0);
+        }
+    }
+
+    fn wait(&self) {
         if let Some(fs) = self.namespace() {
             fs.pause();
         }
     }
 
-    fn resume(&self) {
-        if let Some(fs) = self.namespace() {
-            fs.resume();
-        }
+    // Nothing is cached on other nodes, so no change has to wait for what an earlier owner granted.
+    fn open(&self, fileset: FilesetId, epoch: Epoch, _lapse: Duration) -> Result<(), String> {
+        self.here.lock().insert(fileset, epoch);
+        self.changed(fileset).inspect_err(|_| {
+            self.here.lock().remove(&fileset);
+        })
     }
 
-    fn owner_changed(&self, fileset: FilesetId) {
-        let Some(fs) = self.namespace() else { return };
-        if let Err(error) = fs.owner_changed(fileset) {
-            tracing::warn!(%fileset, %error, "a fileset that this node owns now is not open yet; the next request tries again");
-        }
-    }
-
-    fn hand_over(&self, fileset: FilesetId) -> std::result::Result<(), String> {
+    fn settle(&self, fileset: FilesetId, _epoch: Epoch) -> Result<(), String> {
         let Some(fs) = self.namespace() else { return Ok(()) };
         fs.hand_over(fileset, HandOver::Refuse).map_err(|error| error.to_string())
+    }
+
+    fn passed(&self, fileset: FilesetId, _to: Option<ClientId>) {
+        self.leave(fileset);
+    }
+
+    fn fence(&self, fileset: FilesetId, epoch: Epoch) {
+        self.here.lock().remove(&fileset);
+        if let Some(fs) = self.namespace() {
+            fs.close_gate(fileset, epoch);
+        }
+    }
+
+    fn release(&self, fileset: FilesetId, _epoch: Epoch) {
+        self.leave(fileset);
+    }
+
+    fn ended(&self, reason: &str) {
+        tracing::error!(reason, "this node is not a member of the cluster any more: unmount");
+        let own: Vec<FilesetId> = self.here.lock().drain().map(|(fileset, _)| fileset).collect();
+        for fileset in own {
+            self.leave(fileset);
+        }
     }
 }
 
@@ -139,7 +193,7 @@ impl Late {
 }
 
 impl Service for Late {
-    fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
+    fn serve(&self, from: ClientId, request: Message) -> Result<Message, CallError> {
         match self.get() {
             Some(service) => service.serve(from, request),
             None => Err(CallError::Refused("the file system is not open on this node yet".to_owned())),
@@ -155,7 +209,7 @@ impl Service for Late {
 }
 
 /// The life of this machine, as disks of it tell other nodes.
-fn machine() -> Result<Machine> {
+fn machine() -> anyhow::Result<Machine> {
     let text = boot_id()?;
     let id: uuid::Uuid = text.trim().parse().context("the boot id of this machine is not a UUID")?;
     Ok(Machine(id.as_u128()))
@@ -165,26 +219,35 @@ fn machine() -> Result<Machine> {
 ///
 /// # Errors
 /// If etcd or the root's owner cannot be reached, or the node is not a member any more.
-pub fn join(open: OpenMember, home: &Home) -> Result<(Arc<Namespace>, Lock, Joined)> {
-    let name = open.node.existing()?.cluster_name;
-    let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for etcd")?;
-    let joint = Arc::new(Joint { member: OnceLock::new(), namespace: OnceLock::new() });
+pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+    let joint = Arc::<Joint>::default();
     let files = Arc::new(Late::default());
     let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
     for (uuid, disk) in &open.disks {
         disks.offer(uuid, Arc::clone(disk));
     }
-    let services: Vec<(ServiceId, Arc<dyn Service>)> =
-        vec![(ServiceId::Files, Arc::clone(&files) as _), (ServiceId::Disks, disks)];
-    let member = Member::start(&open.node, &runtime, services, Arc::clone(&joint) as _)?;
-    for (uuid, disk) in &open.disks {
-        member.add_disk(uuid, &disk.describe().location)?;
-    }
-    let _ = joint.member.set(Arc::clone(&member));
+    let member = Arc::new(Member::start(MemberStart {
+        home: open.node.clone(),
+        services: vec![(ServiceId::Files, Arc::clone(&files) as _), (ServiceId::Disks, disks)],
+        ownership: Arc::clone(&joint) as _,
+        weight: Some(1),
+        settings: forebay_node::Settings::default(),
+        protocol: forebay_cluster::Settings::default(),
+        clock: Arc::new(SystemClock),
+    })?);
+    let _ = joint.member.set(Arc::downgrade(&member));
+    let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let joined = Joined { member, _runtime: runtime };
-    let opened = open_namespace(open, home, &name, &joined, &joint);
+    let opened = open_namespace(open, home, &joined, &joint);
     let (fs, lock) = opened.inspect_err(|_| joined.leave())?;
     let _ = joint.namespace.set(Arc::downgrade(&fs));
+    // What was said of owners before the namespace was there.
+    let here: Vec<FilesetId> = joint.here.lock().keys().copied().collect();
+    for fileset in here {
+        if let Err(error) = joint.changed(fileset) {
+            tracing::warn!(%fileset, error, "a fileset of this node is not open yet");
+        }
+    }
     files.set(FilesService::new(Arc::clone(&fs)));
     Ok((fs, lock, joined))
 }
@@ -192,12 +255,12 @@ pub fn join(open: OpenMember, home: &Home) -> Result<(Arc<Namespace>, Lock, Join
 fn open_namespace(
     open: OpenMember,
     home: &Home,
-    cluster: &str,
     joined: &Joined,
     joint: &Arc<Joint>,
-) -> Result<(Arc<Namespace>, Lock)> {
-    let config = store_config(cluster, home);
-    let stores = open_stores(&config, &joined._runtime, Some(joined.member.etcd()))?;
+) -> anyhow::Result<(Arc<Namespace>, Lock)> {
+    let member = &joined.member;
+    let config = store_config(&member.file().cluster_name, home);
+    let stores = open_stores(&config, &joined._runtime, Some(member.book().client()))?;
     let parts = Parts {
         stores,
         disks: open.disks,

@@ -132,6 +132,8 @@ pub enum Compare {
     ModRevision(Vec<u8>, i64),
     /// The key was created by this revision.
     CreateRevision(Vec<u8>, i64),
+    /// The key ends with this lease.
+    Lease(Vec<u8>, LeaseId),
 }
 
 impl From<Compare> for etcd_client::Compare {
@@ -147,6 +149,7 @@ impl From<Compare> for etcd_client::Compare {
             Compare::CreateRevision(key, revision) => {
                 Wire::create_revision(key, CompareOp::Equal, revision)
             }
+            Compare::Lease(key, lease) => Wire::lease(key, CompareOp::Equal, lease.0),
         }
     }
 }

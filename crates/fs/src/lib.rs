@@ -59,6 +59,7 @@ pub use ops::{
     Statistics,
 };
 pub use owner::Owner;
+pub use partition::damage::DamagedFile;
 pub use partition::{Caller, Partition};
 pub use settings::Settings;
 pub use stale::Stale;

@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
-use forebay_fs::{Access, Caller, FsError, Namespace, SetAttributes, SetId, SetTime};
+use forebay_fs::{Access, Attributes, Caller, FsError, Namespace, SetAttributes, SetId, SetTime};
 
 use crate::abi::{
-    self, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
+    self, EntryOut, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
 };
 use crate::adapter::requests::Requests;
 use crate::reply::{Reply, Ttl};
 use crate::request::{Answer, Body, Errno};
+use crate::top::{Top, ino_of};
 
 pub(crate) use init::payload_max;
 
@@ -42,11 +43,14 @@ pub struct Adapter {
     ttl: Ttl,
     session: init::Session,
     requests: Requests,
+    top: Arc<Top>,
 }
 
 /// Everything of a request but its body.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
+    /// The kernel's number of the inode.
+    pub number: u64,
     pub ino: Ino,
     pub caller: Caller,
 }
@@ -56,7 +60,17 @@ impl Adapter {
     pub fn new(fs: Arc<Namespace>, clock: Arc<dyn Clock>) -> Adapter {
         let ttl = Ttl(fs.settings().kernel_ttl);
         let (session, requests) = (init::Session::default(), Requests::default());
-        Adapter { fs, clock, ttl, session, requests }
+        Adapter { fs, clock, ttl, session, requests, top: Arc::default() }
+    }
+
+    /// Which of the kernel's inodes is the root directory.
+    pub(crate) fn top(&self) -> &Arc<Top> {
+        &self.top
+    }
+
+    /// Answer that tells of an inode under a name.
+    pub(crate) fn entry(&self, attributes: &Attributes) -> EntryOut {
+        EntryOut { nodeid: self.top.number_of(attributes.ino), ..self.ttl.entry(attributes) }
     }
 
     /// Requests since the session began: how many of each kind, by their names in the protocol.
@@ -99,7 +113,7 @@ impl Adapter {
 
     /// Whether a request that is quick otherwise may wait for a disk: all of a native fileset.
     pub(crate) fn may_wait_for_disk(&self, header: &InHeader) -> bool {
-        !self.fs.keeps_names(Ino(header.nodeid))
+        !self.fs.keeps_names(ino_of(header.nodeid))
     }
 
     /// Carries out one request; the answer's body is in `reply` then.
@@ -107,7 +121,8 @@ impl Adapter {
         let started = self.clock.instant();
         self.requests.count(header.opcode);
         let request = Request {
-            ino: Ino(header.nodeid),
+            number: header.nodeid,
+            ino: ino_of(header.nodeid),
             caller: Caller { uid: header.uid, gid: header.gid },
         };
         let outcome = match self.dispatch(header.opcode, request, body, reply) {
@@ -186,7 +201,7 @@ impl Adapter {
         }
         for _ in 0..body.take::<abi::BatchForgetIn>()?.count {
             let one: abi::ForgetOne = body.take()?;
-            self.fs.forget(Ino(one.nodeid), one.nlookup);
+            self.fs.forget(ino_of(one.nodeid), one.nlookup);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use forebay_base::Ino;
 use forebay_fs::object::DirectAccess;
@@ -13,6 +14,7 @@ use crate::abi::{
     BackingMap, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
     OutHeader,
 };
+use crate::top::Top;
 
 /// `FUSE_DEV_IOC_BACKING_OPEN`: _IOW(229, 1, struct fuse_backing_map).
 const BACKING_OPEN: libc::Ioctl = 0x4010_e501;
@@ -23,7 +25,10 @@ const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
 const PARTS_MAX: usize = 2;
 
 /// An open /dev/fuse that belongs to a mount.
-pub struct Device(OwnedFd);
+pub struct Device {
+    file: OwnedFd,
+    top: Arc<Top>,
+}
 
 /// What reading a request gave.
 pub(crate) enum Received {
@@ -37,13 +42,18 @@ impl Device {
     /// The device behind an open file descriptor.
     #[must_use]
     pub fn new(fd: OwnedFd) -> Device {
-        Device(fd)
+        Device { file: fd, top: Arc::default() }
+    }
+
+    /// As it is, with what the adapter of its session knows of the root.
+    pub(crate) fn with_top(self, top: &Arc<Top>) -> Device {
+        Device { top: Arc::clone(top), ..self }
     }
 
     /// Waits for a request.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         loop {
-            match rustix::io::read(&self.0, &mut *buffer) {
+            match rustix::io::read(&self.file, &mut *buffer) {
                 Ok(length) => return Ok(Received::Request(length)),
                 // ENOENT: the request was interrupted before it was read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
@@ -60,7 +70,7 @@ impl Device {
         for (slice, part) in slices.iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        match rustix::io::writev(&self.0, &slices[..parts.len()]) {
+        match rustix::io::writev(&self.file, &slices[..parts.len()]) {
             // The asker is gone, or nobody had the thing that the notification is about.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
             Err(error) => Err(error.into()),
@@ -76,7 +86,7 @@ impl Device {
 
     /// Whether the file system is still mounted.
     pub(crate) fn is_connected(&self) -> bool {
-        let mut asked = [PollFd::new(&self.0, PollFlags::empty())];
+        let mut asked = [PollFd::new(&self.file, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         loop {
             match poll(&mut asked, Some(&now)) {
@@ -104,7 +114,7 @@ impl Device {
     /// # Errors
     /// What the device says.
     pub fn forget_attributes(&self, ino: Ino) -> io::Result<()> {
-        let what = NotifyInvalInode { ino: ino.0, off: -1, len: 0 };
+        let what = NotifyInvalInode { ino: self.top.number_of(ino), off: -1, len: 0 };
         self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
     }
 
@@ -114,7 +124,7 @@ impl Device {
     /// # Errors
     /// What the device says.
     pub fn forget_listing(&self, ino: Ino) -> io::Result<()> {
-        let what = NotifyInvalInode { ino: ino.0, off: 0, len: 0 };
+        let what = NotifyInvalInode { ino: self.top.number_of(ino), off: 0, len: 0 };
         self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
     }
 
@@ -124,14 +134,14 @@ impl Device {
     /// What the device says.
     pub fn forget_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
         let namelen = u32::try_from(name.len()).unwrap_or(0);
-        let what = NotifyInvalEntry { parent: parent.0, namelen, flags: 0 };
+        let what = NotifyInvalEntry { parent: self.top.number_of(parent), namelen, flags: 0 };
         self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
     }
 }
 
 impl AsRawFd for Device {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.file.as_raw_fd()
     }
 }
 
@@ -140,14 +150,14 @@ impl DirectAccess for Device {
         let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
         // SAFETY: the device is open and `map` is the structure that this ioctl reads.
         let number =
-            unsafe { libc::ioctl(self.0.as_fd().as_raw_fd(), BACKING_OPEN, &raw const map) };
+            unsafe { libc::ioctl(self.file.as_fd().as_raw_fd(), BACKING_OPEN, &raw const map) };
         u32::try_from(number).map_err(|_| io::Error::last_os_error())
     }
 
     fn unregister(&self, registration: u32) {
         // SAFETY: the device is open and the ioctl reads one u32.
         let done = unsafe {
-            libc::ioctl(self.0.as_fd().as_raw_fd(), BACKING_CLOSE, &raw const registration)
+            libc::ioctl(self.file.as_fd().as_raw_fd(), BACKING_CLOSE, &raw const registration)
         };
         if done < 0 {
             tracing::debug!(error = %io::Error::last_os_error(), "a registration was gone already");

@@ -14,6 +14,7 @@ pub mod mount;
 mod reply;
 mod request;
 pub mod session;
+pub mod top;
 pub mod transport;
 
 pub use adapter::Adapter;

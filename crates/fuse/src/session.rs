@@ -59,7 +59,8 @@ impl Opening {
         adapter: Adapter,
         wish: Wish,
     ) -> io::Result<(Opening, DirectPath)> {
-        let (device, adapter) = (Arc::new(device), Arc::new(adapter));
+        let device = Arc::new(device.with_top(adapter.top()));
+        let adapter = Arc::new(adapter);
         let ends = channel();
         let insists = wish == Wish::UringOnly;
         let mut ring = match wish {
@@ -162,6 +163,19 @@ impl Session {
     #[must_use]
     pub fn protocol_minor(&self) -> u32 {
         self.adapter.protocol_minor()
+    }
+
+    /// Raises the mount (see [`crate::top`]): `raise` has another process put a clone of it, which begins at
+    /// [`crate::top::NAME`], in its place. Nobody may use the mount before this returns.
+    ///
+    /// # Errors
+    /// What `raise` says; the mount then is as it was.
+    pub fn raise<E>(&self, raise: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let top = self.adapter.top();
+        top.begin();
+        let raised = raise();
+        top.end(raised.is_ok());
+        raised
     }
 
     /// Requests since the session began, as [`Adapter::requests`].

@@ -4,11 +4,15 @@
 //! below it, where /proc shows it. If it is killed itself, that is lost.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, pidfd_open, pidfd_send_signal, waitid,
+};
 
+use crate::small;
 use crate::stat::{self, Stat, is_zombie};
 
 /// From now on orphans among the descendants of this process are its children.
@@ -94,12 +98,13 @@ fn living(top: Pid) -> Vec<Found> {
 pub fn children_of(process: Pid) -> Vec<Pid> {
     let folder = format!("/proc/{}/task", process.as_raw_nonzero());
     let threads = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let lists =
-        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let numbers = |list: String| -> Vec<Pid> {
-        list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
-    };
-    lists.flat_map(numbers).collect()
+    let lists = threads.filter_map(|thread| small::read(thread.path().join("children")).ok());
+    lists.flat_map(|list| numbers(&list)).collect()
+}
+
+fn numbers(list: &[u8]) -> Vec<Pid> {
+    let words = std::str::from_utf8(list).unwrap_or_default().split_whitespace();
+    words.filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
 /// Signals what is below this process and not in a process group.
@@ -111,9 +116,12 @@ pub fn signal_outside(group: Pid, signal: Signal) {
     }
 }
 
-/// Processor time of orphans that have ended, and the children that they waited for.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Orphans of this process, all of whose children are started by its first thread: the kernel gives orphans to that thread
+/// too. What those used that have ended, and the children that they waited for.
+#[derive(Debug)]
 pub struct Orphans {
+    /// Names the children of the first thread each time it is read; none if the kernel has no such file.
+    children: Option<File>,
     /// In user mode.
     pub user_seconds: f64,
     /// In the kernel.
@@ -122,10 +130,24 @@ pub struct Orphans {
     pub memory_bytes: u64,
 }
 
+impl Default for Orphans {
+    fn default() -> Orphans {
+        let own = rustix::process::getpid().as_raw_nonzero();
+        let children = File::open(format!("/proc/{own}/task/{own}/children")).ok();
+        Orphans { children, user_seconds: 0.0, system_seconds: 0.0, memory_bytes: 0 }
+    }
+}
+
 impl Orphans {
+    /// The children of this process, those that have ended too.
+    fn children(&self) -> Vec<Pid> {
+        let list = self.children.as_ref().and_then(|file| small::read_again(file).ok());
+        list.map_or_else(|| children_of(rustix::process::getpid()), |list| numbers(&list))
+    }
+
     /// Takes note of orphans that have ended. The process `first` is left to its owner.
     pub fn reap(&mut self, first: Pid) {
-        for process in children_of(rustix::process::getpid()) {
+        for process in self.children() {
             if process != first && is_zombie(process) {
                 self.reap_one(process);
             }
@@ -156,7 +178,7 @@ impl Orphans {
     pub fn end(&mut self, first: Pid) {
         let own = rustix::process::getpid();
         // What came from a process that has ended is a child of this one by now.
-        if children_of(own) == [first] && is_zombie(first) {
+        if self.children() == [first] && has_ended(first) {
             return;
         }
         let mut pause = Duration::from_millis(1);
@@ -174,4 +196,10 @@ impl Orphans {
             pause = (pause * 2).min(Duration::from_millis(100));
         }
     }
+}
+
+/// Whether a child of this process has ended. It is not reaped.
+fn has_ended(child: Pid) -> bool {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    rustix::io::retry_on_intr(|| waitid(WaitId::Pid(child), how)).is_ok_and(|ended| ended.is_some())
 }

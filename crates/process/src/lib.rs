@@ -22,6 +22,7 @@ pub mod machine;
 pub mod memory;
 pub mod mounts;
 pub mod session;
+pub mod small;
 pub mod stat;
 pub mod user;
 

@@ -1,15 +1,14 @@
 //! Memory of a process, in bytes.
 
-use std::fs;
-
 use rustix::process::Pid;
 
 use crate::accounting::field;
+use crate::small;
 
 /// Its resident pages: `/proc/PID/statm`, which costs the kernel next to nothing. None if it is not there.
 #[must_use]
 pub fn resident(pid: Pid) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
+    let text = small::text(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
@@ -34,7 +33,7 @@ pub fn peak(pid: Pid) -> Option<u64> {
 }
 
 fn kib(path: &str, name: &str) -> Option<u64> {
-    Some(field(&fs::read_to_string(path).ok()?, name)? * 1024)
+    Some(field(&small::text(path).ok()?, name)? * 1024)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::fs;
 use procfs_core::FromRead as _;
 use rustix::process::Pid;
 
+use crate::small;
+
 /// What is said of one process that was not reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -42,7 +44,7 @@ impl Stat {
     }
 
     fn in_folder(name: &str) -> Option<Stat> {
-        Stat::parse(&fs::read(format!("/proc/{name}/stat")).ok()?)
+        Stat::parse(&small::read(format!("/proc/{name}/stat")).ok()?)
     }
 
     /// Takes the text of the file apart; none if it has another form.

@@ -266,9 +266,12 @@ impl Rounds<'_> {
             }
             Load::StormOne => storm(jobs, directory, Figure::StormOne, amount, load.processes()),
             Load::StormFour => storm(jobs, directory, Figure::StormFour, amount, load.processes()),
-            Load::CalibrationFour => jobs.calibrate(directory, &calibration(load, amount)),
+            Load::CalibrationFour => {
+                jobs.calibrate(directory, &calibration(load, amount), Figure::Calibration)
+            }
             Load::CalibrationSixteen => {
-                let figures = jobs.calibrate(directory, &calibration(load, amount))?;
+                let figures =
+                    jobs.calibrate(directory, &calibration(load, amount), Figure::Calibration)?;
                 Ok(figures.into_values().map(|rate| (Figure::CalibrationSixteen, rate)).collect())
             }
             Load::Metadata => {

@@ -26,6 +26,7 @@ use forebay_base::ByteSize;
 
 pub use cell::{Cell, idle};
 pub use chore::Chore;
+pub use tree::archive;
 
 use crate::disk::{check_space, kind_of};
 use crate::ground::Ground;

@@ -243,6 +243,10 @@ pub fn print_problems(filesets: &[FilesetStatus]) -> Result<()> {
         if let Some(problem) = &fileset.problem {
             outln!("  fileset {} cannot be used: {problem}", fileset.name);
         }
+        for file in &fileset.damaged {
+            let unnamed = || format!("inode {} of fileset {}", file.ino, fileset.name);
+            outln!("  damaged: {}: {}", file.path.clone().unwrap_or_else(unnamed), file.what);
+        }
     }
     Ok(())
 }

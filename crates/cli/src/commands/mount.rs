@@ -51,6 +51,7 @@ pub struct Mount {
 impl Mount {
     pub fn run(self) -> Result<ExitCode> {
         let home = Home::at(&self.root)?;
+        home.check_owner()?;
         if self.foreground {
             self.serve(home)
         } else {

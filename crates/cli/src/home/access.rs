@@ -10,6 +10,9 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result, ensure};
+use forebay_process::user::is_root;
+
 use super::Home;
 
 /// Mode of a file in a home folder.
@@ -37,6 +40,23 @@ pub(super) fn folder_mode(owner: u32) -> u32 {
 }
 
 impl Home {
+    /// Refuses, as root, a home folder of somebody else. Whoever can write to the store and the disk decides who owns a file
+    /// and whether it is a program that runs as root, and a mount of root's obeys that for everybody.
+    ///
+    /// # Errors
+    /// Names the folder and its owner, and what to do.
+    pub fn check_owner(&self) -> Result<()> {
+        let owner =
+            std::fs::metadata(&self.root).with_context(|| self.root.display().to_string())?.uid();
+        ensure!(
+            owner == 0 || !is_root(),
+            "{0} belongs to user {owner}, who could make programs in it that run as root: mount it as that user, or, if \
+             you trust all that is in it, give it to root: chown -R root: {0}",
+            self.root.display()
+        );
+        Ok(())
+    }
+
     /// Closes to others what is open to them, and says what was.
     ///
     /// # Errors

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, Placement, run};
+use forebay_e2e::{Grid, Placement, run, wait_until};
 
 use crate::{assert_says, json};
 
@@ -213,7 +214,7 @@ fn empty_settings_are_refused() {
 }
 
 #[test]
-fn fsck_tells_the_paths_of_what_is_damaged() {
+fn fsck_status_and_log_name_the_paths_of_what_is_damaged() {
     let grid = Grid::start(Placement::Direct);
     let folder = grid.data().join("folder");
     fs::create_dir(&folder).expect("makes");
@@ -233,6 +234,20 @@ fn fsck_tells_the_paths_of_what_is_damaged() {
     assert_eq!(fs::metadata(&name).expect("stats").len(), 30_000);
     assert_eq!(fs::read(&name).expect_err("lost bytes").raw_os_error(), Some(libc::EIO));
     grid.expect_log("object has lost bytes");
+    let damaged = || {
+        let status = json(&grid.run_on_root(&["status"], &["--json"]).output());
+        let filesets = status["filesets"].as_array().expect("filesets").clone();
+        let data = filesets.into_iter().find(|fileset| fileset["name"] == "data");
+        data.expect("data")["damaged"][0]["path"].clone()
+    };
+    wait_until("status knows the path", Duration::from_secs(60), || !damaged().is_null());
+    assert_eq!(damaged(), "/data/folder/with\\u{1b}[31mcolour");
+    let people = grid.run_on_root(&["status"], &[]).output();
+    assert_says(
+        &people,
+        &["damaged: /data/folder/with\\u{1b}[31mcolour: an object has lost bytes"],
+    );
+    assert!(grid.log().contains("/data/folder/with"), "{}", grid.log());
     grid.umount();
     let _ = grid.run_on_root(&["fsck"], &["--repair"]).expect_code(1);
     grid.mount();

@@ -35,3 +35,18 @@ fn an_ordinary_user_mounts_an_own_file_system_on_the_served_path() {
         assert_same(&bytes, &pattern(1, 3_000_000), "after a remount");
     });
 }
+
+#[test]
+fn root_does_not_mount_a_home_folder_of_somebody_else() {
+    need::fuse_for_users();
+    let user = User::new(NOBODY, &[NOBODY]);
+    let grid = Grid::plan_for(&user);
+    grid.mkfs();
+    let mut as_root = std::process::Command::new(need::forebay());
+    as_root.arg("mount").arg(grid.root()).arg(grid.mountpoint());
+    let said = run(&mut as_root, std::time::Duration::from_secs(60)).refused();
+    assert_says(&said, &["belongs to user 65534", "chown -R root:"]);
+    // Its owner can.
+    grid.mount();
+    grid.umount();
+}

@@ -67,10 +67,10 @@ fn a_grid_without_a_controller_is_not_taken_down_while_jobs_run() {
     let root = grid.root.display().to_string();
     grid.kill_controller();
     let said = grid.forebay(&["down", &root]).expect_code(2).refused();
-    assert!(said.contains("1 jobs are running") && said.contains("--now"), "{said}");
+    assert!(said.contains("1 job is running") && said.contains("--now"), "{said}");
     grid.kill_agent("h1");
     let said = grid.forebay(&["down", &root]).expect_code(2).refused();
-    assert!(said.contains("1 jobs are running"), "{said}");
+    assert!(said.contains("1 job is running"), "{said}");
     std::fs::write(grid.jobs.join("go"), "").expect("lets the job end");
     wait_until("it has ended", LIMIT, || grid.shims().is_empty());
     grid.forebay(&["down", &root]).succeeds();

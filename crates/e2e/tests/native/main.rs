@@ -7,7 +7,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use forebay_e2e::{Grid, Native, Peer, need, run};
+use forebay_e2e::actor::User;
+use forebay_e2e::{Grid, Native, Peer, as_user, need, run};
 
 /// Lines of the mount table whose mountpoint is `place` or lies within it: mountpoint, options and kind.
 fn mounts_within(place: &Path) -> Vec<(PathBuf, String, String)> {
@@ -129,6 +130,9 @@ fn native_scratch_outlives_a_killed_daemon_and_the_next_mount_binds_it_once() {
         worker.tell(&format!("{round}-dead"));
         assert_says(&worker.hear(), &[&format!("made-{round}-dead")]);
         fs::write(grid.work().join(format!("absolute-{round}")), "x").expect("writes");
+        // The kernel checks an ordinary user's way over the root without the daemon.
+        let by_user = grid.work().join(format!("user-{round}"));
+        as_user(&somebody(), || fs::write(&by_user, "x").expect("writes as an ordinary user"));
         grid.mount();
         assert_mounted_once(&grid);
         worker.tell(round);
@@ -141,6 +145,47 @@ fn native_scratch_outlives_a_killed_daemon_and_the_next_mount_binds_it_once() {
     grid.umount();
     grid.mount();
     assert_mounted_once(&grid);
+}
+
+fn somebody() -> User {
+    User::new(4242, &[4242])
+}
+
+#[test]
+fn a_path_of_an_ordinary_user_over_the_root_takes_no_request() {
+    let grid = Grid::start_native(Native::Bound);
+    let requests = || {
+        let told = grid.run(&["stat", text(&grid.mountpoint()), "--json"]).output();
+        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        told["requests"].clone()
+    };
+    let file = grid.work().join("file");
+    let look = || {
+        for _ in 0..100 {
+            as_user(&somebody(), || fs::metadata(&file).expect("stats"));
+        }
+    };
+    fs::write(&file, "x").expect("writes");
+    look();
+    let before = requests();
+    look();
+    let after = requests();
+    for kind in ["LOOKUP", "GETATTR", "GETXATTR", "STATX"] {
+        assert_eq!(before[kind], after[kind], "{kind}: {before} {after}");
+    }
+}
+
+#[test]
+fn a_name_that_only_raising_a_mount_uses_is_everybodys_to_use() {
+    let grid = Grid::start_native(Native::Bound);
+    let top = grid.mountpoint().join("top");
+    assert!(!top.exists());
+    fs::create_dir(&top).expect("makes a directory");
+    fs::write(top.join("file"), "kept").expect("writes");
+    grid.remount();
+    assert_eq!(fs::read(top.join("file")).expect("reads"), b"kept");
+    fs::remove_dir_all(&top).expect("removes");
+    assert!(!top.exists());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use forebay_grid::event::{Joined, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::vocabulary::{Attempt, TaskId};
 
-use super::{Agent, Input, Status, load};
+use super::{Agent, Input, LINGER_MS, Status, Unsent, load, may_wait};
 use crate::cgroup::Places;
 use crate::protocol::socket::{self, Reader};
 use crate::protocol::{Ask, Order, Report, Using};
@@ -87,9 +87,19 @@ impl Agent {
         tracing::info!("connected to the controller");
     }
 
-    pub(super) fn report(&mut self, report: &Report) {
-        let Some(stream) = &self.stream else { return };
-        if let Err(error) = socket::write(stream, report) {
+    /// Has the controller told as soon as nothing else lies ready, or a little later if it need not know at once.
+    pub(super) fn report(&mut self, report: Report) {
+        if self.stream.is_some() {
+            let linger_ms = if may_wait(&report) { LINGER_MS } else { 0 };
+            self.unsent.add(report, uptime_ms() + linger_ms);
+        }
+    }
+
+    /// Tells the controller what it has not been told yet.
+    pub(super) fn send_reports(&mut self) {
+        let Unsent { reports, .. } = std::mem::take(&mut self.unsent);
+        let Some(stream) = self.stream.as_ref().filter(|_| !reports.is_empty()) else { return };
+        if let Err(error) = socket::write_all(stream, &reports) {
             tracing::warn!("the controller is unreachable: {error:#}");
             self.disconnect();
         }
@@ -106,10 +116,11 @@ impl Agent {
             area_bytes: self.area_bytes.get(&run).copied(),
         };
         let runs = known.into_iter().map(one).collect();
-        self.report(&Report::Using { containment, runs });
+        self.report(Report::Using { containment, runs });
     }
 
     pub(super) fn disconnect(&mut self) {
+        self.unsent = Unsent::default();
         if let Some(stream) = self.stream.take() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }

@@ -77,10 +77,7 @@ pub(super) fn end_by_force(folder: &Path, runs: Vec<Run>) -> Result<()> {
 /// What the shim of a run has said for the last time; none as long as something of the run goes on. What a shim that
 /// was killed has left is killed.
 pub(super) fn last_said(run: &Run) -> Result<Option<Said>> {
-    if run.is_held()? {
-        return Ok(None);
-    }
-    let said = run.said()?;
+    let Some(said) = run.said_at_last()? else { return Ok(None) };
     if said.end.is_some() && !said.is_fenced {
         return Ok(Some(said));
     }

@@ -67,6 +67,12 @@ pub struct Settings {
 /// After which time a signal is tried again whose shim has not said its number yet.
 const SIGNAL_AGAIN_MS: u64 = 10;
 
+/// How long a report waits for others that nobody waits for.
+const LINGER_MS: u64 = 3;
+
+/// The most reports that are sent together.
+const TOGETHER_MAX: usize = 64;
+
 /// How long after a connection the next one is made at the earliest, and at the latest if none brings an order.
 const CONNECT_PAUSE_MS: u64 = 50;
 enum Input {
@@ -140,7 +146,29 @@ struct Agent {
     space: Arc<Space>,
     vigil: Vigil,
     areas: Areas,
+    unsent: Unsent,
     inputs: Sender<Input>,
+}
+
+/// Reports that are sent together, in their order: each message wakes the controller, and what it led to may be a commit.
+/// Those of a connection that breaks are lost with it: the agent says all of that when it joins.
+#[derive(Default)]
+struct Unsent {
+    reports: Vec<Report>,
+    /// By when they are sent.
+    due_ms: Option<u64>,
+}
+
+impl Unsent {
+    fn add(&mut self, report: Report, due_ms: u64) {
+        self.reports.push(report);
+        self.due_ms = Some(self.due_ms.map_or(due_ms, |earlier| earlier.min(due_ms)));
+    }
+}
+
+/// Whether a report can wait a little. The controller acts on all others.
+fn may_wait(report: &Report) -> bool {
+    matches!(report, Report::Started { .. } | Report::WorkReleased { result: Ok(()), .. })
 }
 
 impl Agent {
@@ -177,7 +205,7 @@ impl Agent {
                 let load = self.meter.load(self.settings.slots, self.areas.free_mib());
                 self.areas.measure_free();
                 self.sent_ms.push_back(now);
-                self.report(&Report::Load { load });
+                self.report(Report::Load { load });
                 self.report_use();
                 if let Err(error) = self.watchdog.look_after() {
                     tracing::warn!("{error:#}");
@@ -189,14 +217,36 @@ impl Agent {
             if !self.wanted.is_empty() {
                 patience = patience.min(SIGNAL_AGAIN_MS);
             }
-            match taken.recv_timeout(Duration::from_millis(patience.max(1))) {
-                Ok(Input::Leave) => return Ok(()),
+            match self.next(taken, patience.max(1)) {
+                Ok(Input::Leave) => {
+                    self.send_reports();
+                    return Ok(());
+                }
                 Ok(Input::EndAll) => return self.end_all(),
                 Ok(input) => self.take(input),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
         }
+    }
+
+    /// The next input. What lies ready comes before the reports of what was taken are sent, so that they go together.
+    fn next(
+        &mut self,
+        taken: &Receiver<Input>,
+        patience_ms: u64,
+    ) -> Result<Input, RecvTimeoutError> {
+        let is_enough = self.unsent.reports.len() >= TOGETHER_MAX;
+        if !is_enough && let Ok(input) = taken.try_recv() {
+            return Ok(input);
+        }
+        let now_ms = uptime_ms();
+        if is_enough || self.unsent.due_ms.is_some_and(|due_ms| due_ms <= now_ms) {
+            self.send_reports();
+        }
+        let soon_ms =
+            self.unsent.due_ms.map_or(patience_ms, |due_ms| patience_ms.min(due_ms - now_ms));
+        taken.recv_timeout(Duration::from_millis(soon_ms))
     }
 
     fn take(&mut self, input: Input) {
@@ -208,7 +258,7 @@ impl Agent {
             Input::Lost { connection } if connection == self.connection => self.disconnect(),
             Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
             Input::Started { task, attempt, pid } => {
-                self.report(&Report::Started { task, attempt, pid });
+                self.report(Report::Started { task, attempt, pid });
             }
             Input::Using { task, attempt, usage } => {
                 self.using.insert((task, attempt), usage);
@@ -218,7 +268,7 @@ impl Agent {
                     self.area_bytes.insert(run, bytes);
                 }
             }
-            Input::Say(report) => self.report(&report),
+            Input::Say(report) => self.report(report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),
         }
@@ -298,7 +348,7 @@ impl Agent {
         self.area_bytes.remove(&(task, attempt));
         self.space.remove((task, attempt));
         self.runs.insert((task, attempt), Status::Ended(end.clone()));
-        self.report(&end.report(task, attempt));
+        self.report(end.report(task, attempt));
     }
 
     /// Signals the shim of a run that has not ended, as soon as it has said its number.

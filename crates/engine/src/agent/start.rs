@@ -17,7 +17,7 @@ use super::nursery::Nursery;
 use super::space::Space;
 use super::vigil::Vigil;
 use super::watchdog::Watchdog;
-use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, load};
+use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load};
 use crate::area::{self, place};
 use crate::cgroup::{self, Parent, Places};
 use crate::files::{claim_soon, folder};
@@ -76,6 +76,7 @@ pub fn run(settings: Settings) -> Result<()> {
         space: Space::begin(inputs.clone())?,
         vigil: Vigil::begin(inputs.clone())?,
         areas,
+        unsent: Unsent::default(),
         inputs,
     };
     agent.find_runs()?;

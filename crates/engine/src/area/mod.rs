@@ -191,7 +191,7 @@ fn list_place(place: &Path, sizes: Sizes, most: usize, seen: &mut Seen) -> io::R
             return Ok(());
         }
         let bytes = (sizes == Sizes::Counted)
-            .then(|| open_in(folder.as_fd(), name).map_or(0, |area| bytes_in(&area, DEPTH_MAX)));
+            .then(|| open_in(folder.as_fd(), name).map_or(0, |area| bytes_in(area, DEPTH_MAX)));
         let born = StatxFlags::from_bits_retain(about.stx_mask).contains(StatxFlags::BTIME);
         let made = if born { about.stx_btime } else { about.stx_mtime };
         let seconds = u64::try_from(made.tv_sec).unwrap_or(0);
@@ -225,26 +225,26 @@ fn open_in(folder: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<OwnedFd> 
 
 /// Bytes on disk of the files in an area, links not followed.
 pub fn bytes_below(path: &Path) -> u64 {
-    rustix::fs::open(path, FOLDER, Mode::empty()).map_or(0, |area| bytes_in(&area, DEPTH_MAX))
+    rustix::fs::open(path, FOLDER, Mode::empty()).map_or(0, |area| bytes_in(area, DEPTH_MAX))
 }
 
-fn bytes_in(folder: &OwnedFd, depth: usize) -> u64 {
-    let Ok(entries) = Dir::read_from(folder) else { return 0 };
+fn bytes_in(folder: OwnedFd, depth: usize) -> u64 {
+    let Ok(mut entries) = Dir::new(folder) else { return 0 };
     let mut sum: u64 = 0;
-    for entry in entries {
-        // Files come and go meanwhile.
-        let Ok(entry) = entry else { break };
+    // Files come and go meanwhile.
+    while let Some(Ok(entry)) = entries.read() {
+        let Ok(folder) = entries.fd() else { break };
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if name == "." || name == ".." {
             continue;
         }
-        let Ok(about) = look(folder.as_fd(), name) else { continue };
+        let Ok(about) = look(folder, name) else { continue };
         let bytes = if !is_folder(&about) {
             about.stx_blocks.saturating_mul(512)
         } else if depth == 0 {
             0
         } else {
-            open_in(folder.as_fd(), name).map_or(0, |below| bytes_in(&below, depth - 1))
+            open_in(folder, name).map_or(0, |below| bytes_in(below, depth - 1))
         };
         sum = sum.saturating_add(bytes);
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_process::small;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -108,7 +109,7 @@ impl Group {
 
     /// What the processes in it have used, those that have ended as well.
     pub fn processor(&self) -> Option<Processor> {
-        let text = fs::read_to_string(self.folder.join("cpu.stat")).ok()?;
+        let text = small::text_in(self.as_fd(), c"cpu.stat").ok()?;
         let seconds = |name| Some(number_of(&text, name)? as f64 / 1e6);
         Some(Processor {
             user_seconds: seconds("user_usec")?,
@@ -118,14 +119,14 @@ impl Group {
 
     /// Seconds in which something in it waited for I/O; none if the kernel does not count them.
     pub fn io_pressure_seconds(&self) -> Option<f64> {
-        let text = fs::read_to_string(self.folder.join("io.pressure")).ok()?;
+        let text = small::text_in(self.as_fd(), c"io.pressure").ok()?;
         let total = text.lines().find_map(|line| line.strip_prefix("some ")?.split_once("total="));
         Some(total?.1.trim().parse::<u64>().ok()? as f64 / 1e6)
     }
 
     /// The processes that are in it.
     pub fn processes(&self) -> Vec<Pid> {
-        let text = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        let text = small::text_in(self.as_fd(), c"cgroup.procs").unwrap_or_default();
         text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
     }
 
@@ -134,12 +135,16 @@ impl Group {
         kill(&self.folder);
     }
 
+    fn is_populated(&self) -> bool {
+        says_populated(small::text_in(self.as_fd(), c"cgroup.events"))
+    }
+
     /// Kills all that is in it, and waits until that is gone.
     pub fn end(&self) {
         let mut pause = Duration::from_millis(1);
-        while is_populated(&self.folder) {
+        while self.is_populated() {
             self.kill();
-            if !is_populated(&self.folder) {
+            if !self.is_populated() {
                 return;
             }
             std::thread::sleep(pause);
@@ -173,7 +178,11 @@ pub fn kill(folder: &Path) {
 
 /// Whether anything lives in a group or below it. Of one that cannot be looked at nobody knows.
 pub fn is_populated(folder: &Path) -> bool {
-    match fs::read_to_string(folder.join("cgroup.events")) {
+    says_populated(small::text(folder.join("cgroup.events")))
+}
+
+fn says_populated(events: io::Result<String>) -> bool {
+    match events {
         Ok(text) => number_of(&text, "populated") != Some(0),
         // The second one is a group that was removed while it was read.
         Err(error) => {

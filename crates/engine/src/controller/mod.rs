@@ -290,6 +290,7 @@ impl<S: Store> Controller<S> {
         let taken = std::mem::take(&mut self.taken);
         let outcome = &taken.outcome;
         let settings = self.engine.settings();
+        self.space.is_written |= !outcome.records.is_empty() || !outcome.effects.is_empty();
         match self.journal.append(&outcome.records, &outcome.effects, settings) {
             Ok(()) => self.carry_all_out(taken.outcome.effects, taken.parts),
             Err(error) if stall::is_full(&error) => {

@@ -44,6 +44,8 @@ pub(super) struct Space {
     pub reserve: crate::journal::reserve::Reserve,
     is_short: bool,
     looked: Option<Instant>,
+    /// Whether the journal was written since.
+    pub is_written: bool,
 }
 
 /// Whether an error says that there is no space.
@@ -90,7 +92,8 @@ impl<S: Store> Controller<S> {
         let looked = self.space.looked;
         let is_recent = looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK);
         // The store cuts its file at times, and with it the reserve: that is taken again before somebody else does.
-        if is_recent && !self.space.reserve.has_moved() {
+        let is_written = std::mem::take(&mut self.space.is_written);
+        if is_recent && !(is_written && self.space.reserve.has_moved()) {
             return;
         }
         self.space.looked = Some(now);

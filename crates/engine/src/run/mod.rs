@@ -25,7 +25,7 @@ use anyhow::{Context as _, Result};
 use forebay_grid::event::{Loss, RunStatus};
 use forebay_grid::spec::{Exit, Usage, short_reason};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
-use forebay_process::stat;
+use forebay_process::{small, stat};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
@@ -202,20 +202,20 @@ impl Run {
         Ok(file)
     }
 
+    /// Its file, to be read; none if it is gone.
+    fn opened(&self) -> Result<Option<File>> {
+        match File::open(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some).with_context(|| self.0.display().to_string()),
+        }
+    }
+
     /// Whether its shim lives, or is about to be started.
     ///
     /// # Errors
     /// If that cannot be seen now.
     pub fn is_held(&self) -> Result<bool> {
-        let file = match File::open(&self.0) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            opened => opened.with_context(|| self.0.display().to_string())?,
-        };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(false),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
-            Err(error) => Err(error.into()),
-        }
+        self.opened()?.map_or(Ok(false), |file| is_locked(&file))
     }
 
     /// What its shim has said up to now; nothing if the file is gone.
@@ -223,10 +223,21 @@ impl Run {
     /// # Errors
     /// If it cannot be read now: that says nothing about the job.
     pub fn said(&self) -> Result<Said> {
-        let text = match std::fs::read_to_string(&self.0) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Said::default()),
-            read => read.with_context(|| self.0.display().to_string())?,
-        };
+        self.opened()?.map_or(Ok(Said::default()), |file| self.said_in(&file))
+    }
+
+    /// What its shim has said; none as long as that lives, or is about to be started.
+    ///
+    /// # Errors
+    /// As [`Run::said`].
+    pub fn said_at_last(&self) -> Result<Option<Said>> {
+        let Some(file) = self.opened()? else { return Ok(Some(Said::default())) };
+        if is_locked(&file)? { Ok(None) } else { self.said_in(&file).map(Some) }
+    }
+
+    fn said_in(&self, file: &File) -> Result<Said> {
+        let bytes = small::read_again(file).with_context(|| self.0.display().to_string())?;
+        let text = String::from_utf8(bytes).with_context(|| self.0.display().to_string())?;
         let process = |words: &str| {
             let (pid, started) = words.split_once(' ')?;
             Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
@@ -290,6 +301,15 @@ impl Run {
     }
 }
 
+/// Whether a shim, or an agent that is about to start one, has the file of a run locked.
+fn is_locked(file: &File) -> Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The open file of an attempt, as its shim has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Log<'a>(BorrowedFd<'a>);
@@ -324,11 +344,13 @@ impl<'a> Log<'a> {
         Ok(bytes)
     }
 
-    pub fn say_pid(self) -> Result<()> {
-        self.say_shim(rustix::process::getpid())
+    /// Its shim is this process, which was started then (in clock ticks since the boot).
+    pub fn say_pid(self, started: u64) -> Result<()> {
+        self.say_started_process("pid", rustix::process::getpid(), started)
     }
 
-    /// Its shim is this process.
+    /// Its shim is another process.
+    #[cfg(test)]
     pub fn say_shim(self, shim: Pid) -> Result<()> {
         self.say_process("pid", shim)
     }
@@ -341,6 +363,10 @@ impl<'a> Log<'a> {
     /// Says a process with when it was started.
     fn say_process(self, what: &str, process: Pid) -> Result<()> {
         let started = stat::start_of(process).context("a process that is not there")?;
+        self.say_started_process(what, process, started)
+    }
+
+    fn say_started_process(self, what: &str, process: Pid, started: u64) -> Result<()> {
         self.say(&format!("{what} {} {started}", process.as_raw_nonzero()))
     }
 
@@ -422,7 +448,7 @@ pub fn grant(agent: &Path, until_ms: u64) -> Result<()> {
 pub fn granted(agent: &Path) -> u64 {
     let path = agent.join("lease");
     for _ in 1..LEASE_READS {
-        match std::fs::read_to_string(&path) {
+        match small::text(&path) {
             Ok(text) => return text.parse().unwrap_or(0),
             Err(error) if error.kind() == ErrorKind::NotFound => return 0,
             Err(_) => std::thread::sleep(Duration::from_millis(100)),

@@ -34,6 +34,8 @@ use forebay_base::Usage;
 use forebay_base::time::SystemClock;
 use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
+use forebay_grid::vocabulary::UserName;
+use forebay_process::stat::Stat;
 use forebay_process::{Accounting, descendants};
 use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
@@ -54,6 +56,9 @@ use sampler::Sampler;
 
 /// How long a job has after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// How long a shim goes by what the user database has said, in milliseconds.
+const ACCOUNT_MAX_MS: u64 = 2000;
 
 /// How many jobs a shim holds in its life.
 const JOBS_MAX: u32 = 500;
@@ -87,6 +92,10 @@ struct Shim {
     beginning: Arc<Beginning>,
     accounting: Arc<Accounting>,
     sampler: Arc<Sampler>,
+    /// Who the last user is, and when that was asked.
+    account: Option<(UserName, Account, u64)>,
+    /// When this process was started, in clock ticks since the boot.
+    started: u64,
     /// Whether anything happened that may touch another job.
     touched: bool,
 }
@@ -104,6 +113,8 @@ impl Shim {
             beginning: Beginning::watch(log, agent)?,
             accounting: Accounting::find(Arc::new(SystemClock)),
             sampler: Sampler::begin()?,
+            account: None,
+            started: Stat::own().context("/proc/self/stat")?.started,
             touched: false,
         })
     }
@@ -113,13 +124,17 @@ impl Shim {
         name_process(&format!("shim {}", run.file_name().unwrap_or_default().display()));
         self.forget_orders();
         let log = self.log;
-        log.say_pid().with_context(|| format!("standard input is not {}", run.display()))?;
+        log.say_pid(self.started)
+            .with_context(|| format!("standard input is not {}", run.display()))?;
         let Some(task) = log.unfenced_task()? else {
             self.touched = true;
             return Ok(());
         };
         let name = run.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let begun = begin(log, &task, name, &self.beginning, &self.accounting);
+        let account = self.account_of(&task.launch.user);
+        let begun = account.and_then(|account| {
+            begin(log, &task, name, account, &self.beginning, &self.accounting)
+        });
         self.beginning.enter(Stage::Over);
         let end = match begun {
             Ok(begun) => self.see_to_the_end(begun, &task),
@@ -129,6 +144,23 @@ impl Shim {
             }
         };
         log.say_end(&end)
+    }
+
+    /// What the user database says of a user. Of the last one it is not asked again for a moment.
+    fn account_of(&mut self, user: &UserName) -> Result<Account, Fault> {
+        let now_ms = uptime_ms();
+        if let Some((known, account, asked_ms)) = &self.account
+            && known == user
+            && now_ms < asked_ms + ACCOUNT_MAX_MS
+        {
+            return Ok(account.clone());
+        }
+        let account = account_of(user).map_err(|error| {
+            let asked = !error.chain().any(|cause| cause.is::<std::io::Error>());
+            if asked { Fault::Job(error) } else { Fault::Host(error) }
+        })?;
+        self.account = Some((user.clone(), account.clone(), now_ms));
+        Ok(account)
     }
 
     /// Waits for the next run. None if this shim is to end.
@@ -173,13 +205,10 @@ fn begin(
     log: Log<'_>,
     task: &Task,
     run: &str,
+    account: Account,
     beginning: &Beginning,
     accounting: &Arc<Accounting>,
 ) -> Result<Begun, Fault> {
-    let account = account_of(&task.launch.user).map_err(|error| {
-        let asked = !error.chain().any(|cause| cause.is::<std::io::Error>());
-        if asked { Fault::Job(error) } else { Fault::Host(error) }
-    })?;
     prepare(task, &account).map_err(Fault::Host)?;
     let interactive = task.launch.spec.interactive.as_ref();
     // A client that began to talk expects no second start.

@@ -29,6 +29,10 @@ const TELL_MS: u64 = 2000;
 /// How much longer than a look the time up to the next one is.
 const SHARE: u32 = 100;
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The thread, and what it looks at.
 pub struct Sampler {
     state: Mutex<State>,
@@ -40,6 +44,8 @@ struct State {
     job: Option<Job>,
     /// The number of the job, which tells a look at an earlier one.
     number: u64,
+    /// When the thread looks next by itself; none if it waits to be woken.
+    looks_ms: Option<u64>,
 }
 
 /// The job that runs.
@@ -82,12 +88,15 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// A job runs.
+    /// A job runs. The thread is woken only if it would not look in time: most jobs of a busy host are shorter than that.
     pub fn watch(&self, group: Option<Arc<Group>>) {
+        let begun_ms = uptime_ms();
         let mut state = self.lock();
         state.number += 1;
-        state.job = Some(Job { group, begun_ms: uptime_ms(), seen: Seen::default() });
-        self.changed.notify_one();
+        state.job = Some(Job { group, begun_ms, seen: Seen::default() });
+        if state.looks_ms.is_none_or(|looks_ms| looks_ms > begun_ms + millis(FIRST)) {
+            self.changed.notify_one();
+        }
     }
 
     /// The job has ended; what was seen of it.
@@ -103,27 +112,38 @@ impl Sampler {
         loop {
             let mut state = self.lock();
             while state.job.is_none() {
+                state.looks_ms = None;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             let number = state.number;
             let group = state.job.as_ref().and_then(|job| job.group.as_ref().map(Arc::downgrade));
+            let begun_ms = state.job.as_ref().map_or(0, |job| job.begun_ms);
             drop(state);
-            self.follow(number, group.as_ref());
+            self.follow(number, begun_ms, group.as_ref());
         }
     }
 
+    /// Waits until a job should be looked at; whether it still runs then.
+    fn wait(&self, number: u64, pause: Duration) -> bool {
+        let mut state = self.lock();
+        let runs = |state: &State| state.number == number && state.job.is_some();
+        state.looks_ms = Some(uptime_ms() + millis(pause));
+        // An end wakes nobody, and neither does a next job that this look comes in time for.
+        let waited = self.changed.wait_timeout_while(state, pause, |state| runs(state));
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        runs(&state)
+    }
+
     /// Looks at a job until it has ended.
-    fn follow(&self, number: u64, group: Option<&Weak<Group>>) {
-        let (mut pause, mut told_ms) = (FIRST, uptime_ms());
+    fn follow(&self, number: u64, begun_ms: u64, group: Option<&Weak<Group>>) {
+        let mut told_ms = uptime_ms();
+        let since = Duration::from_millis(told_ms.saturating_sub(begun_ms));
+        let mut pause = FIRST.saturating_sub(since);
+        let mut is_first = true;
         loop {
-            let state = self.lock();
-            let is_it = |state: &mut State| state.number == number && state.job.is_some();
-            let waited = self.changed.wait_timeout_while(state, pause, is_it);
-            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            if !is_it(&mut state) {
+            if !self.wait(number, pause) {
                 return;
             }
-            drop(state);
             let begun_ms = uptime_ms();
             // It is removed with its job, which does not wait for this.
             let held = group.map(Weak::upgrade);
@@ -147,12 +167,13 @@ impl Sampler {
             let Some(job) = state.job.as_mut() else { return };
             let now = job.take(look);
             drop(state);
-            if begun_ms.saturating_sub(told_ms) >= TELL_MS || pause == FIRST {
+            if begun_ms.saturating_sub(told_ms) >= TELL_MS || is_first {
                 told_ms = begun_ms;
                 // It may be gone, or not listen.
                 let _ = Word::Using { now }.say(rustix::stdio::stdout());
             }
-            pause = (pause * 2).min(PAUSE_MAX).max(took * SHARE);
+            pause = (pause.max(FIRST / 2) * 2).min(PAUSE_MAX).max(took * SHARE);
+            is_first = false;
         }
     }
 }

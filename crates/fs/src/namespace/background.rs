@@ -57,6 +57,19 @@ impl Namespace {
         }
     }
 
+    /// Looks for the paths of files that were found damaged.
+    pub fn name_damaged_files(&self) {
+        self.name_damaged(&self.partitions());
+    }
+
+    fn name_damaged(&self, partitions: &[Arc<Partition>]) {
+        for partition in partitions {
+            if let Some(fileset) = self.catalogue.get(partition.number()) {
+                partition.name_damaged(&fileset.settings().name);
+            }
+        }
+    }
+
     /// Body of the commit thread, until [`Background::stop`].
     fn run_commits(&self) {
         let (bell, interval) = (&self.shared.bell, self.shared.settings.commit_interval);
@@ -84,6 +97,7 @@ impl Namespace {
             self.shared.close_idle_objects();
             // Not before: requests that come during the commit ask for one more if they need it.
             bell.quiet();
+            self.name_damaged(&due);
             due.iter().for_each(|partition| partition.commit_came());
             if self.partitions().iter().any(|partition| partition.is_commit_wanted()) {
                 // It came while others were committed, when the bell was rung already.

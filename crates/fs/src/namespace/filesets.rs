@@ -28,8 +28,13 @@ impl Namespace {
     /// All filesets with what they hold.
     #[must_use]
     pub fn fileset_status(&self) -> Vec<FilesetStatus> {
-        let status =
-            |fileset: Arc<Fileset>| FilesetStatus::of(&fileset.settings(), self.usage_of(&fileset));
+        let open = self.partitions();
+        let status = |fileset: Arc<Fileset>| {
+            let status = FilesetStatus::of(&fileset.settings(), self.usage_of(&fileset));
+            let partition = open.iter().find(|partition| partition.number() == fileset.id);
+            let damaged = partition.map(|partition| partition.damaged()).unwrap_or_default();
+            FilesetStatus { damaged, ..status }
+        };
         self.catalogue.list().into_iter().map(status).collect()
     }
 

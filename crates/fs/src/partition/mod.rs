@@ -5,6 +5,7 @@
 //! recovered, checked, repaired and fenced by itself. What partitions of one process share is in [`Shared`].
 
 pub(crate) mod commit;
+pub mod damage;
 mod idle;
 pub(crate) mod ops;
 pub mod recovery;
@@ -64,6 +65,7 @@ pub struct Partition {
     /// Serialises renames between directories, so that the tree above them stands still.
     tree_changes: Mutex<()>,
     sweep: Mutex<Sweep>,
+    damage: damage::Damage,
 }
 
 /// What people choose of a fileset, as requests ask for it.

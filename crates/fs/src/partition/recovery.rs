@@ -184,6 +184,7 @@ impl Partition {
             object_numbers: NumberRange::new(before.object_limit, superblock.object_limit),
             writers: Mutex::default(),
             tree_changes: Mutex::default(),
+            damage: super::damage::Damage::default(),
             sweep: Mutex::new(Sweep {
                 done: !crashed && !before.sweep_due,
                 below: before.object_limit,
@@ -205,6 +206,7 @@ impl Partition {
         };
         let Some(found) = found else {
             tracing::warn!(%ino, object = %at.id, "contents were not synced before the crash");
+            self.damage.note(ino, "contents were not synced before the crash");
             if let Some(file) = state.file_mut() {
                 file.object = None;
             }

@@ -14,6 +14,7 @@ use crate::adapter::names::new_file;
 use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of};
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
+use crate::top::ino_of;
 
 /// Most bytes that one COPY_FILE_RANGE copies; the kernel and its callers go on from there. Who asked
 /// cannot be ended before the answer, and where blocks cannot be shared all bytes are copied.
@@ -98,7 +99,7 @@ impl Adapter {
         let opened = self.fs.open_file(attributes.ino, access, request.caller)?;
         let mappable = access.read && access.write && opened.registration.is_some();
         let cacheable = attributes.cacheable && !mappable;
-        reply.push(&self.ttl.entry(&Attributes { cacheable, ..*attributes }));
+        reply.push(&self.entry(&Attributes { cacheable, ..*attributes }));
         reply.push(&open_out(access, opened));
         Ok(())
     }
@@ -209,10 +210,10 @@ impl Adapter {
         reply: &mut Reply,
     ) -> Answer<()> {
         let asked: CopyFileRangeIn = body.take()?;
-        self.take_privileges(request, Ino(asked.nodeid_out))?;
+        self.take_privileges(request, ino_of(asked.nodeid_out))?;
         let copied = self.fs.copy_range(
             (request.ino, asked.off_in),
-            (Ino(asked.nodeid_out), asked.off_out),
+            (ino_of(asked.nodeid_out), asked.off_out),
             asked.len.min(COPY_MAX),
         )?;
         if code == opcode::COPY_FILE_RANGE {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use forebay_base::Ino;
 use forebay_fs::record::Kind;
-use forebay_fs::{DirectoryItem, New, Replace};
+use forebay_fs::{Attributes, DirectoryItem, KeepName, New, Replace};
 
 use crate::abi::{
     self, Dirent, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn, Rename2In, RenameIn, opcode,
@@ -12,6 +12,7 @@ use crate::abi::{
 use crate::adapter::{Adapter, Request, absent_or};
 use crate::reply::{Reply, type_bits};
 use crate::request::{Answer, Body, Errno};
+use crate::top::ino_of;
 
 impl Adapter {
     pub(crate) fn lookup(
@@ -20,8 +21,12 @@ impl Adapter {
         mut body: Body<'_>,
         reply: &mut Reply,
     ) -> Answer<()> {
-        match self.fs.lookup(request.ino, body.name()?) {
-            Ok(attributes) => reply.push(&self.ttl.entry(&attributes)),
+        let name = body.name()?;
+        if self.top.is_asked_for(request.number, name) {
+            return self.look_up_raised_root(reply);
+        }
+        match self.fs.lookup(request.ino, name) {
+            Ok(attributes) => reply.push(&self.entry(&attributes)),
             // Other programs make names in native filesets: the kernel must not keep that there is nothing.
             Err(error) if !self.fs.keeps_names(request.ino) => return Err(error.into()),
             Err(error) => {
@@ -32,9 +37,16 @@ impl Adapter {
         Ok(())
     }
 
+    /// The second inode of the root, which keeps its name as long as the mount lives.
+    fn look_up_raised_root(&self, reply: &mut Reply) -> Answer<()> {
+        let root = self.fs.lookup(Ino::ROOT, b".")?;
+        reply.push(&self.entry(&Attributes { name: KeepName::Lasting, ..root }));
+        Ok(())
+    }
+
     fn make(&self, request: Request, name: &[u8], new: New<'_>, reply: &mut Reply) -> Answer<()> {
         let attributes = self.fs.create(request.ino, name, new, request.caller)?;
-        reply.push(&self.ttl.entry(&attributes));
+        reply.push(&self.entry(&attributes));
         Ok(())
     }
 
@@ -96,7 +108,7 @@ impl Adapter {
             libc::RENAME_EXCHANGE => Replace::Exchange,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        let (from, to) = ((request.ino, body.name()?), (Ino(new_parent), body.name()?));
+        let (from, to) = ((request.ino, body.name()?), (ino_of(new_parent), body.name()?));
         if flags & libc::RENAME_WHITEOUT != 0 {
             return Ok(self.fs.rename_with_whiteout(from, to, replace, request.caller)?);
         }
@@ -110,13 +122,13 @@ impl Adapter {
         reply: &mut Reply,
     ) -> Answer<()> {
         let asked: LinkIn = body.take()?;
-        let attributes = self.fs.link(Ino(asked.oldnodeid), request.ino, body.name()?)?;
-        reply.push(&self.ttl.entry(&attributes));
+        let attributes = self.fs.link(ino_of(asked.oldnodeid), request.ino, body.name()?)?;
+        reply.push(&self.entry(&attributes));
         Ok(())
     }
 
     /// The kernel takes ENOSYS for "open directories without asking, and keep their listings": it drops a listing
-    /// with every change of the directory that it carries out itself, and when it is told to (docs/adr/0020).
+    /// with every change of the directory that it carries out itself, and when it is told to (docs/adr/0030).
     pub(crate) fn open_directory(&self, request: Request, reply: &mut Reply) -> Answer<()> {
         if self.keeps_listings() {
             return Err(Errno(libc::ENOSYS));
@@ -168,7 +180,7 @@ impl Adapter {
             let found =
                 if is_dots { Ok(None) } else { self.fs.listed_attributes(request.ino, item) };
             match found {
-                Ok(Some(attributes)) => reply.push(&self.ttl.entry(&attributes)),
+                Ok(Some(attributes)) => reply.push(&self.entry(&attributes)),
                 Ok(None) => reply.push(&abi::EntryOut::default()),
                 Err(error) => {
                     failed = Some(error);

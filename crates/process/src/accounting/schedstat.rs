@@ -26,7 +26,7 @@ impl Schedule {
     /// Of the main thread of a process that was not reaped; `None` if the kernel does not count.
     pub fn of(pid: Pid) -> Option<Schedule> {
         let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
-        Schedule::parse(&std::fs::read_to_string(path).ok()?)
+        Schedule::parse(&crate::small::text(path).ok()?)
     }
 
     fn parse(text: &str) -> Option<Schedule> {

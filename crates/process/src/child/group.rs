@@ -24,6 +24,10 @@ pub fn enter(group: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether [`clone`] has the kernel give the child the default of all signals that are handled, which saves two calls for
+/// each of them (`CLONE_CLEAR_SIGHAND`, Linux 5.5).
+pub const CLEARS_HANDLERS: bool = cfg!(target_arch = "x86_64");
+
 /// Starts a child in a group as `clone(2)` does with `CLONE_VM` and `CLONE_VFORK`: it runs `run(argument)` on `stack`.
 ///
 /// # Errors
@@ -42,9 +46,11 @@ pub unsafe fn clone(
     use std::os::fd::AsRawFd as _;
 
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
     // SAFETY: zeros are valid: they ask for nothing.
     let mut how: libc::clone_args = unsafe { std::mem::zeroed() };
-    how.flags = (libc::CLONE_VM | libc::CLONE_VFORK) as u64 | CLONE_INTO_CGROUP;
+    how.flags =
+        (libc::CLONE_VM | libc::CLONE_VFORK) as u64 | CLONE_INTO_CGROUP | CLONE_CLEAR_SIGHAND;
     how.exit_signal = libc::SIGCHLD as u64;
     how.stack = stack.as_mut_ptr() as u64;
     how.stack_size = (stack.capacity() * size_of::<u128>()) as u64;

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use forebay_base::Usage;
@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
+use rustix::thread::CapabilitySet;
 
 use crate::accounting::{Accounting, Counters, Delays, Schedule};
 use crate::error::{Error, Result};
@@ -96,7 +97,7 @@ impl Child {
         let mut process = command.spawn().map_err(refused)?;
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| refused(Errno::SRCH.into()))?;
-        let mut child = Child::take(pid, Path::new(&program), receiver, accounting, started)?;
+        let mut child = Child::take(pid, Path::new(&program), Some(receiver), accounting, started)?;
         child.stdin = process.stdin.take();
         child.stdout = process.stdout.take();
         child.stderr = process.stderr.take();
@@ -119,25 +120,26 @@ impl Child {
     ) -> Result<Child> {
         let refused = |source: io::Error| Error::io("start", program.name())(source);
         let parent = std::process::id();
-        let (receiver, sender) = handover::pair().map_err(refused)?;
+        let counters =
+            if may_look_later() { None } else { Some(handover::pair().map_err(refused)?) };
         let mut prepare = || {
             rustix::process::setpgid(None, None)?;
             // Without its counters it may run nevertheless.
-            let _ = sender.send();
+            let _ = counters.as_ref().map(|(_, sender)| sender.send());
             prepare()?;
             end_with_parent(parent)
         };
         let started = accounting.now();
         // SAFETY: it makes system calls, and those of which the caller says that they may be made.
         let pid = unsafe { program.start(&mut prepare, group) }.map_err(refused)?;
-        Child::take(pid, program.name(), receiver, accounting, started)
+        Child::take(pid, program.name(), counters.map(|(ours, _)| ours), accounting, started)
     }
 
     /// Takes over a child that was just started.
     fn take(
         pid: Pid,
         name: &Path,
-        counters: handover::Receiver,
+        counters: Option<handover::Receiver>,
         accounting: &Arc<Accounting>,
         started: Instant,
     ) -> Result<Child> {
@@ -154,7 +156,7 @@ impl Child {
             pid,
             pidfd,
             // One that has become another user before could not open them itself; then this process is root's.
-            counters: counters.receive().or_else(|| counters_of(pid)),
+            counters: counters.and_then(handover::Receiver::receive).or_else(|| counters_of(pid)),
             accounting: Arc::clone(accounting),
             started,
             stdin: None,
@@ -344,6 +346,17 @@ fn end_with_parent(parent: u32) -> io::Result<()> {
     } else {
         Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
+}
+
+/// Whether this process may open the counters of any process, also of one that has become another user or has ended: then
+/// nobody has to hand them over.
+fn may_look_later() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let sets = rustix::thread::capabilities(None);
+        rustix::process::geteuid().is_root()
+            && sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
+    })
 }
 
 /// The counters of a process that was not reaped, if this one may read them.

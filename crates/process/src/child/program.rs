@@ -39,6 +39,8 @@ struct Start<'a> {
     arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
     prepare: &'a mut dyn FnMut() -> io::Result<()>,
+    /// Whether the kernel gave it the default of all that its parent handles.
+    handles_nothing: bool,
     failed: Option<io::Error>,
 }
 
@@ -100,6 +102,7 @@ impl Program {
             ),
             environment: pointers(self.environment.iter().map(|word| &**word)),
             prepare,
+            handles_nothing: group.is_some() && group::CLEARS_HANDLERS,
             failed: None,
         };
         let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
@@ -150,7 +153,7 @@ extern "C" fn run(start: *mut libc::c_void) -> libc::c_int {
 impl Start<'_> {
     /// Returns only if the program is not executed.
     fn run(&mut self) -> io::Error {
-        lose_handlers();
+        lose_handlers(self.handles_nothing);
         match (self.prepare)() {
             Ok(()) => self.execute(),
             Err(error) => error,
@@ -191,12 +194,14 @@ impl Start<'_> {
 }
 
 /// Gives the child the default of all that its parent handles, and lets signals in. What is ignored stays so,
-/// but for SIGPIPE, which the standard library ignores for its own sake.
-fn lose_handlers() {
+/// but for SIGPIPE, which the standard library ignores for its own sake; that is all if nothing is handled any more.
+fn lose_handlers(handles_nothing: bool) {
     // SAFETY: handlers belong to the child alone; each call reads or writes one action or set.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        for signal in 1..=libc::SIGRTMAX() {
+        let all =
+            if handles_nothing { libc::SIGPIPE..=libc::SIGPIPE } else { 1..=libc::SIGRTMAX() };
+        for signal in all {
             let known = libc::sigaction(signal, ptr::null(), &raw mut action) == 0;
             let ignored = action.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE;
             if known && action.sa_sigaction != libc::SIG_DFL && !ignored {

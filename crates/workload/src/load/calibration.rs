@@ -50,6 +50,8 @@ pub struct Calibration {
     pub temp_files_per_worker: u64,
     /// Temporary files that each worker keeps at a time.
     pub temp_files_live: usize,
+    /// Half of the temporary files are smaller; none is smaller than an eighth of it, or larger than eight times it.
+    pub temp_median: ByteSize,
     /// Output files of each worker, as large as temporary ones; kept to the end.
     pub outputs_per_worker: u64,
     /// Where sizes and extracts come from: the same seed gives the same load.
@@ -57,8 +59,8 @@ pub struct Calibration {
 }
 
 impl Default for Calibration {
-    /// 4 workers on a table of 256 MiB, each with an extract of 64 MiB, 500 temporary files, of which
-    /// 20 live at a time, and 10 outputs.
+    /// 4 workers on a table of 256 MiB, each with an extract of 64 MiB, 500 temporary files
+    /// of around 512 KiB, of which 20 live at a time, and 10 outputs.
     fn default() -> Calibration {
         Calibration {
             workers: 4,
@@ -66,6 +68,7 @@ impl Default for Calibration {
             extract_bytes: ByteSize::mib(64),
             temp_files_per_worker: 500,
             temp_files_live: 20,
+            temp_median: ByteSize::kib(512),
             outputs_per_worker: 10,
             seed: 750,
         }
@@ -154,11 +157,18 @@ impl Calibration {
         let own = directory.join(format!("worker-{worker}"));
         fs::create_dir(&own).map_err(Error::io("create directory", &own))?;
         let seed = self.seed.wrapping_add(u64::from(worker));
+        check_bytes("temp_median", self.temp_median, 1 << 10, 1 << 30)?;
+        let sizes = FileSizes {
+            median: self.temp_median.into(),
+            least: ByteSize(self.temp_median.0 / 8),
+            most: ByteSize(self.temp_median.0 * 8).into(),
+            ..FileSizes::default()
+        };
         let mut work = Work {
             directory: own,
             random: StdRng::seed_from_u64(seed),
             pattern: Pattern::new(TEMP_PAGE_BYTES_MAX, seed),
-            sizes: FileSizes::default().at(Scale::FULL)?,
+            sizes: sizes.at(Scale::FULL)?,
             buffer: vec![0; TABLE_PAGE_BYTES as usize],
             result: WorkerResult::default(),
         };

@@ -164,8 +164,9 @@ impl Agent {
 
 impl JobShim {
     pub fn run(self) -> Result<ExitCode> {
+        // That is the agent's own: what goes wrong with a job is in the log of its host.
+        log_to_standard_error()?;
         if self.watchdog {
-            log_to_standard_error()?;
             watchdog::serve(&self.folder)?;
         } else {
             nursery::serve()?;

@@ -66,6 +66,9 @@ struct Check {
 
 /// Run a flow now, regardless of its schedule, and print the number of the run.
 ///
+/// Jobs do not inherit your environment: they get PATH, LANG, LC_ALL, TZ and TERM, then --env, then what the flow file says
+/// under environment, then the variables that the grid sets (see `forebay submit --help`). Each overrides the ones before.
+///
 /// Exit code: 0 if the run was accepted, 2 if not; with --wait, 0 if it succeeded, 1 if it failed or was killed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

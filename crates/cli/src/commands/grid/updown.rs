@@ -361,7 +361,9 @@ impl Down {
         if !self.now {
             let busy = busy(&home)?;
             if busy > 0 {
-                bail!("{busy} jobs are running: wait for them, kill them, or give --now");
+                let jobs =
+                    if busy == 1 { "1 job is".to_owned() } else { format!("{busy} jobs are") };
+                bail!("{jobs} running: wait for them to end, kill them, or give --now");
             }
         }
         // The controller first, so that nothing is started again elsewhere, and what would start it again before it.

@@ -9,6 +9,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{Body, State};
 use crate::key;
 use crate::partition::Partition;
+use crate::partition::damage::DamagedFile;
 use crate::record::{
     Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, decode, encode,
 };
@@ -31,6 +32,9 @@ pub struct FilesetStatus {
     /// Why it cannot be used, if it cannot: what it holds is not known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Files in it that were found to have lost something since the mount; of many some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<DamagedFile>,
 }
 
 /// A disk with what it holds.
@@ -165,6 +169,7 @@ impl FilesetStatus {
             files: is_counted.then_some(usage.inodes),
             bytes: is_counted.then_some(usage.bytes),
             problem,
+            damaged: Vec::new(),
         }
     }
 }

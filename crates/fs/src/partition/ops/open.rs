@@ -132,6 +132,7 @@ impl Partition {
             let (object, recorded, size) = (live.at.id, state.size, found.size);
             if let Some(file) = state.file_mut().filter(|file| !file.is_cut) {
                 tracing::error!(%ino, %object, recorded, size, "an object has lost bytes: run fsck");
+                self.damage.note(ino, "an object has lost bytes: run fsck");
                 file.is_cut = true;
             }
             return;

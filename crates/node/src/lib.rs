@@ -1,0 +1,20 @@
+//! A node of a cluster: its certificates, its sessions with other nodes, and its membership.
+//!
+//! - [`authority`]: who vouches for nodes, and how further ones join.
+//! - [`session`]: calls between nodes over TLS, carried out once.
+//! - [`home`]: the folder of a node.
+//! - [`members`]: membership and ownership with etcd; [`Member`] is a node at work.
+//!
+//! Only this crate knows TLS and the frames between nodes.
+
+pub mod authority;
+pub mod error;
+pub mod home;
+pub mod members;
+pub mod session;
+pub mod settings;
+
+pub use error::{Error, Result};
+pub use home::NodeHome;
+pub use members::{Member, MemberStart, Ownership};
+pub use settings::Settings;

@@ -1,0 +1,389 @@
+//! A node at work: member of the cluster, owner of filesets, at the end of sessions.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use forebay_base::channel::{Channel, Service, ServiceId};
+use forebay_base::{ClientId, Clock, FilesetId, NodeId};
+use forebay_cluster::ownership::{self, Holding, Record};
+use forebay_cluster::{Moment, Node, node};
+use forebay_etcd::{Keys, Runtime};
+use parking_lot::Mutex;
+
+use super::boottime;
+use super::book::Book;
+use super::driver::{Driver, Phase, Shared};
+use super::etcd::{Courier, Input};
+use super::ownership::Ownership;
+use super::renewal;
+use super::roster::{Known, Sight};
+use super::visit::{self, Answer, NodeStatus, Question, Registrar};
+use crate::error::{Error, Result};
+use crate::home::{NodeFile, NodeHome, NodeLock};
+use crate::session::{Hub, Reception, Refusal, RefusalKind, Start};
+use crate::settings::Settings;
+
+/// Threads that talk to etcd.
+const ETCD_THREADS: usize = 2;
+
+/// How long one look at the watch lasts.
+const WATCH_LOOK: Duration = Duration::from_millis(500);
+
+/// What a member needs to start.
+pub struct MemberStart {
+    /// The node's folder.
+    pub home: NodeHome,
+    /// What answers calls of other nodes.
+    pub services: Vec<(ServiceId, Arc<dyn Service>)>,
+    /// What is done with filesets that the node owns.
+    pub ownership: Arc<dyn Ownership>,
+    /// The node's share of filesets relative to others; none for a node that serves no filesets.
+    pub weight: Option<u32>,
+    /// Times and bounds of sessions.
+    pub settings: Settings,
+    /// Times of membership and ownership.
+    pub protocol: forebay_cluster::Settings,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A node at work. It stops answering when this is dropped; [`Member::stop`] hands its filesets over before.
+pub struct Member {
+    me: ClientId,
+    file: NodeFile,
+    book: Book,
+    known: Arc<Known>,
+    hub: Arc<Hub>,
+    shared: Arc<Shared>,
+    inbox: Sender<Input>,
+    courier: Courier,
+    stopping: Arc<renewal::Bell>,
+    _lock: NodeLock,
+}
+
+fn listen(address: &str) -> Result<TcpListener> {
+    let refused = |error: std::io::Error| {
+        Error::Invalid(format!(
+            "cannot listen on {address}: {error}. If another program uses the port, choose another one with --address"
+        ))
+    };
+    let found = address.to_socket_addrs().map_err(refused)?.next();
+    let found = found.ok_or_else(|| Error::Invalid(format!("{address} is not an address")))?;
+    match TcpListener::bind(found) {
+        // An address that leads here by translation.
+        Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            let any = match found.ip() {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            };
+            TcpListener::bind(SocketAddr::new(any, found.port())).map_err(refused)
+        }
+        bound => bound.map_err(refused),
+    }
+}
+
+impl Member {
+    /// Makes this process the node: registers it, and answers other nodes. Returns when others can reach it; its lease
+    /// follows a moment later ([`Ownership::answer`]).
+    ///
+    /// # Errors
+    /// If another process is the node, etcd does not answer, the node was removed, or the port is taken.
+    pub fn start(start: MemberStart) -> Result<Member> {
+        start.protocol.validate().map_err(Error::Invalid)?;
+        let lock = start.home.claim()?;
+        let file = start.home.existing()?;
+        let runtime = Runtime::start(ETCD_THREADS)
+            .map_err(|error| Error::Invalid(format!("cannot start threads: {error}")))?;
+        let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
+        check_cluster(&book, &file)?;
+        let credentials = start.home.identity(&file)?.credentials()?;
+        let listener = listen(&file.address)?;
+        let me = book.begin_life(file.node, &file.address)?;
+        let known = Arc::new(Known::default());
+        let (sight, view) = book.read()?;
+        known.set(sight, view.revision);
+        let (inbox, events) = channel();
+        let courier =
+            Courier::new(&book, me.node, start.protocol.etcd_timeout, &known, inbox.clone());
+        let weight = start.weight.unwrap_or(0);
+        let node = Node::new(start.protocol, me, weight, boottime());
+        let shared = Arc::new(Shared::new(node));
+        let reception = Arc::new(Desk {
+            me,
+            registrar: registrar(&start, &book, &file),
+            shared: Arc::clone(&shared),
+            courier: courier.clone(),
+            inbox: inbox.clone(),
+            expires: Mutex::new(file.expires),
+            hub: Mutex::new(None),
+        });
+        let hub = Hub::start(
+            listener,
+            Start {
+                cluster: file.cluster,
+                me,
+                credentials,
+                roster: Arc::<Known>::clone(&known),
+                reception: Arc::<Desk>::clone(&reception),
+                services: start.services,
+                settings: start.settings.clone(),
+                clock: Arc::clone(&start.clock),
+            },
+        );
+        let no_thread = |error| Error::Invalid(format!("cannot start a thread: {error}"));
+        let hub = hub.map_err(no_thread)?;
+        *reception.hub.lock() = Some(Arc::downgrade(&hub));
+        let driver = Driver {
+            shared: Arc::clone(&shared),
+            courier: courier.clone(),
+            ownership: start.ownership,
+            owns: start.weight.is_some(),
+            node_lease: start.protocol.node_lease,
+            inbox: events,
+            sender: inbox.clone(),
+        };
+        let stopping = Arc::<renewal::Bell>::default();
+        spawn("member", move || driver.run()).map_err(no_thread)?;
+        let from = i64::try_from(view.revision.0).unwrap_or(0) + 1;
+        let watch = book.client().watch(Keys::prefix(book.names().root()), from);
+        let (watching, bell) = (courier.clone(), Arc::clone(&stopping));
+        spawn("watch", move || {
+            while !bell.is_rung() {
+                if let Some(event) = watch.next(WATCH_LOOK) {
+                    watching.watched(&event);
+                }
+            }
+        })
+        .map_err(no_thread)?;
+        let renewal = renewal::Renewal {
+            home: start.home,
+            file: file.clone(),
+            desk: Arc::clone(&reception),
+            known: Arc::clone(&known),
+            hub: Arc::downgrade(&hub),
+            settings: start.settings,
+            clock: start.clock,
+            bell: Arc::clone(&stopping),
+        };
+        spawn("certificate", move || renewal.run()).map_err(no_thread)?;
+        Ok(Member { me, file, book, known, hub, shared, inbox, courier, stopping, _lock: lock })
+    }
+
+    /// This life of the node.
+    #[must_use]
+    pub fn me(&self) -> ClientId {
+        self.me
+    }
+
+    /// Who the node is.
+    #[must_use]
+    pub fn file(&self) -> &NodeFile {
+        &self.file
+    }
+
+    /// The cluster's records.
+    #[must_use]
+    pub fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// The way to a service of another node; for [`ServiceId::Cache`], of a node that is a client of this one.
+    #[must_use]
+    pub fn channel(&self, node: NodeId, service: ServiceId) -> Arc<dyn Channel> {
+        self.hub.channel(node, service)
+    }
+
+    /// Drops a client with its opens and locks, because it did not do what it must.
+    pub fn evict(&self, client: ClientId, reason: &str) {
+        self.hub.evict(client, reason);
+    }
+
+    /// All sessions that there are.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<crate::session::SessionStatus> {
+        self.hub.sessions()
+    }
+
+    /// The cluster as this node sees it.
+    #[must_use]
+    pub fn sight(&self) -> Sight {
+        self.known.sight()
+    }
+
+    /// The owner of a fileset as this node sees it: where requests for it go.
+    #[must_use]
+    pub fn owner(&self, fileset: FilesetId) -> Option<Record> {
+        self.shared.node.lock().view().owners.get(&fileset).copied()
+    }
+
+    /// What this node holds of a fileset.
+    #[must_use]
+    pub fn holding(&self, fileset: FilesetId) -> Option<Holding> {
+        self.shared.node.lock().holding(fileset)
+    }
+
+    /// Until when the node may answer; none while it waits.
+    #[must_use]
+    pub fn answers_until(&self) -> Option<Moment> {
+        self.shared.node.lock().answers_until(boottime())
+    }
+
+    /// Moves a fileset that this node owns once.
+    pub fn move_fileset(&self, fileset: FilesetId, to: NodeId) {
+        let event = node::Event::Ownership(ownership::Event::Move { fileset, to });
+        let _ = self.inbox.send(Input::Event(event));
+    }
+
+    /// Waits until the node has come to its end, or the time has passed.
+    #[must_use]
+    pub fn wait_for_end(&self, time: Duration) -> Phase {
+        self.shared.wait_for_end(time)
+    }
+
+    /// Hands everything over and stops, in `patience` at the most.
+    pub fn stop(&self, patience: Duration) {
+        let _ = self.inbox.send(Input::Stop);
+        if self.shared.wait_for_end(patience) == Phase::Working {
+            tracing::warn!(
+                "not everything was handed over in {patience:?}: other nodes take it over when the lease is over{}",
+                self.courier.error().map_or(String::new(), |error| format!(" ({error})"))
+            );
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.stopping.ring();
+        self.hub.stop();
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
+fn check_cluster(book: &Book, file: &NodeFile) -> Result<()> {
+    let record = book.cluster()?.ok_or_else(|| {
+        Error::Invalid(format!(
+            "etcd knows no cluster {}: are its endpoints right ({}), and was its data restored?",
+            file.cluster_name,
+            file.etcd.endpoints.join(", ")
+        ))
+    })?;
+    if record.id == file.cluster {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "the cluster {} in etcd is another one ({}) than this node's ({}): leave it first (forebay cluster leave)",
+        file.cluster_name, record.id, file.cluster
+    )))
+}
+
+fn registrar(start: &MemberStart, book: &Book, file: &NodeFile) -> Registrar {
+    Registrar {
+        book: book.clone(),
+        home: start.home.clone(),
+        cluster: file.cluster,
+        cluster_name: file.cluster_name.clone(),
+        etcd: file.etcd.clone(),
+        settings: start.settings.clone(),
+        clock: Arc::clone(&start.clock),
+    }
+}
+
+/// Answers visitors.
+pub struct Desk {
+    me: ClientId,
+    /// Makes certificates.
+    pub registrar: Registrar,
+    shared: Arc<Shared>,
+    courier: Courier,
+    inbox: Sender<Input>,
+    /// When this node's certificate expires.
+    pub expires: Mutex<i64>,
+    hub: Mutex<Option<std::sync::Weak<Hub>>>,
+}
+
+impl Desk {
+    fn status(&self) -> NodeStatus {
+        let node = self.shared.node.lock();
+        let now = boottime();
+        let left = |until: Moment| u64::try_from(until.left(now).as_millis()).unwrap_or(u64::MAX);
+        let hub = self.hub.lock().as_ref().and_then(std::sync::Weak::upgrade);
+        NodeStatus {
+            incarnation: self.me.incarnation,
+            answers_ms: node.answers_until(now).map(left),
+            holdings: node
+                .holdings()
+                .map(|(fileset, holding)| (fileset, stage(&holding).to_owned()))
+                .collect(),
+            sessions: hub.map(|hub| hub.sessions()).unwrap_or_default(),
+            certificate_expires: *self.expires.lock(),
+            etcd_error: self.courier.error(),
+        }
+    }
+
+    fn member_question(&self, visitor: NodeId, question: Question) -> Result<Answer> {
+        match question {
+            Question::Join(_) => Err(Error::Invalid("this machine is a member already".to_owned())),
+            Question::Renew { public_key } => {
+                self.registrar.renew(visitor, &public_key).map(Answer::Renewed)
+            }
+            Question::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Question::Move { fileset, to } => {
+                let holding = self.shared.node.lock().holding(fileset);
+                if !matches!(holding, Some(Holding::Owning { .. })) {
+                    return Err(Error::Invalid(format!(
+                        "node {} does not own fileset {fileset} at the moment",
+                        self.me.node
+                    )));
+                }
+                let event = node::Event::Ownership(ownership::Event::Move { fileset, to });
+                let _ = self.inbox.send(Input::Event(event));
+                Ok(Answer::Asked)
+            }
+        }
+    }
+}
+
+fn stage(holding: &Holding) -> &'static str {
+    match holding {
+        Holding::Claiming { .. } => "claiming",
+        Holding::Opening { .. } => "opening",
+        Holding::Owning { .. } => "owning",
+        Holding::Settling { .. } => "settling",
+        Holding::Passing { .. } => "passing",
+        Holding::Dropping { .. } => "dropping",
+    }
+}
+
+impl Reception for Desk {
+    fn answer(
+        &self,
+        visitor: Option<NodeId>,
+        question: &[u8],
+    ) -> std::result::Result<Vec<u8>, Refusal> {
+        let question: Question =
+            visit::decode(question).map_err(|error| visit::refusal(&error))?;
+        let answer = match (visitor, question) {
+            (None, Question::Join(application)) => {
+                let joined = self.registrar.join(&application);
+                joined.map(|admission| Answer::Joined(Box::new(admission)))
+            }
+            (None, _) => {
+                let reason = "no certificate: this machine is not a member (forebay cluster join)";
+                return Err(Refusal::new(RefusalKind::Certificate, reason));
+            }
+            (Some(visitor), question) => self.member_question(visitor, question),
+        };
+        answer.and_then(|answer| visit::encode(&answer)).map_err(|error| {
+            if matches!(error, Error::Token(_)) {
+                tracing::warn!("a machine was not admitted: {error}");
+            }
+            visit::refusal(&error)
+        })
+    }
+}

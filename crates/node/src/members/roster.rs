@@ -1,0 +1,209 @@
+//! The cluster as this node sees it: what a read of all keys said, and what a watch has reported since.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_base::{ClientId, NodeId};
+use forebay_cluster::membership::{Member, Revision};
+use forebay_cluster::ownership::{Change, View};
+use forebay_etcd::{Event, Found, Pair};
+use parking_lot::RwLock;
+
+use super::record::{DiskRecord, Key, Names, NodeRecord, decode};
+use crate::session::hub::{Roster, Standing};
+
+/// Members, their disks, and which of them run.
+#[derive(Clone, Debug, Default)]
+pub struct Sight {
+    /// All members.
+    pub nodes: BTreeMap<NodeId, NodeRecord>,
+    /// Those that run.
+    pub alive: BTreeMap<NodeId, Member>,
+    /// Those that are to own nothing.
+    pub draining: BTreeSet<NodeId>,
+    /// All disks.
+    pub disks: BTreeMap<String, DiskRecord>,
+    /// The highest number of a node that was ever seen.
+    highest: Option<NodeId>,
+    /// The latest life of each node that was ever seen to run.
+    lives: BTreeMap<NodeId, u64>,
+}
+
+/// Takes over what keys say.
+struct Reader<'a> {
+    names: &'a Names,
+    sight: Sight,
+    view: View,
+}
+
+fn value<T: serde::de::DeserializeOwned>(pair: &Pair) -> Option<T> {
+    decode(&pair.key, &pair.value)
+        .inspect_err(|error| tracing::error!("{error}; this record is passed over"))
+        .ok()
+}
+
+impl Reader<'_> {
+    fn pair(&mut self, pair: &Pair) {
+        let Some(key) = self.names.parse(&pair.key) else { return };
+        let change = change_of(key, Some(pair), &mut self.sight);
+        if let Some(change) = change {
+            self.view.apply(change);
+        }
+    }
+}
+
+/// Notes one key, and says what it means for owners. Without a pair, the key is gone.
+fn change_of(key: Key<'_>, pair: Option<&Pair>, sight: &mut Sight) -> Option<Change> {
+    match key {
+        Key::Node(node) => {
+            match pair.map(value) {
+                Some(Some(record)) => {
+                    sight.nodes.insert(node, record);
+                }
+                Some(None) => {}
+                None => {
+                    sight.nodes.remove(&node);
+                }
+            }
+            sight.highest = sight.highest.max(Some(node));
+            None
+        }
+        Key::Alive(node) => {
+            let member: Option<Member> = pair.and_then(value);
+            match member {
+                Some(member) => {
+                    let life = sight.lives.entry(node).or_default();
+                    *life = member.incarnation.max(*life);
+                    sight.alive.insert(node, member)
+                }
+                None => sight.alive.remove(&node),
+            };
+            Some(Change::Member(node, member))
+        }
+        Key::Draining(node) => {
+            if pair.is_some() {
+                sight.draining.insert(node);
+            } else {
+                sight.draining.remove(&node);
+            }
+            Some(Change::Draining(node, pair.is_some()))
+        }
+        Key::Disk(uuid) => {
+            match pair.and_then(value) {
+                Some(disk) => sight.disks.insert(uuid.to_owned(), disk),
+                None => sight.disks.remove(uuid),
+            };
+            None
+        }
+        Key::Pinned(fileset) => Some(Change::Pinned(fileset, pair.and_then(value))),
+        Key::Owner(fileset) => match pair.map(value) {
+            Some(Some(record)) => Some(Change::Owner(fileset, Some(record))),
+            // Better no change than one that makes others take it over.
+            Some(None) => None,
+            None => Some(Change::Owner(fileset, None)),
+        },
+        Key::Cluster | Key::NextNode | Key::Name(_) | Key::Token(_) => None,
+    }
+}
+
+/// A revision as the state machines count it.
+#[must_use]
+pub fn revision(of: i64) -> Revision {
+    Revision(u64::try_from(of).unwrap_or(0))
+}
+
+/// What all keys of a cluster say.
+#[must_use]
+pub fn read(names: &Names, found: &Found) -> (Sight, View) {
+    let view = View { revision: revision(found.revision), ..View::default() };
+    let mut reader = Reader { names, sight: Sight::default(), view };
+    for pair in &found.pairs {
+        reader.pair(pair);
+    }
+    (reader.sight, reader.view)
+}
+
+/// The members as this node sees them.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// With the revision that it is from. A read and a watch may overtake each other.
+    sight: RwLock<(Sight, Revision)>,
+}
+
+impl Known {
+    /// Takes the place of what was known, unless that is newer.
+    pub fn set(&self, mut sight: Sight, revision: Revision) {
+        let mut held = self.sight.write();
+        if revision < held.1 {
+            return;
+        }
+        held.1 = revision;
+        let known = &mut held.0;
+        sight.highest = sight.highest.max(known.highest);
+        for (node, life) in &known.lives {
+            let seen = sight.lives.entry(*node).or_default();
+            *seen = (*seen).max(*life);
+        }
+        *known = sight;
+    }
+
+    /// Takes note of what a watch reported, and says what it means for owners.
+    pub fn note(&self, names: &Names, event: &Event) -> Option<(Revision, Change)> {
+        let (key, pair, at) = match event {
+            Event::Put(pair) => (&pair.key, Some(pair), pair.mod_revision),
+            Event::Deleted { key, revision } => (key, None, *revision),
+            Event::Gap { .. } => return None,
+        };
+        let (key, at) = (names.parse(key)?, revision(at));
+        let mut known = self.sight.write();
+        if at < known.1 {
+            return None;
+        }
+        known.1 = at;
+        let change = change_of(key, pair, &mut known.0)?;
+        Some((at, change))
+    }
+
+    /// What is known.
+    #[must_use]
+    pub fn sight(&self) -> Sight {
+        self.sight.read().0.clone()
+    }
+}
+
+impl Roster for Known {
+    fn address(&self, node: NodeId) -> Option<String> {
+        self.sight.read().0.nodes.get(&node).map(|record| record.address.clone())
+    }
+
+    fn standing(&self, node: NodeId) -> Standing {
+        let sight = &self.sight.read().0;
+        if sight.nodes.contains_key(&node) {
+            Standing::Member
+        } else if sight.highest.is_some_and(|highest| node <= highest) {
+            Standing::Removed(format!("node {node} was removed from the cluster"))
+        } else {
+            // It has just joined, and this node has not heard of it.
+            Standing::Unknown
+        }
+    }
+
+    fn ended(&self, client: ClientId) -> Option<String> {
+        let sight = &self.sight.read().0;
+        let runs = sight.alive.get(&client.node).is_some_and(|member| {
+            member.incarnation == client.incarnation
+        });
+        let was_seen = sight.lives.get(&client.node).is_some_and(|life| *life >= client.incarnation);
+        (was_seen && !runs).then(|| format!("the lease of node {} is over", client.node))
+    }
+
+    fn dead(&self, node: NodeId) -> Option<String> {
+        let sight = &self.sight.read().0;
+        let Some(record) = sight.nodes.get(&node) else {
+            return Some(format!("node {node} is not a member of the cluster"));
+        };
+        if sight.alive.contains_key(&node) {
+            return None;
+        }
+        Some(format!("node {node} ({}) does not run: it has no lease", record.name))
+    }
+}

@@ -1,0 +1,259 @@
+//! What commands and nodes that join ask a node, and its answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_base::{Clock, FilesetId, NodeId};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::book::Book;
+use super::record::{DiskRecord, NodeRecord};
+use crate::authority::token::hexadecimal;
+use crate::authority::{Issued, Subject, sha256};
+use crate::error::{Error, Result};
+use crate::home::{EtcdAccess, NodeHome};
+use crate::session::{Refusal, RefusalKind, SessionStatus};
+use crate::settings::Settings;
+
+/// A disk that a node brings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewDisk {
+    /// Its identity.
+    pub uuid: String,
+    /// Directory on the node.
+    pub location: String,
+    /// Whether other nodes reach the same directory by themselves.
+    pub shared: bool,
+}
+
+/// What a node asks that wants to join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Application {
+    /// Id of the token.
+    pub token: [u8; 8],
+    /// Its secret.
+    pub secret: [u8; 16],
+    /// Name that the node wants.
+    pub name: String,
+    /// Where it will listen, HOST:PORT.
+    pub address: String,
+    /// Its public key.
+    pub public_key: Vec<u8>,
+    /// Its wall clock, in seconds since the Unix epoch.
+    pub clock: i64,
+    /// Version of its program.
+    pub version: String,
+    /// Disks that it brings.
+    pub disks: Vec<NewDisk>,
+}
+
+/// A question to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// A machine with a token wants to join.
+    Join(Application),
+    /// A member wants a new certificate for this public key.
+    Renew {
+        /// Its public key.
+        public_key: Vec<u8>,
+    },
+    /// A member wants to know how this node is.
+    Status,
+    /// A user wants a fileset moved once, away from this node.
+    Move {
+        /// The fileset.
+        fileset: FilesetId,
+        /// Where to.
+        to: NodeId,
+    },
+}
+
+/// What a node needs that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// Number of the node.
+    pub node: NodeId,
+    /// Its certificate.
+    pub issued: Issued,
+    /// The authority's certificate, in PEM.
+    pub authority: String,
+    /// The authority's key, if the token says so.
+    pub authority_key: Option<String>,
+    /// How etcd is reached.
+    pub etcd: EtcdAccess,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Which life of its daemon.
+    pub incarnation: u64,
+    /// For how long it may still answer, in milliseconds; none while it waits for etcd.
+    pub answers_ms: Option<u64>,
+    /// Filesets that it holds, with the stage of each.
+    pub holdings: Vec<(FilesetId, String)>,
+    /// Its sessions.
+    pub sessions: Vec<SessionStatus>,
+    /// When its certificate expires, in seconds since the Unix epoch.
+    pub certificate_expires: i64,
+    /// Why etcd did not answer the last time, if so.
+    pub etcd_error: Option<String>,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Question::Join`].
+    Joined(Box<Admission>),
+    /// To [`Question::Renew`].
+    Renewed(Issued),
+    /// To [`Question::Status`].
+    Status(Box<NodeStatus>),
+    /// To [`Question::Move`].
+    Asked,
+}
+
+/// Admits nodes and renews certificates, on nodes that hold the authority's key.
+pub struct Registrar {
+    /// The records.
+    pub book: Book,
+    /// Where the authority's key is.
+    pub home: NodeHome,
+    /// The cluster.
+    pub cluster: Uuid,
+    /// Its name.
+    pub cluster_name: String,
+    /// What nodes that join are told of etcd.
+    pub etcd: EtcdAccess,
+    /// Times and bounds.
+    pub settings: Settings,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// HOST of HOST:PORT.
+fn host_of(address: &str) -> String {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_matches(['[', ']']).to_owned()
+}
+
+/// A refusal that the visitor shows.
+pub fn refusal(error: &Error) -> Refusal {
+    Refusal::new(RefusalKind::Question, error.to_string())
+}
+
+impl Registrar {
+    fn authority(&self) -> Result<crate::authority::Authority> {
+        self.home.authority(self.cluster)?.ok_or_else(|| {
+            Error::Invalid(
+                "this node does not hold the key of the cluster's authority: ask one that does (forebay cluster status lists \
+                 them)"
+                    .to_owned(),
+            )
+        })
+    }
+
+    /// Makes a member of a machine with a token.
+    ///
+    /// # Errors
+    /// If the token is not valid, the clocks differ, or the name is taken.
+    pub fn join(&self, application: &Application) -> Result<Admission> {
+        let authority = self.authority()?;
+        let now = self.clock.now();
+        let token = self.book.use_token(&application.token, &application.secret, now.seconds)?;
+        self.check_clock(application.clock, now.seconds)?;
+        super::record::check_name("node", &application.name)?;
+        let record = NodeRecord {
+            name: application.name.clone(),
+            address: application.address.clone(),
+            incarnation: 0,
+            key: hexadecimal(&sha256(&application.public_key)),
+            serial: String::new(),
+            expires: 0,
+            joined: now.seconds,
+            has_authority: token.with_authority,
+            version: application.version.clone(),
+        };
+        let disk = |disk: &NewDisk| {
+            let location = disk.location.clone();
+            (disk.uuid.clone(), DiskRecord { node: NodeId(0), location, shared: disk.shared })
+        };
+        let disks: Vec<(String, DiskRecord)> = application.disks.iter().map(disk).collect();
+        let node = self.book.add_node(&record, &disks)?;
+        let issued = self.issue(&authority, node, &application.public_key)?;
+        tracing::info!(node = node.0, name = application.name, "a node has joined the cluster");
+        Ok(Admission {
+            cluster_name: self.cluster_name.clone(),
+            node,
+            issued,
+            authority: authority.certificate().to_owned(),
+            authority_key: token.with_authority.then(|| authority.key()),
+            etcd: self.etcd.clone(),
+        })
+    }
+
+    fn check_clock(&self, theirs: i64, ours: i64) -> Result<()> {
+        let difference = Duration::from_secs(theirs.abs_diff(ours));
+        if difference <= self.settings.clock_difference_max {
+            return Ok(());
+        }
+        let side = if theirs > ours { "ahead of" } else { "behind" };
+        Err(Error::Invalid(format!(
+            "the clock of the joining machine is {difference:?} {side} the cluster's: set it (timedatectl set-ntp true) and try \
+             again"
+        )))
+    }
+
+    /// Makes a new certificate for a member.
+    ///
+    /// # Errors
+    /// If it is not a member, or shows another key than it joined with.
+    pub fn renew(&self, node: NodeId, public_key: &[u8]) -> Result<Issued> {
+        self.issue(&self.authority()?, node, public_key)
+    }
+
+    fn issue(
+        &self,
+        authority: &crate::authority::Authority,
+        node: NodeId,
+        public_key: &[u8],
+    ) -> Result<Issued> {
+        let (record, _) = self
+            .book
+            .node(node)?
+            .ok_or_else(|| Error::Invalid(format!("node {node} is not a member")))?;
+        if record.key != hexadecimal(&sha256(public_key)) {
+            return Err(Error::Invalid(format!("node {node} joined with another key")));
+        }
+        let subject = Subject { cluster: self.cluster, node };
+        let hosts = [host_of(&record.address)];
+        let life = self.settings.certificate_life;
+        let issued = authority.issue(subject, public_key, &hosts, life, self.clock.now())?;
+        self.book.change_node(node, |record| {
+            record.serial.clone_from(&issued.serial);
+            record.expires = issued.expires;
+        })?;
+        Ok(issued)
+    }
+}
+
+/// Encodes a question or an answer.
+///
+/// # Errors
+/// Never, for what can be encoded.
+pub fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    postcard::to_stdvec(value).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+/// Reads a question or an answer.
+///
+/// # Errors
+/// If it makes no sense.
+pub fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    postcard::from_bytes(bytes).map_err(|_| {
+        Error::Invalid("the other side's message makes no sense: is it of another version?".to_owned())
+    })
+}

@@ -1,0 +1,803 @@
+//! One end of a session: the calls that it makes and the calls that it receives, over the connections that there are.
+//!
+//! Both ends are alike. A call is kept until its answer arrives, and sent again after a connection was lost; the [`Ledger`] of
+//! the other end makes sure that it is carried out once. Locks: `state` is held for moments, and never while bytes are sent, a
+//! service works or anybody waits for the network.
+//!
+//! **Late calls.** A caller that gives up must know that its call will not be carried out later. Each call says until when it
+//! may be begun, by the clock of its receiver: an end that last proved to be alive to the other at its time `proven`, when the
+//! other's clock showed at least `clock`, gives up at `proven` + `session_grace` and so allows its calls until
+//! `clock` + `session_grace`. A receiver that was frozen, or bytes that lay in the network, find the call too late.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_base::channel::{CallError, Message, Service};
+use forebay_base::{ClientId, Clock};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::crew::{Crew, Work};
+use super::frame::{Body, Frame, Header, Kind, Outgoing, operations};
+use super::ledger::{Answer, Arrival, Ledger};
+use super::wire::{Sink, Wire};
+use crate::settings::Settings;
+
+/// Answers that have arrived and are not acknowledged yet, at most.
+const RECEIVED_MAX: usize = 32;
+
+/// Ledger entries beyond which the other end does not keep to its window.
+fn open_max(settings: &Settings) -> usize {
+    settings.calls_max * 2 + RECEIVED_MAX
+}
+
+/// What all sessions of a node share.
+pub struct Common {
+    /// Bounds and times.
+    pub settings: Settings,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// When this node's clock of sessions began.
+    pub origin: Instant,
+    /// What answers calls, by number.
+    pub services: [Option<Arc<dyn Service>>; 4],
+    /// The threads that carry calls out.
+    pub crew: Arc<Crew>,
+}
+
+impl Common {
+    /// Milliseconds of this node's clock of sessions.
+    pub fn clock_ms(&self) -> u64 {
+        millis(self.clock.instant().saturating_duration_since(self.origin))
+    }
+}
+
+/// A time in milliseconds.
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How a session came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The other end did not answer in time, or is dead.
+    Unreachable(String),
+    /// The serving end has dropped the client.
+    Evicted(String),
+    /// The other node speaks another version.
+    Refused(String),
+}
+
+impl Over {
+    fn error(&self) -> CallError {
+        match self {
+            Over::Unreachable(reason) => CallError::Unreachable(reason.clone()),
+            Over::Evicted(reason) => CallError::Evicted(reason.clone()),
+            Over::Refused(reason) => CallError::Refused(reason.clone()),
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            Over::Unreachable(reason) | Over::Evicted(reason) | Over::Refused(reason) => reason,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Slot {
+    outcome: Mutex<Option<Result<Message, CallError>>>,
+    filled: Condvar,
+}
+
+impl Slot {
+    fn fill(&self, outcome: Result<Message, CallError>) {
+        *self.outcome.lock() = Some(outcome);
+        self.filled.notify_one();
+    }
+
+    fn wait(&self) -> Result<Message, CallError> {
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(outcome) = outcome.take() {
+                return outcome;
+            }
+            self.filled.wait(&mut outcome);
+        }
+    }
+}
+
+/// A call without an answer.
+struct Pending {
+    service: u8,
+    body: Arc<Body>,
+    slot: Arc<Slot>,
+    was_sent: bool,
+}
+
+/// A call that waits to be begun.
+struct Queued {
+    operation: u64,
+    service: u8,
+    body: Body,
+    not_after: u64,
+}
+
+/// When the other end was last known to be alive.
+struct Proof {
+    /// This end's time of the question.
+    proven: Instant,
+    /// The other end's clock when it answered, less the time that the answer may have taken.
+    clock: u64,
+}
+
+struct State {
+    over: Option<Over>,
+    /// The reason for which no further call is taken, while those that were sent may still be answered.
+    closing: Option<String>,
+    lanes: Vec<Option<Arc<Wire>>>,
+    heard: Instant,
+    proof: Proof,
+    pings: Vec<Option<(u64, Instant)>>,
+    pinged: Vec<Instant>,
+    lane_heard: Vec<Instant>,
+    ping_number: u64,
+    next_operation: u64,
+    pending: BTreeMap<u64, Pending>,
+    pending_bytes: usize,
+    received: Vec<u64>,
+    ledger: Ledger,
+    queue: VecDeque<Queued>,
+    queue_bytes: usize,
+    /// Pieces of work that the crew was offered and has not begun.
+    offered: usize,
+    running: usize,
+    wants_bulk: bool,
+    round_trip: Duration,
+    calls: u64,
+    served: u64,
+}
+
+/// What `status` shows of a session.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Figures {
+    /// Connections that are up.
+    pub connections: usize,
+    /// Calls of this end without an answer.
+    pub waiting_calls: usize,
+    /// Calls of the other end that are being carried out, or wait for it.
+    pub served_now: usize,
+    /// Calls made so far.
+    pub calls: u64,
+    /// Calls served so far.
+    pub served: u64,
+    /// Bytes of answers kept.
+    pub kept_bytes: usize,
+    /// Round trip of the last question for life, in microseconds.
+    pub round_trip_us: u64,
+    /// How long nothing has been heard of the other end, in milliseconds.
+    pub silent_ms: u64,
+}
+
+/// One end of a session.
+pub struct End {
+    common: Arc<Common>,
+    /// The number of the session, drawn by the serving end.
+    pub session: u64,
+    /// Who is at the other end.
+    pub peer: ClientId,
+    grace: Duration,
+    state: Mutex<State>,
+    /// Something changed that somebody may wait for: room in the window, connections, the end.
+    pub changed: Condvar,
+}
+
+/// What is sent after the lock was given back.
+type Letters = Vec<(Arc<Wire>, Vec<Outgoing>)>;
+
+fn post(letters: Letters) {
+    for (wire, frames) in letters {
+        wire.send(frames);
+    }
+}
+
+impl End {
+    /// The end of a session that has just been agreed on: the question was sent at `proven`, and the other end's clock showed
+    /// at least `clock` when it was answered, or was asked.
+    pub fn new(
+        common: &Arc<Common>,
+        session: u64,
+        peer: ClientId,
+        grace: Duration,
+        (proven, clock): (Instant, u64),
+    ) -> Arc<End> {
+        let lanes = usize::from(common.settings.bulk_lanes) + 1;
+        let now = common.clock.instant();
+        Arc::new(End {
+            common: Arc::clone(common),
+            session,
+            peer,
+            grace,
+            changed: Condvar::new(),
+            state: Mutex::new(State {
+                over: None,
+                closing: None,
+                lanes: vec![None; lanes],
+                heard: now,
+                proof: Proof { proven, clock },
+                pings: vec![None; lanes],
+                pinged: vec![now; lanes],
+                lane_heard: vec![now; lanes],
+                ping_number: 0,
+                next_operation: 1,
+                pending: BTreeMap::new(),
+                pending_bytes: 0,
+                received: Vec::new(),
+                ledger: Ledger::default(),
+                queue: VecDeque::new(),
+                queue_bytes: 0,
+                offered: 0,
+                running: 0,
+                wants_bulk: false,
+                round_trip: Duration::ZERO,
+                calls: 0,
+                served: 0,
+            }),
+        })
+    }
+
+    fn now(&self) -> Instant {
+        self.common.clock.instant()
+    }
+
+    /// How the session ended, if it has.
+    pub fn over(&self) -> Option<Over> {
+        self.state.lock().over.clone()
+    }
+
+    /// When this end gives up, if it hears nothing more.
+    pub fn deadline(&self) -> Instant {
+        self.state.lock().proof.proven + self.grace
+    }
+
+    /// Notes that the other end answered, or asked, at `proven`, when its clock showed at least `clock`.
+    pub fn prove(&self, proven: Instant, clock: u64) {
+        let mut state = self.state.lock();
+        if proven > state.proof.proven {
+            state.proof = Proof { proven, clock };
+        }
+    }
+
+    /// How long the session outlives its last connection.
+    pub fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// When the other end was last heard.
+    pub fn heard(&self) -> Instant {
+        self.state.lock().heard
+    }
+
+    /// What `status` shows.
+    pub fn figures(&self) -> Figures {
+        let state = self.state.lock();
+        Figures {
+            connections: state.lanes.iter().flatten().count(),
+            waiting_calls: state.pending.len(),
+            served_now: state.running + state.queue.len(),
+            calls: state.calls,
+            served: state.served,
+            kept_bytes: state.ledger.kept_bytes(),
+            round_trip_us: u64::try_from(state.round_trip.as_micros()).unwrap_or(u64::MAX),
+            silent_ms: millis(self.now().saturating_duration_since(state.heard)),
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn call(&self, service: u8, message: Message) -> Result<Message, CallError> {
+        let body = Body { head: message.head, payload: message.payload };
+        if !body.fits() {
+            let bytes = body.bytes();
+            return Err(CallError::Refused(format!("a message of {bytes} bytes is too large")));
+        }
+        let slot = Arc::new(Slot::default());
+        let letters = {
+            let mut state = self.enter(&body)?;
+            let operation = state.next_operation;
+            state.next_operation += 1;
+            state.pending_bytes += body.bytes();
+            state.calls += 1;
+            let pending =
+                Pending { service, body: Arc::new(body), slot: Arc::clone(&slot), was_sent: false };
+            state.pending.insert(operation, pending);
+            self.dispatch(&mut state, &[operation])
+        };
+        post(letters);
+        slot.wait()
+    }
+
+    /// Waits for room in the window.
+    fn enter(&self, body: &Body) -> Result<MutexGuard<'_, State>, CallError> {
+        let settings = &self.common.settings;
+        let mut state = self.state.lock();
+        loop {
+            if let Some(over) = &state.over {
+                return Err(over.error());
+            }
+            if let Some(reason) = &state.closing {
+                return Err(CallError::Unreachable(reason.clone()));
+            }
+            let fits = state.pending.len() < settings.calls_max
+                && state.pending_bytes + body.bytes() <= settings.calls_bytes_max;
+            if fits || state.pending.is_empty() {
+                return Ok(state);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn header(&self, kind: Kind, operation: u64) -> Header {
+        Header { kind, service: 0, operation, clock: self.common.clock_ms(), not_after: 0 }
+    }
+
+    fn bare(&self, kind: Kind, operation: u64, head: Vec<u8>) -> Outgoing {
+        let body = Arc::new(Body { head, payload: Vec::new() });
+        Outgoing { header: self.header(kind, operation), body }
+    }
+
+    /// The connection for something of this size.
+    fn lane_for(
+        &self,
+        state: &mut State,
+        payload_bytes: usize,
+        operation: u64,
+    ) -> Option<Arc<Wire>> {
+        let is_bulk = payload_bytes >= self.common.settings.bulk_bytes;
+        if is_bulk && !state.wants_bulk && state.lanes.len() > 1 {
+            state.wants_bulk = true;
+            self.changed.notify_all();
+        }
+        let up = |lanes: &[Option<Arc<Wire>>]| -> Vec<Arc<Wire>> {
+            lanes.iter().flatten().filter(|wire| !wire.is_closed()).cloned().collect()
+        };
+        let bulk = if is_bulk { up(&state.lanes[1..]) } else { Vec::new() };
+        if bulk.is_empty() {
+            return up(&state.lanes).into_iter().next();
+        }
+        let chosen = usize::try_from(operation).unwrap_or(0) % bulk.len();
+        bulk.into_iter().nth(chosen)
+    }
+
+    /// Prepares calls for sending, with what is to be acknowledged.
+    fn dispatch(&self, state: &mut State, calls: &[u64]) -> Letters {
+        let not_after = state.proof.clock + millis(self.grace);
+        let mut letters: Letters = Vec::new();
+        for &operation in calls {
+            let Some(pending) = state.pending.get(&operation) else { continue };
+            let (service, body) = (pending.service, Arc::clone(&pending.body));
+            let Some(wire) = self.lane_for(state, body.payload.len(), operation) else { continue };
+            if let Some(pending) = state.pending.get_mut(&operation) {
+                pending.was_sent = true;
+            }
+            let header = Header { service, not_after, ..self.header(Kind::Request, operation) };
+            let mut frames = self.acknowledgement(state).into_iter().collect::<Vec<Outgoing>>();
+            frames.push(Outgoing { header, body });
+            letters.push((wire, frames));
+        }
+        letters
+    }
+
+    /// Prepares everything that a lost connection may have carried: calls without an answer, and what was acknowledged.
+    fn dispatch_again(&self, state: &mut State, calls: &[u64]) -> Letters {
+        let Some(wire) = self.lane_for(state, 0, 0) else { return Letters::new() };
+        state.received.clear();
+        let waiting = state.pending.keys().flat_map(|operation| operation.to_le_bytes()).collect();
+        let waiting = self.bare(Kind::Waiting, state.next_operation, waiting);
+        let mut letters = vec![(wire, vec![waiting])];
+        letters.extend(self.dispatch(state, calls));
+        letters
+    }
+
+    fn acknowledgement(&self, state: &mut State) -> Option<Outgoing> {
+        if state.received.is_empty() {
+            return None;
+        }
+        let head = state.received.drain(..).flat_map(u64::to_le_bytes).collect();
+        Some(self.bare(Kind::Received, 0, head))
+    }
+
+    /// Takes a connection into use; calls without an answer are sent over it. Fails if the session is over.
+    pub fn attach(&self, wire: &Arc<Wire>) -> bool {
+        let letters = {
+            let mut state = self.state.lock();
+            let lane = usize::from(wire.lane);
+            if state.over.is_some() || lane >= state.lanes.len() {
+                return false;
+            }
+            let now = self.now();
+            if let Some(former) = state.lanes[lane].replace(Arc::clone(wire)) {
+                former.close();
+            }
+            state.heard = now;
+            state.lane_heard[lane] = now;
+            state.pings[lane] = None;
+            let calls: Vec<u64> = state.pending.keys().copied().collect();
+            // Calls that another connection carries are not sent twice without need.
+            let calls: Vec<u64> = if lane == 0 {
+                calls
+            } else {
+                calls.into_iter().filter(|call| !state.pending[call].was_sent).collect()
+            };
+            self.dispatch_again(&mut state, &calls)
+        };
+        self.changed.notify_all();
+        post(letters);
+        true
+    }
+
+    /// The first connection that is missing and wanted.
+    pub fn missing_lane(&self) -> Option<u8> {
+        let state = self.state.lock();
+        if state.over.is_some() || state.closing.is_some() {
+            return None;
+        }
+        let wanted = if state.wants_bulk { state.lanes.len() } else { 1 };
+        let missing = state.lanes[..wanted].iter().position(Option::is_none)?;
+        u8::try_from(missing).ok()
+    }
+
+    /// Waits until something changes, or the time has passed.
+    pub fn wait(&self, time: Duration) {
+        let mut state = self.state.lock();
+        if state.over.is_none() {
+            self.changed.wait_for(&mut state, time);
+        }
+    }
+
+    /// Takes no further calls. Those that were never sent fail at once, the others when it is certain that they will not be
+    /// carried out later.
+    pub fn close_when_certain(&self, reason: &str) {
+        let failed = {
+            let mut state = self.state.lock();
+            state.closing = Some(reason.to_owned());
+            let unsent: Vec<u64> = state
+                .pending
+                .iter()
+                .filter(|(_, call)| !call.was_sent)
+                .map(|(&op, _)| op)
+                .collect();
+            let take = |operation| state.pending.remove(&operation);
+            let failed: Vec<Pending> = unsent.into_iter().filter_map(take).collect();
+            state.pending_bytes -= failed.iter().map(|call| call.body.bytes()).sum::<usize>();
+            failed
+        };
+        self.changed.notify_all();
+        for call in failed {
+            call.slot.fill(Err(CallError::Unreachable(reason.to_owned())));
+        }
+    }
+
+    /// Whether no further calls are taken, and none is left.
+    pub fn is_finished(&self) -> bool {
+        let state = self.state.lock();
+        state.over.is_some() || (state.closing.is_some() && state.pending.is_empty())
+    }
+
+    /// Ends the session: no call is begun any more, and none has an answer. Whether it was not over before. The other end is
+    /// told, if there is a connection.
+    pub fn end(&self, over: &Over) -> bool {
+        let (pending, wires) = {
+            let mut state = self.state.lock();
+            if state.over.is_some() {
+                return false;
+            }
+            state.over = Some(over.clone());
+            state.queue.clear();
+            state.queue_bytes = 0;
+            state.pending_bytes = 0;
+            let wires: Vec<Arc<Wire>> = state.lanes.iter_mut().filter_map(Option::take).collect();
+            (std::mem::take(&mut state.pending), wires)
+        };
+        self.changed.notify_all();
+        for wire in &wires {
+            if wire.lane == 0 {
+                wire.send([self.bare(Kind::Over, 0, over.reason().as_bytes().to_vec())]);
+            }
+            wire.close();
+        }
+        for call in pending.into_values() {
+            // What was sent may have been carried out.
+            let error = match over {
+                Over::Evicted(reason) if call.was_sent => CallError::Unreachable(reason.clone()),
+                Over::Evicted(_) | Over::Unreachable(_) | Over::Refused(_) => over.error(),
+            };
+            call.slot.fill(Err(error));
+        }
+        true
+    }
+
+    /// Waits until no call of the other end is being carried out. Whether one was.
+    pub fn wait_until_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let was_running = state.running > 0;
+        while state.running > 0 {
+            self.changed.wait(&mut state);
+        }
+        was_running
+    }
+
+    fn request(self: &Arc<Self>, wire: &Arc<Wire>, frame: Frame) -> Result<(), String> {
+        let settings = &self.common.settings;
+        let operation = frame.header.operation;
+        let mut state = self.state.lock();
+        if state.over.is_some() {
+            return Ok(());
+        }
+        let arrival = state.ledger.arrive(operation);
+        match arrival.map_err(|_| "the other node does not number its calls in order")? {
+            Arrival::Underway | Arrival::Over => return Ok(()),
+            Arrival::Answered(answer) => {
+                drop(state);
+                let header = self.header(answer.kind, operation);
+                wire.send([Outgoing { header, body: answer.body }]);
+                return Ok(());
+            }
+            Arrival::New => {}
+        }
+        let bytes = frame.body.bytes();
+        let is_beyond = state.ledger.open() > open_max(settings)
+            || (!state.queue.is_empty()
+                && state.queue_bytes + bytes > settings.calls_bytes_max.saturating_mul(2));
+        if is_beyond {
+            return Err("the other node sends more than its window allows".to_owned());
+        }
+        state.queue_bytes += bytes;
+        let Header { service, not_after, .. } = frame.header;
+        state.queue.push_back(Queued { operation, service, body: frame.body, not_after });
+        self.offer(&mut state);
+        Ok(())
+    }
+
+    /// Offers the crew as many calls as may be begun.
+    fn offer(self: &Arc<Self>, state: &mut State) {
+        let settings = &self.common.settings;
+        while state.offered < state.queue.len()
+            && state.offered + state.running < settings.served_per_session_max
+            && state.ledger.kept_bytes() < settings.kept_bytes_max
+        {
+            state.offered += 1;
+            self.common.crew.offer(Arc::<End>::clone(self));
+        }
+    }
+
+    fn answered(&self, frame: Frame, kind: Kind) {
+        let operation = frame.header.operation;
+        let (call, letters) = {
+            let mut state = self.state.lock();
+            let call = state.pending.remove(&operation);
+            if let Some(call) = &call {
+                state.pending_bytes -= call.body.bytes();
+            }
+            // An answer that comes twice is acknowledged twice: the other end keeps it until then.
+            state.received.push(operation);
+            let mut letters = Letters::new();
+            if state.received.len() >= RECEIVED_MAX
+                && let Some(wire) = self.lane_for(&mut state, 0, 0)
+            {
+                letters.push((wire, self.acknowledgement(&mut state).into_iter().collect()));
+            }
+            (call, letters)
+        };
+        if let Some(call) = call {
+            let Body { head, payload } = frame.body;
+            call.slot.fill(match kind {
+                Kind::Refused => {
+                    Err(CallError::Refused(String::from_utf8_lossy(&head).into_owned()))
+                }
+                _ => Ok(Message { head, payload }),
+            });
+            self.changed.notify_all();
+        }
+        post(letters);
+    }
+
+    fn late(&self, operation: u64) {
+        let letters = self.dispatch(&mut self.state.lock(), &[operation]);
+        post(letters);
+    }
+
+    fn pong(&self, wire: &Wire, header: Header) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let lane = usize::from(wire.lane);
+        let Some((number, asked)) = state.pings.get(lane).copied().flatten() else { return };
+        if number != header.operation {
+            return;
+        }
+        state.pings[lane] = None;
+        let round_trip = now.saturating_duration_since(asked);
+        state.round_trip = round_trip;
+        drop(state);
+        self.prove(asked, header.clock.saturating_sub(millis(round_trip) + 1));
+    }
+
+    fn acknowledged(self: &Arc<Self>, head: &[u8]) -> Result<(), String> {
+        let operations = operations(head).map_err(|error| error.to_string())?;
+        let mut state = self.state.lock();
+        for operation in operations {
+            state.ledger.acknowledge(operation);
+        }
+        self.offer(&mut state);
+        Ok(())
+    }
+
+    fn waited_for(self: &Arc<Self>, bound: u64, head: &[u8]) -> Result<(), String> {
+        let waiting = operations(head).map_err(|error| error.to_string())?.collect();
+        let mut state = self.state.lock();
+        state.ledger.acknowledge_others(bound, &waiting);
+        self.offer(&mut state);
+        Ok(())
+    }
+}
+
+impl Work for End {
+    /// Carries out one call that waits.
+    fn work(self: Arc<Self>) {
+        let Some(call) = self.begin() else { return };
+        let service = self.common.services.get(usize::from(call.service));
+        let outcome = match service.and_then(Option::as_ref) {
+            None => Err(CallError::Refused(format!("this node has no service {}", call.service))),
+            Some(service) => {
+                let message = Message { head: call.body.head, payload: call.body.payload };
+                let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                    service.serve(self.peer, message)
+                }));
+                served.unwrap_or_else(|_| {
+                    Err(CallError::Refused("the call failed in the other node".to_owned()))
+                })
+            }
+        };
+        let answer = match outcome {
+            Ok(Message { head, payload }) => {
+                let body = Body { head, payload };
+                if body.fits() {
+                    Answer { kind: Kind::Answer, body: Arc::new(body) }
+                } else {
+                    refusal(format!("the answer of {} bytes is too large", body.bytes()))
+                }
+            }
+            Err(error) => refusal(error.to_string()),
+        };
+        self.finish(call.operation, &answer);
+    }
+}
+
+fn refusal(reason: String) -> Answer {
+    let body = Body { head: reason.into_bytes(), payload: Vec::new() };
+    Answer { kind: Kind::Refused, body: Arc::new(body) }
+}
+
+impl End {
+    /// The next call that may be begun in time.
+    fn begin(self: &Arc<Self>) -> Option<Queued> {
+        let mut letters = Letters::new();
+        let mut state = self.state.lock();
+        state.offered = state.offered.saturating_sub(1);
+        let call = loop {
+            let Some(call) = state.queue.pop_front() else { break None };
+            state.queue_bytes -= call.body.bytes();
+            if self.common.clock_ms() <= call.not_after {
+                break Some(call);
+            }
+            state.ledger.withdraw(call.operation);
+            if let Some(wire) = self.lane_for(&mut state, 0, 0) {
+                letters.push((wire, vec![self.bare(Kind::Late, call.operation, Vec::new())]));
+            }
+        };
+        if call.is_some() {
+            state.running += 1;
+        }
+        drop(state);
+        post(letters);
+        call
+    }
+
+    fn finish(self: &Arc<Self>, operation: u64, answer: &Answer) {
+        let wire = {
+            let mut state = self.state.lock();
+            state.running -= 1;
+            state.served += 1;
+            if state.over.is_some() {
+                drop(state);
+                self.changed.notify_all();
+                return;
+            }
+            state.ledger.answered(operation, answer.clone());
+            self.offer(&mut state);
+            self.lane_for(&mut state, answer.body.payload.len(), operation)
+        };
+        if let Some(wire) = wire {
+            let header = self.header(answer.kind, operation);
+            wire.send([Outgoing { header, body: Arc::clone(&answer.body) }]);
+        }
+    }
+}
+
+/// A connection's view of its end of the session.
+pub struct Ear(pub Arc<End>);
+
+impl Sink for Ear {
+    fn frame(&self, wire: &Arc<Wire>, frame: Frame) -> Result<(), String> {
+        let end = &self.0;
+        {
+            let mut state = end.state.lock();
+            state.heard = end.now();
+            let lane = usize::from(wire.lane);
+            state.lane_heard[lane] = state.heard;
+        }
+        match frame.header.kind {
+            Kind::Request => end.request(wire, frame)?,
+            kind @ (Kind::Answer | Kind::Refused) => end.answered(frame, kind),
+            Kind::Late => end.late(frame.header.operation),
+            Kind::Received => end.acknowledged(&frame.body.head)?,
+            Kind::Waiting => end.waited_for(frame.header.operation, &frame.body.head)?,
+            Kind::Ping => wire.send([end.bare(Kind::Pong, frame.header.operation, Vec::new())]),
+            Kind::Pong => end.pong(wire, frame.header),
+            Kind::Over => {
+                let reason = String::from_utf8_lossy(&frame.body.head).into_owned();
+                end.end(&Over::Evicted(reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&self, wire: &Arc<Wire>) {
+        let end = &self.0;
+        let settings = &end.common.settings;
+        let now = end.now();
+        let lane = usize::from(wire.lane);
+        let mut state = end.state.lock();
+        let silent = now.saturating_duration_since(state.lane_heard[lane]);
+        if silent > settings.silence_max {
+            drop(state);
+            tracing::debug!(node = end.peer.node.0, lane, "a connection is silent");
+            wire.close();
+            return;
+        }
+        let is_due = now.saturating_duration_since(state.pinged[lane]) >= settings.keepalive;
+        if !is_due {
+            return;
+        }
+        state.pinged[lane] = now;
+        let mut frames: Vec<Outgoing> = end.acknowledgement(&mut state).into_iter().collect();
+        if state.pings[lane].is_none() {
+            state.ping_number += 1;
+            state.pings[lane] = Some((state.ping_number, now));
+            frames.push(end.bare(Kind::Ping, state.ping_number, Vec::new()));
+        }
+        drop(state);
+        wire.send(frames);
+    }
+
+    fn closed(&self, wire: &Arc<Wire>, reason: &str) {
+        let end = &self.0;
+        let node = end.peer.node.0;
+        if end.over().is_none() {
+            tracing::debug!(node, lane = wire.lane, reason, "a connection of a session is over");
+        }
+        let letters = {
+            let mut state = end.state.lock();
+            let lane = usize::from(wire.lane);
+            if state.lanes[lane].as_ref().is_some_and(|current| Arc::ptr_eq(current, wire)) {
+                state.lanes[lane] = None;
+                state.pings[lane] = None;
+            }
+            // What it carried, calls and answers, may be lost: all goes over the other connections again.
+            let calls: Vec<u64> = state.pending.keys().copied().collect();
+            end.dispatch_again(&mut state, &calls)
+        };
+        end.changed.notify_all();
+        post(letters);
+    }
+}

@@ -1,0 +1,6 @@
+//! Nodes on loopback.
+#![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
+
+mod sessions;
+mod strangers;
+mod support;
