@@ -24,14 +24,9 @@ use signal_hook::iterator::Signals;
 
 use crate::binds::{self, Bind};
 use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
-<<<<<<< HEAD
 use crate::ground::{Ground, Held};
 use crate::home::{Home, back_up_into, choose};
-use crate::tuning::{Tuning, raise_file_limit, raise_priority};
-=======
-use crate::home::{Home, Lock, back_up_into, choose};
 use crate::tuning::{Tuning, bound_heaps, raise_file_limit, raise_priority};
->>>>>>> main
 
 /// File descriptors that are needed for other things than objects.
 const OTHER_FILES: usize = 256;
@@ -95,12 +90,8 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
         settings.open_objects_max = room.max(16);
     }
-<<<<<<< HEAD
     settings.native_handles_max = settings.native_handles_max.min(file_limit / 8).max(16);
-=======
-    open.settings.native_handles_max = open.settings.native_handles_max.min(file_limit / 8).max(16);
     bound_heaps();
->>>>>>> main
     // Before threads are started: they inherit it.
     raise_priority(settings.daemon_nice);
     let (fs, held) = ground.into_file_system(&order.home)?;
