@@ -79,7 +79,7 @@ pub struct ObjectAttributes {
 }
 
 /// What [`Object::allocate`] does with a range, in the terms of fallocate(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Allocate {
     /// Reserves the range; grows the object if the range ends beyond it.
     Extend,
@@ -94,7 +94,7 @@ pub enum Allocate {
 }
 
 /// What [`Object::seek`] looks for, in the terms of lseek(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Seek {
     /// The next byte that may hold data.
     Data,
@@ -103,7 +103,7 @@ pub enum Seek {
 }
 
 /// What [`Object::sync`] makes durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Sync {
     /// The bytes, and the size if it grew: fdatasync(2).
     Data,
@@ -112,7 +112,7 @@ pub enum Sync {
 }
 
 /// Space on a disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capacity {
     /// Size of the disk in bytes.
     pub total_bytes: u64,
@@ -155,6 +155,13 @@ pub trait Object: Send + std::marker::Sync {
     /// # Errors
     /// [`DiskError::Full`], [`DiskError::TooLarge`], [`DiskError::Io`]: nothing was written.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// Writes `data` at the end of the object as it is at that moment, in one step with every other append, whoever
+    /// makes it. Returns the bytes written: fewer only if the rest was refused.
+    ///
+    /// # Errors
+    /// As [`Object::write_at`].
+    fn append(&self, data: &[u8]) -> Result<usize>;
 
     /// Cuts or extends (with a hole) the object to `size` bytes.
     ///
