@@ -283,6 +283,19 @@ impl Object for MemoryObject {
         Ok(data.len())
     }
 
+    fn append(&self, data: &[u8]) -> Result<usize> {
+        let length = data.len() as u64;
+        self.change(
+            "disk.write",
+            |content| content.missing_pages(content.size(), length),
+            |content| {
+                let end = content.size();
+                content.write(end, data);
+            },
+        )?;
+        Ok(data.len())
+    }
+
     fn set_size(&self, size: u64) -> Result<()> {
         end_of(size, 0)?;
         self.change("disk.set_size", |_| 0, |content| content.set_size(size))

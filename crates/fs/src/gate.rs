@@ -23,9 +23,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// Whether requests pass without waiting.
+    pub fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) == OPEN
+    }
+
     /// Passes the gate, waiting where it waits.
     pub fn enter(&self) -> Result<()> {
-        if self.state.load(Ordering::Acquire) == OPEN { Ok(()) } else { self.enter_slowly() }
+        if self.is_open() { Ok(()) } else { self.enter_slowly() }
     }
 
     #[cold]

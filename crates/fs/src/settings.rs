@@ -58,6 +58,38 @@ pub struct Settings {
     pub disk_reserve: ByteSize,
     /// Descriptors that stand for inodes of a native fileset which the daemon serves, while nobody has them open.
     pub native_handles_max: usize,
+    /// What one other node may hold: inodes that its kernel knows, and open files.
+    pub client_holds_max: usize,
+    /// How long a request waits for the owner of a fileset.
+    pub owner_wait: Duration,
+    /// Who keeps locks on files.
+    pub locks: LockChoice,
+    /// Locks that one fileset holds at most, in ranges.
+    pub locks_max: usize,
+    /// Requests that wait for a lock at once.
+    pub lock_waits_max: usize,
+}
+
+/// Who keeps the locks of programs on files (flock, fcntl).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockChoice {
+    /// The kernel: programs of one mount exclude each other.
+    #[default]
+    Kernel,
+    /// The owner of the fileset: programs of all nodes do.
+    Shared,
+}
+
+impl std::str::FromStr for LockChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LockChoice, String> {
+        match text {
+            "kernel" => Ok(LockChoice::Kernel),
+            "shared" => Ok(LockChoice::Shared),
+            _ => Err("expected kernel or shared".to_owned()),
+        }
+    }
 }
 
 /// How requests of the kernel are to arrive.
@@ -143,7 +175,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 22] = [
+pub const SETTINGS: [Setting; 27] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -321,6 +353,46 @@ pub const SETTINGS: [Setting; 22] = [
                   open, for each such fileset. Native filesets that are bound in place need none.",
         set: |s, v| count(v, 16, 1_000_000).map(|x| s.native_handles_max = x),
     },
+    Setting {
+        name: "client_holds_max",
+        default: "4000000",
+        allowed: "a number from 1000 to 100000000",
+        meaning: "What one other node may hold of the filesets that this one owns: inodes that its kernel knows, and \
+                  open files. Beyond it, requests of that node are refused. Each takes up to 50 bytes.",
+        set: |s, v| count(v, 1000, 100_000_000).map(|x| s.client_holds_max = x),
+    },
+    Setting {
+        name: "owner_wait",
+        default: "\"60 s\"",
+        allowed: "a time from \"10 ms\" to \"24 h\"",
+        meaning: "How long a request waits while no node owns its fileset, before it fails.",
+        set: |s, v| duration(v, MS(10), MS(86_400_000)).map(|x| s.owner_wait = x),
+    },
+    Setting {
+        name: "locks",
+        default: "\"kernel\"",
+        allowed: "\"kernel\" or \"shared\"",
+        meaning: "Who keeps locks of programs on files (flock, fcntl): the kernel, for the programs of this mount \
+                  (\"kernel\"), or the owner of the fileset, for those of all nodes (\"shared\"). A mount of a \
+                  cluster always uses \"shared\".",
+        set: |s, v| v.as_str()?.parse().ok().map(|x| s.locks = x),
+    },
+    Setting {
+        name: "locks_max",
+        default: "1000000",
+        allowed: "a number from 100 to 100000000",
+        meaning: "Ranges that are locked at once in each fileset, at most (locks = \"shared\"). Beyond it, locks are \
+                  refused (ENOLCK). Each takes about 100 bytes.",
+        set: |s, v| count(v, 100, 100_000_000).map(|x| s.locks_max = x),
+    },
+    Setting {
+        name: "lock_waits_max",
+        default: "4096",
+        allowed: "a number from 1 to 1000000",
+        meaning: "Requests that wait for a lock at once in each fileset, at most (locks = \"shared\"). Beyond it, \
+                  requests that would wait are refused (ENOLCK).",
+        set: |s, v| count(v, 1, 1_000_000).map(|x| s.lock_waits_max = x),
+    },
 ];
 
 impl Default for Settings {
@@ -348,6 +420,11 @@ impl Default for Settings {
             store_reserve: ByteSize(0),
             disk_reserve: ByteSize(0),
             native_handles_max: 0,
+            client_holds_max: 0,
+            owner_wait: Duration::ZERO,
+            locks: LockChoice::Kernel,
+            locks_max: 0,
+            lock_waits_max: 0,
         };
         for setting in &SETTINGS {
             let value: Value = format!("x = {}", setting.default)

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use forebay_base::time::StepClock;
-use forebay_base::{DiskId, FailPoints, FilesetId, Ino, ObjectId};
+use forebay_base::{DiskId, FailPoints, FilesetId, Ino, NodeId, ObjectId};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::memory::MemoryDisk;
@@ -18,16 +18,18 @@ use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{Caller, DirectoryItem, Namespace, New, Parts, Settings};
 use forebay_store::Store;
-use forebay_store::memory::MemoryStore;
+use forebay_store::memory::{MemoryStore, MemoryStores};
 use parking_lot::Mutex;
 
 pub mod check;
 pub mod kernel;
+pub mod nodes;
 pub mod tapped;
 pub mod watched;
 pub mod whole;
 
 pub use self::whole::WholeStores;
+pub use nodes::{Nodes, Weather};
 pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
 
 /// The superuser.
@@ -68,9 +70,16 @@ pub struct Rig {
     pub clock: Arc<StepClock>,
     settings: Mutex<Settings>,
     pub kernel: Arc<Kernel>,
+    /// It is used from another node than the one that owns it.
+    is_remote: bool,
 }
 
 impl Rig {
+    /// An empty file system that is used from another node.
+    pub fn of_another_node() -> Rig {
+        Rig { is_remote: true, ..Rig::in_memory() }
+    }
+
     /// An empty file system on a disk in memory: every byte goes the served way.
     pub fn in_memory() -> Rig {
         let clock = Arc::new(StepClock::new(1_000_000));
@@ -114,7 +123,8 @@ impl Rig {
             scratch: forebay_fs::record::Placement::Direct,
         };
         mkfs::make(&WholeStores(Arc::new(store.clone())), &identity, &*clock).unwrap();
-        Rig { store, disk, clock, settings: Mutex::default(), kernel: Arc::default() }
+        let (settings, kernel) = (Mutex::default(), Arc::default());
+        Rig { store, disk, clock, settings, kernel, is_remote: false }
     }
 
     /// Changes the settings of the next opening.
@@ -151,9 +161,25 @@ impl Rig {
     }
 
     pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
+        let kernel = Arc::clone(&self.kernel);
+        if self.is_remote {
+            let nodes = Nodes::with_owner(NodeId(1));
+            let used = Parts {
+                stores: Arc::new(MemoryStores::default()),
+                disks: Vec::new(),
+                settings: parts.settings.clone(),
+                clock: Arc::clone(&parts.clock),
+                fail_points: FailPoints::none(),
+                reserve: Reserve::none(),
+            };
+            let owner = nodes.try_join(NodeId(1), parts)?;
+            owner.objects().set_direct_access(Arc::clone(&self.kernel) as _);
+            let fs = nodes.try_join(NodeId(2), used)?;
+            return Ok(User { fs, kernel, owner: Some(owner) });
+        }
         let fs = Namespace::open(parts)?;
         fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
-        Ok(User { fs, kernel: Arc::clone(&self.kernel) })
+        Ok(User { fs, kernel, owner: None })
     }
 
     /// Opens with the store, and the disk if it is one in memory, on the power switch of `points`.
@@ -176,8 +202,7 @@ impl Rig {
 
     /// Ends the process in an orderly way: the store must then be clean.
     pub fn close(&self, user: User) {
-        user.fs.close().unwrap();
-        drop(user);
+        user.close().unwrap();
         self.assert_clean();
     }
 
@@ -277,9 +302,14 @@ pub fn fsck_of(
     fsck::whole::merged(&checked.unwrap())
 }
 
-/// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory).
+/// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory), and from another node.
 pub fn on_both_ways(test: impl Fn(&Rig)) {
-    for (way, rig) in [("served", Rig::in_memory()), ("direct", Rig::in_directory())] {
+    let ways = [
+        ("served", Rig::in_memory()),
+        ("direct", Rig::in_directory()),
+        ("remote", Rig::of_another_node()),
+    ];
+    for (way, rig) in ways {
         println!("the {way} way");
         test(&rig);
     }
