@@ -183,10 +183,7 @@ fn start(order: &Order, mountpoint: PathBuf, fs: &Arc<Namespace>) -> Result<(Run
         let direct = if order.direct { direct } else { DirectPath::Closed(SERVED.to_owned()) };
         let background = fs.start_background()?;
         match opening.start() {
-            Ok(session) => {
-                fs.set_kernel_cache(session.kernel_cache());
-                Ok((session, direct, background))
-            }
+            Ok(session) => Ok((session, direct, background)),
             Err(error) => {
                 background.stop();
                 Err(error.into())

@@ -13,6 +13,7 @@ pub mod home;
 pub mod members;
 pub mod session;
 pub mod settings;
+pub mod setup;
 
 pub use error::{Error, Result};
 pub use home::NodeHome;

@@ -52,6 +52,8 @@ pub trait KernelCache: Send + Sync {
     fn forget_attributes(&self, ino: Ino);
     /// Forget what is known of a name.
     fn forget_entry(&self, parent: Ino, name: &[u8]);
+    /// Forget the listing of a directory.
+    fn forget_listing(&self, ino: Ino);
     /// Ask again for every name.
     fn forget_all_names(&self);
 }
@@ -481,6 +483,7 @@ impl Namespace {
             match one {
                 Stale::Attributes(ino) => kernel.forget_attributes(*ino),
                 Stale::Entry(parent, name) => kernel.forget_entry(*parent, name),
+                Stale::Listing(ino) => kernel.forget_listing(*ino),
             }
         }
     }

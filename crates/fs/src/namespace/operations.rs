@@ -174,10 +174,17 @@ impl Namespace {
         most: usize,
         visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
     ) -> Result<()> {
-        match &*self.owner(ino)? {
-            Owner::Local(partition) => partition.read_directory_ahead(ino, offset, most, visit),
-            Owner::Native(native) => native.tree()?.read_directory(ino, offset, visit),
-        }
+        // Should the owner change on the way, the listing goes on where it was.
+        let mut offset = offset;
+        self.at(ino, |owner| {
+            owner.read_directory_ahead(ino, offset, most, &mut |item| {
+                let seen = visit(item);
+                if seen.is_continue() {
+                    offset = item.next_offset;
+                }
+                seen
+            })
+        })
     }
 
     /// Attributes of a listed entry of `parent`; `None` if it is gone. The kernel is told of it.

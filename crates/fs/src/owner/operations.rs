@@ -165,6 +165,19 @@ impl Owner {
             Owner::Remote(remote) => remote.read_directory(ino, offset, visit),
         }
     }
+
+    pub(crate) fn read_directory_ahead(
+        &self,
+        ino: Ino,
+        offset: u64,
+        most: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        match self {
+            Owner::Local(partition) => partition.read_directory_ahead(ino, offset, most, visit),
+            Owner::Native(_) | Owner::Remote(_) => self.read_directory(ino, offset, visit),
+        }
+    }
 }
 
 // --- attributes ---

@@ -93,6 +93,10 @@ impl Driver {
             match self.inbox.recv_timeout(patience) {
                 Ok(Input::Event(event)) => self.event(event),
                 Ok(Input::Stop) => self.step(Event::Ownership(ownership::Event::Stop)),
+                Ok(Input::Quit) => {
+                    self.ownership.wait();
+                    return;
+                }
                 Ok(Input::Removed) => self.end("this node was removed from the cluster"),
                 Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -26,6 +26,8 @@ pub enum Input {
     Removed,
     /// The daemon is to stop, after handing over what the node owns.
     Stop,
+    /// The node's part in this process is over; others take over what it owned when its lease is over.
+    Quit,
 }
 
 /// Carries requests out. Clones share everything.

@@ -256,6 +256,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        let _ = self.inbox.send(Input::Quit);
         self.stopping.ring();
         self.hub.stop();
     }

@@ -1,4 +1,4 @@
-//! What commands and nodes that join ask a node, and its answers.
+//! What commands and nodes that join ask a node, and its answers; in JSON.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,7 +245,7 @@ impl Registrar {
 /// # Errors
 /// Never, for what can be encoded.
 pub fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
-    postcard::to_stdvec(value).map_err(|error| Error::Invalid(error.to_string()))
+    serde_json::to_vec(value).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 /// Reads a question or an answer.
@@ -253,7 +253,7 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
 /// # Errors
 /// If it makes no sense.
 pub fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    postcard::from_bytes(bytes).map_err(|_| {
+    serde_json::from_slice(bytes).map_err(|_| {
         Error::Invalid("the other side's message makes no sense: is it of another version?".to_owned())
     })
 }
