@@ -83,8 +83,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     settings.direct &= order.direct;
     settings.transport = order.transport.unwrap_or(settings.transport);
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
-    let beside =
-        OTHER_FILES + CLOSING_MAX + settings.spare_objects + files_of_rings(settings);
+    let beside = OTHER_FILES + CLOSING_MAX + settings.spare_objects + files_of_rings(settings);
     let room = file_limit.saturating_sub(beside);
     if settings.open_objects_max > room {
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");

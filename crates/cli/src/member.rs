@@ -104,9 +104,7 @@ impl Cluster for Joint {
         match member.owner(fileset).and_then(|record| record.owner) {
             // It is about to be opened here, or to be handed over.
             Some(owner) if owner == member.me() => Whose::Nobody,
-            Some(owner) => {
-                Whose::There(owner.node, member.channel(owner.node, ServiceId::Files))
-            }
+            Some(owner) => Whose::There(owner.node, member.channel(owner.node, ServiceId::Files)),
             None => Whose::Nobody,
         }
     }
@@ -123,7 +121,7 @@ impl Cluster for Joint {
 impl Ownership for Joint {
     fn answer(&self, until: Moment) {
         if let Some(fs) = self.namespace() {
-            fs.resume(until.0);
+            fs.answer_until(Some(until.0));
         }
     }
 
@@ -150,10 +148,10 @@ impl Ownership for Joint {
         self.leave(fileset);
     }
 
-    fn fence(&self, fileset: FilesetId, epoch: Epoch) {
+    fn fence(&self, fileset: FilesetId, _epoch: Epoch) {
         self.here.lock().remove(&fileset);
         if let Some(fs) = self.namespace() {
-            fs.close_gate(fileset, epoch);
+            fs.shut(fileset);
         }
     }
 
@@ -196,7 +194,9 @@ impl Service for Late {
     fn serve(&self, from: ClientId, request: Message) -> Result<Message, CallError> {
         match self.get() {
             Some(service) => service.serve(from, request),
-            None => Err(CallError::Refused("the file system is not open on this node yet".to_owned())),
+            None => {
+                Err(CallError::Refused("the file system is not open on this node yet".to_owned()))
+            }
         }
     }
 
@@ -211,7 +211,8 @@ impl Service for Late {
 /// The life of this machine, as disks of it tell other nodes.
 fn machine() -> anyhow::Result<Machine> {
     let text = boot_id()?;
-    let id: uuid::Uuid = text.trim().parse().context("the boot id of this machine is not a UUID")?;
+    let id: uuid::Uuid =
+        text.trim().parse().context("the boot id of this machine is not a UUID")?;
     Ok(Machine(id.as_u128()))
 }
 

@@ -60,7 +60,6 @@ pub use namespace::{
 };
 pub use native::NewFileset;
 pub use object::DirectAccess;
-pub use remote::{FilesService, RemoteOwner};
 pub use ops::{
     Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,
     Statistics,
@@ -68,5 +67,6 @@ pub use ops::{
 pub use owner::Owner;
 pub use partition::damage::DamagedFile;
 pub use partition::{Caller, Partition};
+pub use remote::{FilesService, RemoteOwner};
 pub use settings::Settings;
 pub use stale::Stale;

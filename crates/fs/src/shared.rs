@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cache::InodeCache;
 use crate::clients::Clients;
+use crate::gate::Lease;
 use crate::idle::IdleObjects;
 use crate::object::Objects;
 use crate::owner::Owners;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     /// Raised when some partition has so much uncommitted that it should commit.
     pub crowd: Arc<Crowd>,
     pub bell: Bell,
+    /// How long this node may answer, in a cluster.
+    pub lease: Option<Arc<Lease>>,
     /// Other nodes use the filesets of this one, or may.
     pub is_member: bool,
     /// What other nodes hold.

@@ -145,8 +145,7 @@ impl Home {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
-        let list: OwnDisks =
-            toml::from_str(&text).with_context(|| path.display().to_string())?;
+        let list: OwnDisks = toml::from_str(&text).with_context(|| path.display().to_string())?;
         Ok(list.disk)
     }
 

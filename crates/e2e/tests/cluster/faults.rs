@@ -32,13 +32,21 @@ fn a_killed_owner_is_replaced_and_what_was_synced_is_there_when_it_is_back() {
     }
     // New files go to disks of nodes that are there.
     write_synced(&data(&cluster, 2).join("later"), b"made without the first node");
-    assert_eq!(fs::read(data(&cluster, 1).join("later")).expect("reads"), b"made without the first node");
+    assert_eq!(
+        fs::read(data(&cluster, 1).join("later")).expect("reads"),
+        b"made without the first node"
+    );
     cluster.mount(0);
     for node in 0..3 {
         let path = data(&cluster, node).join("synced");
-        wait_until("the bytes are there again", LIMIT, || fs::read(&path).is_ok_and(|bytes| bytes == b"kept"));
+        wait_until("the bytes are there again", LIMIT, || {
+            fs::read(&path).is_ok_and(|bytes| bytes == b"kept")
+        });
     }
-    assert_eq!(fs::read(data(&cluster, 0).join("later")).expect("reads"), b"made without the first node");
+    assert_eq!(
+        fs::read(data(&cluster, 0).join("later")).expect("reads"),
+        b"made without the first node"
+    );
 }
 
 #[test]
@@ -50,7 +58,9 @@ fn an_owner_that_was_frozen_beyond_its_lease_answers_nothing_old_when_it_thaws()
     wait_until("the other node has taken over", LIMIT, || fs::write(&path, b"after").is_ok());
     cluster.signal(0, Signal::CONT);
     let path = data(&cluster, 0).join("g");
-    wait_until("the first node sees it", LIMIT, || fs::read(&path).is_ok_and(|bytes| bytes == b"after"));
+    wait_until("the first node sees it", LIMIT, || {
+        fs::read(&path).is_ok_and(|bytes| bytes == b"after")
+    });
 }
 
 #[test]

@@ -19,7 +19,8 @@ fn a_file_is_the_same_on_every_node() {
     let cluster = Cluster::start(3);
     for writer in 0..3 {
         let name = format!("from-{writer}");
-        let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8 ^ writer as u8).collect();
+        let content: Vec<u8> =
+            (0..3_000_000_u32).map(|at| (at % 251) as u8 ^ writer as u8).collect();
         fs::write(data(&cluster, writer).join(&name), &content).expect("writes");
         for reader in 0..3 {
             let path = data(&cluster, reader).join(&name);
@@ -131,8 +132,10 @@ fn programs_work_on_a_node_that_does_not_own_their_files() {
         shell.arg("-c").arg(&script).current_dir(data(&cluster, node));
         assert_eq!(run(&mut shell, LIMIT).output(), "0\n3\n2\n1\n");
         let mut shell = need::program("sh");
-        let look = format!("cd p{node}; git -c safe.directory='*' status --porcelain | grep -vE '^\\?\\?'; git -c \
-             safe.directory='*' fsck 2>/dev/null; sqlite3 db 'select sum(a) from t; pragma integrity_check'");
+        let look = format!(
+            "cd p{node}; git -c safe.directory='*' status --porcelain | grep -vE '^\\?\\?'; git -c \
+             safe.directory='*' fsck 2>/dev/null; sqlite3 db 'select sum(a) from t; pragma integrity_check'"
+        );
         shell.arg("-c").arg(&look).current_dir(data(&cluster, other));
         assert_eq!(run(&mut shell, LIMIT).output(), "3\nok\n");
     }

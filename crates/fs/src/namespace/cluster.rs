@@ -278,9 +278,9 @@ impl Namespace {
         let open_files = membership.open_files(partition.number());
         let (crash, files) = open_files.all();
         let is_unbroken = crash == partition.latest_crash();
-        let taken = files.iter().all(|(ino, handles)| {
-            is_unbroken && partition.adopt_handles(*ino, *handles).is_ok()
-        });
+        let taken = files
+            .iter()
+            .all(|(ino, handles)| is_unbroken && partition.adopt_handles(*ino, *handles).is_ok());
         if taken {
             open_files.hand_on();
         } else {
@@ -301,11 +301,7 @@ impl Namespace {
 
     /// The owner of a fileset did not know it as its own, or there is none: looks who it is now, for a while.
     #[cold]
-    pub(super) fn look_for_owner(
-        &self,
-        fileset: FilesetId,
-        patience: &mut Patience,
-    ) -> Result<()> {
+    pub(super) fn look_for_owner(&self, fileset: FilesetId, patience: &mut Patience) -> Result<()> {
         let Some(membership) = &self.cluster else { return Err(FsError::Stale) };
         let now = self.shared.clock.instant();
         let deadline = *patience.0.get_or_insert_with(|| now + self.settings().owner_wait);
@@ -314,7 +310,8 @@ impl Namespace {
         }
         let seen = *membership.changes.lock();
         if let Some(Owner::Remote(remote)) = self.shared.owners.find(fileset).as_deref() {
-            let is_same = matches!(membership.whose(fileset), Whose::There(node, _) if node == remote.node());
+            let is_same =
+                matches!(membership.whose(fileset), Whose::There(node, _) if node == remote.node());
             if !is_same {
                 let remote = Arc::clone(remote);
                 self.leave_remote(fileset, &remote);

@@ -1,6 +1,8 @@
 //! Owners that change while the namespace is at work: a fileset is handed over in order, taken over, fenced, or has its
 //! requests wait while it is not sure whether this node may answer.
 
+use std::time::Duration;
+
 use std::sync::Arc;
 
 use forebay_base::{FilesetId, Ino};
@@ -179,12 +181,28 @@ impl Namespace {
 
     /// Has the requests of all filesets of this node wait: it is not sure that it may answer.
     pub fn pause(&self) {
-        self.partitions().iter().for_each(|partition| partition.gate().wait());
+        self.answer_until(Some(Duration::ZERO));
     }
 
     /// Lets requests pass again that [`Namespace::pause`] has wait.
     pub fn resume(&self) {
-        self.partitions().iter().for_each(|partition| partition.gate().open());
+        self.answer_until(None);
+    }
+
+    /// The filesets of this node may answer until then (exclusive), by [`Clock::boottime`](forebay_base::Clock::boottime);
+    /// for ever with `None`. Requests that come later wait, whether or not a thread of this process runs in time.
+    pub fn answer_until(&self, until: Option<Duration>) {
+        if let Some(lease) = &self.shared.lease {
+            lease.set(until);
+        }
+    }
+
+    /// Closes the gate of a fileset that another node owns by now; waits for nothing. [`Namespace::owner_changed`] does the
+    /// rest.
+    pub fn shut(&self, id: FilesetId) {
+        if let Some(Owner::Local(partition)) = self.shared.owners.find(id).as_deref() {
+            partition.gate().close(FsError::Moved);
+        }
     }
 
     /// The filesets that this node owns and has open.

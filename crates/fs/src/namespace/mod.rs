@@ -31,16 +31,17 @@ use forebay_store::Stores;
 use parking_lot::{Mutex, RwLock};
 
 pub use self::background::Background;
+use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
+use self::cluster::{Membership, Patience};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
-use self::catalogue::{Catalogue, Fileset};
-use self::cluster::{Membership, Patience};
 use self::locks::LockTables;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
 use crate::commit::{CommitHealth, is_full};
 use crate::error::{FsError, Result};
+use crate::gate::Lease;
 use crate::idle::IdleObjects;
 use crate::object::{DirectAccess, FsDisk, Objects};
 use crate::ops::{DiskStatus, Statistics};
@@ -136,6 +137,7 @@ fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
     let objects = Objects::new(disks, Arc::clone(&clock), fail_points.clone());
     let crowd = Crowd::above(settings.uncommitted_max, settings.open_objects_max / 4);
     Arc::new(Shared {
+        lease: is_member.then(|| Arc::new(Lease::new(Arc::clone(&clock)))),
         inodes: InodeCache::new(settings.inode_cache_max.as_usize()),
         idle: IdleObjects::default(),
         stale: StaleList::default(),

@@ -176,7 +176,7 @@ impl Partition {
         shared.reserve.spend(|| store.commit(&taken_over), is_full)?;
         Ok(Arc::new(Partition {
             number,
-            gate: Gate::default(),
+            gate: Gate::with(shared.lease.clone()),
             term: Mutex::new(term),
             epoch: superblock.epoch,
             hash_key: HashKey(superblock.hash_key),

@@ -14,7 +14,9 @@ use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::wire::{Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, decode, encode};
+use super::wire::{
+    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, decode, encode,
+};
 use crate::attributes::{Attributes, KeepName, SetAttributes, SetId};
 use crate::clients::Handles;
 use crate::error::{FsError, Result};
@@ -115,7 +117,9 @@ fn not_kept(attributes: Attributes) -> Attributes {
 
 /// An answer that does not fit its request: the other node is broken.
 fn senseless<T>(answer: &Answer) -> Result<T> {
-    Err(FsError::Io(format!("the owner of the fileset sent an answer that makes no sense: {answer:?}")))
+    Err(FsError::Io(format!(
+        "the owner of the fileset sent an answer that makes no sense: {answer:?}"
+    )))
 }
 
 impl RemoteOwner {
@@ -146,20 +150,21 @@ impl RemoteOwner {
     fn send(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
         let forgotten = std::mem::take(&mut *self.forgotten.lock());
         let head = encode(&Head { forgotten, request });
-        let answered = self.channel.call(Message { head, payload }).map_err(|error| match error {
-            CallError::Unreachable(why) => FsError::Io(format!(
-                "node {}, which owns fileset {}, cannot be reached: {why}",
-                self.node, self.fileset
-            )),
-            CallError::Evicted(_) => {
-                self.open_files.lose();
-                FsError::Stale
-            }
-            CallError::Refused(why) => FsError::Io(format!(
-                "node {} does not understand a request: {why}; does it run another version?",
-                self.node
-            )),
-        })?;
+        let answered =
+            self.channel.call(Message { head, payload }).map_err(|error| match error {
+                CallError::Unreachable(why) => FsError::Io(format!(
+                    "node {}, which owns fileset {}, cannot be reached: {why}",
+                    self.node, self.fileset
+                )),
+                CallError::Evicted(_) => {
+                    self.open_files.lose();
+                    FsError::Stale
+                }
+                CallError::Refused(why) => FsError::Io(format!(
+                    "node {} does not understand a request: {why}; does it run another version?",
+                    self.node
+                )),
+            })?;
         let answer = decode::<Answer>(&answered.head).map_err(|why| {
             FsError::Io(format!("node {} sent an answer that cannot be read: {why}", self.node))
         })?;
@@ -411,7 +416,13 @@ impl RemoteOwner {
         })
     }
 
-    pub(crate) fn allocate(&self, ino: Ino, what: Allocate, offset: u64, length: u64) -> Result<()> {
+    pub(crate) fn allocate(
+        &self,
+        ino: Ino,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
         self.do_it(Request::Allocate { ino, what, offset, length })
     }
 

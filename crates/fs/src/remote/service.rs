@@ -240,11 +240,8 @@ impl Work<'_> {
                 self.changed_name(parent, &name);
                 self.tell(made)
             }
-            Request::CreateUnnamed { parent, new, caller } => {
-                self.tell(self.at(parent, |owner| {
-                    owner.create_unnamed(parent, new.as_new(), caller)
-                })?)
-            }
+            Request::CreateUnnamed { parent, new, caller } => self
+                .tell(self.at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))?),
             Request::Link { ino, parent, name } => {
                 check_name(&name)?;
                 if ino.fileset() != parent.fileset() {
@@ -455,11 +452,7 @@ impl Work<'_> {
             }
             Request::CancelLock { ino, ticket } => {
                 let is_granted = self.fs.own_locks(ino)?.cancel(ticket)?;
-                Ok(Answer::Lock(if is_granted {
-                    LockAnswer::Granted
-                } else {
-                    LockAnswer::Refused
-                }))
+                Ok(Answer::Lock(if is_granted { LockAnswer::Granted } else { LockAnswer::Refused }))
             }
             Request::TestLock(asked) => {
                 let kind = asked.kind.ok_or(FsError::Invalid)?;

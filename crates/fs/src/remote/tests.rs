@@ -151,8 +151,7 @@ fn answers() -> Vec<Answer> {
         DirectoryItem { ino: INO, kind: Kind::Fifo, name: b"entry".to_vec(), next_offset: 9 };
     let capacity = Capacity { total_bytes: 1, free_bytes: 2, ..Capacity::default() };
     let range = Range { start: 1, end: 2 };
-    let disk =
-        DiskRecord { id: DiskId(1), uuid: "disk".to_owned(), location: "/there".to_owned() };
+    let disk = DiskRecord { id: DiskId(1), uuid: "disk".to_owned(), location: "/there".to_owned() };
     let whole = Whole {
         uuid: "whole".to_owned(),
         filesets: vec![(FilesetId(1), settings())],
@@ -262,7 +261,9 @@ fn whatever_bytes_arrive_nothing_breaks() {
     let good: Vec<Vec<u8>> = requests()
         .into_iter()
         // They change the file system itself, which the following requests still need.
-        .filter(|request| !matches!(request, Request::Retire { .. } | Request::RemoveFileset { .. }))
+        .filter(|request| {
+            !matches!(request, Request::Retire { .. } | Request::RemoveFileset { .. })
+        })
         .map(|request| encode(&Head { forgotten: vec![(Ino(1), 1)], request }))
         .collect();
     let mut understood = 0;

@@ -162,7 +162,8 @@ impl Cluster {
     fn join(&self, node: u32) {
         let address = format!("127.0.0.1:{}", free_port());
         let name = format!("host{node}");
-        let made = tools().join(&self.base(node), &self.token(), &name, Some(&address), &[]).unwrap();
+        let made =
+            tools().join(&self.base(node), &self.token(), &name, Some(&address), &[]).unwrap();
         assert_eq!(made.file().node, NodeId(node));
     }
 
@@ -250,7 +251,9 @@ fn the_filesets_of_a_dead_node_are_taken_over_by_exactly_one_other() {
     }
     println!("taken over after {:?}", start.elapsed());
     for node in nodes.values() {
-        wait_until("its lease is over for all", || !node.member.sight().alive.contains_key(&NodeId(victim)));
+        wait_until("its lease is over for all", || {
+            !node.member.sight().alive.contains_key(&NodeId(victim))
+        });
         for (fileset, epoch) in (0..).zip(&before) {
             if let (Some(epoch), Some(now)) = (epoch, node.gates.answers(fileset)) {
                 assert!(now > *epoch, "fileset {fileset} is owned in the epoch of the dead");
@@ -334,11 +337,7 @@ fn every_step_of_a_setup_can_be_repeated_and_names_are_not_taken_twice() {
     let _node = cluster.start(1);
     let token = cluster.token();
     let address = format!("127.0.0.1:{}", free_port());
-    let disk = NewDisk {
-        uuid: "0a".to_owned(),
-        location: "/srv/disk".to_owned(),
-        shared: false,
-    };
+    let disk = NewDisk { uuid: "0a".to_owned(), location: "/srv/disk".to_owned(), shared: false };
     let join = |machine: u32, name: &str| {
         let disks = std::slice::from_ref(&disk);
         tools.join(&cluster.base(machine), &token, name, Some(&address), disks)
@@ -531,7 +530,10 @@ fn errors_of_a_setup_say_what_to_do() {
         secret: [0; 16],
     };
     let error = tools.join(folder.path(), &token, "host2", None, &[]).unwrap_err().to_string();
-    assert!(error.contains("nothing listens") && error.contains("forebay cluster start"), "{error}");
+    assert!(
+        error.contains("nothing listens") && error.contains("forebay cluster start"),
+        "{error}"
+    );
     let joined = |path: &Path| std::fs::read_dir(path).unwrap().count();
     assert_eq!(joined(folder.path()), 1, "only the draft of the attempt");
 }
