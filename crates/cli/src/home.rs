@@ -31,7 +31,7 @@ use forebay_store::redb::folder::RedbFolder;
 use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
-pub use self::member::{OpenMember, OwnDisk};
+pub use self::member::OpenMember;
 pub use self::stores::{Checked, back_up_into, choose};
 
 /// A home folder that exists.
@@ -309,7 +309,7 @@ fn open_disk(superblock: &Superblock, record: &DiskRecord) -> Result<Arc<dyn Dis
 }
 
 /// Random bytes of the kernel.
-fn random<const N: usize>() -> Result<[u8; N]> {
+pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("the kernel gives no random numbers")?;

@@ -4,6 +4,7 @@
 //! node hands over its filesets and leaves before the namespace is closed.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,16 +12,19 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forebay_base::channel::{CallError, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
-use forebay_base::{ClientId, Epoch, FilesetId};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId};
 use forebay_cluster::Moment;
 use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
 use forebay_etcd::Runtime;
-use forebay_fs::record::DiskRecord;
+use forebay_fs::mkfs::Identity;
+use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::remote::FilesService;
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
-use forebay_node::members::{Member, MemberStart, Ownership};
+use forebay_node::home::NodeHome;
+use forebay_node::members::{Book, Member, MemberStart, Ownership};
 use forebay_process::machine::boot_id;
+use forebay_store::Stores as _;
 use forebay_store::slate::{Place, SlateConfig, open_stores};
 use parking_lot::{Condvar, Mutex};
 
@@ -214,6 +218,46 @@ fn machine() -> anyhow::Result<Machine> {
     let id: uuid::Uuid =
         text.trim().parse().context("the boot id of this machine is not a UUID")?;
     Ok(Machine(id.as_u128()))
+}
+
+/// Makes the file system of a new cluster, with the disks of its first node. What an attempt left that was interrupted is made
+/// anew; one that is there stays.
+///
+/// # Errors
+/// If etcd does not answer, or a disk cannot be used.
+pub fn make_file_system(node: &NodeHome, disks: &[PathBuf]) -> anyhow::Result<()> {
+    let file = node.existing()?;
+    let uuid = file.cluster.to_string();
+    let default = if disks.is_empty() { vec![Home::default_disk(node)?] } else { Vec::new() };
+    let (home, own) =
+        Home::make_member(node, &uuid, if disks.is_empty() { &default } else { disks })?;
+    let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
+    let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
+    let config = store_config(&file.cluster_name, &home);
+    let stores = open_stores(&config, &runtime, Some(book.client()))?;
+    let there = stores.list()?;
+    if !there.contains(&FilesetId::ROOT) {
+        for left in there {
+            stores.remove(left)?;
+        }
+        let records = (0..).zip(&own).map(|(number, disk)| DiskRecord {
+            id: DiskId(number),
+            uuid: disk.uuid.clone(),
+            location: disk.location.display().to_string(),
+        });
+        let identity = Identity {
+            uuid,
+            hash_key: crate::home::random()?,
+            disks: records.collect(),
+            owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+            scratch: Placement::Direct,
+        };
+        forebay_fs::mkfs::make(&*stores, &identity, &SystemClock)?;
+    }
+    for fileset in stores.list()? {
+        book.add_fileset(fileset)?;
+    }
+    Ok(())
 }
 
 /// Starts the node and opens the namespace as a member of its cluster.

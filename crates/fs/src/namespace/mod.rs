@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino};
 use forebay_disk::Disk;
 use forebay_disk::absent::{self, AbsentDisk};
-use forebay_store::Stores;
+use forebay_store::{Store, Stores};
 use parking_lot::{Mutex, RwLock};
 
 pub use self::background::Background;
@@ -156,6 +156,18 @@ fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
     })
 }
 
+/// Opens a store, for the owner of `epoch` where the cluster assigns it.
+fn open_store(
+    stores: &dyn Stores,
+    fileset: FilesetId,
+    epoch: Option<Epoch>,
+) -> forebay_store::Result<Arc<dyn Store>> {
+    match epoch {
+        Some(epoch) => stores.open_for(fileset, epoch),
+        None => stores.open(fileset),
+    }
+}
+
 impl Namespace {
     /// Opens a file system and becomes its owner: every earlier owner is fenced off.
     ///
@@ -173,7 +185,8 @@ impl Namespace {
         epoch: Option<Epoch>,
     ) -> Result<Arc<Namespace>> {
         let stores = Arc::clone(&parts.stores);
-        let store = parts.reserve.spend(|| stores.open(FilesetId::ROOT), is_full)?;
+        let store =
+            parts.reserve.spend(|| open_store(&*stores, FilesetId::ROOT, epoch), is_full)?;
         let before = read_superblock(&*store)?;
         let (catalogue, unfinished) = Catalogue::read(&*store)?;
         let given = std::mem::take(&mut parts.disks);
@@ -331,7 +344,7 @@ impl Namespace {
             return Err(FsError::Moved);
         }
         let reserve = &self.shared.reserve;
-        let store = reserve.spend(|| self.stores.open(fileset.id), is_full)?;
+        let store = reserve.spend(|| open_store(&*self.stores, fileset.id, epoch), is_full)?;
         let partition = Partition::open(Opening {
             number: fileset.id,
             uuid: &self.uuid,
