@@ -4,14 +4,15 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use forebay_base::Ino;
+use forebay_fs::KernelCache;
 use forebay_fs::object::DirectAccess;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    BackingMap, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
-    OutHeader,
+    BackingMap, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry,
+    NotifyInvalInode, OutHeader,
 };
 
 /// `FUSE_DEV_IOC_BACKING_OPEN`: _IOW(229, 1, struct fuse_backing_map).
@@ -116,6 +117,36 @@ impl Device {
         let namelen = u32::try_from(name.len()).unwrap_or(0);
         let what = NotifyInvalEntry { parent: parent.0, namelen, flags: 0 };
         self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
+    }
+}
+
+impl Device {
+    /// Has the kernel ask again for every name.
+    ///
+    /// # Errors
+    /// What the device says: EINVAL before Linux 6.16.
+    pub fn forget_all_entries(&self) -> io::Result<()> {
+        self.notify(NOTIFY_INC_EPOCH, &[])
+    }
+}
+
+impl KernelCache for Device {
+    fn forget_attributes(&self, ino: Ino) {
+        told(Device::forget_attributes(self, ino));
+    }
+
+    fn forget_entry(&self, parent: Ino, name: &[u8]) {
+        told(Device::forget_entry(self, parent, name));
+    }
+
+    fn forget_all_names(&self) {
+        told(self.forget_all_entries());
+    }
+}
+
+fn told(outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        tracing::warn!(%error, "the kernel could not be notified of a change by another node");
     }
 }
 

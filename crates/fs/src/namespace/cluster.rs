@@ -22,6 +22,7 @@ use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
 use crate::remote::{Answer, OpenFiles, RemoteOwner, Request, Whole};
+use crate::settings::LockChoice;
 use crate::space::Space;
 use crate::stale::Stale;
 
@@ -132,7 +133,9 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::open`]; [`FsError::Io`] if the root's owner cannot be reached, or there is none in time.
-    pub fn join(parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
+    pub fn join(mut parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
+        // Programs of other nodes lock the same files.
+        parts.settings.locks = LockChoice::Shared;
         let membership = Membership::of(cluster);
         let mut own: Vec<(String, Arc<dyn Disk>)> = parts.disks.clone();
         let deadline = parts.clock.instant() + parts.settings.owner_wait;
@@ -247,8 +250,11 @@ impl Namespace {
         if fileset == FilesetId::ROOT {
             return self.open_root(epoch);
         }
-        // Its records may name disks that came since.
-        self.refresh()?;
+        // Settings may have changed since. Should the root's owner be out of reach, those that are known are good enough:
+        // a takeover must not depend on it.
+        if let Err(error) = self.refresh() {
+            tracing::warn!(%fileset, %error, "opened with the settings that were known");
+        }
         self.know(fileset)?;
         self.open_here(fileset, epoch)
     }
@@ -311,10 +317,10 @@ impl Namespace {
             return Err(nobody_owns(fileset));
         }
         let seen = *membership.changes.lock();
-        if let Some(Owner::Remote(remote)) = self.shared.owners.find(fileset).as_deref() {
-            let is_same = matches!(membership.whose(fileset), Whose::There(node, _) if node == remote.node());
-            if !is_same {
-                let remote = Arc::clone(remote);
+        let current = self.shared.owners.find(fileset).map(|route| Owner::clone(&route));
+        if let Some(Owner::Remote(remote)) = current {
+            let whose = membership.whose(fileset);
+            if !matches!(whose, Whose::There(node, _) if node == remote.node()) {
                 self.leave_remote(fileset, &remote);
                 return Ok(());
             }

@@ -330,6 +330,12 @@ impl Namespace {
         }
         let reserve = &self.shared.reserve;
         let store = reserve.spend(|| self.stores.open(fileset.id), is_full)?;
+        if self.cluster.is_some() {
+            // Records name no disks but those that an earlier owner knew.
+            for record in &read_superblock(&*store)?.disks {
+                self.learn_disk(record, None);
+            }
+        }
         let partition = Partition::open(Opening {
             number: fileset.id,
             uuid: &self.uuid,
