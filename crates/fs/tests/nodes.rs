@@ -407,7 +407,9 @@ fn operations_go_on_while_a_fileset_moves_to_and_fro() {
         let mut owner = 0;
         for epoch in 100..130 {
             let before = done.load(Ordering::Relaxed);
-            while done.load(Ordering::Relaxed) < before + 20 {
+            while done.load(Ordering::Relaxed) < before + 20
+                && !workers.iter().any(std::thread::ScopedJoinHandle::is_finished)
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let next = (owner + 1) % 3;

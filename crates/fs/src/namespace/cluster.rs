@@ -214,7 +214,8 @@ impl Namespace {
             match membership.whose(fileset) {
                 Whose::Here(epoch) => {
                     let opened = self.open_own(fileset, epoch);
-                    if !matches!(opened, Err(FsError::Moved)) {
+                    // Whoever took it over by force is told of in a moment.
+                    if !matches!(opened, Err(FsError::Moved | FsError::Fenced)) {
                         opened?;
                         continue;
                     }
@@ -270,6 +271,14 @@ impl Namespace {
         super::filesets::finish(&*self.stores, &root, &self.shared, &self.catalogue, unfinished)
     }
 
+    /// Whether the cluster still says that this node owns a fileset, in that epoch.
+    pub(super) fn may_open_in(&self, fileset: FilesetId, epoch: Option<Epoch>) -> bool {
+        let in_it = |membership: &Membership| {
+            matches!(membership.whose(fileset), Whose::Here(now) if now == epoch)
+        };
+        self.cluster.as_ref().is_none_or(in_it)
+    }
+
     /// Whether the cluster says that this node owns a fileset.
     pub(super) fn may_open(&self, fileset: FilesetId) -> bool {
         let here = |membership: &Membership| matches!(membership.whose(fileset), Whose::Here(_));
@@ -280,6 +289,7 @@ impl Namespace {
     pub(super) fn take_up(&self, partition: &Arc<Partition>) {
         let Some(membership) = &self.cluster else { return };
         let open_files = membership.open_files(partition.number());
+        let _settled = open_files.settled();
         let (crash, files) = open_files.all();
         let is_unbroken = crash == partition.latest_crash();
         let taken = files.iter().all(|(ino, handles)| {

@@ -325,7 +325,7 @@ impl Namespace {
     }
 
     fn open_store_of(&self, fileset: &Fileset, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
-        if self.cluster.is_some() && epoch.is_none() && !self.may_open(fileset.id) {
+        if !self.may_open_in(fileset.id, epoch) {
             return Err(FsError::Moved);
         }
         let reserve = &self.shared.reserve;
