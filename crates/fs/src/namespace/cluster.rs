@@ -22,6 +22,7 @@ use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
 use crate::remote::{Answer, OpenFiles, RemoteOwner, Request, Whole};
+use crate::settings::LockChoice;
 use crate::space::Space;
 use crate::stale::Stale;
 
@@ -134,7 +135,9 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::open`]; [`FsError::Io`] if the root's owner cannot be reached, or there is none in time.
-    pub fn join(parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
+    pub fn join(mut parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
+        // Programs of other nodes lock the same files.
+        parts.settings.locks = LockChoice::Shared;
         let membership = Membership::of(cluster);
         let mut own: Vec<(String, Arc<dyn Disk>)> = parts.disks.clone();
         let deadline = parts.clock.instant() + parts.settings.owner_wait;
@@ -213,7 +216,8 @@ impl Namespace {
             match membership.whose(fileset) {
                 Whose::Here(epoch) => {
                     let opened = self.open_own(fileset, epoch);
-                    if !matches!(opened, Err(FsError::Moved)) {
+                    // Whoever took it over by force is told of in a moment.
+                    if !matches!(opened, Err(FsError::Moved | FsError::Fenced)) {
                         opened?;
                         continue;
                     }
@@ -249,8 +253,11 @@ impl Namespace {
         if fileset == FilesetId::ROOT {
             return self.open_root(epoch);
         }
-        // Its records may name disks that came since.
-        self.refresh()?;
+        // Settings may have changed since. Should the root's owner be out of reach, those that are known are good enough:
+        // a takeover must not depend on it.
+        if let Err(error) = self.refresh() {
+            tracing::warn!(%fileset, %error, "opened with the settings that were known");
+        }
         self.know(fileset)?;
         self.open_here(fileset, epoch)
     }
@@ -266,6 +273,12 @@ impl Namespace {
         super::filesets::finish(&*self.stores, &root, &self.shared, &self.catalogue, unfinished)
     }
 
+    /// Whether the cluster still says that this node owns a fileset, in that epoch.
+    pub(super) fn may_open_in(&self, fileset: FilesetId, epoch: Option<Epoch>) -> bool {
+        let in_it = |membership: &Membership| matches!(membership.whose(fileset), Whose::Here(now) if now == epoch);
+        self.cluster.as_ref().is_none_or(in_it)
+    }
+
     /// Whether the cluster says that this node owns a fileset.
     pub(super) fn may_open(&self, fileset: FilesetId) -> bool {
         let here = |membership: &Membership| matches!(membership.whose(fileset), Whose::Here(_));
@@ -276,6 +289,7 @@ impl Namespace {
     pub(super) fn take_up(&self, partition: &Arc<Partition>) {
         let Some(membership) = &self.cluster else { return };
         let open_files = membership.open_files(partition.number());
+        let _settled = open_files.settled();
         let (crash, files) = open_files.all();
         let is_unbroken = crash == partition.latest_crash();
         let taken = files
@@ -309,11 +323,10 @@ impl Namespace {
             return Err(nobody_owns(fileset));
         }
         let seen = *membership.changes.lock();
-        if let Some(Owner::Remote(remote)) = self.shared.owners.find(fileset).as_deref() {
-            let is_same =
-                matches!(membership.whose(fileset), Whose::There(node, _) if node == remote.node());
-            if !is_same {
-                let remote = Arc::clone(remote);
+        let current = self.shared.owners.find(fileset).map(|route| Owner::clone(&route));
+        if let Some(Owner::Remote(remote)) = current {
+            let whose = membership.whose(fileset);
+            if !matches!(whose, Whose::There(node, _) if node == remote.node()) {
                 self.leave_remote(fileset, &remote);
                 return Ok(());
             }

@@ -308,7 +308,7 @@ impl Namespace {
         name: &str,
     ) -> Result<(Option<Arc<Partition>>, (u64, u64))> {
         if self.cluster.is_some() {
-            let owner = Owner::clone(&*self.opened(fileset.id)?);
+            let owner = self.opened(fileset.id).map(|route| Owner::clone(&route))?;
             if let Owner::Remote(owner) = owner {
                 let request = Request::Retire { fileset: fileset.id, name: name.to_owned() };
                 return match owner.ask(request)? {

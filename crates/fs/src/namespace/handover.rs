@@ -37,11 +37,10 @@ impl Namespace {
         };
         let known = self.catalogue.get(id).ok_or(FsError::Stale)?;
         let _one_at_a_time = known.opening.lock();
-        match self.shared.owners.find(id).as_deref() {
-            Some(Owner::Local(partition)) => {
-                let partition = Arc::clone(partition);
-                self.hand_over_partition(membership, &partition, how)
-            }
+        // Nothing of the way to it may be held while it is waited for that nobody is on it.
+        let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
+        match current {
+            Some(Owner::Local(partition)) => self.hand_over_partition(membership, &partition, how),
             Some(Owner::Native(_)) => {
                 Err(FsError::Refused("a native fileset stays on the node of its disk".to_owned()))
             }
@@ -220,10 +219,8 @@ impl Namespace {
         drop(self.own(Ino::top_of(id))?);
         let known = self.catalogue.get(id).ok_or(FsError::Stale)?;
         let _one_at_a_time = known.opening.lock();
-        let partition = match self.shared.owners.find(id).as_deref() {
-            Some(Owner::Local(partition)) => Arc::clone(partition),
-            _ => return Err(FsError::Moved),
-        };
+        let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
+        let Some(Owner::Local(partition)) = current else { return Err(FsError::Moved) };
         partition.gate().wait();
         self.shared.owners.drain();
         if let Err(error) = self.empty_out(&partition, name) {

@@ -63,7 +63,7 @@ impl Namespace {
     /// Whether this file system keeps the locks of programs itself: else the kernel does.
     #[must_use]
     pub fn keeps_locks(&self) -> bool {
-        self.cluster.is_some() || self.settings().locks == LockChoice::Shared
+        self.settings().locks == LockChoice::Shared
     }
 
     fn lock_limits(&self) -> Limits {

@@ -340,11 +340,17 @@ impl Namespace {
     }
 
     fn open_store_of(&self, fileset: &Fileset, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
-        if self.cluster.is_some() && epoch.is_none() && !self.may_open(fileset.id) {
+        if !self.may_open_in(fileset.id, epoch) {
             return Err(FsError::Moved);
         }
         let reserve = &self.shared.reserve;
         let store = reserve.spend(|| open_store(&*self.stores, fileset.id, epoch), is_full)?;
+        if self.cluster.is_some() {
+            // Records name no disks but those that an earlier owner knew.
+            for record in &read_superblock(&*store)?.disks {
+                self.learn_disk(record, None);
+            }
+        }
         let partition = Partition::open(Opening {
             number: fileset.id,
             uuid: &self.uuid,

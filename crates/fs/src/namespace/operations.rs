@@ -5,6 +5,7 @@
 //! between two is refused, and a copy reads from one and writes to the other.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
@@ -406,12 +407,13 @@ impl Namespace {
 
     /// The kernel forgets `count` of the times it was told of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
-        match self.shared.owners.find(ino.fileset()).as_deref() {
-            Some(Owner::Local(partition)) => partition.forget(ino, count),
-            Some(Owner::Native(native)) => native.forget(ino, count),
-            Some(Owner::Remote(remote)) => remote.forget(ino, count),
+        let remote = match self.shared.owners.find(ino.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => return partition.forget(ino, count),
+            Some(Owner::Native(native)) => return native.forget(ino, count),
+            Some(Owner::Remote(remote)) => Arc::clone(remote),
             // What is not open has no inode that would have to go.
-            None => drop(self.shared.inodes.forget(ino, count)),
-        }
+            None => return drop(self.shared.inodes.forget(ino, count)),
+        };
+        remote.forget(ino, count);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use forebay_base::channel::{CallError, Message};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::{Allocate, Seek, Sync};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 use super::wire::{
@@ -37,6 +37,9 @@ pub(crate) struct OpenFiles {
     /// Grows when what was open is lost: handles from before are stale then.
     lineage: AtomicU32,
     state: Mutex<OpenState>,
+    /// Held for reading from the request that opens or closes a file until that is noted here; for writing by whoever
+    /// tells the next owner what is open.
+    under_way: RwLock<()>,
 }
 
 #[derive(Default)]
@@ -79,6 +82,11 @@ impl OpenFiles {
 
     fn is_open(&self, ino: Ino) -> bool {
         self.state.lock().files.contains_key(&ino)
+    }
+
+    /// Waits until every open and close under way is noted, and keeps others from beginning.
+    pub fn settled(&self) -> impl Drop {
+        self.under_way.write()
     }
 
     /// What is open, and the latest crash when it was opened.
@@ -186,6 +194,17 @@ impl RemoteOwner {
         Ok(self.ask_with(request, Vec::new())?.0)
     }
 
+    /// Sends a request that opens or closes a file, and notes what came of it before anybody can ask what is open.
+    fn ask_and_note(&self, request: Request, note: impl FnOnce(&Result<Answer>)) -> Result<Answer> {
+        if !self.is_asserted.load(Ordering::Acquire) {
+            self.assert_open_files()?;
+        }
+        let _under_way = self.open_files.under_way.read();
+        let answer = self.send(request, Vec::new()).map(|(answer, _)| answer);
+        note(&answer);
+        answer
+    }
+
     fn do_it(&self, request: Request) -> Result<()> {
         match self.ask(request)? {
             Answer::Done => Ok(()),
@@ -221,6 +240,7 @@ impl RemoteOwner {
         if self.is_asserted.load(Ordering::Acquire) {
             return Ok(());
         }
+        let _settled = self.open_files.settled();
         let (crash, files) = self.open_files.all();
         for part in files.chunks(REOPENED_AT_ONCE) {
             let request = Request::Reopen { fileset: self.fileset, crash, files: part.to_vec() };
@@ -366,9 +386,14 @@ impl RemoteOwner {
     pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         // A lineage that breaks meanwhile makes the handle stale.
         let lineage = self.open_files.lineage();
-        match self.ask(Request::Open { ino, access, caller })? {
-            Answer::Opened { crash } => self.open_files.opened(ino, access, crash),
-            other => return senseless(&other),
+        let request = Request::Open { ino, access, caller };
+        let answer = self.ask_and_note(request, |answer| {
+            if let Ok(Answer::Opened { crash }) = answer {
+                self.open_files.opened(ino, access, *crash);
+            }
+        })?;
+        if !matches!(answer, Answer::Opened { .. }) {
+            return senseless(&answer);
         }
         if self.open_files.lineage() != lineage {
             let _ = self.close_file(ino, access);
@@ -385,11 +410,12 @@ impl RemoteOwner {
         if !self.open_files.is_open(ino) {
             return Ok(());
         }
-        let closed = self.do_it(Request::Close { ino, access });
-        if !matches!(closed, Err(FsError::Moved)) {
-            self.open_files.closed(ino, access);
-        }
-        closed
+        let answer = self.ask_and_note(Request::Close { ino, access }, |answer| {
+            if !matches!(answer, Err(FsError::Moved)) {
+                self.open_files.closed(ino, access);
+            }
+        })?;
+        if matches!(answer, Answer::Done) { Ok(()) } else { senseless(&answer) }
     }
 
     pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {

@@ -197,7 +197,8 @@ fn every_request_and_answer_comes_back_as_it_was() {
     assert_eq!(kinds.len(), usize::from(last) + 1, "a kind of request is missing here");
     let mut beyond = vec![VERSION, 0, last + 1];
     beyond.extend([0; 200]);
-    assert!(decode::<Head>(&beyond).unwrap_err().contains("enum"), "a kind is missing here");
+    // One that exists would be decoded, and the rest be too much.
+    assert!(!decode::<Head>(&beyond).unwrap_err().contains("too many"), "a kind is missing here");
     for answer in answers() {
         let back: Answer = decode(&encode(&answer)).unwrap();
         assert_eq!(format!("{back:?}"), format!("{answer:?}"));

@@ -73,6 +73,14 @@ impl User {
         self.at_owner().sync_all()
     }
 
+    pub fn after_request(&self) {
+        self.at_owner().after_request();
+    }
+
+    pub fn disk_status(&self) -> Vec<forebay_fs::DiskStatus> {
+        self.at_owner().disk_status()
+    }
+
     pub fn drop_caches(&self) {
         self.at_owner().drop_caches();
     }
@@ -97,7 +105,7 @@ impl User {
     }
 
     /// Ends it in order.
-    pub fn close(self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         if let Some(owner) = &self.owner {
             self.fs.close()?;
             return owner.close();
