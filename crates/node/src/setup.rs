@@ -18,10 +18,10 @@ use crate::authority::{Authority, Subject, certificate_of, key_of, sha256};
 use crate::error::{Error, Result};
 use crate::home::{EtcdAccess, NodeFile, NodeHome, PORT};
 use crate::members::book::{Book, FIRST};
-use crate::members::roster::Sight;
 use crate::members::record::{ClusterRecord, FORMAT, NodeRecord, check_name};
-use crate::members::visit::{records_of, 
-    Admission, Answer, Application, NewDisk, NodeStatus, Question, decode, encode,
+use crate::members::roster::Sight;
+use crate::members::visit::{
+    Admission, Answer, Application, NewDisk, NodeStatus, Question, decode, encode, records_of,
 };
 use crate::session::{Target, stranger, visit};
 use crate::settings::Settings;

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use forebay_base::{ClientId, FilesetId, NodeId};
 use forebay_cluster::ownership::{Record, View};
-use forebay_etcd::{
-    Client, Compare, Keys, Op, Options, RangeOptions, Runtime, Tls, Txn,
-};
+use forebay_etcd::{Client, Compare, Keys, Op, Options, RangeOptions, Runtime, Tls, Txn};
 
 use super::record::{
     ClusterRecord, DiskRecord, FORMAT, Key, Names, NodeRecord, decode, encode, new_owner,
@@ -99,8 +97,7 @@ impl Book {
     /// # Errors
     /// If etcd does not answer.
     pub fn read(&self) -> Result<(Sight, View)> {
-        let found =
-            self.client.range(Keys::prefix(self.names.root()), RangeOptions::default())?;
+        let found = self.client.range(Keys::prefix(self.names.root()), RangeOptions::default())?;
         Ok(roster::read(&self.names, &found))
     }
 
@@ -201,11 +198,7 @@ impl Book {
     ///
     /// # Errors
     /// If the name belongs to another node, or etcd does not answer.
-    pub fn add_node(
-        &self,
-        record: &NodeRecord,
-        disks: &[(String, DiskRecord)],
-    ) -> Result<NodeId> {
+    pub fn add_node(&self, record: &NodeRecord, disks: &[(String, DiskRecord)]) -> Result<NodeId> {
         for _ in 0..TRIES {
             if let Some(node) = self.named(&record.name)? {
                 let known = self.node(node)?;
@@ -319,10 +312,8 @@ impl Book {
     pub fn remove_fileset(&self, fileset: FilesetId, owner: Record) -> Result<()> {
         let key = self.key(Key::Owner(fileset));
         let when = vec![Compare::Value(key.clone(), encode(&owner))];
-        let then = vec![
-            Op::Delete(Keys::one(key)),
-            Op::Delete(Keys::one(self.key(Key::Pinned(fileset)))),
-        ];
+        let then =
+            vec![Op::Delete(Keys::one(key)), Op::Delete(Keys::one(self.key(Key::Pinned(fileset))))];
         let outcome = self.client.txn(Txn { when, then, otherwise: Vec::new() })?;
         if outcome.held {
             return Ok(());

@@ -154,7 +154,9 @@ impl Driver {
             Do::Renew { attempt, lease } => self.courier.renew(attempt, lease, self.node_lease),
             Do::Answer { until } => self.ownership.answer(until),
             Do::Wait => {
-                tracing::warn!("the node's lease is not certain: everything waits until etcd answers");
+                tracing::warn!(
+                    "the node's lease is not certain: everything waits until etcd answers"
+                );
                 self.ownership.wait();
             }
             Do::Replaced => self.end("another daemon of this node has started"),

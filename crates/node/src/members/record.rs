@@ -232,7 +232,8 @@ mod tests {
         ] {
             assert_eq!(names.parse(&names.key(key)), Some(key));
         }
-        for foreign in ["/forebay/grid2/cluster", "/forebay/grid1/nodes/x", "/forebay/grid1/new/1"] {
+        for foreign in ["/forebay/grid2/cluster", "/forebay/grid1/nodes/x", "/forebay/grid1/new/1"]
+        {
             assert_eq!(names.parse(foreign.as_bytes()), None, "{foreign}");
         }
         assert_eq!(names.parse(&[0xff]), None);

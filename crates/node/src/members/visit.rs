@@ -259,6 +259,8 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
 /// If it makes no sense.
 pub fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|_| {
-        Error::Invalid("the other side's message makes no sense: is it of another version?".to_owned())
+        Error::Invalid(
+            "the other side's message makes no sense: is it of another version?".to_owned(),
+        )
     })
 }

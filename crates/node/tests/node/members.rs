@@ -162,7 +162,8 @@ impl Cluster {
     fn join(&self, node: u32) {
         let address = format!("127.0.0.1:{}", free_port());
         let name = format!("host{node}");
-        let made = tools().join(&self.base(node), &self.token(), &name, Some(&address), &[]).unwrap();
+        let made =
+            tools().join(&self.base(node), &self.token(), &name, Some(&address), &[]).unwrap();
         assert_eq!(made.file().node, NodeId(node));
     }
 
@@ -250,7 +251,9 @@ fn the_filesets_of_a_dead_node_are_taken_over_by_exactly_one_other() {
     }
     println!("taken over after {:?}", start.elapsed());
     for node in nodes.values() {
-        wait_until("its lease is over for all", || !node.member.sight().alive.contains_key(&NodeId(victim)));
+        wait_until("its lease is over for all", || {
+            !node.member.sight().alive.contains_key(&NodeId(victim))
+        });
         for (fileset, epoch) in (0..).zip(&before) {
             if let (Some(epoch), Some(now)) = (epoch, node.gates.answers(fileset)) {
                 assert!(now > *epoch, "fileset {fileset} is owned in the epoch of the dead");
@@ -327,18 +330,20 @@ fn every_step_of_a_setup_can_be_repeated_and_names_are_not_taken_twice() {
     // Interrupted before its end: nothing is half made.
     cluster.init();
     std::fs::remove_file(cluster.home(1).folder().join("node.json")).unwrap();
-    assert!(matches!(tools.init(&cluster.base(1), &plan, |_| Ok(Vec::new())).unwrap(), Made::Now(_)));
-    assert!(matches!(tools.init(&cluster.base(1), &plan, |_| Ok(Vec::new())).unwrap(), Made::Before(_)));
+    assert!(matches!(
+        tools.init(&cluster.base(1), &plan, |_| Ok(Vec::new())).unwrap(),
+        Made::Now(_)
+    ));
+    assert!(matches!(
+        tools.init(&cluster.base(1), &plan, |_| Ok(Vec::new())).unwrap(),
+        Made::Before(_)
+    ));
     let error = tools.init(&cluster.base(9), &plan, |_| Ok(Vec::new())).unwrap_err().to_string();
     assert!(error.contains("the name grid1 is taken") && error.contains("--name"), "{error}");
     let _node = cluster.start(1);
     let token = cluster.token();
     let address = format!("127.0.0.1:{}", free_port());
-    let disk = NewDisk {
-        uuid: "0a".to_owned(),
-        location: "/srv/disk".to_owned(),
-        shared: false,
-    };
+    let disk = NewDisk { uuid: "0a".to_owned(), location: "/srv/disk".to_owned(), shared: false };
     let join = |machine: u32, name: &str| {
         let disks = std::slice::from_ref(&disk);
         tools.join(&cluster.base(machine), &token, name, Some(&address), disks)
@@ -514,10 +519,14 @@ fn errors_of_a_setup_say_what_to_do() {
         address: None,
         etcd: EtcdAccess { endpoints: vec![endpoint.to_owned()], authority: None, identity: None },
     };
-    let error = tools.init(folder.path(), &plan(&nowhere), |_| Ok(Vec::new())).unwrap_err().to_string();
+    let error =
+        tools.init(folder.path(), &plan(&nowhere), |_| Ok(Vec::new())).unwrap_err().to_string();
     assert!(error.contains("cannot be reached") && error.contains("client port"), "{error}");
     assert!(!folder.path().join("grid1").exists(), "nothing was made");
-    let error = tools.init(folder.path(), &plan("https://127.0.0.1:2379"), |_| Ok(Vec::new())).unwrap_err().to_string();
+    let error = tools
+        .init(folder.path(), &plan("https://127.0.0.1:2379"), |_| Ok(Vec::new()))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("--etcd-ca"), "{error}");
     let home = NodeHome::of(folder.path(), "grid1").unwrap();
     let error = tools.token(&home, None, false).unwrap_err().to_string();
@@ -531,7 +540,10 @@ fn errors_of_a_setup_say_what_to_do() {
         secret: [0; 16],
     };
     let error = tools.join(folder.path(), &token, "host2", None, &[]).unwrap_err().to_string();
-    assert!(error.contains("nothing listens") && error.contains("forebay cluster start"), "{error}");
+    assert!(
+        error.contains("nothing listens") && error.contains("forebay cluster start"),
+        "{error}"
+    );
     let joined = |path: &Path| std::fs::read_dir(path).unwrap().count();
     assert_eq!(joined(folder.path()), 1, "only the draft of the attempt");
 }

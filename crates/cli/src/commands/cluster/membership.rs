@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_disk::directory::{DirectoryDisk, Label};
+use forebay_node::NodeHome;
 use forebay_node::authority::token::Token as JoinToken;
 use forebay_node::home::{EtcdAccess, NodeFile};
 use forebay_node::members::visit::NewDisk;
 use forebay_node::setup::{Disks, Last, Made, NewCluster};
-use forebay_node::NodeHome;
 use uuid::Uuid;
 
 use super::{Base, Which, daemon, tools};
@@ -98,9 +98,8 @@ fn labelled(cluster: Uuid, disks: &[PathBuf]) -> Result<Vec<NewDisk>> {
 }
 
 fn read(path: Option<&Path>) -> Result<Option<String>> {
-    let read = |path: &Path| {
-        std::fs::read_to_string(path).with_context(|| path.display().to_string())
-    };
+    let read =
+        |path: &Path| std::fs::read_to_string(path).with_context(|| path.display().to_string());
     path.map(read).transpose()
 }
 
@@ -111,9 +110,9 @@ fn report(base: &Path, made: &Made, joined: &str) -> Result<()> {
     let started = daemon::start(&home, file)?;
     let NodeFile { cluster_name, node, name, address, .. } = file;
     match made {
-        Made::Now(_) => outln!(
-            "{joined} {cluster_name}: this machine is node {node}, {name}, at {address}"
-        ),
+        Made::Now(_) => {
+            outln!("{joined} {cluster_name}: this machine is node {node}, {name}, at {address}")
+        }
         Made::Before(_) => outln!(
             "this machine is node {node}, {name}, of cluster {cluster_name} already{}",
             if started { "; its daemon was started" } else { "" }
@@ -315,7 +314,9 @@ impl Renew {
         let (home, _) = self.which.node()?;
         tools()?.renew(&home)?;
         if forebay_engine::files::holder(&home.lock()).is_some() {
-            note!("forebay: the running daemon uses the new certificate after `forebay cluster stop` and `start`");
+            note!(
+                "forebay: the running daemon uses the new certificate after `forebay cluster stop` and `start`"
+            );
         }
         Ok(())
     }

@@ -110,7 +110,8 @@ fn only_cluster(base: &Path) -> Result<String> {
     let mut names = Vec::new();
     for folder in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
-        if NodeHome::of(base, &name).is_ok_and(|home| home.node().is_ok_and(|node| node.is_some())) {
+        if NodeHome::of(base, &name).is_ok_and(|home| home.node().is_ok_and(|node| node.is_some()))
+        {
             names.push(name);
         }
     }
@@ -122,7 +123,9 @@ fn only_cluster(base: &Path) -> Result<String> {
              another directory with --home",
             base.display()
         ),
-        names => bail!("this machine is a node of several clusters ({}): add --name", names.join(", ")),
+        names => {
+            bail!("this machine is a node of several clusters ({}): add --name", names.join(", "))
+        }
     }
 }
 

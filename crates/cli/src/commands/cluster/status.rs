@@ -103,9 +103,7 @@ fn look(home: &NodeHome, file: &NodeFile, (sight, view): &Read) -> Result<Found>
             .iter()
             .filter(|(node, _)| sight.alive.contains_key(node))
             .map(|(node, record)| {
-                let ask = move || {
-                    Ok(tools()?.status_of(home, file, (*node, &record.address))?)
-                };
+                let ask = move || Ok(tools()?.status_of(home, file, (*node, &record.address))?);
                 (*node, scope.spawn(ask))
             })
             .collect();
@@ -167,9 +165,8 @@ fn print(found: &Found) -> Result<()> {
         Some(node) => names.get(&node).map_or_else(|| node.to_string(), ToString::to_string),
         None => "-".to_owned(),
     };
-    let mut nodes = Table::new(&[
-        "NODE", "NAME", "ADDRESS", "STATE", "LEASE", "OWNS", "CERTIFICATE", "NOTES",
-    ]);
+    let mut nodes =
+        Table::new(&["NODE", "NAME", "ADDRESS", "STATE", "LEASE", "OWNS", "CERTIFICATE", "NOTES"]);
     for node in &found.nodes {
         let status = node.status.as_ref();
         let lease = status.and_then(|status| status.answers_ms);
@@ -225,7 +222,13 @@ fn print(found: &Found) -> Result<()> {
 /// Prints each session once, as its client sees it.
 fn print_sessions(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Result<()> {
     let mut table = Table::new(&[
-        "CLIENT", "SERVER", "CONNECTIONS", "CALLS", "WAITING", "ROUND TRIP", "SILENT",
+        "CLIENT",
+        "SERVER",
+        "CONNECTIONS",
+        "CALLS",
+        "WAITING",
+        "ROUND TRIP",
+        "SILENT",
     ]);
     let mut some = false;
     for node in &found.nodes {
