@@ -105,6 +105,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
             held.leave();
             // Nothing was changed: the file system stays clean.
             fs.close()?;
+            held.end()?;
             Err(error)
         }
     }
@@ -260,9 +261,10 @@ fn serve(
         Ok(()) => tracing::info!("unmounted, everything is committed"),
         Err(error) => tracing::error!(%error, "unmounted, but some changes could not be committed"),
     }
-    drop(held);
+    let ended = held.end();
     announced?;
-    Ok(closed?)
+    closed?;
+    ended
 }
 
 /// Lets commands and signals reach the daemon, and says that the mount is there.

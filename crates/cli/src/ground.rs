@@ -18,7 +18,7 @@ pub enum Ground {
 
 /// What is held until the file system is closed.
 pub struct Held {
-    #[expect(dead_code, reason = "keeps others out")]
+    /// Keeps others out.
     lock: Lock,
     joined: Option<Joined>,
 }
@@ -68,5 +68,14 @@ impl Held {
         if let Some(joined) = &self.joined {
             joined.leave();
         }
+    }
+
+    /// The file system is closed: others may have it, and the node goes on without it.
+    ///
+    /// # Errors
+    /// If the daemon of the node does not start.
+    pub fn end(self) -> Result<()> {
+        drop(self.lock);
+        self.joined.map_or(Ok(()), Joined::end)
     }
 }

@@ -4,7 +4,6 @@
 //! node hands over its filesets and leaves before the namespace is closed.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -17,18 +16,20 @@ use forebay_cluster::Moment;
 use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
 use forebay_etcd::Runtime;
+use forebay_fs::fsck::NamedDisk;
 use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::remote::FilesService;
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
-use forebay_node::home::NodeHome;
-use forebay_node::members::{Book, Member, MemberStart, Ownership};
+use forebay_node::members::{Book, Ownership};
+use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
 use forebay_store::Stores as _;
 use forebay_store::slate::{Place, SlateConfig, open_stores};
 use parking_lot::{Condvar, Mutex};
 
-use crate::home::{Home, Lock, OpenMember};
+use crate::commands::cluster::daemon;
+use crate::home::{Home, Lock, OpenMember, own_disk};
 
 /// How long a call of another node waits for the namespace to be open.
 const OPENING_WAIT: Duration = Duration::from_secs(30);
@@ -50,19 +51,30 @@ pub fn store_config(cluster: &str, home: &Home) -> SlateConfig {
 /// A member at work.
 pub struct Joined {
     member: Arc<Member>,
+    /// The node whose daemon without a mount made room.
+    restart: Option<NodeHome>,
     /// Ends after the member.
-    _runtime: Runtime,
+    runtime: Runtime,
 }
 
 impl Joined {
-    /// The node.
-    pub fn member(&self) -> &Arc<Member> {
-        &self.member
-    }
-
     /// Hands over what the node owns, and leaves the others.
     pub fn leave(&self) {
         self.member.stop(LEAVING_MAX);
+    }
+
+    /// The node goes on without a mount, if it was at work before.
+    ///
+    /// # Errors
+    /// If its daemon does not start.
+    pub fn end(self) -> anyhow::Result<()> {
+        let Joined { member, restart, runtime } = self;
+        drop((member, runtime));
+        let Some(node) = restart else { return Ok(()) };
+        let file = node.existing()?;
+        daemon::start(&node, &file)
+            .context("the daemon of the node without a mount did not start")
+            .map(drop)
     }
 }
 
@@ -220,17 +232,14 @@ fn machine() -> anyhow::Result<Machine> {
     Ok(Machine(id.as_u128()))
 }
 
-/// Makes the file system of a new cluster, with the disks of its first node. What an attempt left that was interrupted is made
+/// Makes the file system of a new cluster on the disks of its first node. What an attempt left that was interrupted is made
 /// anew; one that is there stays.
 ///
 /// # Errors
-/// If etcd does not answer, or a disk cannot be used.
-pub fn make_file_system(node: &NodeHome, disks: &[PathBuf]) -> anyhow::Result<()> {
+/// If etcd does not answer.
+pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
     let file = node.existing()?;
-    let uuid = file.cluster.to_string();
-    let default = if disks.is_empty() { vec![Home::default_disk(node)?] } else { Vec::new() };
-    let (home, own) =
-        Home::make_member(node, &uuid, if disks.is_empty() { &default } else { disks })?;
+    let home = Home::of_member(node)?;
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
     let config = store_config(&file.cluster_name, &home);
@@ -240,15 +249,16 @@ pub fn make_file_system(node: &NodeHome, disks: &[PathBuf]) -> anyhow::Result<()
         for left in there {
             stores.remove(left)?;
         }
-        let records = (0..).zip(&own).map(|(number, disk)| DiskRecord {
+        let (sight, _) = book.read()?;
+        let disks = (0..).zip(sight.disks).map(|(number, (uuid, disk))| DiskRecord {
             id: DiskId(number),
-            uuid: disk.uuid.clone(),
-            location: disk.location.display().to_string(),
+            uuid,
+            location: disk.location,
         });
         let identity = Identity {
-            uuid,
+            uuid: file.cluster.to_string(),
             hash_key: crate::home::random()?,
-            disks: records.collect(),
+            disks: disks.collect(),
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
             scratch: Placement::Direct,
         };
@@ -265,25 +275,32 @@ pub fn make_file_system(node: &NodeHome, disks: &[PathBuf]) -> anyhow::Result<()
 /// # Errors
 /// If etcd or the root's owner cannot be reached, or the node is not a member any more.
 pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+    // One process is the node: the daemon without a mount makes room for this one.
+    let replaced = daemon::stop(&open.node)?;
+    let restart = replaced.then(|| open.node.clone());
     let joint = Arc::<Joint>::default();
     let files = Arc::new(Late::default());
     let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
-    for (uuid, disk) in &open.disks {
-        disks.offer(uuid, Arc::clone(disk));
-    }
     let member = Arc::new(Member::start(MemberStart {
         home: open.node.clone(),
-        services: vec![(ServiceId::Files, Arc::clone(&files) as _), (ServiceId::Disks, disks)],
+        services: vec![
+            (ServiceId::Files, Arc::clone(&files) as _),
+            (ServiceId::Disks, Arc::clone(&disks) as _),
+        ],
         ownership: Arc::clone(&joint) as _,
         weight: Some(1),
         settings: forebay_node::Settings::default(),
-        protocol: forebay_cluster::Settings::default(),
+        protocol: forebay_node::protocol_settings(),
         clock: Arc::new(SystemClock),
     })?);
     let _ = joint.member.set(Arc::downgrade(&member));
+    let own = own_disks(&member);
+    for (uuid, disk) in &own {
+        disks.offer(uuid, Arc::clone(disk));
+    }
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
-    let joined = Joined { member, _runtime: runtime };
-    let opened = open_namespace(open, home, &joined, &joint);
+    let joined = Joined { member, restart, runtime };
+    let opened = open_namespace(open, own, home, &joined, &joint);
     let (fs, lock) = opened.inspect_err(|_| joined.leave())?;
     let _ = joint.namespace.set(Arc::downgrade(&fs));
     // What was said of owners before the namespace was there.
@@ -297,18 +314,31 @@ pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lo
     Ok((fs, lock, joined))
 }
 
+/// The disks that this machine brings.
+fn own_disks(member: &Member) -> Vec<NamedDisk> {
+    let file_system = member.file().cluster.to_string();
+    let disks = member.sight().disks;
+    let own = disks.into_iter().filter(|(_, disk)| disk.node == member.me().node);
+    own.map(|(uuid, disk)| {
+        let found = own_disk(&file_system, &uuid, &disk.location);
+        (uuid, found)
+    })
+    .collect()
+}
+
 fn open_namespace(
     open: OpenMember,
+    disks: Vec<NamedDisk>,
     home: &Home,
     joined: &Joined,
     joint: &Arc<Joint>,
 ) -> anyhow::Result<(Arc<Namespace>, Lock)> {
     let member = &joined.member;
     let config = store_config(&member.file().cluster_name, home);
-    let stores = open_stores(&config, &joined._runtime, Some(member.book().client()))?;
+    let stores = open_stores(&config, &joined.runtime, Some(member.book().client()))?;
     let parts = Parts {
         stores,
-        disks: open.disks,
+        disks,
         settings: open.settings,
         clock: Arc::new(SystemClock),
         fail_points: crate::home::fail_points_of_environment()?,

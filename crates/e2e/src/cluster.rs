@@ -53,13 +53,18 @@ impl Cluster {
             run(&mut cluster.hosts.command(0, &look), LIMIT).status.success()
         });
         let listen = |node| format!("{}:7440", cluster.hosts.address(node));
-        let init = ["cluster", "init", "--name", NAME, "--etcd", &etcd, "--address", &listen(0)];
-        cluster.forebay(0, &init).succeeds();
+        let init = ["cluster", "init", "--name", NAME, "--etcd", &etcd];
+        cluster
+            .forebay(0, &[&init[..], &["--node", "n0", "--address", &listen(0)]].concat())
+            .succeeds();
         cluster.mount(0);
         for node in 1..nodes {
-            let token = cluster.forebay(0, &["cluster", "token", NAME]).output();
-            let join = ["cluster", "join", token.trim(), "--address", &listen(node)];
-            cluster.forebay(node, &join).succeeds();
+            let token = cluster.forebay(0, &["cluster", "token"]).output();
+            let disk = cluster.folder.path().join(format!("d{node}"));
+            std::fs::create_dir(&disk).expect("makes a disk");
+            let (name, address) = (format!("n{node}"), listen(node));
+            let join = ["cluster", "join", token.trim(), "--node", &name, "--address", &address];
+            cluster.forebay(node, &[&join[..], &["--disk", path(&disk)]].concat()).succeeds();
             cluster.mount(node);
         }
         cluster
@@ -94,7 +99,7 @@ impl Cluster {
     #[track_caller]
     pub fn forebay(&self, node: usize, arguments: &[&str]) -> Ended {
         let mut command = Command::new(need::forebay());
-        command.args(arguments).env("FOREBAY_CLUSTER_DIR", self.base(node));
+        command.args(arguments).env("FOREBAY_CLUSTER_HOME", self.base(node));
         run(&mut self.hosts.command(node, &command), LIMIT)
     }
 

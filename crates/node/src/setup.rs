@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_base::{Clock, NodeId};
+use forebay_cluster::ownership::View;
 use forebay_etcd::Runtime;
 use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
@@ -18,8 +19,9 @@ use crate::error::{Error, Result};
 use crate::home::{EtcdAccess, NodeFile, NodeHome, PORT};
 use crate::members::book::{Book, FIRST};
 use crate::members::record::{ClusterRecord, FORMAT, NodeRecord, check_name};
+use crate::members::roster::Sight;
 use crate::members::visit::{
-    Admission, Answer, Application, NewDisk, NodeStatus, Question, decode, encode,
+    Admission, Answer, Application, NewDisk, NodeStatus, Question, decode, encode, records_of,
 };
 use crate::session::{Target, stranger, visit};
 use crate::settings::Settings;
@@ -143,11 +145,17 @@ impl Tools {
         Book::open(&self.runtime, &file.etcd, &file.cluster_name)
     }
 
-    /// Makes a cluster whose first node this machine is.
+    /// Makes a cluster whose first node this machine is. `disks` labels the directories that it brings, once the cluster's id is
+    /// known.
     ///
     /// # Errors
     /// If the name is taken in this etcd, or etcd does not answer.
-    pub fn init(&self, base: &Path, new: &NewCluster) -> Result<Made> {
+    pub fn init(
+        &self,
+        base: &Path,
+        new: &NewCluster,
+        disks: impl FnOnce(Uuid) -> Result<Vec<NewDisk>>,
+    ) -> Result<Made> {
         check_access(&new.etcd)?;
         check_name("node", &new.node)?;
         let home = NodeHome::of(base, &new.name)?;
@@ -189,6 +197,7 @@ impl Tools {
                 authority
             }
         };
+        let disks = disks(cluster)?;
         let public_key = key_of(&home.key()?)?.public_key_raw().to_vec();
         let subject = Subject { cluster, node: FIRST };
         let host = address.rsplit_once(':').map_or(&*address, |(host, _)| host);
@@ -215,6 +224,7 @@ impl Tools {
                 made: now.seconds,
             },
             &record,
+            &records_of(&disks),
         )?;
         if made.id != cluster {
             return Err(name_taken(&made));
@@ -443,48 +453,104 @@ impl Tools {
         )))
     }
 
-    /// Removes a node from the cluster that is not running. Returns what becomes unreachable with it: its disks.
+    /// Removes a node from the cluster that is not running.
     ///
     /// # Errors
-    /// If it runs, or brings disks and `with_disks` is not said, or is the last that holds the authority's key.
-    pub fn remove(&self, book: &Book, node: NodeId, with_disks: bool) -> Result<()> {
+    /// If it runs, brings disks and `with_disks` is not said, or is the last that holds the authority's key.
+    pub fn remove(&self, book: &Book, node: NodeId, with_disks: Disks) -> Result<()> {
         let (sight, view) = book.read()?;
         let Some(record) = sight.nodes.get(&node) else { return Ok(()) };
-        let name = &record.name;
         if sight.alive.contains_key(&node) {
             return Err(Error::Invalid(format!(
-                "node {name} runs, or has run until a moment ago: stop it first (on that node: forebay cluster leave), or wait \
-                 until its lease is over"
+                "node {0} runs, or has run until a moment ago: run `forebay cluster leave` there; if it cannot be reached, wait \
+                 until its lease is over",
+                record.name
             )));
         }
-        let owned = view.owners.values().filter(|it| it.owner.is_some_and(|it| it.node == node));
-        if owned.count() > 0 && sight.nodes.len() > 1 && !sight.alive.is_empty() {
+        if sight.nodes.len() == 1 {
             return Err(Error::Invalid(format!(
-                "node {name} still owns filesets, which other nodes are about to take over: try again in a few seconds"
+                "node {} is the last of the cluster: run `forebay cluster leave --last` there",
+                record.name
             )));
         }
-        let disks: Vec<&str> = sight
-            .disks
-            .values()
-            .filter(|disk| disk.node == node)
-            .map(|disk| disk.location.as_str())
-            .collect();
-        if !disks.is_empty() && !with_disks {
-            return Err(Error::Invalid(format!(
-                "node {name} brings disks ({}): files on them become unreachable without it. Add --with-disks if that is \
-                 intended",
-                disks.join(", ")
-            )));
-        }
-        let holders = sight.nodes.iter().filter(|(_, record)| record.has_authority);
-        if sight.nodes.len() > 1 && holders.clone().count() == 1 && record.has_authority {
-            return Err(Error::Invalid(format!(
-                "node {name} is the only one that holds the key of the cluster's authority: without it no node can join or renew \
-                 its certificate. Give another node the key first: forebay cluster token --with-authority, and join with it"
-            )));
-        }
+        check_removable(&sight, &view, node, with_disks)?;
         book.remove_node(node)
     }
+
+    /// Makes this machine a node no more. Nothing of the node may run.
+    ///
+    /// # Errors
+    /// As [`Tools::remove`]; and if it is the last node and `last` does not say that the cluster ends with it.
+    pub fn leave(&self, home: &NodeHome, with_disks: Disks, last: Last) -> Result<NodeFile> {
+        let file = home.existing()?;
+        let _lock = home.claim()?;
+        let book = self.book(&file)?;
+        let is_its_cluster = book.cluster()?.is_some_and(|record| record.id == file.cluster);
+        let (sight, view) = book.read()?;
+        if is_its_cluster && sight.nodes.contains_key(&file.node) {
+            if sight.nodes.len() > 1 {
+                check_removable(&sight, &view, file.node, with_disks)?;
+                book.remove_node(file.node)?;
+            } else if last == Last::Ends {
+                book.erase()?;
+            } else {
+                return Err(Error::Invalid(format!(
+                    "this is the last node of cluster {}: add --last if the cluster is to end; its {} filesets become \
+                     unreachable then",
+                    file.cluster_name,
+                    view.owners.len()
+                )));
+            }
+        }
+        home.forget()?;
+        Ok(file)
+    }
+}
+
+/// What becomes of the disks of a node that is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disks {
+    /// It must not have any.
+    None,
+    /// They go with it: files on them become unreachable.
+    Included,
+}
+
+/// Whether a cluster may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    /// No.
+    Refused,
+    /// With its last node.
+    Ends,
+}
+
+/// Refuses to remove a node that others need.
+fn check_removable(sight: &Sight, view: &View, node: NodeId, with_disks: Disks) -> Result<()> {
+    let Some(record) = sight.nodes.get(&node) else { return Ok(()) };
+    let name = &record.name;
+    let owned = view.owners.values().filter(|it| it.owner.is_some_and(|it| it.node == node));
+    if owned.count() > 0 && sight.alive.keys().any(|alive| *alive != node) {
+        return Err(Error::Invalid(format!(
+            "node {name} still owns filesets, which other nodes take over in a moment: try again in a few seconds"
+        )));
+    }
+    let disks = sight.disks.values().filter(|disk| disk.node == node);
+    let disks: Vec<&str> = disks.map(|disk| disk.location.as_str()).collect();
+    if !disks.is_empty() && with_disks == Disks::None {
+        return Err(Error::Invalid(format!(
+            "node {name} brings disks ({}): files on them become unreachable without it. Add --with-disks if that is intended",
+            disks.join(", ")
+        )));
+    }
+    let mut holders = sight.nodes.iter().filter(|(_, record)| record.has_authority);
+    if record.has_authority && holders.all(|(holder, _)| *holder == node) {
+        return Err(Error::Invalid(format!(
+            "node {name} is the only one that holds the key of the cluster's authority: without it no node can join or renew \
+             its certificate. Give another node the key first: forebay cluster token --with-authority, and join with it"
+        )));
+    }
+    Ok(())
 }
 
 fn name_taken(found: &ClusterRecord) -> Error {

@@ -1,4 +1,5 @@
-//! Several nodes with one namespace: real daemons on hosts of their own, an etcd between them.
+//! Several nodes: how machines become a cluster, one namespace on all of them, and what happens when one fails.
 
 mod faults;
+mod membership;
 mod names;

@@ -134,6 +134,16 @@ pub struct Registrar {
     pub clock: Arc<dyn Clock>,
 }
 
+/// Records of disks, whose node is filled in when it has a number.
+#[must_use]
+pub fn records_of(disks: &[NewDisk]) -> Vec<(String, DiskRecord)> {
+    let record = |disk: &NewDisk| {
+        let location = disk.location.clone();
+        (disk.uuid.clone(), DiskRecord { node: NodeId(0), location, shared: disk.shared })
+    };
+    disks.iter().map(record).collect()
+}
+
 /// HOST of HOST:PORT.
 fn host_of(address: &str) -> String {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -177,12 +187,7 @@ impl Registrar {
             has_authority: token.with_authority,
             version: application.version.clone(),
         };
-        let disk = |disk: &NewDisk| {
-            let location = disk.location.clone();
-            (disk.uuid.clone(), DiskRecord { node: NodeId(0), location, shared: disk.shared })
-        };
-        let disks: Vec<(String, DiskRecord)> = application.disks.iter().map(disk).collect();
-        let node = self.book.add_node(&record, &disks)?;
+        let node = self.book.add_node(&record, &records_of(&application.disks))?;
         let issued = self.issue(&authority, node, &application.public_key)?;
         tracing::info!(node = node.0, name = application.name, "a node has joined the cluster");
         Ok(Admission {

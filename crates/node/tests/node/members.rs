@@ -16,7 +16,7 @@ use forebay_node::home::EtcdAccess;
 use forebay_node::members::visit::NewDisk;
 use forebay_node::members::{Member, MemberStart, Ownership, Phase, boottime};
 use forebay_node::settings::Settings;
-use forebay_node::setup::{Made, NewCluster, Tools};
+use forebay_node::setup::{Disks, Last, Made, NewCluster, Tools};
 use forebay_node::{Error, NodeHome};
 use parking_lot::Mutex;
 
@@ -135,7 +135,7 @@ impl Cluster {
     }
 
     fn init(&self) {
-        let made = tools().init(&self.base(1), &self.plan()).unwrap();
+        let made = tools().init(&self.base(1), &self.plan(), |_| Ok(Vec::new())).unwrap();
         assert!(matches!(made, Made::Now(_)), "{made:?}");
     }
 
@@ -293,7 +293,7 @@ fn a_removed_node_is_refused_although_its_certificate_is_valid() {
     channel.call(message("before")).unwrap();
     let tools = tools();
     let book = nodes[&1].member.book();
-    let error = tools.remove(book, NodeId(2), false).unwrap_err().to_string();
+    let error = tools.remove(book, NodeId(2), Disks::None).unwrap_err().to_string();
     assert!(error.contains("host2 runs"), "{error}");
     // As an administrator does with a node that cannot be reached any more.
     book.remove_node(NodeId(2)).unwrap();
@@ -330,9 +330,15 @@ fn every_step_of_a_setup_can_be_repeated_and_names_are_not_taken_twice() {
     // Interrupted before its end: nothing is half made.
     cluster.init();
     std::fs::remove_file(cluster.home(1).folder().join("node.json")).unwrap();
-    assert!(matches!(tools.init(&cluster.base(1), &plan).unwrap(), Made::Now(_)));
-    assert!(matches!(tools.init(&cluster.base(1), &plan).unwrap(), Made::Before(_)));
-    let error = tools.init(&cluster.base(9), &plan).unwrap_err().to_string();
+    assert!(matches!(
+        tools.init(&cluster.base(1), &plan, |_| Ok(Vec::new())).unwrap(),
+        Made::Now(_)
+    ));
+    assert!(matches!(
+        tools.init(&cluster.base(1), &plan, |_| Ok(Vec::new())).unwrap(),
+        Made::Before(_)
+    ));
+    let error = tools.init(&cluster.base(9), &plan, |_| Ok(Vec::new())).unwrap_err().to_string();
     assert!(error.contains("the name grid1 is taken") && error.contains("--name"), "{error}");
     let _node = cluster.start(1);
     let token = cluster.token();
@@ -361,9 +367,9 @@ fn every_step_of_a_setup_can_be_repeated_and_names_are_not_taken_twice() {
     assert!(error.contains("does not hold the key"), "{error}");
     // A node with disks is not removed by mistake.
     let book = tools.book(&cluster.home(1).existing().unwrap()).unwrap();
-    let error = tools.remove(&book, NodeId(2), false).unwrap_err().to_string();
+    let error = tools.remove(&book, NodeId(2), Disks::None).unwrap_err().to_string();
     assert!(error.contains("/srv/disk") && error.contains("--with-disks"), "{error}");
-    tools.remove(&book, NodeId(2), true).unwrap();
+    tools.remove(&book, NodeId(2), Disks::Included).unwrap();
     assert!(book.read().unwrap().0.disks.is_empty());
 }
 
@@ -513,10 +519,14 @@ fn errors_of_a_setup_say_what_to_do() {
         address: None,
         etcd: EtcdAccess { endpoints: vec![endpoint.to_owned()], authority: None, identity: None },
     };
-    let error = tools.init(folder.path(), &plan(&nowhere)).unwrap_err().to_string();
+    let error =
+        tools.init(folder.path(), &plan(&nowhere), |_| Ok(Vec::new())).unwrap_err().to_string();
     assert!(error.contains("cannot be reached") && error.contains("client port"), "{error}");
     assert!(!folder.path().join("grid1").exists(), "nothing was made");
-    let error = tools.init(folder.path(), &plan("https://127.0.0.1:2379")).unwrap_err().to_string();
+    let error = tools
+        .init(folder.path(), &plan("https://127.0.0.1:2379"), |_| Ok(Vec::new()))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("--etcd-ca"), "{error}");
     let home = NodeHome::of(folder.path(), "grid1").unwrap();
     let error = tools.token(&home, None, false).unwrap_err().to_string();
@@ -539,21 +549,63 @@ fn errors_of_a_setup_say_what_to_do() {
 }
 
 #[test]
-fn a_running_node_renews_its_certificate() {
+fn running_nodes_renew_their_certificates_before_they_expire() {
+    let cluster = Cluster::new(EtcdServer::single());
+    let brief = Settings { certificate_life: Duration::from_secs(6), ..quick() };
+    let tools = Tools::new(brief.clone(), Arc::new(SystemClock)).unwrap();
+    tools.init(&cluster.base(1), &cluster.plan(), |_| Ok(Vec::new())).unwrap();
+    let start = |node: u32| {
+        let member = Member::start(MemberStart {
+            home: cluster.home(node),
+            services: vec![(ServiceId::Files, Noting::echo())],
+            ownership: Arc::<Gates>::default(),
+            weight: Some(1),
+            settings: brief.clone(),
+            protocol: protocol(),
+            clock: Arc::new(SystemClock),
+        });
+        member.unwrap()
+    };
+    let first = start(1);
+    let address = format!("127.0.0.1:{}", free_port());
+    let token = tools.token(&cluster.home(1), None, false).unwrap().0;
+    tools.join(&cluster.base(2), &token, "host2", Some(&address), &[]).unwrap();
+    let second = start(2);
+    let expires = |node| first.book().node(NodeId(node)).unwrap().unwrap().0.expires;
+    let before = [expires(1), expires(2)];
+    // The one renews by itself, the other at the first. Those that they began with are over by then.
+    for (node, before) in [(1, before[0]), (2, before[1])] {
+        wait_until("renewed twice", || expires(node) > before + 5);
+    }
+    wait_until("both run", || first.sight().alive.len() == 2 && second.sight().alive.len() == 2);
+    first.channel(NodeId(2), ServiceId::Files).call(message("there")).unwrap();
+    second.channel(NodeId(1), ServiceId::Files).call(message("back")).unwrap();
+    // By hand, as after a long rest.
+    drop(second);
+    let by_hand = self::tools().renew(&cluster.home(2)).unwrap();
+    assert_eq!(cluster.home(2).existing().unwrap().expires, by_hand.expires);
+}
+
+#[test]
+fn a_node_leaves_and_the_last_one_ends_the_cluster() {
     let cluster = Cluster::new(EtcdServer::single());
     cluster.init();
     let first = cluster.start(1);
     cluster.join(2);
-    let before = cluster.home(2).existing().unwrap().expires;
-    let settings = Settings { certificate_life: Duration::from_hours(24 * 3650), ..quick() };
-    // A life so long that what is left is less than a third of it.
-    let short = Settings { certificate_life: Duration::from_secs(30), ..settings };
-    let later = Tools::new(short, Arc::new(SystemClock)).unwrap();
-    let renewed = later.renew(&cluster.home(1)).unwrap();
-    assert!(renewed.expires < before);
-    // Through the node that holds the authority's key.
-    let renewed = tools().renew(&cluster.home(2)).unwrap();
-    assert!(renewed.expires >= before);
-    let (record, _) = first.member.book().node(NodeId(2)).unwrap().unwrap();
-    assert_eq!(record.expires, renewed.expires);
+    let tools = tools();
+    let error = tools.leave(&cluster.home(1), Disks::None, Last::Refused).unwrap_err().to_string();
+    assert!(error.contains("is this node already"), "{error}");
+    tools.leave(&cluster.home(2), Disks::None, Last::Refused).unwrap();
+    assert!(cluster.home(2).node().unwrap().is_none());
+    wait_until("the others see it", || first.member.sight().nodes.len() == 1);
+    let book = first.member.book().clone();
+    drop(first);
+    wait_until("it has let go", || {
+        let error = tools.leave(&cluster.home(1), Disks::None, Last::Refused);
+        error.unwrap_err().to_string().contains("--last")
+    });
+    tools.leave(&cluster.home(1), Disks::None, Last::Ends).unwrap();
+    assert!(book.cluster().unwrap().is_none());
+    // The name is free again.
+    cluster.init();
 }
