@@ -44,6 +44,16 @@ pub enum Kind {
     Drain(NodeId),
 }
 
+/// How quick everything is that is in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Always; there are no troubles either. Then nobody waits for long.
+    Quick,
+    Usual,
+    /// Threads take long to come to what arrived.
+    Sluggish,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Trouble {
     pub at: Duration,
@@ -60,6 +70,7 @@ pub struct Plan {
     pub programs: usize,
     pub load: Load,
     pub troubles: Vec<Trouble>,
+    pub pace: Pace,
     /// Whether kernels' notifications about names take the directory's lock (Linux before 6.16).
     pub kernel_locks: bool,
     /// One of so many requests to etcd lies about for long before etcd gets it.
@@ -87,7 +98,13 @@ impl Plan {
         };
         let calm = Duration::from_secs(random.random_range(40..=80));
         let mut troubles = Vec::new();
+        let pace = match random.random_range(0..8) {
+            0 => Pace::Quick,
+            1..3 => Pace::Sluggish,
+            _ => Pace::Usual,
+        };
         match random.random_range(0..4) {
+            _ if pace == Pace::Quick => {}
             0 => flap(&mut random, nodes, calm, &mut troubles),
             1 => troubles.extend((0..2).map(|_| trouble(&mut random, nodes, load.filesets, calm))),
             _ => {
@@ -114,6 +131,7 @@ impl Plan {
             programs: if nodes > 5 { 1 } else { random.random_range(1..=4) },
             load,
             troubles,
+            pace,
             kernel_locks: random.random_range(0..2) == 0,
             prompt: if random.random_range(0..3) == 0 { 8 } else { 100 },
             calm,
