@@ -414,7 +414,7 @@ impl Grants {
     }
 
     fn dropped(&mut self, client: ClientId) {
-        let Some(gone) = self.clients.remove(&client) else { return };
+        let gone = self.clients.remove(&client).unwrap_or_default();
         for item in gone.order.values() {
             if let Some(granted) = self.items.get_mut(item) {
                 granted.holders.remove(&client);

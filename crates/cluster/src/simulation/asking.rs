@@ -158,7 +158,8 @@ impl Machine {
                     asking.served_here = true;
                 }
                 let origin = Origin::Local(program);
-                let request = Request { origin, not_after: asking.give_up, op: asking.op };
+                let request =
+                    Request { origin, not_after: asking.give_up, op: asking.op, since: ctx.now };
                 self.serve(asking.fileset, request, ctx);
             }
             Some(owner) => self.send(program, asking, owner, ctx),

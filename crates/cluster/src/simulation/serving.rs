@@ -29,6 +29,8 @@ pub struct Request {
     pub origin: Origin,
     pub not_after: Option<Moment>,
     pub op: Op,
+    /// When it began to wait for recalls.
+    pub since: Moment,
 }
 
 impl Request {
@@ -258,6 +260,7 @@ impl Machine {
             return self.reply(request, Reply::Moved, ctx);
         };
         let (client, object) = (request.client(), request.op.object);
+        let request = Request { since: ctx.now, ..request };
         match request.op.verb {
             Verb::Read => {
                 let waits = fault::is(Fault::ReadsWaitForChanges)
@@ -410,6 +413,7 @@ impl Machine {
             return self.commit(fileset, ctx);
         }
         let Some(request) = part.pending.remove(&change) else { return };
+        ctx.out.push(Out::Waited(ctx.now.since(request.since)));
         let open = request.op.verb == Verb::Open;
         if self.is_late(&request, ctx.now) {
             self.refuse(request, ctx);

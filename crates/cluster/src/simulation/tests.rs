@@ -104,6 +104,7 @@ fn every_fault_that_is_put_in_is_found() {
         Fault::VouchBeyondLease,
         Fault::VouchAfterLoss,
         Fault::GateWithoutClock,
+        Fault::KernelAlone,
         Fault::ReadsWaitForChanges,
         Fault::GateNotLookedAtAgain,
     ];
