@@ -274,7 +274,7 @@ fn announce(
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
     // Before a signal can unmount it.
-    running.raise();
+    running.raise()?;
     let pid_path = running.home.pid_path();
     // The disk may be full, and nothing could be removed without a mount: what it takes is kept aside.
     let reserve = running.fs.reserve();
@@ -492,14 +492,19 @@ impl Running {
     }
 
     /// Has the mount raised, so that the kernel keeps what it needs to check everybody's paths over its root.
-    fn raise(&self) {
+    /// A mount that cannot be raised is used as it is.
+    fn raise(&self) -> Result<()> {
         if By::this_process() != By::Root {
-            return;
+            return Ok(());
         }
-        if let Err(error) = self.session.raise(|| binds::have("raise", &self.mountpoint, &[])) {
-            let error = crate::output::chain(&error);
-            tracing::info!(error, "each path of another user over the root takes a request");
+        let raised = self.session.raise(|| binds::have("raise", &self.mountpoint, &[]));
+        let Err(error) = raised else { return Ok(()) };
+        if crate::mounts::of_home(&self.home).is_none() {
+            return Err(error.context("the mount was lost"));
         }
+        let error = crate::output::chain(&error);
+        tracing::info!(error, "each path of another user over the root takes a request");
+        Ok(())
     }
 
     /// Has the native filesets bound that are not. An ordinary user's mount serves them, and one that is to serve all.
