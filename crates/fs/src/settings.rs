@@ -50,7 +50,7 @@ pub struct Settings {
     /// Read-ahead of the devices under directory disks while mounted (direct path); needs root. 0
     /// leaves them as they are.
     pub disk_read_ahead: ByteSize,
-    /// Cache of the store of each open fileset.
+    /// Cache of the stores of all open filesets together.
     pub store_cache: ByteSize,
     /// Space kept aside in the home folder so that deletes can be committed on a full disk.
     pub store_reserve: ByteSize,
@@ -196,7 +196,8 @@ pub const SETTINGS: [Setting; 27] = [
         allowed: "a size from \"1 MiB\" to \"1 TiB\"",
         meaning: "Memory for cached inodes and directory entries. Beside it the daemon takes up to 1 KiB for \
                   each record of uncommitted_max, store_cache, up to 40 bytes for each inode that the kernel \
-                  knows, buffers for requests (see forebay status), and what is in use now.",
+                  knows, about 100 KiB for each open fileset, buffers for requests (see forebay status), about \
+                  10 MiB of its own, and what is in use now.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(1024)).map(|x| s.inode_cache_max = x),
     },
     Setting {
@@ -323,10 +324,10 @@ pub const SETTINGS: [Setting; 27] = [
     },
     Setting {
         name: "store_cache",
-        default: "\"32 MiB\"",
+        default: "\"64 MiB\"",
         allowed: "a size from \"1 MiB\" to \"64 GiB\"",
-        meaning: "Memory in which the store of each open fileset caches its pages, at most: a fileset that is \
-                  not in use takes none.",
+        meaning: "Memory in which the stores of all open filesets cache their pages, together: the root's has an \
+                  eighth, and each other one half of what is left when it is opened, but at least 64 KiB.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(64)).map(|x| s.store_cache = x),
     },
     Setting {

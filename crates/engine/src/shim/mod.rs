@@ -37,6 +37,7 @@ use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_grid::vocabulary::UserName;
 use forebay_process::stat::Stat;
 use forebay_process::{Accounting, descendants};
+use rustix::event::Timespec;
 use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -56,6 +57,9 @@ use sampler::Sampler;
 
 /// How long a job has after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// Of a job that ends within this time the agent learns with its end that it was started.
+const SHORT: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// How long a shim goes by what the user database has said, in milliseconds.
 const ACCOUNT_MAX_MS: u64 = 2000;
@@ -282,8 +286,10 @@ impl Shim {
         }
         self.sampler.watch(job.group.clone());
         let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
-        // The agent may be gone; the next one finds the file.
-        let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
+        if conversation.is_some() || !job.ends_within(SHORT) {
+            // The agent may be gone; the next one finds the file.
+            let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
+        }
         // A job that ended before the signals were looked at is found here.
         while !job.has_ended() {
             for signal in self.signals.wait() {

@@ -37,8 +37,7 @@ pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
 /// `count` seeds of a random test, from a fresh one on; `FOREBAY_SEED` picks the first. `test` is the file and
 /// the name of the test.
 pub fn seeds(count: u64, test: &str) -> std::ops::Range<u64> {
-    let first = forebay_base::seed::announce(&format!("cargo test -p forebay-fs --test {test}"));
-    first..first.saturating_add(count)
+    forebay_base::seed::several(count, &format!("cargo test -p forebay-fs --test {test}"))
 }
 
 /// Anybody else.
