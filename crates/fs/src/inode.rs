@@ -162,7 +162,15 @@ impl Opens {
 /// What a file that is not in use has.
 static NOT_IN_USE: FileInUse = FileInUse {
     live: None,
-    opens: Opens { way: None, handles: 0, writers: 0, executors: 0, mappers: 0, of_nodes: 0, writers_of_nodes: 0 },
+    opens: Opens {
+        way: None,
+        handles: 0,
+        writers: 0,
+        executors: 0,
+        mappers: 0,
+        of_nodes: 0,
+        writers_of_nodes: 0,
+    },
     seen: ObjectAttributes {
         size: 0,
         allocated_bytes: 0,

@@ -60,12 +60,12 @@ pub use namespace::{
 };
 pub use native::NewFileset;
 pub use object::DirectAccess;
-pub use remote::{FilesService, RemoteOwner};
 pub use ops::{
     Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,
     Statistics,
 };
 pub use owner::Owner;
 pub use partition::{Caller, Partition};
+pub use remote::{FilesService, RemoteOwner};
 pub use settings::Settings;
 pub use stale::Stale;

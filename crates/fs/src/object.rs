@@ -201,7 +201,10 @@ impl Disks {
             }
         }
         if let Some(disk) = left {
-            tracing::error!(uuid = disk.uuid, "too many disks came since the mount: mount the file system again");
+            tracing::error!(
+                uuid = disk.uuid,
+                "too many disks came since the mount: mount the file system again"
+            );
         }
     }
 }

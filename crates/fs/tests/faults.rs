@@ -13,7 +13,8 @@ use forebay_fs::{FsError, SetAttributes};
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
 use support::{
-    READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, file, at_the_owner, on_both_ways,
+    READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, at_the_owner, file,
+    on_both_ways,
 };
 
 fn with_faulty_store(rig: &Rig) -> (User, Arc<FaultyStore<MemoryStore>>) {

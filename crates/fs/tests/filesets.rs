@@ -13,7 +13,7 @@ use forebay_fs::record::{Durability, FilesetRecord, Placement, Stage, decode, en
 use forebay_fs::{FsError, key, offline};
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::{Batch, Store as _, Stores as _};
-use support::{Rig, Shorthand as _, User, WRITE, on_both_ways, at_the_owner};
+use support::{Rig, Shorthand as _, User, WRITE, at_the_owner, on_both_ways};
 
 const DATA: FilesetId = FilesetId(1);
 const WORK: FilesetId = FilesetId(2);

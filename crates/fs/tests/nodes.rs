@@ -222,7 +222,8 @@ fn a_node_holds_no_more_than_it_may() {
     let one = site.nodes.join(ONE, parts);
     let two = site.join(TWO);
     let data = one.fileset("data");
-    let inos: Vec<Ino> = (0..1200).map(|number| one.make_file(data, &format!("{number}"))).collect();
+    let inos: Vec<Ino> =
+        (0..1200).map(|number| one.make_file(data, &format!("{number}"))).collect();
     let looked = |number: usize| two.lookup(data, format!("{number}").as_bytes());
     let refused = (0..1200).find(|number| looked(*number).is_err()).unwrap();
     assert!((990..=1000).contains(&refused), "{refused}");
@@ -289,8 +290,7 @@ fn a_wait_for_a_lock_can_be_interrupted_and_a_circle_over_nodes_is_found() {
     two.lock(range_lock(ino, 2, 1, 1), Kind::Write, None).unwrap();
     let interruption = Interruption::default();
     std::thread::scope(|scope| {
-        let waits =
-            || two.lock(range_lock(ino, 2, 0, 0), Kind::Write, Some(&interruption));
+        let waits = || two.lock(range_lock(ino, 2, 0, 0), Kind::Write, Some(&interruption));
         let waiting = scope.spawn(waits);
         // Until it waits, nothing is wrong with waiting for it.
         let found = (0..2000).any(|_| {
@@ -451,7 +451,11 @@ fn a_dead_owner_is_followed_by_another_and_its_handles_are_stale() {
     let answer = three.lookup(data, b"kept").unwrap_err().to_string();
     assert!(answer.contains("node 2"), "{answer}");
     site.give(&[&one, &three], ONE, 11);
-    assert_eq!(three.names(data), ["kept"], "what was not committed is lost, what was synced is not");
+    assert_eq!(
+        three.names(data),
+        ["kept"],
+        "what was not committed is lost, what was synced is not"
+    );
     assert!(matches!(three.check_lineage(kept, lineage), Err(FsError::Stale)));
     assert_eq!(contents(&three, kept), b"kept");
     // The old owner wakes up: it finds out by its next commit at the latest, and answers nothing wrong.
@@ -624,7 +628,9 @@ fn the_root_moves_like_any_other_fileset() {
     assert!(one.find(Ino::ROOT, "top").is_some());
     one.create_fileset("new", Durability::Strict, Placement::Direct, 0o755).unwrap();
     assert!(two.fileset_status().iter().any(|known| known.name == "new"));
-    assert!(matches!(two.find(Ino::ROOT, "new"), Some(ino) if one.find(Ino::ROOT, "new") == Some(ino)));
+    assert!(
+        matches!(two.find(Ino::ROOT, "new"), Some(ino) if one.find(Ino::ROOT, "new") == Some(ino))
+    );
     let three = site.join(THREE);
     assert_eq!(three.disk_status().len(), 3);
     assert!(three.find(Ino::ROOT, "new").is_some());

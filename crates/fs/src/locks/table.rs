@@ -298,13 +298,7 @@ impl Table {
     }
 
     /// Has a holder hold `kind` on a range, or nothing.
-    fn put(
-        &mut self,
-        file: File,
-        holder: Holder,
-        range: Range,
-        kind: Option<(Kind, u32)>,
-    ) -> bool {
+    fn put(&mut self, file: File, holder: Holder, range: Range, kind: Option<(Kind, u32)>) -> bool {
         let before = self.files.get(&file).map_or(&[][..], Vec::as_slice);
         let mut after = Vec::with_capacity(before.len() + 2);
         let mut new = kind.map(|(kind, pid)| Held { holder, pid, range, kind });

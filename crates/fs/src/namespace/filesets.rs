@@ -218,7 +218,11 @@ impl Namespace {
     ) -> Result<()> {
         if let Some(root) = self.remote_root()? {
             let name = name.to_owned();
-            return self.done_by_root(root.ask(Request::SetFileset { name, durability, placement }));
+            return self.done_by_root(root.ask(Request::SetFileset {
+                name,
+                durability,
+                placement,
+            }));
         }
         let _one_at_a_time = self.fileset_changes.lock();
         let fileset = self.fileset_named(name)?;

@@ -38,9 +38,7 @@ impl Namespace {
         // Nothing of the way to it may be held while it is waited for that nobody is on it.
         let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         match current {
-            Some(Owner::Local(partition)) => {
-                self.hand_over_partition(membership, &partition, how)
-            }
+            Some(Owner::Local(partition)) => self.hand_over_partition(membership, &partition, how),
             Some(Owner::Native(_)) => {
                 Err(FsError::Refused("a native fileset stays on the node of its disk".to_owned()))
             }

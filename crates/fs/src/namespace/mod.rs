@@ -31,11 +31,11 @@ use forebay_store::Stores;
 use parking_lot::{Mutex, RwLock};
 
 pub use self::background::Background;
+use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
+use self::cluster::{Membership, Patience};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
-use self::catalogue::{Catalogue, Fileset};
-use self::cluster::{Membership, Patience};
 use self::locks::LockTables;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
@@ -152,6 +152,10 @@ fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
         is_member,
         clients: Clients::default(),
     })
+}
+
+fn no_store() -> FsError {
+    FsError::Refused("a native fileset has no store".to_owned())
 }
 
 impl Namespace {
@@ -292,10 +296,17 @@ impl Namespace {
 
     /// Opens a fileset, unless it is open. In a cluster, only if this node owns it.
     fn open_fileset(&self, id: FilesetId) -> Result<Arc<Partition>> {
-        if self.cluster.is_some() {
-            drop(self.opened(id)?);
+        if self.cluster.is_none() {
+            return self.open_partition(id, None);
         }
-        self.open_partition(id, None)
+        match &*self.opened(id)? {
+            Owner::Local(partition) => Ok(Arc::clone(partition)),
+            Owner::Native(_) => Err(no_store()),
+            Owner::Remote(remote) => Err(FsError::Refused(format!(
+                "node {} owns the fileset: give the command there, or move the fileset here",
+                remote.node()
+            ))),
+        }
     }
 
     fn open_partition(&self, id: FilesetId, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
@@ -305,13 +316,8 @@ impl Namespace {
         if let Some(route) = self.shared.owners.find(id) {
             return match &*route {
                 Owner::Local(partition) => Ok(Arc::clone(partition)),
-                Owner::Native(_) => {
-                    Err(FsError::Refused("a native fileset has no store".to_owned()))
-                }
-                Owner::Remote(remote) => Err(FsError::Refused(format!(
-                    "node {} owns the fileset: give the command there, or move the fileset here",
-                    remote.node()
-                ))),
+                Owner::Native(_) => Err(no_store()),
+                Owner::Remote(_) => Err(FsError::Moved),
             };
         }
         if let Some(refusal) = fileset.refusal() {
@@ -325,7 +331,7 @@ impl Namespace {
     }
 
     fn open_store_of(&self, fileset: &Fileset, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
-        if !self.may_open_in(fileset.id, epoch) {
+        if !self.may_open(fileset.id, epoch) {
             return Err(FsError::Moved);
         }
         let reserve = &self.shared.reserve;

@@ -27,11 +27,7 @@ fn place_of(shared: &Shared, uuid: &str, settings: &FilesetSettings) -> Result<N
 }
 
 /// Removes the tree of a native fileset that is to go, and its mark; for others does nothing.
-pub(super) fn remove_tree(
-    shared: &Shared,
-    uuid: &str,
-    settings: &FilesetSettings,
-) -> Result<()> {
+pub(super) fn remove_tree(shared: &Shared, uuid: &str, settings: &FilesetSettings) -> Result<()> {
     if settings.placement != Placement::Native {
         return Ok(());
     }

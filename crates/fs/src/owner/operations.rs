@@ -158,7 +158,12 @@ impl Owner {
         }
     }
 
-    pub(crate) fn read_directory(&self, ino: Ino, offset: u64, visit: &mut Visit<'_>) -> Result<()> {
+    pub(crate) fn read_directory(
+        &self,
+        ino: Ino,
+        offset: u64,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.read_directory(ino, offset, visit),
             Owner::Native(native) => native.tree()?.read_directory(ino, offset, visit),
@@ -296,7 +301,13 @@ impl Owner {
         }
     }
 
-    pub(crate) fn allocate(&self, ino: Ino, what: Allocate, offset: u64, length: u64) -> Result<()> {
+    pub(crate) fn allocate(
+        &self,
+        ino: Ino,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.allocate(ino, what, offset, length),
             Owner::Native(native) => native.tree()?.allocate(ino, what, offset, length),

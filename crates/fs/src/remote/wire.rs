@@ -28,6 +28,9 @@ pub(crate) const PAYLOAD_MAX: usize = 8 << 20;
 /// A request, and what the kernel of the asking node has forgotten since the one before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Head {
+    /// The owner's epoch when the files of the asking node were opened there, or opened again: in another one they are
+    /// not, and nothing is carried out. 0 for a fileset without epochs.
+    pub epoch: Epoch,
     pub forgotten: Vec<(Ino, u64)>,
     pub request: Request,
 }
@@ -72,13 +75,37 @@ pub(crate) struct LockAsked {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Request {
     // Names.
-    Lookup { parent: Ino, name: Vec<u8> },
-    LookAt { ino: Ino },
-    Create { parent: Ino, name: Vec<u8>, new: NewInode, caller: Caller },
-    CreateUnnamed { parent: Ino, new: NewInode, caller: Caller },
-    Link { ino: Ino, parent: Ino, name: Vec<u8> },
-    Unlink { parent: Ino, name: Vec<u8> },
-    RemoveDirectory { parent: Ino, name: Vec<u8> },
+    Lookup {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    LookAt {
+        ino: Ino,
+    },
+    Create {
+        parent: Ino,
+        name: Vec<u8>,
+        new: NewInode,
+        caller: Caller,
+    },
+    CreateUnnamed {
+        parent: Ino,
+        new: NewInode,
+        caller: Caller,
+    },
+    Link {
+        ino: Ino,
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    Unlink {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    RemoveDirectory {
+        parent: Ino,
+        name: Vec<u8>,
+    },
     /// With somebody in `whiteout`, it leaves a whiteout of theirs.
     Rename {
         from: (Ino, Vec<u8>),
@@ -86,54 +113,153 @@ pub(crate) enum Request {
         replace: Replace,
         whiteout: Option<Caller>,
     },
-    CheckLeaves { parent: Ino, name: Vec<u8> },
-    ReadLink { ino: Ino },
-    OpenDirectory { ino: Ino },
-    ReadDirectory { ino: Ino, offset: u64 },
+    CheckLeaves {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    ReadLink {
+        ino: Ino,
+    },
+    OpenDirectory {
+        ino: Ino,
+    },
+    ReadDirectory {
+        ino: Ino,
+        offset: u64,
+    },
     // Attributes.
-    Attributes { ino: Ino },
-    SetAttributes { ino: Ino, set: SetAttributes },
-    KillSetId { ino: Ino },
-    Xattr { ino: Ino, name: Vec<u8> },
-    ListXattrs { ino: Ino },
-    SetXattr { ino: Ino, name: Vec<u8>, value: Vec<u8>, mode: SetMode, kill_set_gid: bool },
-    RemoveXattr { ino: Ino, name: Vec<u8> },
+    Attributes {
+        ino: Ino,
+    },
+    SetAttributes {
+        ino: Ino,
+        set: SetAttributes,
+    },
+    KillSetId {
+        ino: Ino,
+    },
+    Xattr {
+        ino: Ino,
+        name: Vec<u8>,
+    },
+    ListXattrs {
+        ino: Ino,
+    },
+    SetXattr {
+        ino: Ino,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        mode: SetMode,
+        kill_set_gid: bool,
+    },
+    RemoveXattr {
+        ino: Ino,
+        name: Vec<u8>,
+    },
     // Open files.
-    Open { ino: Ino, access: Access, caller: Caller },
-    Close { ino: Ino, access: Access },
+    Open {
+        ino: Ino,
+        access: Access,
+        caller: Caller,
+    },
+    Close {
+        ino: Ino,
+        access: Access,
+    },
     /// The fileset has another owner: these files were open before. They are again if nothing was lost since `crash`.
-    Reopen { fileset: FilesetId, crash: Epoch, files: Vec<(Ino, Handles)> },
-    Read { ino: Ino, offset: u64, length: u32 },
+    Reopen {
+        fileset: FilesetId,
+        crash: Epoch,
+        files: Vec<(Ino, Handles)>,
+    },
+    Read {
+        ino: Ino,
+        offset: u64,
+        length: u32,
+    },
     /// The bytes are beside it. Without an offset they go to the end.
-    Write { ino: Ino, offset: Option<u64>, kills_set_id: bool },
-    Allocate { ino: Ino, what: Allocate, offset: u64, length: u64 },
-    Seek { ino: Ino, target: Seek, offset: u64 },
-    CopyRange { from: (Ino, u64), to: (Ino, u64), length: u64 },
-    SyncFile { ino: Ino, what: Sync },
-    SyncDirectory { ino: Ino },
+    Write {
+        ino: Ino,
+        offset: Option<u64>,
+        kills_set_id: bool,
+    },
+    Allocate {
+        ino: Ino,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+    },
+    Seek {
+        ino: Ino,
+        target: Seek,
+        offset: u64,
+    },
+    CopyRange {
+        from: (Ino, u64),
+        to: (Ino, u64),
+        length: u64,
+    },
+    SyncFile {
+        ino: Ino,
+        what: Sync,
+    },
+    SyncDirectory {
+        ino: Ino,
+    },
     // Locks.
     Lock(LockAsked),
     /// Waits on, for a short while, for a lock that was not to be had at once.
-    AwaitLock { ino: Ino, ticket: Ticket },
+    AwaitLock {
+        ino: Ino,
+        ticket: Ticket,
+    },
     /// Gives up waiting.
-    CancelLock { ino: Ino, ticket: Ticket },
+    CancelLock {
+        ino: Ino,
+        ticket: Ticket,
+    },
     TestLock(LockAsked),
-    ReleaseLocks { ino: Ino, owner: u64, whole: bool },
+    ReleaseLocks {
+        ino: Ino,
+        owner: u64,
+        whole: bool,
+    },
     // Filesets.
     /// Only what comes with the request.
-    Forget { fileset: FilesetId },
-    Statistics { ino: Ino },
-    Usage { fileset: FilesetId },
+    Forget {
+        fileset: FilesetId,
+    },
+    Statistics {
+        ino: Ino,
+    },
+    Usage {
+        fileset: FilesetId,
+    },
     Catalogue,
     AddFileset(NewFileset),
-    SetFileset { name: String, durability: Option<Durability>, placement: Option<Placement> },
-    RemoveFileset { name: String },
+    SetFileset {
+        name: String,
+        durability: Option<Durability>,
+        placement: Option<Placement>,
+    },
+    RemoveFileset {
+        name: String,
+    },
     /// A node brings a disk.
-    AddDisk { uuid: String, location: String },
+    AddDisk {
+        uuid: String,
+        location: String,
+    },
     /// To the owner of a fileset that is to be removed: it empties it out and lets it go.
-    Retire { fileset: FilesetId, name: String },
+    Retire {
+        fileset: FilesetId,
+        name: String,
+    },
     /// To the owner of a fileset: its settings have changed.
-    Apply { fileset: FilesetId, settings: FilesetSettings },
+    Apply {
+        fileset: FilesetId,
+        settings: FilesetSettings,
+    },
 }
 
 /// What the root's owner knows of the whole.
@@ -171,7 +297,13 @@ pub(crate) enum Answer {
     Bytes(Vec<u8>),
     /// A part of a listing; nothing follows the last one.
     Items(Vec<DirectoryItem>),
-    Opened { crash: Epoch },
+    Opened {
+        crash: Epoch,
+    },
+    /// What was open before is open here, in this epoch.
+    Reopened {
+        epoch: Epoch,
+    },
     /// Bytes were moved, or found; those of a read are beside it.
     Count(u64),
     Statistics(Statistics),
@@ -180,7 +312,10 @@ pub(crate) enum Answer {
     Found(Option<LockFound>),
     Whole(Whole),
     Disk(DiskRecord),
-    Retired { first_ino: u64, first_object: u64 },
+    Retired {
+        first_ino: u64,
+        first_object: u64,
+    },
     /// The operation was refused.
     Refused(FsError),
     /// This node does not own the fileset: ask again who does.

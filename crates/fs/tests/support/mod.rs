@@ -29,8 +29,8 @@ pub mod watched;
 pub mod whole;
 
 pub use self::whole::WholeStores;
-pub use nodes::{Nodes, Weather};
 pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
+pub use nodes::{Nodes, Weather};
 
 /// The superuser.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };

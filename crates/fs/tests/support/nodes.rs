@@ -41,7 +41,9 @@ impl Nodes {
     pub fn with_owner(owner: NodeId) -> Arc<Nodes> {
         let nodes = Nodes::default();
         *nodes.default_owner.lock() = Some(owner);
-        nodes.random.store(forebay_base::seed::announce("cargo test -p forebay-fs") | 1, Ordering::Relaxed);
+        nodes
+            .random
+            .store(forebay_base::seed::announce("cargo test -p forebay-fs") | 1, Ordering::Relaxed);
         Arc::new(nodes)
     }
 
@@ -124,7 +126,10 @@ impl Cluster for View {
             Some(node) if node == self.node => Whose::Here(named.map(|(_, epoch)| epoch)),
             Some(node) => {
                 let from = ClientId { node: self.node, incarnation: self.incarnation };
-                Whose::There(node, Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node }))
+                Whose::There(
+                    node,
+                    Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node }),
+                )
             }
             None => Whose::Nobody,
         }

@@ -11,9 +11,7 @@ use crate::abi::{
     OpenIn, OpenOut, ReadIn, ReleaseIn, WriteIn, WriteOut, opcode, open_flag,
 };
 use crate::adapter::names::new_file;
-use crate::adapter::{
-    Adapter, Request, access_of, access_of_handle, handle_of, lineage_of_handle,
-};
+use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of, lineage_of_handle};
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
 

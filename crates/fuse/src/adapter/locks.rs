@@ -148,12 +148,7 @@ impl Adapter {
         Ok(())
     }
 
-    pub(crate) fn set_lock(
-        &self,
-        request: Request,
-        mut body: Body<'_>,
-        wait: Wait,
-    ) -> Answer<()> {
+    pub(crate) fn set_lock(&self, request: Request, mut body: Body<'_>, wait: Wait) -> Answer<()> {
         let asked: LkIn = body.take()?;
         let lock = request_of(request, &asked)?;
         let Some(kind) = kind_of(&asked.lk)? else { return Ok(self.fs.unlock(lock)?) };
@@ -168,7 +163,9 @@ impl Adapter {
 
     fn wait_for(&self, request: Request, lock: LockRequest, kind: Kind) -> Answer<()> {
         let Some(_taken) = Taken::take() else {
-            tracing::warn!("too many requests of one core wait for locks: raise ring_depth or fuse_threads");
+            tracing::warn!(
+                "too many requests of one core wait for locks: raise ring_depth or fuse_threads"
+            );
             return Err(Errno(libc::ENOLCK));
         };
         let interruption = Arc::new(Interruption::default());
