@@ -231,7 +231,7 @@ impl Work<'_> {
             | Request::AwaitLock { .. }
             | Request::CancelLock { .. }
             | Request::TestLock(_)
-            | Request::ReleaseLocks { .. } => self.locks(request),
+            | Request::ReleaseLocks { .. } => self.locks(&request),
             Request::Forget { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
@@ -459,8 +459,8 @@ impl Work<'_> {
         self.fs.own_locks(ino)
     }
 
-    fn locks(&mut self, request: Request) -> Result<Answer> {
-        match request {
+    fn locks(&self, request: &Request) -> Result<Answer> {
+        match *request {
             Request::Lock(asked) => {
                 let locks = self.own_locks(asked.ino)?;
                 let LockAsked { kind, waits, range, .. } = asked;
