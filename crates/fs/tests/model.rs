@@ -93,3 +93,8 @@ fn served_files_in_a_directory_behave_like_the_reference() {
         rig
     });
 }
+
+#[test]
+fn files_of_another_node_behave_like_the_reference() {
+    run("files_of_another_node", Rig::of_another_node);
+}

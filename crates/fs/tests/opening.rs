@@ -14,7 +14,7 @@ use forebay_fs::{Access, FsError, Namespace, key};
 use forebay_store::{Batch, Store as _, Stores as _};
 use parking_lot::Mutex;
 use support::tapped::{Step, TappedDisk};
-use support::{READ, ROOT, Rig, Shorthand as _, WRITE, at_the_owner};
+use support::{READ, ROOT, Rig, Shorthand as _, WRITE, at_the_owner, on_both_ways};
 
 fn put(rig: &Rig, fileset: FilesetId, key: Vec<u8>, value: Vec<u8>) {
     let changes = [(key, Some(value))].into();

@@ -274,15 +274,9 @@ impl Namespace {
     }
 
     /// Whether the cluster still says that this node owns a fileset, in that epoch.
-    pub(super) fn may_open_in(&self, fileset: FilesetId, epoch: Option<Epoch>) -> bool {
+    pub(super) fn may_open(&self, fileset: FilesetId, epoch: Option<Epoch>) -> bool {
         let in_it = |membership: &Membership| matches!(membership.whose(fileset), Whose::Here(now) if now == epoch);
         self.cluster.as_ref().is_none_or(in_it)
-    }
-
-    /// Whether the cluster says that this node owns a fileset.
-    pub(super) fn may_open(&self, fileset: FilesetId) -> bool {
-        let here = |membership: &Membership| matches!(membership.whose(fileset), Whose::Here(_));
-        self.cluster.as_ref().is_none_or(here)
     }
 
     /// A partition was opened: the programs of this node go on with what they had open at its owner before.
@@ -325,9 +319,10 @@ impl Namespace {
         let seen = *membership.changes.lock();
         let current = self.shared.owners.find(fileset).map(|route| Owner::clone(&route));
         if let Some(Owner::Remote(remote)) = current {
+            // Also if it is the same node, which may have become the owner anew: what is open there is opened again.
+            self.leave_remote(fileset, &remote);
             let whose = membership.whose(fileset);
             if !matches!(whose, Whose::There(node, _) if node == remote.node()) {
-                self.leave_remote(fileset, &remote);
                 return Ok(());
             }
         }
@@ -402,21 +397,34 @@ impl Namespace {
 
     // --- for the service that answers other nodes ---
 
-    /// The owner of an inode, through its gate, if that is this node.
+    /// The owner of an inode, through its gate, if that is this node. Who asks waits for no other owner here: it looks
+    /// for that itself.
     pub(crate) fn own(&self, ino: Ino) -> Result<Route> {
-        let route = self.owner_of_own(ino)?;
-        match &*route {
-            Owner::Local(_) | Owner::Native(_) => Ok(route),
-            Owner::Remote(_) => Err(FsError::Moved),
+        let fileset = ino.fileset();
+        loop {
+            let Some(route) = self.shared.owners.find(fileset) else {
+                self.open_if_own(fileset)?;
+                continue;
+            };
+            let waits = match &*route {
+                Owner::Local(partition) if !partition.gate().is_open() => Arc::clone(partition),
+                Owner::Local(_) | Owner::Native(_) => return Ok(route),
+                Owner::Remote(_) => return Err(FsError::Moved),
+            };
+            drop(route);
+            waits.gate().enter()?;
         }
     }
 
-    fn owner_of_own(&self, ino: Ino) -> Result<Route> {
-        let fileset = ino.fileset();
-        if self.shared.owners.find(fileset).is_none() && !self.may_open(fileset) {
-            return Err(FsError::Moved);
+    fn open_if_own(&self, fileset: FilesetId) -> Result<()> {
+        let Some(membership) = &self.cluster else { return self.open_here(fileset, None) };
+        match membership.whose(fileset) {
+            Whose::Here(epoch) => match self.open_own(fileset, epoch) {
+                Err(FsError::Fenced) => Err(FsError::Moved),
+                opened => opened,
+            },
+            Whose::There(..) | Whose::Nobody => Err(FsError::Moved),
         }
-        self.owner(ino)
     }
 
     /// The owner of an inode of this node, for what ends.
@@ -449,6 +457,18 @@ impl Namespace {
         match self.shared.owners.find(fileset).as_deref() {
             Some(Owner::Local(partition)) => partition.latest_crash(),
             Some(Owner::Native(_) | Owner::Remote(_)) | None => Epoch(0),
+        }
+    }
+
+    /// The epoch in which this node owns a fileset; 0 of a native one.
+    ///
+    /// # Errors
+    /// [`FsError::Moved`] if it does not.
+    pub(crate) fn own_epoch(&self, fileset: FilesetId) -> Result<Epoch> {
+        match &*self.own(Ino::top_of(fileset))? {
+            Owner::Local(partition) => Ok(partition.epoch()),
+            Owner::Native(_) => Ok(Epoch(0)),
+            Owner::Remote(_) => Err(FsError::Moved),
         }
     }
 

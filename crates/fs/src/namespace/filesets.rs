@@ -25,6 +25,9 @@ use crate::record::{Durability, FilesetRecord, FilesetSettings, Placement, Stage
 use crate::remote::{Answer, RemoteOwner, Request};
 use crate::shared::Shared;
 
+/// The least numbers of inodes and objects that a fileset never used.
+type Unused = (u64, u64);
+
 impl Namespace {
     /// All filesets with what they hold.
     #[must_use]
@@ -306,7 +309,7 @@ impl Namespace {
         &self,
         fileset: &Fileset,
         name: &str,
-    ) -> Result<(Option<Arc<Partition>>, (u64, u64))> {
+    ) -> Result<(Option<Arc<Partition>>, Unused)> {
         if self.cluster.is_some() {
             let owner = self.opened(fileset.id).map(|route| Owner::clone(&route))?;
             if let Owner::Remote(owner) = owner {

@@ -168,6 +168,10 @@ fn open_store(
     }
 }
 
+fn no_store() -> FsError {
+    FsError::Refused("a native fileset has no store".to_owned())
+}
+
 impl Namespace {
     /// Opens a file system and becomes its owner: every earlier owner is fenced off.
     ///
@@ -307,10 +311,17 @@ impl Namespace {
 
     /// Opens a fileset, unless it is open. In a cluster, only if this node owns it.
     fn open_fileset(&self, id: FilesetId) -> Result<Arc<Partition>> {
-        if self.cluster.is_some() {
-            drop(self.opened(id)?);
+        if self.cluster.is_none() {
+            return self.open_partition(id, None);
         }
-        self.open_partition(id, None)
+        match &*self.opened(id)? {
+            Owner::Local(partition) => Ok(Arc::clone(partition)),
+            Owner::Native(_) => Err(no_store()),
+            Owner::Remote(remote) => Err(FsError::Refused(format!(
+                "node {} owns the fileset: give the command there, or move the fileset here",
+                remote.node()
+            ))),
+        }
     }
 
     fn open_partition(&self, id: FilesetId, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
@@ -320,13 +331,8 @@ impl Namespace {
         if let Some(route) = self.shared.owners.find(id) {
             return match &*route {
                 Owner::Local(partition) => Ok(Arc::clone(partition)),
-                Owner::Native(_) => {
-                    Err(FsError::Refused("a native fileset has no store".to_owned()))
-                }
-                Owner::Remote(remote) => Err(FsError::Refused(format!(
-                    "node {} owns the fileset: give the command there, or move the fileset here",
-                    remote.node()
-                ))),
+                Owner::Native(_) => Err(no_store()),
+                Owner::Remote(_) => Err(FsError::Moved),
             };
         }
         if let Some(refusal) = fileset.refusal() {
@@ -340,7 +346,7 @@ impl Namespace {
     }
 
     fn open_store_of(&self, fileset: &Fileset, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
-        if !self.may_open_in(fileset.id, epoch) {
+        if !self.may_open(fileset.id, epoch) {
             return Err(FsError::Moved);
         }
         let reserve = &self.shared.reserve;

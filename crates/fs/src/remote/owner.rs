@@ -5,7 +5,7 @@
 //! its kernel has forgotten, which goes with the next request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::channel::{CallError, Message};
@@ -84,9 +84,14 @@ impl OpenFiles {
         self.state.lock().files.contains_key(&ino)
     }
 
-    /// Waits until every open and close under way is noted, and keeps others from beginning.
-    pub fn settled(&self) -> impl Drop {
-        self.under_way.write()
+    /// Waits until every open and close under way is noted, and keeps others from beginning. An owner that gives a
+    /// fileset up in order answers them at once; where one is not answered in time, what is open is lost.
+    pub fn settled(&self) -> Option<impl Drop> {
+        let settled = self.under_way.try_write_for(SETTLED_WAIT);
+        if settled.is_none() {
+            self.lose();
+        }
+        settled
     }
 
     /// What is open, and the latest crash when it was opened.
@@ -112,8 +117,9 @@ pub struct RemoteOwner {
     node: NodeId,
     channel: Arc<dyn Channel>,
     open_files: Arc<OpenFiles>,
-    /// The files that were open before this node became the owner are open there, too.
+    /// The files that were open before this node became the owner are open there, too, in this epoch of it.
     is_asserted: AtomicBool,
+    epoch: AtomicU64,
     asserting: Mutex<()>,
     forgotten: Mutex<Vec<(Ino, u64)>>,
 }
@@ -143,6 +149,7 @@ impl RemoteOwner {
             channel,
             open_files,
             is_asserted: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
             asserting: Mutex::default(),
             forgotten: Mutex::default(),
         }
@@ -157,7 +164,8 @@ impl RemoteOwner {
 
     fn send(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
         let forgotten = std::mem::take(&mut *self.forgotten.lock());
-        let head = encode(&Head { forgotten, request });
+        let epoch = Epoch(self.epoch.load(Ordering::Acquire));
+        let head = encode(&Head { epoch, forgotten, request });
         let answered =
             self.channel.call(Message { head, payload }).map_err(|error| match error {
                 CallError::Unreachable(why) => FsError::Io(format!(
@@ -241,18 +249,25 @@ impl RemoteOwner {
             return Ok(());
         }
         let _settled = self.open_files.settled();
-        let (crash, files) = self.open_files.all();
-        for part in files.chunks(REOPENED_AT_ONCE) {
-            let request = Request::Reopen { fileset: self.fileset, crash, files: part.to_vec() };
+        let (mut crash, mut files) = self.open_files.all();
+        loop {
+            // At least one request: its answer tells the epoch.
+            let part = files.split_off(files.len().saturating_sub(REOPENED_AT_ONCE));
+            let count = part.len();
+            let request = Request::Reopen { fileset: self.fileset, crash, files: part };
             match self.send(request, Vec::new()) {
-                Ok((Answer::Done, _)) => {}
+                Ok((Answer::Reopened { epoch }, _)) => self.epoch.store(epoch.0, Ordering::Release),
                 Ok((other, _)) => return senseless(&other),
-                Err(FsError::Stale) => {
-                    tracing::warn!(fileset = %self.fileset, node = %self.node, files = files.len(), "open files are stale: the fileset lost changes");
+                Err(FsError::Stale) if count > 0 => {
+                    tracing::warn!(fileset = %self.fileset, node = %self.node, "open files are stale: the fileset lost changes");
                     self.open_files.lose();
-                    break;
+                    (crash, files) = (Epoch(0), Vec::new());
+                    continue;
                 }
                 Err(error) => return Err(error),
+            }
+            if files.is_empty() {
+                break;
             }
         }
         self.is_asserted.store(true, Ordering::Release);
@@ -550,5 +565,7 @@ impl RemoteOwner {
     }
 }
 
+/// How long the next owner waits for opens and closes that the one before has not answered.
+const SETTLED_WAIT: Duration = Duration::from_secs(1);
 /// How long a request rests that waits for a lock of another node, between asking.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use forebay_base::channel::{CallError, Message, Service};
-use forebay_base::{ClientId, Ino};
+use forebay_base::{ClientId, Epoch, Ino};
 
 use super::wire::{
     Answer, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Request, decode, encode,
@@ -14,6 +14,7 @@ use crate::attributes::{Attributes, SetId};
 use crate::clients::{Held, NotHeld};
 use crate::directory::check_name;
 use crate::error::{FsError, Result};
+use crate::locks::Locks;
 use crate::namespace::Namespace;
 use crate::ops::{Access, Found, SetXattr};
 use crate::owner::{At, Owner};
@@ -32,6 +33,8 @@ pub struct FilesService {
 struct Work<'a> {
     fs: &'a Namespace,
     client: ClientId,
+    /// The epoch in which it takes this node for the owner.
+    epoch: Epoch,
     payload: Vec<u8>,
     /// Bytes beside the answer.
     bytes: Vec<u8>,
@@ -83,7 +86,7 @@ fn evicted(client: ClientId) -> CallError {
 
 impl Service for FilesService {
     fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
-        let Head { forgotten, request: asked } =
+        let Head { epoch, forgotten, request: asked } =
             decode(&request.head).map_err(CallError::Refused)?;
         if request.payload.len() > PAYLOAD_MAX {
             return Err(CallError::Refused(format!(
@@ -102,6 +105,7 @@ impl Service for FilesService {
         let mut work = Work {
             fs: &self.fs,
             client: from,
+            epoch,
             payload: request.payload,
             bytes: Vec::new(),
             stale: Vec::new(),
@@ -126,7 +130,17 @@ impl Work<'_> {
     /// Carries out `operation` at the owner of an inode, if that is this node.
     fn at<T>(&self, ino: Ino, operation: impl FnOnce(&Owner) -> Result<T>) -> Result<T> {
         let route = self.fs.own(ino)?;
+        self.check_epoch(&route)?;
         operation(&route)
+    }
+
+    fn check_epoch(&self, owner: &Owner) -> Result<()> {
+        let is_same = match owner {
+            Owner::Local(partition) => partition.epoch() == self.epoch,
+            Owner::Native(_) => true,
+            Owner::Remote(_) => false,
+        };
+        if is_same { Ok(()) } else { Err(FsError::Moved) }
     }
 
     fn most(&self) -> usize {
@@ -144,7 +158,11 @@ impl Work<'_> {
         })
     }
 
-    /// The kernel of the client is told of an inode.
+    /// Carries out what tells the kernel of the client of an inode, and notes that, before the fileset can go anywhere.
+    fn tell_at(&self, ino: Ino, find: impl FnOnce(&Owner) -> Result<Attributes>) -> Result<Answer> {
+        self.at(ino, |owner| self.tell(find(owner)?))
+    }
+
     fn tell(&self, attributes: Attributes) -> Result<Answer> {
         match self.fs.clients().refer(self.client, attributes.ino, self.most()) {
             Ok(()) => Ok(Answer::Attributes(attributes)),
@@ -171,8 +189,11 @@ impl Work<'_> {
         }
     }
 
+    /// Refuses what the client does not have open. While that is looked up the fileset can go nowhere: what is open at
+    /// another owner by now is not stale.
     fn check_open(&self, ino: Ino) -> Result<()> {
-        if self.fs.clients().has_open(self.client, ino) { Ok(()) } else { Err(FsError::Stale) }
+        let is_open = self.at(ino, |_| Ok(self.fs.clients().has_open(self.client, ino)))?;
+        if is_open { Ok(()) } else { Err(FsError::Stale) }
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Answer> {
@@ -210,7 +231,7 @@ impl Work<'_> {
             | Request::AwaitLock { .. }
             | Request::CancelLock { .. }
             | Request::TestLock(_)
-            | Request::ReleaseLocks { .. } => self.locks(request),
+            | Request::ReleaseLocks { .. } => self.locks(&request),
             Request::Forget { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
@@ -227,30 +248,28 @@ impl Work<'_> {
     fn names(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::Lookup { parent, name } => {
-                match self.at(parent, |owner| owner.lookup(parent, &name))? {
+                self.at(parent, |owner| match owner.lookup(parent, &name)? {
                     Found::Here(attributes) => self.tell(attributes),
                     Found::Elsewhere(ino) => Ok(Answer::Elsewhere(ino)),
-                }
+                })
             }
-            Request::LookAt { ino } => self.tell(self.at(ino, |owner| owner.look_at(ino))?),
+            Request::LookAt { ino } => self.tell_at(ino, |owner| owner.look_at(ino)),
             Request::Create { parent, name, new, caller } => {
                 check_name(&name)?;
-                let made =
-                    self.at(parent, |owner| owner.create(parent, &name, new.as_new(), caller))?;
                 self.changed_name(parent, &name);
-                self.tell(made)
+                self.tell_at(parent, |owner| owner.create(parent, &name, new.as_new(), caller))
             }
-            Request::CreateUnnamed { parent, new, caller } => self
-                .tell(self.at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))?),
+            Request::CreateUnnamed { parent, new, caller } => {
+                self.tell_at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))
+            }
             Request::Link { ino, parent, name } => {
                 check_name(&name)?;
                 if ino.fileset() != parent.fileset() {
                     return Err(FsError::CrossFileset);
                 }
-                let linked = self.at(parent, |owner| owner.link(ino, parent, &name))?;
                 self.changed_name(parent, &name);
                 self.changed(ino);
-                self.tell(linked)
+                self.tell_at(parent, |owner| owner.link(ino, parent, &name))
             }
             Request::Unlink { parent, name } => {
                 self.changes_named(parent, &name);
@@ -345,14 +364,18 @@ impl Work<'_> {
         match request {
             Request::Open { ino, access, caller } => self.open(ino, access, caller),
             Request::Close { ino, access } => {
+                let owner = self.fs.owner_without_gate(ino).ok_or(FsError::Moved)?;
+                self.check_epoch(&owner)?;
                 if self.fs.clients().close(self.client, ino, access) {
-                    let owner = self.fs.owner_without_gate(ino).ok_or(FsError::Moved)?;
                     owner.close_for_node(ino, access)?;
                 }
                 Ok(Answer::Done)
             }
             Request::Reopen { fileset, crash, files } => {
-                self.fs.check_unbroken(fileset, crash)?;
+                self.epoch = self.fs.own_epoch(fileset)?;
+                if !files.is_empty() {
+                    self.fs.check_unbroken(fileset, crash)?;
+                }
                 for (ino, handles) in files {
                     if ino.fileset() != fileset {
                         return Err(FsError::Invalid);
@@ -364,7 +387,7 @@ impl Work<'_> {
                         self.open(ino, access, Caller::default())?;
                     }
                 }
-                Ok(Answer::Done)
+                Ok(Answer::Reopened { epoch: self.epoch })
             }
             Request::Read { ino, offset, length } => {
                 self.check_open(ino)?;
@@ -400,8 +423,8 @@ impl Work<'_> {
                 self.check_open(from.0)?;
                 self.check_open(to.0)?;
                 self.changed(to.0);
-                self.fs.own(from.0)?;
-                self.fs.own(to.0)?;
+                self.at(from.0, |_| Ok(()))?;
+                self.at(to.0, |_| Ok(()))?;
                 self.fs.copy_range(from, to, length).map(Answer::Count)
             }
             Request::SyncFile { ino, what } => {
@@ -419,18 +442,27 @@ impl Work<'_> {
         if access.truncate {
             self.changed(ino);
         }
-        self.at(ino, |owner| owner.open_for_node(ino, access, caller))?;
-        if let Err(why) = self.fs.clients().open(self.client, ino, access, self.most()) {
-            self.at(ino, |owner| owner.close_for_node(ino, access))?;
-            return self.not_held(why);
-        }
+        self.at(ino, |owner| {
+            owner.open_for_node(ino, access, caller)?;
+            // Before the fileset can go anywhere.
+            let held = self.fs.clients().open(self.client, ino, access, self.most());
+            held.or_else(|why| {
+                owner.close_for_node(ino, access)?;
+                self.not_held(why)
+            })
+        })?;
         Ok(Answer::Opened { crash: self.fs.crash_of(ino.fileset()) })
     }
 
-    fn locks(&mut self, request: Request) -> Result<Answer> {
-        match request {
+    fn own_locks(&self, ino: Ino) -> Result<Arc<Locks>> {
+        self.at(ino, |_| Ok(()))?;
+        self.fs.own_locks(ino)
+    }
+
+    fn locks(&self, request: &Request) -> Result<Answer> {
+        match *request {
             Request::Lock(asked) => {
-                let locks = self.fs.own_locks(asked.ino)?;
+                let locks = self.own_locks(asked.ino)?;
                 let LockAsked { kind, waits, range, .. } = asked;
                 let (file, holder) = locking::of(self.client, asked);
                 let Some(kind) = kind else {
@@ -446,18 +478,18 @@ impl Work<'_> {
                 }))
             }
             Request::AwaitLock { ino, ticket } => {
-                let locks = self.fs.own_locks(ino)?;
+                let locks = self.own_locks(ino)?;
                 let waited = locks.wait(ticket, Some(LOCK_POLL), &|| false)?;
                 Ok(Answer::Lock(locking::answer(waited, ticket)))
             }
             Request::CancelLock { ino, ticket } => {
-                let is_granted = self.fs.own_locks(ino)?.cancel(ticket)?;
+                let is_granted = self.own_locks(ino)?.cancel(ticket)?;
                 Ok(Answer::Lock(if is_granted { LockAnswer::Granted } else { LockAnswer::Refused }))
             }
             Request::TestLock(asked) => {
                 let kind = asked.kind.ok_or(FsError::Invalid)?;
                 let (file, _) = locking::of(self.client, asked);
-                let found = self.fs.own_locks(asked.ino)?;
+                let found = self.own_locks(asked.ino)?;
                 let found = found.test(file, locking::ask(self.client, asked, kind))?;
                 let told = found.map(|held| LockFound {
                     range: held.range,
@@ -469,7 +501,7 @@ impl Work<'_> {
             }
             Request::ReleaseLocks { ino, owner, whole } => {
                 let (file, holder) = locking::holder(self.client, ino, owner, whole);
-                self.fs.own_locks(ino)?.release(file, holder);
+                self.own_locks(ino)?.release(file, holder);
                 Ok(Answer::Done)
             }
             _ => Err(FsError::Invalid),

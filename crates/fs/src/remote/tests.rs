@@ -164,6 +164,7 @@ fn answers() -> Vec<Answer> {
         Answer::Bytes(vec![1; 200]),
         Answer::Items(vec![item]),
         Answer::Opened { crash: Epoch(7) },
+        Answer::Reopened { epoch: Epoch(5) },
         Answer::Count(8),
         Answer::Statistics(Statistics { capacity, inodes: 9 }),
         Answer::Usage(Usage { inodes: 1, bytes: 2 }),
@@ -187,15 +188,15 @@ fn last_kind(encoded: &[Vec<u8>], place: usize) -> u8 {
 fn every_request_and_answer_comes_back_as_it_was() {
     let mut encoded = Vec::new();
     for request in requests() {
-        let head = Head { forgotten: vec![(INO, 3), (Ino(1), u64::MAX)], request };
+        let head = Head { epoch: Epoch(0), forgotten: vec![(INO, 3), (Ino(1), u64::MAX)], request };
         assert_eq!(decode::<Head>(&encode(&head)).unwrap(), head);
-        encoded.push(encode(&Head { forgotten: Vec::new(), ..head }));
+        encoded.push(encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), ..head }));
     }
     // Each kind has a number; those here are all there are, and the next one is none.
-    let kinds: std::collections::BTreeSet<u8> = encoded.iter().map(|bytes| bytes[2]).collect();
-    let last = last_kind(&encoded, 2);
+    let kinds: std::collections::BTreeSet<u8> = encoded.iter().map(|bytes| bytes[3]).collect();
+    let last = last_kind(&encoded, 3);
     assert_eq!(kinds.len(), usize::from(last) + 1, "a kind of request is missing here");
-    let mut beyond = vec![VERSION, 0, last + 1];
+    let mut beyond = vec![VERSION, 0, 0, last + 1];
     beyond.extend([0; 200]);
     // One that exists would be decoded, and the rest be too much.
     assert!(!decode::<Head>(&beyond).unwrap_err().contains("too many"), "a kind is missing here");
@@ -207,7 +208,8 @@ fn every_request_and_answer_comes_back_as_it_was() {
 
 #[test]
 fn heads_of_other_versions_and_broken_ones_are_refused() {
-    let good = encode(&Head { forgotten: Vec::new(), request: Request::Catalogue });
+    let good =
+        encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), request: Request::Catalogue });
     let mut other = good.clone();
     other[0] = VERSION + 1;
     assert!(decode::<Head>(&other).unwrap_err().contains("version"));
@@ -265,7 +267,7 @@ fn whatever_bytes_arrive_nothing_breaks() {
         .filter(|request| {
             !matches!(request, Request::Retire { .. } | Request::RemoveFileset { .. })
         })
-        .map(|request| encode(&Head { forgotten: vec![(Ino(1), 1)], request }))
+        .map(|request| encode(&Head { epoch: Epoch(0), forgotten: vec![(Ino(1), 1)], request }))
         .collect();
     let mut understood = 0;
     for _ in 0..20_000 {
@@ -290,7 +292,8 @@ fn whatever_bytes_arrive_nothing_breaks() {
     }
     assert!(understood > 1000, "{understood}");
     service.drop_client(from);
-    let head = encode(&Head { forgotten: Vec::new(), request: Request::Catalogue });
+    let head =
+        encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), request: Request::Catalogue });
     let after = service.serve(from, Message { head, payload: Vec::new() });
     assert!(matches!(after, Err(CallError::Evicted(_))));
 }

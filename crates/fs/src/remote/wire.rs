@@ -28,6 +28,9 @@ pub(crate) const PAYLOAD_MAX: usize = 8 << 20;
 /// A request, and what the kernel of the asking node has forgotten since the one before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Head {
+    /// The owner's epoch when the files of the asking node were opened there, or opened again: in another one they are
+    /// not, and nothing is carried out. 0 for a fileset without epochs.
+    pub epoch: Epoch,
     pub forgotten: Vec<(Ino, u64)>,
     pub request: Request,
 }
@@ -296,6 +299,10 @@ pub(crate) enum Answer {
     Items(Vec<DirectoryItem>),
     Opened {
         crash: Epoch,
+    },
+    /// What was open before is open here, in this epoch.
+    Reopened {
+        epoch: Epoch,
     },
     /// Bytes were moved, or found; those of a read are beside it.
     Count(u64),

@@ -155,8 +155,8 @@ impl Channel for Loop {
         if delay_us > 0 {
             std::thread::sleep(Duration::from_micros(self.nodes.random() % delay_us));
         }
-        let is_lost = lost > 0 && self.nodes.random() % lost == 0;
-        if is_lost && self.nodes.random() % 2 == 0 {
+        let is_lost = lost > 0 && self.nodes.random().is_multiple_of(lost);
+        if is_lost && self.nodes.random().is_multiple_of(2) {
             return Err(unreachable());
         }
         let is_dead = |node| self.nodes.dead.lock().contains(&node);
