@@ -234,6 +234,30 @@ impl NodeHome {
         self.write(AUTHORITY_KEY, key)
     }
 
+    /// What [`NodeHome::kept`] kept in an earlier attempt.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn kept_before(&self, name: &str) -> Result<Option<String>> {
+        self.read(name)
+    }
+
+    /// Becomes the folder of another name. What was there, of a node that has left or of an attempt, is kept beside it, as
+    /// NAME.former.
+    ///
+    /// # Errors
+    /// If the folders cannot be renamed.
+    pub fn take_the_place_of(&self, other: &NodeHome) -> Result<()> {
+        if other.folder.exists() {
+            let former = other.folder.with_added_extension("former");
+            if former.exists() {
+                std::fs::remove_dir_all(&former).map_err(Error::file(&former))?;
+            }
+            std::fs::rename(&other.folder, &former).map_err(Error::file(&former))?;
+        }
+        std::fs::rename(&self.folder, &other.folder).map_err(Error::file(&other.folder))
+    }
+
     /// A small file for attempts that can be repeated: what was drawn in the first one.
     ///
     /// # Errors
