@@ -42,6 +42,16 @@ pub(crate) enum Fault {
     LapseIgnored,
     /// An owner vouches for longer than its own lease lasts.
     VouchBeyondLease,
+    /// A superseded owner vouches for clients that have not dropped its grants.
+    VouchAfterLoss,
+    /// A gate is closed by a thread when it comes to it; requests do not look at the clock.
+    GateWithoutClock,
+    /// A recall is acknowledged only when the kernel says so, however long it waits for a change under way.
+    KernelAlone,
+    /// Reads wait while a change waits for recalls.
+    ReadsWaitForChanges,
+    /// A change takes effect without looking at the gate again after its recalls.
+    GateNotLookedAtAgain,
 }
 
 #[cfg(test)]

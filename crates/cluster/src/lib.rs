@@ -20,6 +20,8 @@ pub mod node;
 pub mod ownership;
 pub mod session;
 pub mod settings;
+#[cfg(test)]
+mod simulation;
 pub mod time;
 
 pub use node::Node;

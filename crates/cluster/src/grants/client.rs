@@ -18,6 +18,10 @@ forebay_base::id! {
 pub enum Effect {
     /// Invalidate in the kernel: entries for good, not only their timeouts, because a look-up that is under way would renew
     /// them. Report [`Cache::invalidated`] when it is done. Anything that was given to the kernel before counts.
+    ///
+    /// A notification about an entry waits for changes of that directory that are under way on this node, and such a change
+    /// may be waiting for a recall that waits for the other node in the same way. FUSE_NOTIFY_INC_EPOCH (Linux 6.16) takes
+    /// no lock; without it [`Cache::tick`] acknowledges once the kernel's timeouts are over.
     Invalidate {
         /// To be named in the report.
         recall: RecallNumber,
@@ -44,7 +48,8 @@ pub struct Cache {
     nothing_before: Ticket,
     /// What this client is changing.
     changing: BTreeMap<Item, usize>,
-    invalidating: BTreeSet<RecallNumber>,
+    /// Recalls that are not acknowledged, and when the timeouts that the kernel was given are over.
+    invalidating: BTreeMap<RecallNumber, Moment>,
     vouched_until: Moment,
 }
 
@@ -142,7 +147,7 @@ impl Cache {
             self.held.remove(item);
             self.bar(item.clone());
         }
-        self.invalidating.insert(recall);
+        self.invalidating.insert(recall, self.vouched_until);
         let invalidate = Effect::Invalidate { recall, items };
         if fault::is(Fault::AcknowledgedEarly) {
             return vec![Effect::Acknowledge(recall), invalidate];
@@ -153,11 +158,27 @@ impl Cache {
     /// The kernel has dropped what a recall named.
     pub fn invalidated(&mut self, recall: RecallNumber) -> Vec<Effect> {
         let known = self.invalidating.remove(&recall);
-        if known && !fault::is(Fault::AcknowledgedEarly) {
+        if known.is_some() && !fault::is(Fault::AcknowledgedEarly) {
             vec![Effect::Acknowledge(recall)]
         } else {
             Vec::new()
         }
+    }
+
+    /// Recalls that wait for the kernel although it has stopped using what they name, because its timeouts are over, are
+    /// acknowledged.
+    pub fn tick(&mut self, now: Moment) -> Vec<Effect> {
+        if fault::is(Fault::KernelAlone) {
+            return Vec::new();
+        }
+        let over = self.invalidating.extract_if(.., |_, lapse| now >= *lapse);
+        over.map(|(recall, _)| Effect::Acknowledge(recall)).collect()
+    }
+
+    /// When [`Cache::tick`] is due at the latest.
+    #[must_use]
+    pub fn next_wake(&self) -> Moment {
+        self.invalidating.values().min().copied().unwrap_or(Moment(Duration::MAX))
     }
 
     /// A change of these items is sent: this client's own grants on them are over. Its answer is reported with

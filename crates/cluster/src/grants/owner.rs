@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_base::{ClientId, Ino};
+use forebay_base::{ClientId, Epoch, Ino};
 
 use super::{ChangeNumber, GrantNumber, Item, RecallNumber};
 use crate::fault::{self, Fault};
@@ -40,6 +40,9 @@ pub enum Event {
     },
     /// Every grant is to be recalled, and none given from now on: before the fileset is handed over.
     Settle(ChangeNumber),
+    /// The node was superseded: every grant is recalled, and no client that has one is vouched for until it has acknowledged.
+    /// Without it, the word that this node gives for other filesets would revive grants of one that it lost.
+    Abandon(ChangeNumber),
     /// What [`Effect::Apply`] named has taken effect, or will not.
     Applied(ChangeNumber),
     /// A client has invalidated what a recall named.
@@ -124,14 +127,16 @@ pub struct Grants {
     next_grant: GrantNumber,
     next_recall: RecallNumber,
     settling: bool,
+    abandoned: bool,
     /// Until when changes wait, because an earlier life's grants may be in use.
     lapse_until: Moment,
 }
 
 impl Grants {
-    /// A fileset that was opened now; changes wait for `lapse`.
+    /// A fileset that was opened now, in `epoch`; changes wait for `lapse`. Numbers of recalls and grants begin with the epoch:
+    /// a client must not take an acknowledgement of an earlier epoch for one of this.
     #[must_use]
-    pub fn new(settings: Settings, lapse: Duration, now: Moment) -> Grants {
+    pub fn new(settings: Settings, epoch: Epoch, lapse: Duration, now: Moment) -> Grants {
         let lapse_until = if lapse.is_zero() { Moment::default() } else { now + lapse };
         Grants {
             settings,
@@ -139,8 +144,9 @@ impl Grants {
             clients: BTreeMap::new(),
             changes: BTreeMap::new(),
             cooling: BTreeSet::new(),
-            next_grant: GrantNumber(1),
-            next_recall: RecallNumber(1),
+            next_grant: GrantNumber(epoch.0 << 32),
+            next_recall: RecallNumber(epoch.0 << 32),
+            abandoned: false,
             settling: false,
             lapse_until,
         }
@@ -151,6 +157,12 @@ impl Grants {
     pub fn count(&self, client: ClientId) -> usize {
         let Some(client) = self.clients.get(&client) else { return 0 };
         client.order.len() + client.recalls.values().map(|recall| recall.items.len()).sum::<usize>()
+    }
+
+    /// Whether every grant is back after [`Event::Settle`] or [`Event::Abandon`].
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settling && self.clients.values().all(|client| client.recalls.is_empty())
     }
 
     /// Clients that a change waits for, each with the time since its oldest recall.
@@ -165,6 +177,9 @@ impl Grants {
     pub fn vouches_for(&self, client: ClientId, now: Moment) -> bool {
         let patience = self.settings.recall_timeout.saturating_sub(self.settings.lapse());
         let Some(client) = self.clients.get(&client) else { return true };
+        if self.abandoned && !fault::is(Fault::VouchAfterLoss) {
+            return client.recalls.is_empty();
+        }
         client.recalls.values().all(|recall| now < recall.since + patience)
     }
 
@@ -243,6 +258,12 @@ impl Grants {
             }
             Event::CloseForWriting { by, file } => self.close_for_writing(by, file),
             Event::Settle(change) => self.settle(change, now, &mut effects),
+            Event::Abandon(change) => {
+                self.abandoned = true;
+                self.lapse_until = now;
+                self.changes.clear();
+                self.settle(change, now, &mut effects);
+            }
             Event::Applied(change) => self.applied(change, now),
             Event::Acknowledged(client, recall) => self.acknowledged(client, recall),
             Event::Returned(client, grants) => {
@@ -393,7 +414,7 @@ impl Grants {
     }
 
     fn dropped(&mut self, client: ClientId) {
-        let Some(gone) = self.clients.remove(&client) else { return };
+        let gone = self.clients.remove(&client).unwrap_or_default();
         for item in gone.order.values() {
             if let Some(granted) = self.items.get_mut(item) {
                 granted.holders.remove(&client);

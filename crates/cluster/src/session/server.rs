@@ -45,7 +45,10 @@ pub enum Effect<T> {
     Shared(ClientId, Shared<T>),
     /// A stranger's connection is of no use.
     Close(Connection),
-    /// The client is gone with everything it held: opens, locks, grants, and calls that wait.
+    /// The client's session is over. Its calls that wait are not carried out any more: the client has been told, or will
+    /// be, that they failed. What it holds stays until [`Effect::Dropped`].
+    Ended(ClientId),
+    /// The client is gone with everything it held: opens, locks, grants.
     Dropped(ClientId),
 }
 
@@ -249,6 +252,7 @@ impl<T: Clone> ServerEnd<T> {
             effects.push(Effect::Close(connection));
         }
         session.state = State::Closing;
+        effects.push(Effect::Ended(client));
     }
 
     /// Drops a client at once.
@@ -261,6 +265,9 @@ impl<T: Clone> ServerEnd<T> {
         let mut shared = Vec::new();
         session.caller.over(&mut shared);
         effects.extend(session.connection().map(Effect::Close));
+        if !matches!(session.state, State::Closing) {
+            effects.push(Effect::Ended(client));
+        }
         session.state = State::Over;
         session.callee = Callee::new(self.settings.calls_max);
         effects.push(Effect::Dropped(client));
@@ -279,6 +286,7 @@ impl<T: Clone> ServerEnd<T> {
                 }
                 State::Away { since } if now >= since + self.settings.session_grace => {
                     session.state = State::Closing;
+                    effects.push(Effect::Ended(session.client));
                 }
                 State::Up { .. } | State::Away { .. } | State::Closing | State::Over => {}
             }
