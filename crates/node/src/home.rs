@@ -243,17 +243,18 @@ impl NodeHome {
     }
 
     /// Becomes the folder of another name. What was there, of a node that has left or of an attempt, is kept beside it, as
-    /// NAME.former.
+    /// NAME.former-1, -2, and so on.
     ///
     /// # Errors
     /// If the folders cannot be renamed.
     pub fn take_the_place_of(&self, other: &NodeHome) -> Result<()> {
         if other.folder.exists() {
-            let former = other.folder.with_added_extension("former");
-            if former.exists() {
-                std::fs::remove_dir_all(&former).map_err(Error::file(&former))?;
-            }
-            std::fs::rename(&other.folder, &former).map_err(Error::file(&former))?;
+            // It may hold files of users: nothing of it is removed.
+            let former =
+                |number: u32| other.folder.with_added_extension(format!("former-{number}"));
+            let free = (1..=u32::MAX).map(former).find(|folder| !folder.exists());
+            let free = free.unwrap_or_else(|| former(0));
+            std::fs::rename(&other.folder, &free).map_err(Error::file(&free))?;
         }
         std::fs::rename(&self.folder, &other.folder).map_err(Error::file(&other.folder))
     }

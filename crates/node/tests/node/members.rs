@@ -611,5 +611,5 @@ fn a_node_leaves_and_the_last_one_ends_the_cluster() {
     cluster.init();
     let _first = cluster.start(1);
     cluster.join(2);
-    assert!(cluster.base(2).join("grid1.former").exists(), "the log of the former node is kept");
+    assert!(cluster.base(2).join("grid1.former-1").exists(), "what the former node had is kept");
 }
