@@ -179,15 +179,16 @@ impl Tools {
             Some(address) => with_port(address),
             None => own_address_towards(host_and_port(&new.etcd.endpoints[0])?)?,
         };
+        let earlier = home.kept_before(CLUSTER_ID)?;
+        if let Some(found) = found.filter(|found| earlier != Some(found.id.to_string())) {
+            return Err(name_taken(&found));
+        }
         home.make()?;
         let cluster = home.kept(CLUSTER_ID, || Uuid::new_v4().to_string())?;
         let cluster: Uuid = cluster.trim().parse().map_err(|_| Error::Damaged {
             path: home.folder().join(CLUSTER_ID),
             reason: "it is not an id; remove the file".to_owned(),
         })?;
-        if let Some(found) = found.filter(|found| found.id != cluster) {
-            return Err(name_taken(&found));
-        }
         let now = self.clock.now();
         let authority = match home.authority(cluster)? {
             Some(authority) => authority,
@@ -318,9 +319,11 @@ impl Tools {
             return Err(Error::Token("the node answers with another authority".to_owned()));
         }
         let home = NodeHome::of(base, &admission.cluster_name)?;
-        if home.folder().exists() {
+        if home.node()?.is_some() {
             return Err(Error::Invalid(format!(
-                "{} exists already, of another cluster with this name: remove it, or name another folder with --home",
+                "this machine is a node of another cluster with the name {} ({}): leave that one first, or name another folder \
+                 with --home",
+                admission.cluster_name,
                 home.folder().display()
             )));
         }
@@ -338,7 +341,7 @@ impl Tools {
             expires: admission.issued.expires,
         };
         draft.set_node(&file)?;
-        std::fs::rename(draft.folder(), home.folder()).map_err(Error::file(home.folder()))?;
+        draft.take_the_place_of(&home)?;
         Ok(Made::Now(file))
     }
 

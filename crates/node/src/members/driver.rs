@@ -138,15 +138,15 @@ impl Driver {
         let effects = self.shared.node.lock().step(event, boottime());
         for effect in effects {
             match effect {
-                Effect::Membership(effect) => self.member(effect),
+                Effect::Membership(effect) => self.member(&effect),
                 Effect::Ownership(effect) => self.own(effect),
             }
         }
     }
 
-    fn member(&self, effect: membership::Effect) {
+    fn member(&self, effect: &membership::Effect) {
         use membership::Effect as Do;
-        match effect {
+        match *effect {
             Do::Grant { attempt, ttl } => self.courier.grant(attempt, ttl),
             Do::Register { attempt, member, expect } => {
                 self.courier.register(attempt, member, expect);

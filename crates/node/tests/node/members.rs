@@ -340,6 +340,7 @@ fn every_step_of_a_setup_can_be_repeated_and_names_are_not_taken_twice() {
     ));
     let error = tools.init(&cluster.base(9), &plan, |_| Ok(Vec::new())).unwrap_err().to_string();
     assert!(error.contains("the name grid1 is taken") && error.contains("--name"), "{error}");
+    assert!(!cluster.home(9).folder().exists(), "a refusal leaves nothing behind");
     let _node = cluster.start(1);
     let token = cluster.token();
     let address = format!("127.0.0.1:{}", free_port());
@@ -606,6 +607,9 @@ fn a_node_leaves_and_the_last_one_ends_the_cluster() {
     });
     tools.leave(&cluster.home(1), Disks::None, Last::Ends).unwrap();
     assert!(book.cluster().unwrap().is_none());
-    // The name is free again.
+    // The name is free again, and a machine that has left may join again.
     cluster.init();
+    let _first = cluster.start(1);
+    cluster.join(2);
+    assert!(cluster.base(2).join("grid1.former-1").exists(), "what the former node had is kept");
 }

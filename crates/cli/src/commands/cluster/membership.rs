@@ -114,7 +114,7 @@ fn report(base: &Path, made: &Made, joined: &str) -> Result<()> {
     let NodeFile { cluster_name, node, name, address, .. } = file;
     match made {
         Made::Now(_) => {
-            outln!("{joined} {cluster_name}: this machine is node {node}, {name}, at {address}")
+            outln!("{joined} {cluster_name}: this machine is node {node}, {name}, at {address}");
         }
         Made::Before(_) => outln!(
             "this machine is node {node}, {name}, of cluster {cluster_name} already{}",
