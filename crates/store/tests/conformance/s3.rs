@@ -98,7 +98,7 @@ fn slate_in_s3_keeps_every_rule_and_one_writer() {
     assert!(matches!(stores.open_for(id, Epoch(1)).map(drop), Err(StoreError::Conflict)));
     put(&*newer, b"key", b"2");
     assert_eq!(stores.list().unwrap(), [id]);
-    drop((former, newer));
+    newer.close().unwrap();
     stores.remove(id).unwrap();
     assert_eq!(stores.list().unwrap(), []);
 }

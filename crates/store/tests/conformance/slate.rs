@@ -4,16 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_base::{Epoch, FilesetId};
+use forebay_base::{Clock as _, Epoch, FilesetId, time::SystemClock};
 use forebay_etcd::testing::{EtcdServer, Plan};
 use forebay_etcd::{Keys, Runtime};
 use forebay_store::redb::RedbStore;
-use forebay_store::slate::{EtcdPlace, Place, SlateConfig, SlateStores, open_stores};
+use forebay_store::slate::{EtcdPlace, EtcdState, Place, SlateConfig, SlateStores, open_stores};
 use forebay_store::{Batch, Store, StoreError, Stores};
 
 use super::{all_rules, batch, engines, put, rules, with_rules};
 
 const ID: FilesetId = FilesetId(7);
+/// How long something may take that is sure to come, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn stores(config: &SlateConfig) -> Arc<SlateStores> {
     open_stores(config, &Runtime::start(2).unwrap(), None).unwrap()
@@ -267,6 +269,19 @@ fn steps_to_after(store: &dyn Store, now: u64) {
     assert_eq!(count(store), now + 1);
 }
 
+/// Waits until those who look after etcd have found it so.
+fn wait_for_etcd(stores: &SlateStores, expected: impl Fn(&EtcdState) -> bool) {
+    let start = SystemClock.instant();
+    loop {
+        let state = stores.etcd().unwrap();
+        if expected(&state) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{state:#?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_full_etcd_refuses_growth_takes_deletions_and_goes_on_when_there_is_space() {
     let quota_bytes = 64 << 20;
@@ -283,9 +298,7 @@ fn a_full_etcd_refuses_growth_takes_deletions_and_goes_on_when_there_is_space() 
     for i in 0..52_u32 {
         client.put(format!("ballast/{i}"), vec![7; 1 << 20], None).unwrap();
     }
-    while stores.etcd().unwrap().shortage.is_none() {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for_etcd(&stores, |state| state.shortage.is_some());
     let grown = store.commit(&batch([(&b"new"[..], Some(&b"1"[..]))]));
     let Err(StoreError::Full(text)) = &grown else { panic!("{grown:?}") };
     assert!(text.contains("quota"), "{text}");
@@ -294,9 +307,7 @@ fn a_full_etcd_refuses_growth_takes_deletions_and_goes_on_when_there_is_space() 
     store.commit(&shrink).unwrap();
     assert_eq!((count(&*store), store.get(b"new").unwrap()), (7, None));
     client.delete(Keys::prefix("ballast/")).unwrap();
-    while stores.etcd().unwrap().shortage.is_some() {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for_etcd(&stores, |state| state.shortage.is_none());
     put(&*store, b"new", b"1");
     let state = stores.etcd().unwrap();
     assert!(state.defragmented > 0, "{state:?}");
@@ -315,9 +326,7 @@ fn an_etcd_that_refuses_everything_is_brought_back() {
     let mut config = SlateConfig::new(Place::Etcd(place), "forebay/refusing");
     config.upkeep_seconds = 1;
     let stores = stores(&config);
-    while stores.etcd().unwrap().rounds == 0 || stores.etcd().unwrap().shortage.is_some() {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for_etcd(&stores, |state| state.rounds > 0 && state.shortage.is_none());
     step(&*stores.create(ID).unwrap()).unwrap();
     assert_eq!(client.alarms().unwrap(), []);
 }
