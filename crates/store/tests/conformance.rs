@@ -14,11 +14,11 @@ use forebay_store::{Batch, Bytes, Store, StoreError};
 mod damage;
 #[path = "conformance/file.rs"]
 mod file;
-#[path = "conformance/sets.rs"]
-mod sets;
 #[cfg(feature = "cluster")]
 #[path = "conformance/s3.rs"]
 mod s3;
+#[path = "conformance/sets.rs"]
+mod sets;
 #[cfg(feature = "cluster")]
 #[path = "conformance/slate.rs"]
 mod slate;

@@ -13,8 +13,9 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, UpdateVersion,
+    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, ObjectStore,
+    ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    UpdateVersion,
 };
 
 const LARGE: usize = 3 * VALUE_BYTES_MAX + 12_345;
@@ -27,7 +28,12 @@ fn mode(mode: PutMode) -> PutOptions {
     PutOptions { mode, ..PutOptions::default() }
 }
 
-async fn put(store: &dyn ObjectStore, path: &str, body: &Bytes, how: PutMode) -> Result<PutResult, Error> {
+async fn put(
+    store: &dyn ObjectStore,
+    path: &str,
+    body: &Bytes,
+    how: PutMode,
+) -> Result<PutResult, Error> {
     store.put_opts(&Path::from(path), PutPayload::from(body.clone()), mode(how)).await
 }
 
@@ -41,7 +47,9 @@ fn version(result: &PutResult) -> UpdateVersion {
 
 async fn an_object_reads_back_until_it_is_replaced_or_removed(store: &dyn ObjectStore) {
     assert!(matches!(get(store, "a/b").await, Err(Error::NotFound { .. })));
-    for (salt, size) in [0, 1, VALUE_BYTES_MAX, VALUE_BYTES_MAX + 1, LARGE, 7].into_iter().enumerate() {
+    for (salt, size) in
+        [0, 1, VALUE_BYTES_MAX, VALUE_BYTES_MAX + 1, LARGE, 7].into_iter().enumerate()
+    {
         let body = bytes(size, salt);
         put(store, "a/b", &body, PutMode::Overwrite).await.unwrap();
         assert_eq!(get(store, "a/b").await.unwrap(), body, "{size}");
@@ -91,7 +99,9 @@ async fn any_range_of_an_object_reads_back(store: &dyn ObjectStore) {
         let (body, path) = (bytes(size, 0), Path::from("ranges"));
         put(store, "ranges", &body, PutMode::Overwrite).await.unwrap();
         let all = size as u64;
-        for (from, to) in [(0, 1), (1, 999), (limit - 1, limit + 1), (limit, 2 * limit), (5, all), (all - 1, all)] {
+        for (from, to) in
+            [(0, 1), (1, 999), (limit - 1, limit + 1), (limit, 2 * limit), (5, all), (all - 1, all)]
+        {
             if from >= all {
                 continue;
             }
@@ -115,7 +125,8 @@ async fn lists_go_by_whole_names_and_in_order(store: &dyn ObjectStore) {
     }
     let x = Path::from("x");
     let names = |metas: Vec<object_store::ObjectMeta>| -> Vec<String> {
-        let mut names: Vec<String> = metas.into_iter().map(|meta| meta.location.to_string()).collect();
+        let mut names: Vec<String> =
+            metas.into_iter().map(|meta| meta.location.to_string()).collect();
         names.sort();
         names
     };
@@ -146,7 +157,8 @@ async fn parts_make_one_object_when_all_are_there(store: &dyn ObjectStore) {
     let options = PutMultipartOptions::default;
     let mut upload = store.put_multipart_opts(&path, options()).await.unwrap();
     let parts = [bytes(LARGE, 0), bytes(VALUE_BYTES_MAX * 2, 1), bytes(5, 2)];
-    let sent: Vec<_> = parts.iter().map(|part| upload.put_part(PutPayload::from(part.clone()))).collect();
+    let sent: Vec<_> =
+        parts.iter().map(|part| upload.put_part(PutPayload::from(part.clone()))).collect();
     // They may arrive in any order.
     futures::future::try_join_all(sent.into_iter().rev()).await.unwrap();
     assert!(matches!(store.head(&path).await, Err(Error::NotFound { .. })));
@@ -220,7 +232,8 @@ fn objects_in_etcd_keep_every_rule_and_leave_no_chunks_behind() {
     let store = objects(&client, "t");
     client.runtime().block_on(async {
         every_rule(&store).await;
-        let all: Vec<_> = store.list(None).map_ok(|meta| meta.location).try_collect().await.unwrap();
+        let all: Vec<_> =
+            store.list(None).map_ok(|meta| meta.location).try_collect().await.unwrap();
         let paths = futures::stream::iter(all.into_iter().map(Ok)).boxed();
         store.delete_stream(paths).try_for_each(|_| async { Ok(()) }).await.unwrap();
     });
@@ -237,7 +250,8 @@ fn an_upload_that_is_cut_off_is_never_seen_and_is_collected() {
     client.runtime().block_on(async {
         let path = Path::from("cut");
         put(&store, "kept", &bytes(LARGE, 1), PutMode::Create).await.unwrap();
-        let mut upload = store.put_multipart_opts(&path, PutMultipartOptions::default()).await.unwrap();
+        let mut upload =
+            store.put_multipart_opts(&path, PutMultipartOptions::default()).await.unwrap();
         upload.put_part(bytes(LARGE, 2).into()).await.unwrap();
         assert!(matches!(store.head(&path).await, Err(Error::NotFound { .. })));
 

@@ -111,7 +111,11 @@ impl FromStr for Place {
         if let Some(rest) = text.strip_prefix("s3://").filter(|rest| !rest.is_empty()) {
             let (bucket, folder) = rest.split_once('/').unwrap_or((rest, ""));
             let folder = folder.trim_matches('/').to_owned();
-            return Ok(Place::S3(S3Place { bucket: bucket.to_owned(), folder, ..S3Place::default() }));
+            return Ok(Place::S3(S3Place {
+                bucket: bucket.to_owned(),
+                folder,
+                ..S3Place::default()
+            }));
         }
         Err(format!("{text:?} is not a place for names: use etcd, s3://BUCKET/FOLDER or dir:/PATH"))
     }
@@ -187,7 +191,9 @@ mod tests {
     #[test]
     fn a_place_is_named_in_a_word() {
         assert!(matches!("etcd".parse(), Ok(Place::Etcd(_))));
-        assert!(matches!("dir:/nfs/names".parse(), Ok(Place::Directory(path)) if path == PathBuf::from("/nfs/names")));
+        assert!(
+            matches!("dir:/nfs/names".parse(), Ok(Place::Directory(path)) if path == PathBuf::from("/nfs/names"))
+        );
         for (text, folder) in [("s3://b", ""), ("s3://b/", ""), ("s3://b/x/y/", "x/y")] {
             let Ok(Place::S3(place)) = text.parse::<Place>() else { panic!("{text}") };
             assert_eq!((place.bucket.as_str(), place.folder.as_str()), ("b", folder));

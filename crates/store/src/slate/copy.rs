@@ -53,7 +53,8 @@ fn for_each_batch(
     let mut pairs = pairs.map_err(|error| failed(&error))?;
     let mut count = 0;
     loop {
-        let taken = runtime.block_on(take(&mut pairs, BATCH_MAX)).map_err(|error| failed(&error))?;
+        let taken =
+            runtime.block_on(take(&mut pairs, BATCH_MAX)).map_err(|error| failed(&error))?;
         if taken.is_empty() {
             return Ok(count);
         }

@@ -30,7 +30,8 @@ pub(super) fn open(
     let bad = |error: object_store::Error| StoreError::Io(error.to_string());
     let (store, conditional_replace): (Arc<dyn ObjectStore>, bool) = match &config.place {
         Place::Etcd(_) => {
-            let client = etcd.ok_or_else(|| StoreError::Io("no endpoint of etcd is named".to_owned()))?;
+            let client =
+                etcd.ok_or_else(|| StoreError::Io("no endpoint of etcd is named".to_owned()))?;
             // The prefix is part of its keys.
             let objects = EtcdObjects::new(client.connection(), &config.prefix, written);
             let store = Arc::new(objects.clone());
@@ -39,7 +40,9 @@ pub(super) fn open(
         Place::S3(place) => (Arc::new(s3(place)?), true),
         Place::Directory(path) => {
             let made = std::fs::create_dir_all(path);
-            made.map_err(|error| StoreError::Io(format!("cannot make {}: {error}", path.display())))?;
+            made.map_err(|error| {
+                StoreError::Io(format!("cannot make {}: {error}", path.display()))
+            })?;
             // An object is a staged file that is synced and then linked or renamed into place.
             let files = LocalFileSystem::new_with_prefix(path).map_err(bad)?;
             (Arc::new(files.with_fsync(true).with_automatic_cleanup(true)), false)
@@ -69,8 +72,8 @@ fn s3(place: &S3Place) -> Result<impl ObjectStore + use<>> {
     if let (Some(key), Some(secret)) = (&place.access_key, &place.secret_key) {
         builder = builder.with_access_key_id(key).with_secret_access_key(secret);
     }
-    let bucket = builder.build().map_err(|error| {
-        StoreError::Io(format!("names in s3://{}: {error}", place.bucket))
-    })?;
+    let bucket = builder
+        .build()
+        .map_err(|error| StoreError::Io(format!("names in s3://{}: {error}", place.bucket)))?;
     Ok(PrefixStore::new(bucket, place.folder.as_str()))
 }

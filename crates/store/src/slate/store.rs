@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_base::FilesetId;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
-use slatedb::config::{CloseOptions, DurabilityLevel, FlushOptions, FlushType, ReadOptions, ScanOptions};
+use slatedb::config::{
+    CloseOptions, DurabilityLevel, FlushOptions, FlushType, ReadOptions, ScanOptions,
+};
 use slatedb::{Db, DbIterator, WriteBatch};
 use tokio::time::timeout;
 

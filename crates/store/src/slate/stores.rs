@@ -78,9 +78,9 @@ impl SlateStores {
             }
         };
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let upkeep = etcd.zip(objects.in_etcd.as_ref()).map(|(client, objects)| {
-            Upkeep::start(client, objects, config, Arc::clone(&space))
-        });
+        let upkeep = etcd
+            .zip(objects.in_etcd.as_ref())
+            .map(|(client, objects)| Upkeep::start(client, objects, config, Arc::clone(&space)));
         let shared = Shared {
             runtime: runtime.clone(),
             timeout: config.timeout(),
@@ -162,7 +162,8 @@ impl Shared {
         }
         // It must be built on one of the runtime's threads: its tasks go on there.
         let built = self.runtime.handle().spawn(builder.build());
-        let built = self.wait(fileset, built)?.map_err(|error| StoreError::Io(error.to_string()))?;
+        let built =
+            self.wait(fileset, built)?.map_err(|error| StoreError::Io(error.to_string()))?;
         let db = built.map_err(|error| plain(&self.name_of(fileset), &error))?;
         self.fill_cache(fileset, &db.manifest());
         Ok(db)
@@ -193,7 +194,9 @@ impl Shared {
         let name = self.name_of(fileset);
         let found = self.wait(fileset, admin.read_manifest(None))?;
         found.map_err(|error| plain(&name, &error))?.ok_or_else(|| {
-            StoreError::Missing(format!("there are no names {name}: they were never made, or are lost"))
+            StoreError::Missing(format!(
+                "there are no names {name}: they were never made, or are lost"
+            ))
         })
     }
 
@@ -232,8 +235,7 @@ impl Stores for SlateStores {
             let epoch = shared.manifest(fileset)?.writer_epoch();
             let path = database(fileset);
             let claimed = shared.wait(fileset, term::claim(&*shared.objects.store, &path, term))?;
-            let claimed =
-                claimed.map_err(|error| of_objects(&shared.name_of(fileset), &error))?;
+            let claimed = claimed.map_err(|error| of_objects(&shared.name_of(fileset), &error))?;
             if claimed == Claim::Late {
                 return Err(StoreError::Conflict);
             }
@@ -289,7 +291,8 @@ impl Stores for SlateStores {
 
     fn list(&self) -> Result<Vec<FilesetId>> {
         let shared = &self.shared;
-        let listed = shared.wait(FilesetId::ROOT, shared.objects.store.list_with_delimiter(None))?;
+        let listed =
+            shared.wait(FilesetId::ROOT, shared.objects.store.list_with_delimiter(None))?;
         let listed = listed.map_err(|error| of_objects(&shared.place, &error))?;
         let mut found: Vec<FilesetId> =
             listed.common_prefixes.iter().filter_map(parse_database).collect();

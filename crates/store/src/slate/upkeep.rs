@@ -189,7 +189,8 @@ impl Keeper {
             members = self.look().await;
         }
         let quota = self.quota(&members);
-        let largest = members.iter().filter_map(|member| Some(member.status.as_ref().ok()?.file_bytes));
+        let largest =
+            members.iter().filter_map(|member| Some(member.status.as_ref().ok()?.file_bytes));
         let largest = largest.max().unwrap_or(u64::MAX);
         if alarm && largest < quota / 100 * DEFRAGMENT_PERCENT.max(SHORT_PERCENT) {
             self.connection.disarm_no_space().await.map_err(text)?;

@@ -55,9 +55,8 @@ impl S3Server {
 
     fn request(&self, line: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
-        let request = format!(
-            "{line}\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        );
+        let request =
+            format!("{line}\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -82,9 +81,8 @@ fn slate_in_s3_keeps_every_rule_and_one_writer() {
     let server = S3Server::start();
     let runtime = Runtime::start(2).unwrap();
     let id = FilesetId(7);
-    let make = |rule: &str| {
-        open_stores(&server.config(rule), &runtime, None).unwrap().create(id).unwrap()
-    };
+    let make =
+        |rule: &str| open_stores(&server.config(rule), &runtime, None).unwrap().create(id).unwrap();
     with_rules!(all_rules make);
 
     let stores = open_stores(&server.config("owners"), &runtime, None).unwrap();

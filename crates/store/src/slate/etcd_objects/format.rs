@@ -39,7 +39,12 @@ pub(super) struct Record {
 
 impl Record {
     /// The record of an object that is made now.
-    pub fn new(id: UploadId, size: u64, parts: Vec<u64>, attributes: &Attributes) -> Result<Record> {
+    pub fn new(
+        id: UploadId,
+        size: u64,
+        parts: Vec<u64>,
+        attributes: &Attributes,
+    ) -> Result<Record> {
         let now = SystemClock.now();
         let milliseconds = i64::from(now.nanoseconds / 1_000_000);
         Ok(Record {
@@ -59,8 +64,9 @@ impl Record {
     /// The record in `bytes`.
     pub fn decode(bytes: &[u8], path: &Path) -> Result<Record> {
         match bytes.split_first() {
-            Some((&VERSION, record)) => postcard::from_bytes(record)
-                .map_err(|error| generic(format!("the record of object {path} is damaged: {error}"))),
+            Some((&VERSION, record)) => postcard::from_bytes(record).map_err(|error| {
+                generic(format!("the record of object {path} is damaged: {error}"))
+            }),
             Some((version, _)) => Err(generic(format!(
                 "the record of object {path} has version {version}, and this program knows {VERSION}: use a newer one"
             ))),
@@ -165,8 +171,12 @@ mod tests {
     #[test]
     fn chunks_cover_the_parts_without_gaps() {
         let limit = VALUE_BYTES_MAX as u64;
-        let record =
-            Record::new(UploadId(1), 3 * limit + 12, vec![2 * limit + 5, 7, limit], &Attributes::new());
+        let record = Record::new(
+            UploadId(1),
+            3 * limit + 12,
+            vec![2 * limit + 5, 7, limit],
+            &Attributes::new(),
+        );
         let mut next = 0;
         let mut names = Vec::new();
         for (name, start, length) in record.unwrap().chunks() {

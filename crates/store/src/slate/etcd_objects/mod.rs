@@ -104,7 +104,10 @@ fn generic(
 }
 
 fn not_found(path: &Path) -> object_store::Error {
-    object_store::Error::NotFound { path: path.to_string(), source: "no such object in etcd".into() }
+    object_store::Error::NotFound {
+        path: path.to_string(),
+        source: "no such object in etcd".into(),
+    }
 }
 
 /// Whether the same request may bring more if it is sent again.
@@ -139,7 +142,11 @@ impl ObjectStore for EtcdObjects {
         self.read(location, options).await
     }
 
-    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<bytes::Bytes>> {
+    async fn get_ranges(
+        &self,
+        location: &Path,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<bytes::Bytes>> {
         // Neighbours are one read: a chunk is fetched whole in any case.
         object_store::coalesce_ranges(
             ranges,

@@ -33,8 +33,8 @@ impl EtcdObjects {
         } else {
             let bytes = inline.map(|pair| Bytes::from(pair.value));
             let bytes = bytes.filter(|bytes| bytes.len() as u64 == decoded.size);
-            let bytes =
-                bytes.ok_or_else(|| generic(format!("object {path} has lost its bytes in etcd")))?;
+            let bytes = bytes
+                .ok_or_else(|| generic(format!("object {path} has lost its bytes in etcd")))?;
             stream::iter([Ok(bytes.slice(range.start as usize..range.end as usize))]).boxed()
         };
         let payload = GetResultPayload::Stream(stream);
@@ -78,7 +78,8 @@ impl EtcdObjects {
             let (objects, path) = (self.clone(), path.clone());
             async move {
                 let key = objects.key('c', &format!("{id}/{name}"));
-                let pair = objects.connection.get(key).await.map_err(|error| objects.failed(error))?;
+                let pair =
+                    objects.connection.get(key).await.map_err(|error| objects.failed(error))?;
                 let bytes = Bytes::from(pair.ok_or_else(|| not_found(&path))?.value);
                 if (bytes.len() as u64) < part.end {
                     return Err(generic(format!("a chunk of object {path} is too short")));

@@ -26,7 +26,11 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    pub async fn begin(objects: &EtcdObjects, path: &Path, attributes: Attributes) -> Result<Upload> {
+    pub async fn begin(
+        objects: &EtcdObjects,
+        path: &Path,
+        attributes: Attributes,
+    ) -> Result<Upload> {
         let id = UploadId::draw();
         objects.begin_upload(id, path).await?;
         let (objects, path) = (objects.clone(), path.clone());

@@ -52,10 +52,8 @@ impl EtcdObjects {
         let note = self.key('u', &id.to_string());
         // Of an upload that was published, a late request must not bring back the note: it would be garbage with the chunks
         // of an object.
-        let when = vec![
-            Compare::Absent(note.clone()),
-            Compare::Absent(self.key('p', &id.to_string())),
-        ];
+        let when =
+            vec![Compare::Absent(note.clone()), Compare::Absent(self.key('p', &id.to_string()))];
         let then = vec![Op::put(note, path.as_ref())];
         self.settled(&Txn { when, then, otherwise: Vec::new() }).await.map(drop)
     }
@@ -125,16 +123,23 @@ impl EtcdObjects {
                 (PutMode::Overwrite, now) => {
                     let now = now.unwrap_or(Replaced::NOTHING);
                     if now == replaced {
-                        return Err(generic(format!("upload of {path} took too long and was given up")));
+                        return Err(generic(format!(
+                            "upload of {path} took too long and was given up"
+                        )));
                     }
                     replaced = now;
                 }
                 (PutMode::Create, Some(_)) => {
                     let source = "there is an object with this name in etcd".into();
-                    return Err(object_store::Error::AlreadyExists { path: path.to_string(), source });
+                    return Err(object_store::Error::AlreadyExists {
+                        path: path.to_string(),
+                        source,
+                    });
                 }
                 (PutMode::Create, None) => {
-                    return Err(generic(format!("upload of {path} took too long and was given up")));
+                    return Err(generic(format!(
+                        "upload of {path} took too long and was given up"
+                    )));
                 }
                 (PutMode::Update(_), _) => return Err(changed(path)),
             }
@@ -184,13 +189,12 @@ impl EtcdObjects {
     pub(super) async fn remove(&self, path: &Path) -> Result<()> {
         let meta = self.key('m', path.as_ref());
         loop {
-            let pair = self.connection.get(meta.clone()).await.map_err(|error| self.failed(error))?;
+            let pair =
+                self.connection.get(meta.clone()).await.map_err(|error| self.failed(error))?;
             let Some(pair) = pair else { return Ok(()) };
             // A record that nobody can read must not keep the object from being removed.
-            let old = Replaced::of(&pair, path).unwrap_or(Replaced {
-                revision: pair.mod_revision,
-                ..Replaced::NOTHING
-            });
+            let old = Replaced::of(&pair, path)
+                .unwrap_or(Replaced { revision: pair.mod_revision, ..Replaced::NOTHING });
             let mut then = vec![
                 Op::Delete(Keys::One(meta.clone())),
                 Op::Delete(Keys::One(self.key('i', path.as_ref()))),
@@ -260,4 +264,3 @@ fn found(outcome: &TxnOutcome) -> Option<Pair> {
         Some(Change::Put | Change::Deleted(_)) | None => None,
     }
 }
-
