@@ -122,7 +122,8 @@ impl Namespace {
     fn tell_kernel_of_all(&self, id: FilesetId) {
         let Some(kernel) = self.kernel() else { return };
         for ino in self.shared.inodes.remembered(id) {
-            kernel.forget_attributes(ino);
+            // With the listing of a directory, or the pages of a file.
+            kernel.forget_listing(ino);
         }
         kernel.forget_all_names();
     }

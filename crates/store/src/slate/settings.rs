@@ -10,8 +10,9 @@ use slatedb::config::{
 /// Bytes of a memtable before it becomes a sorted table. What is in memtables is replayed at opening: a takeover after a crash
 /// reads at most this much, and as many objects of the log.
 const TABLE_BYTES: usize = 16 << 20;
-/// Objects of the log before the memtable becomes a sorted table, whatever its size.
-const LOG_OBJECTS_MAX: u64 = 1024;
+/// Commits, each an object of the log, before the memtable becomes a sorted table whatever its size. The engine's own limit is
+/// at least 4096, of which a takeover would read each.
+pub(super) const LOG_OBJECTS_MAX: u64 = 1024;
 /// Largest sorted table that compaction writes: one object, up to 32 chunks in etcd.
 const COMPACTED_BYTES_MAX: usize = 32 << 20;
 /// Bytes that may wait for their upload before commits wait.
@@ -31,7 +32,6 @@ pub(super) fn settings(conditional_replace: bool) -> Settings {
         // For compactions only: a newer writer is noticed by the next commit.
         manifest_poll_interval: Duration::from_secs(5),
         l0_sst_size_bytes: TABLE_BYTES,
-        max_wal_flushes_before_l0_flush: LOG_OBJECTS_MAX,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
         l0_flush_parallelism: 2,
         compression_codec: Some(CompressionCodec::Zstd),

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_base::FilesetId;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use super::copy;
 use super::errors::{Meaning, meaning};
+use super::settings::LOG_OBJECTS_MAX;
 use super::stores::Shared;
 use crate::{Batch, Bytes, Result, Store, StoreError};
 
@@ -40,6 +41,8 @@ pub struct SlateStore {
     /// A commit whose outcome is open.
     unsettled: Mutex<Option<Pending>>,
     is_unsettled: AtomicBool,
+    /// Commits since the memtable was last made a sorted table on purpose.
+    commits: AtomicU64,
 }
 
 struct State {
@@ -103,6 +106,7 @@ impl SlateStore {
             committing: Mutex::new(()),
             unsettled: Mutex::new(None),
             is_unsettled: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
         }
     }
 
@@ -234,6 +238,22 @@ impl SlateStore {
         Ok(growth > 0)
     }
 
+    /// Has the memtable made a sorted table, in the background, so that the log stays short.
+    fn shorten_log(&self, db: Db) {
+        if self.commits.fetch_add(1, Ordering::Relaxed) < LOG_OBJECTS_MAX {
+            return;
+        }
+        self.commits.store(0, Ordering::Relaxed);
+        let name = self.name.clone();
+        self.shared.runtime.handle().spawn(async move {
+            let flush = FlushOptions { flush_type: FlushType::MemTable };
+            if let Err(error) = db.flush_with_options(flush).await {
+                // The next commit hears of it.
+                tracing::debug!(name, %error, "the log is not shortened");
+            }
+        });
+    }
+
     /// Writes the batch and waits until it is durable.
     fn write(&self, db: Db, batch: &Batch) -> Result<()> {
         let mut changes = WriteBatch::new();
@@ -243,13 +263,17 @@ impl SlateStore {
                 None => changes.delete(stored(key)),
             }
         }
+        let instance = db.clone();
         let mut pending: Pending = Box::pin(async move {
             let written = db.write(changes).await?;
             db.flush_with_options(FlushOptions { flush_type: FlushType::Wal }).await?;
             written.await_durable().await
         });
         match self.wait(pending.as_mut()) {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(())) => {
+                self.shorten_log(instance);
+                Ok(())
+            }
             Some(Err(error)) => match meaning(&self.name, &error) {
                 Meaning::Superseded => {
                     self.end(Some(Over::Superseded));

@@ -119,6 +119,7 @@ impl Upkeep {
             space,
             state: Arc::clone(&state),
             seen_revision: 0,
+            forced_revision: 0,
         };
         let task = client.runtime().handle().spawn(keeper.run());
         Upkeep { state, task }
@@ -145,6 +146,8 @@ struct Keeper {
     state: Arc<Mutex<EtcdState>>,
     /// The revision at the last round: watches may need the history since then.
     seen_revision: i64,
+    /// The revision at which files were last defragmented because etcd refused changes.
+    forced_revision: i64,
 }
 
 impl Keeper {
@@ -182,7 +185,7 @@ impl Keeper {
         let removed = self.garbage.collect().await.map_err(|error| error.to_string())?;
         self.state.lock().uploads_removed += removed as u64;
         self.compact().await.map_err(text)?;
-        if self.defragment(&members).await.map_err(text)? {
+        if self.defragment(&members, alarm).await.map_err(text)? {
             members = self.look().await;
         }
         let quota = self.quota(&members);
@@ -264,8 +267,15 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives back what is unused of members' files, one after the other, where a file is large and mostly unused.
-    async fn defragment(&self, members: &[MemberState]) -> forebay_etcd::Result<bool> {
+    /// Gives back what is unused of members' files, one after the other, where a file is large and mostly unused. A member
+    /// that refuses changes does not count what was compacted as unused: there it is tried after each change.
+    async fn defragment(
+        &mut self,
+        members: &[MemberState],
+        alarm: bool,
+    ) -> forebay_etcd::Result<bool> {
+        let forced = alarm && self.forced_revision != self.seen_revision;
+        self.forced_revision = self.seen_revision;
         let quota = self.quota(members);
         let patient = self.connection.with_timeout(DEFRAGMENT_TIMEOUT);
         let mut any = false;
@@ -273,7 +283,7 @@ impl Keeper {
             // As it is after the compaction.
             let Ok(status) = self.connection.status(&member.endpoint).await else { continue };
             let large = status.file_bytes > quota / 100 * DEFRAGMENT_PERCENT;
-            if large && status.used_bytes < status.file_bytes / 2 {
+            if large && (forced || status.used_bytes < status.file_bytes / 2) {
                 patient.defragment(&member.endpoint).await?;
                 self.state.lock().defragmented += 1;
                 any = true;

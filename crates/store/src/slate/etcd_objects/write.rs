@@ -103,7 +103,11 @@ impl EtcdObjects {
         body: &Body,
         mode: PutMode,
     ) -> Result<PutResult> {
-        let mut replaced = Replaced::expected(path, &mode)?;
+        let mut replaced = match &mode {
+            // For an overwriting put that is only likely.
+            PutMode::Create | PutMode::Overwrite => Replaced::NOTHING,
+            PutMode::Update(version) => self.demanded(path, version.e_tag.as_deref()).await?,
+        };
         loop {
             let outcome = self.settled(&self.deciding(path, record, body, &replaced)).await?;
             if outcome.held {
@@ -137,14 +141,20 @@ impl EtcdObjects {
                         "upload of {path} took too long and was given up"
                     )));
                 }
-                (PutMode::Update(_), _) => {
-                    let source = "the object was changed by somebody else".into();
-                    return Err(object_store::Error::Precondition {
-                        path: path.to_string(),
-                        source,
-                    });
-                }
+                (PutMode::Update(_), _) => return Err(changed(path)),
             }
+        }
+    }
+
+    /// The object that an update demands to replace, by its entity tag.
+    async fn demanded(&self, path: &Path, tag: Option<&str>) -> Result<Replaced> {
+        let meta = self.key('m', path.as_ref());
+        let pair = self.connection.get(meta).await.map_err(|error| self.failed(error))?;
+        match pair {
+            Some(pair) if tag == Some(pair.mod_revision.to_string().as_str()) => {
+                Replaced::of(&pair, path)
+            }
+            Some(_) | None => Err(changed(path)),
         }
     }
 
@@ -225,17 +235,6 @@ struct Replaced {
 impl Replaced {
     const NOTHING: Replaced = Replaced { revision: 0, id: UploadId(0), chunked: false };
 
-    /// What `mode` demands; for an overwriting put, what is likely.
-    fn expected(path: &Path, mode: &PutMode) -> Result<Replaced> {
-        let PutMode::Update(version) = mode else { return Ok(Replaced::NOTHING) };
-        let revision = version.e_tag.as_deref().and_then(|tag| tag.parse().ok());
-        let revision = revision.filter(|revision| *revision > 0).ok_or_else(|| {
-            let source = format!("{:?} is not an entity tag of an object in etcd", version.e_tag);
-            object_store::Error::Precondition { path: path.to_string(), source: source.into() }
-        })?;
-        Ok(Replaced { revision, ..Replaced::NOTHING })
-    }
-
     fn of(pair: &Pair, path: &Path) -> Result<Replaced> {
         let record = Record::decode(&pair.value, path)?;
         Ok(Replaced { revision: pair.mod_revision, id: record.id, chunked: record.is_chunked() })
@@ -247,6 +246,11 @@ impl Replaced {
             revision => Compare::ModRevision(key, revision),
         }
     }
+}
+
+fn changed(path: &Path) -> object_store::Error {
+    let source = "the object was changed by somebody else".into();
+    object_store::Error::Precondition { path: path.to_string(), source }
 }
 
 fn put_result(revision: i64) -> PutResult {
