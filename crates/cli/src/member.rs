@@ -3,7 +3,7 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -85,6 +85,8 @@ struct Joint {
     namespace: OnceLock<Weak<Namespace>>,
     /// The filesets that this node is to have open, in which epoch.
     here: Mutex<HashMap<FilesetId, Epoch>>,
+    /// New filesets that the others were told of.
+    announced: Mutex<HashSet<FilesetId>>,
 }
 
 impl Joint {
@@ -94,6 +96,26 @@ impl Joint {
 
     fn member(&self) -> Option<Arc<Member>> {
         self.member.get()?.upgrade()
+    }
+
+    /// A fileset that nobody owns may be new: then the others have not heard of it. Waits for nothing.
+    fn announce(self: &Arc<Joint>, fileset: FilesetId, member: &Arc<Member>) {
+        let is_known = |fs: Arc<Namespace>| fs.filesets().iter().any(|(id, _)| *id == fileset);
+        if !self.namespace().is_some_and(is_known) || !self.announced.lock().insert(fileset) {
+            return;
+        }
+        let (joint, book) = (Arc::clone(self), member.book().clone());
+        let announce = move || {
+            if let Err(error) = book.add_fileset(fileset) {
+                tracing::warn!(%fileset, %error, "a new fileset has no owner yet; the next request tries again");
+                joint.announced.lock().remove(&fileset);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("announce".to_owned()).spawn(announce)
+        {
+            tracing::warn!(%fileset, %error, "a new fileset has no owner yet");
+            self.announced.lock().remove(&fileset);
+        }
     }
 
     /// Requests of a fileset look for its owner again.
@@ -111,7 +133,7 @@ impl Joint {
     }
 }
 
-impl Cluster for Joint {
+impl Cluster for Arc<Joint> {
     fn owner_of(&self, fileset: FilesetId) -> Whose {
         if let Some(epoch) = self.here.lock().get(&fileset) {
             return Whose::Here(Some(*epoch));
@@ -121,7 +143,10 @@ impl Cluster for Joint {
             // It is about to be opened here, or to be handed over.
             Some(owner) if owner == member.me() => Whose::Nobody,
             Some(owner) => Whose::There(owner.node, member.channel(owner.node, ServiceId::Files)),
-            None => Whose::Nobody,
+            None => {
+                self.announce(fileset, &member);
+                Whose::Nobody
+            }
         }
     }
 
@@ -344,6 +369,6 @@ fn open_namespace(
         fail_points: crate::home::fail_points_of_environment()?,
         reserve: open.reserve,
     };
-    let fs = Namespace::join(parts, Arc::clone(joint) as _)?;
+    let fs = Namespace::join(parts, Arc::new(Arc::clone(joint)) as _)?;
     Ok((fs, open.lock))
 }
