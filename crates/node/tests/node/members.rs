@@ -286,6 +286,31 @@ fn members_wait_while_etcd_is_away_and_go_on_by_themselves() {
 }
 
 #[test]
+fn nothing_is_lost_when_one_of_three_members_of_etcd_dies() {
+    let mut cluster = Cluster::new(EtcdServer::three());
+    cluster.init();
+    let first = cluster.start(1);
+    cluster.join(2);
+    let second = cluster.start(2);
+    first.member.book().add_fileset(FilesetId(1)).unwrap();
+    first.member.book().pin(FilesetId(1), Some(NodeId(1))).unwrap();
+    wait_until("it owns it", || first.gates.answers(1).is_some());
+    let epoch = first.gates.answers(1);
+    let leader = cluster.etcd.leader();
+    cluster.etcd.kill(leader);
+    // Changes go through again, and the leases last beyond the time that they had left.
+    wait_until("etcd takes changes", || {
+        first.member.book().set_draining(NodeId(2), true).is_ok()
+            && first.member.book().set_draining(NodeId(2), false).is_ok()
+    });
+    let until = boottime() + protocol().node_lease * 2;
+    wait_until("the lease was renewed", || boottime() > until && first.gates.answers(1).is_some());
+    assert_eq!(first.gates.answers(1), epoch);
+    assert!(first.gates.fenced.lock().is_empty() && second.gates.fenced.lock().is_empty());
+    wait_until("the other has its lease", || second.member.answers_until().is_some());
+}
+
+#[test]
 fn a_removed_node_is_refused_although_its_certificate_is_valid() {
     let cluster = Cluster::new(EtcdServer::single());
     let nodes = cluster.three();
