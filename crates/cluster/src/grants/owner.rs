@@ -248,7 +248,7 @@ impl Grants {
         let mut effects = Vec::new();
         match event {
             Event::Change { change, by, items } => {
-                self.change(change, by, items, now, &mut effects)
+                self.change(change, by, items, now, &mut effects);
             }
             Event::OpenForWriting { change, by, file } => {
                 let item = Item::Attributes(file);

@@ -186,7 +186,7 @@ impl<T: Clone> ClientEnd<T> {
     fn received(&mut self, connection: Connection, frame: Frame<T>, now: Moment) -> Vec<Effect<T>> {
         match self.state {
             State::Greeting { connection: current, .. } if current == connection => {
-                self.greeted(connection, frame, now)
+                self.greeted(connection, &frame, now)
             }
             State::Up { connection: current } if current == connection => {
                 self.heard = now;
@@ -199,8 +199,8 @@ impl<T: Clone> ClientEnd<T> {
     }
 
     /// The answer to a hello.
-    fn greeted(&mut self, connection: Connection, frame: Frame<T>, now: Moment) -> Vec<Effect<T>> {
-        match frame {
+    fn greeted(&mut self, connection: Connection, frame: &Frame<T>, now: Moment) -> Vec<Effect<T>> {
+        match *frame {
             Frame::Welcome { from, clock, .. } if self.server.is_none_or(|known| known == from) => {
                 self.server = Some(from);
                 self.state = State::Up { connection };

@@ -94,8 +94,8 @@ impl Machine {
         self.settings.vouch.min(until.left(now))
     }
 
-    pub fn owned(&mut self, effect: ownership::Effect, ctx: &mut Context) {
-        match effect {
+    pub fn owned(&mut self, effect: &ownership::Effect, ctx: &mut Context) {
+        match *effect {
             ownership::Effect::Open { fileset, epoch, lapse } => {
                 let part = Part {
                     epoch,

@@ -344,7 +344,7 @@ impl World {
             return;
         }
         let from = self.etcd.log.partition_point(|(revision, _)| *revision <= machine.watched);
-        for (revision, change) in self.etcd.log[from..].to_vec() {
+        for (revision, change) in self.etcd.log[from..].iter().copied() {
             machine.watched = revision;
             let event = ownership::Event::Changed { revision, change };
             machine.step(node::Event::Ownership(event), ctx);
@@ -436,12 +436,13 @@ impl World {
             }
             Out::ToServer(to, connection, frame) => {
                 let delay = self.delay();
-                let sent = self.network.to_server(from, to, connection, frame, self.now + delay);
+                let sent =
+                    self.network.send_to_server(from, to, connection, frame, self.now + delay);
                 self.sent(sent);
             }
             Out::ToClient(connection, frame) => {
                 let delay = self.delay();
-                let sent = self.network.to_client(connection, frame, self.now + delay);
+                let sent = self.network.send_to_client(connection, frame, self.now + delay);
                 self.sent(sent);
             }
             Out::HangUpOnServer(to, connection) => {
