@@ -203,7 +203,12 @@ impl World {
             }
             Event::AtStore(from, fileset, request) => {
                 let store = self.stores.get_mut(&fileset).expect("all filesets have a store");
-                match store.execute(fileset, request) {
+                let fails = self.random.random_range(0..30) == 0;
+                let executed = match request {
+                    store::Request::Open(epoch) if fails => Ok(store::Answer::Failed(epoch)),
+                    request => store.execute(fileset, request),
+                };
+                match executed {
                     Ok(answer) => {
                         let back = self.now + self.delay();
                         self.input(back, from, Input::Stored(fileset, answer));
@@ -465,7 +470,7 @@ impl World {
                 self.witness.answers(fileset, epoch, from, owner);
             }
             Out::Applied { fileset, op, done, again } => {
-                let holders = self.holders(from, fileset, op);
+                let holders = self.holders(fileset, op);
                 self.witness.applied(fileset, op, done, again, &holders);
             }
             Out::Synced(fileset, op) => {
@@ -525,7 +530,7 @@ impl World {
 
     /// Nodes whose kernel would answer with what it keeps of an object that has just changed. The node whose program changes
     /// it is another matter.
-    fn holders(&self, owner: ClientId, fileset: FilesetId, op: super::files::Op) -> Vec<NodeId> {
+    fn holders(&self, fileset: FilesetId, op: super::files::Op) -> Vec<NodeId> {
         let author = self.witness.author(op.number);
         let item = super::files::item(op.object);
         let others = self.places.iter().filter(|(node, _)| author != Some(**node));
@@ -533,7 +538,6 @@ impl World {
             let now = place.clock.show(self.now);
             place.machine.as_ref().is_some_and(|machine| machine.keeps(fileset, &item, now))
         });
-        let _ = owner;
         holding.map(|(node, _)| *node).collect()
     }
 
