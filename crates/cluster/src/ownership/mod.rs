@@ -12,7 +12,7 @@
 //!
 //! - **Takeover.** The record names a life of a daemon that is not a member. Members are ordered by [`rendezvous`]; the
 //!   first claims the fileset at once, the others one after another while it stays without an owner.
-//! - **Handover.** The owner has requests wait, recalls what clients cache, flushes, closes the store, and makes the
+//! - **Handover.** The owner has changes wait, recalls what clients cache, flushes, closes the store, and makes the
 //!   new owner the record's. The new owner opens. A crash before the transaction is a takeover, one after it is one too.
 //! - **Superseded.** The record has moved on. What was not committed is lost as in a crash; nothing is answered any more.
 //! - **Balance.** An owner hands over what another node is first in order for: at most `handovers_max` at a time, and not
@@ -142,7 +142,8 @@ pub enum Effect {
         /// How long the gate stays closed.
         lapse: Duration,
     },
-    /// Have requests wait, recall all grants (or wait until they have lapsed), flush, commit, close the store.
+    /// Have changes wait; recall all grants while reads are still answered (a kernel invalidates only after its READ under
+    /// way); then have reads wait too, flush, commit, close the store.
     Settle {
         /// The fileset.
         fileset: FilesetId,
