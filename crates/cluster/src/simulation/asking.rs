@@ -406,6 +406,12 @@ impl Machine {
         }
     }
 
+    /// The kernel keeps nothing of a former session any more.
+    pub fn cleared(&mut self, server: NodeId) {
+        let caches = self.caches.iter_mut().filter(|((_, of), _)| *of == server);
+        caches.for_each(|(_, cached)| cached.kernel.clear());
+    }
+
     /// The session with a server is over. What the kernel keeps goes a little later.
     pub fn lost(&mut self, server: NodeId, ctx: &mut Context) {
         for ((_, of), cached) in &mut self.caches {

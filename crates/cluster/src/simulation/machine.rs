@@ -178,7 +178,7 @@ impl Machine {
                 self.invalidated(fileset, server, recall, ctx);
             }
             Later::Cleared(server) => {
-                self.caches.retain(|(_, of), _| *of != server);
+                self.cleared(server);
                 self.calling(server, client::Event::Cleared, ctx);
             }
             Later::Serve(number) => {
