@@ -89,7 +89,7 @@ impl<T: Clone> ClientEnd<T> {
             number: Number(1),
             server: None,
             state: State::Idle { until: Moment::default() },
-            caller: Caller::new(settings),
+            caller: Caller::new(settings, Number(1)),
             callee: Callee::new(settings.calls_max),
             next_connection: Connection(1),
             heard: Moment::default(),
@@ -220,6 +220,7 @@ impl<T: Clone> ClientEnd<T> {
         self.caller.over(&mut shared);
         self.callee = Callee::new(self.settings.calls_max);
         self.number = Number(self.number.0 + 1);
+        self.caller.begin(self.number);
         self.server = None;
         self.state = State::Clearing;
         let mut effects: Vec<Effect<T>> = vec![Effect::Lost];

@@ -88,14 +88,14 @@ const FAULTS: [(Fault, u64); 24] = [
     (Fault::ChangeWithoutRecall, 1),
     (Fault::GrantDuringChange, 3),
     (Fault::OwnGrantKept, 1),
-    (Fault::ReturnWithoutNumber, 106),
+    (Fault::ReturnWithoutNumber, 110),
     (Fault::EvictedTooEarly, 45),
     (Fault::LapseIgnored, 1),
-    (Fault::VouchBeyondLease, 40),
+    (Fault::VouchBeyondLease, 483),
     (Fault::VouchAfterLoss, 474),
     (Fault::GateWithoutClock, 17),
-    (Fault::KernelAlone, 33),
-    (Fault::ReadsWaitForChanges, 232),
+    (Fault::KernelAlone, 42),
+    (Fault::ReadsWaitForChanges, 212),
     (Fault::GateNotLookedAtAgain, 17),
 ];
 
