@@ -24,7 +24,7 @@ fn name(text: &str) -> Item {
 }
 
 fn grants() -> Grants {
-    Grants::new(Settings::default(), Epoch(1), Duration::ZERO, at(0))
+    Grants::new(Settings::default(), Epoch(1))
 }
 
 fn grant(grants: &mut Grants, client: u32, item: &Item, millis: u64) -> Option<GrantNumber> {
@@ -122,7 +122,7 @@ fn a_file_that_is_open_for_writing_is_granted_to_its_only_writer_at_most() {
 #[test]
 fn grants_of_a_client_are_bounded_and_the_oldest_are_recalled() {
     let settings = Settings { grants_max: 16, ..Settings::default() };
-    let mut grants = Grants::new(settings, Epoch(1), Duration::ZERO, at(0));
+    let mut grants = Grants::new(settings, Epoch(1));
     for number in 0..16 {
         assert!(grant(&mut grants, 1, &file(number), number).is_some());
     }
@@ -193,15 +193,6 @@ fn a_superseded_owner_vouches_for_nobody_who_has_its_grants() {
     assert!(!grants.vouches_for(id(1), at(1)) && grants.vouches_for(id(2), at(1)));
     grants.step(Event::Acknowledged(id(1), recall), at(2));
     assert!(grants.vouches_for(id(1), at(2)));
-}
-
-#[test]
-fn changes_wait_for_grants_of_an_earlier_life_to_lapse() {
-    let lapse = Duration::from_secs(5);
-    let mut grants = Grants::new(Settings::default(), Epoch(2), lapse, at(1000));
-    assert_eq!(grants.step(change(1, 1, &[file(7)]), at(2000)), []);
-    assert_eq!(grants.next_wake(), at(6000));
-    assert_eq!(grants.step(Event::Tick, at(6000)), [Effect::Apply(ChangeNumber(1))]);
 }
 
 const RECALL: RecallNumber = RecallNumber(3);

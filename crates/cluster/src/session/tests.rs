@@ -184,7 +184,7 @@ fn a_call_that_was_given_up_is_not_carried_out_later() {
     assert_eq!(pair.completed[1..], [(Call(2), Err(Failure::Unreachable))]);
     // The frame comes after all, with the deadline that it was sent with.
     let request = Frame::Request {
-        operation: Operation { slot: 0, sequence: 2 },
+        operation: Operation { slot: 0, sequence: (1 << 32) + 2 },
         not_after: Some(give_up.0.checked_sub(Duration::from_millis(10)).unwrap()),
         repeat: Repeat::Once,
         body: "second",

@@ -178,7 +178,7 @@ impl Machine {
                 self.invalidated(fileset, server, recall, ctx);
             }
             Later::Cleared(server) => {
-                self.caches.retain(|(_, of), _| *of != server);
+                self.cleared(server);
                 self.calling(server, client::Event::Cleared, ctx);
             }
             Later::Serve(number) => {
@@ -195,7 +195,7 @@ impl Machine {
                 let answered = server::Event::Answered(client, operation, Body::Acknowledge);
                 self.serving(answered, ctx);
             }
-            Later::Answered(call, result) => self.answered(call, result, ctx),
+            Later::Answered(call, result) => self.answered(call, &result, ctx),
             Later::Program(program) => self.run(program, ctx),
             Later::Commit => {
                 self.commit_all(ctx);
@@ -222,7 +222,7 @@ impl Machine {
                     ctx.out.push(Out::Etcd(etcd::Request::Read));
                 }
                 node::Effect::Ownership(ownership::Effect::Stopped) => ctx.out.push(Out::Exit),
-                node::Effect::Ownership(effect) => self.owned(effect, ctx),
+                node::Effect::Ownership(effect) => self.owned(&effect, ctx),
             }
         }
     }

@@ -134,7 +134,11 @@ impl Plan {
             troubles,
             pace,
             kernel_locks: random.random_range(0..2) == 0,
-            prompt: if random.random_range(0..3) == 0 { 5 } else { 100 },
+            prompt: match pace {
+                Pace::Quick => u32::MAX,
+                Pace::Usual | Pace::Sluggish if random.random_range(0..3) == 0 => 5,
+                Pace::Usual | Pace::Sluggish => 100,
+            },
             calm,
             clocks_stop: random.random_range(0..20) == 0,
         }

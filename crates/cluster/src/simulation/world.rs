@@ -203,7 +203,12 @@ impl World {
             }
             Event::AtStore(from, fileset, request) => {
                 let store = self.stores.get_mut(&fileset).expect("all filesets have a store");
-                match store.execute(fileset, request) {
+                let fails = self.random.random_range(0..30) == 0;
+                let executed = match request {
+                    store::Request::Open(epoch) if fails => Ok(store::Answer::Failed(epoch)),
+                    request => store.execute(fileset, request),
+                };
+                match executed {
                     Ok(answer) => {
                         let back = self.now + self.delay();
                         self.input(back, from, Input::Stored(fileset, answer));
@@ -344,7 +349,7 @@ impl World {
             return;
         }
         let from = self.etcd.log.partition_point(|(revision, _)| *revision <= machine.watched);
-        for (revision, change) in self.etcd.log[from..].to_vec() {
+        for (revision, change) in self.etcd.log[from..].iter().copied() {
             machine.watched = revision;
             let event = ownership::Event::Changed { revision, change };
             machine.step(node::Event::Ownership(event), ctx);
@@ -436,12 +441,13 @@ impl World {
             }
             Out::ToServer(to, connection, frame) => {
                 let delay = self.delay();
-                let sent = self.network.to_server(from, to, connection, frame, self.now + delay);
+                let sent =
+                    self.network.send_to_server(from, to, connection, frame, self.now + delay);
                 self.sent(sent);
             }
             Out::ToClient(connection, frame) => {
                 let delay = self.delay();
-                let sent = self.network.to_client(connection, frame, self.now + delay);
+                let sent = self.network.send_to_client(connection, frame, self.now + delay);
                 self.sent(sent);
             }
             Out::HangUpOnServer(to, connection) => {
@@ -464,7 +470,7 @@ impl World {
                 self.witness.answers(fileset, epoch, from, owner);
             }
             Out::Applied { fileset, op, done, again } => {
-                let holders = self.holders(from, fileset, op);
+                let holders = self.holders(fileset, op);
                 self.witness.applied(fileset, op, done, again, &holders);
             }
             Out::Synced(fileset, op) => {
@@ -524,7 +530,7 @@ impl World {
 
     /// Nodes whose kernel would answer with what it keeps of an object that has just changed. The node whose program changes
     /// it is another matter.
-    fn holders(&self, owner: ClientId, fileset: FilesetId, op: super::files::Op) -> Vec<NodeId> {
+    fn holders(&self, fileset: FilesetId, op: super::files::Op) -> Vec<NodeId> {
         let author = self.witness.author(op.number);
         let item = super::files::item(op.object);
         let others = self.places.iter().filter(|(node, _)| author != Some(**node));
@@ -532,7 +538,6 @@ impl World {
             let now = place.clock.show(self.now);
             place.machine.as_ref().is_some_and(|machine| machine.keeps(fileset, &item, now))
         });
-        let _ = owner;
         holding.map(|(node, _)| *node).collect()
     }
 
