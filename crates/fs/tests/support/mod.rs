@@ -17,8 +17,8 @@ use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{Caller, DirectoryItem, Namespace, New, Parts, Settings};
-use forebay_store::Store;
 use forebay_store::memory::{MemoryStore, MemoryStores};
+use forebay_store::{Store, Stores};
 use parking_lot::Mutex;
 
 pub mod check;
@@ -65,6 +65,8 @@ impl TestDisk {
 /// All that a file system stands on.
 pub struct Rig {
     pub store: MemoryStore,
+    /// Where the stores are instead, as the store of one fileset.
+    elsewhere: Option<Arc<dyn Stores>>,
     pub disk: TestDisk,
     pub clock: Arc<StepClock>,
     settings: Mutex<Settings>,
@@ -110,8 +112,25 @@ impl Rig {
         Rig::on(TestDisk::Memory(disk), clock, [7; 16])
     }
 
+    /// An empty file system whose stores are in `stores`, on a disk in memory.
+    pub fn with_stores(stores: Arc<dyn Stores>) -> Rig {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let disk = MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&clock) as _);
+        let whole = stores.create(FilesetId::ROOT).unwrap();
+        Rig { elsewhere: Some(stores), ..Rig::over(whole, TestDisk::Memory(disk), clock, [7; 16]) }
+    }
+
     fn on(disk: TestDisk, clock: Arc<StepClock>, hash_key: [u8; 16]) -> Rig {
         let store = MemoryStore::new();
+        Rig { store: store.clone(), ..Rig::over(Arc::new(store), disk, clock, hash_key) }
+    }
+
+    fn over(
+        whole: Arc<dyn Store>,
+        disk: TestDisk,
+        clock: Arc<StepClock>,
+        hash_key: [u8; 16],
+    ) -> Rig {
         let location = "here".to_owned();
         let disks = vec![DiskRecord { id: DiskId(0), uuid: DISK.to_owned(), location }];
         let identity = Identity {
@@ -121,9 +140,10 @@ impl Rig {
             owner: (0, 0),
             scratch: forebay_fs::record::Placement::Direct,
         };
-        mkfs::make(&WholeStores(Arc::new(store.clone())), &identity, &*clock).unwrap();
+        mkfs::make(&WholeStores(whole), &identity, &*clock).unwrap();
+        let (store, elsewhere) = (MemoryStore::new(), None);
         let (settings, kernel) = (Mutex::default(), Arc::default());
-        Rig { store, disk, clock, settings, kernel, is_remote: false }
+        Rig { store, elsewhere, disk, clock, settings, kernel, is_remote: false }
     }
 
     /// Changes the settings of the next opening.
@@ -132,7 +152,11 @@ impl Rig {
     }
 
     pub fn parts(&self) -> Parts {
-        self.parts_with(Arc::new(self.store.clone()), self.disk.as_disk(), FailPoints::none())
+        let whole: Arc<dyn Store> = match &self.elsewhere {
+            Some(stores) => stores.open(FilesetId::ROOT).unwrap(),
+            None => Arc::new(self.store.clone()),
+        };
+        self.parts_with(whole, self.disk.as_disk(), FailPoints::none())
     }
 
     pub fn parts_with(
@@ -223,9 +247,12 @@ impl Rig {
         }
     }
 
-    /// All stores.
+    /// All stores; to be read only, where they are elsewhere.
     pub fn stores(&self) -> WholeStores {
-        WholeStores(Arc::new(self.store.clone()))
+        WholeStores(match &self.elsewhere {
+            Some(stores) => stores.look(FilesetId::ROOT).unwrap(),
+            None => Arc::new(self.store.clone()),
+        })
     }
 
     /// The store of a fileset.
@@ -235,7 +262,9 @@ impl Rig {
 
     /// What fsck finds in all filesets.
     pub fn fsck(&self, repair: fsck::Repair, records_lost: bool) -> fsck::Report {
-        fsck_of(&self.stores(), &self.parts().disks, repair, records_lost)
+        // Not `parts()`, which would open the stores to write.
+        let disks = vec![(DISK.to_owned(), self.disk.as_disk())];
+        fsck_of(&self.stores(), &disks, repair, records_lost)
     }
 
     /// The record of an inode as it was last committed.

@@ -192,7 +192,7 @@ mod tests {
     fn a_place_is_named_in_a_word() {
         assert!(matches!("etcd".parse(), Ok(Place::Etcd(_))));
         assert!(
-            matches!("dir:/nfs/names".parse(), Ok(Place::Directory(path)) if path == PathBuf::from("/nfs/names"))
+            matches!("dir:/nfs/names".parse(), Ok(Place::Directory(path)) if path.to_str() == Some("/nfs/names"))
         );
         for (text, folder) in [("s3://b", ""), ("s3://b/", ""), ("s3://b/x/y/", "x/y")] {
             let Ok(Place::S3(place)) = text.parse::<Place>() else { panic!("{text}") };

@@ -24,6 +24,8 @@ use super::etcd_objects::{EtcdObjects, Written};
 const SHORT_PERCENT: u64 = 75;
 /// From this part of the quota on, a member's file is defragmented if that helps.
 const DEFRAGMENT_PERCENT: u64 = 50;
+/// Below this part of the quota, the alarm of a member whose file was made smaller is disarmed.
+const DISARM_PERCENT: u64 = 95;
 /// etcd's own default.
 const QUOTA_DEFAULT: u64 = 2 << 30;
 /// Part of the quota after whose writing the state is looked at anew.
@@ -192,7 +194,8 @@ impl Keeper {
         let largest =
             members.iter().filter_map(|member| Some(member.status.as_ref().ok()?.file_bytes));
         let largest = largest.max().unwrap_or(u64::MAX);
-        if alarm && largest < quota / 100 * DEFRAGMENT_PERCENT.max(SHORT_PERCENT) {
+        // Stores do not grow in what is left then, but take deletions.
+        if alarm && largest < quota / 100 * DISARM_PERCENT {
             self.connection.disarm_no_space().await.map_err(text)?;
             self.judge(&members, false);
         } else {

@@ -284,7 +284,7 @@ fn wait_for_etcd(stores: &SlateStores, expected: impl Fn(&EtcdState) -> bool) {
 
 #[test]
 fn a_full_etcd_refuses_growth_takes_deletions_and_goes_on_when_there_is_space() {
-    let quota_bytes = 64 << 20;
+    let quota_bytes = 128 << 20;
     let plan = Plan { quota_bytes: Some(quota_bytes), ..Plan::on_loopback(1) };
     let server = EtcdServer::start(plan);
     let place = EtcdPlace { endpoints: server.endpoints(), quota_bytes };
@@ -295,7 +295,7 @@ fn a_full_etcd_refuses_growth_takes_deletions_and_goes_on_when_there_is_space() 
     step(&*store).unwrap();
     // Somebody else fills etcd.
     let client = server.client();
-    for i in 0..52_u32 {
+    for i in 0..100_u32 {
         client.put(format!("ballast/{i}"), vec![7; 1 << 20], None).unwrap();
     }
     wait_for_etcd(&stores, |state| state.shortage.is_some());

@@ -29,7 +29,7 @@ impl EtcdObjects {
         let stream = if options.head {
             stream::empty().boxed()
         } else if decoded.is_chunked() {
-            self.clone().chunks(path.clone(), decoded, range.clone())
+            self.clone().chunks(path.clone(), &decoded, range.clone())
         } else {
             let bytes = inline.map(|pair| Bytes::from(pair.value));
             let bytes = bytes.filter(|bytes| bytes.len() as u64 == decoded.size);
@@ -61,7 +61,7 @@ impl EtcdObjects {
     fn chunks(
         self,
         path: Path,
-        record: Record,
+        record: &Record,
         range: Range<u64>,
     ) -> stream::BoxStream<'static, Result<Bytes>> {
         let id = record.id;
