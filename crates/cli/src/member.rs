@@ -37,6 +37,10 @@ const OPENING_WAIT: Duration = Duration::from_secs(30);
 /// How long a node that leaves hands over; then the others wait for its lease.
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 
+/// How long the kernel may keep attributes and names of filesets that this node owns: less than a node stops answering before its
+/// lease can be over (`lease_margin`), so that a frozen daemon's kernel shows nothing that another node has changed.
+const KERNEL_TTL_MAX: Duration = Duration::from_millis(400);
+
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
 
@@ -133,25 +137,28 @@ impl Joint {
     }
 }
 
-impl Cluster for Arc<Joint> {
+/// What the namespace asks of the node.
+struct Way(Arc<Joint>);
+
+impl Cluster for Way {
     fn owner_of(&self, fileset: FilesetId) -> Whose {
-        if let Some(epoch) = self.here.lock().get(&fileset) {
+        if let Some(epoch) = self.0.here.lock().get(&fileset) {
             return Whose::Here(Some(*epoch));
         }
-        let Some(member) = self.member() else { return Whose::Nobody };
+        let Some(member) = self.0.member() else { return Whose::Nobody };
         match member.owner(fileset).and_then(|record| record.owner) {
             // It is about to be opened here, or to be handed over.
             Some(owner) if owner == member.me() => Whose::Nobody,
             Some(owner) => Whose::There(owner.node, member.channel(owner.node, ServiceId::Files)),
             None => {
-                self.announce(fileset, &member);
+                self.0.announce(fileset, &member);
                 Whose::Nobody
             }
         }
     }
 
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
-        let member = self.member()?;
+        let member = self.0.member()?;
         let place = member.sight().disks.get(&record.uuid)?.clone();
         let location = format!("node {}, {}", place.node, place.location);
         let channel = member.channel(place.node, ServiceId::Disks);
@@ -299,10 +306,11 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If etcd or the root's owner cannot be reached, or the node is not a member any more.
-pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+pub fn join(mut open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     // One process is the node: the daemon without a mount makes room for this one.
     let replaced = daemon::stop(&open.node)?;
     let restart = replaced.then(|| open.node.clone());
+    open.settings.kernel_ttl = open.settings.kernel_ttl.min(KERNEL_TTL_MAX);
     let joint = Arc::<Joint>::default();
     let files = Arc::new(Late::default());
     let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
@@ -369,6 +377,6 @@ fn open_namespace(
         fail_points: crate::home::fail_points_of_environment()?,
         reserve: open.reserve,
     };
-    let fs = Namespace::join(parts, Arc::new(Arc::clone(joint)) as _)?;
+    let fs = Namespace::join(parts, Arc::new(Way(Arc::clone(joint))))?;
     Ok((fs, open.lock))
 }
