@@ -137,7 +137,7 @@ impl Shim {
         let name = run.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let account = self.account_of(&task.launch.user);
         let begun = account.and_then(|account| {
-            begin(log, &task, name, account, &self.beginning, &self.accounting)
+            begin(log, &task, name, &account, &self.beginning, &self.accounting)
         });
         self.beginning.enter(Stage::Over);
         let end = match begun {
@@ -209,21 +209,21 @@ fn begin(
     log: Log<'_>,
     task: &Task,
     run: &str,
-    account: Account,
+    account: &Account,
     beginning: &Beginning,
     accounting: &Arc<Accounting>,
 ) -> Result<Begun, Fault> {
-    prepare(task, &account).map_err(Fault::Host)?;
+    prepare(task, account).map_err(Fault::Host)?;
     let interactive = task.launch.spec.interactive.as_ref();
     // A client that began to talk expects no second start.
-    let caller = interactive.map(|at| Caller::reach(at, task, &account)).transpose();
+    let caller = interactive.map(|at| Caller::reach(at, task, account)).transpose();
     let caller = caller.map_err(Fault::Job)?;
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     log.say_started().map_err(Fault::Host)?;
     descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
     let group = make_group(task, run).map_err(Fault::Host)?;
     beginning.enter(Stage::Starting);
-    Job::start(task, &account, group, caller, accounting)
+    Job::start(task, account, group, caller, accounting)
 }
 
 /// Makes the control group of a job. One without limits runs without a group where none can be made now.
