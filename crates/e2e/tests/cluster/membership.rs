@@ -167,12 +167,13 @@ fn machines_become_a_cluster_and_stop_being_one() {
     two.cluster(&["stop"]).succeeds();
     assert!(two.daemon().is_none());
     two.cluster(&["start"]).succeeds();
-    assert_says(&one.cluster(&["leave"]).refused(), &["only one", "--with-authority"]);
+    let leave = ["leave", "--with-disks"];
+    assert_says(&one.cluster(&leave).refused(), &["only one", "--with-authority"]);
     wait_for_states(&one, &["host1 up", "host2 up"]);
     two.cluster(&["leave"]).succeeds();
     wait_for_states(&one, &["host1 up"]);
-    assert_says(&one.cluster(&["leave"]).refused(), &["--last"]);
-    one.cluster(&["leave", "--last"]).succeeds();
+    assert_says(&one.cluster(&leave).refused(), &["--last"]);
+    one.cluster(&["leave", "--with-disks", "--last"]).succeeds();
     assert_says(&one.cluster(&["status"]).refused(), &["not a node of a cluster", "init"]);
     // The name is free.
     one.enter(&init).succeeds();

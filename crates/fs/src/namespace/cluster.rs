@@ -330,6 +330,17 @@ impl Namespace {
         Ok(())
     }
 
+    /// Whether another node than this one owns a fileset by now, or none: then no more requests are sent to it.
+    pub(super) fn has_moved(&self, fileset: FilesetId, remote: &Arc<RemoteOwner>) -> bool {
+        let Some(membership) = &self.cluster else { return false };
+        let is_same =
+            matches!(membership.whose(fileset), Whose::There(node, _) if node == remote.node());
+        if !is_same {
+            self.leave_remote(fileset, remote);
+        }
+        !is_same
+    }
+
     /// Sends no more requests of a fileset to that node.
     pub(super) fn leave_remote(&self, fileset: FilesetId, remote: &Arc<RemoteOwner>) {
         let known = self.catalogue.get(fileset);

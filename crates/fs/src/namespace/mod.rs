@@ -250,9 +250,12 @@ impl Namespace {
             let done = match &*route {
                 Owner::Remote(remote) => {
                     // A call may take long: whoever changes owners must not wait for it.
-                    let remote = Owner::Remote(Arc::clone(remote));
+                    let remote = Arc::clone(remote);
                     drop(route);
-                    operation(&remote)
+                    if self.has_moved(ino.fileset(), &remote) {
+                        continue;
+                    }
+                    operation(&Owner::Remote(remote))
                 }
                 owner => operation(owner),
             };

@@ -165,9 +165,12 @@ impl RemoteOwner {
     fn send(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
         let forgotten = std::mem::take(&mut *self.forgotten.lock());
         let epoch = Epoch(self.epoch.load(Ordering::Acquire));
+        let repeatable = request.changes_nothing();
         let head = encode(&Head { epoch, forgotten, request });
         let answered =
             self.channel.call(Message { head, payload }).map_err(|error| match error {
+                // Whoever owns the fileset next, or the same node when it is back, answers it as well.
+                CallError::Unreachable(_) if repeatable => FsError::Moved,
                 CallError::Unreachable(why) => FsError::Io(format!(
                     "node {}, which owns fileset {}, cannot be reached: {why}",
                     self.node, self.fileset

@@ -262,6 +262,58 @@ pub(crate) enum Request {
     },
 }
 
+impl Request {
+    /// Whether it makes no difference how often it is carried out: then it can be repeated at another owner.
+    pub fn changes_nothing(&self) -> bool {
+        match self {
+            Request::Lookup { .. }
+            | Request::LookAt { .. }
+            | Request::CheckLeaves { .. }
+            | Request::ReadLink { .. }
+            | Request::OpenDirectory { .. }
+            | Request::ReadDirectory { .. }
+            | Request::Attributes { .. }
+            | Request::Xattr { .. }
+            | Request::ListXattrs { .. }
+            | Request::Read { .. }
+            | Request::Seek { .. }
+            | Request::Statistics { .. }
+            | Request::Usage { .. }
+            | Request::Catalogue => true,
+            Request::Create { .. }
+            | Request::CreateUnnamed { .. }
+            | Request::Link { .. }
+            | Request::Unlink { .. }
+            | Request::RemoveDirectory { .. }
+            | Request::Rename { .. }
+            | Request::SetAttributes { .. }
+            | Request::KillSetId { .. }
+            | Request::SetXattr { .. }
+            | Request::RemoveXattr { .. }
+            | Request::Open { .. }
+            | Request::Close { .. }
+            | Request::Reopen { .. }
+            | Request::Write { .. }
+            | Request::Allocate { .. }
+            | Request::CopyRange { .. }
+            | Request::SyncFile { .. }
+            | Request::SyncDirectory { .. }
+            | Request::Lock(_)
+            | Request::AwaitLock { .. }
+            | Request::CancelLock { .. }
+            | Request::TestLock(_)
+            | Request::ReleaseLocks { .. }
+            | Request::Forget { .. }
+            | Request::AddFileset(_)
+            | Request::SetFileset { .. }
+            | Request::RemoveFileset { .. }
+            | Request::AddDisk { .. }
+            | Request::Retire { .. }
+            | Request::Apply { .. } => false,
+        }
+    }
+}
+
 /// What the root's owner knows of the whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Whole {
