@@ -25,8 +25,9 @@ use forebay_node::members::{Book, Ownership};
 use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
 use forebay_store::Stores as _;
-use forebay_store::slate::{Place, SlateConfig, open_stores};
+use forebay_store::slate::{EtcdPlace, Place, SlateConfig, open_stores};
 use parking_lot::{Condvar, Mutex};
+use uuid::Uuid;
 
 use crate::commands::cluster::daemon;
 use crate::home::{Home, Lock, OpenMember, own_disk};
@@ -44,10 +45,11 @@ const KERNEL_TTL_MAX: Duration = Duration::from_millis(400);
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
 
-/// Where, below the cluster's keys, the names of files lie in etcd.
-pub fn store_config(cluster: &str, home: &Home) -> SlateConfig {
-    let mut config =
-        SlateConfig::new(Place::Etcd(Default::default()), format!("/forebay-names/{cluster}"));
+/// Where the names of a cluster's files lie in etcd: beside its records, under its id, as another cluster of the same name may
+/// come later.
+fn store_config(cluster: Uuid, home: &Home) -> SlateConfig {
+    let place = Place::Etcd(EtcdPlace::default());
+    let mut config = SlateConfig::new(place, format!("/forebay-names/{cluster}"));
     config.cache = Some(home.root().join("cache"));
     config
 }
@@ -259,8 +261,7 @@ impl Service for Late {
 /// The life of this machine, as disks of it tell other nodes.
 fn machine() -> anyhow::Result<Machine> {
     let text = boot_id()?;
-    let id: uuid::Uuid =
-        text.trim().parse().context("the boot id of this machine is not a UUID")?;
+    let id: Uuid = text.trim().parse().context("the boot id of this machine is not a UUID")?;
     Ok(Machine(id.as_u128()))
 }
 
@@ -274,7 +275,7 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
     let home = Home::of_member(node)?;
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
-    let config = store_config(&file.cluster_name, &home);
+    let config = store_config(file.cluster, &home);
     let stores = open_stores(&config, &runtime, Some(book.client()))?;
     let there = stores.list()?;
     if !there.contains(&FilesetId::ROOT) {
@@ -367,7 +368,7 @@ fn open_namespace(
     joint: &Arc<Joint>,
 ) -> anyhow::Result<(Arc<Namespace>, Lock)> {
     let member = &joined.member;
-    let config = store_config(&member.file().cluster_name, home);
+    let config = store_config(member.file().cluster, home);
     let stores = open_stores(&config, &joined.runtime, Some(member.book().client()))?;
     let parts = Parts {
         stores,

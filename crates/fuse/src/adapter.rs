@@ -333,7 +333,7 @@ const LINEAGE_SHIFT: u32 = 32;
 pub(crate) fn handle_of(access: Access, lineage: u32, serial: u32) -> u64 {
     let bits =
         u64::from(access.read) | u64::from(access.write) << 1 | u64::from(access.execute) << 2;
-    let serial = u64::from(serial) << ACCESS_BITS & (1 << LINEAGE_SHIFT) - 1;
+    let serial = (u64::from(serial) << ACCESS_BITS) & ((1 << LINEAGE_SHIFT) - 1);
     bits | serial | u64::from(lineage) << LINEAGE_SHIFT
 }
 

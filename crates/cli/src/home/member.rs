@@ -14,6 +14,7 @@ use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_fs::Settings;
 use forebay_fs::reserve::Reserve;
 use forebay_node::NodeHome;
+use uuid::Uuid;
 
 use super::{Home, Lock, access};
 use crate::commands::cluster::base;
@@ -74,12 +75,20 @@ impl Home {
         Ok(home)
     }
 
-    /// The disk of a first node that brings no other: a folder in the home folder.
+    /// The disk of a first node that brings no other: a folder in the home folder. That of a cluster which the machine has
+    /// left is moved aside with all that it holds.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub fn default_disk(node: &NodeHome) -> Result<PathBuf> {
+    pub fn default_disk(node: &NodeHome, cluster: Uuid) -> Result<PathBuf> {
         let path = node.folder().join(FOLDER).join(Home::DISK);
+        if let Ok(label) = DirectoryDisk::read_label(&path)
+            && label.file_system != cluster.to_string()
+        {
+            let aside = path.with_file_name(format!("disk-of-{}", label.file_system));
+            std::fs::rename(&path, &aside)
+                .with_context(|| format!("cannot move {} aside", path.display()))?;
+        }
         make_folder(&path)?;
         Ok(path)
     }

@@ -142,7 +142,7 @@ impl Init {
         };
         let home = NodeHome::of(&base, &self.name)?;
         let label = |cluster| match &*self.own.disks {
-            [] => labelled(cluster, &[Home::default_disk(&home)?]),
+            [] => labelled(cluster, &[Home::default_disk(&home, cluster)?]),
             disks => labelled(cluster, disks),
         };
         let made = tools()?.init(&base, &new, |cluster| {
