@@ -146,7 +146,7 @@ impl Beside {
         };
         let calibrate = || match part {
             Part::Database => Ok(Figures::new()),
-            Part::Mix | Part::Both => jobs.calibrate(&work, &mix),
+            Part::Mix | Part::Both => jobs.calibrate(&work, &mix, Figure::Calibration),
         };
         let (inserted, mixed) = std::thread::scope(|scope| {
             let inserting = scope.spawn(insert);

@@ -482,6 +482,8 @@ impl KernelCache for Forgotten {
         self.names.lock().push(String::from_utf8_lossy(name).into_owned());
     }
 
+    fn forget_listing(&self, _ino: Ino) {}
+
     fn forget_all_names(&self) {
         self.all.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
 //! Locks of programs on files: flock, and byte ranges of fcntl (POSIX and open file descriptions).
 //!
-//! `table` decides, without threads, time or files; [`Locks`] lets threads wait. Where the kernel keeps the locks of a
+//! `table` decides, without threads, time or files; `Locks` lets threads wait. Where the kernel keeps the locks of a
 //! mount itself (`locks = "kernel"`), nothing of this is ever asked. Nothing of it survives the owner: locks end with it,
 //! as its clients' handles do.
 //!
