@@ -42,6 +42,12 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
     /// A clock that never goes back, for measuring.
     fn instant(&self) -> Instant;
+
+    /// Time since some moment in the past; it never goes back, and goes on while the machine is suspended.
+    fn boottime(&self) -> Duration {
+        let now = self.now();
+        Duration::new(u64::try_from(now.seconds).unwrap_or(0), now.nanoseconds)
+    }
 }
 
 /// The machine's clock. Wall-clock readings have the granularity of the kernel's own file times
@@ -59,6 +65,12 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that asks the machine")]
     fn instant(&self) -> Instant {
         Instant::now()
+    }
+
+    fn boottime(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
     }
 }
 

@@ -4,6 +4,7 @@
 //! the disks calm in between; a file system is mounted only while it is measured. So a slow minute of
 //! the machine hits all subjects alike, and ratios are taken within a round.
 
+mod beside;
 mod disk;
 mod external;
 mod figure;
@@ -105,6 +106,8 @@ struct Arguments {
 enum Role {
     /// Compare the probe of the workloads with fio, on tmpfs and on a disk.
     Probe(probe::Probe),
+    /// Measure a database beside scratch files: what a sync in one fileset costs another.
+    Beside(beside::Beside),
     /// Measure the grid: latency, throughput, memory, and Slurm beside it.
     Grid(grid::Grid),
     /// Compare Forebay with other file systems: XFS, ext4, mergerfs, MooseFS, GlusterFS, CephFS.
@@ -180,6 +183,7 @@ fn main() -> std::process::ExitCode {
     let done = match &arguments.role {
         Some(Role::Worker) => load::work(),
         Some(Role::Probe(probe)) => probe.run(),
+        Some(Role::Beside(beside)) => beside.run(),
         Some(Role::Grid(grid)) => grid.run(),
         Some(Role::Peers(peers)) => peers.run(),
         Some(Role::Cell) => peer::idle(),

@@ -24,7 +24,8 @@ use signal_hook::iterator::Signals;
 
 use crate::binds::{self, Bind};
 use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
-use crate::home::{Home, Lock, back_up_into, choose};
+use crate::ground::{Ground, Held};
+use crate::home::{Home, back_up_into, choose};
 use crate::tuning::{Tuning, bound_heaps, raise_file_limit, raise_priority};
 
 /// File descriptors that are needed for other things than objects.
@@ -75,34 +76,36 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     // SAFETY: umask always succeeds.
     unsafe { libc::umask(0o077) };
     close_home(&order.home)?;
-    let mut open = order.home.open()?;
+    let mut ground = Ground::open(&order.home)?;
     clear_dead_mount(order)?;
     let mountpoint = check_mountpoint(order)?;
-    open.settings.direct &= order.direct;
-    open.settings.transport = order.transport.unwrap_or(open.settings.transport);
+    let settings = ground.settings();
+    settings.direct &= order.direct;
+    settings.transport = order.transport.unwrap_or(settings.transport);
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
-    let beside =
-        OTHER_FILES + CLOSING_MAX + open.settings.spare_objects + files_of_rings(&open.settings);
+    let beside = OTHER_FILES + CLOSING_MAX + settings.spare_objects + files_of_rings(settings);
     let room = file_limit.saturating_sub(beside);
-    if open.settings.open_objects_max > room {
+    if settings.open_objects_max > room {
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
-        open.settings.open_objects_max = room.max(16);
+        settings.open_objects_max = room.max(16);
     }
-    open.settings.native_handles_max = open.settings.native_handles_max.min(file_limit / 8).max(16);
+    settings.native_handles_max = settings.native_handles_max.min(file_limit / 8).max(16);
     bound_heaps();
     // Before threads are started: they inherit it.
-    raise_priority(open.settings.daemon_nice);
-    let (fs, lock) = open.into_file_system(&order.home)?;
+    raise_priority(settings.daemon_nice);
+    let (fs, held) = ground.into_file_system(&order.home)?;
     let mut tuning = Tuning::default();
     // Before the supply makes objects: an open file keeps the read-ahead that it was opened with.
     for disk in fs.disk_status() {
         tuning.raise_read_ahead_under(Path::new(&disk.location), fs.settings().disk_read_ahead);
     }
     match start(order, mountpoint, &fs) {
-        Ok((running, background)) => serve(running, background, signals, tuning, lock, ready),
+        Ok((running, background)) => serve(running, background, signals, tuning, held, ready),
         Err(error) => {
+            held.leave();
             // Nothing was changed: the file system stays clean.
             fs.close()?;
+            held.end()?;
             Err(error)
         }
     }
@@ -231,7 +234,7 @@ fn serve(
     background: Background,
     signals: Signals,
     mut tuning: Tuning,
-    lock: Lock,
+    held: Held,
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
     let running = Arc::new(running);
@@ -248,6 +251,7 @@ fn serve(
     }
     *running.ended.write().unwrap_or_else(PoisonError::into_inner) = true;
     background.stop();
+    held.leave();
     let closed = running.fs.close();
     drop(tuning);
     for path in [running.home.pid_path(), running.home.root().join(Home::CONTROL)] {
@@ -257,9 +261,10 @@ fn serve(
         Ok(()) => tracing::info!("unmounted, everything is committed"),
         Err(error) => tracing::error!(%error, "unmounted, but some changes could not be committed"),
     }
-    drop(lock);
+    let ended = held.end();
     announced?;
-    Ok(closed?)
+    closed?;
+    ended
 }
 
 /// Lets commands and signals reach the daemon, and says that the mount is there.
@@ -269,7 +274,7 @@ fn announce(
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
     // Before a signal can unmount it.
-    running.raise();
+    running.raise()?;
     let pid_path = running.home.pid_path();
     // The disk may be full, and nothing could be removed without a mount: what it takes is kept aside.
     let reserve = running.fs.reserve();
@@ -487,14 +492,19 @@ impl Running {
     }
 
     /// Has the mount raised, so that the kernel keeps what it needs to check everybody's paths over its root.
-    fn raise(&self) {
+    /// A mount that cannot be raised is used as it is.
+    fn raise(&self) -> Result<()> {
         if By::this_process() != By::Root {
-            return;
+            return Ok(());
         }
-        if let Err(error) = self.session.raise(|| binds::have("raise", &self.mountpoint, &[])) {
-            let error = crate::output::chain(&error);
-            tracing::info!(error, "each path of another user over the root takes a request");
+        let raised = self.session.raise(|| binds::have("raise", &self.mountpoint, &[]));
+        let Err(error) = raised else { return Ok(()) };
+        if crate::mounts::of_home(&self.home).is_none() {
+            return Err(error.context("the mount was lost"));
         }
+        let error = crate::output::chain(&error);
+        tracing::info!(error, "each path of another user over the root takes a request");
+        Ok(())
     }
 
     /// Has the native filesets bound that are not. An ordinary user's mount serves them, and one that is to serve all.

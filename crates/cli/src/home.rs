@@ -2,6 +2,7 @@
 
 mod access;
 mod lock;
+mod member;
 mod native;
 mod stores;
 
@@ -24,20 +25,24 @@ use forebay_fs::record::{DiskRecord, MountState, Placement, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{FsError, Namespace, Parts, Settings};
+use forebay_node::home::NodeHome;
 use forebay_store::redb::RedbOptions;
 use forebay_store::redb::folder::RedbFolder;
 use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
+pub use self::member::{OpenMember, own_disk};
 pub use self::stores::{Checked, back_up_into, choose};
 
 /// A home folder that exists.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
+    /// The node that it belongs to, if its names are a cluster's.
+    node: Option<NodeHome>,
 }
 
-/// The open parts of an unmounted file system.
+/// The open parts of an unmounted file system of this machine alone.
 pub struct OpenHome {
     /// Keeps others out.
     pub lock: Lock,
@@ -57,10 +62,14 @@ impl Home {
     /// # Errors
     /// If there is none.
     pub fn at(root: &Path) -> Result<Home> {
+        if let Some(home) = Home::member_at(root) {
+            return Ok(home);
+        }
         let home = Home {
             root: root
                 .canonicalize()
                 .with_context(|| format!("{} is not a Forebay file system", root.display()))?,
+            node: None,
         };
         if home.settings_path().is_file() && home.root.join(OLD_STORE).exists() {
             bail!(
@@ -95,7 +104,8 @@ impl Home {
     /// If there is none.
     pub fn with_any_store(root: &Path) -> Result<Home> {
         let canonical = root.canonicalize().ok();
-        match canonical.map(|root| Home { root }).filter(|home| home.settings_path().is_file()) {
+        let alone = |root| Home { root, node: None };
+        match canonical.map(alone).filter(|home| home.settings_path().is_file()) {
             Some(home) => Ok(home),
             None => Home::at(root),
         }
@@ -120,9 +130,10 @@ impl Home {
     }
 
     /// The stores of the file system.
-    fn stores(&self, settings: &Settings) -> RedbFolder {
+    fn stores(&self, settings: &Settings) -> Result<RedbFolder> {
+        self.alone()?;
         let cache_bytes = settings.store_cache.as_usize();
-        RedbFolder::at(&self.names_path(), RedbOptions { cache_bytes })
+        Ok(RedbFolder::at(&self.names_path(), RedbOptions { cache_bytes }))
     }
 
     /// Log of the daemon.
@@ -183,9 +194,10 @@ impl Home {
     /// # Errors
     /// If it is mounted, the settings are bad, or the store of the root fileset is damaged.
     pub fn open(&self) -> Result<OpenHome> {
+        self.alone()?;
         let lock = self.lock()?;
         let settings = self.settings()?;
-        let stores = self.stores(&settings);
+        let stores = self.stores(&settings)?;
         let superblock = self.superblock(&stores)?;
         let mut disks = Vec::new();
         for record in &superblock.disks {
@@ -205,7 +217,11 @@ impl Home {
     /// If the store cannot be read.
     pub fn is_clean(&self) -> Result<Option<bool>> {
         let Some(_lock) = self.try_lock()? else { return Ok(None) };
-        let superblock = self.superblock(&self.stores(&self.settings()?))?;
+        if self.node.is_some() {
+            // Whoever owns its filesets closes them.
+            return Ok(Some(true));
+        }
+        let superblock = self.superblock(&self.stores(&self.settings()?)?)?;
         Ok(Some(superblock.state == MountState::Clean))
     }
 
@@ -228,7 +244,7 @@ impl Home {
 
     /// Makes a file system with this identity in an empty folder.
     fn make(root: &Path, identity: &Identity) -> Result<()> {
-        let home = Home { root: root.to_owned() };
+        let home = Home { root: root.to_owned(), node: None };
         std::fs::write(home.settings_path(), Settings::template())?;
         home.make_names_folder()?;
         let stores = RedbFolder::at(&home.names_path(), RedbOptions::default());
@@ -264,7 +280,7 @@ impl OpenHome {
 }
 
 /// `FOREBAY_FAIL_POINT=name[:passes]`: the daemon aborts there, for crash tests.
-fn fail_points_of_environment() -> Result<FailPoints> {
+pub fn fail_points_of_environment() -> Result<FailPoints> {
     let Ok(text) = std::env::var("FOREBAY_FAIL_POINT") else { return Ok(FailPoints::none()) };
     let (name, passes) = text.split_once(':').unwrap_or((&text, "0"));
     let passes = passes.parse().with_context(|| {
@@ -297,7 +313,7 @@ fn open_disk(superblock: &Superblock, record: &DiskRecord) -> Result<Arc<dyn Dis
 }
 
 /// Random bytes of the kernel.
-fn random<const N: usize>() -> Result<[u8; N]> {
+pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("the kernel gives no random numbers")?;

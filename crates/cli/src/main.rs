@@ -19,8 +19,10 @@ mod checkpoint;
 mod commands;
 mod control;
 mod daemon;
+mod ground;
 mod help;
 mod home;
+mod member;
 mod mounts;
 mod tuning;
 
@@ -51,6 +53,7 @@ enum Command {
     Stat(commands::stat::Stat),
     Fsck(commands::fsck::Fsck),
     Store(commands::store::StoreCommand),
+    Cluster(commands::cluster::Cluster),
     Bench(commands::bench::Bench),
     Step(commands::step::Step),
     Demo(commands::demo::Demo),
@@ -146,6 +149,7 @@ impl Command {
             Command::Stat(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Store(command) => command.run(),
+            Command::Cluster(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Step(command) => command.run(),
             Command::Demo(command) => command.run(),

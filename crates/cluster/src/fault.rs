@@ -55,6 +55,15 @@ pub(crate) enum Fault {
 }
 
 #[cfg(test)]
+pub(crate) use injected::{is, put};
+
+/// Whether the fault was put in: never, outside of tests.
+#[cfg(not(test))]
+pub(crate) const fn is(_: Fault) -> bool {
+    false
+}
+
+#[cfg(test)]
 mod injected {
     use std::cell::Cell;
 
@@ -73,13 +82,4 @@ mod injected {
     pub(crate) fn put(fault: Option<Fault>) {
         FAULT.set(fault);
     }
-}
-
-#[cfg(test)]
-pub(crate) use injected::{is, put};
-
-/// Whether the fault was put in: never, outside of tests.
-#[cfg(not(test))]
-pub(crate) const fn is(_: Fault) -> bool {
-    false
 }

@@ -5,9 +5,9 @@
 //! 1. Requests to etcd are sent as they come out, several at a time; each is answered once, by what etcd said, or by
 //!    "unknown" after `etcd_timeout` (an answer that comes later may still be reported, and is taken for what it is).
 //! 2. All changes below `members/`, `owners/` and the settings of owners are watched from the revision of the latest view
-//!    on. A watch that breaks is begun anew; if etcd has forgotten the revision, [`Effect::Read`]'s answer takes its place.
+//!    on. A watch that breaks is begun anew; if etcd has forgotten the revision, [`ownership::Effect::Read`]'s answer takes its place.
 //! 3. [`Event::Tick`] at [`Node::next_wake`] at the latest.
-//! 4. [`Effect::Answer`] and [`Effect::Wait`] go to the gates of all filesets. `Answer` carries a moment: whoever passes a gate
+//! 4. [`membership::Effect::Answer`] and [`membership::Effect::Wait`] go to the gates of all filesets. `Answer` carries a moment: whoever passes a gate
 //!    compares the clock with it, because no thread is sure to run in time.
 //!
 //! The order of effects matters: what was superseded is dropped before gates open again.
@@ -25,7 +25,7 @@ use crate::time::Moment;
 /// What happens to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// etcd gave a lease: the answer to [`Effect::Grant`].
+    /// etcd gave a lease: the answer to [`membership::Effect::Grant`].
     Granted {
         /// Of the effect.
         attempt: Attempt,
@@ -34,21 +34,21 @@ pub enum Event {
         /// For how long, as etcd says.
         ttl: Duration,
     },
-    /// [`Effect::Register`] wrote the node's key, and read everything in the same transaction.
+    /// [`membership::Effect::Register`] wrote the node's key, and read everything in the same transaction.
     Registered {
         /// Of the effect.
         attempt: Attempt,
         /// Members and owners, this node included.
         view: View,
     },
-    /// [`Effect::Register`] found another key than it expected.
+    /// [`membership::Effect::Register`] found another key than it expected.
     Refused {
         /// Of the effect.
         attempt: Attempt,
         /// What the key says.
         found: Option<Member>,
     },
-    /// [`Effect::Renew`] renewed the lease.
+    /// [`membership::Effect::Renew`] renewed the lease.
     Renewed {
         /// Of the effect.
         attempt: Attempt,

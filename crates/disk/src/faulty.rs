@@ -154,6 +154,12 @@ impl Object for FaultyObject {
         self.inner.write_at(offset, if half { &data[..data.len() / 2] } else { data })
     }
 
+    fn append(&self, data: &[u8]) -> Result<usize> {
+        self.strike_write()?;
+        let half = strike(&self.faults, &[Fault::WriteHalf]).is_err() && data.len() > 1;
+        self.inner.append(if half { &data[..data.len() / 2] } else { data })
+    }
+
     fn set_size(&self, size: u64) -> Result<()> {
         self.strike_write()?;
         self.inner.set_size(size)

@@ -159,6 +159,13 @@ pub trait Object: Send + std::marker::Sync {
     /// [`DiskError::Full`], [`DiskError::TooLarge`], [`DiskError::Io`]: nothing was written.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize>;
 
+    /// Writes `data` at the end of the object as it is at that moment, in one step with every other append, whoever
+    /// makes it. Returns the bytes written: fewer only if the rest was refused.
+    ///
+    /// # Errors
+    /// As [`Object::write_at`].
+    fn append(&self, data: &[u8]) -> Result<usize>;
+
     /// Cuts or extends (with a hole) the object to `size` bytes.
     ///
     /// # Errors

@@ -20,10 +20,11 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use forebay_base::seed::Dice;
 use forebay_base::{Clock, FailPoints, ObjectId};
 use parking_lot::Mutex;
 
-use self::content::{Content, Dice, PAGE_BYTES, SIZE_MAX};
+use self::content::{Content, PAGE_BYTES, SIZE_MAX};
 use crate::{
     Allocate, Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result, Seek, Sync,
 };
@@ -118,7 +119,7 @@ impl MemoryDisk {
     /// Leaves what a machine that lost power may leave, as `seed` decides (see the module's head).
     pub fn crash_machine(&self, seed: u64) {
         let mut contents = self.contents.lock();
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::of(seed);
         contents.crash_names(&mut dice);
         contents.drop_handles();
         for node in contents.nodes.values_mut() {
@@ -279,6 +280,19 @@ impl Object for MemoryObject {
             "disk.write",
             |content| content.missing_pages(offset, length),
             |content| content.write(offset, data),
+        )?;
+        Ok(data.len())
+    }
+
+    fn append(&self, data: &[u8]) -> Result<usize> {
+        let length = data.len() as u64;
+        self.change(
+            "disk.write",
+            |content| content.missing_pages(content.size(), length),
+            |content| {
+                let end = content.size();
+                content.write(end, data);
+            },
         )?;
         Ok(data.len())
     }

@@ -11,6 +11,7 @@
 #![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
 pub mod actor;
+pub mod cluster;
 pub mod command;
 pub mod content;
 pub mod grid;
@@ -19,6 +20,7 @@ pub mod loop_disk;
 pub mod need;
 
 pub use actor::{Peer, as_user};
+pub use cluster::Cluster;
 pub use command::{Ended, copy_program, run};
 pub use grid::{Grid, Native, Placement, Transport};
 pub use hosts::Hosts;

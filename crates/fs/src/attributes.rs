@@ -6,7 +6,7 @@ use crate::inode::State;
 use crate::record::Kind;
 
 /// Attributes of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Attributes {
     /// Inode number.
     pub ino: Ino,
@@ -41,7 +41,7 @@ pub struct Attributes {
 }
 
 /// How long the kernel may keep a name without asking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum KeepName {
     /// Not at all: other programs change it.
     Never,
@@ -79,7 +79,7 @@ impl Attributes {
 }
 
 /// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SetTime {
     /// The present.
     Now,
@@ -88,7 +88,7 @@ pub enum SetTime {
 }
 
 /// Changes of attributes; `None` leaves one as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SetAttributes {
     /// Permission, set-id and sticky bits.
     pub mode: Option<u16>,
@@ -107,7 +107,7 @@ pub struct SetAttributes {
 }
 
 /// What a change does to the set-id bits of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SetId {
     /// Nothing.
     #[default]

@@ -319,6 +319,19 @@ impl InodeCache {
             .collect()
     }
 
+    /// The inodes of a fileset that the kernel of some node was told of.
+    pub fn remembered(&self, fileset: FilesetId) -> Vec<Ino> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let told = |inode: &&Arc<Inode>| inode.kernel_refs.load(Ordering::Relaxed) > 0;
+            found.extend(shard.inodes.0.iter().filter(told).map(|inode| inode.ino));
+            found.extend(shard.kernel_refs.keys());
+        }
+        found.retain(|ino| ino.fileset() == fileset);
+        found
+    }
+
     /// Forgets the inodes of a fileset that is gone. What the kernel was told of them it forgets by itself.
     pub fn forget_fileset(&self, fileset: FilesetId) {
         for inode in self.of(fileset) {
@@ -328,6 +341,9 @@ impl InodeCache {
                 self.directory_changed(cost, 0);
             }
             self.remove(inode.ino);
+        }
+        for shard in &self.shards {
+            shard.lock().kernel_refs.retain(|ino, _| ino.fileset() != fileset);
         }
     }
 

@@ -6,7 +6,7 @@ use forebay_store::StoreError;
 
 /// Why an operation was refused. Each kind is one the caller acts on differently; the kernel front
 /// end maps each to one errno.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum FsError {
     /// No entry of that name (ENOENT).
     #[error("no such file or directory")]
@@ -85,6 +85,22 @@ pub enum FsError {
     /// Another owner took the file system over; this one must stop (EIO).
     #[error("another owner has taken over this file system")]
     Fenced,
+    /// Somebody else has a lock on the file (EAGAIN).
+    #[error("the file is locked")]
+    Locked,
+    /// To wait for the lock would be to wait for ever: its holder waits for the caller (EDEADLK).
+    #[error("waiting for the lock would never end")]
+    Deadlock,
+    /// As many locks, or waits for locks, as there may be (ENOLCK).
+    #[error("no more locks: {0}")]
+    TooManyLocks(String),
+    /// The caller was interrupted while it waited (EINTR).
+    #[error("interrupted")]
+    Interrupted,
+    /// Another node owns the fileset by now, or nobody does yet: the request is to be sent again, to whoever owns it
+    /// (EIO, should it ever get out).
+    #[error("the fileset belongs to another node now")]
+    Moved,
     /// What the disk's own file system says of a file of a native fileset, by its number: nothing here acts on it.
     #[error("the disk's file system refused it: {}", std::io::Error::from_raw_os_error(*.0))]
     System(i32),

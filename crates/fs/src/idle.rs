@@ -84,8 +84,8 @@ impl Shared {
             let Some(route) = self.owners.find(ino.fileset()) else { continue };
             let closed = match &*route {
                 Owner::Local(partition) => partition.close_idle_object(ino),
-                // Its files have no objects.
-                Owner::Native(_) => Ok(()),
+                // Its files have no objects here.
+                Owner::Native(_) | Owner::Remote(_) => Ok(()),
             };
             if let Err(error) = closed {
                 return self.idle.refused(ino, now, error);

@@ -135,7 +135,7 @@ pub(crate) struct FileInUse {
     pub idle_queued: bool,
 }
 
-/// Open handles of a file. All go the same way at any one time.
+/// Open handles of a file. All of this node's kernel go the same way at any one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Opens {
     pub way: Option<Way>,
@@ -146,12 +146,31 @@ pub(crate) struct Opens {
     pub executors: u32,
     /// Handles that can map shared and writable (opened for reading and writing).
     pub mappers: u32,
+    /// Handles, among all, of other nodes: their bytes go through the object's file whichever way the kernel's go.
+    pub of_nodes: u32,
+    /// Handles of other nodes that can write; they are not among `writers`.
+    pub writers_of_nodes: u32,
+}
+
+impl Opens {
+    /// Whether anybody can write.
+    pub fn is_written(&self) -> bool {
+        self.writers + self.writers_of_nodes > 0
+    }
 }
 
 /// What a file that is not in use has.
 static NOT_IN_USE: FileInUse = FileInUse {
     live: None,
-    opens: Opens { way: None, handles: 0, writers: 0, executors: 0, mappers: 0 },
+    opens: Opens {
+        way: None,
+        handles: 0,
+        writers: 0,
+        executors: 0,
+        mappers: 0,
+        of_nodes: 0,
+        writers_of_nodes: 0,
+    },
     seen: ObjectAttributes {
         size: 0,
         allocated_bytes: 0,

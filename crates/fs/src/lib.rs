@@ -18,6 +18,7 @@ pub mod acl;
 mod attributes;
 mod cache;
 mod changes;
+mod clients;
 mod directory;
 pub mod error;
 pub mod fsck;
@@ -25,6 +26,7 @@ mod gate;
 mod idle;
 mod inode;
 pub mod key;
+pub mod locks;
 pub mod mkfs;
 mod namespace;
 pub mod native;
@@ -34,6 +36,7 @@ pub mod offline;
 mod owner;
 mod partition;
 pub mod record;
+pub mod remote;
 pub mod reserve;
 pub mod settings;
 mod shared;
@@ -51,7 +54,10 @@ pub use cache::INODE_COST;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
-pub use namespace::{Background, Namespace, Parts};
+pub use locks::LockRequest;
+pub use namespace::{
+    Background, Cluster, HandOver, Interruption, KernelCache, Namespace, Parts, Whose,
+};
 pub use native::NewFileset;
 pub use object::DirectAccess;
 pub use ops::{
@@ -61,5 +67,6 @@ pub use ops::{
 pub use owner::Owner;
 pub use partition::damage::DamagedFile;
 pub use partition::{Caller, Partition};
+pub use remote::{FilesService, RemoteOwner};
 pub use settings::Settings;
 pub use stale::Stale;

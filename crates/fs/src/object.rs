@@ -66,6 +66,8 @@ pub struct FsDisk {
     pub uuid: String,
     /// The disk itself.
     pub disk: Arc<dyn Disk>,
+    /// It is one of this node: new objects go to such disks, as long as there is one.
+    pub is_near: bool,
     /// What went wrong on it.
     pub health: Arc<DiskHealth>,
     /// What is left, and what is kept aside.
@@ -170,10 +172,59 @@ impl Drop for LiveObject {
     }
 }
 
+/// Disks that may come while the file system is mounted.
+const DISKS_TO_COME: usize = 1024;
+
+/// The disks of a file system: some may come, none goes.
+pub struct Disks(Box<[OnceLock<FsDisk>]>);
+
+impl Disks {
+    fn of(disks: Vec<FsDisk>) -> Disks {
+        let room = std::iter::repeat_with(OnceLock::new).take(DISKS_TO_COME);
+        Disks(disks.into_iter().map(OnceLock::from).chain(room).collect())
+    }
+
+    /// The disks, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = &FsDisk> {
+        self.0.iter().map_while(OnceLock::get)
+    }
+
+    fn get(&self, place: usize) -> Option<&FsDisk> {
+        self.0.get(place)?.get()
+    }
+
+    fn add(&self, disk: FsDisk) {
+        let mut left = Some(disk);
+        for place in &self.0 {
+            if let Some(disk) = left.take() {
+                left = place.set(disk).err();
+            }
+        }
+        if let Some(disk) = left {
+            tracing::error!(
+                uuid = disk.uuid,
+                "too many disks came since the mount: mount the file system again"
+            );
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Disks {
+    type Item = &'a FsDisk;
+    type IntoIter = std::iter::MapWhile<
+        std::slice::Iter<'a, OnceLock<FsDisk>>,
+        fn(&OnceLock<FsDisk>) -> Option<&FsDisk>,
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter().map_while(OnceLock::get)
+    }
+}
+
 /// Makes, opens, publishes and removes objects on the disks of one file system.
 pub struct Objects {
     /// The disks, those that are not there included.
-    pub disks: Vec<FsDisk>,
+    pub disks: Disks,
     direct: OnceLock<Arc<dyn DirectAccess>>,
     stock: Stock,
     next_disk: AtomicUsize,
@@ -220,7 +271,7 @@ impl Objects {
         fail_points: FailPoints,
     ) -> Objects {
         Objects {
-            disks,
+            disks: Disks::of(disks),
             direct: OnceLock::new(),
             stock: Stock::default(),
             next_disk: AtomicUsize::new(0),
@@ -273,6 +324,11 @@ impl Objects {
         self.stock.len_on(disk)
     }
 
+    /// A disk that came since the file system was opened.
+    pub(crate) fn add_disk(&self, disk: FsDisk) {
+        self.disks.add(disk);
+    }
+
     /// The disks with their numbers.
     pub fn numbered_disks(&self) -> impl Iterator<Item = (DiskId, &FsDisk)> {
         self.disks.iter().map(|disk| (disk.id, disk))
@@ -315,10 +371,15 @@ impl Objects {
     /// Makes an object on one of the disks that `suit`.
     fn make_fresh(&self, suits: impl Fn(&FsDisk) -> bool) -> Result<Arc<LiveObject>> {
         let mut refusal = None;
-        for _ in 0..self.disks.len() {
-            let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % self.disks.len();
-            let FsDisk { id: disk, disk: place, .. } = &self.disks[turn];
-            if !suits(&self.disks[turn]) {
+        let has_near = self.disks.iter().any(|disk| disk.is_near);
+        let count = self.disks.iter().count();
+        for _ in 0..count {
+            let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % count;
+            let Some(of) = self.disks.get(turn).filter(|of| of.is_near || !has_near) else {
+                continue;
+            };
+            let FsDisk { id: disk, disk: place, .. } = of;
+            if !suits(of) {
                 continue;
             }
             match self.observe(*disk, place.create_fresh()) {

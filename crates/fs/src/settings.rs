@@ -50,7 +50,7 @@ pub struct Settings {
     /// Read-ahead of the devices under directory disks while mounted (direct path); needs root. 0
     /// leaves them as they are.
     pub disk_read_ahead: ByteSize,
-    /// Cache of the store of each open fileset.
+    /// Cache of the stores of all open filesets together.
     pub store_cache: ByteSize,
     /// Space kept aside in the home folder so that deletes can be committed on a full disk.
     pub store_reserve: ByteSize,
@@ -58,6 +58,38 @@ pub struct Settings {
     pub disk_reserve: ByteSize,
     /// Descriptors that stand for inodes of a native fileset which the daemon serves, while nobody has them open.
     pub native_handles_max: usize,
+    /// What one other node may hold: inodes that its kernel knows, and open files.
+    pub client_holds_max: usize,
+    /// How long a request waits for the owner of a fileset.
+    pub owner_wait: Duration,
+    /// Who keeps locks on files.
+    pub locks: LockChoice,
+    /// Locks that one fileset holds at most, in ranges.
+    pub locks_max: usize,
+    /// Requests that wait for a lock at once.
+    pub lock_waits_max: usize,
+}
+
+/// Who keeps the locks of programs on files (flock, fcntl).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockChoice {
+    /// The kernel: programs of one mount exclude each other.
+    #[default]
+    Kernel,
+    /// The owner of the fileset: programs of all nodes do.
+    Shared,
+}
+
+impl std::str::FromStr for LockChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LockChoice, String> {
+        match text {
+            "kernel" => Ok(LockChoice::Kernel),
+            "shared" => Ok(LockChoice::Shared),
+            _ => Err("expected kernel or shared".to_owned()),
+        }
+    }
 }
 
 /// How requests of the kernel are to arrive.
@@ -143,7 +175,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 22] = [
+pub const SETTINGS: [Setting; 27] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -164,7 +196,8 @@ pub const SETTINGS: [Setting; 22] = [
         allowed: "a size from \"1 MiB\" to \"1 TiB\"",
         meaning: "Memory for cached inodes and directory entries. Beside it the daemon takes up to 1 KiB for \
                   each record of uncommitted_max, store_cache, up to 40 bytes for each inode that the kernel \
-                  knows, buffers for requests (see forebay status), and what is in use now.",
+                  knows, about 100 KiB for each open fileset, buffers for requests (see forebay status), about \
+                  10 MiB of its own, and what is in use now.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(1024)).map(|x| s.inode_cache_max = x),
     },
     Setting {
@@ -291,10 +324,10 @@ pub const SETTINGS: [Setting; 22] = [
     },
     Setting {
         name: "store_cache",
-        default: "\"32 MiB\"",
+        default: "\"64 MiB\"",
         allowed: "a size from \"1 MiB\" to \"64 GiB\"",
-        meaning: "Memory in which the store of each open fileset caches its pages, at most: a fileset that is \
-                  not in use takes none.",
+        meaning: "Memory in which the stores of all open filesets cache their pages, together: the root's has an \
+                  eighth, and each other one half of what is left when it is opened, but at least 64 KiB.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(64)).map(|x| s.store_cache = x),
     },
     Setting {
@@ -320,6 +353,46 @@ pub const SETTINGS: [Setting; 22] = [
         meaning: "Descriptors that stand for files of a native fileset served by the daemon while nobody has them \
                   open, for each such fileset. Native filesets that are bound in place need none.",
         set: |s, v| count(v, 16, 1_000_000).map(|x| s.native_handles_max = x),
+    },
+    Setting {
+        name: "client_holds_max",
+        default: "4000000",
+        allowed: "a number from 1000 to 100000000",
+        meaning: "What one other node may hold of the filesets that this one owns: inodes that its kernel knows, and \
+                  open files. Beyond it, requests of that node are refused. Each takes up to 50 bytes.",
+        set: |s, v| count(v, 1000, 100_000_000).map(|x| s.client_holds_max = x),
+    },
+    Setting {
+        name: "owner_wait",
+        default: "\"60 s\"",
+        allowed: "a time from \"10 ms\" to \"24 h\"",
+        meaning: "How long a request waits while no node owns its fileset, before it fails.",
+        set: |s, v| duration(v, MS(10), MS(86_400_000)).map(|x| s.owner_wait = x),
+    },
+    Setting {
+        name: "locks",
+        default: "\"kernel\"",
+        allowed: "\"kernel\" or \"shared\"",
+        meaning: "Who keeps locks of programs on files (flock, fcntl): the kernel, for the programs of this mount \
+                  (\"kernel\"), or the owner of the fileset, for those of all nodes (\"shared\"). A mount of a \
+                  cluster always uses \"shared\".",
+        set: |s, v| v.as_str()?.parse().ok().map(|x| s.locks = x),
+    },
+    Setting {
+        name: "locks_max",
+        default: "1000000",
+        allowed: "a number from 100 to 100000000",
+        meaning: "Ranges that are locked at once in each fileset, at most (locks = \"shared\"). Beyond it, locks are \
+                  refused (ENOLCK). Each takes about 100 bytes.",
+        set: |s, v| count(v, 100, 100_000_000).map(|x| s.locks_max = x),
+    },
+    Setting {
+        name: "lock_waits_max",
+        default: "4096",
+        allowed: "a number from 1 to 1000000",
+        meaning: "Requests that wait for a lock at once in each fileset, at most (locks = \"shared\"). Beyond it, \
+                  requests that would wait are refused (ENOLCK).",
+        set: |s, v| count(v, 1, 1_000_000).map(|x| s.lock_waits_max = x),
     },
 ];
 
@@ -348,6 +421,11 @@ impl Default for Settings {
             store_reserve: ByteSize(0),
             disk_reserve: ByteSize(0),
             native_handles_max: 0,
+            client_holds_max: 0,
+            owner_wait: Duration::ZERO,
+            locks: LockChoice::Kernel,
+            locks_max: 0,
+            lock_waits_max: 0,
         };
         for setting in &SETTINGS {
             let value: Value = format!("x = {}", setting.default)

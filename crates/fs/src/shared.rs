@@ -10,6 +10,8 @@ use forebay_base::{Clock, FailPoints};
 use parking_lot::{Condvar, Mutex};
 
 use crate::cache::InodeCache;
+use crate::clients::Clients;
+use crate::gate::Lease;
 use crate::idle::IdleObjects;
 use crate::object::Objects;
 use crate::owner::Owners;
@@ -39,6 +41,12 @@ pub(crate) struct Shared {
     /// Raised when some partition has so much uncommitted that it should commit.
     pub crowd: Arc<Crowd>,
     pub bell: Bell,
+    /// How long this node may answer, in a cluster.
+    pub lease: Option<Arc<Lease>>,
+    /// Other nodes use the filesets of this one, or may.
+    pub is_member: bool,
+    /// What other nodes hold.
+    pub clients: Clients,
 }
 
 /// Wakes the thread that commits, and ends it.
@@ -98,6 +106,14 @@ impl Bell {
         }
     }
 
+    /// Waits until the threads are to end, or for `limit`.
+    pub fn wait_for_stop(&self, limit: std::time::Duration) {
+        let mut guard = self.lock.lock();
+        if !self.is_stopping() {
+            self.heard.wait_for(&mut guard, limit);
+        }
+    }
+
     /// What it was rung for is done. Whoever rings from now on is heard again.
     pub fn quiet(&self) {
         self.rung.store(false, Ordering::Release);
@@ -105,6 +121,12 @@ impl Bell {
 }
 
 impl Shared {
+    /// Whether bytes and names can change without a word to the kernel of this node: it caches no pages then that are
+    /// not those of the object's own file.
+    pub fn has_other_nodes(&self) -> bool {
+        self.is_member
+    }
+
     /// Fills up what was given away of the reserves, before anybody else has the space.
     pub fn restore_reserves(&self) {
         self.reserve.hold();

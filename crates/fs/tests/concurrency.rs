@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use forebay_base::seed::Dice;
 use forebay_base::{ByteSize, Ino};
 use forebay_disk::Sync;
 use forebay_fs::record::Kind;
@@ -22,19 +23,6 @@ const THREADS: u64 = 8;
 const WORK: Duration = Duration::from_secs(4);
 /// When they count as waiting for ever.
 const LIMIT: Duration = Duration::from_secs(90);
-
-/// A generator of numbers that a seed decides (Steele and others, "SplitMix", 2014).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % end
-    }
-}
 
 /// What a race may bring about. Anything else is a fault.
 fn is_a_lost_race(error: &FsError) -> bool {
@@ -214,7 +202,7 @@ fn storm(rig: &Rig, fileset: &str) {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {
-                let mut worker = Worker { fs: fs.clone(), dice: Dice(seed + number), root };
+                let mut worker = Worker { fs: fs.clone(), dice: Dice::of(seed + number), root };
                 let steps = &steps;
                 scope.spawn(move || {
                     while Instant::now() < until {
@@ -334,7 +322,7 @@ fn a_process_may_die_in_the_middle_of_the_work_of_many_threads() {
             let root = fs.fileset("data");
             std::thread::scope(|scope| {
                 for number in 0..4 {
-                    let dice = Dice(seed + round * 100 + number);
+                    let dice = Dice::of(seed + round * 100 + number);
                     let mut worker = Worker { fs: fs.clone(), dice, root };
                     let points = &points;
                     scope.spawn(move || {

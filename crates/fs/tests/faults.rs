@@ -13,7 +13,8 @@ use forebay_fs::{FsError, SetAttributes};
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
 use support::{
-    READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, file, on_both_ways,
+    READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, at_the_owner, file,
+    on_both_ways,
 };
 
 fn with_faulty_store(rig: &Rig) -> (User, Arc<FaultyStore<MemoryStore>>) {
@@ -165,7 +166,7 @@ fn a_change_of_filesets_that_cannot_be_committed_is_not_made_or_says_that_it_is(
 
 #[test]
 fn objects_that_cannot_be_closed_are_not_joined_by_new_ones() {
-    on_both_ways(|rig| {
+    at_the_owner(|rig| {
         const OPEN_MAX: usize = 64;
         rig.settings_mut(|settings| settings.open_objects_max = OPEN_MAX);
         let (fs, disk) = with_faulty_disk(rig);
@@ -248,7 +249,7 @@ fn the_reserve_is_given_away_when_the_store_is_full() {
 
 #[test]
 fn a_second_owner_fences_the_first() {
-    on_both_ways(|rig| {
+    at_the_owner(|rig| {
         let first = rig.open();
         let data = first.fileset("data");
         let ino = first.make_file(data, "committed");
@@ -475,7 +476,7 @@ fn a_file_that_was_synced_without_a_name_keeps_its_bytes_with_one_whatever_faile
 
 #[test]
 fn an_object_that_cannot_be_published_holds_the_commit_up_and_no_more() {
-    on_both_ways(|rig| {
+    at_the_owner(|rig| {
         let (fs, disk) = with_faulty_disk(rig);
         let data = fs.fileset("data");
         let ino = fs.make_file(data, "file");
@@ -495,7 +496,7 @@ fn an_object_that_cannot_be_published_holds_the_commit_up_and_no_more() {
 
 #[test]
 fn an_object_that_could_not_be_removed_goes_at_the_end() {
-    on_both_ways(|rig| {
+    at_the_owner(|rig| {
         let (fs, disk) = with_faulty_disk(rig);
         let data = fs.fileset("data");
         let ino = fs.make_file(data, "file");

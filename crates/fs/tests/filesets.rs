@@ -13,7 +13,7 @@ use forebay_fs::record::{Durability, FilesetRecord, Placement, Stage, decode, en
 use forebay_fs::{FsError, key, offline};
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::{Batch, Store as _, Stores as _};
-use support::{Rig, Shorthand as _, User, WRITE, on_both_ways};
+use support::{Rig, Shorthand as _, User, WRITE, at_the_owner, on_both_ways};
 
 const DATA: FilesetId = FilesetId(1);
 const WORK: FilesetId = FilesetId(2);
@@ -195,7 +195,7 @@ fn a_sweep_of_one_fileset_leaves_objects_of_others_alone() {
 #[test]
 fn a_commit_of_unknown_outcome_is_asked_for() {
     for (fault, is_there) in [(Fault::UnknownKept, true), (Fault::UnknownLost, false)] {
-        on_both_ways(|rig| {
+        at_the_owner(|rig| {
             let store = Arc::new(FaultyStore::new(rig.store.clone()));
             let parts =
                 rig.parts_with(Arc::clone(&store) as _, rig.disk.as_disk(), FailPoints::none());

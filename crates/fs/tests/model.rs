@@ -15,6 +15,8 @@ mod tree;
 mod world;
 
 use forebay_base::ByteSize;
+use forebay_etcd::Runtime;
+use forebay_store::slate::{Place, SlateConfig, open_stores};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use support::Rig;
 
@@ -26,7 +28,11 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
 }
 
 fn run(test: &str, rig: impl Fn() -> Rig) {
-    let cases = number_from_environment("PROPTEST_CASES", u64::from(CASES));
+    run_cases(CASES, test, rig);
+}
+
+fn run_cases(cases: u32, test: &str, rig: impl Fn() -> Rig) {
+    let cases = number_from_environment("PROPTEST_CASES", u64::from(cases));
     let command = format!("PROPTEST_CASES={cases} cargo test -p forebay-fs --test model {test}");
     let seed = forebay_base::seed::announce(&command);
     let config = Config {
@@ -91,5 +97,20 @@ fn served_files_in_a_directory_behave_like_the_reference() {
         let rig = Rig::in_directory();
         rig.settings_mut(|settings| settings.direct = false);
         rig
+    });
+}
+
+#[test]
+fn files_of_another_node_behave_like_the_reference() {
+    run("files_of_another_node", Rig::of_another_node);
+}
+
+/// The names in the store of clusters, over objects in memory. Each sequence opens it many times.
+#[test]
+fn names_of_a_cluster_behave_like_the_reference() {
+    let runtime = Runtime::start(2).unwrap();
+    run_cases(8, "names_of_a_cluster", || {
+        let config = SlateConfig::new(Place::Memory, "names");
+        Rig::with_stores(open_stores(&config, &runtime, None).unwrap())
     });
 }

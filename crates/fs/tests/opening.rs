@@ -14,7 +14,7 @@ use forebay_fs::{Access, FsError, Namespace, key};
 use forebay_store::{Batch, Store as _, Stores as _};
 use parking_lot::Mutex;
 use support::tapped::{Step, TappedDisk};
-use support::{READ, ROOT, Rig, Shorthand as _, WRITE, on_both_ways};
+use support::{READ, ROOT, Rig, Shorthand as _, WRITE, at_the_owner, on_both_ways};
 
 fn put(rig: &Rig, fileset: FilesetId, key: Vec<u8>, value: Vec<u8>) {
     let changes = [(key, Some(value))].into();
@@ -223,7 +223,7 @@ fn a_sweep_that_fails_keeps_nothing_from_being_committed() {
 
 #[test]
 fn a_file_whose_object_was_cut_gives_an_error_beyond_its_end_until_it_is_repaired() {
-    on_both_ways(|rig| {
+    at_the_owner(|rig| {
         let fs = rig.open();
         let ino = fs.make_file(fs.fileset("data"), "file");
         fs.write_file(ino, 0, &[7; 10_000]);

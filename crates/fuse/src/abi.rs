@@ -27,7 +27,7 @@ pub mod opcode {
         MKDIR = 9, UNLINK = 10, RMDIR = 11, RENAME = 12, LINK = 13, OPEN = 14, READ = 15, WRITE = 16,
         STATFS = 17, RELEASE = 18, FSYNC = 20, SETXATTR = 21, GETXATTR = 22, LISTXATTR = 23,
         REMOVEXATTR = 24, FLUSH = 25, INIT = 26, OPENDIR = 27, READDIR = 28, RELEASEDIR = 29,
-        FSYNCDIR = 30, ACCESS = 34, CREATE = 35, INTERRUPT = 36, DESTROY = 38, IOCTL = 39, BATCH_FORGET = 42,
+        FSYNCDIR = 30, GETLK = 31, SETLK = 32, SETLKW = 33, ACCESS = 34, CREATE = 35, INTERRUPT = 36, DESTROY = 38, IOCTL = 39, BATCH_FORGET = 42,
         FALLOCATE = 43, READDIRPLUS = 44, RENAME2 = 45, LSEEK = 46, COPY_FILE_RANGE = 47, SYNCFS = 50,
         TMPFILE = 51, STATX = 52, COPY_FILE_RANGE_64 = 53,
     }
@@ -39,7 +39,7 @@ pub mod feature {
         ($($name:ident = $bit:literal,)*) => { $(#[allow(missing_docs)] pub const $name: u64 = 1 << $bit;)* };
     }
     features! {
-        ASYNC_READ = 0, ATOMIC_O_TRUNC = 3, EXPORT_SUPPORT = 4, BIG_WRITES = 5, DONT_MASK = 6,
+        ASYNC_READ = 0, POSIX_LOCKS = 1, ATOMIC_O_TRUNC = 3, EXPORT_SUPPORT = 4, BIG_WRITES = 5, DONT_MASK = 6, FLOCK_LOCKS = 10,
         DO_READDIRPLUS = 13, READDIRPLUS_AUTO = 14, ASYNC_DIO = 15, PARALLEL_DIROPS = 18,
         POSIX_ACL = 20, MAX_PAGES = 22, CACHE_SYMLINKS = 23, NO_OPENDIR_SUPPORT = 24, HANDLE_KILLPRIV_V2 = 28,
         SETXATTR_EXT = 29, INIT_EXT = 30, DIRECT_IO_ALLOW_MMAP = 36, PASSTHROUGH = 37,
@@ -81,6 +81,12 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// FSYNC: data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
+/// RELEASE: the descriptor had a lock of flock(2); its holder is in `lock_owner`.
+pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
+/// GETLK, SETLK, SETLKW: a lock of flock(2).
+pub const LK_FLOCK: u32 = 1 << 0;
+/// Notification: ask again for every name that is known (Linux 6.16).
+pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// Notification: forget attributes (and pages) of an inode.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// Notification: forget a name.
@@ -166,6 +172,10 @@ received! {
     StatfsOut { blocks: u64, bfree: u64, bavail: u64, files: u64, ffree: u64, bsize: u32, namelen: u32,
         frsize: u32, padding: u32, spare: [u32; 6], }
 }
+received! { #[doc = "A lock: both ends belong to it."] FileLock { start: u64, end: u64, r#type: u32, pid: u32, } }
+received! { #[doc = "GETLK, SETLK, SETLKW."] LkIn { fh: u64, owner: u64, lk: FileLock, lk_flags: u32, padding: u32, } }
+received! { #[doc = "FLUSH."] FlushIn { fh: u64, unused: u32, padding: u32, lock_owner: u64, } }
+received! { #[doc = "INTERRUPT: the request that is to end."] InterruptIn { unique: u64, } }
 received! { #[doc = "FSYNC, FSYNCDIR."] FsyncIn { fh: u64, fsync_flags: u32, padding: u32, } }
 received! { #[doc = "SETXATTR with the extension; followed by name and value."] SetxattrIn { size: u32, flags: u32, setxattr_flags: u32, padding: u32, } }
 received! { #[doc = "GETXATTR (followed by the name), LISTXATTR."] GetxattrIn { size: u32, padding: u32, } }

@@ -5,6 +5,7 @@
 mod files;
 mod flags;
 mod init;
+mod locks;
 mod names;
 mod requests;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use crate::request::{Answer, Body, Errno};
 use crate::top::{Top, ino_of};
 
 pub(crate) use init::payload_max;
+pub(crate) use locks::{Lane, PLACES_WITH_LOCKS};
 
 /// What the transport does with a handled request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ pub struct Adapter {
     session: init::Session,
     requests: Requests,
     top: Arc<Top>,
+    locks: locks::LockSession,
 }
 
 /// Everything of a request but its body.
@@ -53,6 +56,7 @@ pub(crate) struct Request {
     pub number: u64,
     pub ino: Ino,
     pub caller: Caller,
+    pub unique: u64,
 }
 
 impl Adapter {
@@ -60,7 +64,8 @@ impl Adapter {
     pub fn new(fs: Arc<Namespace>, clock: Arc<dyn Clock>) -> Adapter {
         let ttl = Ttl(fs.settings().kernel_ttl);
         let (session, requests) = (init::Session::default(), Requests::default());
-        Adapter { fs, clock, ttl, session, requests, top: Arc::default() }
+        let locks = locks::LockSession::default();
+        Adapter { fs, clock, ttl, session, requests, top: Arc::default(), locks }
     }
 
     /// Which of the kernel's inodes is the root directory.
@@ -89,7 +94,8 @@ impl Adapter {
             | opcode::FALLOCATE
             | opcode::COPY_FILE_RANGE
             | opcode::COPY_FILE_RANGE_64
-            | opcode::SYNCFS => true,
+            | opcode::SYNCFS
+            | opcode::SETLKW => true,
             // Its first field are the flags: a cut waits for the release of a close before it.
             opcode::OPEN => {
                 body.take::<u32>().is_ok_and(|flags| flags.cast_signed() & libc::O_TRUNC != 0)
@@ -124,6 +130,7 @@ impl Adapter {
             number: header.nodeid,
             ino: ino_of(header.nodeid),
             caller: Caller { uid: header.uid, gid: header.gid },
+            unique: header.unique,
         };
         let outcome = match self.dispatch(header.opcode, request, body, reply) {
             Ok(outcome) => outcome,
@@ -148,8 +155,10 @@ impl Adapter {
                 self.forget(code, request, body)?;
                 return Ok(Outcome::NoReply);
             }
-            // Requests are short: by the time an interrupt is read, its request is done.
-            opcode::INTERRUPT => return Ok(Outcome::NoReply),
+            opcode::INTERRUPT => {
+                self.interrupt(body)?;
+                return Ok(Outcome::NoReply);
+            }
             opcode::INIT => self.init(body, reply),
             opcode::DESTROY | opcode::RELEASEDIR => Ok(()),
             opcode::LOOKUP => self.lookup(request, body, reply),
@@ -187,6 +196,10 @@ impl Adapter {
             opcode::LISTXATTR => self.listxattr(request, body, reply),
             opcode::SETXATTR => self.setxattr(request, body),
             opcode::REMOVEXATTR => self.removexattr(request, body),
+            opcode::GETLK => self.get_lock(request, body, reply),
+            opcode::SETLK => self.set_lock(request, body, locks::Wait::Never),
+            opcode::SETLKW => self.set_lock(request, body, locks::Wait::Allowed),
+            opcode::FLUSH if self.fs.keeps_locks() => self.flush(request, body),
             // FLUSH: nothing is buffered here, so there is nothing to report at close. ACCESS: the
             // kernel checks permissions. The rest is not offered. The kernel asks each but once.
             _ => Err(Errno(libc::ENOSYS)),
@@ -311,15 +324,28 @@ pub(crate) fn access_of(flags: u32) -> Access {
     }
 }
 
-/// The file handle that stands for an access: all that a release needs to know.
-pub(crate) fn handle_of(access: Access) -> u64 {
-    u64::from(access.read) | u64::from(access.write) << 1 | u64::from(access.execute) << 2
+/// Bits of a file handle that say how the file was opened; then comes a number of its own where locks need one, and in
+/// the upper half the lineage.
+const ACCESS_BITS: u32 = 3;
+const LINEAGE_SHIFT: u32 = 32;
+
+/// The file handle that stands for an open: all that a release needs to know.
+pub(crate) fn handle_of(access: Access, lineage: u32, serial: u32) -> u64 {
+    let bits =
+        u64::from(access.read) | u64::from(access.write) << 1 | u64::from(access.execute) << 2;
+    let serial = (u64::from(serial) << ACCESS_BITS) & ((1 << LINEAGE_SHIFT) - 1);
+    bits | serial | u64::from(lineage) << LINEAGE_SHIFT
 }
 
 /// The access that a file handle stands for.
 pub(crate) fn access_of_handle(handle: u64) -> Access {
     let has = |bit: u64| handle & bit != 0;
     Access { read: has(1), write: has(2), execute: has(4), ..Access::default() }
+}
+
+/// The lineage of an open file: 0 where owners do not change.
+pub(crate) fn lineage_of_handle(handle: u64) -> u32 {
+    u32::try_from(handle >> LINEAGE_SHIFT).unwrap_or(0)
 }
 
 fn operation_of(code: u32) -> Option<Operation> {

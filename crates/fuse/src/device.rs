@@ -5,14 +5,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use forebay_base::Ino;
+use forebay_fs::KernelCache;
 use forebay_fs::object::DirectAccess;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    BackingMap, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
-    OutHeader,
+    BackingMap, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry,
+    NotifyInvalInode, OutHeader,
 };
 use crate::top::Top;
 
@@ -136,6 +137,42 @@ impl Device {
         let namelen = u32::try_from(name.len()).unwrap_or(0);
         let what = NotifyInvalEntry { parent: self.top.number_of(parent), namelen, flags: 0 };
         self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
+    }
+}
+
+impl Device {
+    /// Has the kernel ask again for every name.
+    ///
+    /// # Errors
+    /// What the device says: EINVAL before Linux 6.16.
+    pub fn forget_all_entries(&self) -> io::Result<()> {
+        self.notify(NOTIFY_INC_EPOCH, &[])
+    }
+}
+
+impl KernelCache for Device {
+    fn forget_attributes(&self, ino: Ino) {
+        told(Device::forget_attributes(self, ino));
+    }
+
+    fn forget_entry(&self, parent: Ino, name: &[u8]) {
+        // The kernel drops a listing for a name only where it knows that name.
+        told(Device::forget_entry(self, parent, name));
+        told(Device::forget_listing(self, parent));
+    }
+
+    fn forget_listing(&self, ino: Ino) {
+        told(Device::forget_listing(self, ino));
+    }
+
+    fn forget_all_names(&self) {
+        told(self.forget_all_entries());
+    }
+}
+
+fn told(outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        tracing::warn!(%error, "the kernel could not be notified of a change by another node");
     }
 }
 

@@ -25,8 +25,12 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Unsupported => libc::EOPNOTSUPP,
         FsError::Stale => libc::ESTALE,
         FsError::TooManyFiles(_) => libc::ENFILE,
+        FsError::Locked => libc::EAGAIN,
+        FsError::Deadlock => libc::EDEADLK,
+        FsError::TooManyLocks(_) => libc::ENOLCK,
+        FsError::Interrupted => libc::EINTR,
         FsError::System(errno) => *errno,
         FsError::Damaged(_) | FsError::UnknownVersion(_) => libc::EUCLEAN,
-        FsError::Io(_) | FsError::Fenced => libc::EIO,
+        FsError::Io(_) | FsError::Fenced | FsError::Moved => libc::EIO,
     }
 }

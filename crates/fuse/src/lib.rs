@@ -1,7 +1,8 @@
 //! The kernel front end: the FUSE protocol, its transport, and mounting.
 //!
 //! Reading order: [`abi`] (the protocol), [`Adapter`] (requests to operations), [`transport`] (how they
-//! arrive: over /dev/fuse, over io_uring), [`session`] (begin and end), [`mount`]. Only this crate knows
+//! arrive: over /dev/fuse, over io_uring), [`session`] (begin and end), [`mount`], [`top`]
+//! (which of the kernel's inodes is the root directory). Only this crate knows
 //! errno and FUSE; the adapter knows nothing of how requests arrive.
 //!
 //! Why not a library for the protocol: docs/adr/0003-own-fuse-protocol.md.

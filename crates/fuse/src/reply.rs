@@ -128,7 +128,8 @@ pub(crate) struct Ttl(pub Duration);
 impl Ttl {
     fn of(self, attributes: &Attributes) -> Duration {
         // Every way to what is mounted within leads over the root directory, also when the daemon was killed.
-        if attributes.ino == Ino::ROOT && !self.0.is_zero() {
+        let is_own = attributes.name != KeepName::Never;
+        if attributes.ino == Ino::ROOT && is_own && !self.0.is_zero() {
             return LASTING;
         }
         if attributes.cacheable { self.0 } else { Duration::ZERO }

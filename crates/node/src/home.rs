@@ -234,6 +234,31 @@ impl NodeHome {
         self.write(AUTHORITY_KEY, key)
     }
 
+    /// What [`NodeHome::kept`] kept in an earlier attempt.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn kept_before(&self, name: &str) -> Result<Option<String>> {
+        self.read(name)
+    }
+
+    /// Becomes the folder of another name. What was there, of a node that has left or of an attempt, is kept beside it, as
+    /// NAME.former-1, -2, and so on.
+    ///
+    /// # Errors
+    /// If the folders cannot be renamed.
+    pub fn take_the_place_of(&self, other: &NodeHome) -> Result<()> {
+        if other.folder.exists() {
+            // It may hold files of users: nothing of it is removed.
+            let former =
+                |number: u32| other.folder.with_added_extension(format!("former-{number}"));
+            let free = (1..=u32::MAX).map(former).find(|folder| !folder.exists());
+            let free = free.unwrap_or_else(|| former(0));
+            std::fs::rename(&other.folder, &free).map_err(Error::file(&free))?;
+        }
+        std::fs::rename(&self.folder, &other.folder).map_err(Error::file(&other.folder))
+    }
+
     /// A small file for attempts that can be repeated: what was drawn in the first one.
     ///
     /// # Errors

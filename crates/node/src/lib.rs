@@ -13,8 +13,15 @@ pub mod home;
 pub mod members;
 pub mod session;
 pub mod settings;
+pub mod setup;
 
 pub use error::{Error, Result};
 pub use home::NodeHome;
 pub use members::{Member, MemberStart, Ownership};
 pub use settings::Settings;
+
+/// Times of membership and ownership that nodes use unless a test shortens them.
+#[must_use]
+pub fn protocol_settings() -> forebay_cluster::Settings {
+    forebay_cluster::Settings::default()
+}

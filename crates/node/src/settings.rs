@@ -74,5 +74,8 @@ pub const HEAD_BYTES_MAX: usize = 1 << 20;
 /// Largest payload of a message.
 pub const PAYLOAD_BYTES_MAX: usize = 8 << 20;
 
-/// Largest greeting, question of a visitor, or answer to it.
+/// Largest hello, with the question of a visitor.
 pub const GREETING_BYTES_MAX: usize = 64 << 10;
+
+/// Largest answer to a hello, with the answer to a visitor.
+pub const ANSWER_BYTES_MAX: usize = 4 << 20;

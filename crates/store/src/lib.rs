@@ -8,8 +8,8 @@
 //! **Damage.** An engine in a file verifies the whole of it when it is opened, and writes nothing to one that
 //! is damaged.
 //!
-//! Engines: [`memory::MemoryStore`] for tests, [`redb::RedbStore`] on one machine, and
-//! [`faulty::FaultyStore`], which makes any of them fail on purpose. All pass the same suite
+//! Engines: [`memory::MemoryStore`] for tests, [`redb::RedbStore`] on one machine, `slate::SlateStore` on many (with the
+//! cargo feature `cluster`), and [`faulty::FaultyStore`], which makes any of them fail on purpose. All pass the same suite
 //! (`tests/conformance.rs`). [`stores::Stores`] is the set of all stores of a file system: one for each fileset.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ use std::path::Path;
 pub mod faulty;
 pub mod memory;
 pub mod redb;
+#[cfg(feature = "cluster")]
+pub mod slate;
 pub mod stores;
 
 pub use stores::Stores;

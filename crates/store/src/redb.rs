@@ -34,6 +34,7 @@ mod draft;
 pub mod folder;
 mod header;
 mod page;
+mod pages;
 pub mod salvage;
 
 use std::fs::File;
@@ -49,6 +50,7 @@ use redb::{Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, 
 
 use self::draft::Draft;
 use self::header::{HEADER_BYTES, Header};
+use self::pages::Share;
 use crate::{Batch, Bytes, Result, Store, StoreError};
 
 /// Name of the only table; part of the file format.
@@ -98,6 +100,8 @@ pub struct RedbStore {
     opener: Opener,
     access: Access,
     cache_bytes: usize,
+    /// What it has of the memory for pages, if several stores share some.
+    share: Option<Share>,
     state: RwLock<State>,
     /// Held for a whole commit with the look-up after its failure, so that no other commit of this
     /// handle comes between the two.
@@ -185,6 +189,12 @@ impl RedbStore {
         RedbStore::with_opener(access, path.to_owned(), Box::new(opener), options)
     }
 
+    /// The same, which has its cache from a share.
+    fn with_share(mut self, share: Share) -> RedbStore {
+        self.share = Some(share);
+        self
+    }
+
     fn initialize(path: &Path, options: &RedbOptions) -> Result<RedbStore> {
         let fail = |error: &redb::Error| translate(path, error);
         let mut builder = redb::Builder::new();
@@ -211,6 +221,7 @@ impl RedbStore {
             opener,
             access,
             cache_bytes: options.cache_bytes,
+            share: None,
             state: RwLock::default(),
             committing: Mutex::default(),
         };

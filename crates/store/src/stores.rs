@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use forebay_base::FilesetId;
+use forebay_base::{Epoch, FilesetId};
 
 use crate::{Result, Store};
 
@@ -27,6 +27,17 @@ pub trait Stores: Send + Sync {
     /// # Errors
     /// [`StoreError::Missing`](crate::StoreError::Missing), and as the engine's opening.
     fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>>;
+
+    /// Opens a store to read and write for the owner of `term`, where several nodes share the stores. A former owner's store
+    /// gets [`StoreError::Conflict`](crate::StoreError::Conflict) from then on. Sets that no nodes share open it.
+    ///
+    /// # Errors
+    /// As [`Stores::open`]; [`StoreError::Conflict`](crate::StoreError::Conflict) if an owner with a newer term was there: this
+    /// one is late, and nothing was changed.
+    fn open_for(&self, fileset: FilesetId, term: Epoch) -> Result<Arc<dyn Store>> {
+        let _ = term;
+        self.open(fileset)
+    }
 
     /// Opens a store to read a little of it. Nothing can be committed to it.
     ///

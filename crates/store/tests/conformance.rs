@@ -14,8 +14,14 @@ use forebay_store::{Batch, Bytes, Store, StoreError};
 mod damage;
 #[path = "conformance/file.rs"]
 mod file;
+#[cfg(feature = "cluster")]
+#[path = "conformance/s3.rs"]
+mod s3;
 #[path = "conformance/sets.rs"]
 mod sets;
+#[cfg(feature = "cluster")]
+#[path = "conformance/slate.rs"]
+mod slate;
 
 /// A key with the value that is set or required, `None` for "absent".
 type Pair<'a> = (&'a [u8], Option<&'a [u8]>);
@@ -257,12 +263,9 @@ mod rules {
     }
 }
 
-macro_rules! engines {
-    ($($engine:ident => $make:expr;)*) => {$(
-        mod $engine {
-            use super::*;
-
-            engines!(@rules $make;
+macro_rules! with_rules {
+    ($with:ident $($argument:tt)*) => {
+        $with!(@rules $($argument)*;
                 a_value_reads_back_until_replaced_or_deleted
                 many_keys_read_as_each_alone
                 deleting_an_absent_key_is_allowed
@@ -280,7 +283,16 @@ macro_rules! engines {
                 of_racing_owners_one_wins_each_round
                 a_batch_of_unknown_outcome_is_there_as_a_whole_or_not_at_all
                 the_size_never_exceeds_reason
-            );
+        );
+    };
+}
+
+macro_rules! engines {
+    ($($engine:ident => $make:expr;)*) => {$(
+        mod $engine {
+            use super::*;
+
+            with_rules!(engines $make);
         }
     )*};
     (@rules $make:expr; $($rule:ident)*) => {$(
@@ -292,6 +304,17 @@ macro_rules! engines {
         }
     )*};
 }
+
+/// Every rule on stores that have a server in common.
+#[cfg(feature = "cluster")]
+macro_rules! all_rules {
+    (@rules $make:expr; $($rule:ident)*) => {$({
+        println!("{}", stringify!($rule));
+        rules::$rule(&*$make(stringify!($rule)));
+    })*};
+}
+#[cfg(feature = "cluster")]
+pub(crate) use {all_rules, engines, with_rules};
 
 engines! {
     memory => |_| Box::new(MemoryStore::new());

@@ -1,6 +1,7 @@
 //! The subcommands. Exit codes: 0 done, 2 refused or failed; fsck has codes of its own.
 
 pub mod bench;
+pub mod cluster;
 pub mod demo;
 pub mod fileset;
 pub mod fsck;

@@ -27,11 +27,12 @@ const READY_FD: &str = "FOREBAY_READY_FD";
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mount /srv/forebay /mnt/forebay
+  forebay mount grid1 /mnt/forebay                          the file system of a cluster, on each of its nodes
   forebay mount /srv/forebay /mnt/forebay --foreground      log to the terminal, Ctrl-C unmounts
   forebay mount /srv/forebay /mnt/forebay --served          for comparison: without the direct path
   forebay mount /srv/forebay /mnt/forebay --transport dev   for comparison: without io_uring")]
 pub struct Mount {
-    /// Home folder of the file system.
+    /// Home folder of the file system, or name of a cluster that this machine is a node of.
     root: PathBuf,
     /// Directory to mount it at.
     mountpoint: PathBuf,

@@ -124,7 +124,7 @@ mod tests {
             set(&root.join(name), mode);
         }
         std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
-        let home = Home { root: root.clone() };
+        let home = Home { root: root.clone(), node: None };
         let mut opened = home.close_to_others().unwrap();
         opened.sort_by_key(|one| one.path.clone());
         let found: Vec<_> = opened.iter().map(|one| (one.path.clone(), one.mode)).collect();

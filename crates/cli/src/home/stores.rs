@@ -35,7 +35,7 @@ impl Home {
     /// # Errors
     /// If a store cannot be read, or the folder is there.
     pub fn back_up(&self, to: &Path, name: Option<&str>, progress: Progress<'_>) -> Result<u64> {
-        let stores = self.stores(&self.settings()?);
+        let stores = self.stores(&self.settings()?)?;
         let root = stores.look(FilesetId::ROOT)?;
         let filesets = forebay_fs::offline::filesets(&*root)?;
         let filesets = filesets.into_iter().map(|(id, record)| (id, record.settings.name));
@@ -50,7 +50,7 @@ impl Home {
     /// If it is mounted, the settings are bad, or a disk is not there.
     pub fn check(&self, how: &mut Options<'_>) -> Result<Checked> {
         let _lock = self.lock()?;
-        let stores = self.stores(&self.settings()?);
+        let stores = self.stores(&self.settings()?)?;
         // Whoever held the lock may be about to end and close it.
         drop(self.superblock(&stores));
         let disks = find_all_disks(&stores)?;
@@ -77,7 +77,7 @@ impl Home {
         progress: &mut dyn FnMut(&str),
     ) -> Result<Checked> {
         let _lock = self.lock()?;
-        let stores = self.stores(&self.settings()?);
+        let stores = self.stores(&self.settings()?)?;
         let copies = RedbFolder::at(backup, stores.options().clone());
         let chosen = choose(stored_names(&copies, backup)?, name)?;
         let disks = find_all_disks(&copies)?;

@@ -35,7 +35,8 @@ pub enum Effect {
 /// Recalls that are remembered while requests are under way. Beyond it their answers are not cached at all.
 const REMEMBERED_MAX: usize = 4096;
 
-/// What one client caches of one fileset, in one session.
+/// What one client caches of one fileset of one server, in all its sessions: [`Cache::lost`] ends one. A new cache in its
+/// place would take answers to former requests for answers to its own.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
     held: BTreeMap<Item, GrantNumber>,

@@ -128,16 +128,13 @@ pub struct Grants {
     next_recall: RecallNumber,
     settling: bool,
     abandoned: bool,
-    /// Until when changes wait, because an earlier life's grants may be in use.
-    lapse_until: Moment,
 }
 
 impl Grants {
-    /// A fileset that was opened now, in `epoch`; changes wait for `lapse`. Numbers of recalls and grants begin with the epoch:
-    /// a client must not take an acknowledgement of an earlier epoch for one of this.
+    /// A fileset that was opened in `epoch`. Numbers of recalls and grants begin with the epoch: an acknowledgement of an
+    /// earlier epoch must not be taken for one of this.
     #[must_use]
-    pub fn new(settings: Settings, epoch: Epoch, lapse: Duration, now: Moment) -> Grants {
-        let lapse_until = if lapse.is_zero() { Moment::default() } else { now + lapse };
+    pub fn new(settings: Settings, epoch: Epoch) -> Grants {
         Grants {
             settings,
             items: BTreeMap::new(),
@@ -148,7 +145,6 @@ impl Grants {
             next_recall: RecallNumber(epoch.0 << 32),
             abandoned: false,
             settling: false,
-            lapse_until,
         }
     }
 
@@ -189,12 +185,7 @@ impl Grants {
         let clients = self.clients.values().filter(|client| !client.evicted);
         let recalls = clients.flat_map(|client| client.recalls.values());
         let timeout = self.settings.recall_timeout;
-        let lapse = self.changes.values().any(|it| !it.applied && it.recalls.is_empty());
-        recalls
-            .map(|recall| recall.since + timeout)
-            .chain(lapse.then_some(self.lapse_until))
-            .min()
-            .unwrap_or(Moment(Duration::MAX))
+        recalls.map(|recall| recall.since + timeout).min().unwrap_or(Moment(Duration::MAX))
     }
 
     /// Grants an item to a client together with the answer that is made now, if it may be cached.
@@ -248,7 +239,7 @@ impl Grants {
         let mut effects = Vec::new();
         match event {
             Event::Change { change, by, items } => {
-                self.change(change, by, items, now, &mut effects)
+                self.change(change, by, items, now, &mut effects);
             }
             Event::OpenForWriting { change, by, file } => {
                 let item = Item::Attributes(file);
@@ -260,7 +251,6 @@ impl Grants {
             Event::Settle(change) => self.settle(change, now, &mut effects),
             Event::Abandon(change) => {
                 self.abandoned = true;
-                self.lapse_until = now;
                 self.changes.clear();
                 self.settle(change, now, &mut effects);
             }
@@ -414,7 +404,7 @@ impl Grants {
     }
 
     fn dropped(&mut self, client: ClientId) {
-        let Some(gone) = self.clients.remove(&client) else { return };
+        let gone = self.clients.remove(&client).unwrap_or_default();
         for item in gone.order.values() {
             if let Some(granted) = self.items.get_mut(item) {
                 granted.holders.remove(&client);
@@ -463,12 +453,10 @@ impl Grants {
 
     /// Changes whose recalls are over may take effect; clients that do not acknowledge are evicted.
     fn advance(&mut self, now: Moment, effects: &mut Vec<Effect>) {
-        if now >= self.lapse_until {
-            for (number, change) in &mut self.changes {
-                if !change.applied && change.recalls.is_empty() {
-                    change.applied = true;
-                    effects.push(Effect::Apply(*number));
-                }
+        for (number, change) in &mut self.changes {
+            if !change.applied && change.recalls.is_empty() {
+                change.applied = true;
+                effects.push(Effect::Apply(*number));
             }
         }
         let timeout = self.settings.recall_timeout;

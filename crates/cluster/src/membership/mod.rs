@@ -53,7 +53,7 @@ pub struct Member {
 }
 
 /// What happens to a membership.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// [`Effect::Grant`] gave a lease of `ttl`.
     Granted {
@@ -107,7 +107,7 @@ pub enum Event {
 }
 
 /// What is to be done, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Ask etcd for a lease.
     Grant {

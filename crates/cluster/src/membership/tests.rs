@@ -121,7 +121,7 @@ fn a_key_of_the_same_life_is_replaced_and_a_later_life_wins() {
     };
     let again =
         Effect::Register { attempt: Attempt(3), member: member(2), expect: Some(LeaseId(1)) };
-    assert_eq!(refused(7), [again.clone()]);
+    assert_eq!(refused(7), std::slice::from_ref(&again));
     assert_eq!(refused(6), [again]);
     assert_eq!(refused(8), [Effect::Replaced]);
 }

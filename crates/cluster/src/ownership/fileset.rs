@@ -1,7 +1,5 @@
 //! What one node knows and holds of one fileset.
 
-use std::time::Duration;
-
 use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
 
 use super::{Effect, Holding, Record};
@@ -17,9 +15,9 @@ pub(super) struct Fileset {
     /// The record of the highest epoch that was seen.
     pub record: Option<Record>,
     pub holding: Option<Holding>,
-    /// The epoch of the latest claim, and how long changes are to wait if it succeeds: a claim whose outcome was not
+    /// The epoch of the latest claim, and until when the gate is to stay closed if it succeeds: a claim whose outcome was not
     /// known may turn out to have succeeded much later.
-    pub claimed: Option<(Epoch, Duration)>,
+    pub claimed: Option<(Epoch, Moment)>,
     /// Since when the node sees it without an owner.
     pub orphan_since: Option<Moment>,
     /// When a request to etcd is sent again.
@@ -94,7 +92,7 @@ impl Fileset {
     }
 
     /// The record was seen; returns whether it was news. What a watch reports may be older than what an answer said.
-    pub fn seen(&mut self, record: Option<Record>, effects: &mut Vec<Effect>) -> bool {
+    pub fn seen(&mut self, record: Option<Record>, now: Moment, effects: &mut Vec<Effect>) -> bool {
         let older = |record: Record| self.record.is_some_and(|known| record.epoch <= known.epoch);
         if record.is_some_and(older) || (record.is_none() && self.record.is_none()) {
             return false;
@@ -114,22 +112,27 @@ impl Fileset {
             }
         } else if !matches!(self.holding, Some(Holding::Dropping { .. })) {
             self.holding = None;
-            self.open_if_mine(effects);
+            self.open_if_mine(now, effects);
         }
         true
     }
 
     /// Opens what the record says is this node's and is not held yet.
-    fn open_if_mine(&mut self, effects: &mut Vec<Effect>) {
+    fn open_if_mine(&mut self, now: Moment, effects: &mut Vec<Effect>) {
         let Some(Record { owner, epoch }) = self.record else { return };
         if self.holding.is_some() || owner != Some(self.me) {
             return;
         }
-        let lapse = self.claimed.filter(|(claimed, _)| *claimed == epoch);
-        let lapse = lapse.map_or(Duration::ZERO, |(_, lapse)| lapse);
+        let lapse = self.closed_until(epoch).left(now);
         self.holding = Some(Holding::Opening { epoch });
         self.not_before = Moment::default();
         effects.push(Effect::Open { fileset: self.id, epoch, lapse });
+    }
+
+    /// Until when the gate is to stay closed in this epoch.
+    fn closed_until(&self, epoch: Epoch) -> Moment {
+        let claimed = self.claimed.filter(|(claimed, _)| *claimed == epoch);
+        claimed.map(|(_, until)| until).unwrap_or_default()
     }
 
     pub fn opened(&mut self, opened: Epoch, now: Moment) {
@@ -138,11 +141,13 @@ impl Fileset {
         }
     }
 
-    /// What could not be opened is let go of: another node may be able to.
+    /// What could not be opened is let go of: another node may be able to. It opens its gate at once, so this one
+    /// waits until it might have opened its own.
     pub fn open_failed(&mut self, failed: Epoch, not_before: Moment) {
         if self.holding == Some(Holding::Opening { epoch: failed }) {
             self.not_before = not_before;
             self.pass(failed, None);
+            self.retry_at = self.closed_until(failed);
         }
     }
 
@@ -169,10 +174,10 @@ impl Fileset {
         }
     }
 
-    pub fn dropped(&mut self, dropped: Epoch, effects: &mut Vec<Effect>) {
+    pub fn dropped(&mut self, dropped: Epoch, now: Moment, effects: &mut Vec<Effect>) {
         if self.holding == Some(Holding::Dropping { epoch: dropped }) {
             self.holding = None;
-            self.open_if_mine(effects);
+            self.open_if_mine(now, effects);
         }
     }
 }

@@ -12,14 +12,14 @@
 //!
 //! - **Takeover.** The record names a life of a daemon that is not a member. Members are ordered by [`rendezvous`]; the
 //!   first claims the fileset at once, the others one after another while it stays without an owner.
-//! - **Handover.** The owner has requests wait, recalls what clients cache, flushes, closes the store, and makes the
+//! - **Handover.** The owner has changes wait, recalls what clients cache, flushes, closes the store, and makes the
 //!   new owner the record's. The new owner opens. A crash before the transaction is a takeover, one after it is one too.
 //! - **Superseded.** The record has moved on. What was not committed is lost as in a crash; nothing is answered any more.
 //! - **Balance.** An owner hands over what another node is first in order for: at most `handovers_max` at a time, and not
 //!   before it had the fileset, and the other node its membership, for `owner_hold_min`.
 //!
 //! Grants never outlive the lease of the owner that gave them ([`crate::grants`]), so a takeover after the end of a lease
-//! need not wait for them. One while the lease lasts (the daemon started again) opens with `lapse`: changes wait so long.
+//! need not wait for them. One while the lease lasts (the daemon started again) opens its gate only after `lapse`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,7 +59,8 @@ pub enum Event {
         /// What came of it.
         outcome: Outcome,
     },
-    /// [`Effect::Open`] was carried out.
+    /// [`Effect::Open`] was carried out and `lapse` has passed: the gate is open. (Earlier, the fileset could be handed over to
+    /// a node that opens its gate too early.)
     Opened {
         /// The fileset.
         fileset: FilesetId,
@@ -130,17 +131,19 @@ pub enum Effect {
     },
     /// Read all members and owners, not from a follower that lags behind.
     Read,
-    /// Open the fileset's store in this epoch, which fences every earlier one, and then its gate. Changes wait for
-    /// `lapse`, because clients may cache what an earlier life of this or another node granted.
+    /// Open the fileset's store in this epoch, which fences every earlier one, and then its gate, but not before `lapse` has
+    /// passed since this effect: clients may cache what an earlier life of this or another node granted. Reads wait as well:
+    /// the store may not have what that life answered and had not committed.
     Open {
         /// The fileset.
         fileset: FilesetId,
         /// In which epoch.
         epoch: Epoch,
-        /// How long changes wait.
+        /// How long the gate stays closed.
         lapse: Duration,
     },
-    /// Have requests wait, recall all grants (or wait until they have lapsed), flush, commit, close the store.
+    /// Have changes wait; recall all grants while reads are still answered (a kernel invalidates only after its READ under
+    /// way); then have reads wait too, flush, commit, close the store.
     Settle {
         /// The fileset.
         fileset: FilesetId,
@@ -154,7 +157,7 @@ pub enum Effect {
         /// The new owner.
         to: Option<ClientId>,
     },
-    /// This node was superseded. Close the gate for good: handles are stale, fsync fails; drop everything in memory.
+    /// This node was superseded, perhaps while it opens or settles: that is given up, and what it reports is ignored. Close the gate for good: handles are stale, fsync fails; drop everything in memory.
     Drop {
         /// The fileset.
         fileset: FilesetId,
@@ -300,7 +303,7 @@ impl Ownership {
                 self.with(fileset, |it| it.settle_failed(epoch, now, retry));
             }
             Event::Dropped { fileset, epoch } => {
-                self.with(fileset, |it| it.dropped(epoch, &mut effects));
+                self.with(fileset, |it| it.dropped(epoch, now, &mut effects));
             }
             Event::Move { fileset, to } => self.with(fileset, |it| it.asked = Some(to)),
             Event::Stop => self.stopping = true,
@@ -326,10 +329,10 @@ impl Ownership {
         let news: Vec<_> = view.owners.iter().map(|(fileset, it)| (*fileset, *it)).collect();
         self.view = View { owners, ..view };
         for fileset in gone {
-            self.seen(fileset, None, effects);
+            self.seen(fileset, None, now, effects);
         }
         for (fileset, record) in news {
-            self.seen(fileset, Some(record), effects);
+            self.seen(fileset, Some(record), now, effects);
         }
         self.note_members(now);
     }
@@ -347,7 +350,7 @@ impl Ownership {
         }
         self.view.revision = revision;
         match change {
-            Change::Owner(fileset, record) => self.seen(fileset, record, effects),
+            Change::Owner(fileset, record) => self.seen(fileset, record, now, effects),
             Change::Member(..) => {
                 self.view.apply(change);
                 self.note_members(now);
@@ -367,10 +370,16 @@ impl Ownership {
         }
     }
 
-    fn seen(&mut self, fileset: FilesetId, record: Option<Record>, effects: &mut Vec<Effect>) {
+    fn seen(
+        &mut self,
+        fileset: FilesetId,
+        record: Option<Record>,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
         let me = self.me;
         let it = self.filesets.entry(fileset).or_insert_with(|| Fileset::new(fileset, me));
-        if it.seen(record, effects) {
+        if it.seen(record, now, effects) {
             self.view.apply(Change::Owner(fileset, record));
         }
         if it.holding.is_none() && it.record.is_none() {
@@ -389,7 +398,7 @@ impl Ownership {
         let Some((fileset, it)) = found else { return };
         let (fileset, wanted) = (*fileset, it.wanted());
         match outcome {
-            Outcome::Done => self.seen(fileset, wanted, effects),
+            Outcome::Done => self.seen(fileset, wanted, now, effects),
             Outcome::Refused | Outcome::Unknown => {
                 it.undecided(now + self.settings.etcd_retry);
                 effects.push(Effect::Read);
@@ -465,21 +474,23 @@ impl Ownership {
             self.wake_at(due);
             return;
         }
-        let lapse = self.lapse_after(former);
+        let lapse = self.lapse_after(former, now);
         let it = self.filesets.get_mut(&fileset).expect("it was found above");
-        it.claimed = Some((record.epoch.next(), lapse));
+        it.claimed = Some((record.epoch.next(), now + lapse));
         it.holding = Some(Holding::Claiming { expect: record, attempt: None });
         self.claim(fileset, now, effects);
     }
 
-    /// How long changes wait after a takeover from `former`. Its lease has ended if its node is not a member, and grants
-    /// with it. If the daemon started again within its lease, what it vouched for in its former life may still be in use.
-    fn lapse_after(&self, former: Option<ClientId>) -> Duration {
-        let restarted = former.is_some_and(|it| self.view.members.contains_key(&it.node));
-        if restarted && !fault::is(Fault::NoWaitAfterRestart) {
-            self.settings.lapse()
-        } else {
-            Duration::ZERO
+    /// How long the gate stays closed after a takeover from `former`. Its lease has ended if its node is not a member, and
+    /// grants with it. If the daemon started again within its lease, what it vouched for in its former life may be in
+    /// use: that life was over when the present one became a member.
+    fn lapse_after(&self, former: Option<ClientId>, now: Moment) -> Duration {
+        let restarted = former.and_then(|it| self.since.get(&it.node));
+        match restarted {
+            Some((_, since)) if !fault::is(Fault::NoWaitAfterRestart) => {
+                self.settings.lapse().saturating_sub(now.since(*since))
+            }
+            Some(_) | None => Duration::ZERO,
         }
     }
 

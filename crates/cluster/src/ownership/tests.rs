@@ -111,8 +111,13 @@ fn a_restarted_node_takes_its_filesets_back_and_waits_for_grants_of_its_former_l
     let [(attempt, value)] = swaps(&effects)[..] else { panic!("{effects:?}") };
     assert_eq!(value, record(1, 7));
     let effects = node.step(Event::Swapped { attempt, outcome: Outcome::Done }, at(1));
-    let lapse = Settings::default().lapse();
+    let lapse = Settings::default().lapse() - Duration::from_secs(1);
     assert_eq!(effects, [Effect::Open { fileset: F, epoch: Epoch(7), lapse }]);
+    // If it cannot open it, nobody else does before it could have.
+    let effects = node.step(Event::OpenFailed { fileset: F, epoch: Epoch(7) }, at(2));
+    assert_eq!((effects, node.next_wake()), (vec![], at(1) + lapse));
+    let effects = node.step(Event::Tick, at(1) + lapse);
+    assert_eq!(swaps(&effects).len(), 1, "{effects:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Call, Connection, Effect, Failure, Frame, Operation, Repeat};
+use super::{Call, Connection, Effect, Failure, Frame, Number, Operation, Repeat};
 use crate::settings::Settings;
 use crate::time::Moment;
 
@@ -32,14 +32,15 @@ struct Slot<T> {
 #[derive(Clone, Debug)]
 pub(super) struct Caller<T> {
     settings: Settings,
+    number: Number,
     slots: Vec<Slot<T>>,
     backlog: VecDeque<Flight<T>>,
     reading: Option<Reading>,
 }
 
 impl<T: Clone> Caller<T> {
-    pub fn new(settings: Settings) -> Caller<T> {
-        Caller { settings, slots: Vec::new(), backlog: VecDeque::new(), reading: None }
+    pub fn new(settings: Settings, number: Number) -> Caller<T> {
+        Caller { settings, number, slots: Vec::new(), backlog: VecDeque::new(), reading: None }
     }
 
     /// Whether any call has no answer.
@@ -87,7 +88,7 @@ impl<T: Clone> Caller<T> {
             return Some(free);
         }
         (self.slots.len() < self.settings.calls_max).then(|| {
-            self.slots.push(Slot { sequence: 0, flight: None });
+            self.slots.push(Slot { sequence: self.number.0 << 32, flight: None });
             self.slots.len() - 1
         })
     }
@@ -173,5 +174,10 @@ impl<T: Clone> Caller<T> {
             effects.push(Effect::Complete(flight.call, Err(Failure::Evicted)));
         }
         self.reading = None;
+    }
+
+    /// The next session begins.
+    pub fn begin(&mut self, number: Number) {
+        self.number = number;
     }
 }

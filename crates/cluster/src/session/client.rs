@@ -89,7 +89,7 @@ impl<T: Clone> ClientEnd<T> {
             number: Number(1),
             server: None,
             state: State::Idle { until: Moment::default() },
-            caller: Caller::new(settings),
+            caller: Caller::new(settings, Number(1)),
             callee: Callee::new(settings.calls_max),
             next_connection: Connection(1),
             heard: Moment::default(),
@@ -186,7 +186,7 @@ impl<T: Clone> ClientEnd<T> {
     fn received(&mut self, connection: Connection, frame: Frame<T>, now: Moment) -> Vec<Effect<T>> {
         match self.state {
             State::Greeting { connection: current, .. } if current == connection => {
-                self.greeted(connection, frame, now)
+                self.greeted(connection, &frame, now)
             }
             State::Up { connection: current } if current == connection => {
                 self.heard = now;
@@ -199,8 +199,8 @@ impl<T: Clone> ClientEnd<T> {
     }
 
     /// The answer to a hello.
-    fn greeted(&mut self, connection: Connection, frame: Frame<T>, now: Moment) -> Vec<Effect<T>> {
-        match frame {
+    fn greeted(&mut self, connection: Connection, frame: &Frame<T>, now: Moment) -> Vec<Effect<T>> {
+        match *frame {
             Frame::Welcome { from, clock, .. } if self.server.is_none_or(|known| known == from) => {
                 self.server = Some(from);
                 self.state = State::Up { connection };
@@ -220,6 +220,7 @@ impl<T: Clone> ClientEnd<T> {
         self.caller.over(&mut shared);
         self.callee = Callee::new(self.settings.calls_max);
         self.number = Number(self.number.0 + 1);
+        self.caller.begin(self.number);
         self.server = None;
         self.state = State::Clearing;
         let mut effects: Vec<Effect<T>> = vec![Effect::Lost];

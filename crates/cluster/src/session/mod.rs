@@ -56,7 +56,8 @@ forebay_base::id! {
 pub struct Operation {
     /// Below `calls_max`.
     pub slot: u32,
-    /// Grows with each call in the slot; the first is 1.
+    /// Grows with each call in the slot. The upper 32 bits are the session's number, so that an answer that a thread gives
+    /// late, to a call of a former session, is not taken for one of this session.
     pub sequence: u64,
 }
 

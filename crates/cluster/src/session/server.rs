@@ -304,7 +304,7 @@ impl<T: Clone> Session<T> {
             client,
             number,
             state: State::Away { since: now },
-            caller: Caller::new(settings),
+            caller: Caller::new(settings, number),
             callee: Callee::new(settings.calls_max),
             vouched_until: now,
         }

@@ -91,8 +91,7 @@ impl Machine {
             (fileset, object) = (of, file);
             if drawn < 40 { Verb::WriteOpen } else { Verb::Close }
         } else if let Some((of, file, _, epoch)) = state.dirty
-            && drawn < 75
-            && drawn >= 50
+            && (50..75).contains(&drawn)
         {
             (fileset, object) = (of, file);
             Verb::Sync(epoch)
@@ -158,7 +157,8 @@ impl Machine {
                     asking.served_here = true;
                 }
                 let origin = Origin::Local(program);
-                let request = Request { origin, not_after: asking.give_up, op: asking.op };
+                let request =
+                    Request { origin, not_after: asking.give_up, op: asking.op, since: ctx.now };
                 self.serve(asking.fileset, request, ctx);
             }
             Some(owner) => self.send(program, asking, owner, ctx),
@@ -239,23 +239,23 @@ impl Machine {
     }
 
     /// A call of a program is over.
-    pub fn answered(&mut self, call: Call, result: Result<Body, Failure>, ctx: &mut Context) {
+    pub fn answered(&mut self, call: Call, result: &Result<Body, Failure>, ctx: &mut Context) {
         let Some((program, server)) = self.asked.remove(&call) else { return };
         let Some(asking) = self.programs[program].asking else { return };
         let Some((_, _, ticket)) = asking.under_way else { return };
         let (op, item) = (asking.op, item(asking.op.object));
-        let grant = match &result {
+        let grant = match result {
             Ok(Body::Reply(Reply::Value(_, grant) | Reply::Done(_, grant))) => *grant,
             _ => None,
         };
         let grants: Vec<_> = grant.map(|grant| (item.clone(), grant)).into_iter().collect();
         let cached = self.caches.entry((asking.fileset, server)).or_default();
         let used = if op.verb.changes() {
-            cached.cache.changed(ticket, &[item.clone()], grants)
+            cached.cache.changed(ticket, std::slice::from_ref(&item), grants)
         } else {
             cached.cache.answered(ticket, grants)
         };
-        if let Ok(Body::Reply(Reply::Value(value, _))) = &result
+        if let Ok(Body::Reply(Reply::Value(value, _))) = result
             && !used.is_empty()
         {
             cached.values.insert(item.clone(), *value);
@@ -269,7 +269,7 @@ impl Machine {
             asking.under_way = None;
         }
         match result {
-            Ok(Body::Reply(reply)) => self.replied(program, asking, reply, ctx),
+            Ok(Body::Reply(reply)) => self.replied(program, asking, *reply, ctx),
             Err(Failure::Unreachable) if op.verb != Verb::Read => {
                 self.finish(program, Finish::Unknown, ctx);
             }
@@ -404,6 +404,12 @@ impl Machine {
                 cached.cache.vouched(until);
             }
         }
+    }
+
+    /// The kernel keeps nothing of a former session any more.
+    pub fn cleared(&mut self, server: NodeId) {
+        let caches = self.caches.iter_mut().filter(|((_, of), _)| *of == server);
+        caches.for_each(|(_, cached)| cached.kernel.clear());
     }
 
     /// The session with a server is over. What the kernel keeps goes a little later.

@@ -9,9 +9,10 @@ use rand::Rng as _;
 use super::asking::{Cached, Program};
 use super::etcd;
 use super::files::{Body, Op};
+use super::plan::Pace;
 use super::serving::{Origin, Part, Request};
 use super::{Random, store};
-use crate::grants::{self, Grants, Item, RecallNumber};
+use crate::grants::{self, GrantNumber, Grants, Item, RecallNumber};
 use crate::membership::{self, Revision};
 use crate::node::{self, Node};
 use crate::ownership::{self, Change};
@@ -45,6 +46,8 @@ pub enum Out {
     Synced(FilesetId, Op),
     /// For the checks: a client did not acknowledge in time.
     Evicts(ClientId),
+    /// For the checks: how long a change waited for recalls.
+    Waited(Duration),
     /// For the history.
     Finished(usize, super::asking::Finish),
     /// Stops the daemon.
@@ -60,6 +63,8 @@ pub enum Later {
     Cleared(NodeId),
     /// A thread comes to a request that waits since its arrival.
     Serve(u64),
+    /// A thread comes to grants that were given back.
+    Returned(FilesetId, ClientId, session::Operation, Item, GrantNumber),
     /// A thread comes to a recall.
     Recall(FilesetId, NodeId, session::Operation, RecallNumber, Vec<Item>),
     /// A thread comes to an answer.
@@ -72,6 +77,7 @@ pub enum Later {
 pub struct Context<'a> {
     pub now: Moment,
     pub random: &'a mut Random,
+    pub pace: Pace,
     pub out: Vec<Out>,
 }
 
@@ -82,9 +88,9 @@ impl Context<'_> {
 
     /// How long it takes until a thread comes to something: they overtake each other.
     pub fn thread(&mut self) -> Duration {
-        let longest = match self.random.random_range(0..50) {
-            0 => 2_000_000,
-            1..5 => 30_000,
+        let longest = match (self.pace, self.random.random_range(0..50)) {
+            (Pace::Usual, 0) | (Pace::Sluggish, 0..10) => 2_000_000,
+            (_, 0..5) => 30_000,
             _ => 300,
         };
         Duration::from_micros(self.random.random_range(0..longest))
@@ -172,7 +178,7 @@ impl Machine {
                 self.invalidated(fileset, server, recall, ctx);
             }
             Later::Cleared(server) => {
-                self.caches.retain(|(_, of), _| *of != server);
+                self.cleared(server);
                 self.calling(server, client::Event::Cleared, ctx);
             }
             Later::Serve(number) => {
@@ -183,7 +189,13 @@ impl Machine {
             Later::Recall(fileset, server, operation, recall, items) => {
                 self.recall(fileset, server, operation, recall, items, ctx);
             }
-            Later::Answered(call, result) => self.answered(call, result, ctx),
+            Later::Returned(fileset, client, operation, item, number) => {
+                let returned = grants::owner::Event::Returned(client, vec![(item, number)]);
+                self.granting(fileset, returned, ctx);
+                let answered = server::Event::Answered(client, operation, Body::Acknowledge);
+                self.serving(answered, ctx);
+            }
+            Later::Answered(call, result) => self.answered(call, &result, ctx),
             Later::Program(program) => self.run(program, ctx),
             Later::Commit => {
                 self.commit_all(ctx);
@@ -210,7 +222,7 @@ impl Machine {
                     ctx.out.push(Out::Etcd(etcd::Request::Read));
                 }
                 node::Effect::Ownership(ownership::Effect::Stopped) => ctx.out.push(Out::Exit),
-                node::Effect::Ownership(effect) => self.owned(effect, ctx),
+                node::Effect::Ownership(effect) => self.owned(&effect, ctx),
             }
         }
     }
@@ -297,15 +309,14 @@ impl Machine {
                 let (fileset, op) = match body {
                     Body::Ask(fileset, op) => (fileset, op),
                     Body::Return(fileset, item, number) => {
-                        let returned = grants::owner::Event::Returned(client, vec![(item, number)]);
-                        self.granting(fileset, returned, ctx);
-                        let done = Body::Acknowledge;
-                        return self.serving(server::Event::Answered(client, operation, done), ctx);
+                        let pause = ctx.thread();
+                        let later = Later::Returned(fileset, client, operation, item, number);
+                        return ctx.after(pause, later);
                     }
                     Body::Reply(_) | Body::Recall(..) | Body::Acknowledge => return,
                 };
                 let origin = Origin::Remote(client, operation);
-                let request = Request { origin, not_after, op };
+                let request = Request { origin, not_after, op, since: ctx.now };
                 self.calls += 1;
                 self.arrived.insert(self.calls, (fileset, request));
                 let pause = ctx.thread();

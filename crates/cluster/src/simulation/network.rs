@@ -106,7 +106,7 @@ impl Network {
         Some((time, to, input))
     }
 
-    pub fn to_server(
+    pub fn send_to_server(
         &mut self,
         from: ClientId,
         to: NodeId,
@@ -121,7 +121,12 @@ impl Network {
         self.send(id, 0, Input::FromClient(Connection(id), frame), time)
     }
 
-    pub fn to_client(&mut self, number: Connection, frame: Frame<Body>, time: Duration) -> Sent {
+    pub fn send_to_client(
+        &mut self,
+        number: Connection,
+        frame: Frame<Body>,
+        time: Duration,
+    ) -> Sent {
         let link = self.links.get(&number.0).filter(|link| link.is_up)?;
         let input = Input::FromServer(link.server.node, link.number, frame);
         self.send(number.0, 1, input, time)

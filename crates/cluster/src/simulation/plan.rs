@@ -44,6 +44,16 @@ pub enum Kind {
     Drain(NodeId),
 }
 
+/// How quick everything is that is in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Always; there are no troubles either. Then nobody waits for long.
+    Quick,
+    Usual,
+    /// Threads take long to come to what arrived.
+    Sluggish,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Trouble {
     pub at: Duration,
@@ -60,6 +70,7 @@ pub struct Plan {
     pub programs: usize,
     pub load: Load,
     pub troubles: Vec<Trouble>,
+    pub pace: Pace,
     /// Whether kernels' notifications about names take the directory's lock (Linux before 6.16).
     pub kernel_locks: bool,
     /// One of so many requests to etcd lies about for long before etcd gets it.
@@ -87,9 +98,16 @@ impl Plan {
         };
         let calm = Duration::from_secs(random.random_range(40..=80));
         let mut troubles = Vec::new();
-        match random.random_range(0..4) {
+        let pace = match random.random_range(0..8) {
+            0 => Pace::Quick,
+            1..3 => Pace::Sluggish,
+            _ => Pace::Usual,
+        };
+        match random.random_range(0..6) {
+            _ if pace == Pace::Quick => {}
             0 => flap(&mut random, nodes, calm, &mut troubles),
-            1 => troubles.extend((0..2).map(|_| trouble(&mut random, nodes, load.filesets, calm))),
+            1 => restart(&mut random, nodes, calm, &mut troubles),
+            2 => troubles.extend((0..2).map(|_| trouble(&mut random, nodes, load.filesets, calm))),
             _ => {
                 let count = random.random_range(0..=14);
                 let draw = |_| trouble(&mut random, nodes, load.filesets, calm);
@@ -114,8 +132,13 @@ impl Plan {
             programs: if nodes > 5 { 1 } else { random.random_range(1..=4) },
             load,
             troubles,
+            pace,
             kernel_locks: random.random_range(0..2) == 0,
-            prompt: if random.random_range(0..3) == 0 { 8 } else { 100 },
+            prompt: match pace {
+                Pace::Quick => u32::MAX,
+                Pace::Usual | Pace::Sluggish if random.random_range(0..3) == 0 => 5,
+                Pace::Usual | Pace::Sluggish => 100,
+            },
             calm,
             clocks_stop: random.random_range(0..20) == 0,
         }
@@ -128,7 +151,7 @@ fn flap(random: &mut Random, nodes: u32, calm: Duration, troubles: &mut Vec<Trou
     let millis = Duration::from_millis;
     let mut at = millis(random.random_range(3000..8000));
     while at + millis(16_000) < calm {
-        let lasts = millis(random.random_range(8500..14_000));
+        let lasts = millis(random.random_range(8500..12_500));
         let way = [Way::Both, Way::There][random.random_range(0..2)];
         troubles.push(Trouble { at, lasts, kind: Kind::Severed(node, way) });
         if random.random_range(0..3) == 0 {
@@ -137,6 +160,21 @@ fn flap(random: &mut Random, nodes: u32, calm: Duration, troubles: &mut Vec<Trou
             troubles.push(Trouble { at, lasts, kind: Kind::Severed(node, Way::Back) });
         }
         at += lasts + millis(random.random_range(2000..8000));
+    }
+}
+
+/// Daemons die and start again at once, while others are frozen with what they cached.
+fn restart(random: &mut Random, nodes: u32, calm: Duration, troubles: &mut Vec<Trouble>) {
+    let millis = Duration::from_millis;
+    let mut at = millis(random.random_range(6000..9000));
+    while at + millis(16_000) < calm {
+        let frozen = random.random_range(1..=nodes);
+        let dead = (frozen + random.random_range(1..nodes) - 1) % nodes + 1;
+        let lasts = millis(random.random_range(4000..9000));
+        troubles.push(Trouble { at, lasts, kind: Kind::Freeze(NodeId(frozen)) });
+        let (at_once, lasts) = (at + millis(random.random_range(0..400)), millis(100));
+        troubles.push(Trouble { at: at_once, lasts, kind: Kind::Crash(NodeId(dead)) });
+        at += millis(random.random_range(10_000..14_000));
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Request {
     pub origin: Origin,
     pub not_after: Option<Moment>,
     pub op: Op,
+    /// When it began to wait for recalls.
+    pub since: Moment,
 }
 
 impl Request {
@@ -54,7 +56,8 @@ enum Stage {
 #[derive(Debug)]
 pub struct Part {
     epoch: Epoch,
-    lapse: Duration,
+    /// Until when the gate stays closed, because an earlier life's grants may be in use.
+    closed_until: Option<Moment>,
     stage: Stage,
     memory: States,
     grants: Grants,
@@ -92,15 +95,15 @@ impl Machine {
         self.settings.vouch.min(until.left(now))
     }
 
-    pub fn owned(&mut self, effect: ownership::Effect, ctx: &mut Context) {
-        match effect {
+    pub fn owned(&mut self, effect: &ownership::Effect, ctx: &mut Context) {
+        match *effect {
             ownership::Effect::Open { fileset, epoch, lapse } => {
                 let part = Part {
                     epoch,
-                    lapse,
+                    closed_until: Some(ctx.now + lapse),
                     stage: Stage::Opening,
                     memory: States::new(),
-                    grants: Grants::new(self.settings, epoch, lapse, ctx.now),
+                    grants: Grants::new(self.settings, epoch),
                     queue: VecDeque::new(),
                     pending: BTreeMap::new(),
                     open: Vec::new(),
@@ -161,10 +164,7 @@ impl Machine {
             store::Answer::Opened(epoch, states) if part.epoch == epoch => {
                 part.memory = states;
                 part.stage = Stage::Open;
-                part.grants = Grants::new(self.settings, epoch, part.lapse, ctx.now);
-                let opened = ownership::Event::Opened { fileset, epoch };
-                ctx.out.push(Out::Opened(fileset, epoch));
-                self.step(node::Event::Ownership(opened), ctx);
+                self.open_gate(fileset, ctx);
             }
             store::Answer::Failed(epoch) if part.epoch == epoch => {
                 self.drop_part(fileset, false, ctx);
@@ -186,6 +186,18 @@ impl Machine {
             }
             // Fenced: the record has moved on, and the watch will say so.
             _ => {}
+        }
+    }
+
+    /// Opens the gate once nothing that an earlier life granted can be in use.
+    fn open_gate(&mut self, fileset: FilesetId, ctx: &mut Context) {
+        let Some(part) = self.parts.get_mut(&fileset) else { return };
+        if part.stage != Stage::Opening && part.closed_until.is_some_and(|until| ctx.now >= until) {
+            part.closed_until = None;
+            let epoch = part.epoch;
+            ctx.out.push(Out::Opened(fileset, epoch));
+            let opened = ownership::Event::Opened { fileset, epoch };
+            self.step(node::Event::Ownership(opened), ctx);
         }
     }
 
@@ -227,7 +239,7 @@ impl Machine {
         let answers = self.answers(ctx.now);
         let Some(part) = self.parts.get_mut(&fileset) else { return };
         let open = matches!(part.stage, Stage::Open | Stage::Recalling(_));
-        if !open || !answers {
+        if !open || !answers || part.closed_until.is_some() {
             return;
         }
         let (stage, mut kept) = (part.stage, VecDeque::new());
@@ -258,6 +270,7 @@ impl Machine {
             return self.reply(request, Reply::Moved, ctx);
         };
         let (client, object) = (request.client(), request.op.object);
+        let request = Request { since: ctx.now, ..request };
         match request.op.verb {
             Verb::Read => {
                 let waits = fault::is(Fault::ReadsWaitForChanges)
@@ -410,6 +423,7 @@ impl Machine {
             return self.commit(fileset, ctx);
         }
         let Some(request) = part.pending.remove(&change) else { return };
+        ctx.out.push(Out::Waited(ctx.now.since(request.since)));
         let open = request.op.verb == Verb::Open;
         if self.is_late(&request, ctx.now) {
             self.refuse(request, ctx);
@@ -486,6 +500,7 @@ impl Machine {
     pub fn grants_tick(&mut self, ctx: &mut Context) {
         for fileset in self.parts.keys().copied().collect::<Vec<_>>() {
             self.granting(fileset, Event::Tick, ctx);
+            self.open_gate(fileset, ctx);
             self.serve_waiting(fileset, ctx);
         }
         let mut leaving = std::mem::take(&mut self.leaving);
@@ -506,7 +521,9 @@ impl Machine {
     pub fn grants_wake(&self) -> Moment {
         let parts = self.parts.values().map(|part| &part.grants);
         let grants = parts.chain(self.leaving.iter().map(|(_, grants)| grants));
-        grants.map(Grants::next_wake).min().unwrap_or(Moment(Duration::MAX))
+        let gates = self.parts.values().filter(|part| part.stage != Stage::Opening);
+        let gates = gates.filter_map(|part| part.closed_until);
+        grants.map(Grants::next_wake).chain(gates).min().unwrap_or(Moment(Duration::MAX))
     }
 }
 

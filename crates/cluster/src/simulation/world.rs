@@ -12,7 +12,7 @@ use super::etcd::{self, Etcd};
 use super::files::Body;
 use super::machine::{Context, Later, Machine, Out};
 use super::network::Network;
-use super::plan::{Kind, Plan, Trouble, Way};
+use super::plan::{Kind, Pace, Plan, Trouble, Way};
 use super::witness::Witness;
 use super::{Random, store};
 use crate::fault::{self, Fault};
@@ -183,8 +183,8 @@ impl World {
     /// How long something takes on the network or in etcd.
     fn delay(&mut self) -> Duration {
         let longest = match self.random.random_range(0..100) {
-            0 => 1_500_000,
-            1..5 => 60_000,
+            0 if self.plan.pace != Pace::Quick => 1_500_000,
+            0..5 => 60_000,
             _ if self.slow > 0 => 2_500_000,
             _ => 1500,
         };
@@ -203,7 +203,12 @@ impl World {
             }
             Event::AtStore(from, fileset, request) => {
                 let store = self.stores.get_mut(&fileset).expect("all filesets have a store");
-                match store.execute(fileset, request) {
+                let fails = self.random.random_range(0..30) == 0;
+                let executed = match request {
+                    store::Request::Open(epoch) if fails => Ok(store::Answer::Failed(epoch)),
+                    request => store.execute(fileset, request),
+                };
+                match executed {
                     Ok(answer) => {
                         let back = self.now + self.delay();
                         self.input(back, from, Input::Stored(fileset, answer));
@@ -281,7 +286,7 @@ impl World {
         let Some(mut machine) = place.machine.take() else { return };
         let now = place.clock.show(self.now);
         let mut random = Random::seed_from_u64(self.random.random());
-        let mut ctx = Context { now, random: &mut random, out: Vec::new() };
+        let mut ctx = Context { now, random: &mut random, pace: self.plan.pace, out: Vec::new() };
         act(self, &mut machine, &mut ctx);
         let out = ctx.out;
         let wake = machine.next_wake();
@@ -344,7 +349,7 @@ impl World {
             return;
         }
         let from = self.etcd.log.partition_point(|(revision, _)| *revision <= machine.watched);
-        for (revision, change) in self.etcd.log[from..].to_vec() {
+        for (revision, change) in self.etcd.log[from..].iter().copied() {
             machine.watched = revision;
             let event = ownership::Event::Changed { revision, change };
             machine.step(node::Event::Ownership(event), ctx);
@@ -436,12 +441,13 @@ impl World {
             }
             Out::ToServer(to, connection, frame) => {
                 let delay = self.delay();
-                let sent = self.network.to_server(from, to, connection, frame, self.now + delay);
+                let sent =
+                    self.network.send_to_server(from, to, connection, frame, self.now + delay);
                 self.sent(sent);
             }
             Out::ToClient(connection, frame) => {
                 let delay = self.delay();
-                let sent = self.network.to_client(connection, frame, self.now + delay);
+                let sent = self.network.send_to_client(connection, frame, self.now + delay);
                 self.sent(sent);
             }
             Out::HangUpOnServer(to, connection) => {
@@ -464,35 +470,44 @@ impl World {
                 self.witness.answers(fileset, epoch, from, owner);
             }
             Out::Applied { fileset, op, done, again } => {
-                let holders = self.holders(from, fileset, op);
+                let holders = self.holders(fileset, op);
                 self.witness.applied(fileset, op, done, again, &holders);
             }
             Out::Synced(fileset, op) => {
                 let state = self.stores[&fileset].states.get(&op.object);
                 self.witness.synced(fileset, op, state);
             }
-            Out::Evicts(client) => {
-                let long = self.plan.settings.recall_timeout + Duration::from_secs(5);
-                let trouble = self.plan.troubles.iter().any(|trouble| {
-                    trouble.at <= self.now && self.now <= trouble.at + trouble.lasts + long
-                });
-                if !trouble {
-                    let of = self.places[&client.node].machine.as_ref();
-                    let caches =
-                        of.map(|machine| format!("{:#?} {:#?}", machine.caches, machine.programs));
-                    let what = format!(
-                        "{client:?} was evicted by {from:?} although nothing was wrong: {caches:?}"
-                    )
-                    .replace("\\n", "\n");
-                    self.witness.fault.get_or_insert(what);
-                }
-            }
+            Out::Evicts(client) => self.evicts(from, client),
+            Out::Waited(waited) => self.waited(waited),
             Out::Finished(program, finish) => self.finished(from, program, finish),
             Out::Exit => {
                 let again = self.now + Duration::from_secs(3);
                 self.crash(from.node);
                 self.at(again, Event::Start(from.node));
             }
+        }
+    }
+
+    /// A client that did not acknowledge is dropped: only if something was wrong.
+    fn evicts(&mut self, by: ClientId, client: ClientId) {
+        let long = self.plan.settings.recall_timeout + Duration::from_secs(5);
+        let recent = |trouble: &Trouble| {
+            trouble.at <= self.now && self.now <= trouble.at + trouble.lasts + long
+        };
+        if !self.plan.troubles.iter().any(recent) {
+            let of = self.places[&client.node].machine.as_ref();
+            let caches = of.map(|machine| format!("{:?}", machine.caches));
+            let what = format!("{by:?} drops {client:?} although nothing is wrong: {caches:?}");
+            self.witness.fault.get_or_insert(what);
+        }
+    }
+
+    /// A change waited for recalls: never for long if nothing is wrong, but for kernels that lock directories.
+    fn waited(&mut self, waited: Duration) {
+        let locked = if self.plan.kernel_locks { self.plan.settings.vouch } else { Duration::ZERO };
+        if self.plan.pace == Pace::Quick && waited > locked + Duration::from_secs(1) {
+            let what = format!("a change waited for {waited:?} although nothing is wrong");
+            self.witness.fault.get_or_insert(what);
         }
     }
 
@@ -515,7 +530,7 @@ impl World {
 
     /// Nodes whose kernel would answer with what it keeps of an object that has just changed. The node whose program changes
     /// it is another matter.
-    fn holders(&self, owner: ClientId, fileset: FilesetId, op: super::files::Op) -> Vec<NodeId> {
+    fn holders(&self, fileset: FilesetId, op: super::files::Op) -> Vec<NodeId> {
         let author = self.witness.author(op.number);
         let item = super::files::item(op.object);
         let others = self.places.iter().filter(|(node, _)| author != Some(**node));
@@ -523,7 +538,6 @@ impl World {
             let now = place.clock.show(self.now);
             place.machine.as_ref().is_some_and(|machine| machine.keeps(fileset, &item, now))
         });
-        let _ = owner;
         holding.map(|(node, _)| *node).collect()
     }
 

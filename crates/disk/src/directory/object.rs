@@ -1,6 +1,7 @@
 //! An open object in a directory: one file.
 
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use forebay_base::{ObjectId, Timestamp};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::names;
 use crate::{Allocate, DiskError, Object, ObjectAttributes, Result, Seek, Sync};
@@ -157,6 +158,16 @@ impl Object for FileObject {
             }
         }
         Ok(done)
+    }
+
+    fn append(&self, data: &[u8]) -> Result<usize> {
+        // One call: the file system takes the end under the lock of the file, as for every other append to it.
+        let flags = ReadWriteFlags::APPEND;
+        match retry(|| rustix::io::pwritev2(&self.file, &[IoSlice::new(data)], 0, flags)) {
+            Ok(0) if !data.is_empty() => Err(self.failed("append", Errno::IO)),
+            Ok(written) => Ok(written),
+            Err(errno) => Err(self.failed("append", errno)),
+        }
     }
 
     fn set_size(&self, size: u64) -> Result<()> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use forebay_base::Timestamp;
+use forebay_base::seed::Dice;
 
 use crate::{DiskError, Result, Seek, Sync};
 
@@ -13,34 +14,6 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 type Page = Arc<[u8; PAGE_BYTES as usize]>;
-
-/// Numbers that look random and repeat for the same seed: SplitMix64 (Steele, Lea and Flood, "Fast
-/// splittable pseudorandom number generators", 2014).
-#[derive(Debug)]
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
-        Dice(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// Heads or tails.
-    pub(super) fn toss(&mut self) -> bool {
-        self.next() >> 63 == 1
-    }
-
-    /// A number from `low` to `high`, both included.
-    fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low).saturating_add(1)
-    }
-}
 
 #[derive(Clone, Debug, Default)]
 struct Image {

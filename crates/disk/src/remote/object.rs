@@ -246,6 +246,17 @@ impl Object for RemoteObject {
         Ok(done)
     }
 
+    fn append(&self, data: &[u8]) -> Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        // One request, so that it is one step: the rest is for the next append.
+        let part = &data[..data.len().min(TRANSFER_MAX)];
+        let told = self.change(&ObjectRequest::Append, part)?;
+        let written = self.number_of(&told)?;
+        Ok(usize::try_from(written).map_or(part.len(), |written| written.min(part.len())))
+    }
+
     fn set_size(&self, size: u64) -> Result<()> {
         self.done(&self.change(&ObjectRequest::SetSize(size), &[])?)
     }

@@ -159,6 +159,7 @@ impl DiskService {
             ObjectRequest::Write { offset } => {
                 just(Answer::Number(object.write_at(offset, payload)? as u64))
             }
+            ObjectRequest::Append => just(Answer::Number(object.append(payload)? as u64)),
             ObjectRequest::SetSize(size) => object.set_size(size).and_then(|()| just(Answer::Done)),
             ObjectRequest::Allocate { what, offset, length } => {
                 object.allocate(what, offset, length).and_then(|()| just(Answer::Done))

@@ -80,6 +80,7 @@ pub(super) enum ObjectRequest {
     Sync(Sync),
     Attributes,
     HasOtherWriters,
+    Append,
 }
 
 /// An answer, with the life of the machine that gave it.

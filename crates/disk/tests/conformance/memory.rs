@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_base::time::StepClock;
-use forebay_base::{FailPoints, ObjectId};
+use forebay_base::{FailPoints, ObjectId, seed};
 use forebay_disk::memory::MemoryDisk;
 use forebay_disk::{Allocate, Disk, DiskError, Sync};
 
@@ -14,8 +14,7 @@ const SEEDS: u64 = 200;
 
 /// Seeds from a fresh one on; `FOREBAY_SEED` picks the first.
 fn seeds(count: u64, test: &str) -> std::ops::Range<u64> {
-    let first = forebay_base::seed::announce(&format!("cargo test -p forebay-disk --test {test}"));
-    first..first.saturating_add(count)
+    seed::several(count, &format!("cargo test -p forebay-disk --test {test}"))
 }
 
 #[test]

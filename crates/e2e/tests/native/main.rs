@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_e2e::actor::User;
 use forebay_e2e::{Grid, Native, Peer, as_user, need, run};
+use rustix::fs::Dir;
 
 /// Lines of the mount table whose mountpoint is `place` or lies within it: mountpoint, options and kind.
 fn mounts_within(place: &Path) -> Vec<(PathBuf, String, String)> {
@@ -221,6 +222,30 @@ fn names_do_not_cross_native_filesets_and_others() {
             "a fileset keeps its name"
         );
         assert!(fs::remove_dir(top.join("util")).is_err(), "a fileset is removed by its command");
+    }
+}
+
+#[test]
+fn a_listing_shows_what_was_made_natively_also_in_a_stream_that_stayed_open() {
+    for native in [Native::Served, Native::Passthrough] {
+        let grid = Grid::start_native(native);
+        let (seen, made) = (grid.work().join("folder"), tree(&grid, "work").join("folder"));
+        fs::create_dir(&made).expect("makes a directory");
+        let mut open = Dir::new(fs::File::open(&seen).expect("opens")).expect("lists");
+        for round in 0..300 {
+            fs::write(made.join(format!("file-{round}")), "x").expect("writes");
+            if round % 3 == 2 {
+                fs::remove_file(made.join(format!("file-{}", round - 1))).expect("removes");
+            }
+            let names = fs::read_dir(&made).expect("lists").count();
+            open.rewind();
+            // Twice: the first listing must not be kept for the second.
+            for _ in 0..2 {
+                assert_eq!(fs::read_dir(&seen).expect("lists").count(), names, "round {round}");
+            }
+            let rest = std::iter::from_fn(|| open.read());
+            assert_eq!(rest.filter(Result::is_ok).count(), names + 2, "round {round}");
+        }
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Settings {
 const SIGNAL_AGAIN_MS: u64 = 10;
 
 /// How long a report waits for others that nobody waits for.
-const LINGER_MS: u64 = 3;
+const LINGER_MS: u64 = 10;
 
 /// The most reports that are sent together.
 const TOGETHER_MAX: usize = 64;

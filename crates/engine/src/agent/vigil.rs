@@ -64,6 +64,8 @@ struct Which {
     run: Run,
     task: TaskId,
     attempt: Attempt,
+    /// Whether it was passed on that the job was started.
+    is_started: bool,
 }
 
 /// A run that has to be looked at.
@@ -97,13 +99,17 @@ impl Vigil {
 
     /// Waits for a run by the line to its shim.
     pub fn add(&mut self, run: Run, task: TaskId, attempt: Attempt, line: OwnedFd) {
-        self.watch(Watched { which: Which { run, task, attempt }, file: Some(File::Line(line)) });
+        self.watch(Watched {
+            which: Which { run, task, attempt, is_started: false },
+            file: Some(File::Line(line)),
+        });
     }
 
     /// Waits for a run that was found, of which its shim has said this.
     pub fn add_found(&mut self, run: Run, task: TaskId, attempt: Attempt, said: &Said) {
         let file = said.shim_file().map(File::Process);
-        self.watch(Watched { which: Which { run, task, attempt }, file });
+        // What the agent says when it joins includes that it was started.
+        self.watch(Watched { which: Which { run, task, attempt, is_started: true }, file });
     }
 
     fn watch(&mut self, mut watched: Watched) {
@@ -158,6 +164,7 @@ impl Shared {
         };
         if let Some(Word::Started { pid }) = word {
             let Which { task, attempt, .. } = watched.which;
+            all.entry(number).and_modify(|watched| watched.which.is_started = true);
             let _ = self.inputs.send(Input::Started { task, attempt, pid: Some(pid) });
             return None;
         }
@@ -194,7 +201,10 @@ impl Shared {
     fn is_over(&self, due: &mut Due, now_ms: u64) -> bool {
         match last_said(&due.which.run) {
             Ok(Some(said)) => {
-                let Which { task, attempt, .. } = due.which;
+                let Which { task, attempt, is_started, .. } = due.which;
+                if said.started && !is_started {
+                    let _ = self.inputs.send(Input::Started { task, attempt, pid: None });
+                }
                 let end = said.into_end();
                 let _ = self.inputs.send(Input::Ended { task, attempt, end });
                 return true;

@@ -186,15 +186,7 @@ impl Run {
         let mut order = serde_json::to_vec(task)?;
         order.push(b'\n');
         file.write_all(&order)?;
-        // How the job ended can be said on a full disk, too: lost, it would have been lost with the job. Beside the
-        // start of a process this costs nothing; where it cannot be had the file is as good as others there.
-        let room = rustix::fs::fallocate(
-            &file,
-            rustix::fs::FallocateFlags::KEEP_SIZE,
-            order.len() as u64,
-            SAID_BYTES,
-        );
-        if room == Err(rustix::io::Errno::NOSPC) {
+        if keep_room(&file, order.len() as u64) == Err(rustix::io::Errno::NOSPC) {
             let _ = std::fs::remove_file(&self.0);
             return Err(rustix::io::Errno::NOSPC)
                 .context("no space left for what a job says of itself");
@@ -301,6 +293,18 @@ impl Run {
     }
 }
 
+/// Keeps room behind the order, so that how the job ended can be said on a full disk, too: not said, it would be lost with the
+/// job. The rest of the last block is the file's already and mostly enough; to have more costs as much as making and
+/// removing the file does. Where it cannot be had the file is as good as others there.
+fn keep_room(file: &File, length: u64) -> rustix::io::Result<()> {
+    let block = rustix::fs::fstatvfs(file)?.f_frsize.max(1);
+    let left = (block - length % block) % block;
+    if left >= SAID_MOSTLY {
+        return Ok(());
+    }
+    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::KEEP_SIZE, length, SAID_BYTES)
+}
+
 /// Whether a shim, or an agent that is about to start one, has the file of a run locked.
 fn is_locked(file: &File) -> Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
@@ -382,7 +386,13 @@ impl<'a> Log<'a> {
     fn say(self, line: &str) -> Result<()> {
         let line = format!("{line}\n");
         let written = rustix::io::retry_on_intr(|| rustix::io::write(self.0, line.as_bytes()))?;
-        anyhow::ensure!(written == line.len(), "the disk is full");
+        if written < line.len() {
+            // Half a line would spoil the next one.
+            let length = rustix::fs::fstat(self.0)?.st_size;
+            let before = u64::try_from(length)?.saturating_sub(written as u64);
+            rustix::fs::ftruncate(self.0, before)?;
+            anyhow::bail!("the disk is full");
+        }
         Ok(())
     }
 }
@@ -420,8 +430,9 @@ pub fn uptime_ms() -> u64 {
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-/// Space in the file of an attempt for what its shim says.
+/// Space in the file of an attempt for all that its shim can say, and for what shims say of jobs that have run.
 const SAID_BYTES: u64 = 8 << 10;
+const SAID_MOSTLY: u64 = 1 << 10;
 
 /// Digits of a lease. It is written over the one before, at once, so that it needs no room on a full disk.
 const LEASE_DIGITS: usize = 20;

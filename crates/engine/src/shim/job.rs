@@ -12,6 +12,7 @@ use forebay_process::descendants::{self, Orphans};
 use forebay_process::user::Account;
 use forebay_process::{Accounting, Child, Ended, session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -97,8 +98,16 @@ impl Job {
     }
 
     pub fn has_ended(&self) -> bool {
+        self.ends_within(Timespec::default())
+    }
+
+    /// Whether its first process ends before so much time has passed or a signal comes, which may be that of its end.
+    pub fn ends_within(&self, time: Timespec) -> bool {
         let mut ends = [PollFd::new(&self.child, PollFlags::IN)];
-        poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+        match poll(&mut ends, Some(&time)) {
+            Err(Errno::INTR) => self.has_ended(),
+            ended => ended.is_ok_and(|ended| ended > 0),
+        }
     }
 
     /// Ends what is left of it, and says how it ended.

@@ -37,6 +37,7 @@ use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_grid::vocabulary::UserName;
 use forebay_process::stat::Stat;
 use forebay_process::{Accounting, descendants};
+use rustix::event::Timespec;
 use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -56,6 +57,9 @@ use sampler::Sampler;
 
 /// How long a job has after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// Of a job that ends within this time the agent learns with its end that it was started.
+const SHORT: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// How long a shim goes by what the user database has said, in milliseconds.
 const ACCOUNT_MAX_MS: u64 = 2000;
@@ -133,7 +137,7 @@ impl Shim {
         let name = run.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let account = self.account_of(&task.launch.user);
         let begun = account.and_then(|account| {
-            begin(log, &task, name, account, &self.beginning, &self.accounting)
+            begin(log, &task, name, &account, &self.beginning, &self.accounting)
         });
         self.beginning.enter(Stage::Over);
         let end = match begun {
@@ -205,21 +209,21 @@ fn begin(
     log: Log<'_>,
     task: &Task,
     run: &str,
-    account: Account,
+    account: &Account,
     beginning: &Beginning,
     accounting: &Arc<Accounting>,
 ) -> Result<Begun, Fault> {
-    prepare(task, &account).map_err(Fault::Host)?;
+    prepare(task, account).map_err(Fault::Host)?;
     let interactive = task.launch.spec.interactive.as_ref();
     // A client that began to talk expects no second start.
-    let caller = interactive.map(|at| Caller::reach(at, task, &account)).transpose();
+    let caller = interactive.map(|at| Caller::reach(at, task, account)).transpose();
     let caller = caller.map_err(Fault::Job)?;
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     log.say_started().map_err(Fault::Host)?;
     descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
     let group = make_group(task, run).map_err(Fault::Host)?;
     beginning.enter(Stage::Starting);
-    Job::start(task, &account, group, caller, accounting)
+    Job::start(task, account, group, caller, accounting)
 }
 
 /// Makes the control group of a job. One without limits runs without a group where none can be made now.
@@ -282,8 +286,10 @@ impl Shim {
         }
         self.sampler.watch(job.group.clone());
         let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
-        // The agent may be gone; the next one finds the file.
-        let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
+        if conversation.is_some() || !job.ends_within(SHORT) {
+            // The agent may be gone; the next one finds the file.
+            let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
+        }
         // A job that ended before the signals were looked at is found here.
         while !job.has_ended() {
             for signal in self.signals.wait() {

@@ -108,6 +108,16 @@ impl Namespace {
         }
     }
 
+    /// Tells other owners what the kernel has forgotten, where no request does for long: a removed file keeps its bytes
+    /// until then.
+    fn run_telling(&self) {
+        let interval = self.shared.settings.commit_interval;
+        while !self.shared.bell.is_stopping() {
+            self.shared.bell.wait_for_stop(interval);
+            self.shared.owners.remote().iter().for_each(|remote| remote.tell_forgotten());
+        }
+    }
+
     /// Starts the threads that commit, supply, reclaim and sweep.
     ///
     /// # Errors
@@ -129,6 +139,9 @@ impl Namespace {
             namespace.shared.objects.run_supply(namespace.shared.settings.spare_objects);
         })?;
         start("reclaim", |namespace| namespace.shared.objects.run_reclaim())?;
+        if self.cluster.is_some() {
+            start("forgotten", Namespace::run_telling)?;
+        }
         start("sweep", |namespace| {
             if let Err(error) = namespace.sweep() {
                 tracing::warn!(%error, "the sweep after the crash did not finish");

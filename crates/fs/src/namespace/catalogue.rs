@@ -124,6 +124,33 @@ impl Catalogue {
         Ok((Catalogue { filesets, gone }, unfinished))
     }
 
+    /// The catalogue as the root's owner tells it.
+    pub fn of(filesets: Vec<(FilesetId, FilesetSettings)>) -> Catalogue {
+        let catalogue = Catalogue { filesets: RwLock::default(), gone: Mutex::default() };
+        catalogue.adopt(filesets);
+        catalogue
+    }
+
+    /// Takes over which filesets there are, and their settings; the root is one in any case.
+    pub fn adopt(&self, told: Vec<(FilesetId, FilesetSettings)>) {
+        let mut filesets = self.filesets.write();
+        let told: BTreeMap<FilesetId, FilesetSettings> = told.into_iter().collect();
+        filesets.retain(|id, _| *id == FilesetId::ROOT || told.contains_key(id));
+        for (id, settings) in told {
+            match filesets.get(&id) {
+                Some(fileset) => fileset.set_settings(settings),
+                None => drop(filesets.insert(id, Arc::new(Fileset::new(id, settings)))),
+            }
+        }
+    }
+
+    /// Takes over everything that another reading of the store found.
+    pub fn take_over(&self, other: Catalogue) {
+        let told = other.list().into_iter().map(|fileset| (fileset.id, fileset.settings()));
+        self.adopt(told.collect());
+        *self.gone.lock() = other.gone.into_inner();
+    }
+
     /// The fileset of a number, if there is one.
     pub fn get(&self, id: FilesetId) -> Option<Arc<Fileset>> {
         self.filesets.read().get(&id).cloned()

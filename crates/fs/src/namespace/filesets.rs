@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use forebay_base::FilesetId;
+use forebay_base::{FilesetId, Ino};
 use forebay_store::Stores;
 
 use super::Namespace;
@@ -22,7 +22,11 @@ use crate::ops::{FilesetStatus, check_fileset_name, shown_name};
 use crate::owner::Owner;
 use crate::partition::Partition;
 use crate::record::{Durability, FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode};
+use crate::remote::{Answer, RemoteOwner, Request};
 use crate::shared::Shared;
+
+/// The least numbers of inodes and objects that a fileset never used.
+type Unused = (u64, u64);
 
 impl Namespace {
     /// All filesets with what they hold.
@@ -47,6 +51,11 @@ impl Namespace {
         if let Some(route) = self.shared.owners.find(fileset.id) {
             match &*route {
                 Owner::Native(_) => return Ok(Usage::default()),
+                Owner::Remote(remote) => {
+                    let remote = Arc::clone(remote);
+                    drop(route);
+                    return remote.usage();
+                }
                 Owner::Local(partition) => {
                     return partition.gate().closed().map_or(Ok(partition.usage()), Err);
                 }
@@ -57,8 +66,11 @@ impl Namespace {
         if let Some(route) = self.shared.owners.find(fileset.id) {
             return match &*route {
                 Owner::Local(partition) => Ok(partition.usage()),
-                Owner::Native(_) => Ok(Usage::default()),
+                Owner::Native(_) | Owner::Remote(_) => Ok(Usage::default()),
             };
+        }
+        if self.cluster.is_some() {
+            return self.usage_in_cluster(fileset);
         }
         fileset.usage_when_closed(|| {
             let store = self.stores.look(fileset.id)?;
@@ -117,8 +129,12 @@ impl Namespace {
     pub fn add_fileset(&self, new: &NewFileset) -> Result<()> {
         let NewFileset { name, durability, placement, mode, .. } = new;
         check_fileset_name(name)?;
+        if let Some(root) = self.remote_root()? {
+            return self.done_by_root(root.ask(Request::AddFileset(new.clone())));
+        }
         let _one_at_a_time = self.fileset_changes.lock();
-        if self.root.has_at_top(name)? || self.catalogue.named(name).is_some() {
+        let root = self.root()?;
+        if root.has_at_top(name)? || self.catalogue.named(name).is_some() {
             return Err(FsError::Refused(format!("\"{name}\" already exists at the top level")));
         }
         // A store without a record may be all that is left of a fileset: fsck finds it again.
@@ -147,8 +163,9 @@ impl Namespace {
 
     fn make_in_two_steps(&self, id: FilesetId, making: &FilesetRecord, mode: u16) -> Result<()> {
         let fail_points = &self.shared.fail_points;
-        self.root.put_fileset(id, making);
-        self.root.commit()?;
+        let root = self.root()?;
+        root.put_fileset(id, making);
+        root.commit()?;
         fail_points.reach("fileset.noted")?;
         match making.settings.placement {
             Placement::Native => self.make_native_tree(&making.settings, mode)?,
@@ -157,7 +174,7 @@ impl Namespace {
         fail_points.reach("fileset.stored")?;
         self.catalogue.add(id, making.settings.clone());
         let made = FilesetRecord { stage: Stage::Made, ..making.clone() };
-        self.root.name_fileset(id, &made)?;
+        root.name_fileset(id, &made)?;
         fail_points.reach("fileset.named")?;
         Ok(())
     }
@@ -166,7 +183,7 @@ impl Namespace {
         let new = StoredFileset {
             id,
             settings: making.settings.clone(),
-            identity: &self.root.identity(),
+            identity: &self.root()?.identity(),
             mode,
             first: (making.first_ino, making.first_object),
         };
@@ -183,12 +200,14 @@ impl Namespace {
             tracing::warn!(%error, "a fileset that could not be made left something");
             return;
         }
-        self.root.put_fileset(id, &FilesetRecord { stage: Stage::Removed, ..making.clone() });
+        if let Ok(root) = self.root() {
+            root.put_fileset(id, &FilesetRecord { stage: Stage::Removed, ..making.clone() });
+        }
     }
 
     /// Makes a change of filesets durable. It is made already: a refusal must not sound as if it were not.
     pub(super) fn commit_change(&self) -> Result<()> {
-        self.root.commit().map_err(|error| {
+        self.root()?.commit().map_err(|error| {
             FsError::Refused(format!(
                 "the change was made but is not durable yet, because commits fail: {error}"
             ))
@@ -205,6 +224,14 @@ impl Namespace {
         durability: Option<Durability>,
         placement: Option<Placement>,
     ) -> Result<()> {
+        if let Some(root) = self.remote_root()? {
+            let name = name.to_owned();
+            return self.done_by_root(root.ask(Request::SetFileset {
+                name,
+                durability,
+                placement,
+            }));
+        }
         let _one_at_a_time = self.fileset_changes.lock();
         let fileset = self.fileset_named(name)?;
         let mut settings = fileset.settings();
@@ -216,15 +243,20 @@ impl Namespace {
         settings.durability = durability.unwrap_or(settings.durability);
         settings.placement = placement.unwrap_or(settings.placement);
         fileset.set_settings(settings.clone());
-        if let Some(route) = self.shared.owners.find(fileset.id) {
-            match &*route {
-                Owner::Local(partition) => partition.set_choices(&settings),
-                Owner::Native(_) => {}
+        match self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route)) {
+            Some(Owner::Local(partition)) => partition.set_choices(&settings),
+            Some(Owner::Remote(owner)) => {
+                let (fileset, settings) = (fileset.id, settings.clone());
+                // One that cannot be reached reads them when it opens the fileset again.
+                if let Err(error) = owner.ask(Request::Apply { fileset, settings }) {
+                    tracing::warn!(%fileset, %error, "its owner does not know yet of new settings");
+                }
             }
+            Some(Owner::Native(_)) | None => {}
         }
         let (first_ino, first_object) = (0, 0);
         let record = FilesetRecord { settings, stage: Stage::Made, first_ino, first_object };
-        self.root.put_fileset(fileset.id, &record);
+        self.root()?.put_fileset(fileset.id, &record);
         self.commit_change()
     }
 
@@ -233,6 +265,10 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Refused`] if there is none, it is the root fileset, not empty, or files of it are open.
     pub fn remove_fileset(&self, name: &str) -> Result<()> {
+        if let Some(root) = self.remote_root()? {
+            let name = name.to_owned();
+            return self.done_by_root(root.ask(Request::RemoveFileset { name }));
+        }
         let _one_at_a_time = self.fileset_changes.lock();
         let fileset = self.fileset_named(name)?;
         if fileset.id == FilesetId::ROOT {
@@ -241,40 +277,84 @@ impl Namespace {
         if fileset.settings().placement == Placement::Native {
             return self.remove_native(&fileset);
         }
-        let partition = self.open_fileset(fileset.id)?;
-        partition.gate().wait();
-        if let Err(error) = self.empty_out(&partition, name) {
-            partition.gate().open();
-            return Err(error);
-        }
-        let unused = partition.unused_numbers();
+        let root = self.root()?;
+        let (partition, unused) = self.empty_fileset(&fileset, name)?;
         let removing = FilesetRecord {
             settings: fileset.settings(),
             stage: Stage::Removing,
             first_ino: unused.0,
             first_object: unused.1,
         };
-        if let Err(error) = self.root.unname_fileset(fileset.id, &removing) {
-            partition.gate().open();
+        if let Err(error) = root.unname_fileset(fileset.id, &removing) {
+            partition.iter().for_each(|partition| partition.gate().open());
             return Err(error);
         }
-        partition.gate().close(FsError::Stale);
+        partition.iter().for_each(|partition| partition.gate().close(FsError::Stale));
         self.shared.owners.set(fileset.id, None);
         self.catalogue.remove(fileset.id, unused);
         self.shared.inodes.forget_fileset(fileset.id);
         self.commit_change()?;
         self.shared.fail_points.reach("fileset.unnamed")?;
-        if let Err(error) = partition.close_store() {
+        if let Some(Err(error)) = partition.map(|partition| partition.close_store()) {
             tracing::warn!(%error, "the store of a removed fileset was not closed in order");
         }
-        drop(partition);
-        finish_removal(&*self.stores, &self.root, fileset.id, &removing)?;
+        finish_removal(&*self.stores, &root, fileset.id, &removing)?;
         self.shared.fail_points.reach("fileset.removed")?;
         self.commit_change()
     }
 
+    /// Has a fileset hold nothing, and nobody use it; its partition, if it is one of this node. Returns the least numbers
+    /// that it never used, too.
+    fn empty_fileset(
+        &self,
+        fileset: &Fileset,
+        name: &str,
+    ) -> Result<(Option<Arc<Partition>>, Unused)> {
+        if self.cluster.is_some() {
+            let owner = self.opened(fileset.id).map(|route| Owner::clone(&route))?;
+            if let Owner::Remote(owner) = owner {
+                let request = Request::Retire { fileset: fileset.id, name: name.to_owned() };
+                return match owner.ask(request)? {
+                    Answer::Retired { first_ino, first_object } => {
+                        Ok((None, (first_ino, first_object)))
+                    }
+                    other => Err(FsError::Io(format!("not an answer: {other:?}"))),
+                };
+            }
+        }
+        let partition = self.open_fileset(fileset.id)?;
+        partition.gate().wait();
+        // Whoever has passed the gate may be about to make something.
+        self.shared.owners.drain();
+        if let Err(error) = self.empty_out(&partition, name) {
+            partition.gate().open();
+            return Err(error);
+        }
+        let unused = partition.unused_numbers();
+        Ok((Some(partition), unused))
+    }
+
+    /// The root's owner, if that is another node.
+    fn remote_root(&self) -> Result<Option<Arc<RemoteOwner>>> {
+        if self.cluster.is_none() {
+            return Ok(None);
+        }
+        match &*self.owner(Ino::ROOT)? {
+            Owner::Remote(root) => Ok(Some(Arc::clone(root))),
+            Owner::Local(_) | Owner::Native(_) => Ok(None),
+        }
+    }
+
+    /// What the root's owner answered to a change; it is known here at once.
+    fn done_by_root(&self, answer: Result<Answer>) -> Result<()> {
+        match answer? {
+            Answer::Done => self.refresh(),
+            other => Err(FsError::Io(format!("not an answer: {other:?}"))),
+        }
+    }
+
     /// Makes sure that nothing is in a fileset, not even on the disks.
-    fn empty_out(&self, partition: &Partition, name: &str) -> Result<()> {
+    pub(super) fn empty_out(&self, partition: &Partition, name: &str) -> Result<()> {
         let refused = |why: String| Err(FsError::Refused(format!("fileset \"{name}\" {why}")));
         let files = partition.usage().inodes.saturating_sub(1);
         if files > 0 {
@@ -346,7 +426,7 @@ pub(super) fn finish(
             continue;
         }
         tracing::info!(fileset = record.settings.name, stage = ?record.stage, "finishing what a crash interrupted");
-        if let Err(error) = native::remove_tree(shared, root, &record.settings) {
+        if let Err(error) = native::remove_tree(shared, &root.identity().uuid, &record.settings) {
             // What is in the way is not ours to remove, and the next opening tries again.
             tracing::warn!(fileset = record.settings.name, %error, "not finished");
             continue;

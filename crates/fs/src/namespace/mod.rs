@@ -12,7 +12,10 @@
 
 mod background;
 mod catalogue;
+mod cluster;
 mod filesets;
+mod handover;
+mod locks;
 mod native;
 mod operations;
 
@@ -24,14 +27,21 @@ use std::sync::{Arc, OnceLock};
 use forebay_base::{Clock, Epoch, FailPoints, FilesetId, Ino};
 use forebay_disk::Disk;
 use forebay_disk::absent::{self, AbsentDisk};
-use forebay_store::Stores;
-use parking_lot::Mutex;
+use forebay_store::{Store, Stores};
+use parking_lot::{Mutex, RwLock};
 
 pub use self::background::Background;
 use self::catalogue::{Catalogue, Fileset};
+pub use self::cluster::{Cluster, KernelCache, Whose};
+use self::cluster::{Membership, Patience};
+pub use self::handover::HandOver;
+pub use self::locks::Interruption;
+use self::locks::LockTables;
 use crate::cache::InodeCache;
+use crate::clients::Clients;
 use crate::commit::{CommitHealth, is_full};
 use crate::error::{FsError, Result};
+use crate::gate::Lease;
 use crate::idle::IdleObjects;
 use crate::object::{DirectAccess, FsDisk, Objects};
 use crate::ops::{DiskStatus, Statistics};
@@ -69,9 +79,8 @@ pub struct Namespace {
     shared: Arc<Shared>,
     stores: Arc<dyn Stores>,
     catalogue: Catalogue,
-    /// The root fileset, which is always open.
-    root: Arc<Partition>,
-    disks: Vec<DiskRecord>,
+    /// The disks of the file system, in order of their numbers.
+    disks: RwLock<Vec<DiskRecord>>,
     uuid: String,
     /// Filesets are made, changed and removed one at a time.
     fileset_changes: Mutex<()>,
@@ -79,6 +88,11 @@ pub struct Namespace {
     others_unswept: AtomicBool,
     /// The kernel's side of the direct path, for native filesets.
     direct: OnceLock<Arc<dyn DirectAccess>>,
+    /// The kernel's side of what it caches.
+    kernel: OnceLock<Arc<dyn KernelCache>>,
+    locks: LockTables,
+    /// The cluster that it is a member of, if any.
+    cluster: Option<Membership>,
 }
 
 impl Drop for Namespace {
@@ -89,10 +103,16 @@ impl Drop for Namespace {
 }
 
 /// The disks of the file system: those that were given, and stand-ins for the others.
-fn find_disks(records: &[DiskRecord], given: Vec<(String, Arc<dyn Disk>)>) -> Vec<FsDisk> {
+fn find_disks(
+    records: &[DiskRecord],
+    given: Vec<(String, Arc<dyn Disk>)>,
+    cluster: Option<&dyn Cluster>,
+) -> Vec<FsDisk> {
     let mut by_uuid: HashMap<String, Arc<dyn Disk>> = given.into_iter().collect();
     let found = |record: &DiskRecord| {
-        let disk = by_uuid.remove(&record.uuid).unwrap_or_else(|| {
+        let own = by_uuid.remove(&record.uuid);
+        let is_near = own.is_some() || cluster.is_none();
+        let disk = own.or_else(|| cluster?.disk(record)).unwrap_or_else(|| {
             Arc::new(AbsentDisk::new(&record.uuid, &record.location, "it was not given"))
         });
         let about = disk.describe();
@@ -104,6 +124,7 @@ fn find_disks(records: &[DiskRecord], given: Vec<(String, Arc<dyn Disk>)>) -> Ve
             id: record.id,
             uuid: record.uuid.clone(),
             disk,
+            is_near,
             health: Arc::default(),
             space: Space::default(),
         }
@@ -111,11 +132,12 @@ fn find_disks(records: &[DiskRecord], given: Vec<(String, Arc<dyn Disk>)>) -> Ve
     records.iter().map(found).collect()
 }
 
-fn shared_of(parts: Parts, disks: Vec<FsDisk>) -> Arc<Shared> {
+fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
     let Parts { settings, clock, fail_points, reserve, .. } = parts;
     let objects = Objects::new(disks, Arc::clone(&clock), fail_points.clone());
     let crowd = Crowd::above(settings.uncommitted_max, settings.open_objects_max / 4);
     Arc::new(Shared {
+        lease: is_member.then(|| Arc::new(Lease::new(Arc::clone(&clock)))),
         inodes: InodeCache::new(settings.inode_cache_max.as_usize()),
         idle: IdleObjects::default(),
         stale: StaleList::default(),
@@ -129,7 +151,25 @@ fn shared_of(parts: Parts, disks: Vec<FsDisk>) -> Arc<Shared> {
         fail_points,
         reserve,
         objects,
+        is_member,
+        clients: Clients::default(),
     })
+}
+
+/// Opens a store, for the owner of `epoch` where the cluster assigns it.
+fn open_store(
+    stores: &dyn Stores,
+    fileset: FilesetId,
+    epoch: Option<Epoch>,
+) -> forebay_store::Result<Arc<dyn Store>> {
+    match epoch {
+        Some(epoch) => stores.open_for(fileset, epoch),
+        None => stores.open(fileset),
+    }
+}
+
+fn no_store() -> FsError {
+    FsError::Refused("a native fileset has no store".to_owned())
 }
 
 impl Namespace {
@@ -138,13 +178,24 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Damaged`] if the stores hold no (readable) file system; [`FsError::Fenced`] if another owner came in
     /// between.
-    pub fn open(mut parts: Parts) -> Result<Arc<Namespace>> {
+    pub fn open(parts: Parts) -> Result<Arc<Namespace>> {
+        Namespace::open_as_owner(parts, None, None)
+    }
+
+    /// As [`Namespace::open`], of a member of a cluster that owns the root fileset, in this epoch.
+    fn open_as_owner(
+        mut parts: Parts,
+        cluster: Option<Membership>,
+        epoch: Option<Epoch>,
+    ) -> Result<Arc<Namespace>> {
         let stores = Arc::clone(&parts.stores);
-        let store = parts.reserve.spend(|| stores.open(FilesetId::ROOT), is_full)?;
+        let store =
+            parts.reserve.spend(|| open_store(&*stores, FilesetId::ROOT, epoch), is_full)?;
         let before = read_superblock(&*store)?;
         let (catalogue, unfinished) = Catalogue::read(&*store)?;
-        let disks = find_disks(&before.disks, std::mem::take(&mut parts.disks));
-        let shared = shared_of(parts, disks);
+        let given = std::mem::take(&mut parts.disks);
+        let disks = find_disks(&before.disks, given, cluster.as_ref().map(Membership::cluster));
+        let shared = shared_of(parts, disks, cluster.is_some());
         let root_entry = catalogue.get(FilesetId::ROOT).expect("the catalogue has the root");
         let root = Partition::open(Opening {
             number: FilesetId::ROOT,
@@ -154,36 +205,84 @@ impl Namespace {
             settings: root_entry.settings(),
             counters: Arc::clone(&root_entry.counters),
             disks: &before.disks,
+            epoch,
         })?;
         shared.reserve.hold();
         shared.objects.begin_reserves(shared.settings.disk_reserve.0);
         filesets::finish(&*stores, &root, &shared, &catalogue, unfinished)?;
-        shared.owners.set(FilesetId::ROOT, Some(&Owner::Local(Arc::clone(&root))));
-        Ok(Arc::new(Namespace {
-            others_unswept: AtomicBool::new(
-                before.state == MountState::Mounted || before.sweep_due,
-            ),
+        shared.owners.set(FilesetId::ROOT, Some(&Owner::Local(root)));
+        let is_unswept = before.state == MountState::Mounted || before.sweep_due;
+        let (disks, uuid) = (before.disks, before.uuid);
+        Ok(Namespace::over(shared, stores, catalogue, (uuid, disks), is_unswept, cluster))
+    }
+
+    fn over(
+        shared: Arc<Shared>,
+        stores: Arc<dyn Stores>,
+        catalogue: Catalogue,
+        (uuid, disks): (String, Vec<DiskRecord>),
+        others_unswept: bool,
+        cluster: Option<Membership>,
+    ) -> Arc<Namespace> {
+        Arc::new(Namespace {
+            // Each owner of a cluster sweeps what it opens.
+            others_unswept: AtomicBool::new(others_unswept && cluster.is_none()),
             shared,
             stores,
             catalogue,
-            root,
-            disks: before.disks,
-            uuid: before.uuid,
+            disks: RwLock::new(disks),
+            uuid,
             fileset_changes: Mutex::default(),
             direct: OnceLock::new(),
-        }))
+            kernel: OnceLock::new(),
+            locks: LockTables::default(),
+            cluster,
+        })
     }
 
     // --- the way to an owner ---
 
+    /// Carries `operation` out at the owner of an inode, once more where it has moved to another owner meanwhile.
+    fn at<T>(&self, ino: Ino, mut operation: impl FnMut(&Owner) -> Result<T>) -> Result<T> {
+        let mut patience = Patience::default();
+        loop {
+            let route = self.owner(ino)?;
+            let done = match &*route {
+                Owner::Remote(remote) => {
+                    // A call may take long: whoever changes owners must not wait for it.
+                    let remote = Arc::clone(remote);
+                    drop(route);
+                    if self.has_moved(ino.fileset(), &remote) {
+                        continue;
+                    }
+                    operation(&Owner::Remote(remote))
+                }
+                owner => operation(owner),
+            };
+            match done {
+                Err(FsError::Moved) => self.look_for_owner(ino.fileset(), &mut patience)?,
+                done => return done,
+            }
+        }
+    }
+
     /// The owner of an inode, through its gate.
     fn owner(&self, ino: Ino) -> Result<Route> {
-        let route = self.owner_behind_gate(ino)?;
-        match &*route {
-            Owner::Local(partition) => partition.gate().enter()?,
-            Owner::Native(_) => {}
+        let mut patience = Patience::default();
+        loop {
+            let route = self.owner_behind_gate(ino)?;
+            let waits = match &*route {
+                Owner::Local(partition) if !partition.gate().is_open() => Arc::clone(partition),
+                Owner::Local(_) | Owner::Native(_) | Owner::Remote(_) => return Ok(route),
+            };
+            // Whoever changes owners waits until nobody is on the way to the old one.
+            drop(route);
+            match waits.gate().enter() {
+                Ok(()) => {}
+                Err(FsError::Moved) => self.look_for_owner(ino.fileset(), &mut patience)?,
+                Err(error) => return Err(error),
+            }
         }
-        Ok(route)
     }
 
     /// The owner of an inode, for what ends: that must never wait.
@@ -196,40 +295,71 @@ impl Namespace {
 
     #[cold]
     fn opened(&self, fileset: FilesetId) -> Result<Route> {
-        let known = self.catalogue.get(fileset).ok_or(FsError::Stale)?;
-        match known.settings().placement {
-            Placement::Native => self.open_native(&known),
-            Placement::Direct | Placement::Served => drop(self.open_fileset(fileset)?),
+        if let Some(membership) = &self.cluster {
+            return self.opened_in_cluster(membership, fileset);
         }
+        self.open_here(fileset, None)?;
         self.shared.owners.find(fileset).ok_or(FsError::Stale)
     }
 
-    /// Opens a fileset, unless it is open.
+    /// Opens a fileset that this node owns.
+    fn open_here(&self, fileset: FilesetId, epoch: Option<Epoch>) -> Result<()> {
+        let known = self.catalogue.get(fileset).ok_or(FsError::Stale)?;
+        match known.settings().placement {
+            Placement::Native => self.open_native(&known),
+            Placement::Direct | Placement::Served => drop(self.open_partition(fileset, epoch)?),
+        }
+        Ok(())
+    }
+
+    /// Opens a fileset, unless it is open. In a cluster, only if this node owns it.
     fn open_fileset(&self, id: FilesetId) -> Result<Arc<Partition>> {
+        if self.cluster.is_none() {
+            return self.open_partition(id, None);
+        }
+        match &*self.opened(id)? {
+            Owner::Local(partition) => Ok(Arc::clone(partition)),
+            Owner::Native(_) => Err(no_store()),
+            Owner::Remote(remote) => Err(FsError::Refused(format!(
+                "node {} owns the fileset: give the command there, or move the fileset here",
+                remote.node()
+            ))),
+        }
+    }
+
+    fn open_partition(&self, id: FilesetId, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
         // A fileset that is gone: its inodes are, too.
         let fileset = self.catalogue.get(id).ok_or(FsError::Stale)?;
         let _one_at_a_time = fileset.opening.lock();
         if let Some(route) = self.shared.owners.find(id) {
             return match &*route {
                 Owner::Local(partition) => Ok(Arc::clone(partition)),
-                Owner::Native(_) => {
-                    Err(FsError::Refused("a native fileset has no store".to_owned()))
-                }
+                Owner::Native(_) => Err(no_store()),
+                Owner::Remote(_) => Err(FsError::Moved),
             };
         }
         if let Some(refusal) = fileset.refusal() {
             return Err(refusal);
         }
-        let opened = self.open_store_of(&fileset);
+        let opened = self.open_store_of(&fileset, epoch);
         if let Err(error) = &opened {
             fileset.refused(error);
         }
         opened
     }
 
-    fn open_store_of(&self, fileset: &Fileset) -> Result<Arc<Partition>> {
+    fn open_store_of(&self, fileset: &Fileset, epoch: Option<Epoch>) -> Result<Arc<Partition>> {
+        if !self.may_open(fileset.id, epoch) {
+            return Err(FsError::Moved);
+        }
         let reserve = &self.shared.reserve;
-        let store = reserve.spend(|| self.stores.open(fileset.id), is_full)?;
+        let store = reserve.spend(|| open_store(&*self.stores, fileset.id, epoch), is_full)?;
+        if self.cluster.is_some() {
+            // Records name no disks but those that an earlier owner knew.
+            for record in &read_superblock(&*store)?.disks {
+                self.learn_disk(record, None);
+            }
+        }
         let partition = Partition::open(Opening {
             number: fileset.id,
             uuid: &self.uuid,
@@ -237,8 +367,10 @@ impl Namespace {
             store,
             settings: fileset.settings(),
             counters: Arc::clone(&fileset.counters),
-            disks: &self.disks,
+            disks: &self.disks.read(),
+            epoch,
         })?;
+        self.take_up(&partition);
         self.shared.owners.set(fileset.id, Some(&Owner::Local(Arc::clone(&partition))));
         Ok(partition)
     }
@@ -285,7 +417,8 @@ impl Namespace {
     pub fn store_bytes(&self) -> u64 {
         let bytes = |fileset: Arc<Fileset>| match self.shared.owners.find(fileset.id).as_deref() {
             Some(Owner::Local(partition)) => partition.store_bytes(),
-            Some(Owner::Native(_)) | None => self.stores.size_of(fileset.id).unwrap_or(0),
+            Some(Owner::Native(_) | Owner::Remote(_)) => 0,
+            None => self.stores.size_of(fileset.id).unwrap_or(0),
         };
         self.catalogue.list().into_iter().map(bytes).sum()
     }
@@ -308,10 +441,21 @@ impl Namespace {
         self.shared.objects.is_pressed()
     }
 
-    /// The epoch of the root fileset's owner.
+    /// The root fileset.
+    ///
+    /// # Errors
+    /// [`FsError::Moved`] if another node owns it.
+    pub(crate) fn root(&self) -> Result<Arc<Partition>> {
+        match &*self.owner(Ino::ROOT)? {
+            Owner::Local(root) => Ok(Arc::clone(root)),
+            Owner::Native(_) | Owner::Remote(_) => Err(FsError::Moved),
+        }
+    }
+
+    /// The epoch of the root fileset's owner; 0 if that is another node.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.root.epoch()
+        self.root().map_or(Epoch(0), |root| root.epoch())
     }
 
     /// Filesets that are open now.
@@ -348,7 +492,7 @@ impl Namespace {
     pub fn commit_health_of(&self, fileset: FilesetId) -> Option<CommitHealth> {
         match self.shared.owners.find(fileset).as_deref()? {
             Owner::Local(partition) => Some(partition.commit_health()),
-            Owner::Native(_) => None,
+            Owner::Native(_) | Owner::Remote(_) => None,
         }
     }
 
@@ -357,13 +501,14 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`].
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
-        match &*self.owner(ino)? {
+        self.at(ino, |owner| match owner {
             Owner::Local(_) => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })
             }
-        }
+            Owner::Remote(remote) => remote.statistics(ino),
+        })
     }
 
     /// Space of all disks together, and inodes in use.

@@ -17,27 +17,21 @@ use crate::native::{
 };
 use crate::object::FsDisk;
 use crate::owner::Owner;
-use crate::partition::Partition;
 use crate::record::{FilesetRecord, FilesetSettings, Placement, Stage};
 use crate::shared::Shared;
 
 /// Where a native fileset lies.
-fn place_of(shared: &Shared, root: &Partition, settings: &FilesetSettings) -> Result<NativePlace> {
-    let uuid = root.identity().uuid;
+fn place_of(shared: &Shared, uuid: &str, settings: &FilesetSettings) -> Result<NativePlace> {
     let disks = shared.objects.disks.iter().map(|disk: &FsDisk| (disk.uuid.as_str(), &*disk.disk));
-    NativePlace::find(&uuid, disks, settings)
+    NativePlace::find(uuid, disks, settings)
 }
 
 /// Removes the tree of a native fileset that is to go, and its mark; for others does nothing.
-pub(super) fn remove_tree(
-    shared: &Shared,
-    root: &Partition,
-    settings: &FilesetSettings,
-) -> Result<()> {
+pub(super) fn remove_tree(shared: &Shared, uuid: &str, settings: &FilesetSettings) -> Result<()> {
     if settings.placement != Placement::Native {
         return Ok(());
     }
-    let place = place_of(shared, root, settings)?;
+    let place = place_of(shared, uuid, settings)?;
     place.remove_tree()?;
     place.forget()
 }
@@ -45,7 +39,7 @@ pub(super) fn remove_tree(
 impl Namespace {
     /// Where a native fileset lies.
     pub(super) fn native_place(&self, settings: &FilesetSettings) -> Result<NativePlace> {
-        place_of(&self.shared, &self.root, settings)
+        place_of(&self.shared, &self.uuid, settings)
     }
 
     /// Makes the tree of a native fileset; it belongs to whoever runs this.
@@ -56,7 +50,7 @@ impl Namespace {
 
     /// Removes the tree of a native fileset that could not be made.
     pub(super) fn remove_native_tree(&self, settings: &FilesetSettings) -> Result<()> {
-        remove_tree(&self.shared, &self.root, settings)
+        remove_tree(&self.shared, &self.uuid, settings)
     }
 
     /// Opens a native fileset, unless it is open. One that cannot be reached answers with the reason.
@@ -99,7 +93,7 @@ impl Namespace {
         let has_open_files =
             self.shared.owners.find(fileset.id).is_some_and(|route| match &*route {
                 Owner::Native(native) => native.tree().is_ok_and(NativeTree::has_open_files),
-                Owner::Local(_) => false,
+                Owner::Local(_) | Owner::Remote(_) => false,
             });
         if has_open_files {
             return Err(FsError::Refused(format!(
@@ -109,16 +103,17 @@ impl Namespace {
         // First of all, in one step that fails if anything is in it. Until the end the same command can be repeated.
         let place = self.native_place(&settings)?;
         place.remove_tree()?;
-        let made = self.root.fileset_record(fileset.id)?;
+        let root = self.root()?;
+        let made = root.fileset_record(fileset.id)?;
         let first_ino = made.first_ino.max(FIRST_SPARE);
         let removing = FilesetRecord { stage: Stage::Removing, first_ino, ..made };
-        self.root.unname_fileset(fileset.id, &removing)?;
+        root.unname_fileset(fileset.id, &removing)?;
         self.shared.owners.set(fileset.id, None);
         self.catalogue.remove(fileset.id, (removing.first_ino, removing.first_object));
         self.commit_change()?;
         self.shared.fail_points.reach("fileset.unnamed")?;
         place.forget()?;
-        finish_removal(&*self.stores, &self.root, fileset.id, &removing)?;
+        finish_removal(&*self.stores, &root, fileset.id, &removing)?;
         self.shared.fail_points.reach("fileset.removed")?;
         self.commit_change()
     }
@@ -164,7 +159,7 @@ impl Namespace {
     #[must_use]
     pub fn keeps_names(&self, directory: Ino) -> bool {
         let owner = self.shared.owners.find(directory.fileset());
-        !matches!(owner.as_deref(), Some(Owner::Native(_)))
+        !matches!(owner.as_deref(), Some(Owner::Native(_) | Owner::Remote(_)))
     }
 }
 

@@ -54,7 +54,7 @@ impl Objects {
 
     /// Begins to keep `bytes` aside on each disk.
     pub(crate) fn begin_reserves(&self, bytes: u64) {
-        for disk in &self.disks {
+        for disk in self.disks.iter().filter(|disk| disk.is_near) {
             disk.space.begin_reserve(&*disk.disk, bytes);
         }
     }

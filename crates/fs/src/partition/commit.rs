@@ -26,7 +26,7 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Term};
 use crate::object::LiveObject;
 use crate::partition::Partition;
-use crate::record::{MountState, encode};
+use crate::record::{DiskRecord, MountState, Superblock, encode};
 use crate::stats::Operation;
 use crate::writeset::Changes;
 
@@ -321,6 +321,25 @@ impl Partition {
             encode(&*superblock)
         };
         self.store_batch([(key::SUPERBLOCK.to_vec(), Some(superblock))].into())
+    }
+
+    /// The superblock as it is now.
+    pub(crate) fn superblock_now(&self) -> Superblock {
+        self.superblock.lock().clone()
+    }
+
+    /// Stores a list of disks that has grown. Disks are added one at a time: one of two that come together may have to
+    /// ask again.
+    pub(crate) fn store_disks(&self, disks: Vec<DiskRecord>) -> Result<()> {
+        let _turn = self.turn.turn.lock();
+        let mut superblock = self.superblock_now();
+        if superblock.disks.len() >= disks.len() {
+            return Err(FsError::Busy);
+        }
+        superblock.disks = disks;
+        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)))].into())?;
+        self.superblock.lock().disks = superblock.disks;
+        Ok(())
     }
 
     fn limits_to_store(&self) -> Option<(u64, u64)> {

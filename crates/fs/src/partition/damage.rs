@@ -71,12 +71,13 @@ impl Damage {
             .collect()
     }
 
-    fn name(&self, ino: Ino, path: Option<String>) {
+    fn name(&self, ino: Ino, path: Option<&str>) {
         for (file, sought) in self.noted.lock().iter_mut().filter(|(file, _)| file.ino == ino.0) {
-            if let Some(path) = &path {
-                tracing::error!(path, ino = file.ino, "{}", file.what);
+            if let Some(path) = path {
+                // That it is damaged was said before, as loudly as it is bad.
+                tracing::warn!(path, ino = file.ino, "{}", file.what);
             }
-            (file.path, *sought) = (path.clone(), Sought::Done);
+            (file.path, *sought) = (path.map(str::to_owned), Sought::Done);
         }
     }
 }
@@ -99,13 +100,13 @@ impl Partition {
         });
         for ino in wanted {
             let path = named.get(&ino).and_then(|(parent, name)| {
-                let mut path = self.path_below_top(*parent, shown(name)).ok()?;
+                let mut path = self.path_below_top(*parent, &shown(name)).ok()?;
                 if !fileset.is_empty() {
                     path.insert_str(0, &format!("/{}", fileset.escape_debug()));
                 }
                 Some(path)
             });
-            self.damage.name(ino, path);
+            self.damage.name(ino, path.as_deref());
         }
     }
 
@@ -123,7 +124,7 @@ impl Partition {
     }
 
     /// The path of an entry of this name in a directory, from the top of the fileset.
-    fn path_below_top(&self, parent: Ino, name: String) -> Result<String> {
+    fn path_below_top(&self, parent: Ino, name: &str) -> Result<String> {
         let (mut path, mut at) = (format!("/{name}"), parent);
         for _ in 0..DEPTH_MAX {
             if at == self.top() {

@@ -7,6 +7,7 @@
 pub(crate) mod commit;
 pub mod damage;
 mod idle;
+mod moving;
 pub(crate) mod ops;
 pub mod recovery;
 pub(crate) mod shortage;
@@ -96,7 +97,7 @@ struct Sweep {
 }
 
 /// Who asks: owner of what is made, and subject of the set-id rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Caller {
     /// User.
     pub uid: u32,
@@ -109,6 +110,16 @@ impl Partition {
     #[must_use]
     pub fn number(&self) -> FilesetId {
         self.number
+    }
+
+    /// Its store.
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The latest epoch that ended in a crash, as its store knows; 0 if none did.
+    pub(crate) fn latest_crash(&self) -> Epoch {
+        self.suspect_epoch
     }
 
     /// The epoch of this owner.

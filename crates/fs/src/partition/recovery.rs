@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_base::hash::HashKey;
-use forebay_base::{DiskId, FilesetId, Ino};
+use forebay_base::{DiskId, Epoch, FilesetId, Ino};
 use forebay_disk::DiskError;
 use forebay_store::{Batch, Store};
 use parking_lot::Mutex;
@@ -114,6 +114,8 @@ pub(crate) struct Opening<'a> {
     pub counters: Arc<Counters>,
     /// The disks of the file system.
     pub disks: &'a [DiskRecord],
+    /// The epoch of this owner, where a cluster assigns it; otherwise it is the next one.
+    pub epoch: Option<Epoch>,
 }
 
 impl Partition {
@@ -123,7 +125,7 @@ impl Partition {
     /// [`FsError::Damaged`] if the store holds no (readable) fileset, or another one; [`FsError::Fenced`] if another
     /// owner came in between.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Arc<Partition>> {
-        let Opening { number, uuid, shared, store, settings, counters, disks } = opening;
+        let Opening { number, uuid, shared, store, settings, counters, disks, epoch } = opening;
         let before = read_superblock(&*store)?;
         if before.uuid != uuid {
             return Err(FsError::Damaged(format!(
@@ -137,10 +139,14 @@ impl Partition {
                 before.fileset
             )));
         }
+        // Another owner came later, and has it already.
+        if epoch.is_some_and(|epoch| epoch <= before.epoch) {
+            return Err(FsError::Fenced);
+        }
         shared.fail_points.reach("recovery.start")?;
         let crashed = before.state == MountState::Mounted;
         let superblock = Superblock {
-            epoch: before.epoch.next(),
+            epoch: epoch.unwrap_or_else(|| before.epoch.next()),
             state: MountState::Mounted,
             crashed_epoch: if crashed { before.epoch } else { before.crashed_epoch },
             ino_limit: raise(before.ino_limit)?,
@@ -170,7 +176,7 @@ impl Partition {
         shared.reserve.spend(|| store.commit(&taken_over), is_full)?;
         Ok(Arc::new(Partition {
             number,
-            gate: Gate::default(),
+            gate: Gate::with(shared.lease.clone()),
             term: Mutex::new(term),
             epoch: superblock.epoch,
             hash_key: HashKey(superblock.hash_key),
@@ -280,7 +286,7 @@ impl Partition {
     }
 
     /// The cached inodes of the fileset.
-    fn cached(&self) -> Vec<Arc<Inode>> {
+    pub(crate) fn cached(&self) -> Vec<Arc<Inode>> {
         self.shared.inodes.of(self.number)
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forebay_base::seed::Dice;
 use forebay_base::{FilesetId, Ino, ObjectId};
 use forebay_disk::Sync;
 use forebay_fs::record::Kind;
@@ -13,26 +14,9 @@ use forebay_fs::{Access, FsError, New, Replace, Result, SetAttributes};
 use super::tree::Tree;
 use crate::support::{Handle, READ_WRITE, ROOT, Rig, TRUNCATE, USER, User, file};
 
-/// A generator of numbers that a seed decides (Steele and others, "SplitMix", 2014).
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
-}
-
 /// The byte that file `ino` holds at `offset`; never zero.
 pub fn byte_of(ino: Ino, offset: u64) -> u8 {
-    let mixed = Dice(ino.0 << 32 ^ offset).next();
+    let mixed = Dice::of(ino.0 << 32 ^ offset).any();
     u8::try_from(mixed % 255).unwrap() + 1
 }
 
@@ -61,7 +45,7 @@ impl Workload {
     pub fn new(user: User, tree: Tree, seed: u64) -> Workload {
         Workload {
             user: Some(user),
-            dice: Dice(seed),
+            dice: Dice::of(seed),
             acknowledged: tree.clone(),
             tree,
             attempted: None,
@@ -98,7 +82,7 @@ impl Workload {
     }
 
     fn step(&mut self) -> Result<()> {
-        match self.dice.below(30) {
+        match self.dice.index(30) {
             0..6 => self.make(Kind::File),
             6..8 => self.make(Kind::Directory),
             8..12 => self.grow(),
@@ -127,23 +111,23 @@ impl Workload {
     fn directory(&mut self) -> Ino {
         let all = self.tree.select(|node| node.is_directory() && node.nlink > 0);
         // Not the root: what lies there belongs to no fileset that promises anything else.
-        all[1 + self.dice.below(all.len() - 1)]
+        all[1 + self.dice.index(all.len() - 1)]
     }
 
     fn name(&mut self) -> Vec<u8> {
-        format!("name-{}", self.dice.below(6)).into_bytes()
+        format!("name-{}", self.dice.index(6)).into_bytes()
     }
 
     fn entry(&mut self) -> Option<(Ino, Vec<u8>, Ino)> {
         let parent = self.directory();
         let entries = self.tree.node(parent).entries().unwrap().clone();
-        let at = self.dice.below(entries.len().max(1));
+        let at = self.dice.index(entries.len().max(1));
         entries.into_iter().nth(at).map(|(name, ino)| (parent, name, ino))
     }
 
     fn file(&mut self) -> Option<Ino> {
         let all = self.tree.select(|node| node.kind == Kind::File && node.nlink > 0);
-        (!all.is_empty()).then(|| all[self.dice.below(all.len())])
+        (!all.is_empty()).then(|| all[self.dice.index(all.len())])
     }
 
     // --- steps ---
@@ -158,10 +142,10 @@ impl Workload {
         assert!(self.inos.insert(made.ino), "inode {} was given out twice", made.ino);
         let node = self.tree.made(parent, &new);
         self.tree.add((parent, &name), made.ino, node);
-        if self.dice.below(4) > 0 {
+        if self.dice.index(4) > 0 {
             self.fs().forget(made.ino, 1);
         }
-        if kind == Kind::File && self.dice.below(4) > 0 { self.write(made.ino) } else { Ok(()) }
+        if kind == Kind::File && self.dice.index(4) > 0 { self.write(made.ino) } else { Ok(()) }
     }
 
     fn write(&mut self, ino: Ino) -> Result<()> {
@@ -172,8 +156,8 @@ impl Workload {
 
     fn append(&mut self, handle: &Handle) -> Result<()> {
         let ino = handle.ino;
-        let kind = self.dice.below(3);
-        let length = 1 + self.dice.below([100, 5000, 30_000][kind]) as u64;
+        let kind = self.dice.index(3);
+        let length = 1 + self.dice.index([100, 5000, 30_000][kind]) as u64;
         let size = self.sizes.get(&ino).copied().unwrap_or(0);
         let longest = self.longest.entry(ino).or_default();
         *longest = (*longest).max(size + length);
@@ -184,7 +168,7 @@ impl Workload {
 
     /// Closes a handle, now or later.
     fn finish(&mut self, handle: Handle) -> Result<()> {
-        if self.dice.below(4) == 0 {
+        if self.dice.index(4) == 0 {
             self.handles.push(handle);
             return Ok(());
         }
@@ -211,7 +195,7 @@ impl Workload {
     fn cut(&mut self) -> Result<()> {
         let Some(ino) = self.file() else { return Ok(()) };
         let size = self.sizes.get(&ino).copied().unwrap_or(0);
-        let shorter = size.saturating_sub(self.dice.next() % 5000);
+        let shorter = size.saturating_sub(self.dice.any() % 5000);
         self.synced.remove(&ino);
         let set = SetAttributes { size: Some(shorter), ..SetAttributes::default() };
         self.fs().set_attributes(ino, set)?;
@@ -222,7 +206,7 @@ impl Workload {
     fn rename(&mut self) -> Result<()> {
         let Some((parent, name, _)) = self.entry() else { return Ok(()) };
         let (new_parent, new_name) = (self.directory(), self.name());
-        let replace = [Replace::Allowed, Replace::Allowed, Replace::Exchange][self.dice.below(3)];
+        let replace = [Replace::Allowed, Replace::Allowed, Replace::Exchange][self.dice.index(3)];
         let (from, to) = ((parent, &name[..]), (new_parent, &new_name[..]));
         if self.tree.check_rename(from, to, replace).is_err() {
             return Ok(());
@@ -281,7 +265,7 @@ impl Workload {
 
     /// Syncs a file that is written first, or a directory.
     fn sync(&mut self) -> Result<()> {
-        if self.dice.below(3) == 0 {
+        if self.dice.index(3) == 0 {
             let ino = self.directory();
             return if self.is_strict(ino) {
                 self.commit(Some(ino.fileset()), |fs| fs.sync_directory(ino))
@@ -291,10 +275,10 @@ impl Workload {
         }
         let Some(ino) = self.file() else { return Ok(()) };
         let handle = self.fs().open_as(ino, READ_WRITE, ROOT)?;
-        if self.dice.below(2) == 0 {
+        if self.dice.index(2) == 0 {
             self.append(&handle)?;
         }
-        let what = [Sync::Data, Sync::All][self.dice.below(2)];
+        let what = [Sync::Data, Sync::All][self.dice.index(2)];
         if self.is_strict(ino) {
             match what {
                 Sync::All => self.commit(Some(ino.fileset()), |fs| fs.sync_file(ino, what))?,

@@ -5,42 +5,31 @@ use std::sync::Arc;
 
 use crate::support::WholeStores;
 use crate::tree::{Tree, damages_of};
-use forebay_base::{FailPoints, FilesetId, seed};
+use forebay_base::seed::{self, Dice};
+use forebay_base::{FailPoints, FilesetId};
 use forebay_fs::fsck::{self, Damage, Options, Outcome, Repair, Report};
 use forebay_fs::key;
-
-/// A generator of numbers that look random (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 20).unwrap() % limit
-    }
-}
 
 /// Damages one row in one of several ways.
 fn damage_row(tree: &Tree, dice: &mut Dice, spare_the_head: bool) {
     let is_head = |key: &[u8]| [key::TERM, key::SUPERBLOCK].contains(&&key[2..]);
     let rows: Vec<_> =
         tree.rows().into_iter().filter(|(key, _)| !(spare_the_head && is_head(key))).collect();
-    let (mut key, mut value) = rows[dice.below(rows.len())].clone();
-    match dice.below(10) {
+    let (mut key, mut value) = rows[dice.index(rows.len())].clone();
+    match dice.index(10) {
         0 => {
             tree.set_row(key.clone(), None);
             // It stays in its store.
-            let at = 2 + dice.below(key.len() - 2);
-            key[at] ^= 1 << dice.below(8);
+            let at = 2 + dice.index(key.len() - 2);
+            key[at] ^= 1 << dice.index(8);
         }
         1 => return tree.set_row(key, None),
-        2 => value = rows[dice.below(rows.len())].1.clone(),
-        3 => value.truncate(dice.below(value.len() + 1)),
+        2 => value = rows[dice.index(rows.len())].1.clone(),
+        3 => value.truncate(dice.index(value.len() + 1)),
         _ if value.is_empty() => {}
         _ => {
-            let at = dice.below(value.len());
-            value[at] ^= 1 << dice.below(8);
+            let at = dice.index(value.len());
+            value[at] ^= 1 << dice.index(8);
         }
     }
     let head_would_be_hit = spare_the_head && is_head(&key);
@@ -85,10 +74,9 @@ fn try_fsck(
 
 /// The seeds of a random test, from a fresh one on; `FOREBAY_SEED=n` picks the first.
 fn seeds(count: u64) -> impl Iterator<Item = (u64, Dice)> {
-    let first = seed::announce("cargo test -p forebay-fs --test fsck random");
-    (first..first.saturating_add(count)).map(|seed| {
+    seed::several(count, "cargo test -p forebay-fs --test fsck random").map(|seed| {
         println!("seed {seed}");
-        (seed, Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+        (seed, Dice::of(seed))
     })
 }
 
@@ -97,7 +85,7 @@ fn random_damage_of_records_loses_no_contents() {
     for (seed, mut dice) in seeds(400) {
         let tree = Tree::make();
         let before = tree.listing();
-        for _ in 0..=dice.below(12) {
+        for _ in 0..=dice.index(12) {
             damage_row(&tree, &mut dice, true);
         }
         let found = tree.check(Repair::Never);
@@ -121,11 +109,11 @@ fn random_damage_of_records_loses_no_contents() {
 fn flipped_bits_never_panic_and_repair_converges() {
     for (seed, mut dice) in seeds(400) {
         let tree = Tree::make();
-        for _ in 0..=dice.below(40) {
+        for _ in 0..=dice.index(40) {
             damage_row(&tree, &mut dice, false);
         }
         for id in tree.rig.objects() {
-            if dice.below(8) == 0 {
+            if dice.index(8) == 0 {
                 tree.rig.disk.as_disk().remove(id).unwrap();
             }
         }
@@ -157,10 +145,10 @@ fn random_damage_is_repaired_after_a_repair_that_was_cut_off() {
     for (seed, mut dice) in seeds(100) {
         let tree = Tree::make();
         let before = tree.listing();
-        for _ in 0..=dice.below(12) {
+        for _ in 0..=dice.index(12) {
             damage_row(&tree, &mut dice, true);
         }
-        for commits in 0..dice.below(6) {
+        for commits in 0..dice.index(6) {
             let points = FailPoints::cut_at("store.commit.before", commits as u64);
             let store = tree.rig.store.reopen_with_fail_points(points);
             let stores = WholeStores(Arc::new(store));

@@ -54,6 +54,64 @@ impl DirectAccess for Kernel {
 pub struct User {
     pub fs: Arc<Namespace>,
     pub kernel: Arc<Kernel>,
+    /// The node that owns everything, where `fs` is another one.
+    pub owner: Option<Arc<Namespace>>,
+}
+
+/// What concerns the owner, whoever asks.
+impl User {
+    /// The namespace that owns everything.
+    pub fn at_owner(&self) -> &Arc<Namespace> {
+        self.owner.as_ref().unwrap_or(&self.fs)
+    }
+
+    pub fn commit(&self) -> Result<()> {
+        self.at_owner().commit()
+    }
+
+    pub fn sync_all(&self) -> Result<()> {
+        self.at_owner().sync_all()
+    }
+
+    pub fn after_request(&self) {
+        self.at_owner().after_request();
+    }
+
+    pub fn disk_status(&self) -> Vec<forebay_fs::DiskStatus> {
+        self.at_owner().disk_status()
+    }
+
+    pub fn drop_caches(&self) {
+        self.at_owner().drop_caches();
+    }
+
+    pub fn sweep(&self) -> Result<()> {
+        self.at_owner().sweep()
+    }
+
+    pub fn objects(&self) -> &forebay_fs::object::Objects {
+        self.at_owner().objects()
+    }
+
+    pub fn commit_health(&self) -> forebay_fs::CommitHealth {
+        self.at_owner().commit_health()
+    }
+
+    pub fn commit_health_of(
+        &self,
+        fileset: forebay_base::FilesetId,
+    ) -> Option<forebay_fs::CommitHealth> {
+        self.at_owner().commit_health_of(fileset)
+    }
+
+    /// Ends it in order.
+    pub fn close(&self) -> Result<()> {
+        if let Some(owner) = &self.owner {
+            self.fs.close()?;
+            return owner.close();
+        }
+        self.fs.close()
+    }
 }
 
 impl Deref for User {

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use forebay_base::time::StepClock;
-use forebay_base::{DiskId, FailPoints, FilesetId, Ino, ObjectId};
+use forebay_base::{DiskId, FailPoints, FilesetId, Ino, NodeId, ObjectId};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::memory::MemoryDisk;
@@ -17,26 +17,27 @@ use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{Caller, DirectoryItem, Namespace, New, Parts, Settings};
-use forebay_store::Store;
-use forebay_store::memory::MemoryStore;
+use forebay_store::memory::{MemoryStore, MemoryStores};
+use forebay_store::{Store, Stores};
 use parking_lot::Mutex;
 
 pub mod check;
 pub mod kernel;
+pub mod nodes;
 pub mod tapped;
 pub mod watched;
 pub mod whole;
 
 pub use self::whole::WholeStores;
 pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
+pub use nodes::{Nodes, Weather};
 
 /// The superuser.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
 /// `count` seeds of a random test, from a fresh one on; `FOREBAY_SEED` picks the first. `test` is the file and
 /// the name of the test.
 pub fn seeds(count: u64, test: &str) -> std::ops::Range<u64> {
-    let first = forebay_base::seed::announce(&format!("cargo test -p forebay-fs --test {test}"));
-    first..first.saturating_add(count)
+    forebay_base::seed::several(count, &format!("cargo test -p forebay-fs --test {test}"))
 }
 
 /// Anybody else.
@@ -64,13 +65,22 @@ impl TestDisk {
 /// All that a file system stands on.
 pub struct Rig {
     pub store: MemoryStore,
+    /// Where the stores are instead, as the store of one fileset.
+    elsewhere: Option<Arc<dyn Stores>>,
     pub disk: TestDisk,
     pub clock: Arc<StepClock>,
     settings: Mutex<Settings>,
     pub kernel: Arc<Kernel>,
+    /// It is used from another node than the one that owns it.
+    is_remote: bool,
 }
 
 impl Rig {
+    /// An empty file system that is used from another node.
+    pub fn of_another_node() -> Rig {
+        Rig { is_remote: true, ..Rig::in_memory() }
+    }
+
     /// An empty file system on a disk in memory: every byte goes the served way.
     pub fn in_memory() -> Rig {
         let clock = Arc::new(StepClock::new(1_000_000));
@@ -102,8 +112,25 @@ impl Rig {
         Rig::on(TestDisk::Memory(disk), clock, [7; 16])
     }
 
+    /// An empty file system whose stores are in `stores`, on a disk in memory.
+    pub fn with_stores(stores: Arc<dyn Stores>) -> Rig {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let disk = MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&clock) as _);
+        let whole = stores.create(FilesetId::ROOT).unwrap();
+        Rig { elsewhere: Some(stores), ..Rig::over(whole, TestDisk::Memory(disk), clock, [7; 16]) }
+    }
+
     fn on(disk: TestDisk, clock: Arc<StepClock>, hash_key: [u8; 16]) -> Rig {
         let store = MemoryStore::new();
+        Rig { store: store.clone(), ..Rig::over(Arc::new(store), disk, clock, hash_key) }
+    }
+
+    fn over(
+        whole: Arc<dyn Store>,
+        disk: TestDisk,
+        clock: Arc<StepClock>,
+        hash_key: [u8; 16],
+    ) -> Rig {
         let location = "here".to_owned();
         let disks = vec![DiskRecord { id: DiskId(0), uuid: DISK.to_owned(), location }];
         let identity = Identity {
@@ -113,8 +140,10 @@ impl Rig {
             owner: (0, 0),
             scratch: forebay_fs::record::Placement::Direct,
         };
-        mkfs::make(&WholeStores(Arc::new(store.clone())), &identity, &*clock).unwrap();
-        Rig { store, disk, clock, settings: Mutex::default(), kernel: Arc::default() }
+        mkfs::make(&WholeStores(whole), &identity, &*clock).unwrap();
+        let (store, elsewhere) = (MemoryStore::new(), None);
+        let (settings, kernel) = (Mutex::default(), Arc::default());
+        Rig { store, elsewhere, disk, clock, settings, kernel, is_remote: false }
     }
 
     /// Changes the settings of the next opening.
@@ -123,7 +152,11 @@ impl Rig {
     }
 
     pub fn parts(&self) -> Parts {
-        self.parts_with(Arc::new(self.store.clone()), self.disk.as_disk(), FailPoints::none())
+        let whole: Arc<dyn Store> = match &self.elsewhere {
+            Some(stores) => stores.open(FilesetId::ROOT).unwrap(),
+            None => Arc::new(self.store.clone()),
+        };
+        self.parts_with(whole, self.disk.as_disk(), FailPoints::none())
     }
 
     pub fn parts_with(
@@ -151,9 +184,25 @@ impl Rig {
     }
 
     pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
+        let kernel = Arc::clone(&self.kernel);
+        if self.is_remote {
+            let nodes = Nodes::with_owner(NodeId(1));
+            let used = Parts {
+                stores: Arc::new(MemoryStores::default()),
+                disks: Vec::new(),
+                settings: parts.settings.clone(),
+                clock: Arc::clone(&parts.clock),
+                fail_points: FailPoints::none(),
+                reserve: Reserve::none(),
+            };
+            let owner = nodes.try_join(NodeId(1), parts)?;
+            owner.objects().set_direct_access(Arc::clone(&self.kernel) as _);
+            let fs = nodes.try_join(NodeId(2), used)?;
+            return Ok(User { fs, kernel, owner: Some(owner) });
+        }
         let fs = Namespace::open(parts)?;
         fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
-        Ok(User { fs, kernel: Arc::clone(&self.kernel) })
+        Ok(User { fs, kernel, owner: None })
     }
 
     /// Opens with the store, and the disk if it is one in memory, on the power switch of `points`.
@@ -176,7 +225,7 @@ impl Rig {
 
     /// Ends the process in an orderly way: the store must then be clean.
     pub fn close(&self, user: User) {
-        user.fs.close().unwrap();
+        user.close().unwrap();
         drop(user);
         self.assert_clean();
     }
@@ -198,9 +247,12 @@ impl Rig {
         }
     }
 
-    /// All stores.
+    /// All stores; to be read only, where they are elsewhere.
     pub fn stores(&self) -> WholeStores {
-        WholeStores(Arc::new(self.store.clone()))
+        WholeStores(match &self.elsewhere {
+            Some(stores) => stores.look(FilesetId::ROOT).unwrap(),
+            None => Arc::new(self.store.clone()),
+        })
     }
 
     /// The store of a fileset.
@@ -210,7 +262,9 @@ impl Rig {
 
     /// What fsck finds in all filesets.
     pub fn fsck(&self, repair: fsck::Repair, records_lost: bool) -> fsck::Report {
-        fsck_of(&self.stores(), &self.parts().disks, repair, records_lost)
+        // Not `parts()`, which would open the stores to write.
+        let disks = vec![(DISK.to_owned(), self.disk.as_disk())];
+        fsck_of(&self.stores(), &disks, repair, records_lost)
     }
 
     /// The record of an inode as it was last committed.
@@ -277,8 +331,15 @@ pub fn fsck_of(
     fsck::whole::merged(&checked.unwrap())
 }
 
-/// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory).
+/// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory), and from another node.
 pub fn on_both_ways(test: impl Fn(&Rig)) {
+    at_the_owner(&test);
+    println!("from another node");
+    test(&Rig::of_another_node());
+}
+
+/// Runs a test on both ways, where the owner is.
+pub fn at_the_owner(test: impl Fn(&Rig)) {
     for (way, rig) in [("served", Rig::in_memory()), ("direct", Rig::in_directory())] {
         println!("the {way} way");
         test(&rig);

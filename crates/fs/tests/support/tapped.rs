@@ -60,6 +60,11 @@ impl Object for TappedObject {
         self.inner.write_at(offset, data)
     }
 
+    fn append(&self, data: &[u8]) -> Result<usize> {
+        (self.tap)(Step::Write);
+        self.inner.append(data)
+    }
+
     fn set_size(&self, size: u64) -> Result<()> {
         self.inner.set_size(size)
     }

@@ -11,7 +11,7 @@ use crate::abi::{
     OpenIn, OpenOut, ReadIn, ReleaseIn, WriteIn, WriteOut, opcode, open_flag,
 };
 use crate::adapter::names::new_file;
-use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of};
+use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of, lineage_of_handle};
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
 use crate::top::ino_of;
@@ -36,7 +36,7 @@ impl Adapter {
             self.await_releases(request.ino);
         }
         let opened = self.fs.open_file(request.ino, access, request.caller)?;
-        reply.push(&open_out(access, opened));
+        reply.push(&self.open_out(access, opened));
         Ok(())
     }
 
@@ -100,12 +100,17 @@ impl Adapter {
         let mappable = access.read && access.write && opened.registration.is_some();
         let cacheable = attributes.cacheable && !mappable;
         reply.push(&self.entry(&Attributes { cacheable, ..*attributes }));
-        reply.push(&open_out(access, opened));
+        reply.push(&self.open_out(access, opened));
         Ok(())
     }
 
     pub(crate) fn release(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
         let asked: ReleaseIn = body.take()?;
+        self.release_locks_of_handle(request, &asked);
+        // What it held went with the owner that it was opened at.
+        if self.fs.check_lineage(request.ino, lineage_of_handle(asked.fh)).is_err() {
+            return Ok(());
+        }
         Ok(self.fs.close_file(request.ino, access_of_handle(asked.fh))?)
     }
 
@@ -118,6 +123,7 @@ impl Adapter {
         let asked: ReadIn = body.take()?;
         let limit = self.fs.settings().request_max.as_usize().max(1 << 20);
         let length = usize::try_from(asked.size).unwrap_or(0).min(limit);
+        self.check_handle(request.ino, asked.fh)?;
         Ok(reply.fill(length, |buffer| self.fs.read(request.ino, asked.offset, buffer))?)
     }
 
@@ -129,6 +135,7 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: WriteIn = body.take()?;
         let data = body.bytes(asked.size)?;
+        self.check_handle(request.ino, asked.fh)?;
         let write = |done: usize| {
             let (offset, data) = (asked.offset.saturating_add(done as u64), &data[done..]);
             let appends = asked.flags.cast_signed() & libc::O_APPEND != 0
@@ -158,7 +165,15 @@ impl Adapter {
     pub(crate) fn fsync(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
         let asked: FsyncIn = body.take()?;
         let data_only = asked.fsync_flags & abi::FSYNC_FDATASYNC != 0;
-        Ok(self.fs.sync_file(request.ino, if data_only { Sync::Data } else { Sync::All })?)
+        self.check_handle(request.ino, asked.fh)?;
+        self.fs.sync_file(request.ino, if data_only { Sync::Data } else { Sync::All })?;
+        // An owner that took over meanwhile may have synced less than was written by this handle.
+        self.check_handle(request.ino, asked.fh)
+    }
+
+    /// Refuses a handle whose fileset has lost changes since it was opened.
+    fn check_handle(&self, ino: Ino, handle: u64) -> Answer<()> {
+        Ok(self.fs.check_lineage(ino, lineage_of_handle(handle))?)
     }
 
     /// Takes the set-id bits of a file whose content an ordinary user is about to change. With
@@ -182,6 +197,7 @@ impl Adapter {
             ZERO_KEEP => Allocate::ZeroRangeKeepSize,
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
+        self.check_handle(request.ino, asked.fh)?;
         self.take_privileges(request, request.ino)?;
         Ok(self.fs.allocate(request.ino, what, asked.offset, asked.length)?)
     }
@@ -198,6 +214,7 @@ impl Adapter {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno(libc::EINVAL)),
         };
+        self.check_handle(request.ino, asked.fh)?;
         reply.push(&LseekOut { offset: self.fs.seek(request.ino, target, asked.offset)? });
         Ok(())
     }
@@ -210,7 +227,10 @@ impl Adapter {
         reply: &mut Reply,
     ) -> Answer<()> {
         let asked: CopyFileRangeIn = body.take()?;
-        self.take_privileges(request, ino_of(asked.nodeid_out))?;
+        let target = ino_of(asked.nodeid_out);
+        self.check_handle(request.ino, asked.fh_in)?;
+        self.check_handle(target, asked.fh_out)?;
+        self.take_privileges(request, target)?;
         let copied = self.fs.copy_range(
             (request.ino, asked.off_in),
             (ino_of(asked.nodeid_out), asked.off_out),
@@ -223,18 +243,20 @@ impl Adapter {
         }
         Ok(())
     }
-}
 
-fn open_out(access: Access, opened: Opened) -> OpenOut {
-    let way = match (opened.registration, opened.keep_pages) {
-        (Some(_), _) => open_flag::PASSTHROUGH,
-        (None, _) if opened.uncached => open_flag::DIRECT_IO,
-        (None, true) => open_flag::KEEP_CACHE,
-        (None, false) => 0,
-    };
-    OpenOut {
-        fh: handle_of(access),
-        open_flags: open_flag::NOFLUSH | way,
-        backing_id: opened.registration.unwrap_or(0),
+    fn open_out(&self, access: Access, opened: Opened) -> OpenOut {
+        let way = match (opened.registration, opened.keep_pages) {
+            (Some(_), _) => open_flag::PASSTHROUGH,
+            (None, _) if opened.uncached => open_flag::DIRECT_IO,
+            (None, true) => open_flag::KEEP_CACHE,
+            (None, false) => 0,
+        };
+        // A close releases locks of fcntl(2): then it must be known of.
+        let flush = if self.fs.keeps_locks() { 0 } else { open_flag::NOFLUSH };
+        OpenOut {
+            fh: handle_of(access, opened.lineage, self.next_serial()),
+            open_flags: flush | way,
+            backing_id: opened.registration.unwrap_or(0),
+        }
     }
 }

@@ -102,6 +102,9 @@ impl Adapter {
         if settings.direct {
             taken |= offered & feature::PASSTHROUGH;
         }
+        if self.fs.keeps_locks() {
+            taken |= offered & (feature::POSIX_LOCKS | feature::FLOCK_LOCKS);
+        }
         if self.session.ring_offered.load(Ordering::Acquire) {
             taken |= offered & feature::OVER_IO_URING;
         }

@@ -37,10 +37,11 @@ impl Adapter {
         Ok(())
     }
 
-    /// The second inode of the root, which keeps its name as long as the mount lives.
+    /// The second inode of the root. The clone of the mount keeps it; if there is none after all, the kernel asks again
+    /// for what has that name.
     fn look_up_raised_root(&self, reply: &mut Reply) -> Answer<()> {
         let root = self.fs.lookup(Ino::ROOT, b".")?;
-        reply.push(&self.entry(&Attributes { name: KeepName::Lasting, ..root }));
+        reply.push(&self.entry(&Attributes { name: KeepName::Never, ..root }));
         Ok(())
     }
 

@@ -12,11 +12,12 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use forebay_fs::Settings;
+use forebay_fs::settings::LockChoice;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes as _, IntoBytes};
 
 use crate::abi::InHeader;
-use crate::adapter::{Adapter, Outcome, payload_max};
+use crate::adapter::{Adapter, Lane, Outcome, PLACES_WITH_LOCKS, payload_max};
 use crate::device::{Device, Received};
 use crate::reply::Reply;
 use crate::request::Body;
@@ -44,7 +45,12 @@ impl Crew {
     /// The threads if all requests come over the device.
     pub fn alone(settings: &Settings) -> Crew {
         let readers = settings.fuse_readers;
-        Crew { readers, threads: settings.fuse_threads.max(readers + 1), pause: Duration::ZERO }
+        // A request that waits for a lock of somebody else takes a thread up.
+        let least = match settings.locks {
+            LockChoice::Kernel => readers + 1,
+            LockChoice::Shared => readers + PLACES_WITH_LOCKS,
+        };
+        Crew { readers, threads: settings.fuse_threads.max(least), pause: Duration::ZERO }
     }
 
     /// The threads if a ring carries most requests.
@@ -64,12 +70,15 @@ impl Crew {
     ) -> io::Result<()> {
         let readers: Arc<Vec<Mutex<()>>> =
             Arc::new((0..self.readers).map(|_| Mutex::new(())).collect());
+        let lane = Lane::of(self.threads - self.readers);
         for index in 0..self.threads {
+            let lane = lane.clone();
             let (device, adapter) = (Arc::clone(device), Arc::clone(adapter));
             let readers = Arc::clone(&readers);
             let farewell = Farewell::new(ends.clone());
             let pause = self.pause;
             let body = move || {
+                lane.enter();
                 let reader = &readers[index % readers.len()];
                 answer_requests(&device, &adapter, reader, pause, farewell);
             };

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_fs::Settings;
+use forebay_fs::settings::LockChoice;
 use rustix::thread::CpuSet;
 
-use crate::adapter::{Adapter, payload_max};
+use crate::adapter::{Adapter, Lane, PLACES_WITH_LOCKS, payload_max};
 use crate::device::Device;
 use crate::transport::host::{Cores, explain_refusal};
 use crate::transport::seat::{SCRATCH_BYTES, Seat, header_bytes};
@@ -73,11 +74,19 @@ impl Plan {
     }
 }
 
+/// Entries of a queue: a request that waits for a lock of somebody else takes one up.
+fn depth_of(settings: &Settings) -> usize {
+    match settings.locks {
+        LockChoice::Kernel => settings.ring_depth,
+        LockChoice::Shared => settings.ring_depth.max(PLACES_WITH_LOCKS),
+    }
+}
+
 /// File descriptors that the entries take, if requests come over io_uring: a ring, and an event where it takes one
 /// to wait.
 #[must_use]
 pub fn files_of_rings(settings: &Settings) -> usize {
-    let plan = |cores| Plan::of(&cores, settings.ring_depth, payload_max(settings));
+    let plan = |cores| Plan::of(&cores, depth_of(settings), payload_max(settings));
     Cores::look().map_or(0, |cores| 2 * plan(cores).entries())
 }
 
@@ -119,10 +128,11 @@ impl Prepared {
         ends: &Sender<End>,
     ) -> Result<Prepared, String> {
         let settings: &Settings = adapter.fs.settings();
-        let plan = Plan::of(&Cores::look()?, settings.ring_depth, payload_max(settings));
+        let plan = Plan::of(&Cores::look()?, depth_of(settings), payload_max(settings));
         let (say, said) = channel();
         let mut prepared = Prepared { plan, go: Vec::new(), said };
         for queue in 0..prepared.plan.queues() {
+            let lane = Lane::of(prepared.plan.depths[queue]);
             for _ in 0..prepared.plan.depths[queue] {
                 let (go, gone) = channel();
                 let thread = Thread {
@@ -130,6 +140,7 @@ impl Prepared {
                     payload_bytes: prepared.plan.payload_bytes,
                     device: Arc::clone(device),
                     adapter: Arc::clone(adapter),
+                    lane: lane.clone(),
                     say: say.clone(),
                 };
                 let ends = ends.clone();
@@ -194,12 +205,14 @@ struct Thread {
     payload_bytes: usize,
     device: Arc<Device>,
     adapter: Arc<Adapter>,
+    lane: Lane,
     say: Sender<Said>,
 }
 
 impl Thread {
     fn run(self, go: &Receiver<()>, ends: Sender<End>) {
         self.pin();
+        self.lane.enter();
         slice::ask_for(self.adapter.fs.settings().ring_slice);
         let mut seat = match Seat::make(self.queue, self.payload_bytes, &self.device) {
             Ok(seat) => seat,

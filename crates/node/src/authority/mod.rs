@@ -76,7 +76,7 @@ impl PublicKeyData for PublicKey<'_> {
     }
 }
 
-fn refused(error: rcgen::Error) -> Error {
+fn refused(error: impl std::fmt::Display) -> Error {
     Error::Certificate(error.to_string())
 }
 

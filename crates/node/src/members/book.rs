@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use forebay_base::{ClientId, FilesetId, NodeId};
 use forebay_cluster::ownership::{Record, View};
-use forebay_etcd::{
-    Client, Compare, Keys, Op, Options, RangeOptions, Runtime, Tls, Txn,
-};
+use forebay_etcd::{Client, Compare, Keys, Op, Options, RangeOptions, Runtime, Tls, Txn};
 
 use super::record::{
     ClusterRecord, DiskRecord, FORMAT, Key, Names, NodeRecord, decode, encode, new_owner,
@@ -99,8 +97,7 @@ impl Book {
     /// # Errors
     /// If etcd does not answer.
     pub fn read(&self) -> Result<(Sight, View)> {
-        let found =
-            self.client.range(Keys::prefix(self.names.root()), RangeOptions::default())?;
+        let found = self.client.range(Keys::prefix(self.names.root()), RangeOptions::default())?;
         Ok(roster::read(&self.names, &found))
     }
 
@@ -109,13 +106,19 @@ impl Book {
     ///
     /// # Errors
     /// If etcd does not answer.
-    pub fn create(&self, cluster: &ClusterRecord, first: &NodeRecord) -> Result<ClusterRecord> {
-        let then = vec![
+    pub fn create(
+        &self,
+        cluster: &ClusterRecord,
+        first: &NodeRecord,
+        disks: &[(String, DiskRecord)],
+    ) -> Result<ClusterRecord> {
+        let mut then = vec![
             Op::put(self.key(Key::Cluster), encode(cluster)),
             Op::put(self.key(Key::NextNode), encode(&(FIRST.0 + 1))),
             Op::put(self.key(Key::Node(FIRST)), encode(first)),
             Op::put(self.key(Key::Name(&first.name)), encode(&FIRST)),
         ];
+        then.extend(self.puts_of(FIRST, disks));
         let when = vec![Compare::Absent(self.key(Key::Cluster))];
         // Whatever became of it is read.
         let outcome = self.client.txn(Txn { when, then, otherwise: Vec::new() });
@@ -123,6 +126,13 @@ impl Book {
             Some(record) => Ok(record),
             None => Err(outcome.err().map_or_else(contended, Error::from)),
         }
+    }
+
+    fn puts_of(&self, node: NodeId, disks: &[(String, DiskRecord)]) -> Vec<Op> {
+        let put = |(uuid, disk): &(String, DiskRecord)| {
+            Op::put(self.key(Key::Disk(uuid)), encode(&DiskRecord { node, ..disk.clone() }))
+        };
+        disks.iter().map(put).collect()
     }
 
     /// A member's record, and the revision of its last change.
@@ -188,11 +198,7 @@ impl Book {
     ///
     /// # Errors
     /// If the name belongs to another node, or etcd does not answer.
-    pub fn add_node(
-        &self,
-        record: &NodeRecord,
-        disks: &[(String, DiskRecord)],
-    ) -> Result<NodeId> {
+    pub fn add_node(&self, record: &NodeRecord, disks: &[(String, DiskRecord)]) -> Result<NodeId> {
         for _ in 0..TRIES {
             if let Some(node) = self.named(&record.name)? {
                 let known = self.node(node)?;
@@ -215,9 +221,7 @@ impl Book {
                 Op::put(self.key(Key::Node(node)), encode(record)),
                 Op::put(self.key(Key::Name(&record.name)), encode(&node)),
             ];
-            then.extend(disks.iter().map(|(uuid, disk)| {
-                Op::put(self.key(Key::Disk(uuid)), encode(&DiskRecord { node, ..disk.clone() }))
-            }));
+            then.extend(self.puts_of(node, disks));
             let when = vec![
                 Compare::ModRevision(next_key, next.mod_revision),
                 Compare::Absent(self.key(Key::Name(&record.name))),
@@ -251,6 +255,15 @@ impl Book {
             }
         }
         Err(contended())
+    }
+
+    /// Removes all records of the cluster: it is over.
+    ///
+    /// # Errors
+    /// If etcd does not answer.
+    pub fn erase(&self) -> Result<()> {
+        self.client.delete(Keys::prefix(self.names.root()))?;
+        Ok(())
     }
 
     /// Has a node hand over what it owns and own nothing further, or lets it own again.
@@ -299,10 +312,8 @@ impl Book {
     pub fn remove_fileset(&self, fileset: FilesetId, owner: Record) -> Result<()> {
         let key = self.key(Key::Owner(fileset));
         let when = vec![Compare::Value(key.clone(), encode(&owner))];
-        let then = vec![
-            Op::Delete(Keys::one(key)),
-            Op::Delete(Keys::one(self.key(Key::Pinned(fileset)))),
-        ];
+        let then =
+            vec![Op::Delete(Keys::one(key)), Op::Delete(Keys::one(self.key(Key::Pinned(fileset))))];
         let outcome = self.client.txn(Txn { when, then, otherwise: Vec::new() })?;
         if outcome.held {
             return Ok(());

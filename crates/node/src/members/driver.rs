@@ -93,6 +93,10 @@ impl Driver {
             match self.inbox.recv_timeout(patience) {
                 Ok(Input::Event(event)) => self.event(event),
                 Ok(Input::Stop) => self.step(Event::Ownership(ownership::Event::Stop)),
+                Ok(Input::Quit) => {
+                    self.ownership.wait();
+                    return;
+                }
                 Ok(Input::Removed) => self.end("this node was removed from the cluster"),
                 Err(RecvTimeoutError::Timeout) => self.step(Event::Tick),
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -134,15 +138,15 @@ impl Driver {
         let effects = self.shared.node.lock().step(event, boottime());
         for effect in effects {
             match effect {
-                Effect::Membership(effect) => self.member(effect),
+                Effect::Membership(effect) => self.member(&effect),
                 Effect::Ownership(effect) => self.own(effect),
             }
         }
     }
 
-    fn member(&self, effect: membership::Effect) {
+    fn member(&self, effect: &membership::Effect) {
         use membership::Effect as Do;
-        match effect {
+        match *effect {
             Do::Grant { attempt, ttl } => self.courier.grant(attempt, ttl),
             Do::Register { attempt, member, expect } => {
                 self.courier.register(attempt, member, expect);
@@ -150,7 +154,9 @@ impl Driver {
             Do::Renew { attempt, lease } => self.courier.renew(attempt, lease, self.node_lease),
             Do::Answer { until } => self.ownership.answer(until),
             Do::Wait => {
-                tracing::warn!("the node's lease is not certain: everything waits until etcd answers");
+                tracing::warn!(
+                    "the node's lease is not certain: everything waits until etcd answers"
+                );
                 self.ownership.wait();
             }
             Do::Replaced => self.end("another daemon of this node has started"),

@@ -26,6 +26,8 @@ pub enum Input {
     Removed,
     /// The daemon is to stop, after handing over what the node owns.
     Stop,
+    /// The node's part in this process is over; others take over what it owned when its lease is over.
+    Quit,
 }
 
 /// Carries requests out. Clones share everything.
@@ -129,8 +131,11 @@ impl Courier {
             Some(former) => Compare::Lease(alive.clone(), lease(former)),
             None => Compare::Absent(alive.clone()),
         };
-        let put =
-            Op::Put { key: alive.clone(), value: encode(&member), lease: Some(lease(member.lease)) };
+        let put = Op::Put {
+            key: alive.clone(),
+            value: encode(&member),
+            lease: Some(lease(member.lease)),
+        };
         let txn = Txn {
             when: vec![Compare::Present(own.clone()), former],
             then: vec![put, Op::Get(Keys::prefix(self.names.root()))],

@@ -12,8 +12,8 @@ use forebay_cluster::{Moment, Node, node};
 use forebay_etcd::{Keys, Runtime};
 use parking_lot::Mutex;
 
-use super::boottime;
 use super::book::Book;
+use super::boottime;
 use super::driver::{Driver, Phase, Shared};
 use super::etcd::{Courier, Input};
 use super::ownership::Ownership;
@@ -256,6 +256,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        let _ = self.inbox.send(Input::Quit);
         self.stopping.ring();
         self.hub.stop();
     }
@@ -366,8 +367,7 @@ impl Reception for Desk {
         visitor: Option<NodeId>,
         question: &[u8],
     ) -> std::result::Result<Vec<u8>, Refusal> {
-        let question: Question =
-            visit::decode(question).map_err(|error| visit::refusal(&error))?;
+        let question: Question = visit::decode(question).map_err(|error| visit::refusal(&error))?;
         let answer = match (visitor, question) {
             (None, Question::Join(application)) => {
                 let joined = self.registrar.join(&application);

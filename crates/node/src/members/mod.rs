@@ -20,6 +20,8 @@ pub mod visit;
 
 use std::time::Duration;
 
+pub use forebay_cluster::ownership::View;
+
 use forebay_cluster::Moment;
 
 pub use book::Book;

@@ -202,10 +202,11 @@ pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T> {
     })
 }
 
-/// The owner of a fileset that was made and has none yet.
+/// The owner of a fileset that was made and has none yet. Its store says epoch 1, as whoever made it was the first to write
+/// there.
 #[must_use]
 pub fn new_owner() -> Record {
-    Record { owner: None, epoch: forebay_base::Epoch(0) }
+    Record { owner: None, epoch: forebay_base::Epoch(1) }
 }
 
 /// A member as `alive/NUMBER` says.
@@ -232,7 +233,8 @@ mod tests {
         ] {
             assert_eq!(names.parse(&names.key(key)), Some(key));
         }
-        for foreign in ["/forebay/grid2/cluster", "/forebay/grid1/nodes/x", "/forebay/grid1/new/1"] {
+        for foreign in ["/forebay/grid2/cluster", "/forebay/grid1/nodes/x", "/forebay/grid1/new/1"]
+        {
             assert_eq!(names.parse(foreign.as_bytes()), None, "{foreign}");
         }
         assert_eq!(names.parse(&[0xff]), None);

@@ -189,10 +189,12 @@ impl Roster for Known {
 
     fn ended(&self, client: ClientId) -> Option<String> {
         let sight = &self.sight.read().0;
-        let runs = sight.alive.get(&client.node).is_some_and(|member| {
-            member.incarnation == client.incarnation
-        });
-        let was_seen = sight.lives.get(&client.node).is_some_and(|life| *life >= client.incarnation);
+        let runs = sight
+            .alive
+            .get(&client.node)
+            .is_some_and(|member| member.incarnation == client.incarnation);
+        let was_seen =
+            sight.lives.get(&client.node).is_some_and(|life| *life >= client.incarnation);
         (was_seen && !runs).then(|| format!("the lease of node {} is over", client.node))
     }
 

@@ -1,4 +1,4 @@
-//! What commands and nodes that join ask a node, and its answers.
+//! What commands and nodes that join ask a node, and its answers; in JSON.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,6 +134,16 @@ pub struct Registrar {
     pub clock: Arc<dyn Clock>,
 }
 
+/// Records of disks, whose node is filled in when it has a number.
+#[must_use]
+pub fn records_of(disks: &[NewDisk]) -> Vec<(String, DiskRecord)> {
+    let record = |disk: &NewDisk| {
+        let location = disk.location.clone();
+        (disk.uuid.clone(), DiskRecord { node: NodeId(0), location, shared: disk.shared })
+    };
+    disks.iter().map(record).collect()
+}
+
 /// HOST of HOST:PORT.
 fn host_of(address: &str) -> String {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -177,12 +187,7 @@ impl Registrar {
             has_authority: token.with_authority,
             version: application.version.clone(),
         };
-        let disk = |disk: &NewDisk| {
-            let location = disk.location.clone();
-            (disk.uuid.clone(), DiskRecord { node: NodeId(0), location, shared: disk.shared })
-        };
-        let disks: Vec<(String, DiskRecord)> = application.disks.iter().map(disk).collect();
-        let node = self.book.add_node(&record, &disks)?;
+        let node = self.book.add_node(&record, &records_of(&application.disks))?;
         let issued = self.issue(&authority, node, &application.public_key)?;
         tracing::info!(node = node.0, name = application.name, "a node has joined the cluster");
         Ok(Admission {
@@ -245,7 +250,7 @@ impl Registrar {
 /// # Errors
 /// Never, for what can be encoded.
 pub fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
-    postcard::to_stdvec(value).map_err(|error| Error::Invalid(error.to_string()))
+    serde_json::to_vec(value).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 /// Reads a question or an answer.
@@ -253,7 +258,9 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
 /// # Errors
 /// If it makes no sense.
 pub fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    postcard::from_bytes(bytes).map_err(|_| {
-        Error::Invalid("the other side's message makes no sense: is it of another version?".to_owned())
+    serde_json::from_slice(bytes).map_err(|_| {
+        Error::Invalid(
+            "the other side's message makes no sense: is it of another version?".to_owned(),
+        )
     })
 }

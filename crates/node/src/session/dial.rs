@@ -27,6 +27,11 @@ impl<'a> Timed<'a> {
         Timed { socket, clock, until: clock.instant() + time }
     }
 
+    /// Gives what follows from now on `time`.
+    pub fn again(&mut self, time: Duration) {
+        self.until = self.clock.instant() + time;
+    }
+
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(self.clock.instant());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

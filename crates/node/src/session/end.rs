@@ -9,8 +9,10 @@
 //! other's clock showed at least `clock`, gives up at `proven` + `session_grace` and so allows its calls until
 //! `clock` + `session_grace`. A receiver that was frozen, or bytes that lay in the network, find the call too late.
 
+mod ear;
+mod serving;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,19 +20,15 @@ use forebay_base::channel::{CallError, Message, Service};
 use forebay_base::{ClientId, Clock};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::crew::{Crew, Work};
-use super::frame::{Body, Frame, Header, Kind, Outgoing, operations};
-use super::ledger::{Answer, Arrival, Ledger};
-use super::wire::{Sink, Wire};
+pub use self::ear::Ear;
+use super::crew::Crew;
+use super::frame::{Body, Frame, Header, Kind, Outgoing};
+use super::ledger::Ledger;
+use super::wire::Wire;
 use crate::settings::Settings;
 
 /// Answers that have arrived and are not acknowledged yet, at most.
 const RECEIVED_MAX: usize = 32;
-
-/// Ledger entries beyond which the other end does not keep to its window.
-fn open_max(settings: &Settings) -> usize {
-    settings.calls_max * 2 + RECEIVED_MAX
-}
 
 /// What all sessions of a node share.
 pub struct Common {
@@ -527,50 +525,6 @@ impl End {
         was_running
     }
 
-    fn request(self: &Arc<Self>, wire: &Arc<Wire>, frame: Frame) -> Result<(), String> {
-        let settings = &self.common.settings;
-        let operation = frame.header.operation;
-        let mut state = self.state.lock();
-        if state.over.is_some() {
-            return Ok(());
-        }
-        let arrival = state.ledger.arrive(operation);
-        match arrival.map_err(|_| "the other node does not number its calls in order")? {
-            Arrival::Underway | Arrival::Over => return Ok(()),
-            Arrival::Answered(answer) => {
-                drop(state);
-                let header = self.header(answer.kind, operation);
-                wire.send([Outgoing { header, body: answer.body }]);
-                return Ok(());
-            }
-            Arrival::New => {}
-        }
-        let bytes = frame.body.bytes();
-        let is_beyond = state.ledger.open() > open_max(settings)
-            || (!state.queue.is_empty()
-                && state.queue_bytes + bytes > settings.calls_bytes_max.saturating_mul(2));
-        if is_beyond {
-            return Err("the other node sends more than its window allows".to_owned());
-        }
-        state.queue_bytes += bytes;
-        let Header { service, not_after, .. } = frame.header;
-        state.queue.push_back(Queued { operation, service, body: frame.body, not_after });
-        self.offer(&mut state);
-        Ok(())
-    }
-
-    /// Offers the crew as many calls as may be begun.
-    fn offer(self: &Arc<Self>, state: &mut State) {
-        let settings = &self.common.settings;
-        while state.offered < state.queue.len()
-            && state.offered + state.running < settings.served_per_session_max
-            && state.ledger.kept_bytes() < settings.kept_bytes_max
-        {
-            state.offered += 1;
-            self.common.crew.offer(Arc::<End>::clone(self));
-        }
-    }
-
     fn answered(&self, frame: Frame, kind: Kind) {
         let operation = frame.header.operation;
         let (call, letters) = {
@@ -620,184 +574,5 @@ impl End {
         state.round_trip = round_trip;
         drop(state);
         self.prove(asked, header.clock.saturating_sub(millis(round_trip) + 1));
-    }
-
-    fn acknowledged(self: &Arc<Self>, head: &[u8]) -> Result<(), String> {
-        let operations = operations(head).map_err(|error| error.to_string())?;
-        let mut state = self.state.lock();
-        for operation in operations {
-            state.ledger.acknowledge(operation);
-        }
-        self.offer(&mut state);
-        Ok(())
-    }
-
-    fn waited_for(self: &Arc<Self>, bound: u64, head: &[u8]) -> Result<(), String> {
-        let waiting = operations(head).map_err(|error| error.to_string())?.collect();
-        let mut state = self.state.lock();
-        state.ledger.acknowledge_others(bound, &waiting);
-        self.offer(&mut state);
-        Ok(())
-    }
-}
-
-impl Work for End {
-    /// Carries out one call that waits.
-    fn work(self: Arc<Self>) {
-        let Some(call) = self.begin() else { return };
-        let service = self.common.services.get(usize::from(call.service));
-        let outcome = match service.and_then(Option::as_ref) {
-            None => Err(CallError::Refused(format!("this node has no service {}", call.service))),
-            Some(service) => {
-                let message = Message { head: call.body.head, payload: call.body.payload };
-                let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                    service.serve(self.peer, message)
-                }));
-                served.unwrap_or_else(|_| {
-                    Err(CallError::Refused("the call failed in the other node".to_owned()))
-                })
-            }
-        };
-        let answer = match outcome {
-            Ok(Message { head, payload }) => {
-                let body = Body { head, payload };
-                if body.fits() {
-                    Answer { kind: Kind::Answer, body: Arc::new(body) }
-                } else {
-                    refusal(format!("the answer of {} bytes is too large", body.bytes()))
-                }
-            }
-            Err(error) => refusal(error.to_string()),
-        };
-        self.finish(call.operation, &answer);
-    }
-}
-
-fn refusal(reason: String) -> Answer {
-    let body = Body { head: reason.into_bytes(), payload: Vec::new() };
-    Answer { kind: Kind::Refused, body: Arc::new(body) }
-}
-
-impl End {
-    /// The next call that may be begun in time.
-    fn begin(self: &Arc<Self>) -> Option<Queued> {
-        let mut letters = Letters::new();
-        let mut state = self.state.lock();
-        state.offered = state.offered.saturating_sub(1);
-        let call = loop {
-            let Some(call) = state.queue.pop_front() else { break None };
-            state.queue_bytes -= call.body.bytes();
-            if self.common.clock_ms() <= call.not_after {
-                break Some(call);
-            }
-            state.ledger.withdraw(call.operation);
-            if let Some(wire) = self.lane_for(&mut state, 0, 0) {
-                letters.push((wire, vec![self.bare(Kind::Late, call.operation, Vec::new())]));
-            }
-        };
-        if call.is_some() {
-            state.running += 1;
-        }
-        drop(state);
-        post(letters);
-        call
-    }
-
-    fn finish(self: &Arc<Self>, operation: u64, answer: &Answer) {
-        let wire = {
-            let mut state = self.state.lock();
-            state.running -= 1;
-            state.served += 1;
-            if state.over.is_some() {
-                drop(state);
-                self.changed.notify_all();
-                return;
-            }
-            state.ledger.answered(operation, answer.clone());
-            self.offer(&mut state);
-            self.lane_for(&mut state, answer.body.payload.len(), operation)
-        };
-        if let Some(wire) = wire {
-            let header = self.header(answer.kind, operation);
-            wire.send([Outgoing { header, body: Arc::clone(&answer.body) }]);
-        }
-    }
-}
-
-/// A connection's view of its end of the session.
-pub struct Ear(pub Arc<End>);
-
-impl Sink for Ear {
-    fn frame(&self, wire: &Arc<Wire>, frame: Frame) -> Result<(), String> {
-        let end = &self.0;
-        {
-            let mut state = end.state.lock();
-            state.heard = end.now();
-            let lane = usize::from(wire.lane);
-            state.lane_heard[lane] = state.heard;
-        }
-        match frame.header.kind {
-            Kind::Request => end.request(wire, frame)?,
-            kind @ (Kind::Answer | Kind::Refused) => end.answered(frame, kind),
-            Kind::Late => end.late(frame.header.operation),
-            Kind::Received => end.acknowledged(&frame.body.head)?,
-            Kind::Waiting => end.waited_for(frame.header.operation, &frame.body.head)?,
-            Kind::Ping => wire.send([end.bare(Kind::Pong, frame.header.operation, Vec::new())]),
-            Kind::Pong => end.pong(wire, frame.header),
-            Kind::Over => {
-                let reason = String::from_utf8_lossy(&frame.body.head).into_owned();
-                end.end(&Over::Evicted(reason));
-            }
-        }
-        Ok(())
-    }
-
-    fn tick(&self, wire: &Arc<Wire>) {
-        let end = &self.0;
-        let settings = &end.common.settings;
-        let now = end.now();
-        let lane = usize::from(wire.lane);
-        let mut state = end.state.lock();
-        let silent = now.saturating_duration_since(state.lane_heard[lane]);
-        if silent > settings.silence_max {
-            drop(state);
-            tracing::debug!(node = end.peer.node.0, lane, "a connection is silent");
-            wire.close();
-            return;
-        }
-        let is_due = now.saturating_duration_since(state.pinged[lane]) >= settings.keepalive;
-        if !is_due {
-            return;
-        }
-        state.pinged[lane] = now;
-        let mut frames: Vec<Outgoing> = end.acknowledgement(&mut state).into_iter().collect();
-        if state.pings[lane].is_none() {
-            state.ping_number += 1;
-            state.pings[lane] = Some((state.ping_number, now));
-            frames.push(end.bare(Kind::Ping, state.ping_number, Vec::new()));
-        }
-        drop(state);
-        wire.send(frames);
-    }
-
-    fn closed(&self, wire: &Arc<Wire>, reason: &str) {
-        let end = &self.0;
-        let node = end.peer.node.0;
-        if end.over().is_none() {
-            tracing::debug!(node, lane = wire.lane, reason, "a connection of a session is over");
-        }
-        let letters = {
-            let mut state = end.state.lock();
-            let lane = usize::from(wire.lane);
-            if state.lanes[lane].as_ref().is_some_and(|current| Arc::ptr_eq(current, wire)) {
-                state.lanes[lane] = None;
-                state.pings[lane] = None;
-            }
-            // What it carried, calls and answers, may be lost: all goes over the other connections again.
-            let calls: Vec<u64> = state.pending.keys().copied().collect();
-            end.dispatch_again(&mut state, &calls)
-        };
-        end.changed.notify_all();
-        post(letters);
     }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::settings::GREETING_BYTES_MAX;
+use crate::settings::{ANSWER_BYTES_MAX, GREETING_BYTES_MAX};
 
 /// Every connection begins with this.
 const MAGIC: [u8; 8] = *b"forebayN";
@@ -154,7 +154,7 @@ fn put(stream: &mut impl Write, versions: [u16; 2], body: &impl Serialize) -> io
 }
 
 /// The two version numbers and the bytes behind them.
-fn get(stream: &mut impl Read) -> Result<([u16; 2], Vec<u8>), GreetingError> {
+fn get(stream: &mut impl Read, bytes_max: usize) -> Result<([u16; 2], Vec<u8>), GreetingError> {
     let mut fixed = [0; 16];
     stream.read_exact(&mut fixed)?;
     if fixed[..8] != MAGIC {
@@ -163,7 +163,7 @@ fn get(stream: &mut impl Read) -> Result<([u16; 2], Vec<u8>), GreetingError> {
     let versions =
         [u16::from_le_bytes([fixed[8], fixed[9]]), u16::from_le_bytes([fixed[10], fixed[11]])];
     let length = u32::from_le_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]) as usize;
-    if length > GREETING_BYTES_MAX {
+    if length > bytes_max {
         return Err(GreetingError::Malformed("the other side sent a greeting that is too long"));
     }
     let mut body = vec![0; length];
@@ -182,7 +182,7 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, GreetingError> {
 /// See [`GreetingError`].
 pub fn greet(stream: &mut (impl Read + Write), hello: &Hello) -> Result<Welcome, GreetingError> {
     put(stream, [VERSION_MIN, VERSION], hello)?;
-    match get(stream)? {
+    match get(stream, ANSWER_BYTES_MAX)? {
         // The first number is the version that both speak, or 0 for a refusal.
         ([0, theirs], body) => {
             let mut refusal: Refusal = decode(&body)?;
@@ -211,7 +211,7 @@ fn version_reason(theirs: u16) -> String {
 /// # Errors
 /// See [`GreetingError`].
 pub fn hear(stream: &mut (impl Read + Write)) -> Result<Hello, GreetingError> {
-    let ([lowest, highest], body) = get(stream)?;
+    let ([lowest, highest], body) = get(stream, GREETING_BYTES_MAX)?;
     if lowest > VERSION || highest < VERSION_MIN {
         let refusal = Refusal::new(RefusalKind::Version, version_reason(highest));
         refuse(stream, &refusal)?;

@@ -181,6 +181,8 @@ impl Shared {
                 .session(subject, &hello, heard)
                 .map(|(welcome, end, lane)| (welcome, Some((end, lane)))),
         };
+        // What the reception did may have taken its time.
+        stream.sock.again(settings.connect_timeout);
         match outcome {
             Ok((welcome, None)) => {
                 greeting::accept(&mut stream, &welcome)?;

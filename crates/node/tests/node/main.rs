@@ -1,6 +1,7 @@
 //! Nodes on loopback.
 #![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
+mod members;
 mod sessions;
 mod strangers;
 mod support;

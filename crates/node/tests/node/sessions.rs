@@ -36,7 +36,7 @@ fn storm(
                     if call >= calls {
                         break;
                     }
-                    let size = if call % 50 == 0 { 200_000 } else { call % 300 };
+                    let size = if call.is_multiple_of(50) { 200_000 } else { call % 300 };
                     let payload = vec![u8::try_from(call % 251).unwrap(); size];
                     let head = format!("{name} {call}").into_bytes();
                     let request = Message { head, payload };

@@ -183,7 +183,7 @@ fn nonsense_ends_its_own_connection_and_nothing_else() {
             };
             if round % 4 == 1 {
                 // A frame of the right form that means nothing, then others.
-                let mut frame = vec![0; 36];
+                let mut frame = [0; 36];
                 frame[0] = 32;
                 frame[4] = random.random_range(1..=9);
                 random.fill_bytes(&mut frame[5..32]);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_base::FilesetId;
 
+use super::pages::Pages;
 use super::{RedbOptions, RedbStore};
 use crate::{Result, Store, StoreError, Stores};
 
@@ -16,13 +17,26 @@ use crate::{Result, Store, StoreError, Stores};
 pub struct RedbFolder {
     path: PathBuf,
     options: RedbOptions,
+    pages: Pages,
 }
 
 impl RedbFolder {
-    /// The stores in the folder at `path`, each opened with `options`.
+    /// The stores in the folder at `path`, opened with `options`. Those that are open at a time share its cache.
     #[must_use]
     pub fn at(path: &Path, options: RedbOptions) -> RedbFolder {
-        RedbFolder { path: path.to_owned(), options }
+        let pages = Pages::new(options.cache_bytes);
+        RedbFolder { path: path.to_owned(), options, pages }
+    }
+
+    /// Opens a store within its share of the memory for pages.
+    fn within_share(
+        &self,
+        fileset: FilesetId,
+        open: impl FnOnce(&RedbOptions) -> Result<RedbStore>,
+    ) -> Result<Arc<dyn Store>> {
+        let share = self.pages.share(fileset);
+        let options = RedbOptions { cache_bytes: share.bytes() };
+        Ok(Arc::new(open(&options)?.with_share(share)))
     }
 
     /// The file of a fileset's store: `00007.redb`.
@@ -76,15 +90,17 @@ fn failed(operation: &str, path: &Path, error: &std::io::Error) -> StoreError {
 impl Stores for RedbFolder {
     fn create(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
         self.remove(fileset)?;
-        Ok(Arc::new(RedbStore::create_with(self.file_of(fileset), &self.options)?))
+        self.within_share(fileset, |options| RedbStore::create_with(self.file_of(fileset), options))
     }
 
     fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(RedbStore::open_with(self.existing(fileset)?, &self.options)?))
+        let file = self.existing(fileset)?;
+        self.within_share(fileset, |options| RedbStore::open_with(file, options))
     }
 
     fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(RedbStore::look(self.existing(fileset)?, &self.options)?))
+        let file = self.existing(fileset)?;
+        self.within_share(fileset, |options| RedbStore::look(file, options))
     }
 
     fn size_of(&self, fileset: FilesetId) -> Result<u64> {

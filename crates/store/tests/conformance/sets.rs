@@ -10,6 +10,8 @@ use super::put;
 
 fn on_all_sets(rule: impl Fn(&dyn Stores)) {
     rule(&MemoryStores::new());
+    #[cfg(feature = "cluster")]
+    super::slate::on_sets(&rule);
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("00007.redb.replaced-1"), "none of the set").unwrap();
     rule(&RedbFolder::at(folder.path(), RedbOptions { cache_bytes: 1 << 20 }));

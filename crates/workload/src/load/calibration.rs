@@ -254,9 +254,25 @@ mod tests {
             extract_bytes: ByteSize::mib(2),
             temp_files_per_worker: 30,
             temp_files_live: 3,
+            temp_median: ByteSize::kib(512),
             outputs_per_worker: 2,
             seed: 1,
         }
+    }
+
+    #[test]
+    fn files_are_as_large_as_their_median_says() {
+        for median in [ByteSize::kib(8), ByteSize::kib(64)] {
+            let target = tempfile::tempdir().unwrap();
+            let load = Calibration { temp_median: median, ..small() };
+            for worker in load.run(target.path(), &SystemClock, None).unwrap().workers {
+                let mean = worker.written_bytes / (worker.temp_files + worker.outputs);
+                assert!((median.0 / 8..=median.0 * 8).contains(&mean), "{mean} bytes of {median}");
+            }
+        }
+        let refused = Calibration { temp_median: ByteSize(0), ..small() };
+        let target = tempfile::tempdir().unwrap();
+        assert!(refused.run(target.path(), &SystemClock, None).is_err());
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Partition {
         }
         match set.set_id {
             SetId::Kill if state.kind != Kind::Directory => drop(state.kill_set_id()),
-            SetId::KillIfWritten if state.file().is_some_and(|file| file.opens.writers > 0) => {
+            SetId::KillIfWritten if state.file().is_some_and(|file| file.opens.is_written()) => {
                 state.mode &= !(SET_UID | SET_GID);
             }
             SetId::Keep | SetId::Kill | SetId::KillIfWritten => {}

@@ -1,7 +1,8 @@
 //! Opening and closing regular files: which way their bytes go, and which object holds them.
 //!
-//! All handles of a file go the same way at any one time (the kernel allows no mixture): the way is
-//! chosen at the first open, and can change when the last handle is closed. `O_TRUNC` of a file that
+//! All handles of this node's kernel go the same way at any one time (it allows no mixture): the way is
+//! chosen at the first open, and can change when the last handle is closed. Handles of other nodes have no part in
+//! that: their bytes go through the object's file, which is one with what the kernel reads and writes there itself. `O_TRUNC` of a file that
 //! nobody else has open takes a fresh object: truncating and rewriting one would make ext4 and XFS
 //! write it back at close (auto_da_alloc, XFS_ITRUNCATED).
 
@@ -18,7 +19,7 @@ use crate::stale::Stale;
 use crate::stats::Operation;
 
 /// What an open asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Access {
     /// Reading.
     pub read: bool,
@@ -41,6 +42,17 @@ pub struct Opened {
     pub keep_pages: bool,
     /// The kernel must not cache its bytes at all: other programs change them without a word to it.
     pub uncached: bool,
+    /// Which owner of the fileset opened it: 0 where owners do not change. A handle of a lineage that broke is stale.
+    pub lineage: u32,
+}
+
+/// Who opens a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opener {
+    /// The kernel of this node.
+    Kernel,
+    /// Another node.
+    Node,
 }
 
 impl Partition {
@@ -54,10 +66,21 @@ impl Partition {
         if access.write {
             self.make_room_for_writer();
         }
-        self.with_space(|| self.open_now(ino, access, caller))
+        self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel))
     }
 
-    fn open_now(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+    /// As [`Partition::open_file`], for another node. To be closed with [`Partition::close_for_node`].
+    ///
+    /// # Errors
+    /// As [`Partition::open_file`].
+    pub(crate) fn open_for_node(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        if access.write {
+            self.make_room_for_writer();
+        }
+        self.with_space(|| self.open_now(ino, access, caller, Opener::Node))
+    }
+
+    fn open_now(&self, ino: Ino, access: Access, caller: Caller, by: Opener) -> Result<Opened> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         // Its bytes were given back when its last name went: the name is to be looked up again.
@@ -92,7 +115,10 @@ impl Partition {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
         }
         let file = state.file_mut().ok_or(FsError::Invalid)?;
-        Ok(self.add_handle(ino, file, way, access))
+        Ok(match by {
+            Opener::Kernel => self.add_handle(ino, file, way, access),
+            Opener::Node => add_handle_of_node(file, access),
+        })
     }
 
     /// Whether anybody has a file open.
@@ -171,15 +197,16 @@ impl Partition {
         file.opens.executors += u32::from(access.execute);
         file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
         if way == Way::Served {
-            let keep_pages = std::mem::replace(&mut file.pages_valid, true);
-            return Opened { registration: None, keep_pages, uncached: false };
+            let uncached = self.shared.has_other_nodes();
+            let keep_pages = std::mem::replace(&mut file.pages_valid, !uncached) && !uncached;
+            return Opened { registration: None, keep_pages, uncached, lineage: 0 };
         }
         file.pages_valid = false;
         if first_writer {
             self.writers.lock().insert(ino);
         }
         let registration = file.live.as_ref().and_then(|live| live.registration());
-        Opened { registration, keep_pages: false, uncached: false }
+        Opened { registration, keep_pages: false, uncached: false, lineage: 0 }
     }
 
     /// Cuts a file to nothing at its open.
@@ -239,6 +266,18 @@ impl Partition {
     /// # Errors
     /// [`FsError::Io`] if the object cannot be asked for its size; the handle is closed all the same.
     pub fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
+        self.close_by(ino, access, Opener::Kernel)
+    }
+
+    /// As [`Partition::close_file`], for another node.
+    ///
+    /// # Errors
+    /// As [`Partition::close_file`].
+    pub(crate) fn close_for_node(&self, ino: Ino, access: Access) -> Result<()> {
+        self.close_by(ino, access, Opener::Node)
+    }
+
+    fn close_by(&self, ino: Ino, access: Access, by: Opener) -> Result<()> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(Operation::Close);
@@ -246,9 +285,15 @@ impl Partition {
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
         opens.handles = opens.handles.saturating_sub(1);
-        opens.writers = opens.writers.saturating_sub(u32::from(access.write));
         opens.executors = opens.executors.saturating_sub(u32::from(access.execute));
-        if opens.way == Some(Way::Direct) && access.write {
+        let writers = match by {
+            Opener::Kernel => &mut opens.writers,
+            Opener::Node => &mut opens.writers_of_nodes,
+        };
+        *writers = writers.saturating_sub(u32::from(access.write));
+        if by == Opener::Node {
+            opens.of_nodes = opens.of_nodes.saturating_sub(1);
+        } else if opens.way == Some(Way::Direct) && access.write {
             if opens.writers == 0 {
                 self.writers.lock().remove(&ino);
             }
@@ -259,8 +304,10 @@ impl Partition {
                 }
             }
         }
-        if file.opens.handles == 0 {
+        if file.opens.handles == file.opens.of_nodes {
             file.opens.way = None;
+        }
+        if file.opens.handles == 0 {
             self.last_close(ino, &mut state, access);
         }
         self.dispose_if_dead(ino, &mut state);
@@ -290,4 +337,16 @@ impl Partition {
             self.shared.idle.closed(ino, file);
         }
     }
+}
+
+/// Adds a handle of another node: it takes no part in the way of the kernel's.
+fn add_handle_of_node(file: &mut FileBody, access: Access) -> Opened {
+    if let (0, Some(live)) = (file.opens.handles, &file.live) {
+        live.opened_anew();
+    }
+    file.opens.handles += 1;
+    file.opens.of_nodes += 1;
+    file.opens.writers_of_nodes += u32::from(access.write);
+    file.opens.executors += u32::from(access.execute);
+    Opened { registration: None, keep_pages: false, uncached: true, lineage: 0 }
 }

@@ -44,33 +44,57 @@ impl Partition {
         Ok(read)
     }
 
+    /// Writes `data` at the end of an open file, wherever that is by now: in one step with the appends of others.
+    ///
+    /// # Errors
+    /// As [`Partition::write_with`].
+    pub fn append(&self, ino: Ino, data: &[u8], set_id: SetId) -> Result<usize> {
+        self.put_bytes(ino, data, set_id, |live| live.object.append(data))
+    }
+
+    /// As [`Partition::append`] for the kernel of this node, which takes `offset` for the end: it is, unless other nodes
+    /// write, too.
+    ///
+    /// # Errors
+    /// As [`Partition::append`].
+    pub(crate) fn append_for_kernel(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        set_id: SetId,
+    ) -> Result<usize> {
+        if self.shared.has_other_nodes() {
+            self.append(ino, data, set_id)
+        } else {
+            self.write_with(ino, offset, data, set_id)
+        }
+    }
+
     /// Writes `data` at `offset` of an open file. Returns the bytes written: fewer if the rest was refused, and
-    /// the next write tells why.
+    /// the next write tells why. With [`SetId::Kill`] by somebody who may not keep set-id bits alive.
     ///
     /// # Errors
     /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_with(ino, offset, data, SetId::Keep)
-    }
-
-    /// As [`Partition::write`], by somebody who may not keep set-id bits alive.
-    ///
-    /// # Errors
-    /// As [`Partition::write`].
-    pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_with(ino, offset, data, SetId::Kill)
-    }
-
-    fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<usize> {
+    pub fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
+        self.put_bytes(ino, data, set_id, |live| live.object.write_at(offset, data))
+    }
+
+    fn put_bytes(
+        &self,
+        ino: Ino,
+        data: &[u8],
+        set_id: SetId,
+        put: impl Fn(&LiveObject) -> forebay_disk::Result<usize>,
+    ) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
         }
         let inode = self.inode(ino)?;
         let live = self.live_object(&mut inode.lock())?;
-        let write =
-            || self.shared.objects.observe(live.at.disk, live.object.write_at(offset, data));
+        let write = || self.shared.objects.observe(live.at.disk, put(&live));
         let written = self.with_space(write);
         let mut state = inode.lock();
         // Also after an error: a part may have been written, and the object knows.

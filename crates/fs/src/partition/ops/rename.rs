@@ -17,7 +17,7 @@ use crate::stats::Operation;
 const DEPTH_MAX: u32 = 1 << 20;
 
 /// What happens to an entry that already has the new name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Replace {
     /// It goes, as rename(2) says.
     Allowed,

@@ -17,7 +17,7 @@ use crate::stats::Operation;
 const COPY_CHUNK: usize = 1 << 20;
 
 /// Space of the whole file system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Statistics {
     /// Sum over all disks.
     pub capacity: Capacity,

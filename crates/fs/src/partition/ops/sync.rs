@@ -33,16 +33,11 @@ impl Partition {
             }
             live.map(|live| (live, linked))
         };
-        let live = match live {
-            Some((live, linked)) => {
-                // The name first: the sync that follows makes it durable together with the bytes.
-                if linked {
-                    self.shared.objects.publish(&live)?;
-                }
-                Some(live)
-            }
-            None => None,
-        };
+        // The name first: the sync that follows makes it durable together with the bytes.
+        if let Some((live, true)) = &live {
+            self.shared.objects.publish(live)?;
+        }
+        let live = live.map(|(live, _)| live);
         let batch = match what {
             Sync::All => self.writes.lock().newest_batch(),
             Sync::Data => self.writes.lock().batch_for_bytes_of(ino),

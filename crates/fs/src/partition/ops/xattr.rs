@@ -23,7 +23,7 @@ const VALUE_MAX: usize = 65_536;
 const TOTAL_MAX: usize = 1 << 20;
 
 /// Whether the attribute may or must exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SetMode {
     /// Either way.
     Any,

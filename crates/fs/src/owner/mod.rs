@@ -4,13 +4,20 @@
 //! its way to its owner.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use forebay_base::FilesetId;
+use parking_lot::Mutex;
 
 use crate::native::NativeOwner;
 use crate::partition::Partition;
+use crate::remote::RemoteOwner;
+
+mod operations;
+
+pub(crate) use operations::{At, Source, Visit};
 
 /// Who answers for a fileset.
 #[derive(Clone)]
@@ -19,14 +26,19 @@ pub enum Owner {
     Local(Arc<Partition>),
     /// A directory of a local disk, served.
     Native(Arc<NativeOwner>),
+    /// Another node.
+    Remote(Arc<RemoteOwner>),
 }
+
+/// How long [`Owners::drain`] rests between looks.
+const DRAIN_PAUSE: Duration = Duration::from_micros(200);
 
 /// The owners by the number of their fileset; none for one that is not open.
 type Table = Vec<Option<Owner>>;
 
-/// All owners.
+/// All owners, and earlier tables by which requests may still be on their way.
 #[derive(Default)]
-pub(crate) struct Owners(ArcSwap<Table>);
+pub(crate) struct Owners(ArcSwap<Table>, Mutex<Vec<Weak<Table>>>);
 
 /// The owner that a request goes to; it stays reachable until this is dropped.
 pub(crate) struct Route {
@@ -56,7 +68,7 @@ impl Owners {
 
     /// Has the requests of a fileset go to `owner` from now on, or to nobody.
     pub fn set(&self, fileset: FilesetId, owner: Option<&Owner>) {
-        self.0.rcu(|table| {
+        self.replace(|table| {
             let place = usize::from(fileset.0);
             let mut table = Table::clone(table);
             if table.len() <= place {
@@ -67,11 +79,38 @@ impl Owners {
         });
     }
 
+    fn replace(&self, change: impl Fn(&Table) -> Table) {
+        let mut earlier = self.1.lock();
+        let before = self.0.rcu(|table| change(table));
+        earlier.retain(|table| table.strong_count() > 0);
+        earlier.push(Arc::downgrade(&before));
+    }
+
+    /// Waits until every request has ended that was on its way to an owner. Nothing that goes on for long may hold a
+    /// [`Route`] meanwhile: calls to other nodes and waiting at a gate do not.
+    pub fn drain(&self) {
+        // Each route holds the table by which it was found, and so do others that look: those end at once.
+        self.replace(Table::clone);
+        let earlier = self.1.lock().clone();
+        while earlier.iter().any(|table| table.strong_count() > 0) {
+            std::thread::sleep(DRAIN_PAUSE);
+        }
+    }
+
+    /// The filesets of another node, with the owner of each.
+    pub fn remote(&self) -> Vec<Arc<RemoteOwner>> {
+        let remote = |owner: &Option<Owner>| match owner {
+            Some(Owner::Remote(remote)) => Some(Arc::clone(remote)),
+            Some(Owner::Local(_) | Owner::Native(_)) | None => None,
+        };
+        self.0.load().iter().filter_map(remote).collect()
+    }
+
     /// The partitions of this process, in order of their numbers.
     pub fn partitions(&self) -> Vec<Arc<Partition>> {
         let local = |owner: &Option<Owner>| match owner {
             Some(Owner::Local(partition)) => Some(Arc::clone(partition)),
-            Some(Owner::Native(_)) | None => None,
+            Some(Owner::Native(_) | Owner::Remote(_)) | None => None,
         };
         self.0.load().iter().filter_map(local).collect()
     }
@@ -80,13 +119,13 @@ impl Owners {
     pub fn native(&self) -> Vec<Arc<NativeOwner>> {
         let native = |owner: &Option<Owner>| match owner {
             Some(Owner::Native(native)) => Some(Arc::clone(native)),
-            Some(Owner::Local(_)) | None => None,
+            Some(Owner::Local(_) | Owner::Remote(_)) | None => None,
         };
         self.0.load().iter().filter_map(native).collect()
     }
 
     /// Forgets all owners.
     pub fn clear(&self) {
-        self.0.store(Arc::default());
+        self.replace(|_| Table::default());
     }
 }

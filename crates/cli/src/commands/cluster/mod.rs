@@ -1,0 +1,137 @@
+//! `forebay cluster`.
+
+pub mod daemon;
+mod membership;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use forebay_base::time::SystemClock;
+use forebay_node::NodeHome;
+use forebay_node::home::{BASE, NodeFile};
+use forebay_node::settings::Settings;
+use forebay_node::setup::Tools;
+
+/// Make a cluster of machines, and add, show and remove its nodes.
+///
+/// The first node makes the cluster (init), with an etcd that is running. Further nodes join with a token. Each node has a
+/// daemon, which init and join start. Nodes talk to each other over TLS on port 7440, with certificates that the cluster
+/// makes and renews by itself. docs/operations.md describes the whole setup.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay cluster init --name grid1 --etcd http://host1:2379
+  forebay cluster token                    print a token for the next nodes, valid for an hour
+  forebay cluster join TOKEN               on each further machine
+  forebay cluster status")]
+pub struct Cluster {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Init(membership::Init),
+    Token(membership::Token),
+    Join(membership::Join),
+    Status(status::Status),
+    Start(daemon::Start),
+    Stop(daemon::Stop),
+    Drain(membership::Drain),
+    Remove(membership::Remove),
+    Leave(membership::Leave),
+    Renew(membership::Renew),
+}
+
+impl Cluster {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::Init(command) => command.run(),
+            Action::Token(command) => command.run(),
+            Action::Join(command) => command.run(),
+            Action::Status(command) => command.run(),
+            Action::Start(command) => command.run(),
+            Action::Stop(command) => command.run(),
+            Action::Drain(command) => command.run(),
+            Action::Remove(command) => command.run(),
+            Action::Leave(command) => command.run(),
+            Action::Renew(command) => command.run(),
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Where the folders of nodes are.
+#[derive(clap::Args, Clone)]
+struct Base {
+    /// Directory with a folder for each cluster that this machine is a node of [default: the environment variable
+    /// FOREBAY_CLUSTER_HOME, otherwise /var/lib/forebay/cluster].
+    #[arg(long, value_name = "DIR")]
+    home: Option<PathBuf>,
+}
+
+/// Directory with a folder for each cluster that this machine is a node of.
+pub fn base() -> PathBuf {
+    std::env::var_os("FOREBAY_CLUSTER_HOME").map_or_else(|| BASE.into(), PathBuf::from)
+}
+
+impl Base {
+    fn path(&self) -> Result<PathBuf> {
+        Ok(std::path::absolute(self.home.clone().unwrap_or_else(base))?)
+    }
+}
+
+/// Which cluster.
+#[derive(clap::Args, Clone)]
+struct Which {
+    /// Name of the cluster; not needed if this machine is a node of only one.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    base: Base,
+}
+
+impl Which {
+    /// The folder of this machine's node, which is one.
+    fn node(&self) -> Result<(NodeHome, NodeFile)> {
+        let base = self.base.path()?;
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => only_cluster(&base)?,
+        };
+        let home = NodeHome::of(&base, &name)?;
+        let file = home.existing()?;
+        Ok((home, file))
+    }
+}
+
+/// The one cluster that this machine is a node of.
+fn only_cluster(base: &Path) -> Result<String> {
+    let mut names = Vec::new();
+    for folder in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        if NodeHome::of(base, &name).is_ok_and(|home| home.node().is_ok_and(|node| node.is_some()))
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    match names.as_slice() {
+        [name] => Ok(name.clone()),
+        [] => bail!(
+            "this machine is not a node of a cluster ({} has none): run forebay cluster init or forebay cluster join, or name \
+             another directory with --home",
+            base.display()
+        ),
+        names => {
+            bail!("this machine is a node of several clusters ({}): add --name", names.join(", "))
+        }
+    }
+}
+
+fn tools() -> Result<Tools> {
+    Ok(Tools::new(Settings::default(), Arc::new(SystemClock))?)
+}

@@ -1,0 +1,383 @@
+//! A daemon that is a node of a cluster: joins what the node knows (owners, disks, other nodes) with the namespace.
+//!
+//! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
+//! node hands over its filesets and leaves before the namespace is closed.
+
+use std::collections::{HashMap, HashSet};
+use std::result::Result;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use forebay_base::channel::{CallError, Message, Service, ServiceId};
+use forebay_base::time::SystemClock;
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId};
+use forebay_cluster::Moment;
+use forebay_disk::Disk;
+use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
+use forebay_etcd::Runtime;
+use forebay_fs::fsck::NamedDisk;
+use forebay_fs::mkfs::Identity;
+use forebay_fs::record::{DiskRecord, Placement};
+use forebay_fs::remote::FilesService;
+use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
+use forebay_node::members::{Book, Ownership};
+use forebay_node::{Member, MemberStart, NodeHome};
+use forebay_process::machine::boot_id;
+use forebay_store::Stores as _;
+use forebay_store::slate::{EtcdPlace, Place, SlateConfig, open_stores};
+use parking_lot::{Condvar, Mutex};
+use uuid::Uuid;
+
+use crate::commands::cluster::daemon;
+use crate::home::{Home, Lock, OpenMember, own_disk};
+
+/// How long a call of another node waits for the namespace to be open.
+const OPENING_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a node that leaves hands over; then the others wait for its lease.
+const LEAVING_MAX: Duration = Duration::from_secs(30);
+
+/// How long the kernel may keep attributes and names of filesets that this node owns: less than a node stops answering before its
+/// lease can be over (`lease_margin`), so that a frozen daemon's kernel shows nothing that another node has changed.
+const KERNEL_TTL_MAX: Duration = Duration::from_millis(400);
+
+/// Threads for the calls to etcd and object stores.
+const RUNTIME_THREADS: usize = 2;
+
+/// Where the names of a cluster's files lie in etcd: beside its records, under its id, as another cluster of the same name may
+/// come later.
+fn store_config(cluster: Uuid, home: &Home) -> SlateConfig {
+    let place = Place::Etcd(EtcdPlace::default());
+    let mut config = SlateConfig::new(place, format!("/forebay-names/{cluster}"));
+    config.cache = Some(home.root().join("cache"));
+    config
+}
+
+/// A member at work.
+pub struct Joined {
+    member: Arc<Member>,
+    /// The node whose daemon without a mount made room.
+    restart: Option<NodeHome>,
+    /// Ends after the member.
+    runtime: Runtime,
+}
+
+impl Joined {
+    /// Hands over what the node owns, and leaves the others.
+    pub fn leave(&self) {
+        self.member.stop(LEAVING_MAX);
+    }
+
+    /// The node goes on without a mount, if it was at work before.
+    ///
+    /// # Errors
+    /// If its daemon does not start.
+    pub fn end(self) -> anyhow::Result<()> {
+        let Joined { member, restart, runtime } = self;
+        drop((member, runtime));
+        let Some(node) = restart else { return Ok(()) };
+        let file = node.existing()?;
+        daemon::start(&node, &file)
+            .context("the daemon of the node without a mount did not start")
+            .map(drop)
+    }
+}
+
+/// What the node and the namespace know of each other.
+#[derive(Default)]
+struct Joint {
+    member: OnceLock<Weak<Member>>,
+    namespace: OnceLock<Weak<Namespace>>,
+    /// The filesets that this node is to have open, in which epoch.
+    here: Mutex<HashMap<FilesetId, Epoch>>,
+    /// New filesets that the others were told of.
+    announced: Mutex<HashSet<FilesetId>>,
+}
+
+impl Joint {
+    fn namespace(&self) -> Option<Arc<Namespace>> {
+        self.namespace.get()?.upgrade()
+    }
+
+    fn member(&self) -> Option<Arc<Member>> {
+        self.member.get()?.upgrade()
+    }
+
+    /// A fileset that nobody owns may be new: then the others have not heard of it. Waits for nothing.
+    fn announce(self: &Arc<Joint>, fileset: FilesetId, member: &Arc<Member>) {
+        let is_known = |fs: Arc<Namespace>| fs.filesets().iter().any(|(id, _)| *id == fileset);
+        if !self.namespace().is_some_and(is_known) || !self.announced.lock().insert(fileset) {
+            return;
+        }
+        let (joint, book) = (Arc::clone(self), member.book().clone());
+        let announce = move || {
+            if let Err(error) = book.add_fileset(fileset) {
+                tracing::warn!(%fileset, %error, "a new fileset has no owner yet; the next request tries again");
+                joint.announced.lock().remove(&fileset);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("announce".to_owned()).spawn(announce)
+        {
+            tracing::warn!(%fileset, %error, "a new fileset has no owner yet");
+            self.announced.lock().remove(&fileset);
+        }
+    }
+
+    /// Requests of a fileset look for its owner again.
+    fn changed(&self, fileset: FilesetId) -> Result<(), String> {
+        let Some(fs) = self.namespace() else { return Ok(()) };
+        fs.owner_changed(fileset).map_err(|error| error.to_string())
+    }
+
+    /// This node owns a fileset no more.
+    fn leave(&self, fileset: FilesetId) {
+        self.here.lock().remove(&fileset);
+        if let Err(error) = self.changed(fileset) {
+            tracing::warn!(%fileset, error, "a fileset changed its owner");
+        }
+    }
+}
+
+/// What the namespace asks of the node.
+struct Way(Arc<Joint>);
+
+impl Cluster for Way {
+    fn owner_of(&self, fileset: FilesetId) -> Whose {
+        if let Some(epoch) = self.0.here.lock().get(&fileset) {
+            return Whose::Here(Some(*epoch));
+        }
+        let Some(member) = self.0.member() else { return Whose::Nobody };
+        match member.owner(fileset).and_then(|record| record.owner) {
+            // It is about to be opened here, or to be handed over.
+            Some(owner) if owner == member.me() => Whose::Nobody,
+            Some(owner) => Whose::There(owner.node, member.channel(owner.node, ServiceId::Files)),
+            None => {
+                self.0.announce(fileset, &member);
+                Whose::Nobody
+            }
+        }
+    }
+
+    fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
+        let member = self.0.member()?;
+        let place = member.sight().disks.get(&record.uuid)?.clone();
+        let location = format!("node {}, {}", place.node, place.location);
+        let channel = member.channel(place.node, ServiceId::Disks);
+        Some(Arc::new(RemoteDisk::new(channel, &record.uuid, &location)))
+    }
+}
+
+impl Ownership for Joint {
+    fn answer(&self, until: Moment) {
+        if let Some(fs) = self.namespace() {
+            fs.answer_until(Some(until.0));
+        }
+    }
+
+    fn wait(&self) {
+        if let Some(fs) = self.namespace() {
+            fs.pause();
+        }
+    }
+
+    // Nothing is cached on other nodes, so no change has to wait for what an earlier owner granted.
+    fn open(&self, fileset: FilesetId, epoch: Epoch, _lapse: Duration) -> Result<(), String> {
+        self.here.lock().insert(fileset, epoch);
+        self.changed(fileset).inspect_err(|_| {
+            self.here.lock().remove(&fileset);
+        })
+    }
+
+    fn settle(&self, fileset: FilesetId, _epoch: Epoch) -> Result<(), String> {
+        let Some(fs) = self.namespace() else { return Ok(()) };
+        fs.hand_over(fileset, HandOver::Refuse).map_err(|error| error.to_string())
+    }
+
+    fn passed(&self, fileset: FilesetId, _to: Option<ClientId>) {
+        self.leave(fileset);
+    }
+
+    fn fence(&self, fileset: FilesetId, _epoch: Epoch) {
+        self.here.lock().remove(&fileset);
+        if let Some(fs) = self.namespace() {
+            fs.shut(fileset);
+        }
+    }
+
+    fn release(&self, fileset: FilesetId, _epoch: Epoch) {
+        self.leave(fileset);
+    }
+
+    fn ended(&self, reason: &str) {
+        tracing::error!(reason, "this node is not a member of the cluster any more: unmount");
+        let own: Vec<FilesetId> = self.here.lock().drain().map(|(fileset, _)| fileset).collect();
+        for fileset in own {
+            self.leave(fileset);
+        }
+    }
+}
+
+/// A service that comes later: its callers wait for it.
+#[derive(Default)]
+struct Late {
+    service: Mutex<Option<Arc<FilesService>>>,
+    arrived: Condvar,
+}
+
+impl Late {
+    fn set(&self, service: FilesService) {
+        *self.service.lock() = Some(Arc::new(service));
+        self.arrived.notify_all();
+    }
+
+    fn get(&self) -> Option<Arc<FilesService>> {
+        let mut service = self.service.lock();
+        if service.is_none() {
+            self.arrived.wait_while_for(&mut service, |service| service.is_none(), OPENING_WAIT);
+        }
+        service.clone()
+    }
+}
+
+impl Service for Late {
+    fn serve(&self, from: ClientId, request: Message) -> Result<Message, CallError> {
+        match self.get() {
+            Some(service) => service.serve(from, request),
+            None => {
+                Err(CallError::Refused("the file system is not open on this node yet".to_owned()))
+            }
+        }
+    }
+
+    fn drop_client(&self, client: ClientId) {
+        let service = self.service.lock().clone();
+        if let Some(service) = service {
+            service.drop_client(client);
+        }
+    }
+}
+
+/// The life of this machine, as disks of it tell other nodes.
+fn machine() -> anyhow::Result<Machine> {
+    let text = boot_id()?;
+    let id: Uuid = text.trim().parse().context("the boot id of this machine is not a UUID")?;
+    Ok(Machine(id.as_u128()))
+}
+
+/// Makes the file system of a new cluster on the disks of its first node. What an attempt left that was interrupted is made
+/// anew; one that is there stays.
+///
+/// # Errors
+/// If etcd does not answer.
+pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
+    let file = node.existing()?;
+    let home = Home::of_member(node)?;
+    let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
+    let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
+    let config = store_config(file.cluster, &home);
+    let stores = open_stores(&config, &runtime, Some(book.client()))?;
+    let there = stores.list()?;
+    if !there.contains(&FilesetId::ROOT) {
+        for left in there {
+            stores.remove(left)?;
+        }
+        let (sight, _) = book.read()?;
+        let disks = (0..).zip(sight.disks).map(|(number, (uuid, disk))| DiskRecord {
+            id: DiskId(number),
+            uuid,
+            location: disk.location,
+        });
+        let identity = Identity {
+            uuid: file.cluster.to_string(),
+            hash_key: crate::home::random()?,
+            disks: disks.collect(),
+            owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+            scratch: Placement::Direct,
+        };
+        forebay_fs::mkfs::make(&*stores, &identity, &SystemClock)?;
+    }
+    for fileset in stores.list()? {
+        book.add_fileset(fileset)?;
+    }
+    Ok(())
+}
+
+/// Starts the node and opens the namespace as a member of its cluster.
+///
+/// # Errors
+/// If etcd or the root's owner cannot be reached, or the node is not a member any more.
+pub fn join(mut open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+    // One process is the node: the daemon without a mount makes room for this one.
+    let replaced = daemon::stop(&open.node)?;
+    let restart = replaced.then(|| open.node.clone());
+    open.settings.kernel_ttl = open.settings.kernel_ttl.min(KERNEL_TTL_MAX);
+    let joint = Arc::<Joint>::default();
+    let files = Arc::new(Late::default());
+    let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
+    let member = Arc::new(Member::start(MemberStart {
+        home: open.node.clone(),
+        services: vec![
+            (ServiceId::Files, Arc::clone(&files) as _),
+            (ServiceId::Disks, Arc::clone(&disks) as _),
+        ],
+        ownership: Arc::clone(&joint) as _,
+        weight: Some(1),
+        settings: forebay_node::Settings::default(),
+        protocol: forebay_node::protocol_settings(),
+        clock: Arc::new(SystemClock),
+    })?);
+    let _ = joint.member.set(Arc::downgrade(&member));
+    let own = own_disks(&member);
+    for (uuid, disk) in &own {
+        disks.offer(uuid, Arc::clone(disk));
+    }
+    let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
+    let joined = Joined { member, restart, runtime };
+    let opened = open_namespace(open, own, home, &joined, &joint);
+    let (fs, lock) = opened.inspect_err(|_| joined.leave())?;
+    let _ = joint.namespace.set(Arc::downgrade(&fs));
+    // What was said of owners before the namespace was there.
+    let here: Vec<FilesetId> = joint.here.lock().keys().copied().collect();
+    for fileset in here {
+        if let Err(error) = joint.changed(fileset) {
+            tracing::warn!(%fileset, error, "a fileset of this node is not open yet");
+        }
+    }
+    files.set(FilesService::new(Arc::clone(&fs)));
+    Ok((fs, lock, joined))
+}
+
+/// The disks that this machine brings.
+fn own_disks(member: &Member) -> Vec<NamedDisk> {
+    let file_system = member.file().cluster.to_string();
+    let disks = member.sight().disks;
+    let own = disks.into_iter().filter(|(_, disk)| disk.node == member.me().node);
+    own.map(|(uuid, disk)| {
+        let found = own_disk(&file_system, &uuid, &disk.location);
+        (uuid, found)
+    })
+    .collect()
+}
+
+fn open_namespace(
+    open: OpenMember,
+    disks: Vec<NamedDisk>,
+    home: &Home,
+    joined: &Joined,
+    joint: &Arc<Joint>,
+) -> anyhow::Result<(Arc<Namespace>, Lock)> {
+    let member = &joined.member;
+    let config = store_config(member.file().cluster, home);
+    let stores = open_stores(&config, &joined.runtime, Some(member.book().client()))?;
+    let parts = Parts {
+        stores,
+        disks,
+        settings: open.settings,
+        clock: Arc::new(SystemClock),
+        fail_points: crate::home::fail_points_of_environment()?,
+        reserve: open.reserve,
+    };
+    let fs = Namespace::join(parts, Arc::new(Way(Arc::clone(joint))))?;
+    Ok((fs, open.lock))
+}

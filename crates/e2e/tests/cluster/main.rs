@@ -1,0 +1,5 @@
+//! Several nodes: how machines become a cluster, one namespace on all of them, and what happens when one fails.
+
+mod faults;
+mod membership;
+mod names;

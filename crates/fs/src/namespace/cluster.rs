@@ -1,0 +1,650 @@
+//! A namespace that is a member of a cluster: who owns a fileset is asked of a [`Cluster`], and answered anew whenever
+//! owners change.
+//!
+//! The catalogue of filesets and the list of disks lie with the root's owner. Other members read them there: when they
+//! join, before they open a fileset, and when they meet the number of a fileset that they do not know.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_base::{Channel, ClientId, Epoch, FilesetId, Ino, NodeId};
+use forebay_disk::Disk;
+use parking_lot::{Condvar, Mutex};
+
+use super::catalogue::{Catalogue, Fileset};
+use super::{Namespace, Parts, find_disks, shared_of};
+use crate::clients::Clients;
+use crate::error::{FsError, Result};
+use crate::object::FsDisk;
+use crate::ops::Access;
+use crate::owner::{Owner, Route};
+use crate::partition::Partition;
+use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
+use crate::remote::{Answer, OpenFiles, RemoteOwner, Request, Whole};
+use crate::settings::LockChoice;
+use crate::space::Space;
+use crate::stale::Stale;
+
+/// Who owns a fileset.
+#[derive(Clone)]
+pub enum Whose {
+    /// This node. Its store is opened, in this epoch where the cluster assigns it.
+    Here(Option<Epoch>),
+    /// That node; the channel leads to its [`FilesService`](crate::remote::FilesService).
+    There(NodeId, Arc<dyn Channel>),
+    /// Nobody yet: requests wait.
+    Nobody,
+}
+
+/// What a namespace asks of the cluster that it is a member of. Requests wait for the answers: they come from memory.
+pub trait Cluster: Send + Sync {
+    /// Who owns a fileset now. Where that changes, [`Namespace::owner_changed`] is to be called.
+    fn owner_of(&self, fileset: FilesetId) -> Whose;
+
+    /// A disk that this node does not have, by way of the node that has it; `None` if nobody has it.
+    fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>>;
+}
+
+/// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
+/// request of the kernel; returns when the kernel has forgotten.
+pub trait KernelCache: Send + Sync {
+    /// Forget attributes and access lists of an inode.
+    fn forget_attributes(&self, ino: Ino);
+    /// Forget what is known of a name.
+    fn forget_entry(&self, parent: Ino, name: &[u8]);
+    /// Forget the listing of a directory.
+    fn forget_listing(&self, ino: Ino);
+    /// Ask again for every name.
+    fn forget_all_names(&self);
+}
+
+/// How long a request looks for the owner of a fileset between two looks, unless it hears of a change.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a request has been looking for an owner.
+#[derive(Default)]
+pub(super) struct Patience(Option<Instant>);
+
+/// The cluster, and what this node remembers of its owners.
+pub(super) struct Membership {
+    cluster: Arc<dyn Cluster>,
+    /// Grows with each change of an owner.
+    changes: Mutex<u64>,
+    changed: Condvar,
+    /// Filesets that this node has handed over, until it hears who owns them.
+    pub(super) released: Mutex<HashSet<FilesetId>>,
+    open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
+}
+
+impl Membership {
+    fn of(cluster: Arc<dyn Cluster>) -> Membership {
+        Membership {
+            cluster,
+            changes: Mutex::default(),
+            changed: Condvar::new(),
+            released: Mutex::default(),
+            open_files: Mutex::default(),
+        }
+    }
+
+    pub(super) fn cluster(&self) -> &dyn Cluster {
+        &*self.cluster
+    }
+
+    pub(super) fn whose(&self, fileset: FilesetId) -> Whose {
+        if self.released.lock().contains(&fileset) {
+            return Whose::Nobody;
+        }
+        self.cluster.owner_of(fileset)
+    }
+
+    /// What this node's programs have open of a fileset that is not its own.
+    pub(super) fn open_files(&self, fileset: FilesetId) -> Arc<OpenFiles> {
+        Arc::clone(self.open_files.lock().entry(fileset).or_default())
+    }
+
+    pub(super) fn remote_owner(
+        &self,
+        fileset: FilesetId,
+        node: NodeId,
+        channel: Arc<dyn Channel>,
+    ) -> Owner {
+        let open_files = self.open_files(fileset);
+        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files)))
+    }
+
+    /// Everybody who waits for an owner looks again.
+    pub(super) fn note_change(&self) {
+        *self.changes.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until an owner has changed since `seen`, or a little.
+    fn wait(&self, seen: u64) {
+        let mut changes = self.changes.lock();
+        if *changes == seen {
+            self.changed.wait_for(&mut changes, LOOK_PAUSE);
+        }
+    }
+}
+
+impl Namespace {
+    /// Opens the file system as a member of a cluster. Waits for the owner of the root fileset, or is that itself. The
+    /// node's own disks become known to all members.
+    ///
+    /// # Errors
+    /// As [`Namespace::open`]; [`FsError::Io`] if the root's owner cannot be reached, or there is none in time.
+    pub fn join(mut parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
+        // Programs of other nodes lock the same files.
+        parts.settings.locks = LockChoice::Shared;
+        let membership = Membership::of(cluster);
+        let mut own: Vec<(String, Arc<dyn Disk>)> = parts.disks.clone();
+        let deadline = parts.clock.instant() + parts.settings.owner_wait;
+        let fs = loop {
+            let seen = *membership.changes.lock();
+            match membership.whose(FilesetId::ROOT) {
+                Whose::Here(epoch) => {
+                    break Namespace::open_as_owner(parts, Some(membership), epoch)?;
+                }
+                Whose::There(node, channel) => {
+                    match Namespace::join_at(&parts, &membership, node, channel) {
+                        Err(FsError::Moved) if parts.clock.instant() < deadline => {}
+                        Err(error) => return Err(error),
+                        Ok(whole) => {
+                            break Namespace::over_whole(parts, membership, whole);
+                        }
+                    }
+                }
+                Whose::Nobody if parts.clock.instant() < deadline => {}
+                Whose::Nobody => return Err(nobody_owns(FilesetId::ROOT)),
+            }
+            membership.wait(seen);
+        };
+        // The root's owner learns of its own disks as of those of others.
+        own.retain(|(uuid, _)| !fs.knows_disk(uuid));
+        for (uuid, disk) in own {
+            let record = fs.register_disk(&uuid, &disk.describe().location)?;
+            fs.learn_disk(&record, Some(disk));
+        }
+        Ok(fs)
+    }
+
+    fn join_at(
+        parts: &Parts,
+        membership: &Membership,
+        node: NodeId,
+        channel: Arc<dyn Channel>,
+    ) -> Result<Whole> {
+        let Owner::Remote(root) = membership.remote_owner(FilesetId::ROOT, node, channel) else {
+            return Err(FsError::Moved);
+        };
+        for (uuid, disk) in &parts.disks {
+            let location = disk.describe().location;
+            root.ask(Request::AddDisk { uuid: uuid.clone(), location })?;
+        }
+        whole_of(&root)
+    }
+
+    fn over_whole(parts: Parts, membership: Membership, whole: Whole) -> Arc<Namespace> {
+        let mut parts = parts;
+        let given = std::mem::take(&mut parts.disks);
+        let disks = find_disks(&whole.disks, given, Some(membership.cluster()));
+        let stores = Arc::clone(&parts.stores);
+        let shared = shared_of(parts, disks, true);
+        shared.reserve.hold();
+        shared.objects.begin_reserves(shared.settings.disk_reserve.0);
+        let catalogue = Catalogue::of(whole.filesets);
+        let identity = (whole.uuid, whole.disks);
+        Namespace::over(shared, stores, catalogue, identity, false, Some(membership))
+    }
+
+    // --- owners ---
+
+    /// The way to the owner of a fileset, once there is one.
+    #[cold]
+    pub(super) fn opened_in_cluster(
+        &self,
+        membership: &Membership,
+        fileset: FilesetId,
+    ) -> Result<Route> {
+        let mut patience = Patience::default();
+        loop {
+            if let Some(route) = self.shared.owners.find(fileset) {
+                return Ok(route);
+            }
+            match membership.whose(fileset) {
+                Whose::Here(epoch) => {
+                    let opened = self.open_own(fileset, epoch);
+                    // Whoever took it over by force is told of in a moment.
+                    if !matches!(opened, Err(FsError::Moved | FsError::Fenced)) {
+                        opened?;
+                        continue;
+                    }
+                }
+                Whose::There(node, channel) => {
+                    self.know(fileset)?;
+                    self.go_to(membership, fileset, node, channel);
+                    continue;
+                }
+                Whose::Nobody => {}
+            }
+            self.look_for_owner(fileset, &mut patience)?;
+        }
+    }
+
+    /// Sends requests of a fileset that has no owner here to that node from now on.
+    fn go_to(
+        &self,
+        membership: &Membership,
+        fileset: FilesetId,
+        node: NodeId,
+        channel: Arc<dyn Channel>,
+    ) {
+        let known = self.catalogue.get(fileset);
+        let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
+        if self.shared.owners.find(fileset).is_none() {
+            let owner = membership.remote_owner(fileset, node, channel);
+            self.shared.owners.set(fileset, Some(&owner));
+        }
+    }
+
+    fn open_own(&self, fileset: FilesetId, epoch: Option<Epoch>) -> Result<()> {
+        if fileset == FilesetId::ROOT {
+            return self.open_root(epoch);
+        }
+        // Settings may have changed since. Should the root's owner be out of reach, those that are known are good enough:
+        // a takeover must not depend on it.
+        if let Err(error) = self.refresh() {
+            tracing::warn!(%fileset, %error, "opened with the settings that were known");
+        }
+        self.know(fileset)?;
+        self.open_here(fileset, epoch)
+    }
+
+    /// Opens the root fileset while the namespace is at work: its store says anew which filesets and disks there are.
+    fn open_root(&self, epoch: Option<Epoch>) -> Result<()> {
+        let root = self.open_partition(FilesetId::ROOT, epoch)?;
+        for record in root.identity().disks {
+            self.learn_disk(&record, None);
+        }
+        let (catalogue, unfinished) = Catalogue::read(root.store())?;
+        self.catalogue.take_over(catalogue);
+        super::filesets::finish(&*self.stores, &root, &self.shared, &self.catalogue, unfinished)
+    }
+
+    /// Whether the cluster still says that this node owns a fileset, in that epoch.
+    pub(super) fn may_open(&self, fileset: FilesetId, epoch: Option<Epoch>) -> bool {
+        let in_it = |membership: &Membership| matches!(membership.whose(fileset), Whose::Here(now) if now == epoch);
+        self.cluster.as_ref().is_none_or(in_it)
+    }
+
+    /// A partition was opened: the programs of this node go on with what they had open at its owner before.
+    pub(super) fn take_up(&self, partition: &Arc<Partition>) {
+        let Some(membership) = &self.cluster else { return };
+        let open_files = membership.open_files(partition.number());
+        let _settled = open_files.settled();
+        let (crash, files) = open_files.all();
+        let is_unbroken = crash == partition.latest_crash();
+        let taken = files
+            .iter()
+            .all(|(ino, handles)| is_unbroken && partition.adopt_handles(*ino, *handles).is_ok());
+        if taken {
+            open_files.hand_on();
+        } else {
+            open_files.lose();
+        }
+        if partition.is_unswept() {
+            let partition = Arc::clone(partition);
+            let sweep = move || {
+                if let Err(error) = partition.sweep() {
+                    tracing::warn!(fileset = %partition.number(), %error, "not swept after a takeover");
+                }
+            };
+            if let Err(error) = std::thread::Builder::new().name("sweep".to_owned()).spawn(sweep) {
+                tracing::warn!(%error, "not swept after a takeover");
+            }
+        }
+    }
+
+    /// The owner of a fileset did not know it as its own, or there is none: looks who it is now, for a while.
+    #[cold]
+    pub(super) fn look_for_owner(&self, fileset: FilesetId, patience: &mut Patience) -> Result<()> {
+        let Some(membership) = &self.cluster else { return Err(FsError::Stale) };
+        let now = self.shared.clock.instant();
+        let deadline = *patience.0.get_or_insert_with(|| now + self.settings().owner_wait);
+        if now >= deadline {
+            return Err(nobody_owns(fileset));
+        }
+        let seen = *membership.changes.lock();
+        let current = self.shared.owners.find(fileset).map(|route| Owner::clone(&route));
+        if let Some(Owner::Remote(remote)) = current {
+            // Also if it is the same node, which may have become the owner anew: what is open there is opened again.
+            self.leave_remote(fileset, &remote);
+            let whose = membership.whose(fileset);
+            if !matches!(whose, Whose::There(node, _) if node == remote.node()) {
+                return Ok(());
+            }
+        }
+        membership.wait(seen);
+        Ok(())
+    }
+
+    /// Whether another node than this one owns a fileset by now, or none: then no more requests are sent to it.
+    pub(super) fn has_moved(&self, fileset: FilesetId, remote: &Arc<RemoteOwner>) -> bool {
+        let Some(membership) = &self.cluster else { return false };
+        let is_same =
+            matches!(membership.whose(fileset), Whose::There(node, _) if node == remote.node());
+        if !is_same {
+            self.leave_remote(fileset, remote);
+        }
+        !is_same
+    }
+
+    /// Sends no more requests of a fileset to that node.
+    pub(super) fn leave_remote(&self, fileset: FilesetId, remote: &Arc<RemoteOwner>) {
+        let known = self.catalogue.get(fileset);
+        let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
+        let is_it = matches!(
+            self.shared.owners.find(fileset).as_deref(),
+            Some(Owner::Remote(current)) if Arc::ptr_eq(current, remote)
+        );
+        if is_it {
+            self.shared.owners.set(fileset, None);
+        }
+    }
+
+    // --- handles ---
+
+    /// The lineage of handles that are opened now; 0 where owners do not change.
+    pub(super) fn lineage(&self, fileset: FilesetId) -> u32 {
+        self.cluster.as_ref().map_or(0, |membership| membership.open_files(fileset).lineage())
+    }
+
+    /// Whether a handle is still one: it is stale once its fileset has lost changes, or its owner has dropped this node.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`].
+    pub fn check_lineage(&self, ino: Ino, lineage: u32) -> Result<()> {
+        if lineage == 0 || lineage == self.lineage(ino.fileset()) {
+            return Ok(());
+        }
+        Err(FsError::Stale)
+    }
+
+    pub(super) fn close_in_cluster(&self, ino: Ino, access: Access) -> Result<()> {
+        let Some(membership) = &self.cluster else { return Ok(()) };
+        for _ in 0..3 {
+            let Some(route) = self.shared.owners.find(ino.fileset()) else {
+                // Whoever is just handing it over sees to it, or it is noted for the next owner.
+                let known = self.catalogue.get(ino.fileset());
+                let _settled = known.as_ref().map(|known| known.opening.lock());
+                if self.shared.owners.find(ino.fileset()).is_none() {
+                    membership.open_files(ino.fileset()).closed(ino, access);
+                    return Ok(());
+                }
+                continue;
+            };
+            let done = match &*route {
+                Owner::Remote(remote) => {
+                    let remote = Arc::clone(remote);
+                    drop(route);
+                    let done = remote.close_file(ino, access);
+                    if matches!(done, Err(FsError::Moved)) {
+                        self.leave_remote(ino.fileset(), &remote);
+                    }
+                    done
+                }
+                owner => owner.close_file(ino, access),
+            };
+            match done {
+                Err(FsError::Moved) => {}
+                done => return done,
+            }
+        }
+        membership.open_files(ino.fileset()).closed(ino, access);
+        Ok(())
+    }
+
+    // --- for the service that answers other nodes ---
+
+    /// The owner of an inode, through its gate, if that is this node. Who asks waits for no other owner here: it looks
+    /// for that itself.
+    pub(crate) fn own(&self, ino: Ino) -> Result<Route> {
+        let fileset = ino.fileset();
+        loop {
+            let Some(route) = self.shared.owners.find(fileset) else {
+                self.open_if_own(fileset)?;
+                continue;
+            };
+            let waits = match &*route {
+                Owner::Local(partition) if !partition.gate().is_open() => Arc::clone(partition),
+                Owner::Local(_) | Owner::Native(_) => return Ok(route),
+                Owner::Remote(_) => return Err(FsError::Moved),
+            };
+            drop(route);
+            waits.gate().enter()?;
+        }
+    }
+
+    fn open_if_own(&self, fileset: FilesetId) -> Result<()> {
+        let Some(membership) = &self.cluster else { return self.open_here(fileset, None) };
+        match membership.whose(fileset) {
+            Whose::Here(epoch) => match self.open_own(fileset, epoch) {
+                Err(FsError::Fenced) => Err(FsError::Moved),
+                opened => opened,
+            },
+            Whose::There(..) | Whose::Nobody => Err(FsError::Moved),
+        }
+    }
+
+    /// The owner of an inode of this node, for what ends.
+    pub(crate) fn owner_without_gate(&self, ino: Ino) -> Option<Route> {
+        let route = self.shared.owners.find(ino.fileset())?;
+        (!matches!(&*route, Owner::Remote(_))).then_some(route)
+    }
+
+    /// What each other node holds here: inodes that its kernel knows, and open files.
+    #[must_use]
+    pub fn client_usage(&self) -> Vec<(ClientId, usize, usize)> {
+        self.shared.clients.usage()
+    }
+
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.shared.clients
+    }
+
+    /// What a name of a partition of this node leads to, if anything.
+    pub(crate) fn named_here(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        self.kernel.get()?;
+        match &*self.own(parent).ok()? {
+            Owner::Local(partition) => partition.named(parent, name),
+            Owner::Native(_) | Owner::Remote(_) => None,
+        }
+    }
+
+    /// The latest crash that the store of a fileset of this node knows of.
+    pub(crate) fn crash_of(&self, fileset: FilesetId) -> Epoch {
+        match self.shared.owners.find(fileset).as_deref() {
+            Some(Owner::Local(partition)) => partition.latest_crash(),
+            Some(Owner::Native(_) | Owner::Remote(_)) | None => Epoch(0),
+        }
+    }
+
+    /// The epoch in which this node owns a fileset; 0 of a native one.
+    ///
+    /// # Errors
+    /// [`FsError::Moved`] if it does not.
+    pub(crate) fn own_epoch(&self, fileset: FilesetId) -> Result<Epoch> {
+        match &*self.own(Ino::top_of(fileset))? {
+            Owner::Local(partition) => Ok(partition.epoch()),
+            Owner::Native(_) => Ok(Epoch(0)),
+            Owner::Remote(_) => Err(FsError::Moved),
+        }
+    }
+
+    /// Whether nothing of a fileset was lost since a time at which `crash` was its latest crash.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`]; [`FsError::Moved`] if it is not this node's.
+    pub(crate) fn check_unbroken(&self, fileset: FilesetId, crash: Epoch) -> Result<()> {
+        drop(self.own(Ino::top_of(fileset))?);
+        if self.crash_of(fileset) == crash { Ok(()) } else { Err(FsError::Stale) }
+    }
+
+    /// What a fileset holds that has no owner here yet. Nobody opens a store for that: its owner may have it open.
+    pub(super) fn usage_in_cluster(&self, fileset: &Fileset) -> Result<Usage> {
+        let Some(membership) = &self.cluster else { return Ok(Usage::default()) };
+        match membership.whose(fileset.id) {
+            Whose::There(node, channel) => {
+                match membership.remote_owner(fileset.id, node, channel) {
+                    Owner::Remote(remote) => remote.usage(),
+                    Owner::Local(_) | Owner::Native(_) => Ok(Usage::default()),
+                }
+            }
+            Whose::Here(_) | Whose::Nobody => fileset.usage_when_closed(|| {
+                let store = self.stores.look(fileset.id)?;
+                let usage = store.get(crate::key::USAGE)?;
+                usage.map_or(Ok(Usage::default()), |usage| decode("usage", &usage))
+            }),
+        }
+    }
+
+    pub(crate) fn own_usage(&self, fileset: FilesetId) -> Result<Usage> {
+        match &*self.own(Ino::top_of(fileset))? {
+            Owner::Local(partition) => Ok(partition.usage()),
+            Owner::Native(_) | Owner::Remote(_) => Ok(Usage::default()),
+        }
+    }
+
+    /// Tells the kernel of this node what it must forget, and waits until it has.
+    pub(crate) fn tell_own_kernel(&self, stale: &[Stale]) {
+        let Some(kernel) = self.kernel.get() else { return };
+        for one in stale {
+            match one {
+                Stale::Attributes(ino) => kernel.forget_attributes(*ino),
+                Stale::Entry(parent, name) => kernel.forget_entry(*parent, name),
+                Stale::Listing(ino) => kernel.forget_listing(*ino),
+            }
+        }
+    }
+
+    /// From now on the kernel is told of changes that other nodes make.
+    pub fn set_kernel_cache(&self, kernel: Arc<dyn KernelCache>) {
+        let _ = self.kernel.set(kernel);
+    }
+
+    pub(super) fn kernel(&self) -> Option<&dyn KernelCache> {
+        self.kernel.get().map(|kernel| &**kernel)
+    }
+
+    // --- the whole, which the root's owner knows ---
+
+    /// What other members must know of the whole.
+    pub(crate) fn whole(&self) -> Result<Whole> {
+        let root = self.own(Ino::ROOT)?;
+        drop(root);
+        let all = self.catalogue.list();
+        let filesets = all.iter().map(|fileset| (fileset.id, fileset.settings())).collect();
+        Ok(Whole { uuid: self.uuid.clone(), filesets, disks: self.disks.read().clone() })
+    }
+
+    /// Reads anew which filesets and disks there are, unless this node owns the root.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if the root's owner cannot be reached.
+    pub fn refresh(&self) -> Result<()> {
+        let whole = self.at(Ino::ROOT, |owner| match owner {
+            Owner::Remote(root) => whole_of(root).map(Some),
+            Owner::Local(_) | Owner::Native(_) => Ok(None),
+        })?;
+        if let Some(whole) = whole {
+            self.catalogue.adopt(whole.filesets);
+            for record in &whole.disks {
+                self.learn_disk(record, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that there is a fileset of this number.
+    pub(super) fn know(&self, fileset: FilesetId) -> Result<()> {
+        if self.catalogue.get(fileset).is_some() {
+            return Ok(());
+        }
+        self.refresh()?;
+        self.catalogue.get(fileset).map(drop).ok_or(FsError::Stale)
+    }
+
+    fn knows_disk(&self, uuid: &str) -> bool {
+        self.shared.objects.disks.iter().any(|disk| disk.uuid == uuid)
+    }
+
+    /// Adds a disk to those of the file system, at the root's owner; one that is known already keeps its number.
+    ///
+    /// # Errors
+    /// What the root's owner says.
+    pub fn register_disk(&self, uuid: &str, location: &str) -> Result<DiskRecord> {
+        self.at(Ino::ROOT, |owner| match owner {
+            Owner::Local(root) => root.add_disk(uuid, location),
+            Owner::Native(_) => Err(FsError::Invalid),
+            Owner::Remote(root) => {
+                let (uuid, location) = (uuid.to_owned(), location.to_owned());
+                match root.ask(Request::AddDisk { uuid, location })? {
+                    Answer::Disk(record) => Ok(record),
+                    other => Err(FsError::Io(format!("not an answer: {other:?}"))),
+                }
+            }
+        })
+    }
+
+    /// Can use a disk from now on; `own` if it is one of this node.
+    pub(crate) fn learn_disk(&self, record: &DiskRecord, own: Option<Arc<dyn Disk>>) {
+        let mut disks = self.disks.write();
+        if !disks.iter().any(|known| known.id == record.id) {
+            disks.push(record.clone());
+            disks.sort_by_key(|known| known.id);
+        }
+        drop(disks);
+        if self.knows_disk(&record.uuid) {
+            return;
+        }
+        let is_near = own.is_some();
+        let cluster = self.cluster.as_ref().map(Membership::cluster);
+        let found = own.or_else(|| cluster?.disk(record)).unwrap_or_else(|| {
+            let (uuid, location) = (&record.uuid, &record.location);
+            Arc::new(forebay_disk::absent::AbsentDisk::new(uuid, location, "no node has it"))
+        });
+        self.shared.objects.add_disk(FsDisk {
+            id: record.id,
+            uuid: record.uuid.clone(),
+            disk: found,
+            is_near,
+            health: Arc::default(),
+            space: Space::default(),
+        });
+    }
+
+    /// The settings of a fileset of this node have changed.
+    pub(crate) fn apply_settings(&self, fileset: FilesetId, settings: &FilesetSettings) {
+        if let Some(known) = self.catalogue.get(fileset) {
+            known.set_settings(settings.clone());
+        }
+        if let Some(Owner::Local(partition)) = self.shared.owners.find(fileset).as_deref() {
+            partition.set_choices(settings);
+        }
+    }
+}
+
+fn whole_of(root: &RemoteOwner) -> Result<Whole> {
+    match root.ask(Request::Catalogue)? {
+        Answer::Whole(whole) => Ok(whole),
+        other => Err(FsError::Io(format!("not a catalogue: {other:?}"))),
+    }
+}
+
+fn nobody_owns(fileset: FilesetId) -> FsError {
+    FsError::Io(format!(
+        "no node owns fileset {fileset} (owner_wait has passed): see forebay cluster status"
+    ))
+}

@@ -1,0 +1,236 @@
+//! Owners that change while the namespace is at work: a fileset is handed over in order, taken over, fenced, or has its
+//! requests wait while it is not sure whether this node may answer.
+
+use std::time::Duration;
+
+use std::sync::Arc;
+
+use forebay_base::{FilesetId, Ino};
+
+use super::Namespace;
+use super::cluster::{Membership, Whose};
+use crate::error::{FsError, Result};
+use crate::owner::Owner;
+use crate::partition::Partition;
+
+/// What becomes of open files that cannot be taken along: those that programs of this node read and write on the direct
+/// path, files without a name, and locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOver {
+    /// The fileset stays where it is.
+    Refuse,
+    /// They are stale from then on, and with them every handle of the fileset, as after a crash. Nothing that was written
+    /// is lost.
+    Abandon,
+}
+
+impl Namespace {
+    /// Gives up a fileset in order: requests wait, everything is committed and synced, and the store is closed. From then
+    /// on requests wait until [`Namespace::owner_changed`] is called. Of a fileset that is not this node's nothing is
+    /// done.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if something cannot be taken along; what store and disks say. The fileset stays then.
+    pub fn hand_over(&self, id: FilesetId, how: HandOver) -> Result<()> {
+        let Some(membership) = &self.cluster else {
+            return Err(FsError::Refused("this file system is not part of a cluster".to_owned()));
+        };
+        let known = self.catalogue.get(id).ok_or(FsError::Stale)?;
+        let _one_at_a_time = known.opening.lock();
+        // Nothing of the way to it may be held while it is waited for that nobody is on it.
+        let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
+        match current {
+            Some(Owner::Local(partition)) => self.hand_over_partition(membership, &partition, how),
+            Some(Owner::Native(_)) => {
+                Err(FsError::Refused("a native fileset stays on the node of its disk".to_owned()))
+            }
+            Some(Owner::Remote(_)) => Ok(()),
+            None => {
+                if matches!(membership.whose(id), Whose::Here(_)) {
+                    membership.released.lock().insert(id);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn hand_over_partition(
+        &self,
+        membership: &Membership,
+        partition: &Arc<Partition>,
+        how: HandOver,
+    ) -> Result<()> {
+        let id = partition.number();
+        partition.gate().wait();
+        self.shared.owners.drain();
+        let made_ready = self.make_ready(partition, how);
+        if let Err(error) = made_ready {
+            partition.gate().open();
+            return Err(error);
+        }
+        membership.released.lock().insert(id);
+        self.shared.owners.set(id, None);
+        // Closes pass no gate: those under way end first, those that come wait for this to end.
+        self.shared.owners.drain();
+        let open_files = membership.open_files(id);
+        match how {
+            HandOver::Refuse => {
+                open_files.take_over(partition.latest_crash(), partition.own_handles());
+            }
+            HandOver::Abandon => open_files.lose(),
+        }
+        let closed = self.part_with(partition, FsError::Moved);
+        tracing::info!(fileset = %id, "handed over");
+        closed
+    }
+
+    /// Brings everything to where the next owner finds it.
+    fn make_ready(&self, partition: &Partition, how: HandOver) -> Result<()> {
+        if how == HandOver::Abandon {
+            partition.commit()?;
+            self.shared.objects.finish_reclaim();
+            return self.shared.objects.sync_disks();
+        }
+        let (direct, nameless) = partition.ties();
+        let locks = usize::from(!self.locks.is_empty(partition.number()));
+        if direct + nameless + locks > 0 {
+            return Err(FsError::Refused(format!(
+                "fileset {} is in use: {direct} files are open on the direct path by programs of this node, \
+                 {nameless} removed files are open, {} held; close them, or move the fileset by force",
+                partition.number(),
+                if locks > 0 { "locks are" } else { "no locks are" },
+            )));
+        }
+        let is_clean = partition.settle()?;
+        self.shared.objects.sync_disks()?;
+        if is_clean { partition.mark_clean(false) } else { Ok(()) }
+    }
+
+    /// Ends the use of a partition that has no route any more.
+    fn part_with(&self, partition: &Partition, why: FsError) -> Result<()> {
+        let id = partition.number();
+        self.locks.close(id, why.clone());
+        partition.gate().close(why);
+        partition.let_go();
+        self.shared.clients.forget_fileset(id);
+        self.tell_kernel_of_all(id);
+        self.shared.inodes.forget_fileset(id);
+        partition.close_store()
+    }
+
+    /// The kernel must ask again for everything of a fileset.
+    fn tell_kernel_of_all(&self, id: FilesetId) {
+        let Some(kernel) = self.kernel() else { return };
+        for ino in self.shared.inodes.remembered(id) {
+            // With the listing of a directory, or the pages of a file.
+            kernel.forget_listing(ino);
+        }
+        kernel.forget_all_names();
+    }
+
+    /// The cluster says that a fileset has another owner, or none, or this node: requests go there from now on. Where
+    /// this node was the owner and is not any more, or not in the same epoch, it is fenced.
+    ///
+    /// # Errors
+    /// What opening says, where this node is the owner now: the next request tries again.
+    pub fn owner_changed(&self, id: FilesetId) -> Result<()> {
+        let Some(membership) = &self.cluster else { return Ok(()) };
+        membership.released.lock().remove(&id);
+        let whose = membership.whose(id);
+        let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
+        match (&current, &whose) {
+            (Some(Owner::Local(partition)), Whose::Here(epoch))
+                if epoch.is_none_or(|epoch| epoch == partition.epoch()) =>
+            {
+                partition.gate().open();
+            }
+            (Some(Owner::Local(_)), _) => self.fence(id, &FsError::Moved),
+            (Some(Owner::Remote(remote)), Whose::There(node, _)) if *node == remote.node() => {}
+            (Some(Owner::Remote(remote)), _) => self.leave_remote(id, remote),
+            (Some(Owner::Native(_)), Whose::Here(_)) | (None, _) => {}
+            (Some(Owner::Native(_)), _) => self.shared.owners.set(id, None),
+        }
+        membership.note_change();
+        if matches!(whose, Whose::Here(_)) && current.is_some() {
+            drop(self.opened(id)?);
+        }
+        Ok(())
+    }
+
+    /// Stops answering for a fileset at once: what was not committed is lost, and every handle is stale. The kernel
+    /// forgets what it cached.
+    pub fn fence(&self, id: FilesetId, why: &FsError) {
+        let Some(membership) = &self.cluster else { return };
+        let Some(Owner::Local(partition)) =
+            self.shared.owners.find(id).map(|route| Owner::clone(&route))
+        else {
+            return;
+        };
+        partition.gate().close(why.clone());
+        self.locks.close(id, FsError::Stale);
+        let known = self.catalogue.get(id);
+        let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
+        self.shared.owners.set(id, None);
+        self.shared.owners.drain();
+        membership.open_files(id).lose();
+        tracing::error!(fileset = %id, %why, "fenced: another node owns the fileset, or may");
+        if let Err(error) = self.part_with(&partition, why.clone()) {
+            tracing::warn!(fileset = %id, %error, "the store of a fenced fileset was not closed in order");
+        }
+    }
+
+    /// Has the requests of all filesets of this node wait: it is not sure that it may answer.
+    pub fn pause(&self) {
+        self.answer_until(Some(Duration::ZERO));
+    }
+
+    /// Lets requests pass again that [`Namespace::pause`] has wait.
+    pub fn resume(&self) {
+        self.answer_until(None);
+    }
+
+    /// The filesets of this node may answer until then (exclusive), by [`Clock::boottime`](forebay_base::Clock::boottime);
+    /// for ever with `None`. Requests that come later wait, whether or not a thread of this process runs in time.
+    pub fn answer_until(&self, until: Option<Duration>) {
+        if let Some(lease) = &self.shared.lease {
+            lease.set(until);
+        }
+    }
+
+    /// Closes the gate of a fileset that another node owns by now; waits for nothing. [`Namespace::owner_changed`] does the
+    /// rest.
+    pub fn shut(&self, id: FilesetId) {
+        if let Some(Owner::Local(partition)) = self.shared.owners.find(id).as_deref() {
+            partition.gate().close(FsError::Moved);
+        }
+    }
+
+    /// The filesets that this node owns and has open.
+    #[must_use]
+    pub fn own_filesets(&self) -> Vec<FilesetId> {
+        self.partitions().iter().map(|partition| partition.number()).collect()
+    }
+
+    /// Empties out a fileset that is to be removed and lets it go, at its owner. Returns the least numbers of inodes and
+    /// objects that it never used.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if it holds files, or files are open; [`FsError::Moved`] if it is not this node's.
+    pub(crate) fn retire(&self, id: FilesetId, name: &str) -> Result<(u64, u64)> {
+        drop(self.own(Ino::top_of(id))?);
+        let known = self.catalogue.get(id).ok_or(FsError::Stale)?;
+        let _one_at_a_time = known.opening.lock();
+        let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
+        let Some(Owner::Local(partition)) = current else { return Err(FsError::Moved) };
+        partition.gate().wait();
+        self.shared.owners.drain();
+        if let Err(error) = self.empty_out(&partition, name) {
+            partition.gate().open();
+            return Err(error);
+        }
+        let unused = partition.unused_numbers();
+        self.shared.owners.set(id, None);
+        self.part_with(&partition, FsError::Stale)?;
+        Ok(unused)
+    }
+}

@@ -1,0 +1,81 @@
+//! What a partition takes along when its fileset gets another owner in order.
+
+use forebay_base::{DiskId, Ino};
+
+use crate::clients::Handles;
+use crate::error::{FsError, Result};
+use crate::inode::Way;
+use crate::partition::Partition;
+use crate::record::DiskRecord;
+
+impl Partition {
+    /// What cannot be taken along: files that programs of this node have open on the direct path, and open files
+    /// without a name.
+    pub(crate) fn ties(&self) -> (usize, usize) {
+        let (mut direct, mut nameless) = (0, 0);
+        for inode in self.cached() {
+            let state = inode.lock();
+            let Some(file) = state.file().filter(|file| file.opens.handles > 0) else { continue };
+            direct += usize::from(file.opens.way == Some(Way::Direct));
+            nameless += usize::from(state.nlink == 0);
+        }
+        (direct, nameless)
+    }
+
+    /// The files that programs of this node have open.
+    pub(crate) fn own_handles(&self) -> Vec<(Ino, Handles)> {
+        let mut found = Vec::new();
+        for inode in self.cached() {
+            let state = inode.lock();
+            let Some(opens) = state.file().map(|file| file.opens) else { continue };
+            let all = opens.handles.saturating_sub(opens.of_nodes);
+            if all > 0 {
+                let executors = opens.executors.min(all);
+                found.push((inode.ino, Handles { all, writers: opens.writers, executors }));
+            }
+        }
+        found
+    }
+
+    /// Programs of this node have had a file open at its owner, which is this one now: it stays on the served path until
+    /// they have closed it.
+    pub(crate) fn adopt_handles(&self, ino: Ino, handles: Handles) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let mut state = inode.lock();
+        let file = state.file_mut().ok_or(FsError::Stale)?;
+        self.make_live(file)?;
+        file.opens.way = Some(Way::Served);
+        file.opens.handles += handles.all;
+        file.opens.writers += handles.writers;
+        file.opens.executors += handles.executors;
+        Ok(())
+    }
+
+    /// What a name leads to within the fileset, if anything.
+    pub(crate) fn named(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        let directory = self.inode(parent).ok()?;
+        let found = self.find_entry(parent, &mut directory.lock(), name).ok()?;
+        found.map(|(_, child)| child.ino).filter(|ino| self.owns(*ino))
+    }
+
+    /// Gives a disk a number, in the root fileset; one that has one keeps it.
+    ///
+    /// # Errors
+    /// What the store says: the disk has no number then.
+    pub(crate) fn add_disk(&self, uuid: &str, location: &str) -> Result<DiskRecord> {
+        let known = |disks: &[DiskRecord]| disks.iter().find(|disk| disk.uuid == uuid).cloned();
+        let mut superblock = self.superblock_now();
+        if let Some(record) = known(&superblock.disks) {
+            return Ok(record);
+        }
+        let next = superblock.disks.iter().map(|disk| disk.id.0.checked_add(1)).max();
+        let id = next.unwrap_or(Some(0)).ok_or_else(|| {
+            FsError::Refused("there are as many disks as a file system can have".to_owned())
+        })?;
+        let (uuid, location) = (uuid.to_owned(), location.to_owned());
+        let record = DiskRecord { id: DiskId(id), uuid, location };
+        superblock.disks.push(record.clone());
+        self.store_disks(superblock.disks)?;
+        Ok(record)
+    }
+}

@@ -1,0 +1,574 @@
+//! A fileset of another node, as this one uses it: every operation is a request to its owner.
+//!
+//! Nothing of what the owner answers is kept here, and the kernel may keep nothing either. What is known here is what
+//! this node holds there: its open files, to open them again where the fileset gets another owner in order, and what
+//! its kernel has forgotten, which goes with the next request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_base::channel::{CallError, Message};
+use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
+use forebay_disk::{Allocate, Seek, Sync};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+
+use super::wire::{
+    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, decode, encode,
+};
+use crate::attributes::{Attributes, KeepName, SetAttributes, SetId};
+use crate::clients::Handles;
+use crate::error::{FsError, Result};
+use crate::locks::{Ticket, Waited};
+use crate::ops::{Access, Found, New, Opened, Replace, SetXattr, Statistics};
+use crate::owner::{At, Visit};
+use crate::partition::Caller;
+use crate::record::Usage;
+
+/// Forgotten inodes after which they are told without waiting for a request.
+const FORGOTTEN_MAX: usize = 512;
+/// Files that one request opens again.
+const REOPENED_AT_ONCE: usize = 4096;
+
+/// What this node has open of a fileset that another node owns, whoever that is.
+#[derive(Default)]
+pub(crate) struct OpenFiles {
+    /// Grows when what was open is lost: handles from before are stale then.
+    lineage: AtomicU32,
+    state: Mutex<OpenState>,
+    /// Held for reading from the request that opens or closes a file until that is noted here; for writing by whoever
+    /// tells the next owner what is open.
+    under_way: RwLock<()>,
+}
+
+#[derive(Default)]
+struct OpenState {
+    /// The latest crash of the fileset when the files were opened: nothing was lost as long as it is the same.
+    crash: Epoch,
+    files: FxHashMap<Ino, Handles>,
+}
+
+impl OpenFiles {
+    /// The lineage of what is opened now.
+    pub fn lineage(&self) -> u32 {
+        // 0 stands for handles where owners do not change.
+        self.lineage.load(Ordering::Acquire).wrapping_add(1).max(1)
+    }
+
+    /// What was open is lost.
+    pub fn lose(&self) {
+        self.lineage.fetch_add(1, Ordering::AcqRel);
+        self.state.lock().files.clear();
+    }
+
+    fn opened(&self, ino: Ino, access: Access, crash: Epoch) {
+        let mut state = self.state.lock();
+        if state.files.is_empty() {
+            state.crash = crash;
+        }
+        state.files.entry(ino).or_default().add(access);
+    }
+
+    pub fn closed(&self, ino: Ino, access: Access) {
+        let mut state = self.state.lock();
+        if let Some(handles) = state.files.get_mut(&ino) {
+            handles.take(access);
+            if handles.all == 0 {
+                state.files.remove(&ino);
+            }
+        }
+    }
+
+    fn is_open(&self, ino: Ino) -> bool {
+        self.state.lock().files.contains_key(&ino)
+    }
+
+    /// Waits until every open and close under way is noted, and keeps others from beginning. An owner that gives a
+    /// fileset up in order answers them at once; where one is not answered in time, what is open is lost.
+    pub fn settled(&self) -> Option<impl Drop> {
+        let settled = self.under_way.try_write_for(SETTLED_WAIT);
+        if settled.is_none() {
+            self.lose();
+        }
+        settled
+    }
+
+    /// What is open, and the latest crash when it was opened.
+    pub fn all(&self) -> (Epoch, Vec<(Ino, Handles)>) {
+        let state = self.state.lock();
+        (state.crash, state.files.iter().map(|(ino, handles)| (*ino, *handles)).collect())
+    }
+
+    /// Takes over what was open where this node was the owner.
+    pub fn take_over(&self, crash: Epoch, files: Vec<(Ino, Handles)>) {
+        *self.state.lock() = OpenState { crash, files: files.into_iter().collect() };
+    }
+
+    /// Forgets what is open: this node is the owner now, and its partition knows.
+    pub fn hand_on(&self) {
+        self.state.lock().files.clear();
+    }
+}
+
+/// A fileset of another node.
+pub struct RemoteOwner {
+    fileset: FilesetId,
+    node: NodeId,
+    channel: Arc<dyn Channel>,
+    open_files: Arc<OpenFiles>,
+    /// The files that were open before this node became the owner are open there, too, in this epoch of it.
+    is_asserted: AtomicBool,
+    epoch: AtomicU64,
+    asserting: Mutex<()>,
+    forgotten: Mutex<Vec<(Ino, u64)>>,
+}
+
+/// What the kernel is told: it may keep nothing.
+fn not_kept(attributes: Attributes) -> Attributes {
+    Attributes { cacheable: false, name: KeepName::Never, ..attributes }
+}
+
+/// An answer that does not fit its request: the other node is broken.
+fn senseless<T>(answer: &Answer) -> Result<T> {
+    Err(FsError::Io(format!(
+        "the owner of the fileset sent an answer that makes no sense: {answer:?}"
+    )))
+}
+
+impl RemoteOwner {
+    pub(crate) fn new(
+        fileset: FilesetId,
+        node: NodeId,
+        channel: Arc<dyn Channel>,
+        open_files: Arc<OpenFiles>,
+    ) -> RemoteOwner {
+        RemoteOwner {
+            fileset,
+            node,
+            channel,
+            open_files,
+            is_asserted: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            asserting: Mutex::default(),
+            forgotten: Mutex::default(),
+        }
+    }
+
+    /// The node.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    // --- asking ---
+
+    fn send(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
+        let forgotten = std::mem::take(&mut *self.forgotten.lock());
+        let epoch = Epoch(self.epoch.load(Ordering::Acquire));
+        let repeatable = request.changes_nothing();
+        let head = encode(&Head { epoch, forgotten, request });
+        let answered =
+            self.channel.call(Message { head, payload }).map_err(|error| match error {
+                // Whoever owns the fileset next, or the same node when it is back, answers it as well.
+                CallError::Unreachable(_) if repeatable => FsError::Moved,
+                CallError::Unreachable(why) => FsError::Io(format!(
+                    "node {}, which owns fileset {}, cannot be reached: {why}",
+                    self.node, self.fileset
+                )),
+                CallError::Evicted(_) => {
+                    self.open_files.lose();
+                    FsError::Stale
+                }
+                CallError::Refused(why) => FsError::Io(format!(
+                    "node {} does not understand a request: {why}; does it run another version?",
+                    self.node
+                )),
+            })?;
+        let answer = decode::<Answer>(&answered.head).map_err(|why| {
+            FsError::Io(format!("node {} sent an answer that cannot be read: {why}", self.node))
+        })?;
+        match answer {
+            Answer::Refused(error) => Err(error),
+            Answer::NotMine => Err(FsError::Moved),
+            answer => Ok((answer, answered.payload)),
+        }
+    }
+
+    fn ask_with(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
+        if !self.is_asserted.load(Ordering::Acquire) {
+            self.assert_open_files()?;
+        }
+        self.send(request, payload)
+    }
+
+    pub(crate) fn ask(&self, request: Request) -> Result<Answer> {
+        Ok(self.ask_with(request, Vec::new())?.0)
+    }
+
+    /// Sends a request that opens or closes a file, and notes what came of it before anybody can ask what is open.
+    fn ask_and_note(&self, request: Request, note: impl FnOnce(&Result<Answer>)) -> Result<Answer> {
+        if !self.is_asserted.load(Ordering::Acquire) {
+            self.assert_open_files()?;
+        }
+        let _under_way = self.open_files.under_way.read();
+        let answer = self.send(request, Vec::new()).map(|(answer, _)| answer);
+        note(&answer);
+        answer
+    }
+
+    fn do_it(&self, request: Request) -> Result<()> {
+        match self.ask(request)? {
+            Answer::Done => Ok(()),
+            other => senseless(&other),
+        }
+    }
+
+    fn ask_attributes(&self, request: Request) -> Result<Attributes> {
+        match self.ask(request)? {
+            Answer::Attributes(attributes) => Ok(not_kept(attributes)),
+            other => senseless(&other),
+        }
+    }
+
+    fn ask_bytes(&self, request: Request) -> Result<Vec<u8>> {
+        match self.ask(request)? {
+            Answer::Bytes(bytes) => Ok(bytes),
+            other => senseless(&other),
+        }
+    }
+
+    fn ask_count(&self, request: Request, payload: Vec<u8>) -> Result<u64> {
+        match self.ask_with(request, payload)?.0 {
+            Answer::Count(count) => Ok(count),
+            other => senseless(&other),
+        }
+    }
+
+    /// Opens again what was open before the fileset came to this owner. Where something was lost on the way, all of it
+    /// is stale.
+    fn assert_open_files(&self) -> Result<()> {
+        let _one_at_a_time = self.asserting.lock();
+        if self.is_asserted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _settled = self.open_files.settled();
+        let (mut crash, mut files) = self.open_files.all();
+        loop {
+            // At least one request: its answer tells the epoch.
+            let part = files.split_off(files.len().saturating_sub(REOPENED_AT_ONCE));
+            let count = part.len();
+            let request = Request::Reopen { fileset: self.fileset, crash, files: part };
+            match self.send(request, Vec::new()) {
+                Ok((Answer::Reopened { epoch }, _)) => self.epoch.store(epoch.0, Ordering::Release),
+                Ok((other, _)) => return senseless(&other),
+                Err(FsError::Stale) if count > 0 => {
+                    tracing::warn!(fileset = %self.fileset, node = %self.node, "open files are stale: the fileset lost changes");
+                    self.open_files.lose();
+                    (crash, files) = (Epoch(0), Vec::new());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if files.is_empty() {
+                break;
+            }
+        }
+        self.is_asserted.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    // --- names ---
+
+    pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
+        match self.ask(Request::Lookup { parent, name: name.to_vec() })? {
+            Answer::Attributes(attributes) => Ok(Found::Here(not_kept(attributes))),
+            Answer::Elsewhere(ino) => Ok(Found::Elsewhere(ino)),
+            other => senseless(&other),
+        }
+    }
+
+    pub(crate) fn look_at(&self, ino: Ino) -> Result<Attributes> {
+        self.ask_attributes(Request::LookAt { ino })
+    }
+
+    pub(crate) fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: New<'_>,
+        caller: Caller,
+    ) -> Result<Attributes> {
+        let (name, new) = (name.to_vec(), NewInode::of(new));
+        self.ask_attributes(Request::Create { parent, name, new, caller })
+    }
+
+    pub(crate) fn create_unnamed(
+        &self,
+        parent: Ino,
+        new: New<'_>,
+        caller: Caller,
+    ) -> Result<Attributes> {
+        self.ask_attributes(Request::CreateUnnamed { parent, new: NewInode::of(new), caller })
+    }
+
+    pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
+        self.ask_attributes(Request::Link { ino, parent, name: name.to_vec() })
+    }
+
+    pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.do_it(Request::Unlink { parent, name: name.to_vec() })
+    }
+
+    pub(crate) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.do_it(Request::RemoveDirectory { parent, name: name.to_vec() })
+    }
+
+    pub(crate) fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        replace: Replace,
+        whiteout: Option<Caller>,
+    ) -> Result<()> {
+        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        self.do_it(Request::Rename { from, to, replace, whiteout })
+    }
+
+    pub(crate) fn check_leaves(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.do_it(Request::CheckLeaves { parent, name: name.to_vec() })
+    }
+
+    pub(crate) fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.ask_bytes(Request::ReadLink { ino })
+    }
+
+    pub(crate) fn open_directory(&self, ino: Ino) -> Result<()> {
+        self.do_it(Request::OpenDirectory { ino })
+    }
+
+    pub(crate) fn read_directory(
+        &self,
+        ino: Ino,
+        mut offset: u64,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        loop {
+            let items = match self.ask(Request::ReadDirectory { ino, offset })? {
+                Answer::Items(items) => items,
+                other => return senseless(&other),
+            };
+            let Some(last) = items.last() else { return Ok(()) };
+            offset = last.next_offset;
+            for item in &items {
+                if visit(item).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    // --- attributes ---
+
+    pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
+        self.ask_attributes(Request::Attributes { ino })
+    }
+
+    pub(crate) fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        self.ask_attributes(Request::SetAttributes { ino, set })
+    }
+
+    pub(crate) fn kill_set_id(&self, ino: Ino) -> Result<()> {
+        self.do_it(Request::KillSetId { ino })
+    }
+
+    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.ask_bytes(Request::Xattr { ino, name: name.to_vec() })
+    }
+
+    pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.ask_bytes(Request::ListXattrs { ino })
+    }
+
+    pub(crate) fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
+        let SetXattr { name, value, mode, kill_set_gid } = set;
+        let (name, value) = (name.to_vec(), value.to_vec());
+        self.do_it(Request::SetXattr { ino, name, value, mode, kill_set_gid })
+    }
+
+    pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.do_it(Request::RemoveXattr { ino, name: name.to_vec() })
+    }
+
+    // --- open files ---
+
+    pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        // A lineage that breaks meanwhile makes the handle stale.
+        let lineage = self.open_files.lineage();
+        let request = Request::Open { ino, access, caller };
+        let answer = self.ask_and_note(request, |answer| {
+            if let Ok(Answer::Opened { crash }) = answer {
+                self.open_files.opened(ino, access, *crash);
+            }
+        })?;
+        if !matches!(answer, Answer::Opened { .. }) {
+            return senseless(&answer);
+        }
+        if self.open_files.lineage() != lineage {
+            let _ = self.close_file(ino, access);
+            return Err(FsError::Stale);
+        }
+        Ok(Opened { registration: None, keep_pages: false, uncached: true, lineage })
+    }
+
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
+        self.open_files.is_open(ino)
+    }
+
+    pub(crate) fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
+        if !self.open_files.is_open(ino) {
+            return Ok(());
+        }
+        let answer = self.ask_and_note(Request::Close { ino, access }, |answer| {
+            if !matches!(answer, Err(FsError::Moved)) {
+                self.open_files.closed(ino, access);
+            }
+        })?;
+        if matches!(answer, Answer::Done) { Ok(()) } else { senseless(&answer) }
+    }
+
+    pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let (answer, bytes) = self.ask_with(Request::Read { ino, offset, length }, Vec::new())?;
+        match (answer, buffer.get_mut(..bytes.len())) {
+            (Answer::Count(count), Some(place)) if count == bytes.len() as u64 => {
+                place.copy_from_slice(&bytes);
+                Ok(bytes.len())
+            }
+            (other, _) => senseless(&other),
+        }
+    }
+
+    pub(crate) fn write(&self, ino: Ino, at: At, data: &[u8], set_id: SetId) -> Result<usize> {
+        let offset = match at {
+            At::Offset(offset) => Some(offset),
+            At::End(_) => None,
+        };
+        let request = Request::Write { ino, offset, kills_set_id: set_id != SetId::Keep };
+        let count = self.ask_count(request, data.to_vec())?;
+        usize::try_from(count).ok().filter(|count| *count <= data.len()).ok_or_else(|| {
+            FsError::Io(format!("node {} has written more than it was sent", self.node))
+        })
+    }
+
+    pub(crate) fn allocate(
+        &self,
+        ino: Ino,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.do_it(Request::Allocate { ino, what, offset, length })
+    }
+
+    pub(crate) fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
+        self.ask_count(Request::Seek { ino, target, offset }, Vec::new())
+    }
+
+    pub(crate) fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), length: u64) -> Result<u64> {
+        self.ask_count(Request::CopyRange { from, to, length }, Vec::new())
+    }
+
+    pub(crate) fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        self.do_it(Request::SyncFile { ino, what })
+    }
+
+    pub(crate) fn sync_directory(&self, ino: Ino) -> Result<()> {
+        self.do_it(Request::SyncDirectory { ino })
+    }
+
+    // --- locks ---
+
+    pub(crate) fn lock(&self, asked: LockAsked) -> Result<Option<Ticket>> {
+        match self.ask(Request::Lock(asked))? {
+            Answer::Lock(LockAnswer::Granted) | Answer::Done => Ok(None),
+            Answer::Lock(LockAnswer::Waiting(ticket)) => Ok(Some(ticket)),
+            Answer::Lock(LockAnswer::Refused) => Err(FsError::Locked),
+            other => senseless(&other),
+        }
+    }
+
+    pub(crate) fn await_lock(
+        &self,
+        ino: Ino,
+        ticket: Ticket,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Waited> {
+        while !is_over() {
+            match self.ask(Request::AwaitLock { ino, ticket })? {
+                Answer::Lock(LockAnswer::Granted) => return Ok(Waited::Granted),
+                // The owner has let the request wait for a while already.
+                Answer::Lock(LockAnswer::Waiting(_)) => std::thread::sleep(LOCK_PAUSE),
+                other => return senseless(&other),
+            }
+        }
+        Ok(Waited::Waiting)
+    }
+
+    pub(crate) fn cancel_lock(&self, ino: Ino, ticket: Ticket) -> Result<bool> {
+        match self.ask(Request::CancelLock { ino, ticket })? {
+            Answer::Lock(LockAnswer::Granted) => Ok(true),
+            Answer::Lock(_) => Ok(false),
+            other => senseless(&other),
+        }
+    }
+
+    pub(crate) fn test_lock(&self, asked: LockAsked) -> Result<Option<LockFound>> {
+        match self.ask(Request::TestLock(asked))? {
+            Answer::Found(found) => Ok(found),
+            other => senseless(&other),
+        }
+    }
+
+    pub(crate) fn release_locks(&self, ino: Ino, owner: u64, whole: bool) -> Result<()> {
+        self.do_it(Request::ReleaseLocks { ino, owner, whole })
+    }
+
+    // --- what the kernel holds, and the whole ---
+
+    /// The kernel forgets `count` of the times it was told of an inode: the owner hears of it with the next request.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        let mut forgotten = self.forgotten.lock();
+        forgotten.push((ino, count));
+        if forgotten.len() >= FORGOTTEN_MAX {
+            drop(forgotten);
+            self.tell_forgotten();
+        }
+    }
+
+    /// Tells the owner what the kernel has forgotten, if anything.
+    pub(crate) fn tell_forgotten(&self) {
+        if !self.forgotten.lock().is_empty() {
+            // An owner that cannot be reached keeps more than it must, until it drops this node.
+            let _ = self.ask(Request::Forget { fileset: self.fileset });
+        }
+    }
+
+    pub(crate) fn statistics(&self, ino: Ino) -> Result<Statistics> {
+        match self.ask(Request::Statistics { ino })? {
+            Answer::Statistics(found) => Ok(found),
+            other => senseless(&other),
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        match self.ask(Request::Usage { fileset: self.fileset })? {
+            Answer::Usage(usage) => Ok(usage),
+            other => senseless(&other),
+        }
+    }
+}
+
+/// How long the next owner waits for opens and closes that the one before has not answered.
+const SETTLED_WAIT: Duration = Duration::from_secs(1);
+/// How long a request rests that waits for a lock of another node, between asking.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);

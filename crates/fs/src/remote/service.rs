@@ -1,0 +1,549 @@
+//! The answers to other nodes: their requests carried out on the filesets of this one.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use forebay_base::channel::{CallError, Message, Service};
+use forebay_base::{ClientId, Epoch, Ino};
+
+use super::wire::{
+    Answer, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Request, decode, encode,
+};
+use super::{LOCK_POLL, locking};
+use crate::attributes::{Attributes, SetId};
+use crate::clients::{Held, NotHeld};
+use crate::directory::check_name;
+use crate::error::{FsError, Result};
+use crate::locks::Locks;
+use crate::namespace::Namespace;
+use crate::ops::{Access, Found, SetXattr};
+use crate::owner::{At, Owner};
+use crate::partition::Caller;
+use crate::stale::Stale;
+
+/// Entries of one part of a listing.
+const ITEMS_AT_ONCE: usize = 512;
+
+/// Answers requests of other nodes for files.
+pub struct FilesService {
+    fs: Arc<Namespace>,
+}
+
+/// One request being carried out.
+struct Work<'a> {
+    fs: &'a Namespace,
+    client: ClientId,
+    /// The epoch in which it takes this node for the owner.
+    epoch: Epoch,
+    payload: Vec<u8>,
+    /// Bytes beside the answer.
+    bytes: Vec<u8>,
+    /// What this node's kernel may hold although it changed.
+    stale: Vec<Stale>,
+}
+
+impl FilesService {
+    /// Answers for the filesets that `fs` owns.
+    #[must_use]
+    pub fn new(fs: Arc<Namespace>) -> FilesService {
+        FilesService { fs }
+    }
+
+    fn release(&self, client: ClientId, held: &Held) {
+        self.fs.release_locks_of_client(client);
+        for (ino, handles) in &held.opens {
+            let Some(owner) = self.fs.owner_without_gate(*ino) else { continue };
+            for access in handles.each() {
+                if let Err(error) = owner.close_for_node(*ino, access) {
+                    tracing::debug!(%ino, %error, "a file of a dropped node was not closed in order");
+                }
+            }
+        }
+        for (ino, count) in &held.references {
+            self.fs.forget(*ino, *count);
+        }
+    }
+
+    fn leave(&self, client: ClientId) {
+        if let Some(held) = self.fs.clients().leave(client) {
+            self.release(client, &held);
+        }
+    }
+}
+
+/// The request of a client has ended, however it did.
+struct Leaving<'a>(&'a FilesService, ClientId);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
+fn evicted(client: ClientId) -> CallError {
+    CallError::Evicted(format!("node {} was dropped with all that it held", client.node))
+}
+
+impl Service for FilesService {
+    fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
+        let Head { epoch, forgotten, request: asked } =
+            decode(&request.head).map_err(CallError::Refused)?;
+        if request.payload.len() > PAYLOAD_MAX {
+            return Err(CallError::Refused(format!(
+                "{} bytes in one request are too many",
+                request.payload.len()
+            )));
+        }
+        self.fs.clients().enter(from).map_err(|_| evicted(from))?;
+        let _leaving = Leaving(self, from);
+        for (ino, count) in forgotten {
+            let count = self.fs.clients().forget(from, ino, count);
+            if count > 0 {
+                self.fs.forget(ino, count);
+            }
+        }
+        let mut work = Work {
+            fs: &self.fs,
+            client: from,
+            epoch,
+            payload: request.payload,
+            bytes: Vec::new(),
+            stale: Vec::new(),
+        };
+        let answer = work.carry_out(asked).unwrap_or_else(|error| match error {
+            FsError::Moved => Answer::NotMine,
+            error => Answer::Refused(error),
+        });
+        // Before anybody can rely on the change: whoever looks on this node from now on sees it.
+        self.fs.tell_own_kernel(&work.stale);
+        Ok(Message { head: encode(&answer), payload: work.bytes })
+    }
+
+    fn drop_client(&self, client: ClientId) {
+        if let Some(held) = self.fs.clients().drop_client(client) {
+            self.release(client, &held);
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Carries out `operation` at the owner of an inode, if that is this node.
+    fn at<T>(&self, ino: Ino, operation: impl FnOnce(&Owner) -> Result<T>) -> Result<T> {
+        let route = self.fs.own(ino)?;
+        self.check_epoch(&route)?;
+        operation(&route)
+    }
+
+    fn check_epoch(&self, owner: &Owner) -> Result<()> {
+        let is_same = match owner {
+            Owner::Local(partition) => partition.epoch() == self.epoch,
+            Owner::Native(_) => true,
+            Owner::Remote(_) => false,
+        };
+        if is_same { Ok(()) } else { Err(FsError::Moved) }
+    }
+
+    fn most(&self) -> usize {
+        self.fs.settings().client_holds_max
+    }
+
+    fn not_held<T>(&self, why: NotHeld) -> Result<T> {
+        Err(match why {
+            NotHeld::Dropped => FsError::Stale,
+            NotHeld::Full => FsError::TooManyFiles(format!(
+                "node {} holds {} inodes and open files of another node (client_holds_max)",
+                self.client.node,
+                self.most()
+            )),
+        })
+    }
+
+    /// Carries out what tells the kernel of the client of an inode, and notes that, before the fileset can go anywhere.
+    fn tell_at(&self, ino: Ino, find: impl FnOnce(&Owner) -> Result<Attributes>) -> Result<Answer> {
+        self.at(ino, |owner| self.tell(find(owner)?))
+    }
+
+    fn tell(&self, attributes: Attributes) -> Result<Answer> {
+        match self.fs.clients().refer(self.client, attributes.ino, self.most()) {
+            Ok(()) => Ok(Answer::Attributes(attributes)),
+            Err(why) => {
+                self.fs.forget(attributes.ino, 1);
+                self.not_held(why)
+            }
+        }
+    }
+
+    fn changed(&mut self, ino: Ino) {
+        self.stale.push(Stale::Attributes(ino));
+    }
+
+    fn changed_name(&mut self, parent: Ino, name: &[u8]) {
+        self.stale.push(Stale::Entry(parent, name.to_vec()));
+        self.changed(parent);
+    }
+
+    /// What a name leads to changes with it: the number of its links, or its time.
+    fn changes_named(&mut self, parent: Ino, name: &[u8]) {
+        if let Some(ino) = self.fs.named_here(parent, name) {
+            self.changed(ino);
+        }
+    }
+
+    /// Refuses what the client does not have open. While that is looked up the fileset can go nowhere: what is open at
+    /// another owner by now is not stale.
+    fn check_open(&self, ino: Ino) -> Result<()> {
+        let is_open = self.at(ino, |_| Ok(self.fs.clients().has_open(self.client, ino)))?;
+        if is_open { Ok(()) } else { Err(FsError::Stale) }
+    }
+
+    fn carry_out(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::Lookup { .. }
+            | Request::LookAt { .. }
+            | Request::Create { .. }
+            | Request::CreateUnnamed { .. }
+            | Request::Link { .. }
+            | Request::Unlink { .. }
+            | Request::RemoveDirectory { .. }
+            | Request::Rename { .. }
+            | Request::CheckLeaves { .. }
+            | Request::ReadLink { .. }
+            | Request::OpenDirectory { .. }
+            | Request::ReadDirectory { .. } => self.names(request),
+            Request::Attributes { .. }
+            | Request::SetAttributes { .. }
+            | Request::KillSetId { .. }
+            | Request::Xattr { .. }
+            | Request::ListXattrs { .. }
+            | Request::SetXattr { .. }
+            | Request::RemoveXattr { .. } => self.attributes(request),
+            Request::Open { .. }
+            | Request::Close { .. }
+            | Request::Reopen { .. }
+            | Request::Read { .. }
+            | Request::Write { .. }
+            | Request::Allocate { .. }
+            | Request::Seek { .. }
+            | Request::CopyRange { .. }
+            | Request::SyncFile { .. }
+            | Request::SyncDirectory { .. } => self.files(request),
+            Request::Lock(_)
+            | Request::AwaitLock { .. }
+            | Request::CancelLock { .. }
+            | Request::TestLock(_)
+            | Request::ReleaseLocks { .. } => self.locks(&request),
+            Request::Forget { .. }
+            | Request::Statistics { .. }
+            | Request::Usage { .. }
+            | Request::Catalogue
+            | Request::AddFileset(_)
+            | Request::SetFileset { .. }
+            | Request::RemoveFileset { .. }
+            | Request::AddDisk { .. }
+            | Request::Retire { .. }
+            | Request::Apply { .. } => self.filesets(request),
+        }
+    }
+
+    fn names(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::Lookup { parent, name } => {
+                self.at(parent, |owner| match owner.lookup(parent, &name)? {
+                    Found::Here(attributes) => self.tell(attributes),
+                    Found::Elsewhere(ino) => Ok(Answer::Elsewhere(ino)),
+                })
+            }
+            Request::LookAt { ino } => self.tell_at(ino, |owner| owner.look_at(ino)),
+            Request::Create { parent, name, new, caller } => {
+                check_name(&name)?;
+                self.changed_name(parent, &name);
+                self.tell_at(parent, |owner| owner.create(parent, &name, new.as_new(), caller))
+            }
+            Request::CreateUnnamed { parent, new, caller } => {
+                self.tell_at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))
+            }
+            Request::Link { ino, parent, name } => {
+                check_name(&name)?;
+                if ino.fileset() != parent.fileset() {
+                    return Err(FsError::CrossFileset);
+                }
+                self.changed_name(parent, &name);
+                self.changed(ino);
+                self.tell_at(parent, |owner| owner.link(ino, parent, &name))
+            }
+            Request::Unlink { parent, name } => {
+                self.changes_named(parent, &name);
+                self.at(parent, |owner| owner.unlink(parent, &name))?;
+                self.changed_name(parent, &name);
+                Ok(Answer::Done)
+            }
+            Request::RemoveDirectory { parent, name } => {
+                self.changes_named(parent, &name);
+                self.at(parent, |owner| owner.remove_directory(parent, &name))?;
+                self.changed_name(parent, &name);
+                Ok(Answer::Done)
+            }
+            Request::Rename { from, to, replace, whiteout } => {
+                check_name(&to.1)?;
+                if from.0.fileset() != to.0.fileset() {
+                    return Err(FsError::CrossFileset);
+                }
+                let (old, new) = ((from.0, from.1.as_slice()), (to.0, to.1.as_slice()));
+                self.changes_named(old.0, old.1);
+                self.changes_named(new.0, new.1);
+                self.at(from.0, |owner| match whiteout {
+                    None => owner.rename(old, new, replace),
+                    Some(caller) => owner.rename_with_whiteout(old, new, replace, caller),
+                })?;
+                self.changed_name(old.0, old.1);
+                self.changed_name(new.0, new.1);
+                Ok(Answer::Done)
+            }
+            Request::CheckLeaves { parent, name } => {
+                self.at(parent, |owner| owner.check_leaves(parent, &name)).map(|()| Answer::Done)
+            }
+            Request::ReadLink { ino } => {
+                self.at(ino, |owner| owner.read_link(ino)).map(Answer::Bytes)
+            }
+            Request::OpenDirectory { ino } => {
+                self.at(ino, |owner| owner.open_directory(ino)).map(|()| Answer::Done)
+            }
+            Request::ReadDirectory { ino, offset } => self.list(ino, offset),
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    fn list(&self, ino: Ino, offset: u64) -> Result<Answer> {
+        let mut items = Vec::new();
+        self.at(ino, |owner| {
+            owner.read_directory(ino, offset, &mut |item| {
+                items.push(item.clone());
+                if items.len() < ITEMS_AT_ONCE {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })
+        })?;
+        Ok(Answer::Items(items))
+    }
+
+    fn attributes(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::Attributes { ino } => {
+                self.at(ino, |owner| owner.getattr(ino)).map(Answer::Attributes)
+            }
+            Request::SetAttributes { ino, set } => {
+                self.changed(ino);
+                self.at(ino, |owner| owner.set_attributes(ino, set)).map(Answer::Attributes)
+            }
+            Request::KillSetId { ino } => {
+                self.changed(ino);
+                self.at(ino, |owner| owner.kill_set_id(ino)).map(|()| Answer::Done)
+            }
+            Request::Xattr { ino, name } => {
+                self.at(ino, |owner| owner.xattr(ino, &name)).map(Answer::Bytes)
+            }
+            Request::ListXattrs { ino } => {
+                self.at(ino, |owner| owner.list_xattrs(ino)).map(Answer::Bytes)
+            }
+            Request::SetXattr { ino, name, value, mode, kill_set_gid } => {
+                self.changed(ino);
+                let set = SetXattr { name: &name, value: &value, mode, kill_set_gid };
+                self.at(ino, |owner| owner.set_xattr(ino, set)).map(|()| Answer::Done)
+            }
+            Request::RemoveXattr { ino, name } => {
+                self.changed(ino);
+                self.at(ino, |owner| owner.remove_xattr(ino, &name)).map(|()| Answer::Done)
+            }
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    fn files(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::Open { ino, access, caller } => self.open(ino, access, caller),
+            Request::Close { ino, access } => {
+                let owner = self.fs.owner_without_gate(ino).ok_or(FsError::Moved)?;
+                self.check_epoch(&owner)?;
+                if self.fs.clients().close(self.client, ino, access) {
+                    owner.close_for_node(ino, access)?;
+                }
+                Ok(Answer::Done)
+            }
+            Request::Reopen { fileset, crash, files } => {
+                self.epoch = self.fs.own_epoch(fileset)?;
+                if !files.is_empty() {
+                    self.fs.check_unbroken(fileset, crash)?;
+                }
+                for (ino, handles) in files {
+                    if ino.fileset() != fileset {
+                        return Err(FsError::Invalid);
+                    }
+                    if self.fs.clients().has_open(self.client, ino) {
+                        continue;
+                    }
+                    for access in handles.each() {
+                        self.open(ino, access, Caller::default())?;
+                    }
+                }
+                Ok(Answer::Reopened { epoch: self.epoch })
+            }
+            Request::Read { ino, offset, length } => {
+                self.check_open(ino)?;
+                let length = usize::try_from(length).unwrap_or(PAYLOAD_MAX).min(PAYLOAD_MAX);
+                let mut bytes = vec![0; length];
+                let read = self.at(ino, |owner| owner.read(ino, offset, &mut bytes))?;
+                bytes.truncate(read);
+                self.bytes = bytes;
+                Ok(Answer::Count(read as u64))
+            }
+            Request::Write { ino, offset, kills_set_id } => {
+                self.check_open(ino)?;
+                // Also if it fails: a part may have been written.
+                self.changed(ino);
+                let set_id = if kills_set_id { SetId::Kill } else { SetId::Keep };
+                let written = self.at(ino, |owner| match offset {
+                    Some(offset) => owner.write(ino, At::Offset(offset), &self.payload, set_id),
+                    None => owner.append_for_node(ino, &self.payload, set_id),
+                })?;
+                Ok(Answer::Count(written as u64))
+            }
+            Request::Allocate { ino, what, offset, length } => {
+                self.check_open(ino)?;
+                self.changed(ino);
+                self.at(ino, |owner| owner.allocate(ino, what, offset, length))?;
+                Ok(Answer::Done)
+            }
+            Request::Seek { ino, target, offset } => {
+                self.check_open(ino)?;
+                self.at(ino, |owner| owner.seek(ino, target, offset)).map(Answer::Count)
+            }
+            Request::CopyRange { from, to, length } => {
+                self.check_open(from.0)?;
+                self.check_open(to.0)?;
+                self.changed(to.0);
+                self.at(from.0, |_| Ok(()))?;
+                self.at(to.0, |_| Ok(()))?;
+                self.fs.copy_range(from, to, length).map(Answer::Count)
+            }
+            Request::SyncFile { ino, what } => {
+                self.check_open(ino)?;
+                self.at(ino, |owner| owner.sync_file(ino, what)).map(|()| Answer::Done)
+            }
+            Request::SyncDirectory { ino } => {
+                self.at(ino, |owner| owner.sync_directory(ino)).map(|()| Answer::Done)
+            }
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    fn open(&mut self, ino: Ino, access: Access, caller: Caller) -> Result<Answer> {
+        if access.truncate {
+            self.changed(ino);
+        }
+        self.at(ino, |owner| {
+            owner.open_for_node(ino, access, caller)?;
+            // Before the fileset can go anywhere.
+            let held = self.fs.clients().open(self.client, ino, access, self.most());
+            held.or_else(|why| {
+                owner.close_for_node(ino, access)?;
+                self.not_held(why)
+            })
+        })?;
+        Ok(Answer::Opened { crash: self.fs.crash_of(ino.fileset()) })
+    }
+
+    fn own_locks(&self, ino: Ino) -> Result<Arc<Locks>> {
+        self.at(ino, |_| Ok(()))?;
+        self.fs.own_locks(ino)
+    }
+
+    fn locks(&self, request: &Request) -> Result<Answer> {
+        match *request {
+            Request::Lock(asked) => {
+                let locks = self.own_locks(asked.ino)?;
+                let LockAsked { kind, waits, range, .. } = asked;
+                let (file, holder) = locking::of(self.client, asked);
+                let Some(kind) = kind else {
+                    return locks.unlock(file, holder, range).map(|()| Answer::Done);
+                };
+                self.check_open(asked.ino)?;
+                let ask = locking::ask(self.client, asked, kind);
+                Ok(Answer::Lock(match locks.lock(file, ask, waits) {
+                    Ok(None) => LockAnswer::Granted,
+                    Ok(Some(ticket)) => LockAnswer::Waiting(ticket),
+                    Err(FsError::Locked) => LockAnswer::Refused,
+                    Err(error) => return Err(error),
+                }))
+            }
+            Request::AwaitLock { ino, ticket } => {
+                let locks = self.own_locks(ino)?;
+                let waited = locks.wait(ticket, Some(LOCK_POLL), &|| false)?;
+                Ok(Answer::Lock(locking::answer(waited, ticket)))
+            }
+            Request::CancelLock { ino, ticket } => {
+                let is_granted = self.own_locks(ino)?.cancel(ticket)?;
+                Ok(Answer::Lock(if is_granted { LockAnswer::Granted } else { LockAnswer::Refused }))
+            }
+            Request::TestLock(asked) => {
+                let kind = asked.kind.ok_or(FsError::Invalid)?;
+                let (file, _) = locking::of(self.client, asked);
+                let found = self.own_locks(asked.ino)?;
+                let found = found.test(file, locking::ask(self.client, asked, kind))?;
+                let told = found.map(|held| LockFound {
+                    range: held.range,
+                    kind: held.kind,
+                    // A process of another node means nothing there.
+                    pid: if held.holder.client == self.client { held.pid } else { 0 },
+                });
+                Ok(Answer::Found(told))
+            }
+            Request::ReleaseLocks { ino, owner, whole } => {
+                let (file, holder) = locking::holder(self.client, ino, owner, whole);
+                self.own_locks(ino)?.release(file, holder);
+                Ok(Answer::Done)
+            }
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    fn filesets(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::Forget { .. } => Ok(Answer::Done),
+            Request::Statistics { ino } => {
+                drop(self.fs.own(ino)?);
+                self.fs.statistics_at(ino).map(Answer::Statistics)
+            }
+            Request::Usage { fileset } => self.fs.own_usage(fileset).map(Answer::Usage),
+            Request::Catalogue => self.fs.whole().map(Answer::Whole),
+            Request::AddFileset(new) => {
+                self.fs.root()?;
+                self.fs.add_fileset(&new).map(|()| Answer::Done)
+            }
+            Request::SetFileset { name, durability, placement } => {
+                self.fs.root()?;
+                self.fs.set_fileset(&name, durability, placement).map(|()| Answer::Done)
+            }
+            Request::RemoveFileset { name } => {
+                self.fs.root()?;
+                self.fs.remove_fileset(&name).map(|()| Answer::Done)
+            }
+            Request::AddDisk { uuid, location } => {
+                self.fs.root()?;
+                let record = self.fs.register_disk(&uuid, &location)?;
+                self.fs.learn_disk(&record, None);
+                Ok(Answer::Disk(record))
+            }
+            Request::Retire { fileset, name } => {
+                let (first_ino, first_object) = self.fs.retire(fileset, &name)?;
+                Ok(Answer::Retired { first_ino, first_object })
+            }
+            Request::Apply { fileset, settings } => {
+                self.fs.apply_settings(fileset, &settings);
+                Ok(Answer::Done)
+            }
+            _ => Err(FsError::Invalid),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Several nodes in one process: who owns what stands in a table, channels are calls, disks are shared handles.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_base::channel::{CallError, Channel, Message, Service};
+use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
+use forebay_disk::Disk;
+use forebay_fs::record::DiskRecord;
+use forebay_fs::{Cluster, FilesService, Namespace, Parts, Whose};
+use parking_lot::{Mutex, RwLock};
+
+/// What happens to calls on their way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weather {
+    /// One call of so many gets no answer, as often carried out as not; 0: none.
+    pub lost: u64,
+    /// Calls are held up at random, up to so many microseconds.
+    pub delay_us: u64,
+}
+
+/// All nodes of a cluster.
+#[derive(Default)]
+pub struct Nodes {
+    owners: Mutex<HashMap<FilesetId, (NodeId, Epoch)>>,
+    default_owner: Mutex<Option<NodeId>>,
+    services: RwLock<HashMap<NodeId, Arc<FilesService>>>,
+    /// Nodes that answer nobody.
+    dead: Mutex<HashSet<NodeId>>,
+    disks: RwLock<HashMap<String, Arc<dyn Disk>>>,
+    pub weather: Mutex<Weather>,
+    random: AtomicU64,
+    /// Requests that were sent.
+    pub calls: AtomicU64,
+}
+
+impl Nodes {
+    /// A cluster in which `owner` owns every fileset that nobody else does.
+    pub fn with_owner(owner: NodeId) -> Arc<Nodes> {
+        let nodes = Nodes::default();
+        *nodes.default_owner.lock() = Some(owner);
+        nodes
+            .random
+            .store(forebay_base::seed::announce("cargo test -p forebay-fs") | 1, Ordering::Relaxed);
+        Arc::new(nodes)
+    }
+
+    fn random(&self) -> u64 {
+        let mut state = self.random.load(Ordering::Relaxed);
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.random.store(state, Ordering::Relaxed);
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
+    }
+
+    /// The cluster as a node sees it.
+    pub fn seen_by(self: &Arc<Nodes>, node: NodeId) -> Arc<dyn Cluster> {
+        Arc::new(View { nodes: Arc::clone(self), node, incarnation: 1 })
+    }
+
+    /// As [`Nodes::seen_by`], in another life of the node.
+    pub fn seen_again_by(self: &Arc<Nodes>, node: NodeId, incarnation: u64) -> Arc<dyn Cluster> {
+        Arc::new(View { nodes: Arc::clone(self), node, incarnation })
+    }
+
+    /// A node joins with its disks.
+    pub fn join(self: &Arc<Nodes>, node: NodeId, parts: Parts) -> Arc<Namespace> {
+        self.try_join(node, parts).unwrap()
+    }
+
+    pub fn try_join(
+        self: &Arc<Nodes>,
+        node: NodeId,
+        parts: Parts,
+    ) -> forebay_fs::Result<Arc<Namespace>> {
+        for (uuid, disk) in &parts.disks {
+            self.disks.write().insert(uuid.clone(), Arc::clone(disk));
+        }
+        let fs = Namespace::join(parts, self.seen_by(node))?;
+        self.serve(node, &fs);
+        Ok(fs)
+    }
+
+    pub fn serve(&self, node: NodeId, fs: &Arc<Namespace>) {
+        self.dead.lock().remove(&node);
+        self.services.write().insert(node, Arc::new(FilesService::new(Arc::clone(fs))));
+    }
+
+    /// A node leaves: its namespace is let go.
+    pub fn leave(&self, node: NodeId) {
+        self.services.write().remove(&node);
+    }
+
+    /// A node stops answering.
+    pub fn kill(&self, node: NodeId) {
+        self.dead.lock().insert(node);
+    }
+
+    /// All others drop what a node held.
+    pub fn drop_client(&self, client: ClientId) {
+        let services: Vec<_> = self.services.read().values().cloned().collect();
+        services.iter().for_each(|service| service.drop_client(client));
+    }
+
+    /// Names the owner of a fileset, in a new epoch.
+    pub fn give(&self, fileset: FilesetId, node: NodeId, epoch: u64) {
+        self.owners.lock().insert(fileset, (node, Epoch(epoch)));
+    }
+}
+
+struct View {
+    nodes: Arc<Nodes>,
+    node: NodeId,
+    incarnation: u64,
+}
+
+impl Cluster for View {
+    fn owner_of(&self, fileset: FilesetId) -> Whose {
+        let named = self.nodes.owners.lock().get(&fileset).copied();
+        let default = *self.nodes.default_owner.lock();
+        let owner = named.map(|(node, _)| node).or(default);
+        match owner {
+            Some(node) if node == self.node => Whose::Here(named.map(|(_, epoch)| epoch)),
+            Some(node) => {
+                let from = ClientId { node: self.node, incarnation: self.incarnation };
+                Whose::There(
+                    node,
+                    Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node }),
+                )
+            }
+            None => Whose::Nobody,
+        }
+    }
+
+    fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
+        self.nodes.disks.read().get(&record.uuid).cloned()
+    }
+}
+
+/// A channel that is a call.
+struct Loop {
+    nodes: Arc<Nodes>,
+    from: ClientId,
+    to: NodeId,
+}
+
+impl Channel for Loop {
+    fn call(&self, request: Message) -> Result<Message, CallError> {
+        self.nodes.calls.fetch_add(1, Ordering::Relaxed);
+        let Weather { lost, delay_us } = *self.nodes.weather.lock();
+        let unreachable = || CallError::Unreachable("no answer (test)".to_owned());
+        if delay_us > 0 {
+            std::thread::sleep(Duration::from_micros(self.nodes.random() % delay_us));
+        }
+        let is_lost = lost > 0 && self.nodes.random().is_multiple_of(lost);
+        if is_lost && self.nodes.random().is_multiple_of(2) {
+            return Err(unreachable());
+        }
+        let is_dead = |node| self.nodes.dead.lock().contains(&node);
+        if is_dead(self.to) || is_dead(self.from.node) {
+            return Err(unreachable());
+        }
+        let service = self.nodes.services.read().get(&self.to).cloned();
+        let answer = service.ok_or_else(unreachable)?.serve(self.from, request);
+        if is_lost || is_dead(self.to) {
+            return Err(unreachable());
+        }
+        answer
+    }
+}

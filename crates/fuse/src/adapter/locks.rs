@@ -1,0 +1,244 @@
+//! Locks of programs, where they are kept by the owner of the file and not by the kernel.
+//!
+//! A request that waits keeps the place by which it came (an entry of a ring, a thread on the device), and the one that
+//! unlocks needs such a place, too. So a part of them is never given to waits: who would have to wait beyond that is
+//! refused (ENOLCK).
+//!
+//! The kernel releases locks of flock(2) and of processes at close, with FLUSH and RELEASE. It sends nothing at the close
+//! of a description with fcntl locks of its own (F_OFD_SETLK): so it is noted here by which handle somebody has locked,
+//! and what is left goes with the handle.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use forebay_base::Ino;
+use forebay_fs::locks::{Kind, Range, Sort};
+use forebay_fs::{FsError, Interruption, LockRequest};
+use parking_lot::Mutex;
+
+use crate::abi::{self, FileLock, FlushIn, InterruptIn, LkIn, ReleaseIn};
+use crate::adapter::{Adapter, Request};
+use crate::reply::Reply;
+use crate::request::{Answer, Body, Errno};
+
+/// Places for requests, of each lane, where the owner keeps the locks.
+pub(crate) const PLACES_WITH_LOCKS: usize = 32;
+/// Interrupts that are remembered because they came before their request.
+const EARLY_MAX: usize = 1024;
+
+/// Whether a request may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Never,
+    Allowed,
+}
+
+/// Places by which requests come, some of which may be taken up by waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    waiting: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Lane {
+    /// A lane of so many places.
+    pub(crate) fn of(places: usize) -> Lane {
+        // Whoever unlocks, and whoever closes.
+        Lane { waiting: Arc::default(), most: places.saturating_sub(2) }
+    }
+
+    /// Makes it the lane of this thread.
+    pub(crate) fn enter(&self) {
+        LANE.with(|lane| *lane.borrow_mut() = Some(self.clone()));
+    }
+}
+
+thread_local! {
+    static LANE: RefCell<Option<Lane>> = const { RefCell::new(None) };
+}
+
+/// A place that is taken up by a wait.
+struct Taken(Option<Lane>);
+
+impl Taken {
+    fn take() -> Option<Taken> {
+        let Some(lane) = LANE.with(|lane| lane.borrow().clone()) else { return Some(Taken(None)) };
+        let room = |waiting: usize| (waiting < lane.most).then_some(waiting + 1);
+        lane.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).ok()?;
+        Some(Taken(Some(lane)))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(lane) = &self.0 {
+            lane.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Requests that wait, and handles by which somebody has locked.
+#[derive(Default)]
+pub(crate) struct LockSession {
+    serial: AtomicU32,
+    waits: Mutex<Waits>,
+    /// The handle by which a holder has locked a file last.
+    by_handle: Mutex<HashMap<u64, Vec<(Ino, u64)>>>,
+}
+
+#[derive(Default)]
+struct Waits {
+    interruptions: HashMap<u64, Arc<Interruption>>,
+    early: VecDeque<u64>,
+}
+
+fn sort_of(flags: u32) -> Sort {
+    if flags & abi::LK_FLOCK != 0 { Sort::Flock } else { Sort::Fcntl }
+}
+
+/// What is asked for; no kind unlocks.
+fn kind_of(lock: &FileLock) -> Answer<Option<Kind>> {
+    match lock.r#type.cast_signed() {
+        libc::F_RDLCK => Ok(Some(Kind::Read)),
+        libc::F_WRLCK => Ok(Some(Kind::Write)),
+        libc::F_UNLCK => Ok(None),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+fn request_of(request: Request, asked: &LkIn) -> Answer<LockRequest> {
+    let FileLock { start, end, pid, .. } = asked.lk;
+    if start > end {
+        return Err(Errno(libc::EINVAL));
+    }
+    // The kernel says the largest offset for "to the end".
+    let end = if end >= i64::MAX as u64 { u64::MAX } else { end };
+    let sort = sort_of(asked.lk_flags);
+    let range = Range { start, end };
+    Ok(LockRequest { ino: request.ino, sort, owner: asked.owner, pid, range })
+}
+
+impl Adapter {
+    /// A number for a handle by which locks are told apart.
+    pub(crate) fn next_serial(&self) -> u32 {
+        if self.fs.keeps_locks() { self.locks.serial.fetch_add(1, Ordering::Relaxed) } else { 0 }
+    }
+
+    pub(crate) fn get_lock(
+        &self,
+        request: Request,
+        mut body: Body<'_>,
+        reply: &mut Reply,
+    ) -> Answer<()> {
+        let asked: LkIn = body.take()?;
+        let kind = kind_of(&asked.lk)?.ok_or(Errno(libc::EINVAL))?;
+        let found = self.fs.test_lock(request_of(request, &asked)?, kind)?;
+        let unlocked = FileLock { r#type: libc::F_UNLCK.cast_unsigned(), ..asked.lk };
+        reply.push(&found.map_or(unlocked, |(range, kind, pid)| FileLock {
+            start: range.start,
+            end: range.end.min(i64::MAX as u64),
+            r#type: match kind {
+                Kind::Read => libc::F_RDLCK.cast_unsigned(),
+                Kind::Write => libc::F_WRLCK.cast_unsigned(),
+            },
+            pid,
+        }));
+        Ok(())
+    }
+
+    pub(crate) fn set_lock(&self, request: Request, mut body: Body<'_>, wait: Wait) -> Answer<()> {
+        let asked: LkIn = body.take()?;
+        let lock = request_of(request, &asked)?;
+        let Some(kind) = kind_of(&asked.lk)? else { return Ok(self.fs.unlock(lock)?) };
+        if lock.sort == Sort::Fcntl {
+            self.note_holder(asked.fh, request.ino, asked.owner);
+        }
+        match self.fs.lock(lock, kind, None) {
+            Err(FsError::Locked) if wait == Wait::Allowed => self.wait_for(request, lock, kind),
+            done => Ok(done?),
+        }
+    }
+
+    fn wait_for(&self, request: Request, lock: LockRequest, kind: Kind) -> Answer<()> {
+        let Some(_taken) = Taken::take() else {
+            tracing::warn!(
+                "too many requests of one core wait for locks: raise ring_depth or fuse_threads"
+            );
+            return Err(Errno(libc::ENOLCK));
+        };
+        let interruption = Arc::new(Interruption::default());
+        {
+            let mut waits = self.locks.waits.lock();
+            if waits.early.contains(&request.unique) {
+                waits.early.retain(|unique| *unique != request.unique);
+                return Err(Errno(libc::EINTR));
+            }
+            waits.interruptions.insert(request.unique, Arc::clone(&interruption));
+        }
+        let done = self.fs.lock(lock, kind, Some(&interruption));
+        self.locks.waits.lock().interruptions.remove(&request.unique);
+        Ok(done?)
+    }
+
+    /// Ends the wait of a request. Other requests are short: by the time an interrupt is read, they are done.
+    pub(crate) fn interrupt(&self, mut body: Body<'_>) -> Answer<()> {
+        let asked: InterruptIn = body.take()?;
+        if !self.fs.keeps_locks() {
+            return Ok(());
+        }
+        let waiting = {
+            let mut waits = self.locks.waits.lock();
+            let waiting = waits.interruptions.get(&asked.unique).cloned();
+            if waiting.is_none() {
+                // It may have overtaken its request, or the request is done.
+                waits.early.push_back(asked.unique);
+                if waits.early.len() > EARLY_MAX {
+                    waits.early.pop_front();
+                }
+            }
+            waiting
+        };
+        if let Some(waiting) = waiting {
+            self.fs.interrupt(&waiting);
+        }
+        Ok(())
+    }
+
+    /// A process has closed a descriptor: its fcntl locks on the file go.
+    pub(crate) fn flush(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
+        let asked: FlushIn = body.take()?;
+        Ok(self.fs.release_locks(request.ino, Sort::Fcntl, asked.lock_owner)?)
+    }
+
+    fn note_holder(&self, handle: u64, ino: Ino, owner: u64) {
+        let mut by_handle = self.locks.by_handle.lock();
+        let holders = by_handle.entry(handle).or_default();
+        if !holders.contains(&(ino, owner)) {
+            holders.push((ino, owner));
+        }
+    }
+
+    /// The last descriptor of a description is closed: its locks go.
+    pub(crate) fn release_locks_of_handle(&self, request: Request, asked: &ReleaseIn) {
+        if !self.fs.keeps_locks() {
+            return;
+        }
+        let flock = (asked.release_flags & abi::RELEASE_FLOCK_UNLOCK != 0)
+            .then_some((Sort::Flock, asked.lock_owner));
+        let left = {
+            let mut by_handle = self.locks.by_handle.lock();
+            let mut left = by_handle.remove(&asked.fh).unwrap_or_default();
+            // A process that has locked by another handle since still has its locks.
+            left.retain(|holder| !by_handle.values().any(|others| others.contains(holder)));
+            left
+        };
+        let left = left.into_iter().map(|(_, owner)| (Sort::Fcntl, owner));
+        for (sort, owner) in flock.into_iter().chain(left) {
+            if let Err(error) = self.fs.release_locks(request.ino, sort, owner) {
+                tracing::warn!(%error, "locks of a closed file are released when its owner drops this node");
+            }
+        }
+    }
+}

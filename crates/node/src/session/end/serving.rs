@@ -1,0 +1,163 @@
+//! The calls that an end receives: they wait, are carried out by the crew, and their answers are kept.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use forebay_base::channel::{CallError, Message};
+
+use super::super::crew::Work;
+use super::super::frame::{Body, Frame, Header, Kind, Outgoing, operations};
+use super::super::ledger::{Answer, Arrival};
+use super::super::wire::Wire;
+use super::{End, Letters, Queued, RECEIVED_MAX, State, post};
+use crate::settings::Settings;
+
+/// Ledger entries beyond which the other end does not keep to its window.
+fn open_max(settings: &Settings) -> usize {
+    settings.calls_max * 2 + RECEIVED_MAX
+}
+
+impl Work for End {
+    /// Carries out one call that waits.
+    fn work(self: Arc<Self>) {
+        let Some(call) = self.begin() else { return };
+        let service = self.common.services.get(usize::from(call.service));
+        let outcome = match service.and_then(Option::as_ref) {
+            None => Err(CallError::Refused(format!("this node has no service {}", call.service))),
+            Some(service) => {
+                let message = Message { head: call.body.head, payload: call.body.payload };
+                let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                    service.serve(self.peer, message)
+                }));
+                served.unwrap_or_else(|_| {
+                    Err(CallError::Refused("the call failed in the other node".to_owned()))
+                })
+            }
+        };
+        let answer = match outcome {
+            Ok(Message { head, payload }) => {
+                let body = Body { head, payload };
+                if body.fits() {
+                    Answer { kind: Kind::Answer, body: Arc::new(body) }
+                } else {
+                    refusal(format!("the answer of {} bytes is too large", body.bytes()))
+                }
+            }
+            Err(error) => refusal(error.to_string()),
+        };
+        self.finish(call.operation, &answer);
+    }
+}
+
+fn refusal(reason: String) -> Answer {
+    let body = Body { head: reason.into_bytes(), payload: Vec::new() };
+    Answer { kind: Kind::Refused, body: Arc::new(body) }
+}
+
+impl End {
+    pub(super) fn request(self: &Arc<Self>, wire: &Arc<Wire>, frame: Frame) -> Result<(), String> {
+        let settings = &self.common.settings;
+        let operation = frame.header.operation;
+        let mut state = self.state.lock();
+        if state.over.is_some() {
+            return Ok(());
+        }
+        let arrival = state.ledger.arrive(operation);
+        match arrival.map_err(|_| "the other node does not number its calls in order")? {
+            Arrival::Underway | Arrival::Over => return Ok(()),
+            Arrival::Answered(answer) => {
+                drop(state);
+                let header = self.header(answer.kind, operation);
+                wire.send([Outgoing { header, body: answer.body }]);
+                return Ok(());
+            }
+            Arrival::New => {}
+        }
+        let bytes = frame.body.bytes();
+        let is_beyond = state.ledger.open() > open_max(settings)
+            || (!state.queue.is_empty()
+                && state.queue_bytes + bytes > settings.calls_bytes_max.saturating_mul(2));
+        if is_beyond {
+            return Err("the other node sends more than its window allows".to_owned());
+        }
+        state.queue_bytes += bytes;
+        let Header { service, not_after, .. } = frame.header;
+        state.queue.push_back(Queued { operation, service, body: frame.body, not_after });
+        self.offer(&mut state);
+        Ok(())
+    }
+
+    /// Offers the crew as many calls as may be begun.
+    fn offer(self: &Arc<Self>, state: &mut State) {
+        let settings = &self.common.settings;
+        while state.offered < state.queue.len()
+            && state.offered + state.running < settings.served_per_session_max
+            && state.ledger.kept_bytes() < settings.kept_bytes_max
+        {
+            state.offered += 1;
+            self.common.crew.offer(Arc::<End>::clone(self));
+        }
+    }
+
+    pub(super) fn acknowledged(self: &Arc<Self>, head: &[u8]) -> Result<(), String> {
+        let operations = operations(head).map_err(|error| error.to_string())?;
+        let mut state = self.state.lock();
+        for operation in operations {
+            state.ledger.acknowledge(operation);
+        }
+        self.offer(&mut state);
+        Ok(())
+    }
+
+    pub(super) fn waited_for(self: &Arc<Self>, bound: u64, head: &[u8]) -> Result<(), String> {
+        let waiting = operations(head).map_err(|error| error.to_string())?.collect();
+        let mut state = self.state.lock();
+        state.ledger.acknowledge_others(bound, &waiting);
+        self.offer(&mut state);
+        Ok(())
+    }
+
+    /// The next call that may be begun in time.
+    fn begin(self: &Arc<Self>) -> Option<Queued> {
+        let mut letters = Letters::new();
+        let mut state = self.state.lock();
+        state.offered = state.offered.saturating_sub(1);
+        let call = loop {
+            let Some(call) = state.queue.pop_front() else { break None };
+            state.queue_bytes -= call.body.bytes();
+            if self.common.clock_ms() <= call.not_after {
+                break Some(call);
+            }
+            state.ledger.withdraw(call.operation);
+            if let Some(wire) = self.lane_for(&mut state, 0, 0) {
+                letters.push((wire, vec![self.bare(Kind::Late, call.operation, Vec::new())]));
+            }
+        };
+        if call.is_some() {
+            state.running += 1;
+        }
+        drop(state);
+        post(letters);
+        call
+    }
+
+    fn finish(self: &Arc<Self>, operation: u64, answer: &Answer) {
+        let wire = {
+            let mut state = self.state.lock();
+            state.running -= 1;
+            state.served += 1;
+            if state.over.is_some() {
+                drop(state);
+                self.changed.notify_all();
+                return;
+            }
+            state.ledger.answered(operation, answer.clone());
+            self.offer(&mut state);
+            self.lane_for(&mut state, answer.body.payload.len(), operation)
+        };
+        if let Some(wire) = wire {
+            let header = self.header(answer.kind, operation);
+            wire.send([Outgoing { header, body: Arc::clone(&answer.body) }]);
+        }
+    }
+}

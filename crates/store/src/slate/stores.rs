@@ -1,0 +1,317 @@
+//! The databases of a cluster.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_base::{Epoch, FilesetId};
+use forebay_etcd::{Client, Runtime};
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use slatedb::admin::AdminBuilder;
+use slatedb::config::{DbReaderOptions, ObjectStoreCacheOptions};
+use slatedb::{Db, DbReader, DbReaderMode, PathResolver, VersionedManifest};
+use tokio::time::timeout;
+
+use super::blocks::Blocks;
+use super::config::SlateConfig;
+use super::errors::{of_objects, plain};
+use super::place::{self, Objects};
+use super::reader::SlateReader;
+use super::settings::settings;
+use super::store::{SlateStore, abandon};
+use super::term::{self, Claim};
+use super::upkeep::{EtcdState, Space, Upkeep};
+use crate::{Result, Store, StoreError, Stores};
+
+/// Opening reads the log since the last sorted table, and may meet an object store that is slow.
+const OPENING_FACTOR: u32 = 4;
+/// Bytes that the cache on disk reads and keeps together.
+const CACHE_PART_BYTES: usize = 1 << 20;
+/// How often a claim is tried again that an older owner came before.
+const CLAIMS_MAX: u32 = 10;
+
+/// The databases of a cluster, one for each fileset. Dropping it ends the looking after etcd, not the stores that are open.
+pub struct SlateStores {
+    shared: Arc<Shared>,
+    upkeep: Option<Upkeep>,
+}
+
+/// What the stores have in common.
+pub(super) struct Shared {
+    pub runtime: Runtime,
+    pub timeout: Duration,
+    pub space: Arc<Space>,
+    place: String,
+    objects: Objects,
+    /// The objects, through the cache on disk if there is one.
+    cached: Cached,
+    cache_bytes_max: usize,
+    blocks: Arc<Blocks>,
+    next_cache_id: AtomicU64,
+}
+
+#[allow(deprecated, reason = "what follows it keeps whole databases; this one has a limit")]
+type DiskCache = slatedb::cached_object_store::CachedObjectStore;
+
+enum Cached {
+    No,
+    OnDisk(Arc<DiskCache>),
+}
+
+impl SlateStores {
+    /// The stores that `config` describes, in `etcd` if that is their place.
+    pub(super) fn open(
+        config: &SlateConfig,
+        runtime: &Runtime,
+        etcd: Option<&Client>,
+    ) -> Result<Arc<SlateStores>> {
+        let space = Arc::new(Space::default());
+        let objects = place::open(config, etcd, Arc::clone(&space) as Arc<_>)?;
+        let cached = match &config.cache {
+            None => Cached::No,
+            Some(folder) => {
+                Cached::OnDisk(disk_cache(runtime, &objects.store, folder.clone(), config)?)
+            }
+        };
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let upkeep = etcd
+            .zip(objects.in_etcd.as_ref())
+            .map(|(client, objects)| Upkeep::start(client, objects, config, Arc::clone(&space)));
+        let shared = Shared {
+            runtime: runtime.clone(),
+            timeout: config.timeout(),
+            space,
+            place: objects.store.to_string(),
+            objects,
+            cached,
+            cache_bytes_max: bytes(config.cache_bytes_max),
+            blocks: Arc::new(Blocks::new(bytes(config.memory_bytes_max))),
+            next_cache_id: AtomicU64::new(0),
+        };
+        Ok(Arc::new(SlateStores { shared: Arc::new(shared), upkeep }))
+    }
+
+    /// How etcd is, as of the last round of looking after it; `None` if the stores are elsewhere.
+    #[must_use]
+    pub fn etcd(&self) -> Option<EtcdState> {
+        self.upkeep.as_ref().map(Upkeep::state)
+    }
+}
+
+#[allow(deprecated, reason = "see `DiskCache`")]
+fn disk_cache(
+    runtime: &Runtime,
+    objects: &Arc<dyn ObjectStore>,
+    folder: PathBuf,
+    config: &SlateConfig,
+) -> Result<Arc<DiskCache>> {
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        StoreError::Io(format!("cannot make the cache {}: {error}", folder.display()))
+    })?;
+    let cache = DiskCache::builder(folder, Arc::clone(objects))
+        .with_max_cache_size_bytes(usize::try_from(config.cache_bytes_max).ok())
+        .with_part_size_bytes(CACHE_PART_BYTES)
+        .with_cache_on_flush(true)
+        .with_cache_on_compaction(true)
+        .build();
+    runtime.block_on(cache).map_err(|error| plain("cache", &error))
+}
+
+fn database(fileset: FilesetId) -> Path {
+    Path::from(format!("{:05}", fileset.0))
+}
+
+fn parse_database(path: &Path) -> Option<FilesetId> {
+    let fileset = FilesetId(path.filename()?.parse().ok()?);
+    (database(fileset) == *path).then_some(fileset)
+}
+
+impl Shared {
+    pub fn name_of(&self, fileset: FilesetId) -> String {
+        format!("{:05} in {}", fileset.0, self.place)
+    }
+
+    fn main(&self) -> Arc<dyn ObjectStore> {
+        match &self.cached {
+            Cached::No => Arc::clone(&self.objects.store),
+            Cached::OnDisk(cache) => Arc::clone(cache) as Arc<dyn ObjectStore>,
+        }
+    }
+
+    fn wait<T>(&self, fileset: FilesetId, work: impl Future<Output = T>) -> Result<T> {
+        let patience = self.timeout * OPENING_FACTOR;
+        let outcome = self.runtime.block_on(async { timeout(patience, work).await });
+        outcome.map_err(|_| {
+            let name = self.name_of(fileset);
+            StoreError::Io(format!("names {name}: no answer within {patience:?}"))
+        })
+    }
+
+    /// Opens a database, or makes it; with `epoch` only if no other writer came after that one.
+    pub fn build(&self, fileset: FilesetId, epoch: Option<u64>) -> Result<Db> {
+        let cache_id = self.next_cache_id.fetch_add(1, Ordering::Relaxed);
+        let mut builder = Db::builder(database(fileset), self.main())
+            .with_settings(settings(self.objects.conditional_replace))
+            .with_db_cache(Arc::clone(&self.blocks) as Arc<_>, cache_id);
+        if let Some(epoch) = epoch {
+            builder = builder.with_expected_epoch(epoch);
+        }
+        // It must be built on one of the runtime's threads: its tasks go on there.
+        let built = self.runtime.handle().spawn(builder.build());
+        let built =
+            self.wait(fileset, built)?.map_err(|error| StoreError::Io(error.to_string()))?;
+        let db = built.map_err(|error| plain(&self.name_of(fileset), &error))?;
+        self.fill_cache(fileset, &db.manifest());
+        Ok(db)
+    }
+
+    /// Brings the database's objects into the cache on disk, in the background.
+    fn fill_cache(&self, fileset: FilesetId, manifest: &VersionedManifest) {
+        let Cached::OnDisk(cache) = &self.cached else { return };
+        let resolver = PathResolver::new(database(fileset), manifest);
+        let paths: Vec<Path> =
+            manifest.all_sst_views().map(|view| resolver.sst_path(&view.sst.id)).collect();
+        let (cache, bytes_max) = (Arc::clone(cache), self.cache_bytes_max);
+        let name = self.name_of(fileset);
+        self.runtime.handle().spawn(async move {
+            if let Err(error) = cache.load_files_to_cache(paths, bytes_max).await {
+                tracing::debug!(name, %error, "the cache on disk is not filled");
+            }
+        });
+    }
+
+    /// Ends an instance in the background, writing nothing more.
+    pub fn abandon(&self, db: Db) {
+        self.runtime.handle().spawn(abandon(db));
+    }
+
+    fn manifest(&self, fileset: FilesetId) -> Result<VersionedManifest> {
+        let admin = AdminBuilder::new(database(fileset), Arc::clone(&self.objects.store)).build();
+        let name = self.name_of(fileset);
+        let found = self.wait(fileset, admin.read_manifest(None))?;
+        found.map_err(|error| plain(&name, &error))?.ok_or_else(|| {
+            StoreError::Missing(format!(
+                "there are no names {name}: they were never made, or are lost"
+            ))
+        })
+    }
+
+    fn objects_of(&self, fileset: FilesetId) -> Result<Vec<ObjectMeta>> {
+        let path = database(fileset);
+        let listed = self.objects.store.list(Some(&path)).try_collect();
+        let listed = self.wait(fileset, listed)?;
+        listed.map_err(|error| of_objects(&self.name_of(fileset), &error))
+    }
+
+    pub fn size_of(&self, fileset: FilesetId) -> Result<u64> {
+        Ok(self.objects_of(fileset)?.iter().map(|object| object.size).sum())
+    }
+}
+
+impl SlateStores {
+    fn store(&self, fileset: FilesetId, db: Db) -> Arc<dyn Store> {
+        Arc::new(SlateStore::new(&self.shared, fileset, db))
+    }
+}
+
+impl Stores for SlateStores {
+    fn create(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        self.remove(fileset)?;
+        Ok(self.store(fileset, self.shared.build(fileset, None)?))
+    }
+
+    fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        self.shared.manifest(fileset)?;
+        Ok(self.store(fileset, self.shared.build(fileset, None)?))
+    }
+
+    fn open_for(&self, fileset: FilesetId, term: Epoch) -> Result<Arc<dyn Store>> {
+        let shared = &self.shared;
+        for _ in 0..CLAIMS_MAX {
+            let epoch = shared.manifest(fileset)?.writer_epoch();
+            let path = database(fileset);
+            let claimed = shared.wait(fileset, term::claim(&*shared.objects.store, &path, term))?;
+            let claimed = claimed.map_err(|error| of_objects(&shared.name_of(fileset), &error))?;
+            if claimed == Claim::Late {
+                return Err(StoreError::Conflict);
+            }
+            match shared.build(fileset, Some(epoch)) {
+                Ok(db) => return Ok(self.store(fileset, db)),
+                // Somebody was quicker: an older owner, or a newer one, whose term is found then.
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::InUse(format!(
+            "names {}: another owner opens them again and again",
+            shared.name_of(fileset)
+        )))
+    }
+
+    fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
+        let shared = &self.shared;
+        shared.manifest(fileset)?;
+        let options = DbReaderOptions {
+            object_store_cache_options: ObjectStoreCacheOptions::default(),
+            ..DbReaderOptions::default()
+        };
+        let cache_id = shared.next_cache_id.fetch_add(1, Ordering::Relaxed);
+        let builder = DbReader::builder(database(fileset), shared.main())
+            .with_reader_mode(DbReaderMode::FollowLatest)
+            .with_options(options)
+            .with_db_cache(Arc::clone(&shared.blocks) as Arc<_>, cache_id);
+        let opened = shared.runtime.handle().spawn(builder.build());
+        let opened =
+            shared.wait(fileset, opened)?.map_err(|error| StoreError::Io(error.to_string()))?;
+        let reader = opened.map_err(|error| plain(&shared.name_of(fileset), &error))?;
+        Ok(Arc::new(SlateReader::new(shared, fileset, reader)))
+    }
+
+    fn remove(&self, fileset: FilesetId) -> Result<()> {
+        let shared = &self.shared;
+        let mut objects = shared.objects_of(fileset)?;
+        // Without a manifest it cannot be opened any more, whatever of it is left by a crash.
+        let manifests = database(fileset).join("manifest");
+        objects.sort_by_key(|object| !object.location.prefix_matches(&manifests));
+        let paths = objects.into_iter().map(|object| Ok(object.location));
+        let paths = futures::stream::iter(paths.collect::<Vec<_>>()).boxed();
+        let removed = shared.objects.store.delete_stream(paths).try_for_each(|_| async { Ok(()) });
+        let removed = shared.wait(fileset, removed)?;
+        removed.map_err(|error| of_objects(&shared.name_of(fileset), &error))
+    }
+
+    fn size_of(&self, fileset: FilesetId) -> Result<u64> {
+        self.shared.manifest(fileset)?;
+        self.shared.size_of(fileset)
+    }
+
+    fn list(&self) -> Result<Vec<FilesetId>> {
+        let shared = &self.shared;
+        let listed =
+            shared.wait(FilesetId::ROOT, shared.objects.store.list_with_delimiter(None))?;
+        let listed = listed.map_err(|error| of_objects(&shared.place, &error))?;
+        let mut found: Vec<FilesetId> =
+            listed.common_prefixes.iter().filter_map(parse_database).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_databases_read_back_and_others_are_passed_over() {
+        for fileset in [0, 7, 65_535].map(FilesetId) {
+            assert_eq!(parse_database(&database(fileset)), Some(fileset));
+        }
+        for path in ["7", "65536", "00007/wal", "x", ""] {
+            assert_eq!(parse_database(&Path::from(path)), None, "{path}");
+        }
+    }
+}
