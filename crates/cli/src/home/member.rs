@@ -13,6 +13,7 @@ use forebay_disk::absent::AbsentDisk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_fs::Settings;
 use forebay_fs::reserve::Reserve;
+use forebay_fs::settings::LockChoice;
 use forebay_node::NodeHome;
 use uuid::Uuid;
 
@@ -116,7 +117,9 @@ impl Home {
     /// If it is mounted, or the settings are bad.
     pub fn open_member(&self, node: &NodeHome) -> Result<OpenMember> {
         let lock = self.lock()?;
-        let settings = self.settings()?;
+        let mut settings = self.settings()?;
+        // Programs of other nodes ask for locks too. What the rings need depends on it.
+        settings.locks = LockChoice::Shared;
         let reserve = self.reserve(&settings);
         Ok(OpenMember { lock, settings, node: node.clone(), reserve })
     }
