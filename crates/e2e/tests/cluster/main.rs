@@ -3,3 +3,4 @@
 mod faults;
 mod membership;
 mod names;
+mod suites;
