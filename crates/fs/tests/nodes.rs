@@ -482,7 +482,9 @@ impl KernelCache for Forgotten {
         self.names.lock().push(String::from_utf8_lossy(name).into_owned());
     }
 
-    fn forget_listing(&self, _ino: Ino) {}
+    fn forget_listing(&self, ino: Ino) {
+        self.inodes.lock().push(ino);
+    }
 
     fn forget_all_names(&self) {
         self.all.fetch_add(1, Ordering::Relaxed);

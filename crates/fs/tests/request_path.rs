@@ -15,7 +15,7 @@ use forebay_fs::{DirectoryItem, SetAttributes};
 use forebay_store::faulty::FaultyStore;
 use parking_lot::Mutex;
 use support::tapped::{Step, TappedDisk, TappedStore};
-use support::{READ, READ_WRITE, Rig, Shorthand as _, User, on_both_ways};
+use support::{READ, READ_WRITE, Rig, Shorthand as _, User, at_the_owner, on_both_ways};
 
 /// For what a thread does in its own time.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -293,7 +293,7 @@ fn inodes_that_cannot_be_read_at_once_are_read_one_by_one_and_told_of() {
 
 #[test]
 fn a_file_is_synced_while_its_name_is_committed() {
-    on_both_ways(|rig| {
+    at_the_owner(|rig| {
         // Either waits for the other: one after the other they would wait for ever.
         let [commits, syncs] = [(); 2].map(|()| mpsc::channel::<()>());
         let (commit_begins, sync_begins) = (commits.0, syncs.0);

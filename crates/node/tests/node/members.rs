@@ -526,7 +526,9 @@ fn a_token_is_used_up_or_unknown_or_too_late() {
     // A machine with a wrong clock is told so.
     let ahead = Tools::new(Settings::default(), Arc::new(Wrong(3600))).unwrap();
     let error = join(&ahead, 3, &cluster.token()).unwrap_err().to_string();
-    assert!(error.contains("3600s ahead") && error.contains("timedatectl"), "{error}");
+    // To the second, which may just end.
+    assert!(error.contains("s ahead") && error.contains("timedatectl"), "{error}");
+    assert!(error.contains("3600") || error.contains("3599"), "{error}");
     // The authority's key goes along if the token says so.
     let (with, _) = tools.token(&cluster.home(1), None, true).unwrap();
     join(&tools, 3, &with).unwrap();

@@ -309,8 +309,8 @@ fn a_full_etcd_refuses_growth_takes_deletions_and_goes_on_when_there_is_space() 
     client.delete(Keys::prefix("ballast/")).unwrap();
     wait_for_etcd(&stores, |state| state.shortage.is_none());
     put(&*store, b"new", b"1");
-    let state = stores.etcd().unwrap();
-    assert!(state.defragmented > 0, "{state:?}");
+    // The space goes back to the file system in one of the next rounds.
+    wait_for_etcd(&stores, |state| state.defragmented > 0);
 }
 
 #[test]
