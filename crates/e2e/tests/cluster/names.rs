@@ -98,6 +98,27 @@ fn appends_of_two_nodes_are_both_kept() {
 }
 
 #[test]
+fn two_nodes_that_create_the_same_file_at_once_both_open_it_and_one_makes_it() {
+    let cluster = Cluster::start(2);
+    for round in 0..100 {
+        for exclusive in [false, true] {
+            let name = format!("{round}-{exclusive}");
+            let make = |node| {
+                let mut options = fs::OpenOptions::new();
+                options.write(true).create(!exclusive).create_new(exclusive).truncate(false);
+                options.open(data(&cluster, node).join(&name)).map(drop)
+            };
+            let made = std::thread::scope(|scope| {
+                let other = scope.spawn(|| make(1));
+                [make(0), other.join().expect("does not panic")]
+            });
+            let succeeded = made.iter().filter(|made| made.is_ok()).count();
+            assert_eq!(succeeded, if exclusive { 1 } else { 2 }, "{name}: {made:?}");
+        }
+    }
+}
+
+#[test]
 fn a_removed_file_that_is_open_on_another_node_stays_readable_there() {
     let cluster = Cluster::start(2);
     for (opener, remover) in [(0, 1), (1, 0)] {

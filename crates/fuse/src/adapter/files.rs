@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
-use forebay_fs::{Access, Attributes, Opened};
+use forebay_fs::{Access, Attributes, FsError, Opened};
 
 use crate::abi::{
     self, CopyFileRangeIn, CopyFileRangeOut, CreateIn, FallocateIn, FsyncIn, LseekIn, LseekOut,
@@ -61,7 +61,14 @@ impl Adapter {
         let asked: CreateIn = body.take()?;
         let name = body.name()?;
         let new = new_file(asked.mode, asked.umask);
-        let attributes = self.fs.create(request.ino, name, new, request.caller)?;
+        let made = self.fs.create(request.ino, name, new, request.caller);
+        let is_exclusive = asked.flags.cast_signed() & libc::O_EXCL != 0;
+        if matches!(made, Err(FsError::Exists)) && !is_exclusive {
+            // Another node has made it since the kernel looked. The kernel looks again and opens it (do_filp_open repeats
+            // with LOOKUP_REVAL), with its checks of permissions.
+            return Err(Errno(libc::ESTALE));
+        }
+        let attributes = made?;
         let opened = self.open_new(request, &attributes, asked.flags, reply);
         if opened.is_err() {
             // The kernel takes a failed CREATE for one that made nothing.
