@@ -398,6 +398,7 @@ impl Agent {
 
     /// Ends all jobs by force: whoever asks next is told that they were lost.
     fn end_all(&mut self) -> Result<()> {
+        self.send_reports();
         self.disconnect();
         let alive = self.runs.iter().filter(|(_, status)| !matches!(status, Status::Ended(_)));
         let alive = alive.map(|((task, attempt), _)| Run::of(&self.folder, *task, *attempt));
