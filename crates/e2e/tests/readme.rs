@@ -1,7 +1,8 @@
 //! README.md, pasted from top to bottom.
 //!
 //! The language of a block says what it is, and readers do not see it: `sh` is pasted, and a `text` block right
-//! behind such a block is what it prints; `bash` needs a network or builds the whole project, so it is printed here as skipped.
+//! behind such a block is what it prints; `bash` needs a network or builds the whole project, so it is printed here as skipped, and so is
+//! `console`, which needs several machines (tests/cluster does the same).
 //! The commands run in namespaces of their own (mounts and processes), with empty folders in the place of /srv and
 //! /mnt: nothing of the machine's own is touched, and whatever they leave ends with the test.
 
@@ -57,6 +58,11 @@ fn script(blocks: &[Block]) -> String {
             "bash" => {
                 for line in block.text.lines() {
                     println!("skipped (needs a network, or builds everything): {line}");
+                }
+            }
+            "console" => {
+                for line in block.text.lines() {
+                    println!("skipped (needs several machines): {line}");
                 }
             }
             "text" => {}
