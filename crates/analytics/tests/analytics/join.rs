@@ -184,7 +184,8 @@ fn a_side_whose_columns_fit_is_kept() {
 #[test]
 fn both_sides_beyond_the_memory_are_split() {
     let joined = check_wide(22, 100, 40);
-    assert!(joined.partitions >= 2 && joined.blocks == 0, "{joined:?}");
+    // A part that is still too large, as random keys may make one, is joined by blocks.
+    assert!(joined.partitions >= 2 && joined.blocks <= 2, "{joined:?}");
 }
 
 #[test]
