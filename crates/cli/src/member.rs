@@ -76,12 +76,13 @@ impl Joined {
     pub fn end(self) -> anyhow::Result<()> {
         let Joined { member, restart, runtime } = self;
         drop((member, runtime));
-        let Some(node) = restart else { return Ok(()) };
-        let file = node.existing()?;
-        daemon::start(&node, &file)
-            .context("the daemon of the node without a mount did not start")
-            .map(drop)
+        restart.map_or(Ok(()), |node| start_without_mount(&node))
     }
+}
+
+fn start_without_mount(node: &NodeHome) -> anyhow::Result<()> {
+    let started = daemon::start(node, &node.existing()?);
+    started.context("the daemon of the node without a mount did not start").map(drop)
 }
 
 /// What the node and the namespace know of each other.
@@ -307,10 +308,25 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If etcd or the root's owner cannot be reached, or the node is not a member any more.
-pub fn join(mut open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     // One process is the node: the daemon without a mount makes room for this one.
     let replaced = daemon::stop(&open.node)?;
     let restart = replaced.then(|| open.node.clone());
+    let joined = join_alone(open, home, restart.clone());
+    if let (Err(_), Some(node)) = (&joined, restart)
+        && let Err(error) = start_without_mount(&node)
+    {
+        tracing::error!(error = %crate::output::chain(&error), "the node does not run");
+    }
+    joined
+}
+
+/// As [`join`], with no other process that is the node.
+fn join_alone(
+    mut open: OpenMember,
+    home: &Home,
+    restart: Option<NodeHome>,
+) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     open.settings.kernel_ttl = open.settings.kernel_ttl.min(KERNEL_TTL_MAX);
     let joint = Arc::<Joint>::default();
     let files = Arc::new(Late::default());
@@ -337,6 +353,8 @@ pub fn join(mut open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>
     let opened = open_namespace(open, own, home, &joined, &joint);
     let (fs, lock) = opened.inspect_err(|_| joined.leave())?;
     let _ = joint.namespace.set(Arc::downgrade(&fs));
+    let until = joined.member.answers_until();
+    fs.answer_until(Some(until.map_or(Duration::ZERO, |until| until.0)));
     // What was said of owners before the namespace was there.
     let here: Vec<FilesetId> = joint.here.lock().keys().copied().collect();
     for fileset in here {

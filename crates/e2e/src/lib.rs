@@ -18,6 +18,7 @@ pub mod grid;
 pub mod hosts;
 pub mod loop_disk;
 pub mod need;
+pub mod suite;
 
 pub use actor::{Peer, as_user};
 pub use cluster::Cluster;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::time::Duration;
 
+use forebay_e2e::suite::pjdfstest_configuration;
 use forebay_e2e::{Grid, Native, copy_program, need, on_every_way, on_native, run};
 
 /// Cases that do not run, each with the reason. docs/semantics.md shows the same list.
@@ -15,24 +16,6 @@ const EXPECTED_SKIPS: [(&str, &str); 1] = [(
 
 /// Fewer cases than this mean that the suite did not do its work; version 0.2.2 has 398 on Linux.
 const CASES_MIN: usize = 398;
-
-/// `naptime` is longer than the tick of the kernel's coarse clock, also where the machine below keeps the processor that
-/// ticks from running for a while (20 ms were too short once). The users are those that every
-/// Debian machine has.
-const CONFIGURATION: &str = r#"
-[features]
-posix_fallocate = {}
-rename_ctime = {}
-utime_now = {}
-utimensat = {}
-
-[settings]
-naptime = 0.1
-allow_remount = ALLOW_REMOUNT
-
-[dummy_auth]
-entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
-"#;
 
 /// The suite remounts with mount(8). For a FUSE file system that would look for a program to mount
 /// with; `-i` asks the kernel alone.
@@ -74,8 +57,8 @@ fn every_pjdfstest_case_passes(grid: &Grid) {
 /// Runs the cases whose names contain one of the patterns, or all; returns what the suite prints.
 fn run_suite(grid: &Grid, allow_remount: bool, patterns: &[&str]) -> String {
     let configuration = grid.outside().join("pjdfstest.toml");
-    let text = CONFIGURATION.replace("ALLOW_REMOUNT", &allow_remount.to_string());
-    fs::write(&configuration, text).expect("writes the configuration");
+    fs::write(&configuration, pjdfstest_configuration(allow_remount))
+        .expect("writes the configuration");
     let programs = grid.outside().join("bin");
     let mount = programs.join("mount");
     fs::create_dir_all(&programs).expect("makes a folder");

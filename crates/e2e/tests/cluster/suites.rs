@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::suite::{FSX_COMMON, FSX_RARE, pjdfstest_configuration};
 use forebay_e2e::{Cluster, Ended, need, run, setting};
 
 const LIMIT: Duration = Duration::from_secs(400);
@@ -12,48 +13,13 @@ const LIMIT: Duration = Duration::from_secs(400);
 /// Version 0.2.2 has 398 cases; 13 of them remount, and one is skipped everywhere (docs/semantics.md).
 const CASES_MIN: usize = 384;
 
-const PJDFSTEST: &str = r#"
-[features]
-posix_fallocate = {}
-rename_ctime = {}
-utime_now = {}
-utimensat = {}
-
-[settings]
-naptime = 0.1
-allow_remount = false
-
-[dummy_auth]
-entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
-"#;
-
-const FSX: &str = "
-flen = 262144
-
-[weights]
-close_open = 1
-read = 10
-write = 10
-mapread = 10
-mapwrite = 10
-invalidate = 1
-truncate = 5
-fsync = 0.1
-fdatasync = 0.1
-posix_fallocate = 3
-punch_hole = 5
-sendfile = 5
-posix_fadvise = 2
-copy_file_range = 5
-";
-
 #[test]
 fn every_pjdfstest_case_passes_on_a_node_that_does_not_own_the_files() {
     let cluster = Cluster::start(2);
     let folder = scratch_folder();
     let outside = folder.path();
     let configuration = outside.join("pjdfstest.toml");
-    fs::write(&configuration, PJDFSTEST).expect("writes the configuration");
+    fs::write(&configuration, pjdfstest_configuration(false)).expect("writes the configuration");
     let place = cluster.mountpoint(1).join("data");
     let ended = run(
         need::program("pjdfstest")
@@ -86,7 +52,7 @@ fn fsx_finds_every_byte_on_every_node() {
     let seed = setting("FOREBAY_E2E_SEED", 1_903_117);
     println!("fsx seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} and this test");
     let configuration = cluster.home(0).join("fsx.toml");
-    fs::write(&configuration, FSX).expect("writes the configuration");
+    fs::write(&configuration, format!("{FSX_COMMON}{FSX_RARE}")).expect("writes the configuration");
     for node in 0..2 {
         let file = cluster.mountpoint(node).join(format!("data/fsx-{node}"));
         exercise(&configuration, &file, seed).succeeds();

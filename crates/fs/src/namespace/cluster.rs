@@ -99,6 +99,11 @@ impl Membership {
         self.cluster.owner_of(fileset)
     }
 
+    /// Whether the node of `remote` owns a fileset, as far as is known now.
+    fn is_at(&self, fileset: FilesetId, remote: &RemoteOwner) -> bool {
+        matches!(self.whose(fileset), Whose::There(node, _) if node == remote.node())
+    }
+
     /// What this node's programs have open of a fileset that is not its own.
     pub(super) fn open_files(&self, fileset: FilesetId) -> Arc<OpenFiles> {
         Arc::clone(self.open_files.lock().entry(fileset).or_default())
@@ -321,8 +326,7 @@ impl Namespace {
         if let Some(Owner::Remote(remote)) = current {
             // Also if it is the same node, which may have become the owner anew: what is open there is opened again.
             self.leave_remote(fileset, &remote);
-            let whose = membership.whose(fileset);
-            if !matches!(whose, Whose::There(node, _) if node == remote.node()) {
+            if !membership.is_at(fileset, &remote) {
                 return Ok(());
             }
         }
@@ -333,12 +337,11 @@ impl Namespace {
     /// Whether another node than this one owns a fileset by now, or none: then no more requests are sent to it.
     pub(super) fn has_moved(&self, fileset: FilesetId, remote: &Arc<RemoteOwner>) -> bool {
         let Some(membership) = &self.cluster else { return false };
-        let is_same =
-            matches!(membership.whose(fileset), Whose::There(node, _) if node == remote.node());
-        if !is_same {
+        let has_moved = !membership.is_at(fileset, remote);
+        if has_moved {
             self.leave_remote(fileset, remote);
         }
-        !is_same
+        has_moved
     }
 
     /// Sends no more requests of a fileset to that node.
