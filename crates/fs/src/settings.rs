@@ -314,12 +314,12 @@ pub const SETTINGS: [Setting; 27] = [
     },
     Setting {
         name: "disk_read_ahead",
-        default: "\"1 MiB\"",
+        default: "\"0 B\"",
         allowed: "a size from \"0 B\" (leave as it is) to \"64 MiB\"",
         meaning: "Least read-ahead of the devices under the disks while mounted (direct path); \
-                  needs root. The daemon that raised it restores it on exit, unless it is \
-                  killed; with several file systems on one device, set it yourself and use \"0 \
-                  B\" here.",
+                  needs root. Measure first: some devices gain from 1 MiB, others lose half. The \
+                  daemon that raised it restores it on exit, unless it is killed; with several \
+                  file systems on one device, set it yourself and use \"0 B\" here.",
         set: |s, v| size(v, ByteSize(0), ByteSize::mib(64)).map(|x| s.disk_read_ahead = x),
     },
     Setting {
