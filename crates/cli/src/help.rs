@@ -8,10 +8,11 @@ use clap::{Command, CommandFactory as _};
 use super::Cli;
 
 /// Commands by area, in the order in which the help lists them.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("File system", &["mkfs", "mount", "umount", "status", "stat", "fileset", "fsck", "store"]),
     ("Many machines", &["cluster"]),
     ("Workloads", &["bench", "step", "demo"]),
+    ("Advice", &["doctor"]),
     (
         "Jobs",
         &[

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cluster;
 pub mod demo;
+pub mod doctor;
 pub mod fileset;
 pub mod fsck;
 pub mod grid;

@@ -1,0 +1,123 @@
+//! The table of checks.
+//!
+//! To add one, write a function in the file of its area and a row in that file's table.
+
+mod disks;
+mod fuse;
+mod kernel;
+mod limits;
+mod memory;
+mod network;
+mod places;
+mod processors;
+
+use serde::Serialize;
+
+use crate::finding::{Finding, Verdict};
+use crate::host::Host;
+
+/// One thing to look at.
+pub struct Check {
+    /// Its name: area and subject, such as `memory/swappiness`. Mutes and documentation name it.
+    pub code: &'static str,
+    /// What it is about, as a heading.
+    pub title: &'static str,
+    /// Why it matters here, with the source.
+    pub why: &'static str,
+    /// Looks: a verdict for each thing that it is about; none if the host has no such thing.
+    pub look: fn(&Host) -> Vec<Verdict>,
+}
+
+/// All checks, by area.
+#[must_use]
+pub fn all() -> Vec<&'static Check> {
+    let areas = [
+        kernel::CHECKS,
+        processors::CHECKS,
+        memory::CHECKS,
+        disks::CHECKS,
+        places::CHECKS,
+        network::CHECKS,
+        limits::CHECKS,
+        fuse::CHECKS,
+    ];
+    areas.into_iter().flatten().collect()
+}
+
+/// A check that found everything as it should be, or could not see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Which check.
+    pub code: &'static str,
+    /// What was seen, or why nothing could be.
+    pub text: String,
+}
+
+/// What came of all checks.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Examined {
+    /// What is not as it should be, worst first.
+    pub findings: Vec<Finding>,
+    /// What is as it should be.
+    pub fine: Vec<Line>,
+    /// What could not be seen.
+    pub unknown: Vec<Line>,
+}
+
+/// Looks at a host.
+#[must_use]
+pub fn examine(host: &Host) -> Examined {
+    let mut examined = Examined::default();
+    for check in all() {
+        for verdict in (check.look)(host) {
+            let code = check.code;
+            match verdict {
+                Verdict::Fine(text) => examined.fine.push(Line { code, text }),
+                Verdict::Unknown(text) => examined.unknown.push(Line { code, text }),
+                Verdict::Found { severity, evidence, fix } => examined.findings.push(Finding {
+                    code,
+                    severity,
+                    title: check.title,
+                    evidence,
+                    why: check.why,
+                    fix,
+                }),
+            }
+        }
+    }
+    examined.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    examined
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_check_has_a_code_of_its_own_and_says_why() {
+        let checks = all();
+        let codes: BTreeSet<_> = checks.iter().map(|check| check.code).collect();
+        assert_eq!(codes.len(), checks.len());
+        for check in checks {
+            assert!(
+                check
+                    .code
+                    .split_once('/')
+                    .is_some_and(|(area, name)| !area.is_empty() && !name.is_empty())
+            );
+            assert!(check.why.len() > 40 && !check.title.is_empty(), "{}", check.code);
+        }
+    }
+
+    #[test]
+    fn an_empty_host_is_unknown_and_panics_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let examined = examine(&Host::below(folder.path()));
+        assert!(
+            examined.findings.iter().all(|finding| finding.code == "fuse/device"),
+            "{examined:?}"
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! The directories that were asked about: what lies below them, and how full they are.
+
+use super::Check;
+use crate::finding::{Fix, Verdict};
+use crate::host::{Host, Place};
+
+/// Free space and inodes that a place should keep, hundredths.
+const FREE_MIN: u64 = 10;
+/// Below this it is about to fail, hundredths.
+const FREE_LEAST: u64 = 2;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        code: "places/file-system",
+        title: "File system of the directory",
+        why: "Forebay keeps objects on a local file system with passthrough and reflinks in mind: XFS, or ext4. A stacked or remote \
+              one below costs a round trip for each call, or refuses passthrough.",
+        look: file_system,
+    },
+    Check {
+        code: "places/network-attributes",
+        title: "Cached attributes of a network mount",
+        why: "An NFS client may show sizes and names of others up to 60 s late (acregmax, acdirmax; nfs(5)). A program on another \
+              host then reads half a table.",
+        look: network_attributes,
+    },
+    Check {
+        code: "places/network-errors",
+        title: "Soft network mount",
+        why: "A soft mount gives up after a while and returns an error to a program in the middle of a write (nfs(5)).",
+        look: network_errors,
+    },
+    Check {
+        code: "places/space",
+        title: "Free space",
+        why: "File systems that are nearly full fragment, and a job that fills scratch takes all others down.",
+        look: space,
+    },
+    Check {
+        code: "places/inodes",
+        title: "Free inodes",
+        why: "Analytics programs make many small files: a file system can be out of inodes while it has space (ext4 fixes their \
+              number when it is made).",
+        look: inodes,
+    },
+    Check {
+        code: "places/access-times",
+        title: "Access times",
+        why: "With strictatime each read of a file becomes a write of its inode. relatime, the \
+              kernel's default, writes once a day.",
+        look: access_times,
+    },
+    Check {
+        code: "places/journal",
+        title: "Data journal of ext4",
+        why: "data=journal writes each byte twice: to the journal, and to its place.",
+        look: journal,
+    },
+    Check {
+        code: "places/write-barriers",
+        title: "Write barriers",
+        why: "Without them a power cut loses what fsync promised, unless every cache below has a battery.",
+        look: barriers,
+    },
+];
+
+fn each(host: &Host, look: impl Fn(&Place) -> Option<Verdict>) -> Vec<Verdict> {
+    host.places.iter().filter_map(look).collect()
+}
+
+fn has(place: &Place, option: &str) -> bool {
+    place.mount.options.split(',').any(|given| given == option)
+}
+
+fn is_nfs(place: &Place) -> bool {
+    place.mount.file_system.starts_with("nfs")
+}
+
+fn file_system(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        let kind = place.mount.file_system.as_str();
+        let evidence = format!("{} is on {kind}", place.path.display());
+        let by_hand = |advice: &str| Fix::ByHand { advice: advice.to_owned() };
+        Some(match kind {
+            "xfs" | "ext4" | "btrfs" => Verdict::Fine(evidence),
+            "tmpfs" | "ramfs" => Verdict::advice(
+                format!(
+                    "{evidence}: lost at the next boot, and it takes memory from the page cache"
+                ),
+                by_hand("use it for scratch that may be lost; make file systems on XFS"),
+            ),
+            "overlay" | "ecryptfs" | "aufs" => Verdict::warning(
+                format!("{evidence}: FUSE passthrough does not work on it"),
+                by_hand("use a volume of the host below it, on XFS or ext4"),
+            ),
+            _ if kind.starts_with("nfs")
+                || kind == "cifs"
+                || kind == "smb3"
+                || kind == "ceph"
+                || kind == "lustre" =>
+            {
+                Verdict::advice(
+                    format!("{evidence}, which is remote"),
+                    by_hand(
+                        "keep work and util on a disk of the host; `forebay doctor --shared` examines a shared mount",
+                    ),
+                )
+            }
+            _ if kind.starts_with("fuse") => Verdict::advice(
+                evidence,
+                by_hand(
+                    "a FUSE file system below costs a round trip for each call: use what it lies on",
+                ),
+            ),
+            _ => Verdict::Unknown(format!("{evidence}, which has not been tried")),
+        })
+    })
+}
+
+fn network_attributes(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        if !is_nfs(place) {
+            return None;
+        }
+        let evidence = format!("{}: {}", place.path.display(), place.mount.options);
+        Some(if has(place, "noac") || has(place, "actimeo=0") {
+            Verdict::Fine(format!("{} is mounted without cached attributes", place.path.display()))
+        } else {
+            Verdict::warning(
+                evidence,
+                Fix::ByHand {
+                    advice: "mount what several hosts write with actimeo=0 (slower) or a few seconds, and never rely on \
+                             seeing another host's file at once"
+                        .to_owned(),
+                },
+            )
+        })
+    })
+}
+
+fn network_errors(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        if !is_nfs(place) {
+            return None;
+        }
+        Some(if has(place, "soft") {
+            Verdict::problem(
+                format!("{} is mounted soft", place.path.display()),
+                Fix::ByHand { advice: "mount it with the option hard".to_owned() },
+            )
+        } else {
+            Verdict::Fine(format!("{} is mounted hard", place.path.display()))
+        })
+    })
+}
+
+/// What is free of all, hundredths.
+fn percent(free: u64, all: u64) -> u64 {
+    u64::try_from(u128::from(free) * 100 / u128::from(all.max(1))).unwrap_or(100)
+}
+
+fn share(place: &Place, free: u64, all: u64, what: &str) -> Verdict {
+    let left = percent(free, all);
+    let evidence = format!("{}: {left} % of the {what} is free", place.path.display());
+    let fix = Fix::ByHand {
+        advice: format!("remove files of {}, or give it more {what}", place.path.display()),
+    };
+    if left < FREE_LEAST {
+        Verdict::problem(evidence, fix)
+    } else if left < FREE_MIN {
+        Verdict::warning(evidence, fix)
+    } else {
+        Verdict::Fine(evidence)
+    }
+}
+
+fn space(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        (place.total_bytes > 0).then(|| share(place, place.free_bytes, place.total_bytes, "space"))
+    })
+}
+
+fn inodes(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        (place.inodes > 0).then(|| share(place, place.free_inodes, place.inodes, "inode table"))
+    })
+}
+
+fn access_times(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        let quiet = ["noatime", "relatime", "lazytime"].iter().any(|option| has(place, option));
+        let at = place.mount.mountpoint.display();
+        Some(if quiet || has(place, "ro") {
+            Verdict::Fine(format!("{at} does not write access times at each read"))
+        } else {
+            Verdict::warning(
+                format!("{at} is mounted with strictatime"),
+                Fix::Command {
+                    command: format!(
+                        "mount -o remount,noatime '{at}'   # and noatime in /etc/fstab"
+                    ),
+                },
+            )
+        })
+    })
+}
+
+fn journal(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        has(place, "data=journal").then(|| {
+            Verdict::warning(
+                format!("{} is mounted with data=journal", place.mount.mountpoint.display()),
+                Fix::ByHand { advice: "mount it with data=ordered, the default".to_owned() },
+            )
+        })
+    })
+}
+
+fn barriers(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        (has(place, "nobarrier") || has(place, "barrier=0")).then(|| {
+            Verdict::problem(
+                format!("{} is mounted without write barriers", place.mount.mountpoint.display()),
+                Fix::ByHand {
+                    advice: "remove nobarrier from the mount options and mount it again".to_owned(),
+                },
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity;
+
+    fn on(kind: &str, options: &str) -> Host {
+        let mut place =
+            Place { path: "/x".into(), total_bytes: 1000, free_bytes: 500, ..Place::default() };
+        place.mount.file_system = kind.into();
+        place.mount.options = options.into();
+        let mut host = Host::default();
+        host.places.push(place);
+        host
+    }
+
+    fn severity(verdicts: &[Verdict]) -> Option<Severity> {
+        match verdicts {
+            [Verdict::Found { severity, .. }] => Some(*severity),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn nfs_with_its_defaults_is_a_warning_and_soft_a_problem() {
+        let defaults = on("nfs4", "rw,relatime,vers=4.2,hard,acregmin=3");
+        assert_eq!(severity(&network_attributes(&defaults)), Some(Severity::Warning));
+        assert_eq!(severity(&network_errors(&defaults)), None);
+        assert_eq!(severity(&network_errors(&on("nfs", "rw,soft"))), Some(Severity::Problem));
+        assert_eq!(severity(&network_attributes(&on("nfs", "rw,actimeo=0"))), None);
+    }
+
+    #[test]
+    fn a_local_disk_is_not_asked_about_networks() {
+        assert!(
+            network_attributes(&on("xfs", "rw")).is_empty()
+                && network_errors(&on("xfs", "rw")).is_empty()
+        );
+    }
+
+    #[test]
+    fn the_fuller_the_worse() {
+        for (free, expected) in
+            [(500, None), (99, Some(Severity::Warning)), (19, Some(Severity::Problem))]
+        {
+            let mut host = on("xfs", "rw,noatime");
+            host.places[0].free_bytes = free;
+            assert_eq!(severity(&space(&host)), expected, "{free}");
+        }
+    }
+
+    #[test]
+    fn options_count_as_whole_words() {
+        assert_eq!(severity(&access_times(&on("xfs", "rw,noatime"))), None);
+        assert_eq!(severity(&access_times(&on("xfs", "rw,strictatime"))), Some(Severity::Warning));
+        assert_eq!(severity(&barriers(&on("ext4", "rw,nobarrier"))), Some(Severity::Problem));
+    }
+}

@@ -1,0 +1,148 @@
+//! A shell script of fixes, for an administrator to read and run.
+//!
+//! Settings last: sysctl settings in /etc/sysctl.d, attributes of disks in a rule of udev(7), other files of /sys by
+//! tmpfiles.d(5). Where tuned(8) runs, a profile that includes the one in use takes their place, as it would set them back.
+
+use std::fmt::Write as _;
+
+use crate::finding::{Finding, Fix};
+
+/// The script of these findings. It ends at the first command that fails.
+#[must_use]
+pub fn write(findings: &[Finding]) -> String {
+    let mut script = String::from(
+        "#!/bin/sh\n# Written by `forebay doctor --fix-script`. Read it before you run it, as root.\n\
+         # What it writes can be removed again: /etc/sysctl.d/90-forebay.conf, /etc/udev/rules.d/90-forebay.rules,\n\
+         # /etc/tmpfiles.d/90-forebay.conf, /etc/tuned/forebay.\nset -eu\n",
+    );
+    let sysctls = lines(findings, |fix| match fix {
+        Fix::Sysctl { key, value } => Some(format!("{key} = {value}")),
+        _ => None,
+    });
+    let knobs = lines(findings, |fix| match fix {
+        Fix::Knob { path, value } => Some(format!("w {path} - - - - {value}")),
+        _ => None,
+    });
+    let devices = lines(findings, |fix| match fix {
+        Fix::Device { device, attribute, value } => Some(format!(
+            "ACTION==\"add|change\", SUBSYSTEM==\"block\", KERNEL==\"{device}\", ATTR{{{attribute}}}=\"{value}\""
+        )),
+        _ => None,
+    });
+    if !sysctls.is_empty() {
+        kernel_settings(&mut script, &sysctls);
+    }
+    if !knobs.is_empty() {
+        file(&mut script, "/etc/tmpfiles.d/90-forebay.conf", &knobs);
+        script.push_str("systemd-tmpfiles --create /etc/tmpfiles.d/90-forebay.conf\n");
+    }
+    if !devices.is_empty() {
+        file(&mut script, "/etc/udev/rules.d/90-forebay.rules", &devices);
+        script.push_str(
+            "udevadm control --reload\nudevadm trigger --subsystem-match=block --action=change\n",
+        );
+    }
+    for finding in findings {
+        match &finding.fix {
+            Fix::Command { command } => {
+                let _ = write!(
+                    script,
+                    "\n# {}: {}\n{command}\n",
+                    finding.code,
+                    one_line(&finding.evidence)
+                );
+            }
+            Fix::ByHand { advice } => {
+                let evidence = one_line(&finding.evidence);
+                let _ = write!(
+                    script,
+                    "\n# By hand ({}: {evidence}): {}\n",
+                    finding.code,
+                    one_line(advice)
+                );
+            }
+            Fix::Sysctl { .. } | Fix::Knob { .. } | Fix::Device { .. } => {}
+        }
+    }
+    script
+}
+
+/// Kernel settings: a profile of tuned if it runs, else a file of sysctl.
+fn kernel_settings(script: &mut String, settings: &[String]) {
+    let text = settings.join("\n");
+    let _ = write!(
+        script,
+        "\nif command -v tuned-adm >/dev/null && profile=$(tuned-adm active | sed -n 's/^Current active profile: //p') &&\n\
+         \u{20}  [ -n \"$profile\" ] && [ \"$profile\" != forebay ]; then\n\
+         mkdir -p /etc/tuned/forebay\n\
+         printf '[main]\\nsummary=Analytics with Forebay\\ninclude=%s\\n\\n[sysctl]\\n' \"$profile\" > /etc/tuned/forebay/tuned.conf\n\
+         cat >> /etc/tuned/forebay/tuned.conf <<'END'\n{text}\nEND\ntuned-adm profile forebay\nelse\n\
+         cat > /etc/sysctl.d/90-forebay.conf <<'END'\n{text}\nEND\nsysctl -p /etc/sysctl.d/90-forebay.conf\nfi\n"
+    );
+}
+
+fn file(script: &mut String, path: &str, lines: &[String]) {
+    let _ = write!(script, "\ncat > {path} <<'END'\n{}\nEND\n", lines.join("\n"));
+}
+
+/// The lines of the fixes that have one, each once, in order.
+fn lines(findings: &[Finding], line: impl Fn(&Fix) -> Option<String>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for found in findings.iter().filter_map(|finding| line(&finding.fix)) {
+        if !lines.contains(&found) {
+            lines.push(found);
+        }
+    }
+    lines
+}
+
+/// Text that cannot end a comment.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::finding::Severity;
+
+    fn finding(fix: Fix) -> Finding {
+        Finding {
+            code: "a/b",
+            severity: Severity::Warning,
+            title: "t",
+            evidence: "line\nrm -rf /".into(),
+            why: "w",
+            fix,
+        }
+    }
+
+    #[test]
+    fn the_script_is_sh_and_evidence_stays_in_comments() {
+        let findings = [
+            finding(Fix::sysctl("vm.swappiness", 10)),
+            finding(Fix::sysctl("vm.swappiness", 10)),
+            finding(Fix::Knob { path: "/sys/x".into(), value: "1".into() }),
+            finding(Fix::Device {
+                device: "sda".into(),
+                attribute: "queue/scheduler".into(),
+                value: "none".into(),
+            }),
+            finding(Fix::Command { command: "true".into() }),
+            finding(Fix::ByHand { advice: "buy\nflash".into() }),
+        ];
+        let script = write(&findings);
+        assert_eq!(
+            script.matches("vm.swappiness = 10").count(),
+            2,
+            "once for tuned and once for sysctl"
+        );
+        assert!(script.lines().all(|line| !line.starts_with("rm")), "{script}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fix.sh");
+        std::fs::write(&path, &script).unwrap();
+        assert!(Command::new("sh").arg("-n").arg(&path).status().unwrap().success(), "{script}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Whether a storage is fit for data that several hosts share.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use forebay_advisor::Severity;
+use forebay_advisor::shared::{self, Shown, Sides};
+use forebay_base::time::SystemClock;
+
+use crate::output::Table;
+
+/// Options of the examination of shared storage.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Examine the storage below this directory: new names, sizes, bytes, locks, renames, appends.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["paths", "fix_script", "mute", "unmute"])]
+    shared: Option<PathBuf>,
+    /// The same directory through another mount of that storage, as another host sees it.
+    #[arg(long, value_name = "DIRECTORY", requires = "shared")]
+    with: Option<PathBuf>,
+    /// Seconds to wait for one side to see what the other did; NFS may take 60.
+    #[arg(long, value_name = "SECONDS", default_value_t = 70, value_parser = clap::value_parser!(u64).range(1..=600))]
+    patience: u64,
+}
+
+impl Options {
+    /// Examines the storage, if that was asked for.
+    pub fn run(&self, json: bool) -> Result<Option<ExitCode>> {
+        let Some(one) = &self.shared else { return Ok(None) };
+        let other = self.with.as_ref().unwrap_or(one);
+        let patience = Duration::from_secs(self.patience);
+        let sides = Sides::open(one, other, patience, &SystemClock)
+            .with_context(|| format!("cannot examine {}", one.display()))?;
+        let shown = sides.examine().with_context(|| format!("cannot examine {}", one.display()))?;
+        drop(sides);
+        if self.with.is_none() {
+            note!("one mount shows little: give another mount of the same storage with --with");
+        }
+        print(&shown, json)?;
+        let bad = shown.iter().any(|shown| shown.severity > Some(Severity::Advice));
+        Ok(Some(if bad { ExitCode::from(1) } else { ExitCode::SUCCESS }))
+    }
+}
+
+fn print(shown: &[Shown], json: bool) -> Result<()> {
+    let verdict = shared::verdict(shown);
+    if json {
+        return crate::output::put_json(&serde_json::json!({ "tests": shown, "verdict": verdict }));
+    }
+    let mut table = Table::new(&["test", "", "seen"]);
+    for shown in shown {
+        let word = shown.severity.map_or("fine", Severity::word);
+        table.row(vec![shown.test.to_owned(), word.to_owned(), shown.text.clone()]);
+    }
+    outln!("{}\nThis storage is {verdict}.", table.render());
+    Ok(())
+}
