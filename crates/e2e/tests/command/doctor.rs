@@ -4,7 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_e2e::{forebay, run};
+use forebay_e2e::need::forebay;
+use forebay_e2e::run;
 use serde_json::Value;
 
 use crate::{assert_says, json};
@@ -12,7 +13,7 @@ use crate::{assert_says, json};
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn doctor(arguments: &[&str]) -> Command {
-    let mut command = forebay();
+    let mut command = Command::new(forebay());
     command.arg("doctor").args(arguments);
     command
 }
