@@ -109,9 +109,9 @@ enum PlacementArg {
 pub enum NewPlacementArg {
     /// The kernel itself reads and writes its files, where it can.
     Direct,
-    /// The daemon does.
+    /// The daemon reads and writes its files.
     Served,
-    /// It is a plain directory of a disk.
+    /// The fileset is a plain directory of a disk.
     Native,
 }
 
