@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::time::SystemClock;
+use forebay_disk::absent;
 use forebay_fs::native::NativeFileset;
 use forebay_fs::object::CLOSING_MAX;
 use forebay_fs::settings::TransportChoice;
@@ -308,7 +309,8 @@ fn announce(
             crate::output::chain(&error)
         )
     });
-    let losses: Vec<String> = running.loss().into_iter().chain(native).collect();
+    let losses: Vec<String> =
+        running.loss().into_iter().chain(native).chain(running.absent_disks()).collect();
     ready((!losses.is_empty()).then(|| losses.join("; ")).as_deref())
 }
 
@@ -338,6 +340,13 @@ impl Running {
                 "every file takes the served path: the daemon moves its bytes, which costs speed ({why})"
             )),
         }
+    }
+
+    /// The disks that are not there, each in a line for people.
+    fn absent_disks(&self) -> Vec<String> {
+        let absent = self.fs.disk_status().into_iter().filter(|disk| disk.kind == absent::KIND);
+        let why = absent.filter_map(|disk| disk.advice.into_iter().next());
+        why.map(|why| format!("files on one disk cannot be opened: {why}")).collect()
     }
 
     /// Unmounts at the first signal, also if the file system is in use: it ends then when

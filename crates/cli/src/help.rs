@@ -108,6 +108,31 @@ mod tests {
     }
 
     #[test]
+    fn no_example_is_broken_by_the_width_of_a_help_page() {
+        /// Columns at which clap wraps on a wide terminal.
+        const WIDTH: usize = 100;
+        fn look(command: &Command, long: &mut Vec<String>) {
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = examples.lines().filter(|line| line.chars().count() > WIDTH);
+            long.extend(lines.map(str::to_owned));
+            command.get_subcommands().for_each(|below| look(below, long));
+        }
+        let mut long = Vec::new();
+        look(&Cli::command(), &mut long);
+        assert!(long.is_empty(), "longer than {WIDTH} characters: {long:#?}");
+    }
+
+    #[test]
+    fn the_help_of_submit_names_every_variable_that_a_job_gets() {
+        let mut command = Cli::command();
+        let submit = command.find_subcommand_mut("submit").expect("a command");
+        let help = submit.render_long_help().to_string();
+        for variable in forebay_engine::shim::VARIABLES {
+            assert!(help.contains(variable), "{variable}: {help}");
+        }
+    }
+
+    #[test]
     fn the_help_can_be_shown_for_every_command() {
         let help = command().render_long_help().to_string();
         assert!(help.contains("File system:\n  mkfs") && help.contains("--version"), "{help}");

@@ -1,5 +1,5 @@
 //! Fixtures for the tests on real mounts: they drive the real `forebay` binary and nothing of the
-//! other crates, as a user would.
+//! other crates (but for seeds), as a user would.
 //!
 //! [`Hosts`] are several machines in one. [`Grid`] is one file system with its mount. Everything a fixture makes lies in one folder below
 //! `FOREBAY_E2E_DIR` (default `/var/tmp`) and is gone when the fixture is dropped, also when the test
@@ -94,6 +94,16 @@ pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
         assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The seed of a random test: `FOREBAY_SEED`, or a fresh one. Prints the command that repeats the test, in which `test` is the
+/// name of its program.
+///
+/// # Panics
+/// If the variable holds anything but a number.
+#[must_use]
+pub fn seed(test: &str) -> u64 {
+    forebay_base::seed::announce(&format!("cargo test --release -p forebay-e2e --test {test}"))
 }
 
 /// A number from the environment, for runs longer than the usual ones.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
 use forebay_e2e::grid::EVERY_WAY;
-use forebay_e2e::{Grid, Peer, on_every_way, setting, wait_until};
+use forebay_e2e::{Grid, Peer, on_every_way, seed, wait_until};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -141,8 +141,7 @@ print("stopped")
 "#;
 
 fn everything_at_once_in_the_same_trees_neither_hangs_nor_breaks(grid: &Grid) {
-    let seed = setting("FOREBAY_E2E_SEED", 99);
-    println!("seed {seed}");
+    let seed = seed("concurrency");
     let folder = grid.work().join("shared");
     fs::create_dir(&folder).expect("makes a directory");
     let top = folder.to_str().expect("plain path");

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use forebay_e2e::suite::{FSX_COMMON, FSX_RARE};
-use forebay_e2e::{Grid, need, on_every_way, on_native, run, setting};
+use forebay_e2e::{Grid, need, on_every_way, on_native, run, seed, setting};
 
 /// Operations of one run, unless `FOREBAY_E2E_FSX_OPERATIONS` says otherwise.
 const OPERATIONS: u64 = 100_000;
@@ -32,8 +32,7 @@ fn fsx_finds_every_byte_around_holes_and_copies(grid: &Grid) {
 }
 
 fn exercise(grid: &Grid, configuration: &str, operations: u64) {
-    let seed = setting("FOREBAY_E2E_SEED", 1_903_117);
-    println!("fsx seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} and this test");
+    let seed = seed("fsx");
     let settings = grid.outside().join("fsx.toml");
     fs::write(&settings, configuration).expect("writes the settings");
     let ended = run(

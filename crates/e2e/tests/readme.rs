@@ -116,6 +116,21 @@ fn paste(script: &str, machine: &Path) -> forebay_e2e::Ended {
 }
 
 #[test]
+fn the_readme_states_the_space_that_a_workload_needs() {
+    let listed = run(Command::new(need::forebay()).args(["bench", "list"]), LIMIT).output();
+    let row = listed.lines().find(|line| line.starts_with("mixed ")).expect("is listed");
+    // Its name, scale and jobs; sizes of the inputs and of the space that it needs, each with a unit.
+    let words: Vec<&str> = row.split_whitespace().collect();
+    let claim = format!(
+        "default scale of {}, `mixed` needs {} of free space",
+        words[1],
+        words[5..7].join(" ")
+    );
+    let readme = fs::read_to_string(need::workspace().join("README.md")).expect("reads README.md");
+    assert!(readme.replace('\n', " ").contains(&claim), "README.md does not say: {claim}");
+}
+
+#[test]
 fn everything_in_the_readme_can_be_pasted_from_top_to_bottom() {
     need::root();
     need::fuse();

@@ -114,7 +114,10 @@ pub enum SetId {
     Keep,
     /// It takes them away.
     Kill,
-    /// It takes them away, be there execution under the group or not, if somebody has the file open for writing:
-    /// only who has may have it so.
-    KillIfWritten,
+    /// It takes them away if somebody has the file open for writing: only who has may have it so. Set-group-id goes also
+    /// without execution under the group, unless the writer's group is the file's.
+    KillIfWritten {
+        /// Group of the writer.
+        gid: u32,
+    },
 }

@@ -347,6 +347,12 @@ impl State {
         had
     }
 
+    /// The same for a write by a member of the group `gid`, which alone keeps set-group-id where that means no execution.
+    pub fn kill_set_id_for(&mut self, gid: u32) {
+        let keeps_group = self.mode & 0o010 == 0 && self.gid == gid;
+        self.mode &= if keeps_group { !SET_UID } else { !(SET_UID | SET_GID) };
+    }
+
     /// Whether it is a file that runs as its owner or group.
     pub fn is_privileged(&self) -> bool {
         self.kind == Kind::File

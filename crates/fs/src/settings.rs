@@ -326,8 +326,8 @@ pub const SETTINGS: [Setting; 27] = [
         name: "store_cache",
         default: "\"64 MiB\"",
         allowed: "a size from \"1 MiB\" to \"64 GiB\"",
-        meaning: "Memory in which the stores of all open filesets cache their pages, together: the root's has an \
-                  eighth, and each other one half of what is left when it is opened, but at least 64 KiB.",
+        meaning: "Memory in which the stores of all open filesets cache their pages, together. The root fileset gets an \
+                  eighth, and each other one half of what is left when it is opened, at least 64 KiB.",
         set: |s, v| size(v, ByteSize::mib(1), ByteSize::gib(64)).map(|x| s.store_cache = x),
     },
     Setting {

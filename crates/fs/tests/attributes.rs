@@ -281,8 +281,10 @@ fn the_kernel_takes_set_id_bits_only_of_a_file_that_is_open_for_writing() {
         let ino = fs.make_file(fs.fileset("data"), "file");
         change_mode(&fs, ino, 0o6745);
         let take = || {
-            let set = SetAttributes { set_id: SetId::KillIfWritten, ..SetAttributes::default() };
-            fs.set_attributes(ino, set).unwrap().mode
+            let set_id = SetId::KillIfWritten { gid: USER.gid };
+            fs.set_attributes(ino, SetAttributes { set_id, ..SetAttributes::default() })
+                .unwrap()
+                .mode
         };
         assert_eq!(take(), 0o6745, "anybody may ask for it");
         let reader = fs.open_as(ino, READ, USER).unwrap();
@@ -295,6 +297,28 @@ fn the_kernel_takes_set_id_bits_only_of_a_file_that_is_open_for_writing() {
         rig.close(fs);
         let fs = rig.open();
         assert_eq!(mode_of(&fs, ino), 0o745);
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn set_group_id_without_execution_stays_when_a_member_of_the_group_writes() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        let writer = fs.open_as(ino, WRITE, ROOT).unwrap();
+        for (mode, by_member, by_others) in
+            [(0o6644, 0o2644, 0o644), (0o6654, 0o654, 0o654), (0o2644, 0o2644, 0o644)]
+        {
+            for (gid, expected) in [(0, by_member), (USER.gid, by_others)] {
+                change_mode(&fs, ino, mode);
+                let set_id = SetId::KillIfWritten { gid };
+                let set = SetAttributes { set_id, ..SetAttributes::default() };
+                let found = fs.set_attributes(ino, set).unwrap().mode;
+                assert_eq!(found, expected, "{mode:o}, group {gid}");
+            }
+        }
+        writer.close();
         rig.close(fs);
     });
 }

@@ -281,7 +281,7 @@ impl Adapter {
             } else {
                 // All that is left of a removal of privileges (file_remove_privs) under HANDLE_KILLPRIV_V2, as of
                 // a chown that changes nothing. The kernel takes the mode of the answer, whichever way bytes go.
-                SetId::KillIfWritten
+                SetId::KillIfWritten { gid: request.caller.gid }
             },
         };
         let attributes = self.fs.set_attributes(request.ino, set)?;

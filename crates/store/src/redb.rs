@@ -529,4 +529,6 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
+mod bits;
+#[cfg(test)]
 mod tests;

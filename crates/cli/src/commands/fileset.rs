@@ -18,9 +18,9 @@ use crate::output::{Table, bytes};
 /// Durability: in a strict fileset fsync returns when data and names are on stable storage; in a scratch
 /// fileset it returns at once. Placement: the kernel itself reads and writes the files of a direct fileset
 /// where it can; the daemon does so for a served fileset. Changes take effect for files that are opened
-/// afterwards. A native fileset is a plain directory of one disk, for scratch: root's
-/// mount binds it in place, so that programs use the disk itself, and what holds for its files is what the disk's own file system does.
-/// Its placement is chosen when it is created.
+/// afterwards. A native fileset is a plain directory of one disk, for scratch: a mount by root
+/// binds it in place, so that programs use the disk itself, and its files follow the rules of that disk's file system.
+/// A fileset is made native when it is created, and stays so.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fileset list /srv/forebay
@@ -109,9 +109,9 @@ enum PlacementArg {
 pub enum NewPlacementArg {
     /// The kernel itself reads and writes its files, where it can.
     Direct,
-    /// The daemon does.
+    /// The daemon reads and writes its files.
     Served,
-    /// It is a plain directory of a disk.
+    /// The fileset is a plain directory of a disk.
     Native,
 }
 

@@ -27,7 +27,7 @@ const READY_FD: &str = "FOREBAY_READY_FD";
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mount /srv/forebay /mnt/forebay
-  forebay mount grid1 /mnt/forebay                          the file system of a cluster, on each of its nodes
+  forebay mount grid1 /mnt/forebay                          a cluster's file system, on each node
   forebay mount /srv/forebay /mnt/forebay --foreground      log to the terminal, Ctrl-C unmounts
   forebay mount /srv/forebay /mnt/forebay --served          for comparison: without the direct path
   forebay mount /srv/forebay /mnt/forebay --transport dev   for comparison: without io_uring")]

@@ -15,11 +15,11 @@ use crate::control::{self, Answer, Ask, Counters};
 use crate::mounts;
 use crate::output::{Table, bytes};
 
-/// Show the activity of a mounted file system: operations, bytes, latencies and requests of the kernel.
+/// Show the activity of a mounted file system: operations, bytes, latencies and kernel requests.
 ///
-/// Without --interval it prints the counts since the mount. With it, it prints one report per interval, with
-/// the counts of that interval. Reads and writes are those that the daemon carries out. On the direct path
-/// the kernel carries them out itself: bytes_written is then the growth of files, and reads do not appear.
+/// Without --interval it prints the counts since the mount. With --interval it prints one report per interval, with
+/// the counts of that interval. Only reads and writes that the daemon performs are counted. On the direct path
+/// the kernel performs them: bytes_written is then the growth of files, and reads do not appear.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay stat /mnt/forebay

@@ -31,7 +31,7 @@ use crate::output::{put, put_json};
 /// resumes where it left off: finished steps are skipped, unless the program or its settings have changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay step report.toml --data /mnt/forebay/data --work /mnt/forebay/work --util /mnt/forebay/util
+  forebay step report.toml --data /mnt/forebay/data --work /mnt/forebay/work
   forebay step report.toml --data . --sort-memory '64 MiB' --json
   forebay step report.toml --data /mnt/forebay/data --work /mnt/forebay/work --checkpoint
   forebay step --kinds   list the kinds of steps (docs/formats/steps)

@@ -30,15 +30,15 @@ pub struct StoreCommand {
 enum Action {
     /// Copy the stores into a new folder, mounted or not.
     ///
-    /// Each copy is of one moment: everything that was done in the fileset before the command began is in it. The file
-    /// system remains in use meanwhile.
+    /// Each copy is of one moment and holds everything that was done in the fileset before the command began. The file
+    /// system can be used meanwhile.
     #[command(after_help = "Examples:
   forebay store backup /srv/forebay /backup/grid-monday
   forebay store backup /srv/forebay /backup/data-monday --fileset data")]
     Backup {
         /// Home folder of the file system.
         root: PathBuf,
-        /// Folder to make. It must not exist.
+        /// Folder to create. It must not exist.
         folder: PathBuf,
         /// Copy the store of this fileset only; / for the root fileset.
         #[arg(long, value_name = "NAME")]
@@ -47,11 +47,11 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Put a backup in the place of the stores of an unmounted file system.
+    /// Replace the stores of an unmounted file system with a backup.
     ///
-    /// The backup is verified first; the present stores are kept beside it. Files that were made after the backup
-    /// are put into lost+found of their fileset without their names, and those that were removed after it are empty.
-    /// A fileset that the backup does not have stays as it is. Exit codes: 0 restored, 2 refused, 4 the backup cannot
+    /// The backup is verified first; the current stores are kept beside it. Files that were created after the backup
+    /// are put into lost+found of their fileset without their names, and those that were removed after it come back empty.
+    /// A fileset that is not in the backup stays as it is. Exit codes: 0 restored, 2 refused, 4 the backup cannot
     /// be used: nothing was changed.
     #[command(after_help = "Examples:
   forebay store restore /srv/forebay /backup/grid-monday

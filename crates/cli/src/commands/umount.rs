@@ -31,12 +31,12 @@ const PAUSE_WHEN_BUSY: Duration = Duration::from_millis(50);
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay umount /mnt/forebay
-  forebay umount --lazy /mnt/forebay   even if it is in use: the daemon exits after the last user. What cannot
-                                       be committed then is lost, and the log says so")]
+  forebay umount --lazy /mnt/forebay   even if it is in use: the daemon exits after the last user")]
 pub struct Umount {
     /// Where the file system is mounted.
     mountpoint: PathBuf,
-    /// Detach it now, even if it is in use or cannot commit; do not wait.
+    /// Detach it now, even if it is in use or cannot commit; do not wait. Changes that cannot be committed later are lost,
+    /// and the log says so.
     #[arg(long, short)]
     lazy: bool,
     /// How long to wait for the daemon to commit everything, and then for its exit.

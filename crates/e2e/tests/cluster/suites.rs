@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_e2e::grid::scratch_folder;
 use forebay_e2e::suite::{FSX_COMMON, FSX_RARE, pjdfstest_configuration};
-use forebay_e2e::{Cluster, Ended, need, run, setting};
+use forebay_e2e::{Cluster, Ended, need, run, seed, setting};
 
 const LIMIT: Duration = Duration::from_secs(400);
 
@@ -49,8 +49,7 @@ fn exercise(configuration: &Path, file: &Path, seed: u64) -> Ended {
 #[test]
 fn fsx_finds_every_byte_on_every_node() {
     let cluster = Cluster::start(2);
-    let seed = setting("FOREBAY_E2E_SEED", 1_903_117);
-    println!("fsx seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} and this test");
+    let seed = seed("cluster");
     let configuration = cluster.home(0).join("fsx.toml");
     fs::write(&configuration, format!("{FSX_COMMON}{FSX_RARE}")).expect("writes the configuration");
     for node in 0..2 {

@@ -183,7 +183,8 @@ fn files_on_a_disk_that_is_not_there_are_refused_and_nothing_is_made_or_lost() {
     let objects = grid.root().join("disk/objects");
     let aside = grid.root().join("disk/aside");
     fs::rename(&objects, &aside).expect("moves");
-    grid.mount();
+    let said = run(&mut grid.mount_command(), LIMIT).expect_code(0).stderr;
+    assert_says(&said, &["is not there", text(&grid.root().join("disk")), "cannot be opened"]);
     let path = grid.data().join("file-0");
     assert_eq!(fs::metadata(&path).expect("stats").len(), 20_000, "names are there");
     let refused = fs::read(&path).expect_err("its bytes are not");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_e2e::grid::EVERY_WAY;
-use forebay_e2e::{Grid, Placement, Transport, setting};
+use forebay_e2e::{Grid, Placement, Transport, seed, setting};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use load::Writer;
@@ -32,12 +32,6 @@ const FAIL_POINTS: [&str; 8] = [
 ];
 /// Points that it passes while it puts things right after a crash.
 const RECOVERY_FAIL_POINTS: [&str; 2] = ["recovery.start", "recovery.swept"];
-
-fn seed() -> u64 {
-    let seed = setting("FOREBAY_E2E_SEED", 7_243);
-    println!("seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} and this test");
-    seed
-}
 
 fn writers(grid: &Grid, seed: u64) -> Vec<Writer> {
     (0..WRITERS).map(|number| Writer::new(&grid.data(), number, seed)).collect()
@@ -80,7 +74,7 @@ fn storm(work: &Path, stop: &AtomicBool) {
 
 /// A quarter of all rounds, or what is left of them.
 fn rounds(placement: Placement, transport: Transport, quarter: u64) {
-    let seed = seed();
+    let seed = seed("crash");
     let mut random = StdRng::seed_from_u64(seed);
     let rounds = (setting("FOREBAY_E2E_CRASH_ROUNDS", ROUNDS) + quarter) / 4;
     let grid = Grid::start_over(placement, transport);
@@ -131,7 +125,7 @@ fn acknowledged_fsyncs_survive_kill_9_on_the_served_path_over_dev() {
 
 #[test]
 fn a_crash_leaves_a_clean_file_system_before_the_next_mount() {
-    let seed = seed();
+    let seed = seed("crash");
     for (placement, transport) in EVERY_WAY {
         let grid = Grid::start_over(placement, transport);
         let mut writers = writers(&grid, seed);
@@ -150,7 +144,7 @@ fn a_crash_leaves_a_clean_file_system_before_the_next_mount() {
 
 /// Runs into one fail point, and checks what is left.
 fn abort_at(placement: Placement, transport: Transport, point: &str, passes: u64) {
-    let seed = seed();
+    let seed = seed("crash");
     let grid = Grid::start_over(placement, transport);
     let mut writers = writers(&grid, seed);
     grid.umount();
@@ -184,7 +178,7 @@ fn an_abort_at_any_fail_point_loses_nothing_acknowledged() {
 
 #[test]
 fn an_abort_during_recovery_is_recovered_from() {
-    let seed = seed();
+    let seed = seed("crash");
     for point in RECOVERY_FAIL_POINTS {
         let grid = Grid::start(Placement::Direct);
         let mut writers = writers(&grid, seed);

@@ -2,12 +2,12 @@
 //!
 //! Each job holds a lock of its own for as long as one of its processes lives, and writes every start and
 //! end into a ledger. What the grid says afterwards has to agree with it. `FOREBAY_E2E_GRID_ROUNDS` and
-//! `FOREBAY_E2E_GRID_JOBS` make the test longer, `FOREBAY_E2E_SEED` repeats it.
+//! `FOREBAY_E2E_GRID_JOBS` make the test longer, `FOREBAY_SEED` repeats it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_e2e::{setting, wait_until};
+use forebay_e2e::{seed, setting, wait_until};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::process::{Pid, Signal};
@@ -294,13 +294,10 @@ fn check(grid: &Fixture, jobs: &[Submitted], known_max: usize, programs: &BTreeS
 
 #[test]
 fn all_jobs_end_exactly_once_whatever_is_killed() {
-    let seed = setting("FOREBAY_E2E_SEED", 4_711);
+    let mut random = StdRng::seed_from_u64(seed("grid_faults"));
     let (rounds, count) =
         (setting("FOREBAY_E2E_GRID_ROUNDS", 3), setting("FOREBAY_E2E_GRID_JOBS", 60));
-    println!(
-        "seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} FOREBAY_E2E_GRID_ROUNDS={rounds} FOREBAY_E2E_GRID_JOBS={count}"
-    );
-    let mut random = StdRng::seed_from_u64(seed);
+    println!("with FOREBAY_E2E_GRID_ROUNDS={rounds} FOREBAY_E2E_GRID_JOBS={count}");
     let mut grid = Fixture::start(HOSTS, SHORT);
     // An answer that was lost may have been a yes.
     let mut known_max = 0;

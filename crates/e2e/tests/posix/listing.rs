@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_e2e::{Grid, on_every_way, on_native};
+use forebay_e2e::{Grid, on_every_way, on_native, seed};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::{CWD, Dir, RenameFlags, renameat_with};
 
@@ -30,18 +30,6 @@ fn rest(stream: &mut Dir) -> BTreeSet<String> {
 
 fn stream(folder: &Path) -> Dir {
     Dir::new(File::open(folder).expect("opens a directory")).expect("lists")
-}
-
-/// The seed of a random test: `FOREBAY_SEED`, or a fresh one.
-fn seed() -> u64 {
-    let given = std::env::var("FOREBAY_SEED").ok().map(|text| text.parse().expect("a number"));
-    let fresh = || {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        u64::from(now.expect("after 1970").subsec_nanos())
-    };
-    let seed = given.unwrap_or_else(fresh);
-    println!("FOREBAY_SEED={seed}");
-    seed
 }
 
 /// Two directories and what must be in them.
@@ -105,7 +93,7 @@ fn pair(grid: &Grid) -> Pair {
 }
 
 fn a_listing_is_never_old(grid: &Grid) {
-    let mut random = StdRng::seed_from_u64(seed());
+    let mut random = StdRng::seed_from_u64(seed("posix"));
     let mut pair = pair(grid);
     let mut streams = pair.folders.each_ref().map(|folder| stream(folder));
     for step in 0..600 {
@@ -121,7 +109,7 @@ fn a_listing_is_never_old(grid: &Grid) {
 }
 
 fn a_listing_that_was_left_in_the_middle_is_never_old(grid: &Grid) {
-    let mut random = StdRng::seed_from_u64(seed());
+    let mut random = StdRng::seed_from_u64(seed("posix"));
     let mut pair = pair(grid);
     for number in 0..3000 {
         let name = format!("lasting-{number}");

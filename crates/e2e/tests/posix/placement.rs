@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, Placement, setting};
+use forebay_e2e::{Grid, Placement, seed};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::OFlags;
 
@@ -103,10 +103,8 @@ impl Tracked {
 
 #[test]
 fn random_use_with_changes_of_placement_mixes_no_data() {
-    let seed = setting("FOREBAY_E2E_SEED", 20_130_101);
-    println!("seed {seed}; to repeat: FOREBAY_E2E_SEED={seed} and this test");
+    let mut random = StdRng::seed_from_u64(seed("posix"));
     let grid = Grid::start(Placement::Direct);
-    let mut random = StdRng::seed_from_u64(seed);
     let mut files: Vec<Tracked> = (0..4)
         .map(|index| {
             let path = grid.data().join(format!("file-{index}"));

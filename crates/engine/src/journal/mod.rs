@@ -42,7 +42,7 @@ const TRY_SNAPSHOT_EVERY: u64 = 64;
 
 /// A journal is compacted when its file has more bytes than this, and so many times what it holds.
 const COMPACT_BYTES_MIN: u64 = 64 << 20;
-const COMPACT_RATIO: u64 = 4;
+const COMPACT_RATIO: u64 = 3;
 
 /// Bytes of an entry of the history in the file, about.
 const ENTRY_BYTES: u64 = 1024;
@@ -244,7 +244,7 @@ impl<S: Store> Journal<S> {
     pub fn shorten(&mut self, ledger: &Ledger) -> Result<()> {
         let is_short = self.next - self.first < BATCHES_MAX
             && self.bytes < BATCH_BYTES_MAX
-            && self.snapshot.forgotten_bytes() < BATCH_BYTES_MAX as u64;
+            && !self.snapshot.has_forgotten_much();
         let is_tried = self.late.as_ref().is_some_and(|late| self.next < late.again_at);
         if is_tried || (is_short && self.late.is_none()) {
             return Ok(());

@@ -23,6 +23,10 @@ use forebay_store::{Batch, Store};
 
 use super::pages;
 
+/// Bytes of forgotten jobs for which the next snapshot is written: a quarter of it, but within these.
+const FORGOTTEN_BYTES_MIN: u64 = 16 << 20;
+const FORGOTTEN_BYTES_MAX: u64 = 64 << 20;
+
 const HEAD: &[u8] = b"s";
 const JOB: u8 = b'o';
 const ENVIRONMENT: u8 = b'e';
@@ -135,9 +139,10 @@ impl Snapshot {
         self.bytes
     }
 
-    /// Bytes of it that the next one gives back.
-    pub fn forgotten_bytes(&self) -> u64 {
-        self.forgotten_bytes
+    /// Whether the next one gives so much of it back that it should be written now.
+    pub fn has_forgotten_much(&self) -> bool {
+        let much = (self.bytes / 4).clamp(FORGOTTEN_BYTES_MIN, FORGOTTEN_BYTES_MAX);
+        self.forgotten_bytes >= much
     }
 
     /// Adds to `batch` what makes it a snapshot of `ledger` without the batches before `next`.

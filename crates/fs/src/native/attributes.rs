@@ -48,12 +48,9 @@ impl NativeTree {
         match set.set_id {
             SetId::Keep => {}
             SetId::Kill => kill_set_id(&known, inode)?,
-            SetId::KillIfWritten => {
+            SetId::KillIfWritten { gid } => {
                 if known.opens.lock().is_written() {
-                    let mode = Seen::of(inode)?.mode();
-                    if mode & (SET_UID | SET_GID) != 0 {
-                        change_mode(&known, inode, mode & !(SET_UID | SET_GID))?;
-                    }
+                    kill_set_id_for(&known, inode, gid)?;
                 }
             }
         }
@@ -242,6 +239,15 @@ fn change_mode(known: &Known, inode: BorrowedFd<'_>, mode: u16) -> Result<()> {
     }
     let mode = Mode::from_raw_mode(u32::from(mode & 0o7777));
     rustix::fs::chmod(path_of(inode), mode).map_err(said)
+}
+
+/// As a write by a member of the group `gid` does, which alone keeps set-group-id where that means no execution.
+fn kill_set_id_for(known: &Known, inode: BorrowedFd<'_>, gid: u32) -> Result<()> {
+    let seen = Seen::of(inode)?;
+    let mode = seen.mode();
+    let keeps_group = mode & GROUP_EXECUTE == 0 && seen.gid() == gid;
+    let killed = if keeps_group { SET_UID } else { SET_UID | SET_GID };
+    if mode & killed == 0 { Ok(()) } else { change_mode(known, inode, mode & !killed) }
 }
 
 /// As a write or chown does: set-group-id only where it means execution under the group.

@@ -119,6 +119,11 @@ impl Seen {
         self.0.stx_mode & 0o7777
     }
 
+    /// Its group.
+    pub fn gid(&self) -> u32 {
+        self.0.stx_gid
+    }
+
     /// Attributes to show under a number of ours.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
         let rdev = libc::makedev(self.0.stx_rdev_major, self.0.stx_rdev_minor);

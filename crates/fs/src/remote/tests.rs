@@ -49,7 +49,7 @@ fn requests() -> Vec<Request> {
         size: Some(u64::MAX),
         accessed: Some(SetTime::To(Timestamp::new(-1, 5))),
         modified: Some(SetTime::Now),
-        set_id: SetId::KillIfWritten,
+        set_id: SetId::KillIfWritten { gid: 5 },
         ..SetAttributes::default()
     };
     let disk = || ("disk".to_owned(), "/somewhere".to_owned());

@@ -22,7 +22,6 @@ use crate::abi::{
     RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand, RingEntry, RingHeader, WriteIn, WriteOut,
 };
 
-const SEED: u64 = 20_260_101;
 const ROOT_INO: u64 = 1;
 
 fn adapter() -> Adapter {
@@ -307,8 +306,8 @@ fn random_body(random: &mut StdRng) -> Vec<u8> {
 
 #[test]
 fn no_bytes_make_the_adapter_panic() {
-    println!("seed {SEED}");
-    let mut random = StdRng::seed_from_u64(SEED);
+    let seed = forebay_base::seed::announce("cargo test -p forebay-fuse no_bytes");
+    let mut random = StdRng::seed_from_u64(seed);
     let adapter = adapter();
     let mut room = vec![0; 1 << 20];
     let mut fine = 0;

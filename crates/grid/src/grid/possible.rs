@@ -33,6 +33,19 @@ impl Size {
     }
 }
 
+/// The unit in which a size of memory is said: what is left of it beyond whole ones tells nobody anything.
+fn unit_of(bytes: u64) -> u64 {
+    let units = [ByteSize::gib(1).0, ByteSize::mib(1).0];
+    units.into_iter().find(|unit| bytes >= 16 * unit).unwrap_or(1)
+}
+
+/// Slots and memory for people: `1 slot`, `4 slots and 23 GiB of memory`.
+fn described(slots: u32, memory: Option<ByteSize>) -> String {
+    let plural = if slots == 1 { "" } else { "s" };
+    let memory = memory.map(|size| format!(" and {size} of memory")).unwrap_or_default();
+    format!("{slots} slot{plural}{memory}")
+}
+
 impl Grid {
     /// Refuses a job that names hosts which the grid does not have, or that no host of the grid could ever take.
     pub(super) fn check_hosts(&self, queue: QueueId, spec: &JobSpec) -> Result<(), Refusal> {
@@ -57,18 +70,19 @@ impl Grid {
         }
         let sizes = listed.filter(|host| self.listed(queue, &shape, *host).is_ok());
         let largest = sizes.map(|host| (self.size_of(host).slots, host)).max();
-        let memory = |bytes: Option<u64>| {
-            bytes.map(|bytes| format!(" and {} of memory", ByteSize(bytes))).unwrap_or_default()
-        };
         let needed = Some(shape.memory_bytes).filter(|bytes| *bytes > 0);
+        let at_least = |bytes: u64| ByteSize(bytes.next_multiple_of(unit_of(bytes)));
+        let at_most = |bytes: u64| ByteSize(bytes - bytes % unit_of(bytes));
         Err(Refusal::Invalid(match largest {
-            Some((Some(slots), host)) => format!(
-                "it needs {} slots{} on one host: no host that it may use is as large; {} has {slots} slots{}",
-                shape.slots,
-                memory(needed),
-                self.host_name(host),
-                memory(needed.and_then(|_| self.size_of(host).memory_bytes)),
-            ),
+            Some((Some(slots), host)) => {
+                let there = needed.and_then(|_| self.size_of(host).memory_bytes);
+                format!(
+                    "it needs {} on one host: no host that it may use is as large; {} has {}",
+                    described(shape.slots, needed.map(at_least)),
+                    self.host_name(host),
+                    described(slots, there.map(at_most)),
+                )
+            }
             Some((None, _)) | None => {
                 let queue = self.ledger.queues.at(queue.0);
                 let own = if spec.hosts.is_empty() { "" } else { " and its own list of hosts" };

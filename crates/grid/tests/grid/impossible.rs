@@ -35,6 +35,10 @@ fn what_no_host_of_the_grid_could_ever_take_is_refused_with_the_reason() {
             JobSpec { memory: gib(9), hosts: "a".parse().unwrap(), ..spec() },
             "a has 4 slots and 8 GiB",
         ),
+        (
+            JobSpec { memory: Some(ByteSize(9_000_000_000_000)), ..spec() },
+            "it needs 1 slot and 8382 GiB of memory on one host",
+        ),
         (JobSpec { hosts: "nosuch".parse().unwrap(), ..spec() }, "there is no host nosuch"),
         (JobSpec { hosts: "a nosuch".parse().unwrap(), ..spec() }, "there is no host nosuch"),
         (

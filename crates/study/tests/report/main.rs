@@ -3,8 +3,10 @@
 
 mod study;
 
+use forebay_study::chart::unit::Unit;
 use forebay_study::record::{DeviceScope, Exit, Record, State};
 use forebay_study::report;
+use forebay_study::summary::Summary;
 
 fn page(record: &Record) -> String {
     report::report(record).into_string()
@@ -253,6 +255,57 @@ fn storages_of_one_study_stand_side_by_side_with_ratios_and_whiskers() {
     assert!(page.contains("class=\"whisker\""));
     let alone = self::page(&study::mixed());
     assert!(!text_of(&body(&alone)).contains("Storages compared"));
+}
+
+/// Text of the chart with a title, with plain spaces; none if it is not on the page.
+fn chart(page: &str, title: &str) -> Option<String> {
+    let document = body(page);
+    let heading = document
+        .descendants()
+        .find(|node| node.has_tag_name("h3") && node.text().is_some_and(|text| text == title))?;
+    let figure = heading.ancestors().find(|node| node.has_tag_name("figure"))?;
+    let texts: Vec<&str> = figure.descendants().filter_map(|node| node.text()).collect();
+    Some(texts.join(" ").replace('\u{202f}', " "))
+}
+
+#[test]
+fn rates_of_streams_are_charted_by_block_size_and_by_number_of_streams() {
+    let page = page(&study::sweep(&[
+        ("read 64 KiB", 4, 64.0, 100.0, 0.0),
+        ("read", 4, 1024.0, 200.0, 0.0),
+        ("write", 4, 1024.0, 0.0, 50.0),
+        ("read 1 stream", 1, 1024.0, 300.0, 0.0),
+    ]));
+    let by_block = chart(&page, "Rate by block size").expect("a chart");
+    for part in ["64 KiB", "400 MB/s", "1 MiB", "800 MB/s", "200 MB/s", "read", "written"] {
+        assert!(by_block.contains(part), "{part}: {by_block}");
+    }
+    assert!(!by_block.contains("300 MB/s"), "other numbers of streams are another chart");
+    let by_streams = chart(&page, "Rate by number of streams").expect("a chart");
+    for part in ["1 stream of 1 MiB", "300 MB/s", "4 streams of 1 MiB", "800 MB/s"] {
+        assert!(by_streams.contains(part), "{part}: {by_streams}");
+    }
+    assert!(!by_streams.contains("64 KiB"), "other sizes are another chart: {by_streams}");
+    assert_eq!(chart(&self::page(&study::mixed()), "Rate by block size"), None);
+}
+
+#[test]
+fn a_legend_names_the_median_of_the_tables() {
+    let mut record = study::mixed();
+    let run = &mut record.runs[0];
+    // Short and quick seconds are many and weigh little; nothing was written.
+    for (place, sample) in run.samples.iter_mut().enumerate() {
+        sample.file_written_bytes = 0;
+        sample.seconds = if place % 3 == 0 { 1.0 } else { 0.1 };
+    }
+    let rates = run.samples.iter().map(|one| one.file_read_bytes as f64 / one.seconds);
+    let plain = forebay_study::statistics::median(rates).expect("samples");
+    let summary = Summary::of(&record);
+    let sustained = summary.runs[0].file.sustained_mb_per_second.expect("samples") * 1e6;
+    assert!(plain > 2.0 * sustained, "the two medians cannot be told apart");
+    let legend = chart(&page(&record), "Throughput at the file level").expect("a chart");
+    let shown = Unit::BytesPerSecond.show(sustained).replace('\u{202f}', " ");
+    assert!(legend.contains(&format!("median {shown}, peak")), "{shown}: {legend}");
 }
 
 #[test]

@@ -417,6 +417,32 @@ pub fn probe() -> Record {
     record
 }
 
+/// Stages of streams that go through their files in order: name, streams, KiB per call, MB/s of each reading and writing.
+pub fn sweep(stages: &[(&str, usize, f64, f64, f64)]) -> Record {
+    let mut numbers = Sequence(5);
+    let mut made: Vec<Stage> = Vec::new();
+    for (name, streams, block_kib, read, written) in stages {
+        let start = made.len() as f64 * 10.2;
+        let mut next = stage(name, 1, *streams, start, 10.0, &mut numbers);
+        for job in &mut next.jobs {
+            (job.start_seconds, job.end_seconds) = (Some(start), Some(start + 10.0));
+            let mut record = step("stream", 10.0, &[], &mut numbers);
+            record.outcome = Outcome::rows(1)
+                .with("read_mb_per_second", *read)
+                .with("write_mb_per_second", *written)
+                .with("sequential", 1.0)
+                .with("block_kib", *block_kib);
+            job.steps = vec![record];
+        }
+        next.end_seconds = start + 10.0;
+        made.push(next);
+    }
+    let mut record = empty();
+    record.workload.name = "probe".to_owned();
+    record.runs = vec![run(0, 0, made, 1.0, 3e9, &mut numbers)];
+    record
+}
+
 /// Two storages, three rounds each, interleaved.
 pub fn versus() -> Record {
     let mut numbers = Sequence(4);

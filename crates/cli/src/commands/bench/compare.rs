@@ -12,7 +12,7 @@ use super::result;
 
 /// Compare results side by side: figures, ratios, and whether they differ by more than their spread.
 ///
-/// The others are compared with the first result. Results of different workloads are refused; results of
+/// Every other result is compared with the first. Results of different workloads are refused; results of
 /// different scales or machines are compared with a warning.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

@@ -37,10 +37,10 @@ const FAILED: u8 = 1;
 #[command(after_help = "Examples:
   forebay bench run mixed --on /mnt/forebay/data --work /mnt/forebay/work --util /mnt/forebay/util
   forebay bench run calibration --on /mnt/nfs --scale 0.001 --concurrent 4
-  forebay bench run probe --on /mnt/forebay/data --set block=4MiB --set file_size=2GiB --concurrent 8
-  forebay bench run sessions --on /mnt/forebay/data --sessions 80 --nodes 4 --scale 0.01 --drop-caches
+  forebay bench run probe --on /mnt/forebay/data --set block=4MiB --concurrent 8
+  forebay bench run sessions --on /mnt/forebay/data --sessions 80 --nodes 4 --drop-caches
   forebay bench run mixed --on /mnt/xfs --against /mnt/forebay/data --rounds 5
-  forebay bench run mixed --on /mnt/forebay/data --work /mnt/forebay/work --util /mnt/forebay/util --grid /srv/forebay -q night
+  forebay bench run mixed --on /mnt/forebay/data --grid /srv/forebay -q night
   forebay bench run --file mine.toml --on /mnt/forebay/data --out results/mine")]
 pub struct Run {
     #[command(flatten)]

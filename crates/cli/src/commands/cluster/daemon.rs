@@ -30,8 +30,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Start the daemon of this node.
 ///
-/// It makes the node a member: it renews the node's lease and certificate, admits nodes that join, and answers other nodes. init
-/// and join start it; after a restart of the machine, start it again.
+/// The daemon renews the node's lease and certificate, admits nodes that join, and answers other nodes. init and join start it;
+/// after a restart of the machine, start it again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster start
@@ -46,7 +46,7 @@ pub struct Start {
 
 /// Stop the daemon of this node.
 ///
-/// The node stays a member. Other nodes see that it has stopped when its lease is over, after 10 seconds.
+/// The node stays a member. Other nodes see that it has stopped when its lease ends, after 10 seconds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster stop")]
 pub struct Stop {

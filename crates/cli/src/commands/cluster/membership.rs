@@ -15,9 +15,9 @@ use super::{Base, Which, daemon, tools};
 use crate::home::Home;
 use crate::member::make_file_system;
 
-/// Make a cluster, with this machine as its first node.
+/// Create a cluster, with this machine as its first node.
 ///
-/// Needs an etcd (3.4 or later) that is running. Makes the cluster's authority, this node's certificate and the file system, and
+/// Needs a running etcd (3.4 or later). Creates the cluster's authority, this node's certificate and the file system, and
 /// starts the node's daemon. Can be repeated if it was interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -154,7 +154,7 @@ impl Init {
     }
 }
 
-/// Print a token with which further machines join, valid for an hour.
+/// Print a token that lets further machines join; it is valid for an hour.
 ///
 /// Anyone who has the token can join, so pass it on over a safe channel. Run this on a node that holds the key of the cluster's
 /// authority: the first one, or one that joined with a token made by --with-authority.
@@ -214,7 +214,7 @@ impl Join {
     }
 }
 
-/// Have a node hand over its filesets, and take none.
+/// Have a node hand over its filesets and take no others.
 ///
 /// Use it before maintenance. The node stays a member.
 #[derive(clap::Args)]
@@ -240,9 +240,9 @@ impl Drain {
     }
 }
 
-/// Remove a node that does not run any more.
+/// Remove a node that no longer runs.
 ///
-/// Its certificate is refused from then on. On a node that runs, use `forebay cluster leave` instead.
+/// Its certificate is refused from then on. To remove a node that runs, use `forebay cluster leave` on it.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster remove host3")]
 pub struct Remove {
@@ -272,7 +272,7 @@ impl Remove {
     }
 }
 
-/// Leave the cluster: this machine is not a node any more.
+/// Leave the cluster: this machine is no longer a node.
 ///
 /// Stops the node's daemon and removes its key and certificates. With the last node, the cluster ends.
 #[derive(clap::Args)]
@@ -280,7 +280,7 @@ impl Remove {
   forebay cluster leave
   forebay cluster leave --last   on the last node")]
 pub struct Leave {
-    /// Leave although the node brings disks: files on them become unreachable.
+    /// Leave even if the node brings disks; files on them become unreachable.
     #[arg(long)]
     with_disks: bool,
     /// End the cluster, of which this is the last node.
@@ -309,8 +309,9 @@ impl Leave {
 
 /// Renew this node's certificate.
 ///
-/// A running daemon does this by itself, from when a third of the certificate's life is left. After a node was switched off for
-/// long, run this before `forebay cluster start`, on a node that holds the authority's key even if its certificate has expired.
+/// A running daemon does this by itself when a third of the certificate's life is left. After a node was switched off for
+/// long, run this before `forebay cluster start`. On a node that holds the authority's key it works even if the certificate
+/// has expired.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster renew")]
 pub struct Renew {

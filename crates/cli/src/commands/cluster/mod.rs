@@ -16,11 +16,11 @@ use forebay_node::home::{BASE, NodeFile};
 use forebay_node::settings::Settings;
 use forebay_node::setup::Tools;
 
-/// Make a cluster of machines, and add, show and remove its nodes.
+/// Create a cluster of machines; add, show and remove its nodes.
 ///
-/// The first node makes the cluster (init), with an etcd that is running. Further nodes join with a token. Each node has a
+/// init creates the cluster on its first node and needs a running etcd. Further nodes join with a token. Each node has a
 /// daemon, which init and join start. Nodes talk to each other over TLS on port 7440, with certificates that the cluster
-/// makes and renews by itself. docs/operations.md describes the whole setup.
+/// creates and renews by itself. docs/operations.md describes the whole setup.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster init --name grid1 --etcd http://host1:2379

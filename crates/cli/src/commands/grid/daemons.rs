@@ -27,10 +27,10 @@ use crate::background::log_to_standard_error;
 pub struct Controller {
     /// Folder of the grid.
     root: PathBuf,
-    /// Start the controller in a process of its own, and again whenever it fails. `forebay up` does.
+    /// Start the controller in a process of its own, and again whenever it fails, as `forebay up` does.
     #[arg(long)]
     supervise: bool,
-    /// Begin an empty grid although there was one whose journal is missing.
+    /// Start an empty grid although ROOT had one whose journal is missing: its jobs, history and schedules are lost.
     #[arg(long)]
     new: bool,
 }
@@ -43,7 +43,7 @@ pub struct Controller {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay reload
-  forebay reload --check        report errors in the file without reloading it; no controller is needed")]
+  forebay reload --check        only report errors in the file; needs no controller")]
 pub struct Reload {
     #[command(flatten)]
     which: Which,
@@ -63,7 +63,7 @@ pub struct Reload {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay agent /srv/forebay --name gridn1 --slots 8
-  forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work --util /mnt/forebay/util")]
+  forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work")]
 pub struct Agent {
     /// Folder of the grid.
     root: PathBuf,

@@ -39,7 +39,7 @@ use crate::output::put;
   forebay submit -w 'done(12) && ended(load)' -- ./sum   after other jobs
   forebay submit --wait -- sh -c 'exit 3'; echo $?       wait for its exit code
   ls *.csv | sed 's/^/load /' | forebay submit --batch -   one job per line
-  forebay submit -n 4 month.sh -- 2026-10                a script with options in it, and an argument
+  forebay submit -n 4 month.sh -- 2026-10                a script with options, and its argument
   forebay submit -q night -n 4 --mem '8 GiB' --requeue-exit '99 EXCLUDE(137)' -- ./big")]
 pub struct Submit {
     #[command(flatten)]

@@ -5,7 +5,7 @@ use forebay_base::Ino;
 use crate::acl::{self, Acl};
 use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
 use crate::error::{FsError, Result};
-use crate::inode::{MODE_BITS, SET_GID, SET_UID, State};
+use crate::inode::{MODE_BITS, State};
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::partition::Partition;
 use crate::record::Kind;
@@ -37,10 +37,12 @@ impl Partition {
         }
         match set.set_id {
             SetId::Kill if state.kind != Kind::Directory => drop(state.kill_set_id()),
-            SetId::KillIfWritten if state.file().is_some_and(|file| file.opens.is_written()) => {
-                state.mode &= !(SET_UID | SET_GID);
+            SetId::KillIfWritten { gid }
+                if state.file().is_some_and(|file| file.opens.is_written()) =>
+            {
+                state.kill_set_id_for(gid);
             }
-            SetId::Keep | SetId::Kill | SetId::KillIfWritten => {}
+            SetId::Keep | SetId::Kill | SetId::KillIfWritten { .. } => {}
         }
         state.uid = set.uid.unwrap_or(state.uid);
         state.gid = set.gid.unwrap_or(state.gid);
