@@ -1,5 +1,5 @@
 //! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing,
-//! fail points, the seam of calls between nodes, and text and tables for terminals.
+//! fail points, the seam of calls between nodes, what a full disk looks like, and text and tables for terminals.
 //!
 //! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]). Nothing here knows of files, stores or
 //! sockets; every other crate may depend on it.
@@ -7,6 +7,7 @@
 pub mod channel;
 pub mod columns;
 pub mod failpoint;
+pub mod full;
 pub mod hash;
 pub mod id;
 pub mod seed;

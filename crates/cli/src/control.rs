@@ -40,6 +40,9 @@ pub enum Ask {
     RemoveFileset {
         /// Name.
         name: String,
+        /// Its store, or the disk of a native one, is gone.
+        #[serde(default)]
+        lost: bool,
     },
     /// Bind the native filesets that are not bound.
     Bind,

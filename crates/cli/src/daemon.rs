@@ -5,12 +5,12 @@
 //! /dev/fuse and the lock, alive for ever.
 
 use std::ffi::OsString;
-use std::io::ErrorKind::StorageFull;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::{Context as _, Result, bail};
+use forebay_base::full::{comes_of_full, is_full};
 use forebay_base::time::SystemClock;
 use forebay_disk::absent;
 use forebay_fs::native::NativeFileset;
@@ -280,9 +280,10 @@ fn announce(
     // The disk may be full, and nothing could be removed without a mount: what it takes is kept aside.
     let reserve = running.fs.reserve();
     reserve
-        .spend(|| running.home.write_pid(), |error| error.kind() == StorageFull)
+        .spend(|| running.home.write_pid(), is_full)
         .with_context(|| format!("cannot write {}", pid_path.display()))?;
-    let listener = reserve.spend(|| control::listen(running.home.root()), is_full)?;
+    let no_space = |error: &anyhow::Error| comes_of_full(error.as_ref());
+    let listener = reserve.spend(|| control::listen(running.home.root()), no_space)?;
     let for_control = Arc::clone(running);
     std::thread::Builder::new()
         .name("control".to_owned())
@@ -312,13 +313,6 @@ fn announce(
     let losses: Vec<String> =
         running.loss().into_iter().chain(native).chain(running.absent_disks()).collect();
     ready((!losses.is_empty()).then(|| losses.join("; ")).as_deref())
-}
-
-/// Whether there was no space for something.
-fn is_full(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == StorageFull)
-    })
 }
 
 /// The transport in a line of the log.
@@ -482,9 +476,13 @@ impl Running {
             Ask::SetFileset { name, durability, placement } => {
                 self.fs.set_fileset(&name, durability, placement)
             }
-            Ask::RemoveFileset { name } => {
+            Ask::RemoveFileset { name, lost } => {
                 let is_native = self.fs.native_filesets().iter().any(|native| native.name == name);
-                let removed = self.fs.remove_fileset(&name);
+                let removed = if lost {
+                    self.fs.remove_lost_fileset(&name)
+                } else {
+                    self.fs.remove_fileset(&name)
+                };
                 if removed.is_ok() && is_native {
                     self.unbind_native(&name);
                 }

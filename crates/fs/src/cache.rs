@@ -237,13 +237,16 @@ impl InodeCache {
 
     /// Forgets an inode that is gone.
     pub fn remove(&self, ino: Ino) {
-        let mut shard = self.shard(ino).lock();
+        self.take_out(&mut self.shard(ino).lock(), ino);
+    }
+
+    fn take_out(&self, shard: &mut Shard, ino: Ino) {
         if shard.inodes.remove(ino).is_some() {
             self.cost.fetch_sub(INODE_COST, Ordering::Relaxed);
         }
         // Numbers of removed inodes leave the clock as it turns; turn it if nothing else does.
         if shard.clock.len() > 2 * shard.inodes.0.len() + 64 {
-            let Shard { inodes, clock, .. } = &mut *shard;
+            let Shard { inodes, clock, .. } = shard;
             clock.retain(|ino| inodes.get(*ino).is_some());
         }
     }
@@ -344,6 +347,23 @@ impl InodeCache {
         }
         for shard in &self.shards {
             shard.lock().kernel_refs.retain(|ino, _| ino.fileset() != fileset);
+        }
+    }
+
+    /// Drops the inodes of a fileset that rests. What the kernel was told of them is kept.
+    pub fn close_fileset(&self, fileset: FilesetId) {
+        for inode in self.of(fileset) {
+            if let Body::Directory(directory) = &mut inode.lock().body {
+                let cost = directory.cost();
+                directory.forget();
+                self.directory_changed(cost, 0);
+            }
+            let mut shard = self.shard(inode.ino).lock();
+            let kernel_refs = inode.kernel_refs.load(Ordering::Relaxed);
+            if kernel_refs > 0 {
+                shard.kernel_refs.insert(inode.ino, kernel_refs);
+            }
+            self.take_out(&mut shard, inode.ino);
         }
     }
 

@@ -12,6 +12,7 @@ use forebay_base::hash::HashKey;
 use smallvec::SmallVec;
 
 use crate::error::{FsError, Result};
+use crate::readings::{Readings, Ticket};
 use crate::record::{EntryRecord, Kind};
 
 /// Longest name in bytes.
@@ -65,7 +66,12 @@ pub(crate) struct Directory {
     /// Names that were read from the store since the cached entries were last forgotten.
     reads: u32,
     cost: usize,
+    /// Reads of the store that are under way, if there are any.
+    readings: Option<Box<Readings>>,
 }
+
+/// The cookies of all entries, both ends included.
+pub(crate) const ALL_COOKIES: (u64, u64) = (FIRST_COOKIE, u64::MAX);
 
 impl Directory {
     /// A directory that was just made: it has no entries.
@@ -75,7 +81,8 @@ impl Directory {
 
     /// A directory of which nothing is cached.
     pub fn stored(parent: Ino) -> Directory {
-        Directory { parent, children: BTreeMap::new(), complete: false, reads: 0, cost: 0 }
+        let children = BTreeMap::new();
+        Directory { parent, children, complete: false, reads: 0, cost: 0, readings: None }
     }
 
     pub fn is_complete(&self) -> bool {
@@ -99,19 +106,77 @@ impl Directory {
 
     /// Forgets all cached entries; the write set and the store have them.
     pub fn forget(&mut self) {
-        *self = Directory::stored(self.parent);
+        let readings = self.readings.take();
+        *self = Directory { readings, ..Directory::stored(self.parent) };
     }
 
+    /// Sets an entry.
     pub fn insert(&mut self, cookie: u64, child: Child) {
+        if let Some(readings) = &mut self.readings {
+            readings.note(cookie, Some(&child));
+        }
+        self.cache(cookie, child);
+    }
+
+    /// Removes an entry.
+    pub fn remove(&mut self, cookie: u64) {
+        if let Some(readings) = &mut self.readings {
+            readings.note(cookie, None);
+        }
+        self.uncache(cookie);
+    }
+
+    fn cache(&mut self, cookie: u64, child: Child) {
         self.cost += cost_of(&child);
         if let Some(old) = self.children.insert(cookie, child) {
             self.cost -= cost_of(&old);
         }
     }
 
-    pub fn remove(&mut self, cookie: u64) {
+    fn uncache(&mut self, cookie: u64) {
         if let Some(old) = self.children.remove(&cookie) {
             self.cost -= cost_of(&old);
+        }
+    }
+
+    // --- reads of the store, which are done without the directory's lock ---
+
+    /// Announces a read of the entries with these cookies, both included.
+    pub fn begin_reading(&mut self, range: (u64, u64)) -> Ticket {
+        self.readings.get_or_insert_default().begin(range)
+    }
+
+    /// Whether somebody reads all entries.
+    pub fn is_being_read(&self) -> bool {
+        self.readings.as_ref().is_some_and(|readings| readings.covers(ALL_COOKIES))
+    }
+
+    /// Caches what was read, with what changed since the read was announced.
+    pub fn adopt(&mut self, ticket: Ticket, rows: &[(u64, Child)]) {
+        let Some(readings) = &self.readings else { return };
+        let changes = readings.changes(ticket);
+        rows.iter().for_each(|(cookie, child)| self.cache(*cookie, child.clone()));
+        for (cookie, now) in changes {
+            match now {
+                Some(child) => self.cache(cookie, child),
+                None => self.uncache(cookie),
+            }
+        }
+    }
+
+    /// From here on only this part of what was read matters.
+    pub fn narrow_reading(&mut self, ticket: Ticket, range: (u64, u64)) {
+        if let Some(readings) = &mut self.readings {
+            readings.narrow(ticket, range);
+        }
+    }
+
+    /// A read is over.
+    pub fn end_reading(&mut self, ticket: Ticket) {
+        let Some(readings) = &mut self.readings else { return };
+        readings.end(ticket);
+        if readings.is_empty() {
+            self.readings = None;
         }
     }
 
@@ -154,6 +219,11 @@ impl Bucket {
 
     pub fn last(self) -> u64 {
         self.0 | ((1 << SLOT_BITS) - 1)
+    }
+
+    /// Its cookies, both ends included.
+    pub fn range(self) -> (u64, u64) {
+        (self.first(), self.last())
     }
 }
 

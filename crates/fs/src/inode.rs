@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub xattrs: u32,
     /// Bytes that they take, names and values, once they were reckoned: to reckon them takes all of them.
     pub xattr_bytes: Option<NonZeroU32>,
+    /// How often they changed since the inode was loaded.
+    pub xattr_changes: u32,
     /// The extended attributes while it has no name: the store knows nothing of such an inode.
     pub nameless_xattrs: NamelessXattrs,
     pub body: Body,
@@ -266,6 +268,7 @@ impl State {
             rdev: record.rdev,
             xattrs: record.xattrs,
             xattr_bytes: None,
+            xattr_changes: 0,
             nameless_xattrs: None,
             body,
             counted: Some(Counted {
@@ -316,6 +319,11 @@ impl State {
         self.file().map_or(0, |file| file.opens.handles)
     }
 
+    /// Notes that extended attributes change: what was read of them before does not count any more.
+    pub fn xattrs_changed(&mut self) {
+        self.xattr_changes = self.xattr_changes.wrapping_add(1);
+    }
+
     /// Content and inode changed now.
     pub fn touch(&mut self, now: Timestamp) {
         self.modified = now;
@@ -360,7 +368,8 @@ impl State {
     }
 }
 
-/// Several inodes locked at once, in inode order, so that no two operations wait for each other.
+/// Several inodes locked at once. Whoever waits for one of them holds none of the others: no two operations wait for
+/// each other, and what keeps one inode locked for long keeps nobody from another.
 pub(crate) struct Locked<'a>(SmallVec<[(Ino, MutexGuard<'a, State>); LOCKED_MAX]>);
 
 /// Inodes of one operation at most: a rename has two directories and two that they name.
@@ -372,7 +381,25 @@ impl<'a> Locked<'a> {
         let mut sorted: SmallVec<[&'a Arc<Inode>; LOCKED_MAX]> = SmallVec::from_slice(inodes);
         sorted.sort_by_key(|inode| inode.ino);
         sorted.dedup_by_key(|inode| inode.ino);
-        Locked(sorted.into_iter().map(|inode| (inode.ino, inode.lock())).collect())
+        let mut waited_for = 0;
+        loop {
+            match Locked::others(&sorted, waited_for) {
+                Ok(locked) => return locked,
+                Err(busy) => waited_for = busy,
+            }
+        }
+    }
+
+    /// Waits for one of the inodes, and locks the others if all are free; otherwise which one is not.
+    fn others(inodes: &[&'a Arc<Inode>], waited_for: usize) -> Result<Locked<'a>, usize> {
+        let mut first = inodes.get(waited_for).map(|inode| inode.lock());
+        let mut locked = SmallVec::new();
+        for (place, inode) in inodes.iter().enumerate() {
+            let own = if place == waited_for { first.take() } else { None };
+            let state = own.or_else(|| inode.try_lock()).ok_or(place)?;
+            locked.push((inode.ino, state));
+        }
+        Ok(Locked(locked))
     }
 
     /// The state of one of the locked inodes.

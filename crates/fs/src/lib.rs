@@ -8,8 +8,8 @@
 //! Invariants:
 //! - Every change reaches the write set in the same critical section that changed memory, all records of
 //!   one operation together: any batch is a consistent cut.
-//! - An inode's lock is taken in inode order, before the lock of the write set; the store is never
-//!   written with an inode's lock held.
+//! - Who waits for the lock of an inode holds that of no other; the lock of the write set comes after them. No store is
+//!   read or written with an inode's lock held, and no disk with that of a directory.
 //! - A record that is committed refers only to published objects.
 //! - A partition refers to no other, but for the names of filesets in the root directory.
 //! - Nothing here knows of FUSE, sockets or errno.
@@ -35,6 +35,7 @@ pub mod object;
 pub mod offline;
 mod owner;
 mod partition;
+mod readings;
 pub mod record;
 pub mod remote;
 pub mod reserve;

@@ -62,6 +62,8 @@ pub struct Settings {
     pub client_holds_max: usize,
     /// How long a request waits for the owner of a fileset.
     pub owner_wait: Duration,
+    /// After how long a fileset that nobody uses is closed; zero for never.
+    pub fileset_idle: Duration,
     /// Who keeps locks on files.
     pub locks: LockChoice,
     /// Locks that one fileset holds at most, in ranges.
@@ -175,7 +177,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 27] = [
+pub const SETTINGS: [Setting; 28] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -370,6 +372,14 @@ pub const SETTINGS: [Setting; 27] = [
         set: |s, v| duration(v, MS(10), MS(86_400_000)).map(|x| s.owner_wait = x),
     },
     Setting {
+        name: "fileset_idle",
+        default: "\"10 min\"",
+        allowed: "a time from \"0 s\" to \"24 h\"",
+        meaning: "After how long a fileset that nobody uses is closed, which gives back its memory; its next use opens \
+                  it again. \"0 s\" keeps all open. In a cluster filesets stay open.",
+        set: |s, v| duration(v, MS(0), MS(86_400_000)).map(|x| s.fileset_idle = x),
+    },
+    Setting {
         name: "locks",
         default: "\"kernel\"",
         allowed: "\"kernel\" or \"shared\"",
@@ -423,6 +433,7 @@ impl Default for Settings {
             native_handles_max: 0,
             client_holds_max: 0,
             owner_wait: Duration::ZERO,
+            fileset_idle: Duration::ZERO,
             locks: LockChoice::Kernel,
             locks_max: 0,
             lock_waits_max: 0,

@@ -257,6 +257,12 @@ impl WriteSet {
         self.objects.get(&disk).copied().unwrap_or_default()
     }
 
+    /// Objects that records refer to, by disk.
+    #[must_use]
+    pub fn all_objects(&self) -> HashMap<DiskId, u64> {
+        self.objects.clone()
+    }
+
     /// What the fileset holds now.
     #[must_use]
     pub fn usage(&self) -> Usage {

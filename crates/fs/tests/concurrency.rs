@@ -11,10 +11,11 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use forebay_base::seed::Dice;
-use forebay_base::{ByteSize, Ino};
+use forebay_base::{ByteSize, FailPoints, Ino};
 use forebay_disk::Sync;
 use forebay_fs::record::Kind;
 use forebay_fs::{FsError, Replace, Result, SetAttributes, SetMode, SetXattr};
+use support::held::HeldStore;
 use support::{READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, directory, file};
 
 /// Threads at work.
@@ -192,8 +193,11 @@ fn within_the_limit(work: impl FnOnce() + Send + 'static) {
 }
 
 fn storm(rig: &Rig, fileset: &str) {
+    storm_in(rig, rig.open(), fileset);
+}
+
+fn storm_in(rig: &Rig, fs: User, fileset: &str) {
     let seed = support::seeds(1, "concurrency many_threads").start;
-    let fs = rig.open();
     let background = fs.fs.start_background().unwrap();
     let root = fs.fileset(fileset);
     let until = Instant::now() + WORK;
@@ -277,6 +281,25 @@ fn many_threads_with_little_memory_leave_a_clean_file_system() {
         });
         storm(&rig, "work");
     });
+}
+
+#[test]
+fn many_threads_on_a_store_that_takes_its_time_leave_a_clean_file_system() {
+    for load_max in [0, 2, 65_536] {
+        within_the_limit(move || {
+            let rig = Rig::in_memory();
+            rig.settings_mut(|settings| {
+                settings.inode_cache_max = ByteSize::kib(16);
+                settings.directory_load_max = load_max;
+                settings.open_objects_max = 4;
+                settings.commit_interval = Duration::from_millis(10);
+            });
+            let store = Arc::new(HeldStore::slow(rig.store.clone(), 300));
+            let parts = rig.parts_with(store, rig.disk.as_disk(), FailPoints::none());
+            let fs = rig.open_parts(parts);
+            storm_in(&rig, fs, "data");
+        });
+    }
 }
 
 #[test]

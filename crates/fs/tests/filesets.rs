@@ -434,3 +434,85 @@ fn a_fileset_with_a_store_does_not_become_native_by_a_wrong_record() {
         rig.close(fs);
     });
 }
+
+/// A file system in which "data" has lost its store.
+fn with_a_lost_fileset(rig: &Rig) -> Ino {
+    let fs = rig.open();
+    let (data, work) = (fs.fileset("data"), fs.fileset("work"));
+    let file = fs.make_file(data, "file");
+    fs.write_file(file, 0, b"lost");
+    let kept = fs.make_file(work, "kept");
+    fs.write_file(kept, 0, b"kept");
+    rig.close(fs);
+    rig.stores().remove(DATA).unwrap();
+    file
+}
+
+#[test]
+fn a_fileset_without_a_store_is_removed_as_lost_and_no_other_way() {
+    at_the_owner(|rig| {
+        let lost = with_a_lost_fileset(rig);
+        let fs = rig.open();
+        let message = fs.remove_fileset("data").unwrap_err().to_string();
+        assert!(message.contains("missing") && message.contains("--lost"), "{message}");
+        let message = fs.remove_lost_fileset("work").unwrap_err().to_string();
+        assert!(message.contains("not lost"), "{message}");
+        assert!(fs.remove_lost_fileset("/").is_err() && fs.remove_lost_fileset("none").is_err());
+        fs.remove_lost_fileset("data").unwrap();
+        assert_eq!(fs.find(Ino::ROOT, "data"), None);
+        assert!(matches!(fs.attributes(lost), Err(FsError::Stale)));
+        // The name is free again; the number is not.
+        create(&fs, "data").unwrap();
+        let data = fs.fileset("data");
+        assert_ne!(data.fileset(), DATA);
+        assert!(matches!(fs.attributes(lost), Err(FsError::Stale)));
+        let kept = fs.find(fs.fileset("work"), "kept").unwrap();
+        assert_eq!(fs.contents(kept), b"kept");
+        rig.close(fs);
+        assert!(rig.objects().iter().all(|id| id.fileset() == WORK), "its objects are gone");
+        let fs = rig.open();
+        create(&fs, "more").unwrap();
+        assert_ne!(fs.fileset("more").fileset(), DATA);
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn a_damaged_store_is_not_given_up_by_command() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    fs.make_file(fs.fileset("data"), "file");
+    rig.close(fs);
+    let changes = [(key::SUPERBLOCK.to_vec(), Some(b"not a superblock".to_vec()))].into();
+    rig.store_of(DATA).commit(&Batch { requires: Vec::new(), changes }).unwrap();
+    let fs = rig.open();
+    let message = fs.remove_lost_fileset("data").unwrap_err().to_string();
+    assert!(message.contains("fsck") && message.contains("backup"), "{message}");
+    assert!(fs.find(Ino::ROOT, "work").is_some());
+}
+
+#[test]
+fn removing_a_lost_fileset_survives_a_crash_at_each_step() {
+    let mut outcomes = BTreeSet::new();
+    for point in ["fileset.unnamed", "fileset.removed", "store.commit.before", "store.commit.after"]
+    {
+        for passes in 0..12 {
+            let rig = Rig::in_memory();
+            with_a_lost_fileset(&rig);
+            let Ok(fs) = rig.open_armed(&FailPoints::cut_at(point, passes)) else { continue };
+            let removed = fs.remove_lost_fileset("data");
+            rig.crash_process(fs);
+            let fs = rig.open();
+            let is_there = fs.names(Ino::ROOT).contains(&"data".to_owned());
+            assert!(!is_there || removed.is_err(), "{point}, {passes}: what is removed is gone");
+            if is_there {
+                fs.remove_lost_fileset("data").unwrap();
+            }
+            fs.sweep().unwrap();
+            rig.close(fs);
+            assert!(rig.objects().iter().all(|id| id.fileset() == WORK), "{point}, {passes}");
+            outcomes.insert((removed.is_ok(), is_there));
+        }
+    }
+    assert!(outcomes.contains(&(false, true)) && outcomes.contains(&(true, false)), "{outcomes:?}");
+}

@@ -7,6 +7,8 @@ mod support;
 
 #[path = "model/apply.rs"]
 mod apply;
+#[path = "model/fileset.rs"]
+mod fileset;
 #[path = "model/op.rs"]
 mod op;
 #[path = "model/tree.rs"]
@@ -103,6 +105,12 @@ fn served_files_in_a_directory_behave_like_the_reference() {
 #[test]
 fn files_of_another_node_behave_like_the_reference() {
     run("files_of_another_node", Rig::of_another_node);
+}
+
+/// Filesets crash one at a time and are taken over, while the others go on.
+#[test]
+fn filesets_of_three_nodes_behave_like_the_reference() {
+    run("filesets_of_three_nodes", Rig::of_three_nodes);
 }
 
 /// The names in the store of clusters, over objects in memory. Each sequence opens it many times.

@@ -44,6 +44,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use forebay_base::full::is_full;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition};
@@ -502,7 +503,7 @@ fn translate(path: &Path, error: &redb::Error) -> StoreError {
     let text = format!("{}: {error}", path.display());
     match error {
         redb::Error::Io(error) => match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(text),
+            _ if is_full(error) => StoreError::Full(text),
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => StoreError::Damaged(text),
             _ => StoreError::Io(text),
         },

@@ -27,7 +27,8 @@ use crate::output::{Table, bytes};
   forebay fileset create /srv/forebay models --durability strict
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
   forebay fileset set /srv/forebay data --placement served
-  forebay fileset remove /srv/forebay models")]
+  forebay fileset remove /srv/forebay models
+  forebay fileset remove /srv/forebay gone --lost")]
 pub struct Fileset {
     #[command(subcommand)]
     action: Action,
@@ -82,13 +83,19 @@ enum Action {
         #[arg(long, value_enum)]
         placement: Option<PlacementArg>,
     },
-    /// Remove an empty fileset.
-    #[command(after_help = "Examples:\n  forebay fileset remove /srv/forebay models")]
+    /// Remove an empty fileset, or one that is lost.
+    #[command(after_help = "Examples:
+  forebay fileset remove /srv/forebay models
+  forebay fileset remove /srv/forebay models --lost")]
     Remove {
         /// Home folder of the file system.
         root: PathBuf,
         /// Name of the fileset.
         name: String,
+        /// Remove a fileset whose store is missing, or a native one that is not on its disk any more, with what is
+        /// left of it: its files are lost. Refused if the fileset can be reached, or is damaged and may be repaired.
+        #[arg(long)]
+        lost: bool,
     },
 }
 
@@ -168,9 +175,11 @@ impl Fileset {
                 let ask = Ask::SetFileset { name: name.clone(), durability, placement };
                 change(&root, &ask, |fs| fs.set_fileset(&name, durability, placement))?;
             }
-            Action::Remove { root, name } => {
-                let ask = Ask::RemoveFileset { name: name.clone() };
-                change(&root, &ask, |fs| fs.remove_fileset(&name))?;
+            Action::Remove { root, name, lost } => {
+                let ask = Ask::RemoveFileset { name: name.clone(), lost };
+                change(&root, &ask, |fs| {
+                    if lost { fs.remove_lost_fileset(&name) } else { fs.remove_fileset(&name) }
+                })?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use forebay_base::full::is_full;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
@@ -20,9 +21,7 @@ const LENT_BYTES: u64 = 1 << 20;
 
 /// Whether an error says that there is no space.
 fn is_no_space(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
+    error.downcast_ref::<std::io::Error>().is_some_and(is_full)
 }
 
 /// The space of one journal.

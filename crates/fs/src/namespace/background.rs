@@ -118,7 +118,7 @@ impl Namespace {
         }
     }
 
-    /// Starts the threads that commit, supply, reclaim and sweep.
+    /// Starts the threads that commit, supply, reclaim, and sweep and close filesets.
     ///
     /// # Errors
     /// [`FsError::Io`] if the system gives no threads.
@@ -142,10 +142,11 @@ impl Namespace {
         if self.cluster.is_some() {
             start("forgotten", Namespace::run_telling)?;
         }
-        start("sweep", |namespace| {
+        start("filesets", |namespace| {
             if let Err(error) = namespace.sweep() {
                 tracing::warn!(%error, "the sweep after the crash did not finish");
             }
+            namespace.run_rests();
         })?;
         Ok(Background { namespace: Arc::clone(self), threads })
     }
@@ -185,7 +186,7 @@ impl Namespace {
     fn crashed(&self, fileset: &Fileset) -> bool {
         // Whoever opens it meanwhile would find the store in use.
         let _not_opened = fileset.opening.lock();
-        if self.shared.owners.find(fileset.id).is_some() {
+        if self.shared.owners.find(fileset.id).is_some() || fileset.rested_in().is_some() {
             return false;
         }
         let store = self.stores.look(fileset.id).map_err(FsError::from);
@@ -217,6 +218,9 @@ impl Namespace {
         let synced = synced.and_then(|()| Ok(self.shared.fail_points.reach("close.synced")?));
         if synced.is_err() {
             settled.clear();
+        } else {
+            outcome = outcome.and(self.mark_rested());
+            all_clean &= outcome.is_ok();
         }
         outcome = outcome.and(synced);
         // The root fileset comes last: it says that the whole is clean.

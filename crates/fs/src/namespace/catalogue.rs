@@ -4,15 +4,18 @@
 //! name and record change in one batch. A store of its own for the catalogue would need a protocol between the two
 //! for each change, and save nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use forebay_base::FilesetId;
+use forebay_base::{DiskId, Epoch, FilesetId};
 use forebay_store::Store;
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
+use crate::number::NUMBER_MAX;
+use crate::partition::Partition;
 use crate::record::{FilesetRecord, FilesetSettings, Stage, Usage, decode};
 use crate::recovery::scan_prefix;
 use crate::stats::Counters;
@@ -29,6 +32,16 @@ pub(crate) struct Fileset {
     refusal: Mutex<Option<FsError>>,
     /// What it holds, as its store had it when it was not open.
     usage_seen: Mutex<Option<Usage>>,
+    /// How many operations there were when it was last found used, and when that was.
+    last_use: Mutex<Option<(u64, Instant)>>,
+    rest: Mutex<Option<Rest>>,
+}
+
+/// What is known of a fileset that this process closed because nobody used it.
+struct Rest {
+    /// The epoch of its last owner, which it was.
+    epoch: Epoch,
+    objects: HashMap<DiskId, u64>,
 }
 
 impl Fileset {
@@ -40,7 +53,47 @@ impl Fileset {
             opening: Mutex::default(),
             refusal: Mutex::default(),
             usage_seen: Mutex::default(),
+            last_use: Mutex::default(),
+            rest: Mutex::default(),
         }
+    }
+
+    /// Whether nobody has used it for `idle`.
+    pub fn is_unused(&self, now: Instant, idle: Duration) -> bool {
+        let operations = self.counters.read().into_iter().fold(0, u64::wrapping_add);
+        let mut last_use = self.last_use.lock();
+        let seen = last_use.filter(|(then, _)| *then == operations).unwrap_or((operations, now));
+        *last_use = Some(seen);
+        now.saturating_duration_since(seen.1) >= idle
+    }
+
+    /// Notes that it is in use now.
+    pub fn used(&self, now: Instant) {
+        self.last_use.lock().iter_mut().for_each(|(_, at)| *at = now);
+    }
+
+    /// Notes that it rests, as `partition` leaves it.
+    pub fn rests(&self, partition: &Partition) {
+        let (epoch, objects) = (partition.epoch(), partition.objects());
+        *self.usage_seen.lock() = Some(partition.usage());
+        *self.rest.lock() = Some(Rest { epoch, objects });
+    }
+
+    /// Notes that it is open again.
+    pub fn is_at_work(&self) {
+        *self.rest.lock() = None;
+        *self.last_use.lock() = None;
+    }
+
+    /// The epoch of its last owner, if it rests.
+    pub fn rested_in(&self) -> Option<Epoch> {
+        self.rest.lock().as_ref().map(|rest| rest.epoch)
+    }
+
+    /// Objects on a disk that its records refer to, if it rests.
+    pub fn objects_at_rest(&self, disk: DiskId) -> u64 {
+        let rest = self.rest.lock();
+        rest.as_ref().and_then(|rest| rest.objects.get(&disk).copied()).unwrap_or_default()
     }
 
     /// Name and settings in force.
@@ -171,8 +224,10 @@ impl Catalogue {
     pub fn free(&self, taken: &[FilesetId]) -> Option<(FilesetId, (u64, u64))> {
         let filesets = self.filesets.read();
         let is_free = |id: &FilesetId| !filesets.contains_key(id) && !taken.contains(id);
-        let id = (1..u16::MAX).map(FilesetId).find(is_free)?;
-        Some((id, self.gone.lock().get(&id).copied().unwrap_or_default()))
+        let gone = self.gone.lock();
+        let unused = |id: FilesetId| (id, gone.get(&id).copied().unwrap_or_default());
+        let has_numbers = |(_, (ino, _)): &(FilesetId, (u64, u64))| *ino < NUMBER_MAX;
+        (1..u16::MAX).map(FilesetId).filter(is_free).map(unused).find(has_numbers)
     }
 
     /// Adds a fileset.

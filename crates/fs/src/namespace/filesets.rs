@@ -13,6 +13,7 @@ use forebay_store::Stores;
 
 use super::Namespace;
 use super::catalogue::{Catalogue, Fileset, Unfinished};
+use super::lost::{remove_objects, was_lost};
 use super::native;
 use crate::error::{FsError, Result};
 use crate::mkfs::StoredFileset;
@@ -89,7 +90,7 @@ impl Namespace {
         self.catalogue.list().into_iter().map(row).collect()
     }
 
-    fn fileset_named(&self, name: &str) -> Result<Arc<Fileset>> {
+    pub(super) fn fileset_named(&self, name: &str) -> Result<Arc<Fileset>> {
         let wanted = if name == "/" { "" } else { name };
         self.catalogue.named(wanted).ok_or_else(|| {
             let settings = self.catalogue.list().into_iter().map(|fileset| fileset.settings());
@@ -278,6 +279,14 @@ impl Namespace {
             return self.remove_native(&fileset);
         }
         let root = self.root()?;
+        let is_missing = || Ok::<_, FsError>(!self.stores.list()?.contains(&fileset.id));
+        if self.shared.owners.find(fileset.id).is_none() && self.cluster.is_none() && is_missing()?
+        {
+            return Err(FsError::Refused(format!(
+                "the store of fileset \"{name}\" is missing: restore it from a backup (forebay store restore), or \
+                 remove the fileset with --lost; its files are lost then"
+            )));
+        }
         let (partition, unused) = self.empty_fileset(&fileset, name)?;
         let removing = FilesetRecord {
             settings: fileset.settings(),
@@ -417,7 +426,8 @@ pub(super) fn finish(
     unfinished: Vec<Unfinished>,
 ) -> Result<()> {
     for Unfinished { id, record } in unfinished {
-        if offline::holds_files(stores, id) {
+        let is_lost = was_lost(&record);
+        if !is_lost && offline::holds_files(stores, id) {
             let name = record.settings.name;
             tracing::error!(
                 fileset = name,
@@ -426,7 +436,12 @@ pub(super) fn finish(
             continue;
         }
         tracing::info!(fileset = record.settings.name, stage = ?record.stage, "finishing what a crash interrupted");
-        if let Err(error) = native::remove_tree(shared, &root.identity().uuid, &record.settings) {
+        let gone = if is_lost {
+            remove_objects(shared, id)
+        } else {
+            native::remove_tree(shared, &root.identity().uuid, &record.settings)
+        };
+        if let Err(error) = gone {
             // What is in the way is not ours to remove, and the next opening tries again.
             tracing::warn!(fileset = record.settings.name, %error, "not finished");
             continue;

@@ -4,8 +4,8 @@
 //! the upper 16 bits of an inode's number say which fileset owns it (`forebay_base::id`), so finding the owner is a
 //! shift and a look into a table (`owner.rs`).
 //!
-//! A fileset is opened at its first use: until then it costs no memory, and its store is not even looked at. After a
-//! crash those that were open are opened and swept in the background.
+//! A fileset is opened at its first use: until then it costs no memory, and its store is not even looked at. One that
+//! nobody uses any more is closed (`rest`). After a crash those that were open are opened and swept in the background.
 //!
 //! The namespace itself knows which filesets there are (`catalogue`), how they come and go (`filesets`), and the disks.
 //! It holds no state of files; what survives a crash is its owners' business.
@@ -16,8 +16,10 @@ mod cluster;
 mod filesets;
 mod handover;
 mod locks;
+mod lost;
 mod native;
 mod operations;
+mod rest;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -206,6 +208,7 @@ impl Namespace {
             counters: Arc::clone(&root_entry.counters),
             disks: &before.disks,
             epoch,
+            rested_in: None,
         })?;
         shared.reserve.hold();
         shared.objects.begin_reserves(shared.settings.disk_reserve.0);
@@ -360,6 +363,8 @@ impl Namespace {
                 self.learn_disk(record, None);
             }
         }
+        // Nobody who looks for a disk is to wait for the store.
+        let disks = self.disks.read().clone();
         let partition = Partition::open(Opening {
             number: fileset.id,
             uuid: &self.uuid,
@@ -367,9 +372,11 @@ impl Namespace {
             store,
             settings: fileset.settings(),
             counters: Arc::clone(&fileset.counters),
-            disks: &self.disks.read(),
+            disks: &disks,
             epoch,
+            rested_in: fileset.rested_in(),
         })?;
+        fileset.is_at_work();
         self.take_up(&partition);
         self.shared.owners.set(fileset.id, Some(&Owner::Local(Arc::clone(&partition))));
         Ok(partition)
@@ -537,9 +544,11 @@ impl Namespace {
     /// The disks with what they hold.
     #[must_use]
     pub fn disk_status(&self) -> Vec<DiskStatus> {
-        let partitions = self.partitions();
+        let (partitions, filesets) = (self.partitions(), self.catalogue.list());
         let status = |disk: &FsDisk| {
-            let objects = partitions.iter().map(|partition| partition.objects_on(disk.id)).sum();
+            let open = partitions.iter().map(|partition| partition.objects_on(disk.id));
+            let at_rest = filesets.iter().map(|fileset| fileset.objects_at_rest(disk.id));
+            let objects = open.chain(at_rest).sum();
             let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, objects);
             found.spare_objects = self.shared.objects.spares_on(disk.id) as u64;
             let (reserve, held, refusal) = disk.space.reserve_state();

@@ -89,12 +89,31 @@ impl Owners {
     /// Waits until every request has ended that was on its way to an owner. Nothing that goes on for long may hold a
     /// [`Route`] meanwhile: calls to other nodes and waiting at a gate do not.
     pub fn drain(&self) {
-        // Each route holds the table by which it was found, and so do others that look: those end at once.
-        self.replace(Table::clone);
-        let earlier = self.1.lock().clone();
+        let earlier = self.earlier_tables();
         while earlier.iter().any(|table| table.strong_count() > 0) {
             std::thread::sleep(DRAIN_PAUSE);
         }
+    }
+
+    /// As [`Owners::drain`], but for about so long at most. Whether all those requests have ended.
+    pub fn drain_within(&self, limit: Duration) -> bool {
+        let earlier = self.earlier_tables();
+        let mut waited = Duration::ZERO;
+        while earlier.iter().any(|table| table.strong_count() > 0) {
+            if waited >= limit {
+                return false;
+            }
+            std::thread::sleep(DRAIN_PAUSE);
+            waited += DRAIN_PAUSE;
+        }
+        true
+    }
+
+    /// The tables by which requests found their way that are under way.
+    fn earlier_tables(&self) -> Vec<Weak<Table>> {
+        // Each route holds the table by which it was found, and so do others that look: those end at once.
+        self.replace(Table::clone);
+        self.1.lock().clone()
     }
 
     /// The filesets of another node, with the owner of each.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_base::Ino;
 
 use crate::error::Result;
+use crate::inode::Inode;
 use crate::object::LiveObject;
 use crate::partition::Partition;
 
@@ -18,6 +19,35 @@ impl Partition {
             return Err(error);
         }
         shared.objects.take_fresh(|| self.take_object_id())
+    }
+
+    /// Whether none of its files is open, none lives on without a name, and nothing is wrong with it.
+    pub(crate) fn is_out_of_use(&self) -> bool {
+        let is_closed = |inode: &Arc<Inode>| {
+            let state = inode.lock();
+            state.nlink > 0 && state.handles() == 0
+        };
+        self.gate.closed().is_none()
+            && self.damage.files().is_empty()
+            && self.cached().iter().all(is_closed)
+    }
+
+    /// Commits everything and closes all objects, while nobody uses the fileset. Whether nothing remains to be done.
+    ///
+    /// # Errors
+    /// What the store or a disk says.
+    pub(crate) fn bring_to_rest(&self) -> Result<bool> {
+        for inode in self.cached() {
+            self.close_idle_object(inode.ino)?;
+        }
+        Ok(self.settle()? && !self.is_unswept())
+    }
+
+    /// Drops the inodes that have no name, no handle and no reference of the kernel.
+    pub(crate) fn dispose_of_dead(&self) {
+        for inode in self.cached() {
+            self.dispose_if_dead(inode.ino, &mut inode.lock());
+        }
     }
 
     /// Publishes and closes the object of a closed file.

@@ -6,13 +6,14 @@
 
 pub(crate) mod commit;
 pub mod damage;
+pub(crate) mod entries;
 mod idle;
 mod moving;
 pub(crate) mod ops;
 pub mod recovery;
 pub(crate) mod shortage;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +23,6 @@ use forebay_store::Store;
 use parking_lot::Mutex;
 
 use crate::commit::CommitTurn;
-use crate::directory::{Bucket, Child};
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
 use crate::inode::{Body, Counted, Inode, State};
@@ -30,7 +30,7 @@ use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
 use crate::record::{
-    Durability, EntryRecord, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
+    Durability, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -63,8 +63,8 @@ pub struct Partition {
     object_numbers: NumberRange,
     /// Files that are open for writing on the direct path.
     writers: Mutex<HashSet<Ino>>,
-    /// Serialises renames between directories, so that the tree above them stands still.
-    tree_changes: Mutex<()>,
+    /// How often a directory was moved to another one; held while that is done.
+    directory_moves: Mutex<u64>,
     sweep: Mutex<Sweep>,
     damage: damage::Damage,
 }
@@ -159,6 +159,11 @@ impl Partition {
     /// Objects that its records refer to on a disk.
     pub(crate) fn objects_on(&self, disk: DiskId) -> u64 {
         self.writes.lock().objects(disk)
+    }
+
+    /// Objects that its records refer to, by disk.
+    pub(crate) fn objects(&self) -> HashMap<DiskId, u64> {
+        self.writes.lock().all_objects()
     }
 
     /// Bytes that the store occupies; 0 if it cannot say.
@@ -334,6 +339,7 @@ impl Partition {
         xattrs: Vec<Row>,
     ) {
         writes.delete_inode(ino);
+        state.xattrs_changed();
         for (key, value) in xattrs {
             if let Some(key::Key::Xattr(_, name)) = key::parse(&key) {
                 state.nameless_xattrs.get_or_insert_default().insert(name, value);
@@ -346,104 +352,6 @@ impl Partition {
         {
             writes.withhold(live.at.id);
         }
-    }
-
-    // --- directory entries ---
-
-    /// The entry of `name` in a locked directory.
-    pub(crate) fn find_entry(
-        &self,
-        ino: Ino,
-        state: &mut State,
-        name: &[u8],
-    ) -> Result<Option<(u64, Child)>> {
-        let bucket = Bucket::of(&self.hash_key, name);
-        let directory = state.directory_mut()?;
-        if let Some((cookie, child)) = directory.find(bucket, name) {
-            return Ok(Some((cookie, child.clone())));
-        }
-        if directory.is_complete() {
-            return Ok(None);
-        }
-        let reads = directory.count_read();
-        if self.may_load_directory(state.size) && is_worth_caching(state.size, reads) {
-            self.load_directory(ino, state)?;
-        } else {
-            let (from, to) = key::entries(ino, bucket.first(), bucket.last());
-            let (rows, _) = self.read_range(&from, &to, 256)?;
-            self.cache_entries(state, &rows)?;
-        }
-        let directory = state.directory_mut()?;
-        Ok(directory.find(bucket, name).map(|(cookie, child)| (cookie, child.clone())))
-    }
-
-    /// Whether a directory of so many entries may be cached whole.
-    pub(crate) fn may_load_directory(&self, entries: u64) -> bool {
-        entries <= self.shared.settings.directory_load_max
-            && self.shared.inodes.has_room_for(entries)
-    }
-
-    /// Adds stored entries to a directory's cached ones.
-    pub(crate) fn cache_entries(&self, state: &mut State, rows: &[Row]) -> Result<()> {
-        let directory = state.directory_mut()?;
-        let before = directory.cost();
-        for (key, value) in rows {
-            let Some(key::Key::Entry(_, cookie)) = key::parse(key) else { continue };
-            let record: EntryRecord = decode("directory entry", value)?;
-            directory.insert(cookie, Child::from_record(&record));
-        }
-        self.shared.inodes.directory_changed(before, directory.cost());
-        Ok(())
-    }
-
-    /// Adds an entry to a locked directory in which `name` was looked for and not found.
-    pub(crate) fn add_entry(
-        &self,
-        writes: &mut WriteSet,
-        ino: Ino,
-        state: &mut State,
-        child: Child,
-    ) -> Result<()> {
-        let directory = state.directory_mut()?;
-        let before = directory.cost();
-        let cookie = directory.free_cookie(Bucket::of(&self.hash_key, &child.name))?;
-        writes.put_entry(ino, cookie, child.clone(), Known::Absent);
-        directory.insert(cookie, child);
-        self.shared.inodes.directory_changed(before, directory.cost());
-        state.size += 1;
-        Ok(())
-    }
-
-    /// Has the entry at `cookie` name another inode.
-    pub(crate) fn replace_entry(
-        &self,
-        writes: &mut WriteSet,
-        ino: Ino,
-        state: &mut State,
-        cookie: u64,
-        child: Child,
-    ) -> Result<()> {
-        let directory = state.directory_mut()?;
-        writes.put_entry(ino, cookie, child.clone(), Known::MayExist);
-        directory.insert(cookie, child);
-        Ok(())
-    }
-
-    /// Takes the entry at `cookie` out of a locked directory.
-    pub(crate) fn remove_entry(
-        &self,
-        writes: &mut WriteSet,
-        ino: Ino,
-        state: &mut State,
-        cookie: u64,
-    ) -> Result<()> {
-        let directory = state.directory_mut()?;
-        let before = directory.cost();
-        directory.remove(cookie);
-        self.shared.inodes.directory_changed(before, directory.cost());
-        writes.delete_entry(ino, cookie);
-        state.size = state.size.saturating_sub(1);
-        Ok(())
     }
 
     // --- references of the kernel ---
@@ -525,12 +433,6 @@ fn recount(writes: &mut WriteSet, state: &mut State, now: Option<Counted>) {
         old.into_iter().for_each(|disk| writes.count_objects(disk, -1));
         new.into_iter().for_each(|disk| writes.count_objects(disk, 1));
     }
-}
-
-/// Whether a directory of `entries` is to be cached whole after so many names were read from the store:
-/// those that are looked for and not there could be told without it.
-fn is_worth_caching(entries: u64, reads: u32) -> bool {
-    entries <= 256 || u64::from(reads) >= entries / 16
 }
 
 fn signed(bytes: u64) -> i64 {

@@ -54,7 +54,7 @@ impl Partition {
     /// What a name leads to within the fileset, if anything.
     pub(crate) fn named(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
         let directory = self.inode(parent).ok()?;
-        let found = self.find_entry(parent, &mut directory.lock(), name).ok()?;
+        let (_directory, found) = self.lock_and_find(&directory, name).ok()?;
         found.map(|(_, child)| child.ino).filter(|ino| self.owns(*ino))
     }
 

@@ -94,6 +94,28 @@ pub fn read_term(store: &dyn Store) -> Result<Term> {
         .ok_or_else(|| FsError::Damaged("the store has no term".to_owned()))
 }
 
+/// Marks a fileset as left in order that its owner of `epoch` has closed, on disks that were synced since.
+///
+/// # Errors
+/// [`FsError::Fenced`] if another owner came in between; what the store says.
+pub(crate) fn mark_left(store: &dyn Store, epoch: Epoch) -> Result<()> {
+    let (superblock, term) = (read_superblock(store)?, read_term(store)?);
+    if superblock.epoch != epoch || term.epoch != epoch {
+        return Err(FsError::Fenced);
+    }
+    let left = Superblock { state: MountState::Clean, sweep_due: false, ..superblock };
+    let next = Term { batch: term.batch + 1, ..term };
+    let batch = Batch {
+        requires: vec![(key::TERM.to_vec(), Some(term.to_bytes()))],
+        changes: [
+            (key::TERM.to_vec(), Some(next.to_bytes())),
+            (key::SUPERBLOCK.to_vec(), Some(encode(&left))),
+        ]
+        .into(),
+    };
+    Ok(store.commit(&batch)?)
+}
+
 /// A limit of numbers moved ahead.
 fn raise(limit: u64) -> Result<u64> {
     limit
@@ -116,6 +138,8 @@ pub(crate) struct Opening<'a> {
     pub disks: &'a [DiskRecord],
     /// The epoch of this owner, where a cluster assigns it; otherwise it is the next one.
     pub epoch: Option<Epoch>,
+    /// The epoch in which this process itself closed it in order, if it did: no crash has come since.
+    pub rested_in: Option<Epoch>,
 }
 
 impl Partition {
@@ -125,7 +149,8 @@ impl Partition {
     /// [`FsError::Damaged`] if the store holds no (readable) fileset, or another one; [`FsError::Fenced`] if another
     /// owner came in between.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Arc<Partition>> {
-        let Opening { number, uuid, shared, store, settings, counters, disks, epoch } = opening;
+        let Opening { number, uuid, shared, store, settings, counters, disks, epoch, rested_in } =
+            opening;
         let before = read_superblock(&*store)?;
         if before.uuid != uuid {
             return Err(FsError::Damaged(format!(
@@ -144,7 +169,8 @@ impl Partition {
             return Err(FsError::Fenced);
         }
         shared.fail_points.reach("recovery.start")?;
-        let crashed = before.state == MountState::Mounted;
+        let has_rested = rested_in == Some(before.epoch);
+        let crashed = before.state == MountState::Mounted && !has_rested;
         let superblock = Superblock {
             epoch: epoch.unwrap_or_else(|| before.epoch.next()),
             state: MountState::Mounted,
@@ -189,10 +215,10 @@ impl Partition {
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
             object_numbers: NumberRange::new(before.object_limit, superblock.object_limit),
             writers: Mutex::default(),
-            tree_changes: Mutex::default(),
+            directory_moves: Mutex::default(),
             damage: super::damage::Damage::default(),
             sweep: Mutex::new(Sweep {
-                done: !crashed && !before.sweep_due,
+                done: has_rested || (!crashed && !before.sweep_due),
                 below: before.object_limit,
             }),
             superblock: Mutex::new(superblock),

@@ -111,6 +111,8 @@ impl World<'_> {
             Op::Commit => self.commit(),
             Op::AfterRequest => self.fs().after_request(),
             Op::DropCaches => self.fs().drop_caches(),
+            Op::Rest => self.rest(),
+            Op::CrashFileset { fileset } => self.crash_fileset(fileset),
             Op::SetFileset { fileset, durability, placement } => {
                 self.set_fileset(fileset, durability, placement);
             }

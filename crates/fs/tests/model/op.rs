@@ -41,6 +41,8 @@ pub enum Op {
     Commit,
     AfterRequest,
     DropCaches,
+    Rest,
+    CrashFileset { fileset: Pick },
     SetFileset { fileset: Pick, durability: Option<Durability>, placement: Option<Placement> },
     Verify,
     Remount,
@@ -171,6 +173,8 @@ fn durability_changes() -> impl Strategy<Value = Op> {
         4 => Just(Op::Commit),
         2 => Just(Op::AfterRequest),
         3 => Just(Op::DropCaches),
+        2 => Just(Op::Rest),
+        2 => pick().prop_map(|fileset| Op::CrashFileset { fileset }),
         1 => (pick(), durability(), placement()).prop_map(
             |(fileset, durability, placement)| Op::SetFileset { fileset, durability, placement }
         ),

@@ -449,10 +449,10 @@ impl Tree {
         Tree { nodes }
     }
 
-    /// The same tree with objects of its own.
-    pub fn detached(&self) -> Tree {
+    /// The same tree, in which some nodes have objects of their own.
+    pub fn detached(&self, which: impl Fn(&Node) -> bool) -> Tree {
         let mut copy = self.clone();
-        for node in copy.nodes.values_mut() {
+        for node in copy.nodes.values_mut().filter(|node| which(node)) {
             if let Body::File(content) = &mut node.body {
                 let bytes = content.borrow().bytes.clone();
                 *content = Rc::new(RefCell::new(Object { bytes, synced: false }));

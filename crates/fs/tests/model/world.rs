@@ -47,13 +47,15 @@ pub struct World<'a> {
     /// `None` only between two lives.
     user: Option<User>,
     pub tree: Tree,
-    /// The tree as the store has it.
-    committed: Tree,
+    /// The tree as the stores have it.
+    pub committed: Tree,
     pub handles: Vec<Handle>,
     pub cursors: Vec<Cursor>,
     /// How often the kernel knows of an inode.
     pub refs: BTreeMap<Ino, u64>,
     pub strict: BTreeMap<u16, bool>,
+    /// The latest epoch in which a fileset was taken over.
+    pub epoch: u64,
 }
 
 impl Drop for World<'_> {
@@ -75,6 +77,7 @@ impl<'a> World<'a> {
             cursors: Vec::new(),
             refs: BTreeMap::new(),
             strict: [(0, true), (1, true), (2, false), (3, false)].into(),
+            epoch: 0,
         }
     }
 
@@ -169,7 +172,7 @@ impl<'a> World<'a> {
     }
 
     /// Everything done so far in a fileset, or in all, is in the store.
-    fn note_commit_of(&mut self, fileset: Option<FilesetId>, synced: Option<Ino>) {
+    pub fn note_commit_of(&mut self, fileset: Option<FilesetId>, synced: Option<Ino>) {
         let writing: BTreeSet<Ino> = self
             .handles
             .iter()
@@ -285,7 +288,7 @@ impl<'a> World<'a> {
         }
         self.reopen();
         self.tree = self.committed.clone();
-        self.adopt_contents(machine.is_some());
+        self.adopt_contents(None, machine.is_some());
         self.verify();
         self.fs().sweep().unwrap();
         self.fs().commit().unwrap();
@@ -293,10 +296,11 @@ impl<'a> World<'a> {
         self.committed = self.tree.committed(|_| true);
     }
 
-    /// Takes the contents that the crash left, if they are among those that it may leave.
-    fn adopt_contents(&mut self, machine: bool) {
-        let mut tree = self.tree.detached();
-        for ino in self.tree.select(|node| node.content().is_some()) {
+    /// Takes the contents that the crash of a fileset, or of all, left, if they are among those that it may leave.
+    pub fn adopt_contents(&mut self, fileset: Option<FilesetId>, machine: bool) {
+        let crashed = |node: &Node| fileset.is_none_or(|fileset| node.fileset == fileset);
+        let mut tree = self.tree.detached(crashed);
+        for ino in self.tree.select(|node| node.content().is_some() && crashed(node)) {
             let node = self.tree.node(ino);
             let found = self.fs().contents(ino);
             let before = node.content().unwrap().borrow();

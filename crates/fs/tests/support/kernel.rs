@@ -6,11 +6,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use forebay_base::Ino;
+use forebay_base::{FilesetId, Ino};
 use forebay_fs::{Access, Caller, DirectAccess, Namespace, Result};
 use parking_lot::Mutex;
 
-use super::ROOT;
+use super::{Nodes, OWNER, ROOT, TAKER};
 
 /// Access of an open for reading.
 pub const READ: Access =
@@ -56,6 +56,9 @@ pub struct User {
     pub kernel: Arc<Kernel>,
     /// The node that owns everything, where `fs` is another one.
     pub owner: Option<Arc<Namespace>>,
+    /// The node that takes filesets over, where there is one.
+    pub taker: Option<Arc<Namespace>>,
+    pub nodes: Option<Arc<Nodes>>,
 }
 
 /// What concerns the owner, whoever asks.
@@ -65,16 +68,34 @@ impl User {
         self.owner.as_ref().unwrap_or(&self.fs)
     }
 
+    /// All nodes that own something.
+    fn owners(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        [self.at_owner()].into_iter().chain(&self.taker)
+    }
+
+    /// One fileset crashes, and another node takes it over in `epoch`. The old owner hears of it first or last.
+    pub fn crash_fileset(&self, fileset: FilesetId, epoch: u64, old_first: bool) {
+        let nodes = self.nodes.as_ref().expect("there are several nodes");
+        let (owner, taker) = (self.at_owner(), self.taker.as_ref().expect("there is a taker"));
+        let is_owners = owner.own_filesets().contains(&fileset);
+        let (old, new, node) =
+            if is_owners { (owner, taker, TAKER) } else { (taker, owner, OWNER) };
+        nodes.give(fileset, node, epoch);
+        let order = if old_first { [old, new] } else { [new, old] };
+        order.into_iter().chain([&self.fs]).for_each(|node| node.owner_changed(fileset).unwrap());
+        new.sweep_fileset(fileset).unwrap();
+    }
+
     pub fn commit(&self) -> Result<()> {
-        self.at_owner().commit()
+        self.owners().try_for_each(|owner| owner.commit())
     }
 
     pub fn sync_all(&self) -> Result<()> {
-        self.at_owner().sync_all()
+        self.owners().try_for_each(|owner| owner.sync_all())
     }
 
     pub fn after_request(&self) {
-        self.at_owner().after_request();
+        self.owners().for_each(|owner| owner.after_request());
     }
 
     pub fn disk_status(&self) -> Vec<forebay_fs::DiskStatus> {
@@ -82,11 +103,11 @@ impl User {
     }
 
     pub fn drop_caches(&self) {
-        self.at_owner().drop_caches();
+        self.owners().for_each(|owner| owner.drop_caches());
     }
 
     pub fn sweep(&self) -> Result<()> {
-        self.at_owner().sweep()
+        self.owners().try_for_each(|owner| owner.sweep())
     }
 
     pub fn objects(&self) -> &forebay_fs::object::Objects {
@@ -97,17 +118,15 @@ impl User {
         self.at_owner().commit_health()
     }
 
-    pub fn commit_health_of(
-        &self,
-        fileset: forebay_base::FilesetId,
-    ) -> Option<forebay_fs::CommitHealth> {
-        self.at_owner().commit_health_of(fileset)
+    pub fn commit_health_of(&self, fileset: FilesetId) -> Option<forebay_fs::CommitHealth> {
+        self.owners().find_map(|owner| owner.commit_health_of(fileset))
     }
 
     /// Ends it in order.
     pub fn close(&self) -> Result<()> {
         if let Some(owner) = &self.owner {
             self.fs.close()?;
+            self.taker.as_ref().map_or(Ok(()), |taker| taker.close())?;
             return owner.close();
         }
         self.fs.close()

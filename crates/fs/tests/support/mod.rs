@@ -22,6 +22,7 @@ use forebay_store::{Store, Stores};
 use parking_lot::Mutex;
 
 pub mod check;
+pub mod held;
 pub mod kernel;
 pub mod nodes;
 pub mod tapped;
@@ -42,6 +43,12 @@ pub fn seeds(count: u64, test: &str) -> std::ops::Range<u64> {
 
 /// Anybody else.
 pub const USER: Caller = Caller { uid: 1000, gid: 1000 };
+
+/// Where there are several nodes: the one that owns everything at first, the one that is used, and the one that takes
+/// over.
+pub const OWNER: NodeId = NodeId(1);
+pub const USED: NodeId = NodeId(2);
+pub const TAKER: NodeId = NodeId(3);
 
 const DISK: &str = "disk-one";
 const FILE_SYSTEM: &str = "file-system-one";
@@ -73,12 +80,19 @@ pub struct Rig {
     pub kernel: Arc<Kernel>,
     /// It is used from another node than the one that owns it.
     is_remote: bool,
+    /// A third node is there to take filesets over.
+    has_taker: bool,
 }
 
 impl Rig {
     /// An empty file system that is used from another node.
     pub fn of_another_node() -> Rig {
         Rig { is_remote: true, ..Rig::in_memory() }
+    }
+
+    /// As [`Rig::of_another_node`], with a third node that can take filesets over.
+    pub fn of_three_nodes() -> Rig {
+        Rig { has_taker: true, ..Rig::of_another_node() }
     }
 
     /// An empty file system on a disk in memory: every byte goes the served way.
@@ -143,7 +157,8 @@ impl Rig {
         mkfs::make(&WholeStores(whole), &identity, &*clock).unwrap();
         let (store, elsewhere) = (MemoryStore::new(), None);
         let (settings, kernel) = (Mutex::default(), Arc::default());
-        Rig { store, elsewhere, disk, clock, settings, kernel, is_remote: false }
+        let (is_remote, has_taker) = (false, false);
+        Rig { store, elsewhere, disk, clock, settings, kernel, is_remote, has_taker }
     }
 
     /// Changes the settings of the next opening.
@@ -186,23 +201,26 @@ impl Rig {
     pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
         let kernel = Arc::clone(&self.kernel);
         if self.is_remote {
-            let nodes = Nodes::with_owner(NodeId(1));
-            let used = Parts {
-                stores: Arc::new(MemoryStores::default()),
+            let nodes = Nodes::with_owner(OWNER);
+            let without_disks = |stores: Arc<dyn Stores>| Parts {
+                stores,
                 disks: Vec::new(),
                 settings: parts.settings.clone(),
                 clock: Arc::clone(&parts.clock),
                 fail_points: FailPoints::none(),
                 reserve: Reserve::none(),
             };
-            let owner = nodes.try_join(NodeId(1), parts)?;
+            let used = without_disks(Arc::new(MemoryStores::default()));
+            let taking = self.has_taker.then(|| without_disks(Arc::clone(&parts.stores)));
+            let owner = nodes.try_join(OWNER, parts)?;
             owner.objects().set_direct_access(Arc::clone(&self.kernel) as _);
-            let fs = nodes.try_join(NodeId(2), used)?;
-            return Ok(User { fs, kernel, owner: Some(owner) });
+            let fs = nodes.try_join(USED, used)?;
+            let taker = taking.map(|parts| nodes.try_join(TAKER, parts)).transpose()?;
+            return Ok(User { fs, kernel, owner: Some(owner), taker, nodes: Some(nodes) });
         }
         let fs = Namespace::open(parts)?;
         fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
-        Ok(User { fs, kernel, owner: None })
+        Ok(User { fs, kernel, owner: None, taker: None, nodes: None })
     }
 
     /// Opens with the store, and the disk if it is one in memory, on the power switch of `points`.

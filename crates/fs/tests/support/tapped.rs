@@ -13,6 +13,7 @@ use forebay_store::{Batch, Bytes, Store};
 /// What the disk is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
+    Open,
     Write,
     Allocate,
     Copy,
@@ -117,6 +118,7 @@ impl Disk for TappedDisk {
     }
 
     fn open(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+        (self.tap)(Step::Open);
         Ok(self.wrap(self.inner.open(id)?))
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_base::FilesetId;
+use forebay_base::full::is_full;
 
 use super::pages::Pages;
 use super::{RedbOptions, RedbStore};
@@ -81,10 +82,7 @@ fn parse_name(name: &str) -> Option<FilesetId> {
 
 fn failed(operation: &str, path: &Path, error: &std::io::Error) -> StoreError {
     let text = format!("cannot {operation} {}: {error}", path.display());
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full(text),
-        _ => StoreError::Io(text),
-    }
+    if is_full(error) { StoreError::Full(text) } else { StoreError::Io(text) }
 }
 
 impl Stores for RedbFolder {

@@ -20,20 +20,21 @@ impl Partition {
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
     pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
         let inode = self.inode(ino)?;
-        let mut state = inode.lock();
         self.count(Operation::InodeUpdate);
+        let (mut state, list) = match set.mode {
+            Some(_) => self.lock_with_xattr(&inode, acl::ACCESS)?,
+            None => (inode.lock(), None),
+        };
         self.refresh(ino, &mut state)?;
         let now = self.now();
         if let Some(size) = set.size {
             self.resize(ino, &mut state, size)?;
             state.touch(now);
         }
-        let access_list = match set.mode {
-            Some(mode) => self.list_for_mode(ino, &state, mode)?,
-            None => None,
-        };
+        let mut access_list = list.map(|list| Acl::parse(&list)).transpose()?;
         if let Some(mode) = set.mode {
             state.mode = mode & MODE_BITS;
+            access_list.iter_mut().for_each(|list| list.apply_mode(mode));
         }
         match set.set_id {
             SetId::Kill if state.kind != Kind::Directory => drop(state.kill_set_id()),
@@ -78,14 +79,6 @@ impl Partition {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
         }
         Ok(())
-    }
-
-    /// The access control list of an inode after a chmod, if it has one.
-    fn list_for_mode(&self, ino: Ino, state: &State, mode: u16) -> Result<Option<Acl>> {
-        let Some(value) = self.xattr_of(ino, state, acl::ACCESS)? else { return Ok(None) };
-        let mut list = Acl::parse(&value)?;
-        list.apply_mode(mode);
-        Ok(Some(list))
     }
 
     /// Cuts or extends a file.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_base::Ino;
+use parking_lot::MutexGuard;
 
 use crate::acl::{self, Acl};
 use crate::attributes::Attributes;
@@ -10,6 +11,7 @@ use crate::directory::{Child, Directory, check_name};
 use crate::error::{FsError, Result};
 use crate::inode::{Body, FileBody, Inode, MODE_BITS, SET_GID, State};
 use crate::key;
+use crate::partition::entries::Placed;
 use crate::partition::{Caller, Partition};
 use crate::record::Kind;
 use crate::stats::Operation;
@@ -61,18 +63,18 @@ impl Partition {
             });
         }
         let directory = self.inode(parent)?;
-        let mut above = directory.lock();
+        let (mut above, found, list) = self.lock_to_make(&directory, Some(name), new.kind)?;
         if above.nlink == 0 {
             return Err(FsError::NotFound);
         }
-        if self.find_entry(parent, &mut above, name)?.is_some() {
+        if found.is_some() {
             return Err(FsError::Exists);
         }
         if new.kind == Kind::Directory && above.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
         }
         let ino = self.take_ino()?;
-        let (mut state, inherited) = self.new_state(parent, &above, new, caller)?;
+        let (mut state, inherited) = self.new_state((parent, &above), new, list, caller)?;
         {
             let mut writes = self.writes.lock();
             let child = Child { ino, kind: new.kind, name: name.into() };
@@ -102,13 +104,13 @@ impl Partition {
     pub fn create_unnamed(&self, parent: Ino, new: New<'_>, caller: Caller) -> Result<Attributes> {
         self.admit()?;
         let directory = self.inode(parent)?;
-        let mut above = directory.lock();
+        let (mut above, _, list) = self.lock_to_make(&directory, None, new.kind)?;
         above.directory_mut()?;
         if above.nlink == 0 {
             return Err(FsError::NotFound);
         }
         let ino = self.take_ino()?;
-        let (mut state, inherited) = self.new_state(parent, &above, new, caller)?;
+        let (mut state, inherited) = self.new_state((parent, &above), new, list, caller)?;
         state.nlink = 0;
         if !inherited.is_empty() {
             let named = inherited.into_iter().map(|(name, value)| (name.to_vec(), value));
@@ -131,18 +133,42 @@ impl Partition {
         caller: Caller,
     ) -> Result<State> {
         let new = New { kind: Kind::CharDevice, mode: 0, umask: 0, rdev: 0, target: b"" };
-        let (state, _) = self.new_state(parent, above, new, caller)?;
-        Ok(State { mode: 0, xattrs: 0, ..state })
+        Ok(self.new_state((parent, above), new, None, caller)?.0)
     }
 
+    /// Locks a directory in which an inode is to be made, with the entry that has its `name`, if it is to have one, and
+    /// the default access control list.
+    fn lock_to_make<'a>(
+        &self,
+        directory: &'a Inode,
+        name: Option<&[u8]>,
+        kind: Kind,
+    ) -> Result<(MutexGuard<'a, State>, Option<Placed>, Option<Vec<u8>>)> {
+        let mut read = None;
+        loop {
+            let (above, found) = match name {
+                Some(name) => self.lock_and_find(directory, name)?,
+                None => (directory.lock(), None),
+            };
+            let changes = above.xattr_changes;
+            match read.take() {
+                _ if above.xattrs == 0 || kind == Kind::Symlink => return Ok((above, found, None)),
+                Some((then, list)) if then == changes => return Ok((above, found, list)),
+                _ => drop(above),
+            }
+            read = Some((changes, self.read_key(&key::xattr(directory.ino, acl::DEFAULT))?));
+        }
+    }
+
+    /// An inode that is to be made in a locked directory with this default access control list.
     fn new_state(
         &self,
-        parent: Ino,
-        above: &State,
+        (parent, above): (Ino, &State),
         new: New<'_>,
+        list: Option<Vec<u8>>,
         caller: Caller,
     ) -> Result<(State, Inherited)> {
-        let (mode, inherited) = self.inherit(parent, above, new)?;
+        let (mode, inherited) = inherit(new, list)?;
         let set_gid = above.mode & SET_GID != 0;
         let mode = match new.kind {
             Kind::Symlink => 0o777,
@@ -166,6 +192,7 @@ impl Partition {
             rdev: new.rdev,
             xattrs: u32::try_from(inherited.len()).unwrap_or(0),
             xattr_bytes: None,
+            xattr_changes: 0,
             nameless_xattrs: None,
             body: match new.kind {
                 Kind::File => Body::File(FileBody::default()),
@@ -178,28 +205,23 @@ impl Partition {
         };
         Ok((state, inherited))
     }
+}
 
-    /// Mode bits and access control lists of a new inode.
-    fn inherit(&self, parent: Ino, above: &State, new: New<'_>) -> Result<(u16, Inherited)> {
-        let asked = new.mode & MODE_BITS;
-        let default = if above.xattrs > 0 && new.kind != Kind::Symlink {
-            self.read_key(&key::xattr(parent, acl::DEFAULT))?
-        } else {
-            None
-        };
-        let Some(default) = default else {
-            return Ok((asked & !(new.umask & 0o777), Inherited::new()));
-        };
-        let inherited = Acl::parse(&default)?.inherit(asked);
-        let mut attributes = Inherited::new();
-        if let Some(access) = inherited.access {
-            attributes.push((acl::ACCESS, access.encode()));
-        }
-        if new.kind == Kind::Directory {
-            attributes.push((acl::DEFAULT, default));
-        }
-        Ok((inherited.mode, attributes))
+/// Mode bits and access control lists of a new inode, in a directory with this default list.
+fn inherit(new: New<'_>, default: Option<Vec<u8>>) -> Result<(u16, Inherited)> {
+    let asked = new.mode & MODE_BITS;
+    let Some(default) = default else {
+        return Ok((asked & !(new.umask & 0o777), Inherited::new()));
+    };
+    let inherited = Acl::parse(&default)?.inherit(asked);
+    let mut attributes = Inherited::new();
+    if let Some(access) = inherited.access {
+        attributes.push((acl::ACCESS, access.encode()));
     }
+    if new.kind == Kind::Directory {
+        attributes.push((acl::DEFAULT, default));
+    }
+    Ok((inherited.mode, attributes))
 }
 
 fn put_inherited(writes: &mut WriteSet, ino: Ino, inherited: &Inherited) {

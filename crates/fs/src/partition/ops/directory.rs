@@ -7,10 +7,10 @@ use forebay_base::Ino;
 use crate::attributes::Attributes;
 use crate::directory::FIRST_COOKIE;
 use crate::error::{FsError, Result};
-use crate::inode::State;
-use crate::key::{self, Key};
-use crate::partition::{Partition, Row};
-use crate::record::{EntryRecord, Kind, decode};
+use crate::key;
+use crate::partition::Partition;
+use crate::partition::entries::{Placed, placed};
+use crate::record::Kind;
 use crate::stats::Operation;
 
 /// Entries that are gathered under one lock.
@@ -113,7 +113,10 @@ impl Partition {
     fn directory_chunk(&self, ino: Ino, offset: u64) -> Result<Vec<DirectoryItem>> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        state.directory_mut()?;
+        let (is_complete, is_being_read) = {
+            let directory = state.directory_mut()?;
+            (directory.is_complete(), directory.is_being_read())
+        };
         if offset == 0 {
             self.count(Operation::Readdir);
         }
@@ -127,47 +130,32 @@ impl Partition {
             }
         }
         let after = offset.max(FIRST_COOKIE - 1);
-        if !state.directory_mut()?.is_complete() {
-            if !self.may_load_directory(state.size) {
+        if !is_complete {
+            if is_being_read || !self.may_load_directory(state.size) {
+                drop(state);
                 self.stored_chunk(ino, after, &mut items)?;
                 return Ok(items);
             }
-            self.load_directory(ino, &mut state)?;
+            state = self.load_directory(&inode, state)?;
         }
         let directory = state.directory_mut()?;
-        items.extend(directory.after(after).take(CHUNK).map(|(cookie, child)| DirectoryItem {
-            ino: child.ino,
-            kind: child.kind,
-            name: child.name.to_vec(),
-            next_offset: cookie,
-        }));
+        let here = directory.after(after).take(CHUNK);
+        items.extend(here.map(|(cookie, child)| listed((cookie, child.clone()))));
+        drop(state);
+        if !is_complete {
+            self.shared.inodes.shrink();
+        }
         Ok(items)
     }
 
-    /// Caches every entry of a directory.
-    pub(crate) fn load_directory(&self, ino: Ino, state: &mut State) -> Result<()> {
-        let (mut from, to) = key::entries(ino, FIRST_COOKIE, u64::MAX);
-        loop {
-            let (rows, next) = self.read_range(&from, &to, 4096)?;
-            self.cache_entries(state, &rows)?;
-            match next {
-                Some(next) => from = next,
-                None => break,
-            }
-        }
-        state.directory_mut()?.mark_complete();
-        self.shared.inodes.shrink();
-        Ok(())
-    }
-
-    /// Reads entries past the cache, for directories that are too large to be cached whole.
+    /// Reads entries past the cache, of directories that are too large to be cached whole, or are just being read.
     fn stored_chunk(&self, ino: Ino, after: u64, items: &mut Vec<DirectoryItem>) -> Result<()> {
         let (mut from, to) = key::entries(ino, after.saturating_add(1), u64::MAX);
         let had = items.len();
         loop {
             let (rows, next) = self.read_range(&from, &to, CHUNK)?;
             for row in &rows {
-                items.extend(listed(row)?);
+                items.extend(placed(row)?.map(listed));
             }
             match next {
                 Some(next) if items.len() == had => from = next,
@@ -177,15 +165,8 @@ impl Partition {
     }
 }
 
-fn listed((key, value): &Row) -> Result<Option<DirectoryItem>> {
-    let Some(Key::Entry(_, cookie)) = key::parse(key) else { return Ok(None) };
-    let record: EntryRecord = decode("directory entry", value)?;
-    Ok(Some(DirectoryItem {
-        ino: record.ino,
-        kind: record.kind,
-        name: record.name,
-        next_offset: cookie,
-    }))
+fn listed((next_offset, child): Placed) -> DirectoryItem {
+    DirectoryItem { ino: child.ino, kind: child.kind, name: child.name.to_vec(), next_offset }
 }
 
 impl Partition {

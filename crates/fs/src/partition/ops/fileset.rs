@@ -86,7 +86,7 @@ impl Partition {
     /// What the store says.
     pub(crate) fn has_at_top(&self, name: &str) -> Result<bool> {
         let top = self.inode(self.top())?;
-        let found = self.find_entry(self.top(), &mut top.lock(), name.as_bytes())?;
+        let (_top, found) = self.lock_and_find(&top, name.as_bytes())?;
         Ok(found.is_some())
     }
 
@@ -111,8 +111,8 @@ impl Partition {
     pub(crate) fn name_fileset(&self, id: FilesetId, record: &FilesetRecord) -> Result<()> {
         let (top, name) = (self.top(), record.settings.name.as_bytes());
         let root = self.inode(top)?;
-        let mut above = root.lock();
-        if self.find_entry(top, &mut above, name)?.is_some() {
+        let (mut above, found) = self.lock_and_find(&root, name)?;
+        if found.is_some() {
             return Err(FsError::Exists);
         }
         let child = Child { ino: Ino::top_of(id), kind: Kind::Directory, name: name.into() };
@@ -134,8 +134,7 @@ impl Partition {
     pub(crate) fn unname_fileset(&self, id: FilesetId, record: &FilesetRecord) -> Result<()> {
         let (top, name) = (self.top(), record.settings.name.as_bytes());
         let root = self.inode(top)?;
-        let mut above = root.lock();
-        let found = self.find_entry(top, &mut above, name)?;
+        let (mut above, found) = self.lock_and_find(&root, name)?;
         let found = found.filter(|(_, child)| child.ino == Ino::top_of(id));
         let mut writes = self.writes.lock();
         if let Some((cookie, _)) = found {
@@ -218,6 +217,7 @@ pub(crate) fn fileset_root(fileset: FilesetId, mode: u16, now: Timestamp) -> Sta
         rdev: 0,
         xattrs: 0,
         xattr_bytes: None,
+        xattr_changes: 0,
         nameless_xattrs: None,
         body: Body::Directory(Box::new(Directory::empty(Ino::top_of(fileset)))),
         counted: None,

@@ -27,12 +27,27 @@ impl Partition {
         if ino == parent {
             return Err(FsError::NotPermitted);
         }
-        let mut locked = Locked::all(&[&inode, &directory]);
-        let above = locked.state(parent);
-        let above_links = above.nlink;
-        if self.find_entry(parent, above, name)?.is_some() {
-            return Err(FsError::Exists);
+        // Its disk is not asked while the directory is locked.
+        self.refresh(ino, &mut inode.lock())?;
+        loop {
+            let (look, _) = self.look_for(&directory, name)?;
+            let mut locked = Locked::all(&[&inode, &directory]);
+            match look.again(self, locked.state(parent))? {
+                None => {}
+                Some(Some(_)) => return Err(FsError::Exists),
+                Some(None) => return self.link_locked(&mut locked, ino, parent, name),
+            }
         }
+    }
+
+    fn link_locked(
+        &self,
+        locked: &mut Locked<'_>,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Attributes> {
+        let above_links = locked.state(parent).nlink;
         let state = locked.state(ino);
         if state.is_directory() {
             return Err(FsError::NotPermitted);
@@ -45,7 +60,6 @@ impl Partition {
         if state.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
         }
-        self.refresh(ino, state)?;
         let now = self.now();
         let child = Child { ino, kind: state.kind, name: name.into() };
         let mut writes = self.writes.lock();
@@ -53,6 +67,7 @@ impl Partition {
         locked.state(parent).touch(now);
         self.put_inode(&mut writes, parent, locked.state(parent));
         let state = locked.state(ino);
+        state.xattrs_changed();
         for (name, value) in state.nameless_xattrs.take().into_iter().flat_map(|all| *all) {
             writes.put(key::xattr(ino, &name), value, Known::Absent);
         }

@@ -28,17 +28,14 @@ impl Partition {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
-        let ino = {
-            let directory = self.inode(parent)?;
-            let mut state = directory.lock();
-            self.count(Operation::Lookup);
-            match name {
-                b"." => parent,
-                b".." => self.parent_of(parent, &state),
-                _ => {
-                    let found = self.find_entry(parent, &mut state, name)?;
-                    found.ok_or(FsError::NotFound)?.1.ino
-                }
+        self.count(Operation::Lookup);
+        let directory = self.inode(parent)?;
+        let ino = match name {
+            b"." => parent,
+            b".." => self.parent_of(parent, &directory.lock()),
+            _ => {
+                let (_directory, found) = self.lock_and_find(&directory, name)?;
+                found.ok_or(FsError::NotFound)?.1.ino
             }
         };
         if self.owns(ino) { self.look_at(ino).map(Found::Here) } else { Ok(Found::Elsewhere(ino)) }

@@ -8,7 +8,10 @@ use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, Locked, State};
 use crate::object::LiveObject;
-use crate::partition::{Caller, Partition};
+use crate::ops::unlink::{Found, LastXattrs};
+use crate::partition::entries::Look;
+use crate::partition::{Caller, Partition, Row};
+use crate::record::Kind;
 use crate::shortage::Left;
 use crate::stale::Stale;
 use crate::stats::Operation;
@@ -34,10 +37,42 @@ struct Place<'a> {
     name: &'a [u8],
 }
 
-/// An end of a rename that exists.
-struct Found {
-    child: Child,
-    inode: Arc<Inode>,
+/// An end of a rename that was looked for: what was found, if anything.
+struct End<'a> {
+    place: Place<'a>,
+    look: Look<'a>,
+    found: Option<Found>,
+}
+
+/// What is asked of a rename.
+#[derive(Clone, Copy)]
+struct How {
+    replace: Replace,
+    /// Who leaves a whiteout at the old name, if anybody does.
+    whiteout_of: Option<Caller>,
+}
+
+/// What a rename needs of stores and disks, which it asks without a lock.
+#[derive(Default)]
+struct Ahead {
+    /// Extended attributes of what is replaced.
+    xattrs: LastXattrs,
+    /// The object of what is moved.
+    object: Option<Arc<LiveObject>>,
+}
+
+/// What is to be done under the locks of a rename.
+struct Move<'l> {
+    source: &'l Found,
+    target: Option<&'l Found>,
+    /// Cookies of the old entry, and of the one that is replaced.
+    cookies: (u64, Option<u64>),
+    /// Extended attributes of what is replaced.
+    xattrs: Vec<Row>,
+    /// The object whose bytes must be durable before the replacement is.
+    sync_first: Option<Arc<LiveObject>>,
+    /// What stays at the old name.
+    whiteout: Option<(Child, State)>,
 }
 
 impl Partition {
@@ -90,53 +125,102 @@ impl Partition {
         }
         check_name(new_name)?;
         self.admit()?;
-        let tree_stands_still = (parent != new_parent).then(|| self.tree_changes.lock());
         let (from, to) = (self.inode(parent)?, self.inode(new_parent)?);
         let from = Place { parent: &from, name };
         let to = Place { parent: &to, name: new_name };
-        loop {
-            let source = self.find_place(from)?.ok_or(FsError::NotFound)?;
-            let target = match self.find_place(to) {
-                Err(FsError::Busy) if replace == Replace::Refused => Err(FsError::Exists),
-                target => target,
-            }?;
-            if parent != new_parent {
-                self.check_not_below(&source, new_parent)?;
-                if let (Replace::Exchange, Some(target)) = (replace, &target) {
-                    self.check_not_below(target, parent)?;
-                }
-            }
-            let mut inodes = vec![from.parent, to.parent, &source.inode];
-            inodes.extend(target.as_ref().map(|target| &target.inode));
-            let mut locked = Locked::all(&inodes);
-            if !self.unchanged(&mut locked, from, Some(&source))?
-                || !self.unchanged(&mut locked, to, target.as_ref())?
-            {
-                continue;
-            }
-            check(&mut locked, &source, to, target.as_ref(), replace)?;
+        let how = How { replace, whiteout_of };
+        let mut ahead = Ahead::default();
+        while !self.rename_once(from, to, how, &mut ahead)? {}
+        Ok(())
+    }
+
+    /// Renames, unless something came in between or is not known yet: it is to be tried again then. Whether it is done.
+    fn rename_once(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        how: How,
+        ahead: &mut Ahead,
+    ) -> Result<bool> {
+        let moves = *self.directory_moves.lock();
+        let (from, to) = match self.find_ends(from, to, how.replace) {
+            // While directories moved, it may have seen a tree that never was.
+            Err(_) if *self.directory_moves.lock() != moves => return Ok(false),
+            ends => ends?,
+        };
+        let source = from.found.as_ref().ok_or(FsError::NotFound)?;
+        let target = to.found.as_ref();
+        let mut inodes = vec![from.place.parent, to.place.parent, &source.inode];
+        inodes.extend(target.map(|target| &target.inode));
+        let mut locked = Locked::all(&inodes);
+        let Some(old) = self.unchanged(&mut locked, &from)? else { return Ok(false) };
+        let Some(new) = self.unchanged(&mut locked, &to)? else { return Ok(false) };
+        check(&mut locked, source, to.place, target, how.replace)?;
+        if target.is_some_and(|target| target.child.ino == source.child.ino) {
             self.count(Operation::Rename);
-            let left = match (&target, replace) {
-                (Some(target), _) if target.child.ino == source.child.ino => None,
-                (Some(target), Replace::Exchange) => {
-                    self.exchange(&mut locked, from, &source, to, target)?;
-                    None
-                }
-                (target, _) => {
-                    let whiteout = match whiteout_of {
-                        Some(caller) => Some(self.new_whiteout(&mut locked, from, caller)?),
-                        None => None,
-                    };
-                    self.move_entry(&mut locked, (from, whiteout), &source, to, target.as_ref())?
-                }
-            };
-            drop(locked);
-            drop(tree_stands_still);
-            if let Some(target) = &target {
-                self.after_removal(&target.inode, left);
-            }
-            return Ok(());
+            return Ok(true);
         }
+        let replaced = target.filter(|_| how.replace != Replace::Exchange);
+        let Some((xattrs, sync_first)) = self.have_ahead(&mut locked, ahead, source, replaced)
+        else {
+            drop(locked);
+            *ahead = self.ask_ahead(source, replaced)?;
+            return Ok(false);
+        };
+        // What was checked of the tree above holds as long as no directory moves to another one.
+        let goes_elsewhere = from.place.parent.ino != to.place.parent.ino;
+        let mut tree = (goes_elsewhere && moves_a_directory(source, target, how.replace))
+            .then(|| self.directory_moves.lock());
+        if let Some(tree) = &mut tree {
+            if **tree != moves {
+                return Ok(false);
+            }
+            **tree += 1;
+        }
+        self.count(Operation::Rename);
+        let old = old.ok_or(FsError::NotFound)?;
+        let left = match (target, new) {
+            (Some(target), Some(new)) if how.replace == Replace::Exchange => {
+                self.exchange(&mut locked, from.place, source, to.place, target, [old, new])?;
+                None
+            }
+            _ => {
+                let new_whiteout = |caller| self.new_whiteout(&mut locked, from.place, caller);
+                let whiteout = how.whiteout_of.map(new_whiteout).transpose()?;
+                let cookies = (old, new);
+                let what = Move { source, target, cookies, xattrs, sync_first, whiteout };
+                self.move_entry(&mut locked, from.place, to.place, what)?
+            }
+        };
+        drop(tree);
+        drop(locked);
+        if let Some(target) = target {
+            self.after_removal(&target.inode, left);
+        }
+        Ok(true)
+    }
+
+    /// Finds both ends of a rename, and checks that no directory would lie within itself after it.
+    fn find_ends<'a>(
+        &self,
+        from: Place<'a>,
+        to: Place<'a>,
+        replace: Replace,
+    ) -> Result<(End<'a>, End<'a>)> {
+        let from = self.find_end(from)?;
+        let source = from.found.as_ref().ok_or(FsError::NotFound)?;
+        let to = match self.find_end(to) {
+            Err(FsError::Busy) if replace == Replace::Refused => Err(FsError::Exists),
+            to => to,
+        }?;
+        let (parent, new_parent) = (from.place.parent.ino, to.place.parent.ino);
+        if parent != new_parent {
+            self.check_not_below(source, new_parent)?;
+            if let (Replace::Exchange, Some(target)) = (replace, &to.found) {
+                self.check_not_below(target, parent)?;
+            }
+        }
+        Ok((from, to))
     }
 
     /// Checks that what `name` names in `parent` could leave this fileset by being copied: another fileset cannot.
@@ -148,29 +232,70 @@ impl Partition {
             return Err(FsError::Busy);
         }
         let directory = self.inode(parent)?;
-        let found = self.find_entry(parent, &mut directory.lock(), name)?;
+        let (_directory, found) = self.lock_and_find(&directory, name)?;
         let (_, child) = found.ok_or(FsError::NotFound)?;
         if self.owns(child.ino) { Ok(()) } else { Err(FsError::Busy) }
     }
 
-    fn find_place(&self, place: Place<'_>) -> Result<Option<Found>> {
-        Ok(self.find_named(place.parent, place.name)?.map(|(child, inode)| Found { child, inode }))
+    fn find_end<'a>(&self, place: Place<'a>) -> Result<End<'a>> {
+        let (look, found) = self.find_named(place.parent, place.name)?;
+        Ok(End { place, look, found })
     }
 
-    fn unchanged(
+    /// The cookie of an end that was found, if anything was, and names the same inode as then; the outer `None` if it
+    /// is to be looked for again.
+    fn unchanged(&self, locked: &mut Locked<'_>, end: &End<'_>) -> Result<Option<Option<u64>>> {
+        let Some(now) = end.look.again(self, locked.state(end.place.parent.ino))? else {
+            return Ok(None);
+        };
+        let was = end.found.as_ref().map(|found| found.child.ino);
+        let is_same = now.as_ref().map(|(_, child)| child.ino) == was;
+        Ok(is_same.then(|| now.map(|(cookie, _)| cookie)))
+    }
+
+    /// What a rename needs of stores and disks; `None` if they have to be asked (again).
+    fn have_ahead(
         &self,
         locked: &mut Locked<'_>,
-        place: Place<'_>,
-        found: Option<&Found>,
-    ) -> Result<bool> {
-        let ino = place.parent.ino;
-        let now = self.find_entry(ino, locked.state(ino), place.name)?;
-        Ok(now.map(|(_, child)| child.ino) == found.map(|found| found.child.ino))
+        ahead: &mut Ahead,
+        source: &Found,
+        target: Option<&Found>,
+    ) -> Option<(Vec<Row>, Option<Arc<LiveObject>>)> {
+        let Some(target) = target else { return Some((Vec::new(), None)) };
+        let xattrs = ahead.xattrs.of(target.child.ino, locked.state(target.child.ino))?;
+        let file = locked.state(source.child.ino).file();
+        let Some((file, at)) = file.and_then(|file| Some((file, file.object?))) else {
+            return Some((xattrs, None));
+        };
+        if !self.is_strict() {
+            return Some((xattrs, None));
+        }
+        let opened = ahead.object.take().filter(|live| live.at == at);
+        let live = file.live.clone().or(opened)?;
+        Some((xattrs, Some(live)))
     }
 
-    /// Refuses to move a directory into its own subtree. The tree above stands still meanwhile.
+    /// Asks stores and disks for what a rename needs of them; only the file that is moved is locked meanwhile.
+    fn ask_ahead(&self, source: &Found, target: Option<&Found>) -> Result<Ahead> {
+        let xattrs = target.map(|target| self.read_last_xattrs(&target.inode)).transpose()?;
+        let mut state = source.inode.lock();
+        let file = state.file_mut().filter(|file| file.object.is_some());
+        let object = match file {
+            Some(file) if self.is_strict() => {
+                let live = self.make_live(file)?;
+                if file.opens.handles == 0 {
+                    self.shared.idle.closed(source.child.ino, file);
+                }
+                Some(live)
+            }
+            _ => None,
+        };
+        Ok(Ahead { xattrs: xattrs.unwrap_or_default(), object })
+    }
+
+    /// Refuses to move a directory into its own subtree.
     fn check_not_below(&self, moved: &Found, new_parent: Ino) -> Result<()> {
-        if moved.child.kind != crate::record::Kind::Directory {
+        if moved.child.kind != Kind::Directory {
             return Ok(());
         }
         let mut above = new_parent;
@@ -192,12 +317,6 @@ impl Partition {
         Ok(())
     }
 
-    fn cookie(&self, locked: &mut Locked<'_>, place: Place<'_>) -> Result<u64> {
-        let ino = place.parent.ino;
-        let found = self.find_entry(ino, locked.state(ino), place.name)?;
-        Ok(found.ok_or(FsError::NotFound)?.0)
-    }
-
     /// What stays at `place` after a rename that leaves a whiteout.
     fn new_whiteout(
         &self,
@@ -214,26 +333,17 @@ impl Partition {
     fn move_entry(
         &self,
         locked: &mut Locked<'_>,
-        (from, whiteout): (Place<'_>, Option<(Child, State)>),
-        source: &Found,
+        from: Place<'_>,
         to: Place<'_>,
-        target: Option<&Found>,
+        what: Move<'_>,
     ) -> Result<Option<Left>> {
+        let Move { source, target, cookies, xattrs, sync_first, whiteout } = what;
+        let (old_cookie, new_cookie) = cookies;
         let now = self.now();
         let (old, new) = (from.parent.ino, to.parent.ino);
         let moved = source.child.ino;
         let is_directory = locked.state(moved).is_directory();
-        let xattrs = match target {
-            Some(target) => self.last_xattrs(target.child.ino, locked.state(target.child.ino))?,
-            None => Vec::new(),
-        };
-        let sync_first = match target {
-            Some(_) => self.object_to_sync_first(moved, locked.state(moved))?,
-            None => None,
-        };
         let child = Child { name: to.name.into(), ..source.child.clone() };
-        let old_cookie = self.cookie(locked, from)?;
-        let new_cookie = target.map(|_| self.cookie(locked, to)).transpose()?;
         {
             let mut writes = self.writes.lock();
             match new_cookie {
@@ -282,22 +392,6 @@ impl Partition {
         Ok(())
     }
 
-    /// The object of a file that is about to replace another, if its bytes must be durable before the
-    /// replacement is.
-    fn object_to_sync_first(&self, ino: Ino, state: &mut State) -> Result<Option<Arc<LiveObject>>> {
-        if !self.is_strict() {
-            return Ok(None);
-        }
-        let Some(file) = state.file_mut().filter(|file| file.object.is_some()) else {
-            return Ok(None);
-        };
-        let live = self.make_live(file)?;
-        if file.opens.handles == 0 {
-            self.shared.idle.closed(ino, file);
-        }
-        Ok(Some(live))
-    }
-
     fn exchange(
         &self,
         locked: &mut Locked<'_>,
@@ -305,10 +399,10 @@ impl Partition {
         source: &Found,
         to: Place<'_>,
         target: &Found,
+        cookies: [u64; 2],
     ) -> Result<()> {
         let now = self.now();
         let (one, other) = (from.parent.ino, to.parent.ino);
-        let cookies = [self.cookie(locked, from)?, self.cookie(locked, to)?];
         let mut writes = self.writes.lock();
         for ((place, found), cookie) in [(from, target), (to, source)].into_iter().zip(cookies) {
             let child = Child { name: place.name.into(), ..found.child.clone() };
@@ -337,6 +431,12 @@ impl Partition {
         self.shared.fail_points.reach("rename.changed")?;
         Ok(())
     }
+}
+
+/// Whether a rename between two directories moves a directory.
+fn moves_a_directory(source: &Found, target: Option<&Found>, replace: Replace) -> bool {
+    let exchanged = target.filter(|_| replace == Replace::Exchange);
+    [Some(source), exchanged].into_iter().flatten().any(|end| end.child.kind == Kind::Directory)
 }
 
 /// What rename(2) refuses.

@@ -7,6 +7,7 @@ use forebay_base::Ino;
 use crate::directory::Child;
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, Locked, State};
+use crate::partition::entries::Look;
 use crate::partition::{Partition, Row};
 use crate::shortage::Left;
 use crate::stats::Operation;
@@ -49,14 +50,22 @@ impl Partition {
 
     fn remove(&self, parent: Ino, name: &[u8], check: impl Fn(&State) -> Result<()>) -> Result<()> {
         let directory = self.inode(parent)?;
+        let mut xattrs = LastXattrs::default();
         loop {
-            let (child, victim) = self.find_named(&directory, name)?.ok_or(FsError::NotFound)?;
+            let (look, found) = self.find_named(&directory, name)?;
+            let Found { child, inode: victim } = found.ok_or(FsError::NotFound)?;
             let mut locked = Locked::all(&[&directory, &victim]);
-            let Some(cookie) = self.still_there(&mut locked, parent, &child)? else { continue };
+            let now = look.again(self, locked.state(parent))?.flatten();
+            let Some((cookie, _)) = now.filter(|(_, now)| now.ino == child.ino) else { continue };
             let state = locked.state(victim.ino);
             check(state)?;
+            let Some(rows) = xattrs.of(victim.ino, state) else {
+                drop(locked);
+                xattrs = self.read_last_xattrs(&victim)?;
+                continue;
+            };
             self.count(Operation::Unlink);
-            let left = self.remove_locked(&mut locked, parent, &victim, cookie)?;
+            let left = self.remove_locked(&mut locked, parent, &victim, cookie, rows)?;
             drop(locked);
             self.after_removal(&victim, left);
             return Ok(());
@@ -64,37 +73,25 @@ impl Partition {
     }
 
     /// The entry of a name and the inode it names, without holding any lock.
-    pub(crate) fn find_named(
+    pub(crate) fn find_named<'a>(
         &self,
-        directory: &Inode,
-        name: &[u8],
-    ) -> Result<Option<(Child, Arc<Inode>)>> {
+        directory: &'a Inode,
+        name: &'a [u8],
+    ) -> Result<(Look<'a>, Option<Found>)> {
         // The inode may be removed between the two looks, and the name given to another.
         for _ in 0..100 {
-            let found = self.find_entry(directory.ino, &mut directory.lock(), name)?;
-            let Some((_, child)) = found else { return Ok(None) };
+            let (look, found) = self.look_for(directory, name)?;
+            let Some((_, child)) = found else { return Ok((look, None)) };
             if !self.owns(child.ino) {
                 // The directory of another fileset: whatever is to be done with it would reach into that one.
                 return Err(FsError::Busy);
             }
             match self.inode(child.ino) {
                 Err(FsError::Stale) => {}
-                inode => return Ok(Some((child, inode?))),
+                inode => return Ok((look, Some(Found { child, inode: inode? }))),
             }
         }
         Err(FsError::Damaged(format!("an entry of directory {} names no inode", directory.ino)))
-    }
-
-    /// The cookie of an entry that was found before the locks were taken, if it still names the same
-    /// inode.
-    pub(crate) fn still_there(
-        &self,
-        locked: &mut Locked<'_>,
-        parent: Ino,
-        child: &Child,
-    ) -> Result<Option<u64>> {
-        let found = self.find_entry(parent, locked.state(parent), &child.name)?;
-        Ok(found.filter(|(_, now)| now.ino == child.ino).map(|(cookie, _)| cookie))
     }
 
     fn remove_locked(
@@ -103,9 +100,9 @@ impl Partition {
         parent: Ino,
         victim: &Arc<Inode>,
         cookie: u64,
+        xattrs: Vec<Row>,
     ) -> Result<Option<Left>> {
         let now = self.now();
-        let xattrs = self.last_xattrs(victim.ino, locked.state(victim.ino))?;
         {
             let mut writes = self.writes.lock();
             let above = locked.state(parent);
@@ -142,11 +139,30 @@ impl Partition {
         }
     }
 
-    /// All extended attributes of an inode, if it is about to lose its last link.
-    pub(crate) fn last_xattrs(&self, ino: Ino, state: &State) -> Result<Vec<Row>> {
-        if state.xattrs == 0 || (state.nlink > 1 && !state.is_directory()) {
-            return Ok(Vec::new());
-        }
-        self.xattr_rows(ino)
+    /// Reads all extended attributes of an inode that may be about to lose its last name.
+    pub(crate) fn read_last_xattrs(&self, inode: &Inode) -> Result<LastXattrs> {
+        let changes = inode.lock().xattr_changes;
+        Ok(LastXattrs(Some((inode.ino, changes, self.xattr_rows(inode.ino)?))))
     }
+}
+
+/// All extended attributes of an inode, as they were read without its lock: its number, and how often they had changed.
+#[derive(Default)]
+pub(crate) struct LastXattrs(Option<(Ino, u32, Vec<Row>)>);
+
+impl LastXattrs {
+    /// Those of a locked inode that are to go if it loses a name; `None` if they are to be read (again).
+    pub fn of(&mut self, ino: Ino, state: &State) -> Option<Vec<Row>> {
+        if state.xattrs == 0 || (state.nlink > 1 && !state.is_directory()) {
+            return Some(Vec::new());
+        }
+        let read = self.0.take();
+        read.filter(|read| (read.0, read.1) == (ino, state.xattr_changes)).map(|read| read.2)
+    }
+}
+
+/// An entry, and the inode it names.
+pub(crate) struct Found {
+    pub child: Child,
+    pub inode: Arc<Inode>,
 }

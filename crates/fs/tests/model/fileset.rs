@@ -1,0 +1,49 @@
+//! What happens to one fileset while the others go on: it crashes and is taken over, or rests.
+
+use std::time::Duration;
+
+use forebay_base::FilesetId;
+
+use super::op::Pick;
+use super::world::World;
+use crate::support::Handle;
+
+/// Epochs between two crashes of filesets: more than a mount takes.
+const EPOCHS: u64 = 1000;
+
+impl World<'_> {
+    /// Filesets that nobody uses are closed: what was done in them is in their stores then.
+    pub fn rest(&mut self) {
+        self.fs().close_unused(Duration::ZERO);
+        for fileset in (1..4).map(FilesetId) {
+            if self.fs().nodes.is_none() && self.fs().commit_health_of(fileset).is_none() {
+                self.note_commit_of(Some(fileset), None);
+            }
+        }
+    }
+
+    /// One fileset crashes and is taken over by another node. The others do not notice.
+    pub fn crash_fileset(&mut self, fileset: Pick) {
+        if self.fs().taker.is_none() {
+            return;
+        }
+        let id = FilesetId(u16::from(fileset) % 4);
+        self.epoch += EPOCHS;
+        self.fs().crash_fileset(id, self.epoch, fileset.is_multiple_of(2));
+        let (lost, kept): (Vec<Handle>, Vec<Handle>) =
+            self.handles.drain(..).partition(|handle| handle.ino.fileset() == id);
+        self.handles = kept;
+        for handle in lost {
+            // The kernel reports it all the same, and whether that is refused does not matter.
+            let _ = self.fs().close_file(handle.ino, handle.access);
+        }
+        let known: Vec<_> = self.refs.keys().copied().filter(|ino| ino.fileset() == id).collect();
+        known.into_iter().for_each(|ino| self.forget_all(ino));
+        self.cursors.retain(|cursor| cursor.ino.fileset() != id);
+        self.tree.take_over(self.committed.clone(), id);
+        self.adopt_contents(Some(id), false);
+        self.committed.take_over(self.tree.committed(|_| true), id);
+        self.verify();
+        self.commit();
+    }
+}
