@@ -62,6 +62,8 @@ pub struct Settings {
     pub client_holds_max: usize,
     /// How long a request waits for the owner of a fileset.
     pub owner_wait: Duration,
+    /// How long a request waits for a disk whose node does not answer.
+    pub away_timeout: Duration,
     /// Who keeps locks on files.
     pub locks: LockChoice,
     /// Locks that one fileset holds at most, in ranges.
@@ -175,7 +177,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 27] = [
+pub const SETTINGS: [Setting; 28] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -370,6 +372,15 @@ pub const SETTINGS: [Setting; 27] = [
         set: |s, v| duration(v, MS(10), MS(86_400_000)).map(|x| s.owner_wait = x),
     },
     Setting {
+        name: "away_timeout",
+        default: "\"30 s\"",
+        allowed: "a time from \"0 ms\" to \"10000 h\"",
+        meaning: "How long programs wait for the bytes of a file whose disk belongs to another node that does not answer, \
+                  counted from when that was noticed. Then they get EIO, until the node is back. \"10000 h\" waits for \
+                  ever in effect.",
+        set: |s, v| duration(v, MS(0), MS(36_000_000_000)).map(|x| s.away_timeout = x),
+    },
+    Setting {
         name: "locks",
         default: "\"kernel\"",
         allowed: "\"kernel\" or \"shared\"",
@@ -423,6 +434,7 @@ impl Default for Settings {
             native_handles_max: 0,
             client_holds_max: 0,
             owner_wait: Duration::ZERO,
+            away_timeout: Duration::ZERO,
             locks: LockChoice::Kernel,
             locks_max: 0,
             lock_waits_max: 0,

@@ -1,5 +1,7 @@
 //! `forebay fileset`.
 
+mod owner;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -27,7 +29,8 @@ use crate::output::{Table, bytes};
   forebay fileset create /srv/forebay models --durability strict
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
   forebay fileset set /srv/forebay data --placement served
-  forebay fileset remove /srv/forebay models")]
+  forebay fileset remove /srv/forebay models
+  forebay fileset owner data                    in a cluster: which node serves it")]
 pub struct Fileset {
     #[command(subcommand)]
     action: Action,
@@ -90,6 +93,7 @@ enum Action {
         /// Name of the fileset.
         name: String,
     },
+    Owner(owner::Owner),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -172,6 +176,7 @@ impl Fileset {
                 let ask = Ask::RemoveFileset { name: name.clone() };
                 change(&root, &ask, |fs| fs.remove_fileset(&name))?;
             }
+            Action::Owner(owner) => owner.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }

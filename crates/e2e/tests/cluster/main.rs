@@ -3,4 +3,5 @@
 mod faults;
 mod membership;
 mod names;
+mod operations;
 mod suites;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::channel::{CallError, Message};
+use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::{Mutex, RwLock};
@@ -167,6 +168,7 @@ impl RemoteOwner {
         let epoch = Epoch(self.epoch.load(Ordering::Acquire));
         let repeatable = request.changes_nothing();
         let head = encode(&Head { epoch, forgotten, request });
+        let _waits = in_flight::waits_for(|| WaitsFor::Node(self.node));
         let answered =
             self.channel.call(Message { head, payload }).map_err(|error| match error {
                 // Whoever owns the fileset next, or the same node when it is back, answers it as well.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_base::{Clock, FilesetId, NodeId};
+use forebay_base::{Clock, Epoch, FilesetId, Ino, NodeId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::book::Book;
+use super::ownership::InUse;
 use super::record::{DiskRecord, NodeRecord};
 use crate::authority::token::hexadecimal;
 use crate::authority::{Issued, Subject, sha256};
@@ -60,12 +61,16 @@ pub enum Question {
     },
     /// A member wants to know how this node is.
     Status,
+    /// A member wants to know the paths of files whose filesets this node owns.
+    Paths(Vec<Ino>),
     /// A user wants a fileset moved once, away from this node.
     Move {
         /// The fileset.
         fileset: FilesetId,
         /// Where to.
         to: NodeId,
+        /// What becomes of files that cannot be taken along.
+        in_use: InUse,
     },
 }
 
@@ -86,6 +91,79 @@ pub struct Admission {
     pub etcd: EtcdAccess,
 }
 
+/// A fileset that a node holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldFileset {
+    /// Its number.
+    pub fileset: FilesetId,
+    /// How far the node is with it: claiming, opening, owning, settling, passing, or dropping.
+    pub stage: String,
+    /// For how long it has been answering for it, in milliseconds; none if it does not.
+    pub owned_ms: Option<u64>,
+}
+
+/// Why a node could not do with a fileset what it was to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesetProblem {
+    /// The fileset.
+    pub fileset: FilesetId,
+    /// In which epoch the node tried.
+    pub epoch: Epoch,
+    /// What failed, and why.
+    pub reason: String,
+}
+
+/// A disk of the node that reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSpace {
+    /// Its identity.
+    pub uuid: String,
+    /// Its size, in bytes.
+    pub total_bytes: u64,
+    /// Bytes left for ordinary users.
+    pub available_bytes: u64,
+    /// Why it cannot be used, if so.
+    pub problem: Option<String>,
+}
+
+/// What a node reports of the files that it serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesReport {
+    /// Names of the filesets as it knows them; `/` for the root fileset.
+    pub filesets: Vec<(FilesetId, String)>,
+    /// Its own disks.
+    pub disks: Vec<DiskSpace>,
+    /// Its requests in flight that are older than [`WAIT_MIN`], the oldest first; of many the oldest [`WAITS_MAX`].
+    pub waits: Vec<Wait>,
+}
+
+/// Requests that have been in flight for less are not reported.
+pub const WAIT_MIN: Duration = Duration::from_millis(100);
+
+/// Requests in flight that a node reports at most.
+pub const WAITS_MAX: usize = 500;
+
+/// A request that has been in flight for long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// How long ago it arrived, in milliseconds.
+    pub age_ms: u64,
+    /// Its name.
+    pub operation: String,
+    /// The file or directory that it names.
+    pub ino: Ino,
+    /// Its path, if that is known.
+    pub path: Option<String>,
+    /// Number and command of the process that made it, if one of this node did.
+    pub process: Option<(u32, String)>,
+    /// The node that made it, if another one did.
+    pub client: Option<NodeId>,
+    /// What it waits for.
+    pub reason: String,
+    /// The node that it waits for, if it waits for one.
+    pub waits_for: Option<NodeId>,
+}
+
 /// How a node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -93,8 +171,12 @@ pub struct NodeStatus {
     pub incarnation: u64,
     /// For how long it may still answer, in milliseconds; none while it waits for etcd.
     pub answers_ms: Option<u64>,
-    /// Filesets that it holds, with the stage of each.
-    pub holdings: Vec<(FilesetId, String)>,
+    /// Filesets that it holds.
+    pub holdings: Vec<HeldFileset>,
+    /// Filesets that it could not open or hand over when it tried last.
+    pub problems: Vec<FilesetProblem>,
+    /// What it reports of its files and disks; none if it serves neither.
+    pub files: Option<FilesReport>,
     /// Its sessions.
     pub sessions: Vec<SessionStatus>,
     /// When its certificate expires, in seconds since the Unix epoch.
@@ -114,6 +196,8 @@ pub enum Answer {
     Status(Box<NodeStatus>),
     /// To [`Question::Move`].
     Asked,
+    /// To [`Question::Paths`]: those that are known.
+    Paths(Vec<(Ino, String)>),
 }
 
 /// Admits nodes and renews certificates, on nodes that hold the authority's key.

@@ -14,7 +14,7 @@ use forebay_etcd::testing::EtcdServer;
 use forebay_node::authority::token::Token;
 use forebay_node::home::EtcdAccess;
 use forebay_node::members::visit::NewDisk;
-use forebay_node::members::{Member, MemberStart, Ownership, Phase, boottime};
+use forebay_node::members::{InUse, Member, MemberStart, Ownership, Phase, boottime};
 use forebay_node::settings::Settings;
 use forebay_node::setup::{Disks, Last, Made, NewCluster, Tools};
 use forebay_node::{Error, NodeHome};
@@ -68,7 +68,7 @@ impl Ownership for Gates {
         Ok(())
     }
 
-    fn settle(&self, fileset: FilesetId, _epoch: Epoch) -> Result<(), String> {
+    fn settle(&self, fileset: FilesetId, _epoch: Epoch, _in_use: InUse) -> Result<(), String> {
         self.open.lock().remove(&fileset);
         Ok(())
     }

@@ -3,6 +3,7 @@
 pub mod daemon;
 mod membership;
 mod status;
+pub mod view;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -86,7 +87,7 @@ impl Base {
 
 /// Which cluster.
 #[derive(clap::Args, Clone)]
-struct Which {
+pub struct Which {
     /// Name of the cluster; not needed if this machine is a node of only one.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -96,7 +97,7 @@ struct Which {
 
 impl Which {
     /// The folder of this machine's node, which is one.
-    fn node(&self) -> Result<(NodeHome, NodeFile)> {
+    pub fn node(&self) -> Result<(NodeHome, NodeFile)> {
         let base = self.base.path()?;
         let name = match &self.name {
             Some(name) => name.clone(),
@@ -132,6 +133,6 @@ fn only_cluster(base: &Path) -> Result<String> {
     }
 }
 
-fn tools() -> Result<Tools> {
+pub fn tools() -> Result<Tools> {
     Ok(Tools::new(Settings::default(), Arc::new(SystemClock))?)
 }
