@@ -21,7 +21,9 @@ use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::remote::FilesService;
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
-use forebay_node::members::visit::{DiskSpace, FilesReport, WAIT_MIN, WAITS_MAX};
+use forebay_node::members::visit::{
+    DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
+};
 use forebay_node::members::{Book, InUse, Ownership};
 use forebay_node::session::SessionStatus;
 use forebay_node::{Member, MemberStart, NodeHome};
@@ -31,7 +33,7 @@ use forebay_store::slate::{EtcdPlace, Place, SlateConfig, open_stores};
 use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
-use crate::commands::cluster::daemon;
+use crate::commands::cluster::{daemon, etcd};
 use crate::control::SessionCounters;
 use crate::home::{Home, Lock, OpenMember, own_disk};
 use crate::waits;
@@ -262,6 +264,17 @@ impl Ownership for Joint {
         Some(FilesReport { filesets: fs.fileset_names(), disks, waits })
     }
 
+    fn unreachable(&self) -> Result<UnreachableFiles, String> {
+        let Some(fs) = self.namespace() else { return Ok(UnreachableFiles::default()) };
+        let found = fs.unreachable_files(UNREACHABLE_MAX);
+        let (files, total) = found.map_err(|error| error.to_string())?;
+        let files = files.into_iter().map(|file| {
+            let forebay_fs::UnreachableFile { ino, path, why, is_lost } = file;
+            UnreachableFile { ino, path, why, is_lost }
+        });
+        Ok(UnreachableFiles { files: files.collect(), total })
+    }
+
     fn paths(&self, inos: &[Ino]) -> Vec<(Ino, String)> {
         self.namespace().map_or_else(Vec::new, |fs| fs.paths_of(inos).into_iter().collect())
     }
@@ -357,6 +370,7 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
 /// # Errors
 /// If etcd or the root's owner cannot be reached, or the node is not a member any more.
 pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+    etcd::ensure(&open.node, &open.node.existing()?)?;
     // One process is the node: the daemon without a mount makes room for this one.
     let replaced = daemon::stop(&open.node)?;
     let restart = replaced.then(|| open.node.clone());

@@ -97,7 +97,7 @@ impl Link {
         let message = match self.channel.call(Message { head, payload }) {
             Ok(message) => message,
             Err(CallError::Evicted(why)) => return Err(Unanswered::Evicted(why)),
-            Err(CallError::Unreachable(why)) => {
+            Err(CallError::Unreachable(why) | CallError::Unsent(why)) => {
                 // Closing twice does no harm, and not closing keeps space.
                 self.closing.lock().extend(asked.closed);
                 return Err(Unanswered::Failed(self.away(&why)));

@@ -40,6 +40,7 @@ use self::cluster::{Membership, Patience};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
+pub use self::report::UnreachableFile;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
 use crate::commit::{CommitHealth, is_full};

@@ -4,11 +4,26 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_base::{FilesetId, Ino};
-use forebay_disk::Disk;
+use forebay_base::{DiskId, FilesetId, Ino};
+use forebay_disk::{Disk, DiskError};
+use serde::{Deserialize, Serialize};
 
 use super::Namespace;
+use crate::error::Result;
 use crate::ops::shown_name;
+
+/// A file whose bytes cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableFile {
+    /// Its number.
+    pub ino: Ino,
+    /// Its path from the top of the file system; none if no name leads to it.
+    pub path: Option<String>,
+    /// Which disk it lies on, and why that cannot be reached.
+    pub why: String,
+    /// Whether no node has that disk; otherwise it is there again when its node is.
+    pub is_lost: bool,
+}
 
 impl Namespace {
     /// All filesets as this node knows them, native ones included, in order of their numbers; `/` is the root fileset.
@@ -34,6 +49,39 @@ impl Namespace {
             }
         }
         paths
+    }
+
+    /// Files of filesets that this node owns whose bytes cannot be reached, with their disks: at most `most`, and how many there
+    /// are. Asks all disks, and reads all inodes if one does not answer.
+    ///
+    /// # Errors
+    /// [`FsError::Io`](crate::FsError::Io), [`FsError::Damaged`](crate::FsError::Damaged).
+    pub fn unreachable_files(&self, most: usize) -> Result<(Vec<UnreachableFile>, u64)> {
+        let mut disks = HashMap::new();
+        for disk in self.shared.objects.disks.iter() {
+            if let Err(error @ (DiskError::Away { .. } | DiskError::Absent(_))) =
+                disk.disk.capacity()
+            {
+                let is_lost = matches!(error, DiskError::Absent(_));
+                disks.insert(disk.id, (error.to_string(), is_lost));
+            }
+        }
+        let (mut files, mut total) = (Vec::new(), 0);
+        if disks.is_empty() {
+            return Ok((files, total));
+        }
+        let wanted: HashSet<DiskId> = disks.keys().copied().collect();
+        for partition in self.partitions() {
+            let (found, count) = partition.files_on(&wanted, most.saturating_sub(files.len()))?;
+            total += count;
+            let inos: Vec<Ino> = found.iter().map(|(ino, _)| *ino).collect();
+            let mut paths = self.paths_of(&inos);
+            files.extend(found.into_iter().map(|(ino, disk)| {
+                let (why, is_lost) = disks[&disk].clone();
+                UnreachableFile { ino, path: paths.remove(&ino), why, is_lost }
+            }));
+        }
+        Ok((files, total))
     }
 
     /// The clock of this file system, for measuring.

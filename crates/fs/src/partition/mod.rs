@@ -11,6 +11,7 @@ mod moving;
 pub(crate) mod ops;
 pub mod recovery;
 pub(crate) mod shortage;
+mod unreachable;
 
 use std::collections::HashSet;
 use std::sync::Arc;

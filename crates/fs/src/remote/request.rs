@@ -36,6 +36,25 @@ impl Request {
         }
     }
 
+    /// Whether it can be repeated at the next owner although it may have been carried out: it changes nothing, or nothing that
+    /// outlives the owner, or the session in which it was sent.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Request::Open { access, .. } => !access.truncate,
+            Request::CreateUnnamed { .. }
+            | Request::Reopen { .. }
+            | Request::Lock(_)
+            | Request::TestLock(_) => true,
+            request => request.changes_nothing(),
+        }
+    }
+
+    /// Whether it can be repeated at the next owner if it was not carried out. To sync a directory there would say nothing of
+    /// changes that were lost with the former one.
+    pub fn is_repeatable_unsent(&self) -> bool {
+        !matches!(self, Request::SyncDirectory { .. } | Request::SyncFile { .. })
+    }
+
     /// The file or directory that it names; the top of its fileset where it names none.
     pub fn target(&self) -> Ino {
         match self {

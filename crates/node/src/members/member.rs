@@ -338,6 +338,9 @@ impl Desk {
                 self.registrar.renew(visitor, &public_key).map(Answer::Renewed)
             }
             Question::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Question::Unreachable => {
+                self.ownership.unreachable().map(Answer::Unreachable).map_err(Error::Invalid)
+            }
             Question::Paths(inos) => Ok(Answer::Paths(self.ownership.paths(&inos))),
             Question::Move { fileset, to, in_use } => self.move_fileset(fileset, to, in_use),
         }

@@ -7,7 +7,7 @@ use forebay_base::{ClientId, Epoch, FilesetId, Ino};
 use forebay_cluster::Moment;
 use serde::{Deserialize, Serialize};
 
-use super::visit::{DiskSpace, FilesReport};
+use super::visit::{DiskSpace, FilesReport, UnreachableFiles};
 
 /// What becomes of files of a fileset that cannot be taken to its next owner: those that programs of this node use on the direct
 /// path, removed files that are open, and locks.
@@ -64,6 +64,14 @@ pub trait Ownership: Send + Sync {
     /// What this node reports of its files; none if it serves none. Asked by commands, at any time.
     fn report(&self) -> Option<FilesReport> {
         None
+    }
+
+    /// Files in filesets that this node owns whose bytes cannot be reached. Asked by commands, at any time.
+    ///
+    /// # Errors
+    /// Why it cannot be said.
+    fn unreachable(&self) -> Result<UnreachableFiles, String> {
+        Ok(UnreachableFiles::default())
     }
 
     /// Paths of files in filesets that this node owns, of those that are known. Asked by commands, at any time.

@@ -13,6 +13,7 @@ use super::record::{DiskRecord, NodeRecord};
 use crate::authority::token::hexadecimal;
 use crate::authority::{Issued, Subject, sha256};
 use crate::error::{Error, Result};
+use crate::etcd_member::Papers;
 use crate::home::{EtcdAccess, NodeHome};
 use crate::session::{Refusal, RefusalKind, SessionStatus};
 use crate::settings::Settings;
@@ -63,6 +64,8 @@ pub enum Question {
     Status,
     /// A member wants to know the paths of files whose filesets this node owns.
     Paths(Vec<Ino>),
+    /// A member wants to know which files of this node's filesets have bytes that cannot be reached.
+    Unreachable,
     /// A user wants a fileset moved once, away from this node.
     Move {
         /// The fileset.
@@ -89,6 +92,8 @@ pub struct Admission {
     pub authority_key: Option<String>,
     /// How etcd is reached.
     pub etcd: EtcdAccess,
+    /// What a member of etcd on that node would show, if nodes of the cluster run its members.
+    pub etcd_papers: Option<Papers>,
 }
 
 /// A fileset that a node holds.
@@ -124,6 +129,31 @@ pub struct DiskSpace {
     pub available_bytes: u64,
     /// Why it cannot be used, if so.
     pub problem: Option<String>,
+}
+
+/// Files whose bytes cannot be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableFiles {
+    /// Each with the reason; of many the first [`UNREACHABLE_MAX`].
+    pub files: Vec<UnreachableFile>,
+    /// How many there are.
+    pub total: u64,
+}
+
+/// Files that a node names at most.
+pub const UNREACHABLE_MAX: usize = 5000;
+
+/// A file whose bytes cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableFile {
+    /// Its number.
+    pub ino: Ino,
+    /// Its path from the top of the file system; none if no name leads to it.
+    pub path: Option<String>,
+    /// Which disk it lies on, and why that cannot be reached.
+    pub why: String,
+    /// Whether no node has that disk any more; otherwise the file is there again when its node is.
+    pub is_lost: bool,
 }
 
 /// What a node reports of the files that it serves.
@@ -196,6 +226,8 @@ pub enum Answer {
     Status(Box<NodeStatus>),
     /// To [`Question::Move`].
     Asked,
+    /// To [`Question::Unreachable`].
+    Unreachable(UnreachableFiles),
     /// To [`Question::Paths`]: those that are known.
     Paths(Vec<(Ino, String)>),
 }
@@ -281,6 +313,7 @@ impl Registrar {
             authority: authority.certificate().to_owned(),
             authority_key: token.with_authority.then(|| authority.key()),
             etcd: self.etcd.clone(),
+            etcd_papers: self.etcd_papers(&authority, &application.address)?,
         })
     }
 
@@ -302,6 +335,17 @@ impl Registrar {
     /// If it is not a member, or shows another key than it joined with.
     pub fn renew(&self, node: NodeId, public_key: &[u8]) -> Result<Issued> {
         self.issue(&self.authority()?, node, public_key)
+    }
+
+    fn etcd_papers(
+        &self,
+        authority: &crate::authority::Authority,
+        address: &str,
+    ) -> Result<Option<Papers>> {
+        if !self.etcd.started {
+            return Ok(None);
+        }
+        authority.issue_for_etcd(&[host_of(address)], self.clock.now()).map(Some)
     }
 
     fn issue(

@@ -56,7 +56,7 @@ pub struct Start {
 
 /// Stop the daemon of this node.
 ///
-/// The node stays a member. Other nodes see that it has stopped when its lease is over, after 10 seconds.
+/// The node stays a member. Its etcd is stopped too, if the cluster was made with --start-etcd. Other nodes see that it has stopped when its lease is over, after 10 seconds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster stop")]
 pub struct Stop {
@@ -119,7 +119,10 @@ pub fn stop(home: &NodeHome) -> Result<bool> {
 impl Stop {
     pub fn run(self) -> Result<()> {
         let (home, file) = self.which.node()?;
-        ensure!(stop(&home)?, "the daemon of {} is not running", file.cluster_name);
+        let was_running = stop(&home)?;
+        // The daemon needs it until its end.
+        let had_etcd = super::etcd::stop(&home)?;
+        ensure!(was_running || had_etcd, "the daemon of {} is not running", file.cluster_name);
         Ok(())
     }
 }
@@ -129,6 +132,7 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
     log_to_standard_error()?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     crate::tuning::raise_file_limit();
+    super::etcd::ensure(&home, file)?;
     let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
     let own = Arc::<Mutex<Vec<NamedDisk>>>::default();
     let reported = Arc::clone(&own);

@@ -1,6 +1,7 @@
 //! `forebay cluster`.
 
 pub mod daemon;
+pub mod etcd;
 mod membership;
 mod status;
 pub mod view;
@@ -19,12 +20,13 @@ use forebay_node::setup::Tools;
 
 /// Make a cluster of machines, and add, show and remove its nodes.
 ///
-/// The first node makes the cluster (init), with an etcd that is running. Further nodes join with a token. Each node has a
+/// The first node makes the cluster (init), with an etcd that is running, or with one that it starts. Further nodes join with a token. Each node has a
 /// daemon, which init and join start. Nodes talk to each other over TLS on port 7440, with certificates that the cluster
 /// makes and renews by itself. docs/operations.md describes the whole setup.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster init --name grid1 --etcd http://host1:2379
+  forebay cluster init --name grid1 --start-etcd
   forebay cluster token                    print a token for the next nodes, valid for an hour
   forebay cluster join TOKEN               on each further machine
   forebay cluster status")]
@@ -45,6 +47,7 @@ enum Action {
     Remove(membership::Remove),
     Leave(membership::Leave),
     Renew(membership::Renew),
+    Etcd(etcd::Etcd),
 }
 
 impl Cluster {
@@ -60,6 +63,7 @@ impl Cluster {
             Action::Remove(command) => command.run(),
             Action::Leave(command) => command.run(),
             Action::Renew(command) => command.run(),
+            Action::Etcd(command) => command.run(),
         }?;
         Ok(ExitCode::SUCCESS)
     }
@@ -96,14 +100,19 @@ pub struct Which {
 }
 
 impl Which {
-    /// The folder of this machine's node, which is one.
-    pub fn node(&self) -> Result<(NodeHome, NodeFile)> {
+    /// The folder of this machine's node, or of one that is being made.
+    fn home(&self) -> Result<NodeHome> {
         let base = self.base.path()?;
         let name = match &self.name {
             Some(name) => name.clone(),
             None => only_cluster(&base)?,
         };
-        let home = NodeHome::of(&base, &name)?;
+        Ok(NodeHome::of(&base, &name)?)
+    }
+
+    /// The folder of this machine's node, which is one.
+    pub fn node(&self) -> Result<(NodeHome, NodeFile)> {
+        let home = self.home()?;
         let file = home.existing()?;
         Ok((home, file))
     }
