@@ -67,6 +67,9 @@ pub enum CallError {
     /// No answer in time. The request was carried out once or not at all; it will not be carried out later.
     #[error("{0}")]
     Unreachable(String),
+    /// No answer in time, and the request has not left this node: it was not carried out, and will not be.
+    #[error("{0}")]
+    Unsent(String),
     /// The other node has dropped this client with its opens and locks. Nothing was carried out.
     #[error("{0}")]
     Evicted(String),

@@ -1,7 +1,8 @@
-//! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing,
+//! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing, requests in flight,
 //! fail points, the seam of calls between nodes, what a full disk looks like, and text and tables for terminals.
 //!
-//! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]). Nothing here knows of files, stores or
+//! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]); [`in_flight`] notes for the whole
+//! process what its threads do. Nothing here knows of files, stores or
 //! sockets; every other crate may depend on it.
 
 pub mod channel;
@@ -10,6 +11,7 @@ pub mod failpoint;
 pub mod full;
 pub mod hash;
 pub mod id;
+pub mod in_flight;
 pub mod seed;
 pub mod size;
 pub mod text;

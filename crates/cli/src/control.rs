@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_base::NodeId;
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::{DiskStatus, FilesetStatus, NewFileset};
+use forebay_node::members::visit::Wait;
 use serde::{Deserialize, Serialize};
 
 use crate::home::Home;
@@ -46,6 +48,11 @@ pub enum Ask {
     },
     /// Bind the native filesets that are not bound.
     Bind,
+    /// Requests in flight.
+    Waits {
+        /// Only those that arrived at least so many milliseconds ago.
+        min_ms: u64,
+    },
     /// Commit everything and sync the disks.
     Sync,
     /// Commit everything and copy the stores.
@@ -72,6 +79,11 @@ pub enum Answer {
     Status(Box<Status>),
     /// To [`Ask::Counters`].
     Counters(Counters),
+    /// To [`Ask::Waits`], the oldest first.
+    Waits {
+        /// The requests.
+        waits: Vec<Wait>,
+    },
     /// How far something is that takes long; another answer follows.
     Progress {
         /// What is done.
@@ -181,6 +193,34 @@ pub struct Counters {
     /// Requests of the kernel by kind.
     #[serde(default)]
     pub requests: BTreeMap<String, u64>,
+    /// Sessions with other nodes of the cluster.
+    #[serde(default)]
+    pub sessions: Vec<SessionCounters>,
+}
+
+/// A session with another node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionCounters {
+    /// Number of the other node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Whether the other node uses what this one has; otherwise it is the other way round.
+    pub is_client: bool,
+    /// Calls that this node made so far.
+    pub calls: u64,
+    /// Calls of the other node that were carried out so far.
+    pub served: u64,
+    /// Calls of this node without an answer.
+    pub waiting_calls: usize,
+    /// Calls of the other node that are being carried out, or wait for it.
+    pub served_now: usize,
+    /// The latest round trip, in microseconds.
+    pub round_trip_us: u64,
+    /// Inodes of this node's filesets that the other node's kernel knows; 0 unless that is the client.
+    pub inodes: usize,
+    /// Files of this node's filesets that the other node has open; as above.
+    pub open_files: usize,
 }
 
 /// A path to the socket that is short enough for a socket address, whatever the folder is called.

@@ -7,7 +7,8 @@
 use std::ffi::OsString;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::full::{comes_of_full, is_full};
@@ -20,14 +21,18 @@ use forebay_fs::{Background, Namespace};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
+use forebay_node::Member;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::binds::{self, Bind};
-use crate::control::{self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, Status};
+use crate::control::{
+    self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, SessionCounters, Status,
+};
 use crate::ground::{Ground, Held};
 use crate::home::{Home, back_up_into, choose};
 use crate::tuning::{Tuning, bound_heaps, raise_file_limit, raise_priority};
+use crate::waits;
 
 /// File descriptors that are needed for other things than objects.
 const OTHER_FILES: usize = 256;
@@ -52,6 +57,8 @@ struct Running {
     home: Home,
     mountpoint: PathBuf,
     fs: Arc<Namespace>,
+    /// The node, if this is one of a cluster.
+    member: Option<Weak<Member>>,
     session: Arc<Session>,
     direct: DirectPath,
     /// Nothing is bound, and the kernel reads and writes nothing itself.
@@ -100,7 +107,7 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     for disk in fs.disk_status() {
         tuning.raise_read_ahead_under(Path::new(&disk.location), fs.settings().disk_read_ahead);
     }
-    match start(order, mountpoint, &fs) {
+    match start(order, mountpoint, &fs, &held) {
         Ok((running, background)) => serve(running, background, signals, tuning, held, ready),
         Err(error) => {
             held.leave();
@@ -172,7 +179,12 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
     Ok(mountpoint)
 }
 
-fn start(order: &Order, mountpoint: PathBuf, fs: &Arc<Namespace>) -> Result<(Running, Background)> {
+fn start(
+    order: &Order,
+    mountpoint: PathBuf,
+    fs: &Arc<Namespace>,
+    held: &Held,
+) -> Result<(Running, Background)> {
     let home = &order.home;
     let source = home.root().to_str().context("the home folder's path is not UTF-8")?;
     // The switch counts when the kernel mounts.
@@ -197,6 +209,7 @@ fn start(order: &Order, mountpoint: PathBuf, fs: &Arc<Namespace>) -> Result<(Run
                 home: home.clone(),
                 mountpoint,
                 fs: Arc::clone(fs),
+                member: held.member(),
                 session: Arc::new(session),
                 direct,
                 serves_all: !order.direct,
@@ -405,6 +418,13 @@ impl Running {
                 std::thread::Builder::new().name("backup".to_owned()).spawn(work)?;
                 Ok(())
             }
+            Some(Ask::Waits { min_ms }) => {
+                // To find paths takes long, and whatever requests wait for must not keep other commands waiting.
+                let running = Arc::clone(self);
+                let work = move || running.tell_waits(&stream, Duration::from_millis(min_ms));
+                std::thread::Builder::new().name("waits".to_owned()).spawn(work)?;
+                Ok(())
+            }
             Some(ask) => control::reply(&stream, &self.answer(ask)),
         }
     }
@@ -433,6 +453,18 @@ impl Running {
         }
     }
 
+    fn tell_waits(&self, stream: &UnixStream, min: Duration) {
+        let answer = Answer::Waits { waits: waits::with_paths(&self.fs, min) };
+        if let Err(error) = control::reply(stream, &answer) {
+            tracing::debug!(%error, "a command disconnected");
+        }
+    }
+
+    fn session_counters(&self) -> Vec<SessionCounters> {
+        let member = self.member.as_ref().and_then(Weak::upgrade);
+        member.map_or_else(Vec::new, |member| crate::member::session_counters(&member, &self.fs))
+    }
+
     fn ended(&self) -> RwLockReadGuard<'_, bool> {
         self.ended.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -452,6 +484,7 @@ impl Running {
                     requests: (self.session.requests().into_iter())
                         .map(|(kind, count)| (kind.to_owned(), count))
                         .collect(),
+                    sessions: self.session_counters(),
                 });
             }
             Ask::Bind => {
@@ -489,7 +522,9 @@ impl Running {
                 removed
             }
             Ask::Sync => self.fs.sync_all(),
-            Ask::BackUp { .. } => unreachable!("a thread of its own answers it"),
+            Ask::BackUp { .. } | Ask::Waits { .. } => {
+                unreachable!("a thread of its own answers it")
+            }
         };
         self.session.tell_kernel();
         match done {

@@ -1,9 +1,10 @@
 //! What a mount stands on: the stores in its home folder, or those of a cluster.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use anyhow::Result;
 use forebay_fs::{Namespace, Settings};
+use forebay_node::Member;
 
 use crate::home::{Home, Lock, OpenHome, OpenMember};
 use crate::member::{self, Joined};
@@ -63,6 +64,11 @@ impl Ground {
 }
 
 impl Held {
+    /// The node, if this is one of a cluster.
+    pub fn member(&self) -> Option<Weak<Member>> {
+        self.joined.as_ref().map(Joined::member)
+    }
+
     /// Leaves the other nodes, if there are any.
     pub fn leave(&self) {
         if let Some(joined) = &self.joined {

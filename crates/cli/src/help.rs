@@ -9,7 +9,10 @@ use super::Cli;
 
 /// Commands by area, in the order in which the help lists them.
 const GROUPS: [(&str, &[&str]); 8] = [
-    ("File system", &["mkfs", "mount", "umount", "status", "stat", "fileset", "fsck", "store"]),
+    (
+        "File system",
+        &["mkfs", "mount", "umount", "status", "stat", "waiters", "fileset", "fsck", "store"],
+    ),
     ("Many machines", &["cluster"]),
     ("Workloads", &["bench", "step", "demo"]),
     ("Advice", &["doctor"]),

@@ -31,7 +31,7 @@ use forebay_store::redb::folder::RedbFolder;
 use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
-pub use self::member::{OpenMember, own_disk};
+pub use self::member::{OpenMember, open_own_disk, own_disk};
 pub use self::stores::{Checked, back_up_into, choose};
 
 /// A home folder that exists.

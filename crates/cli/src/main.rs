@@ -25,6 +25,7 @@ mod home;
 mod member;
 mod mounts;
 mod tuning;
+mod waits;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ enum Command {
     Status(commands::status::Status),
     Fileset(commands::fileset::Fileset),
     Stat(commands::stat::Stat),
+    Waiters(commands::waiters::Waiters),
     Fsck(commands::fsck::Fsck),
     Store(commands::store::StoreCommand),
     Cluster(commands::cluster::Cluster),
@@ -148,6 +150,7 @@ impl Command {
             Command::Status(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Stat(command) => command.run(),
+            Command::Waiters(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Store(command) => command.run(),
             Command::Cluster(command) => command.run(),

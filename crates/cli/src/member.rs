@@ -11,17 +11,21 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forebay_base::channel::{CallError, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
-use forebay_base::{ClientId, DiskId, Epoch, FilesetId};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino};
 use forebay_cluster::Moment;
-use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
+use forebay_disk::{Capacity, Disk};
 use forebay_etcd::Runtime;
 use forebay_fs::fsck::NamedDisk;
 use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::remote::FilesService;
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
-use forebay_node::members::{Book, Ownership};
+use forebay_node::members::visit::{
+    DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
+};
+use forebay_node::members::{Book, InUse, Ownership};
+use forebay_node::session::SessionStatus;
 use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
 use forebay_store::Stores as _;
@@ -29,8 +33,10 @@ use forebay_store::slate::{EtcdPlace, Place, SlateConfig, open_stores};
 use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
-use crate::commands::cluster::daemon;
+use crate::commands::cluster::{daemon, etcd};
+use crate::control::SessionCounters;
 use crate::home::{Home, Lock, OpenMember, own_disk};
+use crate::waits;
 
 /// How long a call of another node waits for the namespace to be open.
 const OPENING_WAIT: Duration = Duration::from_secs(30);
@@ -64,6 +70,11 @@ pub struct Joined {
 }
 
 impl Joined {
+    /// The node.
+    pub fn member(&self) -> Weak<Member> {
+        Arc::downgrade(&self.member)
+    }
+
     /// Hands over what the node owns, and leaves the others.
     pub fn leave(&self) {
         self.member.stop(LEAVING_MAX);
@@ -83,6 +94,28 @@ impl Joined {
 fn start_without_mount(node: &NodeHome) -> anyhow::Result<()> {
     let started = daemon::start(node, &node.existing()?);
     started.context("the daemon of the node without a mount did not start").map(drop)
+}
+
+/// The sessions of a node, with what the other nodes hold here.
+pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters> {
+    let (nodes, held) = (member.sight().nodes, fs.client_usage());
+    let counters = |session: SessionStatus| {
+        let SessionStatus { node, is_guest, figures } = session;
+        let holds = held.iter().filter(|(client, ..)| is_guest && client.node == node);
+        SessionCounters {
+            node,
+            name: nodes.get(&node).map_or_else(|| node.to_string(), |record| record.name.clone()),
+            is_client: is_guest,
+            calls: figures.calls,
+            served: figures.served,
+            waiting_calls: figures.waiting_calls,
+            served_now: figures.served_now,
+            round_trip_us: figures.round_trip_us,
+            inodes: holds.clone().map(|(_, inodes, _)| inodes).sum(),
+            open_files: holds.map(|(.., open)| open).sum(),
+        }
+    };
+    member.sessions().into_iter().map(counters).collect()
 }
 
 /// What the node and the namespace know of each other.
@@ -162,8 +195,10 @@ impl Cluster for Way {
 
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
         let member = self.0.member()?;
-        let place = member.sight().disks.get(&record.uuid)?.clone();
-        let location = format!("node {}, {}", place.node, place.location);
+        let sight = member.sight();
+        let place = sight.disks.get(&record.uuid)?;
+        let name = sight.nodes.get(&place.node).map_or("removed", |node| node.name.as_str());
+        let location = format!("node {} ({name}), {}", place.node, place.location);
         let channel = member.channel(place.node, ServiceId::Disks);
         Some(Arc::new(RemoteDisk::new(channel, &record.uuid, &location)))
     }
@@ -190,9 +225,13 @@ impl Ownership for Joint {
         })
     }
 
-    fn settle(&self, fileset: FilesetId, _epoch: Epoch) -> Result<(), String> {
+    fn settle(&self, fileset: FilesetId, _epoch: Epoch, in_use: InUse) -> Result<(), String> {
         let Some(fs) = self.namespace() else { return Ok(()) };
-        fs.hand_over(fileset, HandOver::Refuse).map_err(|error| error.to_string())
+        let how = match in_use {
+            InUse::Stays => HandOver::Refuse,
+            InUse::Abandoned => HandOver::Abandon,
+        };
+        fs.hand_over(fileset, how).map_err(|error| error.to_string())
     }
 
     fn passed(&self, fileset: FilesetId, _to: Option<ClientId>) {
@@ -216,6 +255,28 @@ impl Ownership for Joint {
         for fileset in own {
             self.leave(fileset);
         }
+    }
+
+    fn report(&self) -> Option<FilesReport> {
+        let fs = self.namespace()?;
+        let disks = fs.near_disks().iter().map(space_of).collect();
+        let waits = waits::of_this_node(&fs, WAIT_MIN, WAITS_MAX);
+        Some(FilesReport { filesets: fs.fileset_names(), disks, waits })
+    }
+
+    fn unreachable(&self) -> Result<UnreachableFiles, String> {
+        let Some(fs) = self.namespace() else { return Ok(UnreachableFiles::default()) };
+        let found = fs.unreachable_files(UNREACHABLE_MAX);
+        let (files, total) = found.map_err(|error| error.to_string())?;
+        let files = files.into_iter().map(|file| {
+            let forebay_fs::UnreachableFile { ino, path, why, is_lost } = file;
+            UnreachableFile { ino, path, why, is_lost }
+        });
+        Ok(UnreachableFiles { files: files.collect(), total })
+    }
+
+    fn paths(&self, inos: &[Ino]) -> Vec<(Ino, String)> {
+        self.namespace().map_or_else(Vec::new, |fs| fs.paths_of(inos).into_iter().collect())
     }
 }
 
@@ -260,7 +321,7 @@ impl Service for Late {
 }
 
 /// The life of this machine, as disks of it tell other nodes.
-fn machine() -> anyhow::Result<Machine> {
+pub fn machine() -> anyhow::Result<Machine> {
     let text = boot_id()?;
     let id: Uuid = text.trim().parse().context("the boot id of this machine is not a UUID")?;
     Ok(Machine(id.as_u128()))
@@ -309,6 +370,7 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
 /// # Errors
 /// If etcd or the root's owner cannot be reached, or the node is not a member any more.
 pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+    etcd::ensure(&open.node, &open.node.existing()?)?;
     // One process is the node: the daemon without a mount makes room for this one.
     let replaced = daemon::stop(&open.node)?;
     let restart = replaced.then(|| open.node.clone());
@@ -369,13 +431,27 @@ fn join_alone(
 /// The disks that this machine brings.
 fn own_disks(member: &Member) -> Vec<NamedDisk> {
     let file_system = member.file().cluster.to_string();
-    let disks = member.sight().disks;
-    let own = disks.into_iter().filter(|(_, disk)| disk.node == member.me().node);
-    own.map(|(uuid, disk)| {
-        let found = own_disk(&file_system, &uuid, &disk.location);
+    let own = own_places(member).into_iter();
+    own.map(|(uuid, location)| {
+        let found = own_disk(&file_system, &uuid, &location);
         (uuid, found)
     })
     .collect()
+}
+
+/// The disks that this machine brings, by their identities, with the directory of each.
+pub fn own_places(member: &Member) -> Vec<(String, String)> {
+    let disks = member.sight().disks.into_iter();
+    let own = disks.filter(|(_, disk)| disk.node == member.me().node);
+    own.map(|(uuid, disk)| (uuid, disk.location)).collect()
+}
+
+/// What this node reports of a disk of its own.
+pub fn space_of((uuid, disk): &NamedDisk) -> DiskSpace {
+    let found = disk.capacity();
+    let problem = found.as_ref().err().map(ToString::to_string);
+    let Capacity { total_bytes, available_bytes, .. } = found.unwrap_or_default();
+    DiskSpace { uuid: uuid.clone(), total_bytes, available_bytes, problem }
 }
 
 fn open_namespace(

@@ -65,6 +65,16 @@ pub enum DiskError {
     /// The device failed.
     #[error("disk input/output error: {0}")]
     Io(String),
+    /// The disk belongs to a node that does not answer. It is there again when that node is.
+    #[error("disk {disk} ({location}) is unreachable: {why}")]
+    Away {
+        /// Identity of the disk.
+        disk: String,
+        /// Its node and directory, for people.
+        location: String,
+        /// Why the node does not answer.
+        why: String,
+    },
 }
 
 /// Outcome of a disk call.

@@ -154,6 +154,22 @@ impl Client {
         self.runtime.block_on(self.connection.member_add(peer_urls))
     }
 
+    /// Registers a further member that only follows until it is promoted. Returns its number.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub fn member_add_learner(&self, peer_urls: Vec<String>) -> Result<u64> {
+        self.runtime.block_on(self.connection.member_add_learner(peer_urls))
+    }
+
+    /// Makes a full member of one that only follows.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub fn member_promote(&self, id: u64) -> Result<()> {
+        self.runtime.block_on(self.connection.member_promote(id))
+    }
+
     /// Removes a member for good.
     ///
     /// # Errors

@@ -16,6 +16,8 @@ pub struct Member {
     pub peer_urls: Vec<String>,
     /// Where clients reach it.
     pub client_urls: Vec<String>,
+    /// Whether it only follows the others, until it is promoted.
+    pub is_learner: bool,
 }
 
 impl From<&etcd_client::Member> for Member {
@@ -25,6 +27,7 @@ impl From<&etcd_client::Member> for Member {
             name: member.name().to_owned(),
             peer_urls: member.peer_urls().to_vec(),
             client_urls: member.client_urls().to_vec(),
+            is_learner: member.is_learner(),
         }
     }
 }
@@ -86,6 +89,32 @@ impl Connection {
             async move { cluster.member_add(urls, None::<MemberAddOptions>).await }
         });
         Ok(added.await?.member().map_or(0, etcd_client::Member::id))
+    }
+
+    /// As [`Connection::member_add`], of one that only follows the others until it is promoted: should it never start, the others
+    /// go on as before.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn member_add_learner(&self, peer_urls: Vec<String>) -> Result<u64> {
+        let added = self.call(Effect::Once, 0, |member| {
+            let (mut cluster, urls) = (member.client.cluster_client(), peer_urls.clone());
+            let options = MemberAddOptions::new().with_is_learner();
+            async move { cluster.member_add(urls, Some(options)).await }
+        });
+        Ok(added.await?.member().map_or(0, etcd_client::Member::id))
+    }
+
+    /// Makes a full member of one that only follows. Refused until it has what the others have.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn member_promote(&self, id: u64) -> Result<()> {
+        let promoted = self.call(Effect::Once, 0, |member| {
+            let mut cluster = member.client.cluster_client();
+            async move { cluster.member_promote(id).await }
+        });
+        promoted.await.map(drop)
     }
 
     /// Removes a member for good.

@@ -107,6 +107,16 @@ pub enum FsError {
     /// The request cannot be carried out as asked; the text says why and what to do.
     #[error("{0}")]
     Refused(String),
+    /// The disk that holds the file's bytes belongs to a node that does not answer (EIO): it is there again when that node is.
+    #[error("disk {disk} ({location}) is unreachable: {why}")]
+    Away {
+        /// Identity of the disk.
+        disk: String,
+        /// Its node and directory, for people.
+        location: String,
+        /// Why the node does not answer.
+        why: String,
+    },
 }
 
 /// Outcome of a file-system call.
@@ -152,6 +162,7 @@ impl From<DiskError> for FsError {
             DiskError::TooManyFiles(why) => FsError::TooManyFiles(why),
             DiskError::Absent(why) => FsError::Absent(why),
             DiskError::Io(why) => FsError::Io(why),
+            DiskError::Away { disk, location, why } => FsError::Away { disk, location, why },
         }
     }
 }

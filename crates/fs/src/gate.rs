@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::Clock;
+use forebay_base::in_flight::{self, WaitsFor};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{FsError, Result};
@@ -85,6 +86,9 @@ impl Gate {
 
     #[cold]
     fn enter_slowly(&self) -> Result<()> {
+        let is_handover = self.state.load(Ordering::Acquire) == WAITING && self.is_leased();
+        let waits = if is_handover { WaitsFor::Handover } else { WaitsFor::Lease };
+        let _waits = in_flight::waits_for(|| waits);
         let mut reason = self.reason.lock();
         loop {
             match self.state.load(Ordering::Acquire) {

@@ -57,7 +57,8 @@ pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
 pub use locks::LockRequest;
 pub use namespace::{
-    Background, Cluster, HandOver, Interruption, KernelCache, Namespace, Parts, Whose,
+    Background, Cluster, HandOver, Interruption, KernelCache, Namespace, Parts, UnreachableFile,
+    Whose,
 };
 pub use native::NewFileset;
 pub use object::DirectAccess;

@@ -389,7 +389,7 @@ impl Objects {
                     return self.adopt(at, object, false);
                 }
                 // Another one may have room.
-                Err(error @ FsError::Absent(_)) => {
+                Err(error @ (FsError::Absent(_) | FsError::Away { .. })) => {
                     refusal.get_or_insert(error);
                 }
                 Err(error) => refusal = Some(error),
@@ -627,7 +627,7 @@ impl Objects {
     pub fn sync_disks(&self) -> Result<()> {
         for FsDisk { id, disk, .. } in &self.disks {
             match self.observe(*id, disk.sync()) {
-                Err(FsError::Absent(_)) | Ok(()) => {}
+                Err(FsError::Absent(_) | FsError::Away { .. }) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -64,6 +64,8 @@ pub struct Settings {
     pub owner_wait: Duration,
     /// After how long a fileset that nobody uses is closed; zero for never.
     pub fileset_idle: Duration,
+    /// How long a request waits for a disk whose node does not answer.
+    pub away_timeout: Duration,
     /// Who keeps locks on files.
     pub locks: LockChoice,
     /// Locks that one fileset holds at most, in ranges.
@@ -177,7 +179,7 @@ fn duration(value: &Value, low: Duration, high: Duration) -> Option<Duration> {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Every setting there is.
-pub const SETTINGS: [Setting; 28] = [
+pub const SETTINGS: [Setting; 29] = [
     Setting {
         name: "commit_interval",
         default: "\"5 s\"",
@@ -380,6 +382,15 @@ pub const SETTINGS: [Setting; 28] = [
         set: |s, v| duration(v, MS(0), MS(86_400_000)).map(|x| s.fileset_idle = x),
     },
     Setting {
+        name: "away_timeout",
+        default: "\"30 s\"",
+        allowed: "a time from \"0 ms\" to \"10000 h\"",
+        meaning: "How long programs wait for the bytes of a file whose disk belongs to another node that does not answer, \
+                  counted from when that was noticed. Then they get EIO, until the node is back. \"10000 h\" waits for \
+                  ever in effect.",
+        set: |s, v| duration(v, MS(0), MS(36_000_000_000)).map(|x| s.away_timeout = x),
+    },
+    Setting {
         name: "locks",
         default: "\"kernel\"",
         allowed: "\"kernel\" or \"shared\"",
@@ -434,6 +445,7 @@ impl Default for Settings {
             client_holds_max: 0,
             owner_wait: Duration::ZERO,
             fileset_idle: Duration::ZERO,
+            away_timeout: Duration::ZERO,
             locks: LockChoice::Kernel,
             locks_max: 0,
             lock_waits_max: 0,

@@ -13,6 +13,7 @@ use crate::cache::InodeCache;
 use crate::clients::Clients;
 use crate::gate::Lease;
 use crate::idle::IdleObjects;
+use crate::namespace::AwayDisks;
 use crate::object::Objects;
 use crate::owner::Owners;
 use crate::reserve::Reserve;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub is_member: bool,
     /// What other nodes hold.
     pub clients: Clients,
+    /// Disks whose nodes do not answer.
+    pub away: AwayDisks,
 }
 
 /// Wakes the thread that commits, and ends it.

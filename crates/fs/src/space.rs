@@ -110,7 +110,9 @@ impl Space {
     fn keep_reserve(&self, disk: &dyn Disk) {
         match disk.keep_reserve(load(&self.reserve.target)) {
             Ok(held) => self.reserve.held.store(held, Ordering::Relaxed),
-            Err(DiskError::Absent(_)) => self.reserve.target.store(0, Ordering::Relaxed),
+            Err(DiskError::Absent(_) | DiskError::Away { .. }) => {
+                self.reserve.target.store(0, Ordering::Relaxed)
+            }
             Err(error) => {
                 // It stays so: a disk that cannot keep space aside is used without.
                 self.reserve.target.store(0, Ordering::Relaxed);

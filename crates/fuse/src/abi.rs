@@ -20,6 +20,15 @@ pub mod opcode {
 
             /// Every code with its name.
             pub const ALL: &[(u32, &str)] = &[$(($code, stringify!($name)),)*];
+
+            /// The name of a code.
+            #[must_use]
+            pub fn name(code: u32) -> &'static &'static str {
+                match code {
+                    $($code => &stringify!($name),)*
+                    _ => &"UNKNOWN",
+                }
+            }
         };
     }
     opcodes! {

@@ -14,6 +14,7 @@ mod xattrs;
 
 use std::sync::Arc;
 
+use forebay_base::in_flight::{self, Asker};
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
 use forebay_fs::{Access, Attributes, Caller, FsError, Namespace, SetAttributes, SetId, SetTime};
@@ -132,6 +133,12 @@ impl Adapter {
             caller: Caller { uid: header.uid, gid: header.gid },
             unique: header.unique,
         };
+        let _in_flight = in_flight::begin(in_flight::Request {
+            operation: opcode::name(header.opcode),
+            ino: request.ino,
+            asker: Asker::Process(header.pid),
+            arrived: started,
+        });
         let outcome = match self.dispatch(header.opcode, request, body, reply) {
             Ok(outcome) => outcome,
             Err(Errno(errno)) => Outcome::Reply(errno),

@@ -42,6 +42,9 @@ pub struct EtcdAccess {
     /// Certificate and key that etcd wants of its clients, in PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<(String, String)>,
+    /// Whether nodes of the cluster run the members themselves (`--start-etcd`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub started: bool,
 }
 
 /// `node.json`: who the node is.
@@ -110,7 +113,7 @@ impl NodeHome {
         builder.recursive(true).mode(0o700).create(&self.folder).map_err(Error::file(&self.folder))
     }
 
-    fn read(&self, name: &str) -> Result<Option<String>> {
+    pub(crate) fn read(&self, name: &str) -> Result<Option<String>> {
         let path = self.folder.join(name);
         let mut text = String::new();
         match File::open(&path) {
@@ -129,7 +132,7 @@ impl NodeHome {
     }
 
     /// Replaces a file as a whole; it is on stable storage afterwards.
-    fn write(&self, name: &str, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.folder.join(name);
         let draft = self.folder.join(format!("{name}.draft"));
         let written = || {
@@ -278,7 +281,9 @@ impl NodeHome {
     /// If a file cannot be removed.
     pub fn forget(&self) -> Result<()> {
         // First what makes it one.
-        for name in [NODE, KEY, CERTIFICATE, AUTHORITY_KEY, AUTHORITY, "cluster-id"] {
+        for name in
+            [NODE, KEY, CERTIFICATE, AUTHORITY_KEY, AUTHORITY, "cluster-id", "etcd.pem", "etcd.key"]
+        {
             let path = self.folder.join(name);
             match std::fs::remove_file(&path) {
                 Ok(()) => {}

@@ -9,6 +9,7 @@
 
 pub mod authority;
 pub mod error;
+pub mod etcd_member;
 pub mod home;
 pub mod members;
 pub mod session;

@@ -14,7 +14,7 @@ use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
 use crate::authority::token::{Token, TokenRecord, hexadecimal};
-use crate::authority::{Authority, Subject, certificate_of, key_of, sha256};
+use crate::authority::{Subject, certificate_of, key_of, sha256};
 use crate::error::{Error, Result};
 use crate::home::{EtcdAccess, NodeFile, NodeHome, PORT};
 use crate::members::book::{Book, FIRST};
@@ -26,7 +26,7 @@ use crate::members::visit::{
 use crate::session::{Target, stranger, visit};
 use crate::settings::Settings;
 
-const CLUSTER_ID: &str = "cluster-id";
+pub(crate) const CLUSTER_ID: &str = "cluster-id";
 
 /// What a command needs.
 pub struct Tools {
@@ -71,7 +71,7 @@ impl Made {
 }
 
 /// HOST:PORT of what a user wrote as HOST or HOST:PORT.
-fn with_port(address: &str) -> String {
+pub(crate) fn with_port(address: &str) -> String {
     if address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) {
         return format!("[{address}]:{PORT}");
     }
@@ -82,7 +82,7 @@ fn with_port(address: &str) -> String {
 }
 
 /// The address of this machine on the way to another one. Nothing is sent.
-fn own_address_towards(other: &str) -> Result<String> {
+pub(crate) fn own_address_towards(other: &str) -> Result<String> {
     let refused = |reason: String| {
         Error::Invalid(format!(
             "cannot find this machine's address on the way to {other} ({reason}): give it with --address"
@@ -98,6 +98,15 @@ fn own_address_towards(other: &str) -> Result<String> {
         .and_then(|socket| socket.connect(target).and_then(|()| socket.local_addr()))
         .map_err(|error| refused(error.to_string()))?;
     Ok(SocketAddr::new(own.ip(), PORT).to_string())
+}
+
+/// The id of the cluster that an attempt makes: drawn by the first one.
+pub(crate) fn cluster_id(home: &NodeHome) -> Result<Uuid> {
+    let cluster = home.kept(CLUSTER_ID, || Uuid::new_v4().to_string())?;
+    cluster.trim().parse().map_err(|_| Error::Damaged {
+        path: home.folder().join(CLUSTER_ID),
+        reason: "it is not an id; remove the file".to_owned(),
+    })
 }
 
 /// HOST:PORT of an endpoint of etcd.
@@ -184,20 +193,9 @@ impl Tools {
             return Err(name_taken(&found));
         }
         home.make()?;
-        let cluster = home.kept(CLUSTER_ID, || Uuid::new_v4().to_string())?;
-        let cluster: Uuid = cluster.trim().parse().map_err(|_| Error::Damaged {
-            path: home.folder().join(CLUSTER_ID),
-            reason: "it is not an id; remove the file".to_owned(),
-        })?;
+        let cluster = cluster_id(&home)?;
         let now = self.clock.now();
-        let authority = match home.authority(cluster)? {
-            Some(authority) => authority,
-            None => {
-                let authority = Authority::make(cluster, now)?;
-                home.set_authority(authority.certificate(), &authority.key())?;
-                authority
-            }
-        };
+        let authority = self.authority_of(&home, cluster)?;
         let disks = disks(cluster)?;
         let public_key = key_of(&home.key()?)?.public_key_raw().to_vec();
         let subject = Subject { cluster, node: FIRST };
@@ -329,6 +327,9 @@ impl Tools {
         }
         if let Some(key) = &admission.authority_key {
             draft.set_authority(&admission.authority, key)?;
+        }
+        if let Some(papers) = &admission.etcd_papers {
+            draft.set_etcd_papers(papers)?;
         }
         draft.set_certificates(&admission.issued.certificate, &admission.authority)?;
         let file = NodeFile {
@@ -589,6 +590,7 @@ mod tests {
             endpoints: vec![endpoint.to_owned()],
             authority: None,
             identity: None,
+            started: false,
         };
         check_access(&access("http://a:2379")).unwrap();
         for bad in ["a:2379", "http://a", "https://a:2379", ""] {

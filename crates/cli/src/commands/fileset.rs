@@ -1,5 +1,7 @@
 //! `forebay fileset`.
 
+mod owner;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,7 +30,8 @@ use crate::output::{Table, bytes};
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
   forebay fileset set /srv/forebay data --placement served
   forebay fileset remove /srv/forebay models
-  forebay fileset remove /srv/forebay gone --lost")]
+  forebay fileset remove /srv/forebay gone --lost
+  forebay fileset owner data                    in a cluster: which node serves it")]
 pub struct Fileset {
     #[command(subcommand)]
     action: Action,
@@ -97,6 +100,7 @@ enum Action {
         #[arg(long)]
         lost: bool,
     },
+    Owner(owner::Owner),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -181,6 +185,7 @@ impl Fileset {
                     if lost { fs.remove_lost_fileset(&name) } else { fs.remove_fileset(&name) }
                 })?;
             }
+            Action::Owner(owner) => owner.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,9 +1,11 @@
 //! `forebay fsck`.
 
+mod unreachable;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use forebay_fs::fsck::{Options, Outcome, Repair};
 
 use crate::home::{Checked, Home};
@@ -18,13 +20,18 @@ use crate::home::{Checked, Home};
 #[command(after_help = "Examples:
   forebay fsck /srv/forebay
   forebay fsck /srv/forebay --repair
-  forebay fsck /srv/forebay --json | jq .findings")]
+  forebay fsck /srv/forebay --json | jq .findings
+  forebay fsck grid1 --unreachable")]
 pub struct Fsck {
-    /// Home folder of the file system.
+    /// Home folder of the file system; name of the cluster for --unreachable.
     root: PathBuf,
     /// Repair damage. Files that lost their names are put into lost+found at the top of their fileset.
     #[arg(long)]
     repair: bool,
+    /// Of a cluster that is mounted: list the files whose bytes cannot be reached, because their disk's node does not run
+    /// (unreachable) or no node has the disk any more (LOST). Checks nothing else. Exit codes: 0 none, 4 some.
+    #[arg(long, conflicts_with = "repair")]
+    unreachable: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -33,6 +40,12 @@ pub struct Fsck {
 impl Fsck {
     pub fn run(self) -> Result<ExitCode> {
         let home = Home::at(&self.root)?;
+        if self.unreachable {
+            let node = home.node().context(
+                "--unreachable is for the file system of a cluster; on one machine `forebay status` names a disk that is not there",
+            )?;
+            return unreachable::run(node, self.json);
+        }
         let json = self.json;
         let mut progress = |line: &str| {
             if !json {

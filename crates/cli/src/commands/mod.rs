@@ -14,3 +14,4 @@ pub mod status;
 pub mod step;
 pub mod store;
 pub mod umount;
+pub mod waiters;

@@ -11,11 +11,12 @@ use forebay_base::time::SystemClock;
 use forebay_fs::stats::{OPERATIONS, Operation, Percentiles};
 use serde::Serialize;
 
-use crate::control::{self, Answer, Ask, Counters};
+use crate::control::{self, Answer, Ask, Counters, SessionCounters};
 use crate::mounts;
 use crate::output::{Table, bytes};
 
-/// Show the activity of a mounted file system: operations, bytes, latencies and kernel requests.
+/// Show the activity of a mounted file system: operations, bytes, latencies, kernel requests, and in a cluster
+/// the sessions with other nodes.
 ///
 /// Without --interval it prints the counts since the mount. With --interval it prints one report per interval, with
 /// the counts of that interval. Only reads and writes that the daemon performs are counted. On the direct path
@@ -56,6 +57,8 @@ struct Report {
     latency: BTreeMap<&'static str, Percentiles>,
     /// Requests of the kernel, by their names in the FUSE protocol.
     requests: BTreeMap<String, u64>,
+    /// Sessions with other nodes of the cluster.
+    sessions: Vec<SessionCounters>,
 }
 
 #[derive(Serialize)]
@@ -142,7 +145,51 @@ fn report(before: Option<&Counters>, now: &Counters, took: Option<Duration>) -> 
     };
     let requests = now.requests.iter().map(since).filter(|(_, count)| *count > 0).collect();
     let seconds = took.map_or(0.0, |took| took.as_secs_f64());
-    Report { seconds, filesets, total, latency, requests }
+    let sessions = now.sessions.iter().map(|session| since_before(session, before)).collect();
+    Report { seconds, filesets, total, latency, requests, sessions }
+}
+
+/// A session with the calls of an interval. One that began anew counts from its beginning.
+fn since_before(now: &SessionCounters, before: Option<&Counters>) -> SessionCounters {
+    let same = |it: &&SessionCounters| (it.node, it.is_client) == (now.node, now.is_client);
+    let earlier = before.and_then(|before| before.sessions.iter().find(same));
+    let since = |of: fn(&SessionCounters) -> u64| {
+        let earlier = earlier.map_or(0, of);
+        if of(now) >= earlier { of(now) - earlier } else { of(now) }
+    };
+    SessionCounters { calls: since(|it| it.calls), served: since(|it| it.served), ..now.clone() }
+}
+
+/// Sessions with other nodes, a row for each.
+fn render_sessions(sessions: &[SessionCounters]) -> String {
+    if sessions.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        "NODE",
+        "ITS PART",
+        "CALLS TO IT",
+        "WAITING",
+        "CALLS SERVED",
+        "IN SERVICE",
+        "ROUND TRIP us",
+        "INODES HELD",
+        "FILES OPEN",
+    ]);
+    for session in sessions {
+        table.row(vec![
+            session.name.clone(),
+            if session.is_client { "client" } else { "server" }.to_owned(),
+            session.calls.to_string(),
+            session.waiting_calls.to_string(),
+            session.served.to_string(),
+            session.served_now.to_string(),
+            session.round_trip_us.to_string(),
+            session.inodes.to_string(),
+            session.open_files.to_string(),
+        ]);
+    }
+    format!("{}\n", table.render())
 }
 
 fn render(report: &Report) -> String {
@@ -178,5 +225,11 @@ fn render(report: &Report) -> String {
     for (kind, count) in &report.requests {
         requests.row(vec![kind.clone(), count.to_string()]);
     }
-    format!("{span}\n{}\n{}\n{}\n", table.render(), latency.render(), requests.render())
+    format!(
+        "{span}\n{}\n{}\n{}\n{}",
+        table.render(),
+        latency.render(),
+        requests.render(),
+        render_sessions(&report.sessions)
+    )
 }

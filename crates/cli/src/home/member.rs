@@ -141,11 +141,23 @@ fn make_folder(path: &Path) -> Result<()> {
     made.with_context(|| format!("cannot create {}", path.display()))
 }
 
+/// Opens a disk of this machine.
+///
+/// # Errors
+/// If it is not there, or another process uses it.
+pub fn open_own_disk(
+    file_system: &str,
+    uuid: &str,
+    location: &str,
+) -> forebay_disk::Result<Arc<dyn Disk>> {
+    let label = Label { file_system: file_system.to_owned(), disk: uuid.to_owned() };
+    Ok(Arc::new(DirectoryDisk::open(location, &label)?))
+}
+
 /// A disk of this machine; one that is not there has a stand-in that says why.
 pub fn own_disk(file_system: &str, uuid: &str, location: &str) -> Arc<dyn Disk> {
-    let label = Label { file_system: file_system.to_owned(), disk: uuid.to_owned() };
-    match DirectoryDisk::open(location, &label) {
-        Ok(disk) => Arc::new(disk),
+    match open_own_disk(file_system, uuid, location) {
+        Ok(disk) => disk,
         Err(error) => Arc::new(AbsentDisk::new(uuid, location, &error.to_string())),
     }
 }

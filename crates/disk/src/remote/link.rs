@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_base::channel::{CallError, Message};
+use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, ObjectId};
 use parking_lot::Mutex;
 
@@ -40,6 +41,8 @@ pub(super) struct Link {
     pub disk: String,
     /// Where it lies, for people.
     pub location: String,
+    /// Both, for people.
+    shown: Arc<str>,
     closing: Mutex<Vec<Handle>>,
     unsynced: Mutex<Unsynced>,
 }
@@ -57,6 +60,7 @@ impl Link {
             channel,
             disk: disk.to_owned(),
             location: location.to_owned(),
+            shown: format!("disk {disk} ({location})").into(),
             closing: Mutex::default(),
             unsynced: Mutex::default(),
         }
@@ -76,7 +80,7 @@ impl Link {
             (once, _) => once,
         }
         .map_err(|unanswered| match unanswered {
-            Unanswered::Evicted(why) => self.absent(&why),
+            Unanswered::Evicted(why) => self.away(&why),
             Unanswered::Failed(error) => error,
         })
     }
@@ -89,13 +93,14 @@ impl Link {
         let closed = std::mem::take(&mut *self.closing.lock());
         let asked = Asked { version: VERSION, disk: self.disk.clone(), closed, request };
         let head = postcard::to_stdvec(&asked).expect("requests hold only plain data");
+        let _waits = in_flight::waits_for(|| WaitsFor::Disk(Arc::clone(&self.shown)));
         let message = match self.channel.call(Message { head, payload }) {
             Ok(message) => message,
             Err(CallError::Evicted(why)) => return Err(Unanswered::Evicted(why)),
-            Err(CallError::Unreachable(why)) => {
+            Err(CallError::Unreachable(why) | CallError::Unsent(why)) => {
                 // Closing twice does no harm, and not closing keeps space.
                 self.closing.lock().extend(asked.closed);
-                return Err(Unanswered::Failed(self.absent(&why)));
+                return Err(Unanswered::Failed(self.away(&why)));
             }
             Err(CallError::Refused(why)) => {
                 return Err(Unanswered::Failed(DiskError::Refused(why)));
@@ -111,8 +116,12 @@ impl Link {
         }
     }
 
-    fn absent(&self, why: &str) -> DiskError {
-        DiskError::Absent(format!("disk {} ({}) is unreachable: {why}", self.disk, self.location))
+    fn away(&self, why: &str) -> DiskError {
+        DiskError::Away {
+            disk: self.disk.clone(),
+            location: self.location.clone(),
+            why: why.to_owned(),
+        }
     }
 
     /// The node said something that does not answer the request.

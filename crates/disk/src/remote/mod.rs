@@ -7,7 +7,7 @@
 //! object fails, and so does the next sync of the disk ([`Machine`]). A sync never reports as durable what a
 //! crash of the other machine may have taken.
 //!
-//! **A node that is away** gives [`DiskError::Absent`](crate::DiskError::Absent) with the name of the disk and the reason.
+//! **A node that is away** gives [`DiskError::Away`](crate::DiskError::Away) with the name of the disk and the reason.
 //! Whether such a write or removal was carried out is not known; it will not be carried out later.
 //!
 //! Bytes travel as payloads of at most [`TRANSFER_MAX`]. What is read or written here goes through the file of the object on

@@ -190,7 +190,7 @@ fn a_node_that_is_away_is_named() {
     let object = published(&disk, 7);
     home.next(Fate::Away);
     let why = |error: DiskError| match error {
-        DiskError::Absent(why) => why,
+        away @ DiskError::Away { .. } => away.to_string(),
         other => panic!("{other:?}"),
     };
     for error in [

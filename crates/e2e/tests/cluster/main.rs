@@ -1,6 +1,8 @@
 //! Several nodes: how machines become a cluster, one namespace on all of them, and what happens when one fails.
 
+mod etcd;
 mod faults;
 mod membership;
 mod names;
+mod operations;
 mod suites;

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, ClientId, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
@@ -321,6 +322,7 @@ impl Namespace {
         if now >= deadline {
             return Err(nobody_owns(fileset));
         }
+        let _waits = in_flight::waits_for(|| WaitsFor::Owner(fileset));
         let seen = *membership.changes.lock();
         let current = self.shared.owners.find(fileset).map(|route| Owner::clone(&route));
         if let Some(Owner::Remote(remote)) = current {

@@ -96,7 +96,7 @@ impl Namespace {
         if direct + nameless + locks > 0 {
             return Err(FsError::Refused(format!(
                 "fileset {} is in use: {direct} files are open on the direct path by programs of this node, \
-                 {nameless} removed files are open, {} held; close them, or move the fileset by force",
+                 {nameless} removed files are open, {} held; close them, or move the fileset by force (forebay fileset owner NAME --move NODE --force)",
                 partition.number(),
                 if locks > 0 { "locks are" } else { "no locks are" },
             )));

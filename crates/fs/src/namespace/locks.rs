@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{ClientId, FilesetId, Ino};
 use parking_lot::Mutex;
 
@@ -133,6 +134,7 @@ impl Namespace {
         })?;
         let (Some(ticket), Some(interruption)) = (ticket, interruption) else { return Ok(()) };
         let is_over = || interruption.is_set();
+        let _waits = in_flight::waits_for(|| WaitsFor::Lock);
         let (waited, gives_up): (_, Box<dyn Fn() -> Result<bool>>) = match &way {
             Way::Here(locks) => {
                 (locks.wait(ticket, None, &is_over)?, Box::new(|| locks.cancel(ticket)))

@@ -10,6 +10,7 @@
 //! The namespace itself knows which filesets there are (`catalogue`), how they come and go (`filesets`), and the disks.
 //! It holds no state of files; what survives a crash is its owners' business.
 
+mod away;
 mod background;
 mod catalogue;
 mod cluster;
@@ -19,6 +20,7 @@ mod locks;
 mod lost;
 mod native;
 mod operations;
+mod report;
 mod rest;
 
 use std::collections::HashMap;
@@ -32,6 +34,7 @@ use forebay_disk::absent::{self, AbsentDisk};
 use forebay_store::{Store, Stores};
 use parking_lot::{Mutex, RwLock};
 
+pub(crate) use self::away::AwayDisks;
 pub use self::background::Background;
 use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
@@ -39,6 +42,7 @@ use self::cluster::{Membership, Patience};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
+pub use self::report::UnreachableFile;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
 use crate::commit::{CommitHealth, is_full};
@@ -155,6 +159,7 @@ fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
         objects,
         is_member,
         clients: Clients::default(),
+        away: AwayDisks::default(),
     })
 }
 
@@ -526,7 +531,7 @@ impl Namespace {
         let mut all = Statistics::default();
         for (id, disk) in self.shared.objects.numbered_disks() {
             let one = match self.shared.objects.observe(id, disk.disk.capacity()) {
-                Err(FsError::Absent(_)) => continue,
+                Err(FsError::Absent(_) | FsError::Away { .. }) => continue,
                 one => one?,
             };
             let sum = &mut all.capacity;

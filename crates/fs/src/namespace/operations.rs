@@ -211,7 +211,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Stale`] if it is gone; [`FsError::Io`] if an open file's object cannot be asked.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
-        self.at(ino, |owner| owner.attributes(ino))
+        self.at_bytes(ino, |owner| owner.attributes(ino))
     }
 
     /// As [`Namespace::attributes`], counted as a request for attributes alone.
@@ -219,7 +219,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::attributes`].
     pub fn getattr(&self, ino: Ino) -> Result<Attributes> {
-        self.at(ino, |owner| owner.getattr(ino))
+        self.at_bytes(ino, |owner| owner.getattr(ino))
     }
 
     /// Changes attributes; returns them as they are then.
@@ -228,7 +228,7 @@ impl Namespace {
     /// [`FsError::IsDirectory`] or [`FsError::Invalid`] for the size of something that is not a file,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
     pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
-        self.at(ino, |owner| owner.set_attributes(ino, set))
+        self.at_bytes(ino, |owner| owner.set_attributes(ino, set))
     }
 
     /// Takes the set-id bits of a file away, as a change of its content by an ordinary user does.
@@ -283,7 +283,7 @@ impl Namespace {
     /// [`FsError::Io`].
     pub fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         let lineage = self.lineage(ino.fileset());
-        let opened = self.at(ino, |owner| owner.open_file(ino, access, caller))?;
+        let opened = self.at_bytes(ino, |owner| owner.open_file(ino, access, caller))?;
         Ok(Opened { lineage, ..opened })
     }
 
@@ -309,7 +309,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`], also where bytes of the file are lost; [`FsError::Stale`].
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.at(ino, |owner| owner.read(ino, offset, buffer))
+        self.at_bytes(ino, |owner| owner.read(ino, offset, buffer))
     }
 
     /// Writes `data` at `offset` of an open file. Returns the bytes written: fewer if the rest was refused, and
@@ -318,7 +318,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.at(ino, |owner| owner.write(ino, At::Offset(offset), data, SetId::Keep))
+        self.at_bytes(ino, |owner| owner.write(ino, At::Offset(offset), data, SetId::Keep))
     }
 
     /// As [`Namespace::write`], of a handle that writes at the end of the file: the kernel takes `offset` for it, other
@@ -335,7 +335,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::write`].
     pub fn write_unprivileged(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.at(ino, |owner| owner.write(ino, At::Offset(offset), data, SetId::Kill))
+        self.at_bytes(ino, |owner| owner.write(ino, At::Offset(offset), data, SetId::Kill))
     }
 
     /// Reserves, punches or zeroes a range of an open file.
@@ -343,7 +343,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Unsupported`], [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Io`].
     pub fn allocate(&self, ino: Ino, what: Allocate, offset: u64, length: u64) -> Result<()> {
-        self.at(ino, |owner| owner.allocate(ino, what, offset, length))
+        self.at_bytes(ino, |owner| owner.allocate(ino, what, offset, length))
     }
 
     /// The first offset at or after `offset` with data or a hole.
@@ -351,7 +351,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NoSuchOffset`].
     pub fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
-        self.at(ino, |owner| owner.seek(ino, target, offset))
+        self.at_bytes(ino, |owner| owner.seek(ino, target, offset))
     }
 
     /// Copies up to `length` bytes between two open files, or within one if the ranges do not overlap,
@@ -394,7 +394,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`], [`FsError::NoSpace`]: nothing is promised then.
     pub fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
-        self.at(ino, |owner| owner.sync_file(ino, what))
+        self.at_bytes(ino, |owner| owner.sync_file(ino, what))
     }
 
     /// Makes a directory's entries durable, if its fileset is strict.

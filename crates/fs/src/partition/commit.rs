@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use forebay_base::in_flight::{self, WaitsFor};
 use forebay_store::{Batch, StoreError};
 use parking_lot::Mutex;
 
@@ -172,6 +173,7 @@ impl Partition {
     /// Waits until batch `number` is committed, committing it if it is this caller's turn.
     pub(crate) fn commit_through(&self, number: u64) -> Result<()> {
         let begun = self.turn.attempts.load(Ordering::Acquire);
+        let _waits = in_flight::waits_for(|| WaitsFor::Commit);
         let _turn = self.turn.turn.lock();
         if self.turn.done.load(Ordering::Acquire) >= number {
             return Ok(());

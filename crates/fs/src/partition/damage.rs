@@ -94,20 +94,37 @@ impl Partition {
         if wanted.is_empty() {
             return;
         }
-        let named = self.names_of(&wanted).unwrap_or_else(|error| {
+        let paths = self.paths_of(fileset, &wanted).unwrap_or_else(|error| {
             tracing::warn!(fileset, %error, "the paths of damaged files cannot be looked for");
             HashMap::new()
         });
         for ino in wanted {
-            let path = named.get(&ino).and_then(|(parent, name)| {
-                let mut path = self.path_below_top(*parent, &shown(name)).ok()?;
-                if !fileset.is_empty() {
-                    path.insert_str(0, &format!("/{}", fileset.escape_debug()));
-                }
-                Some(path)
-            });
-            self.damage.name(ino, path.as_deref());
+            self.damage.name(ino, paths.get(&ino).map(String::as_str));
         }
+    }
+
+    /// Paths of inodes of this fileset, from the top of the file system; of those without a name there is none. Takes one
+    /// pass over the entries of the fileset.
+    ///
+    /// # Errors
+    /// [`FsError::Io`](crate::FsError::Io), [`FsError::Damaged`](crate::FsError::Damaged).
+    pub(crate) fn paths_of(
+        &self,
+        fileset: &str,
+        wanted: &HashSet<Ino>,
+    ) -> Result<HashMap<Ino, String>> {
+        let top =
+            if fileset.is_empty() { String::new() } else { format!("/{}", fileset.escape_debug()) };
+        let mut paths = HashMap::new();
+        for (ino, (parent, name)) in self.names_of(wanted)? {
+            if let Ok(path) = self.path_below_top(parent, &shown(&name)) {
+                paths.insert(ino, top.clone() + &path);
+            }
+        }
+        if wanted.contains(&self.top()) {
+            paths.insert(self.top(), if top.is_empty() { "/".to_owned() } else { top });
+        }
+        Ok(paths)
     }
 
     /// A name of each of these inodes, with the directory that it is in.

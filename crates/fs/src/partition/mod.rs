@@ -12,6 +12,7 @@ mod moving;
 pub(crate) mod ops;
 pub mod recovery;
 pub(crate) mod shortage;
+mod unreachable;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

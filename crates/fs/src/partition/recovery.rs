@@ -233,7 +233,7 @@ impl Partition {
         let Some(at) = state.file().and_then(|file| file.object) else { return Ok(()) };
         let found = match self.shared.objects.attributes(at) {
             // What is on a disk that is not there cannot be compared; it stays to be compared.
-            Err(FsError::Absent(_)) => return Ok(()),
+            Err(FsError::Absent(_) | FsError::Away { .. }) => return Ok(()),
             found => found?,
         };
         let Some(found) = found else {
@@ -281,7 +281,7 @@ impl Partition {
                 true
             });
             match listed {
-                Err(DiskError::Absent(_)) => complete = false,
+                Err(DiskError::Absent(_) | DiskError::Away { .. }) => complete = false,
                 listed => listed?,
             }
             for id in orphans {

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use forebay_base::in_flight::{self, WaitsFor};
+
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, State};
 use crate::partition::Partition;
@@ -52,6 +54,10 @@ impl Partition {
     pub(crate) fn with_space<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         let is_refused = |done: &Result<T>| matches!(done, Err(FsError::NoSpace));
         let mut done = operation();
+        if !is_refused(&done) {
+            return done;
+        }
+        let _waits = in_flight::waits_for(|| WaitsFor::Space);
         let mut tries = 0;
         while is_refused(&done) && tries < TRIES_MAX && self.shared.recover_space() {
             done = operation();

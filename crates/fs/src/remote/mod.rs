@@ -42,6 +42,7 @@
 
 mod locking;
 mod owner;
+mod request;
 mod service;
 #[cfg(test)]
 mod tests;

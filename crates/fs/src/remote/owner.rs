@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::channel::{CallError, Message};
+use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::{Mutex, RwLock};
@@ -165,13 +166,16 @@ impl RemoteOwner {
     fn send(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
         let forgotten = std::mem::take(&mut *self.forgotten.lock());
         let epoch = Epoch(self.epoch.load(Ordering::Acquire));
-        let repeatable = request.changes_nothing();
+        let (repeatable, unsent) = (request.is_repeatable(), request.is_repeatable_unsent());
         let head = encode(&Head { epoch, forgotten, request });
+        let _waits = in_flight::waits_for(|| WaitsFor::Node(self.node));
         let answered =
             self.channel.call(Message { head, payload }).map_err(|error| match error {
                 // Whoever owns the fileset next, or the same node when it is back, answers it as well.
                 CallError::Unreachable(_) if repeatable => FsError::Moved,
-                CallError::Unreachable(why) => FsError::Io(format!(
+                // It was not carried out.
+                CallError::Unsent(_) if unsent => FsError::Moved,
+                CallError::Unreachable(why) | CallError::Unsent(why) => FsError::Io(format!(
                     "node {}, which owns fileset {}, cannot be reached: {why}",
                     self.node, self.fileset
                 )),

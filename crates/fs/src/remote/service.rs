@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use forebay_base::channel::{CallError, Message, Service};
+use forebay_base::in_flight::{self, Asker};
 use forebay_base::{ClientId, Epoch, Ino};
 
 use super::wire::{
@@ -94,6 +95,12 @@ impl Service for FilesService {
                 request.payload.len()
             )));
         }
+        let _in_flight = in_flight::begin(in_flight::Request {
+            operation: asked.name(),
+            ino: asked.target(),
+            asker: Asker::Node(from.node),
+            arrived: self.fs.instant(),
+        });
         self.fs.clients().enter(from).map_err(|_| evicted(from))?;
         let _leaving = Leaving(self, from);
         for (ino, count) in forgotten {

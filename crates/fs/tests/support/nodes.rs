@@ -161,7 +161,7 @@ impl Channel for Loop {
         }
         let is_dead = |node| self.nodes.dead.lock().contains(&node);
         if is_dead(self.to) || is_dead(self.from.node) {
-            return Err(unreachable());
+            return Err(CallError::Unsent("no connection (test)".to_owned()));
         }
         let service = self.nodes.services.read().get(&self.to).cloned();
         let answer = service.ok_or_else(unreachable)?.serve(self.from, request);

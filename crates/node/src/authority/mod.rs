@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 pub use self::certificate::Subject;
 use crate::error::{Error, Result};
+use crate::etcd_member::Papers;
 
 /// Certificates are valid a little earlier than they are made, for clocks that are behind.
 const BACKDATED: Duration = Duration::from_mins(10);
@@ -189,12 +190,37 @@ impl Authority {
         if public_key.len() != PUBLIC_KEY_BYTES || public_key[0] != 4 {
             return Err(Error::Certificate("the node's key is not one of P-256".to_owned()));
         }
-        let mut params = CertificateParams::new(vec![node.dns_name()]).map_err(refused)?;
+        let params = CertificateParams::new(vec![node.dns_name()]).map_err(refused)?;
+        self.sign(params, &format!("node-{}", node.node), public_key, hosts, life, now)
+    }
+
+    /// Makes a certificate with its key for etcd: of a member that is reached under these hosts, or of clients. It is valid as long
+    /// as the authority's own, and none that nodes accept of each other.
+    ///
+    /// # Errors
+    /// If a host is not one.
+    pub fn issue_for_etcd(&self, hosts: &[String], now: Timestamp) -> Result<Papers> {
+        let key = new_key()?;
+        let params = CertificateParams::new(Vec::new()).map_err(refused)?;
+        let public_key = key.public_key_raw();
+        let issued = self.sign(params, "etcd", public_key, hosts, AUTHORITY_LIFE, now)?;
+        Ok(Papers { certificate: issued.certificate, key: key.serialize_pem() })
+    }
+
+    fn sign(
+        &self,
+        mut params: CertificateParams,
+        common_name: &str,
+        public_key: &[u8],
+        hosts: &[String],
+        life: Duration,
+        now: Timestamp,
+    ) -> Result<Issued> {
         for host in hosts {
             params.subject_alt_names.push(alternative(host)?);
         }
         let mut name = DistinguishedName::new();
-        name.push(DnType::CommonName, format!("node-{}", node.node));
+        name.push(DnType::CommonName, common_name);
         params.distinguished_name = name;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =

@@ -1,6 +1,7 @@
 //! The thread that drives membership and ownership: it hands events to the state machines and has their effects carried out,
 //! in order.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -14,7 +15,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::boottime;
 use super::etcd::{Courier, Input};
-use super::ownership::Ownership;
+use super::ownership::{InUse, Ownership};
+use super::visit::FilesetProblem;
 
 /// How long the thread waits at most without looking at the clock.
 const LOOK: Duration = Duration::from_secs(1);
@@ -35,6 +37,10 @@ pub enum Phase {
 pub struct Shared {
     /// The state machines.
     pub node: Mutex<Node>,
+    /// Why a fileset could not be opened or handed over, until that is tried again.
+    problems: Mutex<BTreeMap<FilesetId, FilesetProblem>>,
+    /// Filesets that a user wants moved although they are in use.
+    forced: Mutex<BTreeSet<FilesetId>>,
     phase: Mutex<Phase>,
     changed: Condvar,
 }
@@ -42,7 +48,42 @@ pub struct Shared {
 impl Shared {
     /// A node at its beginning.
     pub fn new(node: Node) -> Shared {
-        Shared { node: Mutex::new(node), phase: Mutex::default(), changed: Condvar::new() }
+        Shared {
+            node: Mutex::new(node),
+            problems: Mutex::default(),
+            forced: Mutex::default(),
+            phase: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Why filesets could not be opened or handed over.
+    pub fn problems(&self) -> Vec<FilesetProblem> {
+        self.problems.lock().values().cloned().collect()
+    }
+
+    /// A user wants a fileset moved: what was said of it before does not matter any more.
+    pub fn prepare_move(&self, fileset: FilesetId, in_use: InUse) {
+        self.problems.lock().remove(&fileset);
+        let mut forced = self.forced.lock();
+        match in_use {
+            InUse::Stays => forced.remove(&fileset),
+            InUse::Abandoned => forced.insert(fileset),
+        };
+    }
+
+    fn begin(&self, fileset: FilesetId) {
+        self.problems.lock().remove(&fileset);
+    }
+
+    fn failed(&self, fileset: FilesetId, epoch: Epoch, reason: String) {
+        tracing::error!("fileset {fileset}: {reason}");
+        self.problems.lock().insert(fileset, FilesetProblem { fileset, epoch, reason });
+    }
+
+    /// What becomes of a fileset's files that cannot be taken along, this time.
+    fn in_use(&self, fileset: FilesetId) -> InUse {
+        if self.forced.lock().remove(&fileset) { InUse::Abandoned } else { InUse::Stays }
     }
 
     /// How the node is.
@@ -169,24 +210,28 @@ impl Driver {
             Do::Swap { attempt, swap } => self.courier.swap(attempt, &swap),
             Do::Read => self.courier.read(),
             Do::Open { fileset, epoch, lapse } => {
-                let ownership = Arc::clone(&self.ownership);
+                let (ownership, shared) = (Arc::clone(&self.ownership), Arc::clone(&self.shared));
                 self.aside("open", fileset, epoch, move || {
+                    shared.begin(fileset);
                     match ownership.open(fileset, epoch, lapse) {
                         Ok(()) => Done::Opened { fileset, epoch },
                         Err(reason) => {
-                            tracing::error!("fileset {fileset} cannot be opened here: {reason}");
+                            let reason = format!("it cannot be opened here: {reason}");
+                            shared.failed(fileset, epoch, reason);
                             Done::OpenFailed { fileset, epoch }
                         }
                     }
                 });
             }
             Do::Settle { fileset, epoch } => {
-                let ownership = Arc::clone(&self.ownership);
+                let (ownership, shared) = (Arc::clone(&self.ownership), Arc::clone(&self.shared));
                 self.aside("settle", fileset, epoch, move || {
-                    match ownership.settle(fileset, epoch) {
+                    shared.begin(fileset);
+                    match ownership.settle(fileset, epoch, shared.in_use(fileset)) {
                         Ok(()) => Done::Settled { fileset, epoch },
                         Err(reason) => {
-                            tracing::error!("fileset {fileset} cannot be handed over: {reason}");
+                            let reason = format!("it cannot be handed over: {reason}");
+                            shared.failed(fileset, epoch, reason);
                             Done::SettleFailed { fileset, epoch }
                         }
                     }

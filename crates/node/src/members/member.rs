@@ -16,10 +16,10 @@ use super::book::Book;
 use super::boottime;
 use super::driver::{Driver, Phase, Shared};
 use super::etcd::{Courier, Input};
-use super::ownership::Ownership;
+use super::ownership::{InUse, Ownership};
 use super::renewal;
 use super::roster::{Known, Sight};
-use super::visit::{self, Answer, NodeStatus, Question, Registrar};
+use super::visit::{self, Answer, HeldFileset, NodeStatus, Question, Registrar};
 use crate::error::{Error, Result};
 use crate::home::{NodeFile, NodeHome, NodeLock};
 use crate::session::{Hub, Reception, Refusal, RefusalKind, Start};
@@ -114,6 +114,7 @@ impl Member {
             me,
             registrar: registrar(&start, &book, &file),
             shared: Arc::clone(&shared),
+            ownership: Arc::clone(&start.ownership),
             courier: courier.clone(),
             inbox: inbox.clone(),
             expires: Mutex::new(file.expires),
@@ -230,12 +231,6 @@ impl Member {
         self.shared.node.lock().answers_until(boottime())
     }
 
-    /// Moves a fileset that this node owns once.
-    pub fn move_fileset(&self, fileset: FilesetId, to: NodeId) {
-        let event = node::Event::Ownership(ownership::Event::Move { fileset, to });
-        let _ = self.inbox.send(Input::Event(event));
-    }
-
     /// Waits until the node has come to its end, or the time has passed.
     #[must_use]
     pub fn wait_for_end(&self, time: Duration) -> Phase {
@@ -301,6 +296,7 @@ pub struct Desk {
     /// Makes certificates.
     pub registrar: Registrar,
     shared: Arc<Shared>,
+    ownership: Arc<dyn Ownership>,
     courier: Courier,
     inbox: Sender<Input>,
     /// When this node's certificate expires.
@@ -310,6 +306,8 @@ pub struct Desk {
 
 impl Desk {
     fn status(&self) -> NodeStatus {
+        // Before the lock of the state machines is taken: it looks at disks.
+        let files = self.ownership.report();
         let node = self.shared.node.lock();
         let now = boottime();
         let left = |until: Moment| u64::try_from(until.left(now).as_millis()).unwrap_or(u64::MAX);
@@ -319,8 +317,14 @@ impl Desk {
             answers_ms: node.answers_until(now).map(left),
             holdings: node
                 .holdings()
-                .map(|(fileset, holding)| (fileset, stage(&holding).to_owned()))
+                .map(|(fileset, holding)| HeldFileset {
+                    fileset,
+                    stage: stage(&holding).to_owned(),
+                    owned_ms: owned_for(&holding, now),
+                })
                 .collect(),
+            problems: self.shared.problems(),
+            files,
             sessions: hub.map(|hub| hub.sessions()).unwrap_or_default(),
             certificate_expires: *self.expires.lock(),
             etcd_error: self.courier.error(),
@@ -334,20 +338,39 @@ impl Desk {
                 self.registrar.renew(visitor, &public_key).map(Answer::Renewed)
             }
             Question::Status => Ok(Answer::Status(Box::new(self.status()))),
-            Question::Move { fileset, to } => {
-                let holding = self.shared.node.lock().holding(fileset);
-                if !matches!(holding, Some(Holding::Owning { .. })) {
-                    return Err(Error::Invalid(format!(
-                        "node {} does not own fileset {fileset} at the moment",
-                        self.me.node
-                    )));
-                }
-                let event = node::Event::Ownership(ownership::Event::Move { fileset, to });
-                let _ = self.inbox.send(Input::Event(event));
-                Ok(Answer::Asked)
+            Question::Unreachable => {
+                self.ownership.unreachable().map(Answer::Unreachable).map_err(Error::Invalid)
             }
+            Question::Paths(inos) => Ok(Answer::Paths(self.ownership.paths(&inos))),
+            Question::Move { fileset, to, in_use } => self.move_fileset(fileset, to, in_use),
         }
     }
+
+    fn move_fileset(&self, fileset: FilesetId, to: NodeId, in_use: InUse) -> Result<Answer> {
+        let (holding, is_member) = {
+            let node = self.shared.node.lock();
+            (node.holding(fileset), node.view().members.contains_key(&to))
+        };
+        if !is_member {
+            return Err(Error::Invalid(format!("node {to} does not run")));
+        }
+        if !matches!(holding, Some(Holding::Owning { .. })) {
+            return Err(Error::Invalid(format!(
+                "node {} does not own fileset {fileset} at the moment",
+                self.me.node
+            )));
+        }
+        self.shared.prepare_move(fileset, in_use);
+        let event = node::Event::Ownership(ownership::Event::Move { fileset, to });
+        let _ = self.inbox.send(Input::Event(event));
+        Ok(Answer::Asked)
+    }
+}
+
+/// For how long a node has been answering for a fileset, in milliseconds.
+fn owned_for(holding: &Holding, now: Moment) -> Option<u64> {
+    let Holding::Owning { since, .. } = holding else { return None };
+    Some(u64::try_from(now.since(*since).as_millis()).unwrap_or(u64::MAX))
 }
 
 fn stage(holding: &Holding) -> &'static str {

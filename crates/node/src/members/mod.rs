@@ -27,7 +27,7 @@ use forebay_cluster::Moment;
 pub use book::Book;
 pub use driver::Phase;
 pub use member::{Member, MemberStart};
-pub use ownership::{NoFilesets, Ownership};
+pub use ownership::{InUse, NoFilesets, Ownership};
 
 /// The clock of membership: it never goes back, and goes on while the machine is suspended.
 #[must_use]

@@ -1,9 +1,23 @@
 //! What a node does with filesets that it owns: the daemon behind a mount implements it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_base::{ClientId, Epoch, FilesetId};
+use forebay_base::{ClientId, Epoch, FilesetId, Ino};
 use forebay_cluster::Moment;
+use serde::{Deserialize, Serialize};
+
+use super::visit::{DiskSpace, FilesReport, UnreachableFiles};
+
+/// What becomes of files of a fileset that cannot be taken to its next owner: those that programs of this node use on the direct
+/// path, removed files that are open, and locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InUse {
+    /// The fileset stays where it is as long as there are any.
+    Stays,
+    /// They become stale, as after a crash of the owner. Nothing that was written is lost.
+    Abandoned,
+}
 
 /// The filesets of a node, as their owner has to treat them.
 ///
@@ -31,7 +45,7 @@ pub trait Ownership: Send + Sync {
     ///
     /// # Errors
     /// Why it cannot be closed: it stays open here then, and requests go on.
-    fn settle(&self, fileset: FilesetId, epoch: Epoch) -> Result<(), String>;
+    fn settle(&self, fileset: FilesetId, epoch: Epoch, in_use: InUse) -> Result<(), String>;
 
     /// The fileset, which was settled before, belongs to another node now, or to none: requests that wait are sent there.
     fn passed(&self, fileset: FilesetId, to: Option<ClientId>);
@@ -46,11 +60,32 @@ pub trait Ownership: Send + Sync {
     /// The node is at its end: it was removed from the cluster, or a later life of its daemon has begun. Nothing is answered any
     /// more.
     fn ended(&self, reason: &str);
+
+    /// What this node reports of its files; none if it serves none. Asked by commands, at any time.
+    fn report(&self) -> Option<FilesReport> {
+        None
+    }
+
+    /// Files in filesets that this node owns whose bytes cannot be reached. Asked by commands, at any time.
+    ///
+    /// # Errors
+    /// Why it cannot be said.
+    fn unreachable(&self) -> Result<UnreachableFiles, String> {
+        Ok(UnreachableFiles::default())
+    }
+
+    /// Paths of files in filesets that this node owns, of those that are known. Asked by commands, at any time.
+    fn paths(&self, _inos: &[Ino]) -> Vec<(Ino, String)> {
+        Vec::new()
+    }
 }
 
-/// A node that serves no filesets: it is a member, and others never hear of a fileset from it.
-#[derive(Clone, Copy, Debug)]
-pub struct NoFilesets;
+/// A node that serves no filesets: it is a member, and others never hear of a fileset from it. It may serve disks.
+#[derive(Clone, Default)]
+pub struct NoFilesets {
+    /// What it reports of its disks.
+    pub disks: Option<Arc<dyn Fn() -> Vec<DiskSpace> + Send + Sync>>,
+}
 
 impl Ownership for NoFilesets {
     fn answer(&self, _until: Moment) {}
@@ -61,7 +96,7 @@ impl Ownership for NoFilesets {
         Err("this node serves no filesets".to_owned())
     }
 
-    fn settle(&self, _fileset: FilesetId, _epoch: Epoch) -> Result<(), String> {
+    fn settle(&self, _fileset: FilesetId, _epoch: Epoch, _in_use: InUse) -> Result<(), String> {
         Ok(())
     }
 
@@ -72,4 +107,9 @@ impl Ownership for NoFilesets {
     fn release(&self, _fileset: FilesetId, _epoch: Epoch) {}
 
     fn ended(&self, _reason: &str) {}
+
+    fn report(&self) -> Option<FilesReport> {
+        let disks = self.disks.as_ref()?();
+        Some(FilesReport { disks, ..FilesReport::default() })
+    }
 }

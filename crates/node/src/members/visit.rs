@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_base::{Clock, FilesetId, NodeId};
+use forebay_base::{Clock, Epoch, FilesetId, Ino, NodeId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::book::Book;
+use super::ownership::InUse;
 use super::record::{DiskRecord, NodeRecord};
 use crate::authority::token::hexadecimal;
 use crate::authority::{Issued, Subject, sha256};
 use crate::error::{Error, Result};
+use crate::etcd_member::Papers;
 use crate::home::{EtcdAccess, NodeHome};
 use crate::session::{Refusal, RefusalKind, SessionStatus};
 use crate::settings::Settings;
@@ -60,12 +62,18 @@ pub enum Question {
     },
     /// A member wants to know how this node is.
     Status,
+    /// A member wants to know the paths of files whose filesets this node owns.
+    Paths(Vec<Ino>),
+    /// A member wants to know which files of this node's filesets have bytes that cannot be reached.
+    Unreachable,
     /// A user wants a fileset moved once, away from this node.
     Move {
         /// The fileset.
         fileset: FilesetId,
         /// Where to.
         to: NodeId,
+        /// What becomes of files that cannot be taken along.
+        in_use: InUse,
     },
 }
 
@@ -84,6 +92,106 @@ pub struct Admission {
     pub authority_key: Option<String>,
     /// How etcd is reached.
     pub etcd: EtcdAccess,
+    /// What a member of etcd on that node would show, if nodes of the cluster run its members.
+    pub etcd_papers: Option<Papers>,
+}
+
+/// A fileset that a node holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldFileset {
+    /// Its number.
+    pub fileset: FilesetId,
+    /// How far the node is with it: claiming, opening, owning, settling, passing, or dropping.
+    pub stage: String,
+    /// For how long it has been answering for it, in milliseconds; none if it does not.
+    pub owned_ms: Option<u64>,
+}
+
+/// Why a node could not do with a fileset what it was to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesetProblem {
+    /// The fileset.
+    pub fileset: FilesetId,
+    /// In which epoch the node tried.
+    pub epoch: Epoch,
+    /// What failed, and why.
+    pub reason: String,
+}
+
+/// A disk of the node that reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSpace {
+    /// Its identity.
+    pub uuid: String,
+    /// Its size, in bytes.
+    pub total_bytes: u64,
+    /// Bytes left for ordinary users.
+    pub available_bytes: u64,
+    /// Why it cannot be used, if so.
+    pub problem: Option<String>,
+}
+
+/// Files whose bytes cannot be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableFiles {
+    /// Each with the reason; of many the first [`UNREACHABLE_MAX`].
+    pub files: Vec<UnreachableFile>,
+    /// How many there are.
+    pub total: u64,
+}
+
+/// Files that a node names at most.
+pub const UNREACHABLE_MAX: usize = 5000;
+
+/// A file whose bytes cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableFile {
+    /// Its number.
+    pub ino: Ino,
+    /// Its path from the top of the file system; none if no name leads to it.
+    pub path: Option<String>,
+    /// Which disk it lies on, and why that cannot be reached.
+    pub why: String,
+    /// Whether no node has that disk any more; otherwise the file is there again when its node is.
+    pub is_lost: bool,
+}
+
+/// What a node reports of the files that it serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesReport {
+    /// Names of the filesets as it knows them; `/` for the root fileset.
+    pub filesets: Vec<(FilesetId, String)>,
+    /// Its own disks.
+    pub disks: Vec<DiskSpace>,
+    /// Its requests in flight that are older than [`WAIT_MIN`], the oldest first; of many the oldest [`WAITS_MAX`].
+    pub waits: Vec<Wait>,
+}
+
+/// Requests that have been in flight for less are not reported.
+pub const WAIT_MIN: Duration = Duration::from_millis(100);
+
+/// Requests in flight that a node reports at most.
+pub const WAITS_MAX: usize = 500;
+
+/// A request that has been in flight for long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// How long ago it arrived, in milliseconds.
+    pub age_ms: u64,
+    /// Its name.
+    pub operation: String,
+    /// The file or directory that it names.
+    pub ino: Ino,
+    /// Its path, if that is known.
+    pub path: Option<String>,
+    /// Number and command of the process that made it, if one of this node did.
+    pub process: Option<(u32, String)>,
+    /// The node that made it, if another one did.
+    pub client: Option<NodeId>,
+    /// What it waits for.
+    pub reason: String,
+    /// The node that it waits for, if it waits for one.
+    pub waits_for: Option<NodeId>,
 }
 
 /// How a node is.
@@ -93,8 +201,12 @@ pub struct NodeStatus {
     pub incarnation: u64,
     /// For how long it may still answer, in milliseconds; none while it waits for etcd.
     pub answers_ms: Option<u64>,
-    /// Filesets that it holds, with the stage of each.
-    pub holdings: Vec<(FilesetId, String)>,
+    /// Filesets that it holds.
+    pub holdings: Vec<HeldFileset>,
+    /// Filesets that it could not open or hand over when it tried last.
+    pub problems: Vec<FilesetProblem>,
+    /// What it reports of its files and disks; none if it serves neither.
+    pub files: Option<FilesReport>,
     /// Its sessions.
     pub sessions: Vec<SessionStatus>,
     /// When its certificate expires, in seconds since the Unix epoch.
@@ -114,6 +226,10 @@ pub enum Answer {
     Status(Box<NodeStatus>),
     /// To [`Question::Move`].
     Asked,
+    /// To [`Question::Unreachable`].
+    Unreachable(UnreachableFiles),
+    /// To [`Question::Paths`]: those that are known.
+    Paths(Vec<(Ino, String)>),
 }
 
 /// Admits nodes and renews certificates, on nodes that hold the authority's key.
@@ -197,6 +313,7 @@ impl Registrar {
             authority: authority.certificate().to_owned(),
             authority_key: token.with_authority.then(|| authority.key()),
             etcd: self.etcd.clone(),
+            etcd_papers: self.etcd_papers(&authority, &application.address)?,
         })
     }
 
@@ -218,6 +335,17 @@ impl Registrar {
     /// If it is not a member, or shows another key than it joined with.
     pub fn renew(&self, node: NodeId, public_key: &[u8]) -> Result<Issued> {
         self.issue(&self.authority()?, node, public_key)
+    }
+
+    fn etcd_papers(
+        &self,
+        authority: &crate::authority::Authority,
+        address: &str,
+    ) -> Result<Option<Papers>> {
+        if !self.etcd.started {
+            return Ok(None);
+        }
+        authority.issue_for_etcd(&[host_of(address)], self.clock.now()).map(Some)
     }
 
     fn issue(

@@ -324,7 +324,7 @@ impl End {
                 return Err(over.error());
             }
             if let Some(reason) = &state.closing {
-                return Err(CallError::Unreachable(reason.clone()));
+                return Err(CallError::Unsent(reason.clone()));
             }
             let fits = state.pending.len() < settings.calls_max
                 && state.pending_bytes + body.bytes() <= settings.calls_bytes_max;
@@ -472,7 +472,7 @@ impl End {
         };
         self.changed.notify_all();
         for call in failed {
-            call.slot.fill(Err(CallError::Unreachable(reason.to_owned())));
+            call.slot.fill(Err(CallError::Unsent(reason.to_owned())));
         }
     }
 
@@ -508,6 +508,7 @@ impl End {
             // What was sent may have been carried out.
             let error = match over {
                 Over::Evicted(reason) if call.was_sent => CallError::Unreachable(reason.clone()),
+                Over::Unreachable(reason) if !call.was_sent => CallError::Unsent(reason.clone()),
                 Over::Evicted(_) | Over::Unreachable(_) | Over::Refused(_) => over.error(),
             };
             call.slot.fill(Err(error));

@@ -84,10 +84,10 @@ impl Peer {
                 State::Failed(over) if has_waited => return Err(over.clone().into()),
                 State::None | State::Failed(_) => {
                     if self.shared.is_stopping() {
-                        return Err(CallError::Unreachable("this node is stopping".to_owned()));
+                        return Err(CallError::Unsent("this node is stopping".to_owned()));
                     }
                     if let Some(reason) = self.shared.roster.dead(self.node) {
-                        return Err(CallError::Unreachable(reason));
+                        return Err(CallError::Unsent(reason));
                     }
                     self.start()?;
                     *state = State::Connecting;
@@ -105,7 +105,7 @@ impl Peer {
         let started = std::thread::Builder::new().name(name).spawn(move || peer.run());
         started
             .map(drop)
-            .map_err(|error| CallError::Unreachable(format!("cannot start a thread: {error}")))
+            .map_err(|error| CallError::Unsent(format!("cannot start a thread: {error}")))
     }
 
     fn set(&self, state: State) {
@@ -291,7 +291,8 @@ fn clock_before(clock_ms: u64, round_trip: Duration) -> u64 {
 impl From<Over> for CallError {
     fn from(over: Over) -> CallError {
         match over {
-            Over::Unreachable(reason) => CallError::Unreachable(reason),
+            // There never was a connection.
+            Over::Unreachable(reason) => CallError::Unsent(reason),
             Over::Evicted(reason) => CallError::Evicted(reason),
             Over::Refused(reason) => CallError::Refused(reason),
         }

@@ -14,7 +14,7 @@ use forebay_etcd::testing::EtcdServer;
 use forebay_node::authority::token::Token;
 use forebay_node::home::EtcdAccess;
 use forebay_node::members::visit::NewDisk;
-use forebay_node::members::{Member, MemberStart, Ownership, Phase, boottime};
+use forebay_node::members::{InUse, Member, MemberStart, Ownership, Phase, boottime};
 use forebay_node::settings::Settings;
 use forebay_node::setup::{Disks, Last, Made, NewCluster, Tools};
 use forebay_node::{Error, NodeHome};
@@ -68,7 +68,7 @@ impl Ownership for Gates {
         Ok(())
     }
 
-    fn settle(&self, fileset: FilesetId, _epoch: Epoch) -> Result<(), String> {
+    fn settle(&self, fileset: FilesetId, _epoch: Epoch, _in_use: InUse) -> Result<(), String> {
         self.open.lock().remove(&fileset);
         Ok(())
     }
@@ -122,7 +122,12 @@ impl Cluster {
     }
 
     fn access(&self) -> EtcdAccess {
-        EtcdAccess { endpoints: self.etcd.endpoints(), authority: None, identity: None }
+        EtcdAccess {
+            endpoints: self.etcd.endpoints(),
+            authority: None,
+            identity: None,
+            started: false,
+        }
     }
 
     fn plan(&self) -> NewCluster {
@@ -331,7 +336,13 @@ fn a_removed_node_is_refused_although_its_certificate_is_valid() {
     });
     for _ in 0..3 {
         let error = channel.call(message("after")).unwrap_err();
-        assert!(matches!(error, CallError::Evicted(_) | CallError::Unreachable(_)), "{error:?}");
+        assert!(
+            matches!(
+                error,
+                CallError::Evicted(_) | CallError::Unreachable(_) | CallError::Unsent(_)
+            ),
+            "{error:?}"
+        );
     }
     assert_eq!(nodes[&1].files.count(b"after"), 0);
     // Nor can its daemon start again, nor a command of it be answered.
@@ -481,7 +492,7 @@ fn a_frozen_node_that_was_replaced_answers_nothing_when_it_is_thawed() {
                 refused += 1;
                 fenced |= reason.contains("fenced [(");
             }
-            Err(CallError::Evicted(_) | CallError::Unreachable(_)) => {}
+            Err(CallError::Evicted(_) | CallError::Unreachable(_) | CallError::Unsent(_)) => {}
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -545,7 +556,12 @@ fn errors_of_a_setup_say_what_to_do() {
         name: "grid1".to_owned(),
         node: "host1".to_owned(),
         address: None,
-        etcd: EtcdAccess { endpoints: vec![endpoint.to_owned()], authority: None, identity: None },
+        etcd: EtcdAccess {
+            endpoints: vec![endpoint.to_owned()],
+            authority: None,
+            identity: None,
+            started: false,
+        },
     };
     let error =
         tools.init(folder.path(), &plan(&nowhere), |_| Ok(Vec::new())).unwrap_err().to_string();

@@ -339,3 +339,16 @@ fn a_client_that_is_evicted_is_dropped_and_learns_it() {
     channel.call(message("after")).unwrap();
     assert_eq!(service.count(b"told"), 0);
 }
+
+#[test]
+fn a_call_that_never_left_says_so() {
+    let world = World::new();
+    let settings = Settings { session_grace: Duration::from_millis(500), ..quick() };
+    let client = world.node((2, 1), vec![], settings);
+    // Nobody listens there.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    world.book.set(1, socket.local_addr().unwrap().to_string());
+    drop(socket);
+    let error = client.channel(NodeId(1), ServiceId::Files).call(message("x")).unwrap_err();
+    assert!(matches!(error, CallError::Unsent(_)), "{error:?}");
+}

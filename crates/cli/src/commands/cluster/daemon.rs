@@ -5,25 +5,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use forebay_base::channel::ServiceId;
 use forebay_base::time::SystemClock;
+use forebay_disk::remote::{DiskService, HANDLES_MAX};
 use forebay_engine::files::holder;
 use forebay_engine::trust;
+use forebay_fs::fsck::NamedDisk;
 use forebay_node::home::NodeFile;
+use forebay_node::members::visit::DiskSpace;
 use forebay_node::members::{NoFilesets, Phase};
 use forebay_node::settings::Settings;
 use forebay_node::{Member, MemberStart, NodeHome};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::{Which, tools};
 use crate::background::{Background, log_to_standard_error};
+use crate::home::open_own_disk;
+use crate::member::{machine, own_places, space_of};
 
 /// How often a daemon is looked at that begins or ends.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Looks at a daemon that begins or ends.
 const STEPS_MAX: u32 = 1200;
+
+/// How often a daemon looks for signals, and for disks that it does not serve yet.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// How long a daemon that is stopped hands filesets over.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +56,8 @@ pub struct Start {
 
 /// Stop the daemon of this node.
 ///
-/// The node stays a member. Other nodes see that it has stopped when its lease ends, after 10 seconds.
+/// The node stays a member. Its etcd is stopped too, if the cluster was created with --start-etcd. Other nodes see that it
+/// has stopped when its lease ends, after 10 seconds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster stop")]
 pub struct Stop {
@@ -109,7 +120,10 @@ pub fn stop(home: &NodeHome) -> Result<bool> {
 impl Stop {
     pub fn run(self) -> Result<()> {
         let (home, file) = self.which.node()?;
-        ensure!(stop(&home)?, "the daemon of {} is not running", file.cluster_name);
+        let was_running = stop(&home)?;
+        // The daemon needs it until its end.
+        let had_etcd = super::etcd::stop(&home)?;
+        ensure!(was_running || had_etcd, "the daemon of {} is not running", file.cluster_name);
         Ok(())
     }
 }
@@ -119,10 +133,15 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
     log_to_standard_error()?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     crate::tuning::raise_file_limit();
+    super::etcd::ensure(&home, file)?;
+    let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
+    let own = Arc::<Mutex<Vec<NamedDisk>>>::default();
+    let reported = Arc::clone(&own);
+    let report = move || -> Vec<DiskSpace> { reported.lock().iter().map(space_of).collect() };
     let member = Member::start(MemberStart {
         home,
-        services: Vec::new(),
-        ownership: Arc::new(NoFilesets),
+        services: vec![(ServiceId::Disks, Arc::clone(&disks) as _)],
+        ownership: Arc::new(NoFilesets { disks: Some(Arc::new(report)) }),
         weight: None,
         settings: Settings::default(),
         protocol: forebay_node::protocol_settings(),
@@ -136,7 +155,8 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
         "the node answers"
     );
     loop {
-        match member.wait_for_end(Duration::from_millis(200)) {
+        offer_disks(&member, &disks, &own);
+        match member.wait_for_end(LOOK) {
             Phase::Working => {}
             Phase::Stopped => return Ok(()),
             Phase::Ended(reason) => bail!("{reason}"),
@@ -144,7 +164,25 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
         if signals.pending().next().is_some() {
             tracing::info!("a signal ends the daemon");
             member.stop(STOP_PATIENCE);
-            return Ok(());
+            // A mount that waits for the node's lock opens the disks next: they are let go of together, by the end of this
+            // process.
+            std::process::exit(0);
+        }
+    }
+}
+
+/// Serves the disks of this machine that are not served yet. Those that the daemon of a mount is just letting go of come later.
+fn offer_disks(member: &Member, service: &DiskService, own: &Mutex<Vec<NamedDisk>>) {
+    for (uuid, location) in own_places(member) {
+        if own.lock().iter().any(|(known, _)| *known == uuid) {
+            continue;
+        }
+        match open_own_disk(&member.file().cluster.to_string(), &uuid, &location) {
+            Ok(disk) => {
+                service.offer(&uuid, Arc::clone(&disk));
+                own.lock().push((uuid, disk));
+            }
+            Err(error) => tracing::debug!(%error, location, "a disk is not served yet"),
         }
     }
 }

@@ -6,21 +6,25 @@ use anyhow::{Context as _, Result, bail};
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_node::NodeHome;
 use forebay_node::authority::token::Token as JoinToken;
+use forebay_node::etcd_member::remove_etcd_member;
 use forebay_node::home::{EtcdAccess, NodeFile};
 use forebay_node::members::visit::NewDisk;
 use forebay_node::setup::{Disks, Last, Made, NewCluster};
 use uuid::Uuid;
 
-use super::{Base, Which, daemon, tools};
+use super::{Base, Which, daemon, etcd, tools};
 use crate::home::Home;
 use crate::member::make_file_system;
 
 /// Create a cluster, with this machine as its first node.
 ///
-/// Needs a running etcd (3.4 or later). Creates the cluster's authority, this node's certificate and the file system, and
+/// Needs an etcd (3.4 or later) that is running, or starts the installed one (--start-etcd; Debian: etcd-server): further nodes
+/// that join run a member too, up to three, with certificates of the cluster's authority, at ports 2379 and 2380. Creates
+/// the cluster's authority, this node's certificate and the file system, and
 /// starts the node's daemon. Can be repeated if it was interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
+  forebay cluster init --name grid1 --start-etcd
   forebay cluster init --name grid1 --etcd http://host1:2379
   forebay cluster init --name grid1 --etcd https://a:2379,https://b:2379,https://c:2379 \\
     --etcd-ca ca.pem --etcd-cert client.pem --etcd-key client.key --disk /mnt/nvme0/forebay")]
@@ -29,8 +33,16 @@ pub struct Init {
     #[arg(long)]
     name: String,
     /// Endpoints of etcd, separated by commas: http://HOST:PORT or https://HOST:PORT.
-    #[arg(long, value_name = "URLS", value_delimiter = ',', required = true)]
+    #[arg(
+        long,
+        value_name = "URLS",
+        value_delimiter = ',',
+        required_unless_present = "start_etcd"
+    )]
     etcd: Vec<String>,
+    /// Run the installed etcd as a service of this node, and of the next two that join.
+    #[arg(long, conflicts_with_all = ["etcd", "etcd_ca", "etcd_cert", "etcd_key"])]
+    start_etcd: bool,
     /// Certificate of etcd's authority, for https.
     #[arg(long, value_name = "FILE")]
     etcd_ca: Option<PathBuf>,
@@ -125,21 +137,31 @@ fn report(base: &Path, made: &Made, joined: &str) -> Result<()> {
 }
 
 impl Init {
-    pub fn run(self) -> Result<()> {
-        let base = self.base.path()?;
+    /// This node's address, if it is known, and how etcd is reached; starts etcd if it is to be.
+    fn etcd(&self, base: &Path) -> Result<(Option<String>, EtcdAccess)> {
+        let address = self.own.address.clone();
+        if self.start_etcd {
+            let prepared =
+                tools()?.prepare_etcd(base, &self.name, &self.own.name()?, address.as_deref());
+            let (home, address, access) = prepared?;
+            etcd::begin(&home, &self.name, &access)?;
+            return Ok((Some(address), access));
+        }
         let certificate = read(self.etcd_cert.as_deref())?;
         let key = read(self.etcd_key.as_deref())?;
-        let etcd = EtcdAccess {
+        let access = EtcdAccess {
             endpoints: self.etcd.clone(),
             authority: read(self.etcd_ca.as_deref())?,
             identity: certificate.zip(key),
+            started: false,
         };
-        let new = NewCluster {
-            name: self.name.clone(),
-            node: self.own.name()?,
-            address: self.own.address.clone(),
-            etcd,
-        };
+        Ok((address, access))
+    }
+
+    pub fn run(self) -> Result<()> {
+        let base = self.base.path()?;
+        let (address, etcd) = self.etcd(&base)?;
+        let new = NewCluster { name: self.name.clone(), node: self.own.name()?, address, etcd };
         let home = NodeHome::of(&base, &self.name)?;
         let label = |cluster| match &*self.own.disks {
             [] => labelled(cluster, &[Home::default_disk(&home, cluster)?]),
@@ -209,7 +231,9 @@ impl Join {
         let name = self.own.name()?;
         let address = self.own.address.as_deref();
         let made = tools()?.join(&base, &token, &name, address, &disks)?;
-        Home::of_member(&NodeHome::of(&base, &made.file().cluster_name)?)?;
+        let home = NodeHome::of(&base, &made.file().cluster_name)?;
+        Home::of_member(&home)?;
+        etcd::join(&home)?;
         report(&base, &made, "joined cluster")
     }
 }
@@ -268,7 +292,12 @@ impl Remove {
         if node == file.node {
             bail!("{} is this node: run forebay cluster leave", self.node);
         }
-        Ok(tools.remove(&book, node, disks(self.with_disks))?)
+        let record = book.node(node)?;
+        tools.remove(&book, node, disks(self.with_disks))?;
+        if let (true, Some((record, _))) = (file.etcd.started, record) {
+            remove_etcd_member(&book, &record.name)?;
+        }
+        Ok(())
     }
 }
 
@@ -302,6 +331,7 @@ impl Leave {
             daemon::start(&home, &file)?;
         }
         left?;
+        etcd::leave(&home, &file, self.last)?;
         outln!("this machine is not a node of cluster {} any more", file.cluster_name);
         Ok(())
     }

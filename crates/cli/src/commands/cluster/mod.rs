@@ -1,8 +1,10 @@
 //! `forebay cluster`.
 
 pub mod daemon;
+pub mod etcd;
 mod membership;
 mod status;
+pub mod view;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,12 +20,14 @@ use forebay_node::setup::Tools;
 
 /// Create a cluster of machines; add, show and remove its nodes.
 ///
-/// init creates the cluster on its first node and needs a running etcd. Further nodes join with a token. Each node has a
+/// init creates the cluster on its first node, with an etcd that is running, or with one that it starts. Further nodes join
+/// with a token. Each node has a
 /// daemon, which init and join start. Nodes talk to each other over TLS on port 7440, with certificates that the cluster
 /// creates and renews by itself. docs/operations.md describes the whole setup.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster init --name grid1 --etcd http://host1:2379
+  forebay cluster init --name grid1 --start-etcd
   forebay cluster token                    print a token for the next nodes, valid for an hour
   forebay cluster join TOKEN               on each further machine
   forebay cluster status")]
@@ -44,6 +48,7 @@ enum Action {
     Remove(membership::Remove),
     Leave(membership::Leave),
     Renew(membership::Renew),
+    Etcd(etcd::Etcd),
 }
 
 impl Cluster {
@@ -59,6 +64,7 @@ impl Cluster {
             Action::Remove(command) => command.run(),
             Action::Leave(command) => command.run(),
             Action::Renew(command) => command.run(),
+            Action::Etcd(command) => command.run(),
         }?;
         Ok(ExitCode::SUCCESS)
     }
@@ -86,7 +92,7 @@ impl Base {
 
 /// Which cluster.
 #[derive(clap::Args, Clone)]
-struct Which {
+pub struct Which {
     /// Name of the cluster; not needed if this machine is a node of only one.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -95,14 +101,19 @@ struct Which {
 }
 
 impl Which {
-    /// The folder of this machine's node, which is one.
-    fn node(&self) -> Result<(NodeHome, NodeFile)> {
+    /// The folder of this machine's node, or of one that is being made.
+    fn home(&self) -> Result<NodeHome> {
         let base = self.base.path()?;
         let name = match &self.name {
             Some(name) => name.clone(),
             None => only_cluster(&base)?,
         };
-        let home = NodeHome::of(&base, &name)?;
+        Ok(NodeHome::of(&base, &name)?)
+    }
+
+    /// The folder of this machine's node, which is one.
+    pub fn node(&self) -> Result<(NodeHome, NodeFile)> {
+        let home = self.home()?;
         let file = home.existing()?;
         Ok((home, file))
     }
@@ -132,6 +143,6 @@ fn only_cluster(base: &Path) -> Result<String> {
     }
 }
 
-fn tools() -> Result<Tools> {
+pub fn tools() -> Result<Tools> {
     Ok(Tools::new(Settings::default(), Arc::new(SystemClock))?)
 }

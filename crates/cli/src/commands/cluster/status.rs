@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use forebay_base::time::SystemClock;
 use forebay_base::{Clock as _, FilesetId, NodeId};
-use forebay_node::NodeHome;
 use forebay_node::home::NodeFile;
 use forebay_node::members::record::DiskRecord;
-use forebay_node::members::visit::NodeStatus;
+use forebay_node::members::visit::{DiskSpace, NodeStatus};
 use serde::Serialize;
 
+use super::view::{ClusterView, span};
 use super::{Which, tools};
-use crate::output::{Table, put_json};
+use crate::commands::waiters;
+use crate::output::{Table, bytes, put_json};
 
-/// Show the nodes of the cluster, their leases, owners of filesets, disks and sessions.
+/// Show the nodes of the cluster, their leases, owners of filesets, disks, sessions and long waits.
 ///
 /// If etcd does not answer, shows what this node itself knows, and fails.
 #[derive(clap::Args)]
@@ -35,7 +36,7 @@ struct Found {
     id: String,
     nodes: Vec<FoundNode>,
     filesets: Vec<FoundFileset>,
-    disks: BTreeMap<String, DiskRecord>,
+    disks: BTreeMap<String, FoundDisk>,
 }
 
 #[derive(Serialize)]
@@ -45,6 +46,8 @@ struct FoundNode {
     address: String,
     /// up, waiting (for etcd), unreachable (has a lease and does not answer), or down (without a lease).
     state: &'static str,
+    /// Whether it has mounted the file system: only then it owns filesets.
+    mounted: bool,
     draining: bool,
     has_authority: bool,
     certificate_expires: i64,
@@ -58,9 +61,29 @@ struct FoundNode {
 #[derive(Serialize)]
 struct FoundFileset {
     fileset: FilesetId,
+    /// None if no node that answers has mounted the file system.
+    name: Option<String>,
     owner: Option<NodeId>,
     epoch: u64,
+    /// How far the owner is with it; none if it does not answer.
+    stage: Option<String>,
+    /// For how long the owner has been answering for it, in milliseconds.
+    owned_ms: Option<u64>,
     pinned: Option<NodeId>,
+}
+
+impl FoundFileset {
+    fn shown(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.fileset.to_string())
+    }
+}
+
+#[derive(Serialize)]
+struct FoundDisk {
+    #[serde(flatten)]
+    record: DiskRecord,
+    /// None if its node does not answer.
+    space: Option<DiskSpace>,
 }
 
 impl Status {
@@ -70,8 +93,9 @@ impl Status {
         let book = tools.book(&file)?;
         match book.read() {
             Ok(read) => {
-                let found = look(&home, &file, &read)?;
-                if self.json { put_json(&found) } else { print(&found) }
+                let view = ClusterView::of(&home, &file, read);
+                let (found, waits) = (look(&file, &view), waiters::summary(&view));
+                if self.json { put_json(&found) } else { print(&found, waits.as_deref()) }
             }
             Err(error) => {
                 if let Ok(status) = tools.status_of(&home, &file, (file.node, &file.address)) {
@@ -93,39 +117,22 @@ fn state_of(status: Option<&NodeStatus>, is_alive: bool) -> &'static str {
     }
 }
 
-type Read = (forebay_node::members::roster::Sight, forebay_node::members::View);
-
-/// Asks all nodes that run, at the same time.
-fn look(home: &NodeHome, file: &NodeFile, (sight, view): &Read) -> Result<Found> {
-    let answers: BTreeMap<NodeId, Result<NodeStatus>> = std::thread::scope(|scope| {
-        let asked: Vec<_> = sight
-            .nodes
-            .iter()
-            .filter(|(node, _)| sight.alive.contains_key(node))
-            .map(|(node, record)| {
-                let ask = move || Ok(tools()?.status_of(home, file, (*node, &record.address))?);
-                (*node, scope.spawn(ask))
-            })
-            .collect();
-        let joined = |answer: std::thread::ScopedJoinHandle<'_, Result<NodeStatus>>| {
-            answer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the question failed")))
-        };
-        asked.into_iter().map(|(node, answer)| (node, joined(answer))).collect()
-    });
-    let mut answers = answers;
-    let nodes = sight.nodes.iter().map(|(node, record)| {
-        let answer = answers.remove(node);
-        let (status, problem) = match answer {
-            Some(Ok(status)) => (Some(status), None),
-            Some(Err(error)) => (None, Some(crate::output::chain(&error))),
+/// What is shown of a cluster.
+fn look(file: &NodeFile, view: &ClusterView) -> Found {
+    let names = view.fileset_names();
+    let nodes = view.sight.nodes.iter().map(|(node, record)| {
+        let (status, problem) = match view.reports.get(node) {
+            Some(Ok(status)) => (Some(status.clone()), None),
+            Some(Err(error)) => (None, Some(crate::output::chain(error))),
             None => (None, None),
         };
         FoundNode {
             node: *node,
             name: record.name.clone(),
             address: record.address.clone(),
-            state: state_of(status.as_ref(), sight.alive.contains_key(node)),
-            draining: sight.draining.contains(node),
+            state: state_of(status.as_ref(), view.sight.alive.contains_key(node)),
+            mounted: view.sight.alive.get(node).is_some_and(|member| member.weight > 0),
+            draining: view.sight.draining.contains(node),
             has_authority: record.has_authority,
             certificate_expires: record.expires,
             version: record.version.clone(),
@@ -133,23 +140,33 @@ fn look(home: &NodeHome, file: &NodeFile, (sight, view): &Read) -> Result<Found>
             problem,
         }
     });
-    let filesets = view.owners.iter().map(|(fileset, record)| FoundFileset {
-        fileset: *fileset,
-        owner: record.owner.map(|owner| owner.node),
-        epoch: record.epoch.0,
-        pinned: view.pinned.get(fileset).copied(),
+    let filesets = view.owners.owners.iter().map(|(fileset, record)| {
+        let owner = record.owner.map(|owner| owner.node);
+        let report = owner.and_then(|owner| view.report(owner));
+        let held = report.and_then(|it| it.holdings.iter().find(|held| held.fileset == *fileset));
+        FoundFileset {
+            fileset: *fileset,
+            name: names.get(fileset).cloned(),
+            owner,
+            epoch: record.epoch.0,
+            stage: held.map(|held| held.stage.clone()),
+            owned_ms: held.and_then(|held| held.owned_ms),
+            pinned: view.owners.pinned.get(fileset).copied(),
+        }
     });
-    Ok(Found {
+    let disks = view.sight.disks.iter().map(|(uuid, record)| {
+        let files = view.report(record.node).and_then(|report| report.files.as_ref());
+        let space = files.and_then(|files| files.disks.iter().find(|disk| disk.uuid == *uuid));
+        let found = FoundDisk { record: record.clone(), space: space.cloned() };
+        (uuid.clone(), found)
+    });
+    Found {
         cluster: file.cluster_name.clone(),
         id: file.cluster.to_string(),
         nodes: nodes.collect(),
         filesets: filesets.collect(),
-        disks: sight.disks.clone(),
-    })
-}
-
-fn seconds(milliseconds: u64) -> String {
-    format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)
+        disks: disks.collect(),
+    }
 }
 
 fn days_left(expires: i64) -> String {
@@ -157,7 +174,7 @@ fn days_left(expires: i64) -> String {
     if left <= 0 { "EXPIRED".to_owned() } else { format!("{} d", left / 86400) }
 }
 
-fn print(found: &Found) -> Result<()> {
+fn print(found: &Found, waits: Option<&str>) -> Result<()> {
     outln!("cluster  {} ({})\n", found.cluster, found.id);
     let names: BTreeMap<NodeId, &str> =
         found.nodes.iter().map(|node| (node.node, node.name.as_str())).collect();
@@ -177,46 +194,112 @@ fn print(found: &Found) -> Result<()> {
         if node.draining {
             notes.push("draining");
         }
+        if status.is_some() && !node.mounted {
+            notes.push("not mounted");
+        }
         nodes.row(vec![
             node.node.to_string(),
             node.name.clone(),
             node.address.clone(),
             node.state.to_owned(),
-            lease.map_or("-".to_owned(), seconds),
+            lease.map_or("-".to_owned(), span),
             status.map_or("-".to_owned(), |status| status.holdings.len().to_string()),
             days_left(node.certificate_expires),
             notes.join(", "),
         ]);
     }
     out!("{}", nodes.render());
+    print_problems(found)?;
+    print_filesets(found, &name)?;
+    print_disks(found, &name)?;
+    print_sessions(found, &name)?;
+    if let Some(waits) = waits {
+        out!("\n{waits}");
+    }
+    Ok(())
+}
+
+/// Prints why nodes do not answer, and what they could not do with filesets.
+fn print_problems(found: &Found) -> Result<()> {
     for node in &found.nodes {
-        let etcd = node.status.as_ref().and_then(|status| status.etcd_error.as_ref());
+        let status = node.status.as_ref();
+        let etcd = status.and_then(|status| status.etcd_error.as_ref());
         for problem in node.problem.iter().chain(etcd) {
             outln!("  {}: {problem}", node.name);
         }
-    }
-    if !found.filesets.is_empty() {
-        let mut table = Table::new(&["FILESET", "OWNER", "EPOCH", "PINNED TO"]);
-        for fileset in &found.filesets {
-            table.row(vec![
-                fileset.fileset.to_string(),
-                name(fileset.owner),
-                fileset.epoch.to_string(),
-                name(fileset.pinned),
-            ]);
+        for problem in status.iter().flat_map(|status| &status.problems) {
+            let named = found.filesets.iter().find(|it| it.fileset == problem.fileset);
+            let name = named.map_or_else(|| problem.fileset.to_string(), FoundFileset::shown);
+            outln!("  {}: fileset {name}: {}", node.name, problem.reason);
         }
-        out!("\n{}", table.render());
     }
-    if !found.disks.is_empty() {
-        let mut table = Table::new(&["DISK", "NODE", "DIRECTORY", "SHARED"]);
-        for (uuid, disk) in &found.disks {
-            let shared = if disk.shared { "yes" } else { "no" };
-            let cells = [uuid.clone(), name(Some(disk.node)), disk.location.clone()];
-            table.row(cells.into_iter().chain([shared.to_owned()]).collect());
+    Ok(())
+}
+
+fn print_filesets(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Result<()> {
+    if found.filesets.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["FILESET", "OWNER", "STATE", "FOR", "EPOCH", "PINNED TO"]);
+    for fileset in &found.filesets {
+        let stage = match (&fileset.stage, fileset.owner) {
+            (Some(stage), _) => stage,
+            (None, Some(_)) => "no answer",
+            (None, None) => "no owner",
+        };
+        table.row(vec![
+            fileset.shown(),
+            name(fileset.owner),
+            stage.to_owned(),
+            fileset.owned_ms.map_or("-".to_owned(), span),
+            fileset.epoch.to_string(),
+            name(fileset.pinned),
+        ]);
+    }
+    out!("\n{}", table.render());
+    Ok(())
+}
+
+fn print_disks(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Result<()> {
+    if found.disks.is_empty() {
+        return Ok(());
+    }
+    let mut table =
+        Table::new(&["DISK", "NODE", "DIRECTORY", "SHARED", "SIZE", "AVAILABLE", "STATE"]);
+    for (uuid, disk) in &found.disks {
+        let size = |of: fn(&DiskSpace) -> u64| {
+            let usable = disk.space.as_ref().filter(|space| space.problem.is_none());
+            usable.map_or("-".to_owned(), |space| bytes(of(space)))
+        };
+        let state = match &disk.space {
+            Some(DiskSpace { problem: None, .. }) => "usable",
+            Some(DiskSpace { problem: Some(_), .. }) => "FAILED",
+            None => "UNREACHABLE",
+        };
+        table.row(vec![
+            uuid.clone(),
+            name(Some(disk.record.node)),
+            disk.record.location.clone(),
+            if disk.record.shared { "yes" } else { "no" }.to_owned(),
+            size(|space| space.total_bytes),
+            size(|space| space.available_bytes),
+            state.to_owned(),
+        ]);
+    }
+    out!("\n{}", table.render());
+    for (uuid, disk) in &found.disks {
+        if let Some(problem) = disk.space.as_ref().and_then(|space| space.problem.as_ref()) {
+            outln!("  disk {uuid}: {problem}");
         }
-        out!("\n{}", table.render());
+        if disk.space.is_none() {
+            let (node, location) = (name(Some(disk.record.node)), &disk.record.location);
+            outln!(
+                "  files on {location} of {node} are unreachable until that node runs again: mount the file system there (forebay mount {} DIR)",
+                found.cluster
+            );
+        }
     }
-    print_sessions(found, &name)
+    Ok(())
 }
 
 /// Prints each session once, as its client sees it.
@@ -243,7 +326,7 @@ fn print_sessions(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Res
                 figures.calls.to_string(),
                 figures.waiting_calls.to_string(),
                 format!("{} us", figures.round_trip_us),
-                seconds(figures.silent_ms),
+                span(figures.silent_ms),
             ]);
         }
     }

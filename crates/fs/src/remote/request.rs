@@ -1,0 +1,103 @@
+//! What a request of another node is called, and what it is about; for those who look at requests in flight.
+
+use forebay_base::Ino;
+
+use super::wire::{LockAsked, Request};
+
+impl Request {
+    /// Its name, as `forebay waiters` shows it.
+    pub fn name(&self) -> &'static &'static str {
+        match self {
+            Request::Lookup { .. } | Request::LookAt { .. } => &"lookup",
+            Request::Create { .. } => &"create",
+            Request::CreateUnnamed { .. } => &"tmpfile",
+            Request::Link { .. } => &"link",
+            Request::Unlink { .. } => &"unlink",
+            Request::RemoveDirectory { .. } => &"rmdir",
+            Request::Rename { .. } => &"rename",
+            Request::ReadLink { .. } => &"readlink",
+            Request::OpenDirectory { .. } => &"opendir",
+            Request::ReadDirectory { .. } => &"readdir",
+            Request::Attributes { .. } => &"getattr",
+            Request::SetAttributes { .. } | Request::KillSetId { .. } => &"setattr",
+            Request::Xattr { .. } | Request::ListXattrs { .. } => &"getxattr",
+            Request::SetXattr { .. } | Request::RemoveXattr { .. } => &"setxattr",
+            Request::Open { .. } | Request::Reopen { .. } => &"open",
+            Request::Close { .. } => &"release",
+            Request::Read { .. } => &"read",
+            Request::Write { .. } => &"write",
+            Request::Allocate { .. } => &"fallocate",
+            Request::Seek { .. } => &"lseek",
+            Request::CopyRange { .. } => &"copy_file_range",
+            Request::SyncFile { .. } => &"fsync",
+            Request::SyncDirectory { .. } => &"fsyncdir",
+            Request::Lock(_) | Request::AwaitLock { .. } => &"setlkw",
+            _ => &"other",
+        }
+    }
+
+    /// Whether it can be repeated at the next owner although it may have been carried out: it changes nothing, or nothing that
+    /// outlives the owner, or the session in which it was sent.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Request::Open { access, .. } => !access.truncate,
+            Request::CreateUnnamed { .. }
+            | Request::Reopen { .. }
+            | Request::Lock(_)
+            | Request::TestLock(_) => true,
+            request => request.changes_nothing(),
+        }
+    }
+
+    /// Whether it can be repeated at the next owner if it was not carried out. To sync a directory there would say nothing of
+    /// changes that were lost with the former one.
+    pub fn is_repeatable_unsent(&self) -> bool {
+        !matches!(self, Request::SyncDirectory { .. } | Request::SyncFile { .. })
+    }
+
+    /// The file or directory that it names; the top of its fileset where it names none.
+    pub fn target(&self) -> Ino {
+        match self {
+            Request::Lookup { parent, .. }
+            | Request::Create { parent, .. }
+            | Request::CreateUnnamed { parent, .. }
+            | Request::Unlink { parent, .. }
+            | Request::RemoveDirectory { parent, .. }
+            | Request::CheckLeaves { parent, .. } => *parent,
+            Request::Rename { from, .. } => from.0,
+            Request::CopyRange { to, .. } => to.0,
+            Request::LookAt { ino }
+            | Request::Link { ino, .. }
+            | Request::ReadLink { ino }
+            | Request::OpenDirectory { ino }
+            | Request::ReadDirectory { ino, .. }
+            | Request::Attributes { ino }
+            | Request::SetAttributes { ino, .. }
+            | Request::KillSetId { ino }
+            | Request::Xattr { ino, .. }
+            | Request::ListXattrs { ino }
+            | Request::SetXattr { ino, .. }
+            | Request::RemoveXattr { ino, .. }
+            | Request::Open { ino, .. }
+            | Request::Close { ino, .. }
+            | Request::Read { ino, .. }
+            | Request::Write { ino, .. }
+            | Request::Allocate { ino, .. }
+            | Request::Seek { ino, .. }
+            | Request::SyncFile { ino, .. }
+            | Request::SyncDirectory { ino }
+            | Request::Lock(LockAsked { ino, .. })
+            | Request::AwaitLock { ino, .. }
+            | Request::CancelLock { ino, .. }
+            | Request::TestLock(LockAsked { ino, .. })
+            | Request::ReleaseLocks { ino, .. }
+            | Request::Statistics { ino } => *ino,
+            Request::Reopen { fileset, .. }
+            | Request::Forget { fileset }
+            | Request::Usage { fileset }
+            | Request::Retire { fileset, .. }
+            | Request::Apply { fileset, .. } => Ino::top_of(*fileset),
+            _ => Ino::ROOT,
+        }
+    }
+}
