@@ -202,7 +202,9 @@ impl Cache {
         items: &[Item],
         grants: Vec<(Item, GrantNumber)>,
     ) -> Vec<Item> {
-        for item in items {
+        // One of a session that was lost is not counted any more: it must not end another one's.
+        let counted = if self.tickets.contains(&ticket) { items } else { &[] };
+        for item in counted {
             if let Some(count) = self.changing.get_mut(item) {
                 *count -= 1;
                 if *count == 0 {

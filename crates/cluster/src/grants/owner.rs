@@ -161,6 +161,11 @@ impl Grants {
         self.settling && self.clients.values().all(|client| client.recalls.is_empty())
     }
 
+    /// What [`Event::Settle`] began comes to nothing: the fileset stays, and grants are given again.
+    pub fn resume(&mut self) {
+        self.settling = self.abandoned;
+    }
+
     /// Clients that a change waits for, each with the time since its oldest recall.
     pub fn waits(&self, now: Moment) -> impl Iterator<Item = (ClientId, Duration)> {
         let oldest = |client: &Client| client.recalls.values().map(|recall| recall.since).min();

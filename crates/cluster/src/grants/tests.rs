@@ -281,3 +281,19 @@ fn a_lost_session_leaves_nothing_to_use() {
     assert!(!cache.may_use(&file(7), at(0)));
     assert_eq!(cache.answered(before, vec![(file(7), GrantNumber(2))]), []);
 }
+
+#[test]
+fn the_late_end_of_a_change_of_a_lost_session_does_not_end_another_one() {
+    let mut cache = cache();
+    let former = cache.changing(&[file(7)]);
+    cache.lost();
+    cache.vouched(at(9000));
+    let present = cache.changing(&[file(7)]);
+    assert_eq!(cache.changed(former, &[file(7)], Vec::new()), []);
+    let during = cache.begin();
+    let granted = vec![(file(7), GrantNumber(1))];
+    assert_eq!(cache.answered(during, granted.clone()), [], "the change may come after it");
+    cache.changed(present, &[file(7)], Vec::new());
+    let after = cache.begin();
+    assert_eq!(cache.answered(after, granted), [file(7)]);
+}

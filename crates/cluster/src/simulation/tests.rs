@@ -39,18 +39,11 @@ fn failure(seed: u64) -> Option<String> {
     ))
 }
 
-/// Where the suite begins. Of some thousands of seeds one fails for a reason that is not known yet (docs/protocol.md, "Open
-/// faults"), so fresh ones are drawn by the soak, and wherever the number of simulations is given.
-const FIRST_SEED: u64 = 77_000;
-
 #[test]
 fn many_machines_keep_their_promises_whatever_goes_wrong() {
     let runs: u64 = std::env::var("FOREBAY_SIMULATIONS")
         .map_or(500, |text| text.parse().expect("FOREBAY_SIMULATIONS is a number"));
-    let is_chosen = [seed::VARIABLE, "FOREBAY_SIMULATIONS"]
-        .iter()
-        .any(|variable| std::env::var_os(variable).is_some());
-    let first = if is_chosen { seed::pick() } else { FIRST_SEED };
+    let first = seed::pick();
     println!("seeds {first} to {}", first + runs - 1);
     let (mut steps, mut takeovers, mut synced, mut kept) = (0, 0, 0, 0);
     for seed in first..first + runs {
@@ -68,6 +61,15 @@ fn many_machines_keep_their_promises_whatever_goes_wrong() {
     if runs >= 100 {
         // A world in which nothing happens proves nothing.
         assert!(takeovers > runs && synced > runs && kept > runs);
+    }
+}
+
+/// Seeds that found what was wrong with the protocol once.
+#[test]
+fn seeds_that_failed_once_pass() {
+    // A change of a lost session was answered late, and ended the protection of another one (Cache::changed).
+    for seed in [3_002_362] {
+        assert!(run(&Plan::of(seed)).0.is_ok(), "{}", failure(seed).unwrap_or_default());
     }
 }
 
