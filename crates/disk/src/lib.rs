@@ -251,6 +251,16 @@ pub trait Disk: Send + std::marker::Sync {
         Ok(object)
     }
 
+    /// Makes an empty object that has its durable name from the beginning: one step where the disk is another node's.
+    ///
+    /// # Errors
+    /// As [`Disk::create`] and [`Disk::publish`].
+    fn create_named(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+        let object = self.create(id)?;
+        self.publish(id, &*object)?;
+        Ok(object)
+    }
+
     /// Names the fresh `object`, made by this disk and numbered `id`, so that [`Disk::open`] finds it.
     ///
     /// # Errors

@@ -83,6 +83,7 @@ macro_rules! disks {
                 a_published_object_is_found
                 a_fresh_object_is_found_nowhere
                 a_dropped_fresh_object_leaves_nothing
+                an_object_can_be_made_with_its_name
                 a_number_is_published_once
                 publishing_replaces_nothing
                 an_open_handle_outlives_removal

@@ -75,6 +75,16 @@ impl Disk for RemoteDisk {
         }
     }
 
+    fn create_named(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+        let told = self.change(Request::CreateNamed(id))?;
+        match told.answer {
+            Answer::Handle(handle) => {
+                Ok(Arc::new(RemoteObject::named(&self.link, id, handle, told.machine)))
+            }
+            ref other => Err(self.link.unexpected(other)),
+        }
+    }
+
     fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {
         object.remote().ok_or(DiskError::Invalid)?.publish(id)
     }

@@ -46,6 +46,26 @@ impl RemoteObject {
         )
     }
 
+    /// A new object that has its name, which no sync has covered yet.
+    pub(super) fn named(
+        link: &Arc<Link>,
+        id: ObjectId,
+        handle: Handle,
+        machine: Machine,
+    ) -> RemoteObject {
+        RemoteObject::new(
+            link,
+            State {
+                id: Some(id),
+                handle,
+                machine,
+                published: true,
+                unsynced: Some(machine),
+                lost: false,
+            },
+        )
+    }
+
     /// A published object. What was written through an earlier handle and not synced counts.
     pub(super) fn opened(
         link: &Arc<Link>,
@@ -176,6 +196,16 @@ impl RemoteObject {
         let found = self.reopen(handle);
         self.state.lock().published = found.is_ok();
         found
+    }
+
+    /// Programs of the disk's own node write the object without a word to this one: what they wrote in this life of its
+    /// machine is as unsynced as what was written here.
+    pub fn written_at_home(&self) {
+        let mut state = self.state.lock();
+        let machine = state.machine;
+        state.unsynced.get_or_insert(machine);
+        drop(state);
+        self.link.changed(machine);
     }
 
     fn settle(&self, machine: Machine, covered: Option<Machine>) -> Result<()> {

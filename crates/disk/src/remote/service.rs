@@ -111,6 +111,11 @@ impl DiskService {
         match asked.request {
             Request::Close => just(Answer::Done),
             Request::CreateFresh => self.keep(client, disk.create_fresh()?),
+            Request::CreateNamed(id) => match disk.create_named(id) {
+                // Numbers are never used twice: it was made by a request whose answer was lost.
+                Err(DiskError::Exists(_)) => self.keep(client, disk.open(id)?),
+                made => self.keep(client, made?),
+            },
             Request::Open(id) => self.keep(client, disk.open(id)?),
             Request::Publish { id, handle } => self.publish(client, &*disk, id, handle),
             Request::Remove(id) => disk.remove(id).and_then(|()| just(Answer::Done)),

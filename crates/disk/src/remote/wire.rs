@@ -60,6 +60,8 @@ pub(super) enum Request {
         handle: Handle,
         what: ObjectRequest,
     },
+    /// An object that is published from the beginning. If there is one already, an earlier request has made it.
+    CreateNamed(ObjectId),
 }
 
 impl Request {
@@ -121,6 +123,7 @@ mod tests {
             object(ObjectRequest::Read { offset: 1 << 50, length: 12 }),
             object(ObjectRequest::Allocate { what: Allocate::PunchHole, offset: 1, length: 2 }),
             object(ObjectRequest::Sync(Sync::Data)),
+            Request::CreateNamed(ObjectId(11)),
         ];
         for request in requests {
             let asked =

@@ -227,6 +227,32 @@ fn an_object_whose_publication_was_not_answered_is_published_once() {
 }
 
 #[test]
+fn an_object_whose_making_was_not_answered_is_made_once() {
+    let home = home();
+    let disk = home.disk();
+    home.next(Fate::AnswerLost);
+    assert!(disk.create_named(ObjectId(7)).is_err());
+    let object = disk.create_named(ObjectId(7)).unwrap();
+    object.write_at(0, b"once").unwrap();
+    // It keeps its bytes when the daemon of its node is killed.
+    home.restart_daemon();
+    assert_eq!((listed(&disk), read(&*object, 0, 9)), (vec![7], b"once".to_vec()));
+}
+
+#[test]
+fn what_programs_of_the_node_itself_write_is_not_reported_as_durable_after_a_crash() {
+    let home = home();
+    let disk = home.disk();
+    let object = disk.create_named(ObjectId(7)).unwrap();
+    object.sync(Sync::All).unwrap();
+    home.crash_machine();
+    object.sync(Sync::All).unwrap();
+    object.remote().unwrap().written_at_home();
+    home.crash_machine();
+    assert!(matches!(object.sync(Sync::All), Err(DiskError::Io(_))));
+}
+
+#[test]
 fn a_client_that_was_dropped_opens_its_objects_again() {
     let home = home();
     let disk = home.disk();

@@ -287,6 +287,18 @@ pub fn a_dropped_fresh_object_leaves_nothing(disk: &dyn Disk) {
     assert_eq!(object.attributes().unwrap().size, 0);
 }
 
+pub fn an_object_can_be_made_with_its_name(disk: &dyn Disk) {
+    let object = disk.create_named(ObjectId(9)).unwrap();
+    assert_eq!((object.attributes().unwrap().size, listed(disk)), (0, vec![9]));
+    object.write_at(0, b"found by its number").unwrap();
+    object.sync(Sync::All).unwrap();
+    let again = disk.open(ObjectId(9)).unwrap();
+    assert_eq!(read(&*again, 0, 99), b"found by its number");
+    drop((object, again));
+    disk.remove(ObjectId(9)).unwrap();
+    assert_eq!(listed(disk), []);
+}
+
 pub fn a_number_is_published_once(disk: &dyn Disk) {
     let object = published(disk, 5);
     object.write_at(0, b"first").unwrap();
