@@ -92,7 +92,8 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     settings.transport = order.transport.unwrap_or(settings.transport);
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
     let beside = OTHER_FILES + CLOSING_MAX + settings.spare_objects + files_of_rings(settings);
-    let room = file_limit.saturating_sub(beside);
+    // As many again may be open for a commit that is to sync them first.
+    let room = file_limit.saturating_sub(beside) / 2;
     if settings.open_objects_max > room {
         tracing::info!(file_limit, room, "open_objects_max is above what this process may open");
         settings.open_objects_max = room.max(16);

@@ -37,7 +37,7 @@ pub struct Changes {
     publish: HashMap<ObjectId, Arc<LiveObject>>,
     /// Objects of files that took the place of others: synced before the batch is committed, as the old
     /// contents are removed after it.
-    pub sync_first: Vec<Arc<LiveObject>>,
+    pub sync_first: HashMap<ObjectId, Arc<LiveObject>>,
     /// Objects that no record refers to once this batch is committed.
     pub removals: Vec<Removal>,
     /// Number of the batch; grows by one with each.
@@ -202,7 +202,7 @@ impl WriteSet {
 
     /// Has `live` synced before the batch that now refers to it is committed.
     pub fn sync_first(&mut self, live: Arc<LiveObject>) {
-        self.pending.sync_first.push(live);
+        self.pending.sync_first.insert(live.at.id, live);
         self.look_around();
     }
 
@@ -217,6 +217,8 @@ impl WriteSet {
     /// if dropping its last handle is all that is needed.
     pub fn drop_object(&mut self, at: ObjectRef, bytes: u64, published: bool) -> bool {
         self.pending.publish.remove(&at.id);
+        // A file that was itself replaced meanwhile needs no sync, and must not stay open for one.
+        self.pending.sync_first.remove(&at.id);
         let in_flight =
             self.in_flight.as_ref().is_some_and(|batch| batch.publish.contains_key(&at.id));
         if !published && !in_flight {
@@ -383,11 +385,14 @@ impl WriteSet {
         for (id, live) in &batch.publish {
             self.pending.publish.entry(*id).or_insert_with(|| Arc::clone(live));
         }
-        self.pending.sync_first.extend(batch.sync_first.iter().cloned());
+        for (id, live) in &batch.sync_first {
+            self.pending.sync_first.entry(*id).or_insert_with(|| Arc::clone(live));
+        }
         self.pending.removals.extend_from_slice(&batch.removals);
         let dropped: HashSet<ObjectId> =
             self.pending.removals.iter().map(|removal| removal.at.id).collect();
         self.pending.publish.retain(|id, _| !dropped.contains(id));
+        self.pending.sync_first.retain(|id, _| !dropped.contains(id));
     }
 }
 

@@ -37,6 +37,25 @@ fn after_a_crash_a_replaced_name_holds_the_old_bytes_or_the_new_ones() {
 }
 
 #[test]
+fn a_file_that_is_replaced_again_before_the_commit_is_not_kept_open_for_it() {
+    on_both_ways(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        for number in 0..200_u8 {
+            let ino = fs.make_file(data, "new");
+            fs.write_file(ino, 0, &[number; 100]);
+            fs.rename(data, b"new", data, b"name", Replace::Allowed).unwrap();
+        }
+        let open = fs.fs.objects().open_count();
+        assert!(open < 20, "{open} objects are open for one file");
+        fs.commit().unwrap();
+        let ino = fs.find(data, "name").unwrap();
+        assert_eq!(fs.contents(ino), [199; 100]);
+        rig.close(fs);
+    });
+}
+
+#[test]
 fn a_rename_with_whiteout_leaves_a_device_that_hides_the_name() {
     on_both_ways(|rig| {
         let fs = rig.open();

@@ -226,7 +226,7 @@ impl Partition {
                 published => published?,
             }
         }
-        for live in &batch.sync_first {
+        for live in batch.sync_first.values() {
             if let Err(error) = self.shared.objects.sync_unasked(live) {
                 // The disk has failed; holding up everybody's commits would save nothing. Whoever syncs the
                 // file is told.
@@ -432,7 +432,8 @@ impl Partition {
         if !needs_commit || self.commits_rest() {
             return;
         }
-        let lag = uncommitted / COMMIT_LAG_MAX > settings.uncommitted_max;
+        let lag = uncommitted / COMMIT_LAG_MAX > settings.uncommitted_max
+            || to_sync_first > settings.open_objects_max / 2;
         if self.shared.objects.in_background() && !lag {
             self.want_commit();
         } else {
