@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install test demo bench bench-grid bench-probe bench-peers soak clean
+.PHONY: help setup build install test demo demo-cluster bench bench-grid bench-probe bench-peers bench-cluster soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -28,6 +28,11 @@ demo: ## Run the analytics demonstration: the 2013 New York flights, then a smal
 	$(MAKE) --no-print-directory build
 	target/release/forebay demo --report target/demo-report
 
+demo-cluster: ## Run the demonstration of a cluster: four nodes on this machine, one of which is killed (as root)
+	scripts/setup cluster
+	$(MAKE) --no-print-directory build
+	target/release/forebay demo --cluster --report target/demo-cluster-report
+
 bench: ## Measure the mount against plain directories (as root, several minutes)
 	scripts/setup test
 	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
@@ -47,6 +52,12 @@ bench-peers: ## Compare with XFS, ext4, mergerfs, MooseFS, GlusterFS and CephFS 
 	scripts/setup peers
 	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
 	target/release/forebay-bench peers --output docs/benchmarks.md --json target/bench-peers.json $(PEERS_OPTIONS)
+
+bench-cluster: ## Measure a cluster on this machine, with MooseFS, GlusterFS and CephFS beside it (as root, half an hour)
+	scripts/setup peers
+	scripts/setup cluster
+	$(CARGO) build --locked --release --package forebay-cli --package forebay-bench
+	target/release/forebay-bench cluster --output docs/benchmarks.md --json target/bench-cluster.json $(CLUSTER_OPTIONS)
 
 soak: setup build ## Crash and exerciser tests, and the grid under kill -9, for hours
 	scripts/soak

@@ -101,6 +101,11 @@ pub trait Service: Send + Sync {
     /// [`CallError::Refused`] for bytes that it does not understand.
     fn serve(&self, from: ClientId, request: Message) -> Result<Message, CallError>;
 
+    /// `client` begins a session. What it held in an earlier one was dropped, and no request of that is carried out any more.
+    fn welcome(&self, client: ClientId) {
+        let _ = client;
+    }
+
     /// `client` is gone with everything it held: its opens, locks and grants are released.
     fn drop_client(&self, client: ClientId) {
         let _ = client;

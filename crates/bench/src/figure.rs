@@ -51,16 +51,27 @@ pub enum Figure {
     BenchCalibration,
     /// Runs of a small mixed workload.
     BenchMixed,
+    /// Writing a large file and syncing it.
+    SyncedWrite,
+    /// Longest time without an answer.
+    Silence,
+    /// Requests to etcd for 1,000 temporary files.
+    EtcdRequests,
+    /// Bytes between nodes for 1,000 temporary files.
+    NodeBytes,
 }
 
 /// Figures by kind.
 pub type Figures = BTreeMap<Figure, f64>;
 
 impl Figure {
-    /// Whether it is a time and not a rate.
+    /// Whether it is a time or a cost and not a rate.
     #[must_use]
     pub fn smaller_is_better(self) -> bool {
-        self == Figure::SlowCreate
+        matches!(
+            self,
+            Figure::SlowCreate | Figure::Silence | Figure::EtcdRequests | Figure::NodeBytes
+        )
     }
 
     /// Name and unit for people.
@@ -88,6 +99,10 @@ impl Figure {
             Figure::Sqlite => "SQLite inserts, synced, /s",
             Figure::BenchCalibration => "bench run calibration, runs/h",
             Figure::BenchMixed => "bench run mixed, runs/h",
+            Figure::SyncedWrite => "sequential write and fsync, MB/s",
+            Figure::Silence => "longest time without an answer, ms",
+            Figure::EtcdRequests => "requests to etcd for 1,000 files",
+            Figure::NodeBytes => "KB between nodes for 1,000 files",
         }
     }
 }

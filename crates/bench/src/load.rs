@@ -59,6 +59,11 @@ pub enum Job {
         /// How many there are.
         count: u64,
     },
+    /// Make and remove a file again and again for so many seconds, to find the longest time without an answer.
+    Pulse {
+        /// How long.
+        seconds: f64,
+    },
     /// Have other programs do something.
     Chore(Chore),
     /// Remove the directory and everything in it.
@@ -159,6 +164,10 @@ fn carry_out(order: &Order) -> Result<Figures> {
             load.work(&directory.join("table"), directory, *number)?;
         }
         Job::Chore(chore) => figures = chore.carry_out(directory)?,
+        Job::Pulse { seconds } => {
+            let silence = pulse(directory, *seconds)?;
+            figures.insert(Figure::Silence, silence * 1e3);
+        }
         Job::Fill { directories, files } => {
             let start = clock.instant();
             fill(directory, *directories, *files)?;
@@ -185,6 +194,28 @@ fn run_stream(directory: &Path, stream: &Stream, number: u64, count: u64) -> Res
     let figures = stream.perform(&context, &mut |_| {})?.figures;
     let figure = |name: &str| figures.get(name).copied().with_context(|| format!("no {name}"));
     Ok(Streamed { bytes: figure("bytes")?, seconds: figure("seconds")? })
+}
+
+/// Makes and removes a file for so many seconds; returns the longest time between two answers. A call that fails is no
+/// answer.
+fn pulse(directory: &Path, seconds: f64) -> Result<f64> {
+    let (clock, path) = (SystemClock, directory.join(format!("pulse-{}", std::process::id())));
+    let begin = clock.instant();
+    let since = |start: std::time::Instant| (clock.instant() - start).as_secs_f64();
+    let (mut answered, mut longest, mut answers) = (begin, 0.0_f64, 0_u64);
+    while since(begin) < seconds {
+        // A call that was cut off may have made it.
+        let _ = fs::remove_file(&path);
+        if File::create_new(&path).and_then(|_| fs::remove_file(&path)).is_ok() {
+            (longest, answered, answers) =
+                (longest.max(since(answered)), clock.instant(), answers + 1);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    if answers == 0 || since(answered) > longest.max(1.0) {
+        bail!("no answer at the end of {seconds} s");
+    }
+    Ok(longest)
 }
 
 fn fill(directory: &Path, directories: u64, files: u64) -> Result<()> {
@@ -367,17 +398,28 @@ impl Jobs<'_> {
         directory: &Path,
         jobs: impl Iterator<Item = Job>,
     ) -> Result<(f64, Vec<Figures>)> {
-        let done = self.race_uncovered(directory, jobs);
+        self.race_in(jobs.map(|job| (directory.to_owned(), job)))
+    }
+
+    /// As [`Jobs::race`], each job in a directory of its own.
+    ///
+    /// # Errors
+    /// If one fails; after a signal.
+    pub fn race_in(
+        self,
+        jobs: impl Iterator<Item = (PathBuf, Job)>,
+    ) -> Result<(f64, Vec<Figures>)> {
+        let done = self.race_uncovered(jobs);
         self.interrupt.check()?;
         done
     }
 
     fn race_uncovered(
         self,
-        directory: &Path,
-        jobs: impl Iterator<Item = Job>,
+        jobs: impl Iterator<Item = (PathBuf, Job)>,
     ) -> Result<(f64, Vec<Figures>)> {
-        let mut workers = self.ready(directory, jobs)?;
+        let ready = jobs.map(|(directory, job)| Worker::start(self, &directory, &job));
+        let mut workers = ready.collect::<Result<Vec<Worker>>>()?;
         let start = SystemClock.instant();
         go(&mut workers)?;
         let figures = workers.iter_mut().map(Worker::result).collect::<Result<_>>()?;

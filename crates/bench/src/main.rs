@@ -5,6 +5,7 @@
 //! the machine hits all subjects alike, and ratios are taken within a round.
 
 mod beside;
+mod cluster;
 mod disk;
 mod external;
 mod figure;
@@ -122,6 +123,18 @@ enum Role {
   forebay-bench peers --loads calibration-four,metadata --budget 5
   forebay-bench peers --output docs/benchmarks.md --json samples.json")]
     Peers(peer::Peers),
+    /// Measure a cluster of four nodes on this machine, with MooseFS, GlusterFS and CephFS beside it.
+    ///
+    /// Each node has a network of its own. Compares the owner's node with one machine alone, four nodes with one, and another
+    /// node than the owner's with clients of the peers on another node than their server; counts requests to etcd and bytes
+    /// between nodes; measures how long nobody answers when a fileset is moved and when its owner is killed. Needs
+    /// root. Nothing is left at the end, also at Ctrl-C.
+    #[command(after_help = "Examples:
+  forebay-bench cluster                                everything, about half an hour
+  forebay-bench cluster --quick --parts own,moves      to see that it works
+  forebay-bench cluster --parts remote --peers moosefs --rounds 3
+  forebay-bench cluster --output docs/benchmarks.md --json samples.json")]
+    Cluster(cluster::Options),
     /// Do one job of a benchmark (started by the benchmark itself).
     #[command(hide = true)]
     Worker,
@@ -186,6 +199,7 @@ fn main() -> std::process::ExitCode {
         Some(Role::Beside(beside)) => beside.run(),
         Some(Role::Grid(grid)) => grid.run(),
         Some(Role::Peers(peers)) => peers.run(),
+        Some(Role::Cluster(cluster)) => cluster.run(),
         Some(Role::Cell) => peer::idle(),
         None => run(&arguments),
     };

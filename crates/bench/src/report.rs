@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use crate::figure::{Figure, Group, Subject};
@@ -256,6 +258,35 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// Puts a section into a text between marks that hold its name: in place of what stands there, or at the end if there are none.
+#[must_use]
+pub fn replace_section(text: &str, name: &str, section: &str) -> String {
+    let [begin, end] = ["begin", "end"].map(|which| format!("<!-- {name}: {which} -->"));
+    let section = format!("{begin}\n{}\n{end}", section.trim_end());
+    let place = text.find(&begin).and_then(|from| {
+        let to = from + text[from..].find(&end)? + end.len();
+        Some((from, to))
+    });
+    match place {
+        Some((from, to)) => format!("{}{section}{}", &text[..from], &text[to..]),
+        None if text.is_empty() => format!("{section}\n"),
+        None => format!("{}\n\n{section}\n", text.trim_end()),
+    }
+}
+
+/// Writes a section into a file, which is made if it does not exist.
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn write_section(file: &Path, name: &str, section: &str) -> Result<()> {
+    let old = match std::fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        read => read.with_context(|| file.display().to_string())?,
+    };
+    std::fs::write(file, replace_section(&old, name, section))
+        .with_context(|| file.display().to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,5 +309,18 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(lines[2].contains("2,000 (1,000 - 3,000)"), "{table}");
         assert!(lines[2].ends_with("500 (500 - 3,000) |  0.50 |"), "{table}");
+    }
+
+    #[test]
+    fn a_section_replaces_the_one_before_and_nothing_else() {
+        let (begin, end) = ("<!-- bench: begin -->", "<!-- bench: end -->");
+        let first = replace_section("# Title\n\ntext\n", "bench", "one\n");
+        assert_eq!(first, format!("# Title\n\ntext\n\n{begin}\none\n{end}\n"));
+        let text = format!("{first}\n## After\n");
+        let second = replace_section(&text, "bench", "two");
+        assert_eq!(second, format!("# Title\n\ntext\n\n{begin}\ntwo\n{end}\n\n## After\n"));
+        assert_eq!(replace_section("", "bench", "one"), format!("{begin}\none\n{end}\n"));
+        let both = replace_section(&second, "other", "x");
+        assert!(both.starts_with(second.trim_end()) && both.contains("<!-- other: begin -->"));
     }
 }

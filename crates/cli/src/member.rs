@@ -312,6 +312,13 @@ impl Service for Late {
         }
     }
 
+    fn welcome(&self, client: ClientId) {
+        let service = self.service.lock().clone();
+        if let Some(service) = service {
+            service.welcome(client);
+        }
+    }
+
     fn drop_client(&self, client: ClientId) {
         let service = self.service.lock().clone();
         if let Some(service) = service {

@@ -1,16 +1,20 @@
-//! A cluster on one machine: an etcd and some nodes, each on a host of its own ([`Hosts`]), each with its mount.
+//! A cluster on one machine: members of etcd and some nodes, each on a host of its own ([`Hosts`]), each with its mount.
 //!
 //! All mounts are seen by the test. What it makes is gone when it is dropped, also when the test panics.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{Ended, run};
-use crate::grid::{is_mounted, scratch_folder};
+use crate::etcd::Etcd;
+use crate::grid::{is_mounted, scratch_folder, scratch_folder_in};
 use crate::hosts::Hosts;
 use crate::{need, wait_until};
 
@@ -20,12 +24,36 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Name of the cluster.
 const NAME: &str = "g";
 
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many members of etcd.
+    pub etcd_members: usize,
+    /// Where everything is, in a folder of its own; `FOREBAY_E2E_DIR` if nothing is said.
+    pub base: Option<PathBuf>,
+    /// Empty directories that nodes bring as disks, instead of directories of the cluster's folder.
+    pub disks: BTreeMap<usize, PathBuf>,
+    /// The `forebay` command, instead of that of the tests.
+    pub forebay: Option<PathBuf>,
+}
+
+impl Plan {
+    /// So many nodes and one etcd.
+    #[must_use]
+    pub fn of(nodes: usize) -> Plan {
+        Plan { nodes, etcd_members: 1, base: None, disks: BTreeMap::new(), forebay: None }
+    }
+}
+
 /// A cluster whose nodes are mounted.
 pub struct Cluster {
     hosts: Hosts,
-    etcd: Child,
+    etcd: Etcd,
     nodes: usize,
     folder: TempDir,
+    forebay: PathBuf,
 }
 
 impl Cluster {
@@ -35,39 +63,66 @@ impl Cluster {
     /// If the test does not run as root, or etcd is missing.
     #[must_use]
     pub fn start(nodes: usize) -> Cluster {
+        Cluster::make(&Plan::of(nodes))
+    }
+
+    /// Makes a cluster, and mounts it on each node.
+    ///
+    /// # Panics
+    /// If the test does not run as root, or etcd is missing.
+    #[must_use]
+    pub fn make(plan: &Plan) -> Cluster {
         need::root();
         need::fuse();
-        // The last host has etcd.
-        let hosts = Hosts::make(nodes + 1);
-        let folder = scratch_folder();
-        let etcd = start_etcd(&hosts, nodes, folder.path());
-        let cluster = Cluster { hosts, etcd, nodes, folder };
+        let nodes = plan.nodes;
+        // The last hosts have etcd.
+        let hosts = Hosts::make(nodes + plan.etcd_members);
+        let folder = plan.base.as_deref().map_or_else(scratch_folder, scratch_folder_in);
+        let etcd = Etcd::start(&hosts, nodes..nodes + plan.etcd_members, folder.path());
+        let forebay = plan.forebay.clone().unwrap_or_else(need::forebay);
+        let cluster = Cluster { hosts, etcd, nodes, folder, forebay };
+        cluster.etcd.wait_until_reached(&cluster.hosts, 0);
         for node in 0..nodes {
             std::fs::create_dir(cluster.mountpoint(node)).expect("makes a mount point");
-        }
-        let etcd = format!("http://{}:2379", cluster.hosts.address(nodes));
-        wait_until("etcd answers", LIMIT, || {
-            let address = format!("{}/2379", cluster.hosts.address(nodes));
-            let mut look = need::program("bash");
-            look.args(["-c", &format!("exec 3<>/dev/tcp/{address}")]);
-            run(&mut cluster.hosts.command(0, &look), LIMIT).status.success()
-        });
-        let listen = |node| format!("{}:7440", cluster.hosts.address(node));
-        let init = ["cluster", "init", "--name", NAME, "--etcd", &etcd];
-        cluster
-            .forebay(0, &[&init[..], &["--node", "n0", "--address", &listen(0)]].concat())
-            .succeeds();
-        cluster.mount(0);
-        for node in 1..nodes {
-            let token = cluster.forebay(0, &["cluster", "token"]).output();
-            let disk = cluster.folder.path().join(format!("d{node}"));
-            std::fs::create_dir(&disk).expect("makes a disk");
-            let (name, address) = (format!("n{node}"), listen(node));
-            let join = ["cluster", "join", token.trim(), "--node", &name, "--address", &address];
-            cluster.forebay(node, &[&join[..], &["--disk", path(&disk)]].concat()).succeeds();
+            cluster.enter(node, plan.disks.get(&node).map(PathBuf::as_path));
             cluster.mount(node);
         }
         cluster
+    }
+
+    /// Makes a host a node: the first makes the cluster, the others join it.
+    fn enter(&self, node: usize, disk: Option<&Path>) {
+        let (name, address) = (format!("n{node}"), format!("{}:7440", self.hosts.address(node)));
+        let etcd = self.etcd.endpoints(&self.hosts);
+        let token =
+            if node == 0 { String::new() } else { self.forebay(0, &["cluster", "token"]).output() };
+        let mut arguments = match node {
+            0 => vec!["cluster", "init", "--name", NAME, "--etcd", &etcd],
+            _ => vec!["cluster", "join", token.trim()],
+        };
+        arguments.extend(["--node", &name, "--address", &address]);
+        let own = self.folder.path().join(format!("d{node}"));
+        let disk = disk.unwrap_or(&own);
+        std::fs::create_dir_all(disk).expect("makes a disk");
+        arguments.extend(["--disk", path(disk)]);
+        self.forebay(node, &arguments).succeeds();
+    }
+
+    /// How many nodes it has.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The members of etcd.
+    #[must_use]
+    pub fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
+    /// The members of etcd, to end and to start them.
+    pub fn etcd_mut(&mut self) -> (&mut Etcd, &Hosts) {
+        (&mut self.etcd, &self.hosts)
     }
 
     /// The hosts, to cut them off.
@@ -98,7 +153,7 @@ impl Cluster {
     /// If it takes too long.
     #[track_caller]
     pub fn forebay(&self, node: usize, arguments: &[&str]) -> Ended {
-        let mut command = Command::new(need::forebay());
+        let mut command = Command::new(&self.forebay);
         command.args(arguments).env("FOREBAY_CLUSTER_HOME", self.base(node));
         run(&mut self.hosts.command(node, &command), LIMIT)
     }
@@ -124,7 +179,12 @@ impl Cluster {
         wait_until("the daemon has gone", LIMIT, || !is_alive(daemon));
     }
 
-    fn daemon(&self, node: usize) -> Pid {
+    /// The process of a node's daemon.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn daemon(&self, node: usize) -> Pid {
         let text = std::fs::read_to_string(self.home(node).join("fs/forebay.pid")).expect("a pid");
         Pid::from_raw(text.trim().parse().expect("is a number")).expect("a daemon runs")
     }
@@ -144,10 +204,37 @@ impl Cluster {
     /// If there is none.
     #[track_caller]
     pub fn kill(&self, node: usize) {
-        let daemon = self.daemon(node);
         self.signal(node, Signal::KILL);
+        self.wait_until_gone(node);
+        self.detach(node);
+    }
+
+    /// Waits until a daemon that was killed is gone.
+    ///
+    /// # Panics
+    /// If it stays.
+    #[track_caller]
+    pub fn wait_until_gone(&self, node: usize) {
+        let daemon = self.daemon(node);
         wait_until("the daemon has gone", LIMIT, || !is_alive(daemon));
+    }
+
+    /// Takes the dead mount of a node away; programs that use it keep what they have open.
+    pub fn detach(&self, node: usize) {
         let _ = run(need::program("umount").arg("-l").arg(self.mountpoint(node)), LIMIT);
+    }
+
+    /// The node that owns a fileset, as another one says; none if nobody does, or it is not known.
+    #[must_use]
+    pub fn owner(&self, asked: usize, fileset: &str) -> Option<usize> {
+        // The upper 16 bits of an inode number are those of its fileset.
+        let number = std::fs::metadata(self.mountpoint(asked).join(fileset)).ok()?.ino() >> 48;
+        let ended = self.forebay(asked, &["cluster", "status", "--json"]);
+        let status: Value = serde_json::from_str(&ended.stdout).ok()?;
+        let filesets = status["filesets"].as_array()?;
+        let found = filesets.iter().find(|found| found["fileset"] == number)?;
+        // Nodes are numbered from 1 in the order in which they came.
+        usize::try_from(found["owner"].as_u64()?.checked_sub(1)?).ok()
     }
 
     /// The log of a node's daemon.
@@ -161,25 +248,25 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("paths of tests are UTF-8")
 }
 
+/// The daemons that work in a folder, those of nodes without a mount included.
+fn daemons_in(folder: &Path) -> Vec<Pid> {
+    let own = format!("{}/", folder.display());
+    let works_there = |process: &Pid| {
+        let at = |file: &str| format!("/proc/{}/{file}", process.as_raw_nonzero());
+        let program = std::fs::read_link(at("exe")).unwrap_or_default();
+        let line = std::fs::read(at("cmdline")).unwrap_or_default();
+        let is_ours =
+            program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("forebay"));
+        is_ours && String::from_utf8_lossy(&line).contains(&own)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(Pid::from_raw).filter(works_there).collect()
+}
+
 fn is_alive(process: Pid) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
     state.is_ok_and(|stat| !stat.contains(") Z "))
-}
-
-fn start_etcd(hosts: &Hosts, host: usize, folder: &Path) -> Child {
-    let address = hosts.address(host);
-    let mut etcd = need::program("etcd");
-    etcd.arg("--data-dir").arg(folder.join("etcd"));
-    for (option, port) in [("client", 2379), ("peer", 2380)] {
-        etcd.arg(format!("--listen-{option}-urls=http://{address}:{port}"));
-    }
-    etcd.arg(format!("--advertise-client-urls=http://{address}:2379"))
-        .arg(format!("--initial-advertise-peer-urls=http://{address}:2380"))
-        .arg(format!("--initial-cluster=default=http://{address}:2380"));
-    let log = std::fs::File::create(folder.join("etcd.log")).expect("makes a log");
-    let mut command = hosts.command(host, &etcd);
-    command.stdin(Stdio::null()).stdout(log.try_clone().expect("duplicates a file")).stderr(log);
-    command.spawn().expect("starts etcd")
 }
 
 impl Drop for Cluster {
@@ -193,17 +280,13 @@ impl Drop for Cluster {
                 }
             }
         }
+        for daemon in daemons_in(self.folder.path()) {
+            let _ = kill_process(daemon, Signal::KILL);
+        }
         for node in 0..self.nodes {
-            let text = std::fs::read_to_string(self.home(node).join("fs/forebay.pid"));
-            let daemon = text.ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
-            if let Some(daemon) = daemon.filter(|daemon| is_alive(*daemon)) {
-                let _ = kill_process(daemon, Signal::KILL);
-            }
             if is_mounted(&self.mountpoint(node)) {
                 let _ = run(need::program("umount").arg("-l").arg(self.mountpoint(node)), LIMIT);
             }
         }
-        let _ = self.etcd.kill();
-        let _ = self.etcd.wait();
     }
 }

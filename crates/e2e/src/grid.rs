@@ -521,7 +521,17 @@ impl Daemon {
 #[must_use]
 pub fn scratch_folder() -> TempDir {
     let base = std::env::var_os("FOREBAY_E2E_DIR").map_or("/var/tmp".into(), PathBuf::from);
-    let kind = rustix::fs::statfs(&base).expect("asks for the file system of the tests").f_type;
+    scratch_folder_in(&base)
+}
+
+/// As [`scratch_folder`], in another folder than that of all tests.
+///
+/// # Panics
+/// If the folder would lie in memory.
+#[track_caller]
+#[must_use]
+pub fn scratch_folder_in(base: &Path) -> TempDir {
+    let kind = rustix::fs::statfs(base).expect("asks for the file system of the tests").f_type;
     assert!(
         kind != TMPFS_MAGIC,
         "{} lies in memory: set FOREBAY_E2E_DIR to a folder on a disk",

@@ -1,5 +1,5 @@
 //! Fixtures for the tests on real mounts: they drive the real `forebay` binary and nothing of the
-//! other crates (but for seeds), as a user would.
+//! other crates (but for seeds, and the hosts of a network, which `forebay demo` uses too), as a user would.
 //!
 //! [`Hosts`] are several machines in one. [`Grid`] is one file system with its mount. Everything a fixture makes lies in one folder below
 //! `FOREBAY_E2E_DIR` (default `/var/tmp`) and is gone when the fixture is dropped, also when the test
@@ -14,11 +14,14 @@ pub mod actor;
 pub mod cluster;
 pub mod command;
 pub mod content;
+pub mod etcd;
 pub mod grid;
+pub mod history;
 pub mod hosts;
 pub mod loop_disk;
 pub mod need;
 pub mod suite;
+pub mod thrash;
 
 pub use actor::{Peer, as_user};
 pub use cluster::Cluster;

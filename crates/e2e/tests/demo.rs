@@ -1,11 +1,14 @@
 //! `forebay demo`: the first job on real data.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use forebay_e2e::grid::{is_mounted, scratch_folder};
 use forebay_e2e::{Ended, need, run};
+use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Flights in the data set.
@@ -22,7 +25,7 @@ fn flights() -> PathBuf {
 fn demo(csv: &Path, arguments: &[&str], stage: &Path) -> Ended {
     need::root();
     need::fuse();
-    let mut command = std::process::Command::new(need::forebay());
+    let mut command = Command::new(need::forebay());
     command.arg("demo").args(arguments).arg("--csv").arg(csv).arg("--folder").arg(stage);
     command.arg("--report").arg(report(stage)).args(["--scale", "0.00005"]);
     run(&mut command, LIMIT)
@@ -64,7 +67,7 @@ fn the_demo_can_be_kept_to_look_around() {
     let results = fs::read_dir(mountpoint.join("data")).map(Iterator::count).unwrap_or(0);
     // The grid is kept as well: it ends and unmounts.
     let down = run(
-        std::process::Command::new(need::forebay()).arg("down").arg(stage.join("root")),
+        Command::new(need::forebay()).arg("down").arg(stage.join("root")),
         Duration::from_secs(60),
     );
     ended.succeeds();
@@ -72,7 +75,7 @@ fn the_demo_can_be_kept_to_look_around() {
     down.succeeds();
     assert!(!is_mounted(&mountpoint), "down unmounts");
     let fsck = run(
-        std::process::Command::new(need::forebay()).arg("fsck").arg(stage.join("root")),
+        Command::new(need::forebay()).arg("fsck").arg(stage.join("root")),
         Duration::from_secs(60),
     );
     fsck.succeeds();
@@ -96,4 +99,67 @@ fn the_demo_tells_where_bad_data_is_and_leaves_nothing_behind() {
     let message = demo(&folder.path().join("missing.csv"), &[], &stage).refused();
     assert!(message.contains("missing.csv"), "{message}");
     assert!(!stage.exists(), "the folder is removed");
+}
+
+/// A demonstration of a cluster in a folder that it makes.
+fn cluster_demo(stage: &Path) -> Command {
+    need::root();
+    need::fuse();
+    let mut command = Command::new(need::forebay());
+    command.args(["demo", "--cluster", "--scale", "0.00002", "--folder"]).arg(stage);
+    command.arg("--report").arg(report(stage));
+    command
+}
+
+/// Nothing of a demonstration is left: folder, namespaces, mounts, daemons.
+#[track_caller]
+fn assert_nothing_is_left(stage: &Path, pid: u32) {
+    assert!(!stage.exists(), "the folder is removed");
+    let namespaces = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let own = format!("fbdemo-{pid}-");
+    let left = namespaces.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left: Vec<String> = left.filter(|name| name.starts_with(&own)).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("reads the mounts");
+    let folder = format!("{}/", stage.display());
+    assert!(!mounts.contains(&folder), "{mounts}");
+    for process in fs::read_dir("/proc").expect("lists processes").flatten() {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        assert!(!line.contains(&folder), "still runs: {line}");
+    }
+}
+
+#[test]
+fn the_demo_of_a_cluster_kills_a_node_and_leaves_nothing_behind() {
+    let folder = scratch_folder();
+    let stage = folder.path().join("stage");
+    let mut child = cluster_demo(&stage).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut output = String::new();
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_to_string(&mut output).expect("reads what it says");
+    let status = child.wait().expect("waits for it");
+    assert!(status.success(), "{output}");
+    for said in
+        ["n3 joined it", "is killed (kill -9)", "answers on", "in the next instant", "done:"]
+    {
+        assert!(output.contains(said), "{said} is missing:\n{output}");
+    }
+    assert!(report(&stage).join("report.html").is_file(), "{output}");
+    assert_nothing_is_left(&stage, child.id());
+}
+
+#[test]
+fn the_demo_of_a_cluster_clears_up_when_it_is_interrupted() {
+    let folder = scratch_folder();
+    let stage = folder.path().join("stage");
+    let mut child = cluster_demo(&stage).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let begun = lines.any(|line| line.is_ok_and(|line| line.contains("calibration workload")));
+    assert!(begun, "the workload does not begin");
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id")).expect("a process");
+    kill_process(pid, Signal::INT).expect("interrupts it");
+    lines.for_each(drop);
+    assert!(!child.wait().expect("waits for it").success());
+    assert_nothing_is_left(&stage, child.id());
 }

@@ -4,8 +4,9 @@
 //! This table says which of them belong to other nodes. It is empty where there are none: what it does not hold is
 //! this node's kernel's ([`ClientId::LOCAL`]).
 //!
-//! A client that was dropped is refused from then on, and so are its earlier lives. What it held is released once its
-//! last request has ended, so that nothing of a request under way outlives the release.
+//! A client that was dropped is refused until it begins a session anew (a node that was frozen beyond its lease goes on in the
+//! same life), and its earlier lives for ever. What it held is released once its last request has ended, so that nothing of a
+//! request under way outlives the release.
 
 use std::collections::HashMap;
 
@@ -66,6 +67,8 @@ pub(crate) struct Held {
     /// Requests under way.
     requests: usize,
     is_dropped: bool,
+    /// It has begun a session since it was dropped, and is let in again when its last request from before has ended.
+    comes_back: bool,
 }
 
 impl Held {
@@ -79,6 +82,18 @@ struct Table {
     clients: HashMap<ClientId, Held>,
     /// The newest life of each node that was dropped.
     dropped: HashMap<NodeId, u64>,
+}
+
+impl Table {
+    /// Lets a life in again that was dropped, but not those before it.
+    fn let_in(&mut self, client: ClientId) {
+        if self.dropped.get(&client.node) == Some(&client.incarnation) {
+            match client.incarnation.checked_sub(1) {
+                Some(before) => self.dropped.insert(client.node, before),
+                None => self.dropped.remove(&client.node),
+            };
+        }
+    }
 }
 
 /// What all other nodes hold.
@@ -115,8 +130,23 @@ impl Clients {
         let mut table = self.0.lock();
         let held = table.clients.get_mut(&client)?;
         held.requests = held.requests.saturating_sub(1);
-        let is_over = held.is_dropped && held.requests == 0;
-        if is_over { table.clients.remove(&client) } else { None }
+        if !held.is_dropped || held.requests > 0 {
+            return None;
+        }
+        let held = table.clients.remove(&client)?;
+        if held.comes_back {
+            table.let_in(client);
+        }
+        Some(held)
+    }
+
+    /// `client` begins a session: it is not refused any more because an earlier session of it was dropped.
+    pub fn welcome(&self, client: ClientId) {
+        let mut table = self.0.lock();
+        match table.clients.get_mut(&client) {
+            Some(held) if held.is_dropped => held.comes_back = true,
+            _ => table.let_in(client),
+        }
     }
 
     /// Refuses `client` from now on. What is to be released, unless requests of it are under way: the last one does it.
@@ -125,7 +155,7 @@ impl Clients {
         let life = table.dropped.entry(client.node).or_insert(client.incarnation);
         *life = client.incarnation.max(*life);
         let held = table.clients.get_mut(&client)?;
-        held.is_dropped = true;
+        (held.is_dropped, held.comes_back) = (true, false);
         if held.requests == 0 { table.clients.remove(&client) } else { None }
     }
 
@@ -241,8 +271,28 @@ mod tests {
         let held = clients.leave(client(1)).unwrap();
         assert_eq!((held.references[&FILE], held.opens[&FILE].all), (1, 1));
         assert!(clients.usage().is_empty());
-        assert_eq!(clients.enter(client(1)), Err(Dropped), "a dropped life never comes back");
+        assert_eq!(clients.enter(client(1)), Err(Dropped), "it has begun no session since");
         clients.enter(client(2)).unwrap();
+    }
+
+    #[test]
+    fn a_life_that_was_dropped_is_let_in_when_it_begins_a_session_anew_and_earlier_ones_are_not() {
+        let clients = Clients::default();
+        clients.enter(client(5)).unwrap();
+        clients.leave(client(5));
+        clients.drop_client(client(5)).unwrap();
+        assert_eq!(clients.enter(client(5)), Err(Dropped));
+        clients.welcome(client(4));
+        assert_eq!(clients.enter(client(4)), Err(Dropped), "a later life was here");
+        clients.welcome(client(5));
+        clients.enter(client(5)).unwrap();
+        assert_eq!(clients.enter(client(4)), Err(Dropped));
+        // A request from before the drop keeps it out until it has ended.
+        clients.drop_client(client(5));
+        clients.welcome(client(5));
+        assert_eq!(clients.enter(client(5)), Err(Dropped));
+        clients.leave(client(5)).unwrap();
+        clients.enter(client(5)).unwrap();
     }
 
     #[test]

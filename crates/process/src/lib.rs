@@ -4,6 +4,7 @@
 //! - [`stat`], [`descendants`], [`session`] and [`family`] find processes and what they belong to.
 //! - [`mounts`] is the mount table, [`disks`] says which lines of `/proc/diskstats` count, [`memory`] is that of one process, [`machine`] names this run of
 //!   this machine, [`user`] asks the user database.
+//! - [`network`] makes several hosts of this machine, for demonstrations and tests.
 //!
 //! Files of `/proc` are taken apart by the crate `procfs-core` where it can. What is read here by hand, and why:
 //! `/proc/PID/io` and `/proc/PID/task` of running jobs, from descriptors that stay open, many times a second
@@ -21,6 +22,7 @@ pub mod family;
 pub mod machine;
 pub mod memory;
 pub mod mounts;
+pub mod network;
 pub mod session;
 pub mod small;
 pub mod stat;

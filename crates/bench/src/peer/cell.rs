@@ -28,6 +28,8 @@ use crate::interrupt::Interrupt;
 
 /// Address of every cell beside 127.0.0.1: MooseFS and GlusterFS refuse loopback addresses.
 pub const ADDRESS: &str = "10.77.0.1";
+/// Address of a cell that is a client of another one.
+const CLIENT_ADDRESS: &str = "10.77.0.2";
 /// Longest run of a program that sets something up, for timeout(1).
 const COMMAND_LIMIT: &str = "90";
 /// How long the processes of a cell may take to end.
@@ -49,11 +51,37 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Makes an empty cell, in which the loopback interface is up. A signal ends it.
+    /// Makes an empty cell, whose loopback interface has [`ADDRESS`] too. A signal ends it.
     ///
     /// # Errors
     /// If the system refuses namespaces (it takes root), or a program for it is missing.
     pub fn open(interrupt: &Interrupt) -> Result<Cell> {
+        let cell = Cell::open_apart(interrupt)?;
+        let address = format!("{ADDRESS}/24");
+        cell.run(&find("ip")?, ["address", "add", &address, "dev", "lo"])?;
+        Ok(cell)
+    }
+
+    /// Makes two cells that reach each other: a server, which has [`ADDRESS`], and a client.
+    ///
+    /// # Errors
+    /// As [`Cell::open`].
+    pub fn open_pair(interrupt: &Interrupt) -> Result<(Cell, Cell)> {
+        let (server, client) = (Cell::open_apart(interrupt)?, Cell::open_apart(interrupt)?);
+        let ip = find("ip")?;
+        let [here, there] = [&server, &client].map(|cell| cell.first.to_string());
+        let pair = ["type", "veth", "peer", "name", "eth0", "netns", &there];
+        let link = ["link", "add", "eth0", "netns", &here];
+        run(&ip, link.into_iter().chain(pair))?;
+        for (cell, address) in [(&server, ADDRESS), (&client, CLIENT_ADDRESS)] {
+            cell.run(&ip, ["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+            cell.run(&ip, ["link", "set", "eth0", "up"])?;
+        }
+        Ok((server, client))
+    }
+
+    /// Makes an empty cell that reaches nobody.
+    fn open_apart(interrupt: &Interrupt) -> Result<Cell> {
         interrupt.check()?;
         let mut unshare = Command::new(find("unshare")?)
             .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
@@ -73,10 +101,7 @@ impl Cell {
             bail!("namespaces cannot be made (unshare of mounts, network and processes)");
         }
         cell.first = only_child(cell.unshare.id())?;
-        let ip = find("ip")?;
-        cell.run(&ip, ["link", "set", "lo", "up"])?;
-        let address = format!("{ADDRESS}/24");
-        cell.run(&ip, ["address", "add", &address, "dev", "lo"])?;
+        cell.run(&find("ip")?, ["link", "set", "lo", "up"])?;
         Ok(cell)
     }
 

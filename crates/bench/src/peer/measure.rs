@@ -142,7 +142,7 @@ impl Rounds<'_> {
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
         let cell = Cell::open(self.interrupt)?;
         let start = SystemClock.instant();
-        let up = bring_up(peer, &cell, &folder, &self.plan.forebay, self.interrupt);
+        let up = bring_up(peer, &cell, &cell, &folder, &self.plan.forebay, self.interrupt);
         let (image, ready) = match up {
             Ok((image, ready)) => (Some(image), ready),
             Err(error) => (None, Err(error)),

@@ -26,16 +26,18 @@ use forebay_base::ByteSize;
 
 pub use cell::{Cell, idle};
 pub use chore::Chore;
+pub use setup::bring_up;
+pub use subject::Peer;
 pub use tree::archive;
 
 use crate::disk::{check_space, kind_of};
 use crate::ground::Ground;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
+use crate::report::write_section;
 use amount::Load;
 use measure::{Outcome, Plan, Rounds};
 use report::Report;
-use subject::Peer;
 
 /// Space that a subject takes at most, with what is under way to the disk; and at the least scale.
 const SPACE: ByteSize = ByteSize::gib(8);
@@ -163,12 +165,7 @@ impl Peers {
             std::fs::write(file, json).with_context(|| file.display().to_string())?;
         }
         let Some(file) = self.output.as_ref().filter(|_| complete) else { return Ok(()) };
-        let old = match std::fs::read_to_string(file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            read => read.with_context(|| file.display().to_string())?,
-        };
-        std::fs::write(file, report::replace_section(&old, &text))
-            .with_context(|| file.display().to_string())
+        write_section(file, report::SECTION, &text)
     }
 
     fn plan(&self) -> Result<Plan> {

@@ -13,9 +13,8 @@ use crate::machine::Machine;
 use crate::report::{aligned, grouped};
 use crate::statistics::Summary;
 
-/// What the section of a file stands between.
-const BEGIN: &str = "<!-- bench-peers: begin -->";
-const END: &str = "<!-- bench-peers: end -->";
+/// Name of the section of a file.
+pub const SECTION: &str = "bench-peers";
 /// In a cell without a figure.
 const NONE: &str = "-";
 
@@ -324,22 +323,6 @@ fn factor(value: Option<f64>) -> String {
     }
 }
 
-/// Puts `section` into a text in place of what stands between the marks, or at the end if there are
-/// none.
-#[must_use]
-pub fn replace_section(text: &str, section: &str) -> String {
-    let section = format!("{BEGIN}\n{}\n{END}", section.trim_end());
-    let place = text.find(BEGIN).and_then(|begin| {
-        let end = begin + text[begin..].find(END)? + END.len();
-        Some((begin, end))
-    });
-    match place {
-        Some((begin, end)) => format!("{}{section}{}", &text[..begin], &text[end..]),
-        None if text.is_empty() => format!("{section}\n"),
-        None => format!("{}\n\n{section}\n", text.trim_end()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -428,15 +411,5 @@ mod tests {
         let shown = [12_345.6, 12.34, 1.234, 0.1234, 0.01234].map(|value| factor(Some(value)));
         assert_eq!(shown, ["12,346", "12.3", "1.23", "0.12", "0.012"]);
         assert_eq!(factor(None), "-");
-    }
-
-    #[test]
-    fn a_section_replaces_the_one_before_and_nothing_else() {
-        let first = replace_section("# Title\n\ntext\n", "one\n");
-        assert_eq!(first, format!("# Title\n\ntext\n\n{BEGIN}\none\n{END}\n"));
-        let text = format!("{first}\n## After\n");
-        let second = replace_section(&text, "two");
-        assert_eq!(second, format!("# Title\n\ntext\n\n{BEGIN}\ntwo\n{END}\n\n## After\n"));
-        assert_eq!(replace_section("", "one"), format!("{BEGIN}\none\n{END}\n"));
     }
 }

@@ -1,12 +1,15 @@
 //! `forebay demo`: the whole way of a file system and a grid, with an analytics program on real data and a
-//! small workload of many jobs at once.
+//! small workload of many jobs at once; with `--cluster`, four nodes of which one is killed.
+
+mod cluster;
+mod trial;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::output::put;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_study::record::Record;
@@ -24,12 +27,20 @@ const SLOTS: &str = "20";
 /// printed. Then it starts a grid on the file system, submits the mixed workload of `forebay bench` at a small
 /// scale (77 jobs, 20 at a time) and writes the report. At the end it stops the grid, unmounts and checks the
 /// file system, and removes everything but the report.
+///
+/// With --cluster (as root, with etcd installed) it makes a cluster of four nodes on this machine instead, each in a network of
+/// its own, runs the calibration workload on all of them, kills one node in the middle of it, says what that did, mounts
+/// the node again, and removes everything but the report.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay demo                                 about 1 GiB of rows
   forebay demo --rows-times 2 --scale 0.0001   a quick run
-  forebay demo --keep                          leave the file system mounted, to look around")]
+  forebay demo --keep                          leave the file system mounted, to look around
+  forebay demo --cluster                       four nodes on this machine, one of which is killed")]
 pub struct Demo {
+    /// Make a cluster of four nodes on this machine, run a workload on all of them and kill one node.
+    #[arg(long, conflicts_with_all = ["rows_times", "csv", "keep"])]
+    cluster: bool,
     /// How many times to repeat the 336,776 rows [default: as often as makes about 1 GiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows_times: Option<u32>,
@@ -52,6 +63,9 @@ pub struct Demo {
 
 impl Demo {
     pub fn run(self) -> Result<ExitCode> {
+        if self.cluster {
+            return self.run_cluster();
+        }
         let csv = match &self.csv {
             Some(csv) => csv.clone(),
             None => flights::find_csv()?,
@@ -74,6 +88,15 @@ impl Demo {
         ran?;
         cleared?;
         outln!("done: unmounted, checked and removed");
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn run_cluster(&self) -> Result<ExitCode> {
+        ensure!(self.scale > 0.0, "--scale 0 leaves nothing to do for --cluster");
+        self.replace_report()?;
+        let folder = make_folder(self.folder.as_deref())?;
+        cluster::ClusterDemo { report: &self.report, scale: self.scale }.run(folder)?;
+        outln!("done: unmounted, stopped and removed");
         Ok(ExitCode::SUCCESS)
     }
 
@@ -124,10 +147,7 @@ impl Demo {
         if self.scale == 0.0 {
             return Ok(());
         }
-        if self.report.join(Record::FILE).is_file() {
-            std::fs::remove_dir_all(&self.report)
-                .with_context(|| format!("cannot replace {}", self.report.display()))?;
-        }
+        self.replace_report()?;
         let [data, work, util] = ["data", "work", "util"].map(|name| stage.mountpoint().join(name));
         say("run the mixed workload, 77 jobs", &data)?;
         let scale = self.scale.to_string();
@@ -155,6 +175,26 @@ impl Demo {
         outln!("");
         Ok(())
     }
+
+    /// Removes an earlier report, and nothing else that may be in its place.
+    fn replace_report(&self) -> Result<()> {
+        if self.report.join(Record::FILE).is_file() {
+            std::fs::remove_dir_all(&self.report)
+                .with_context(|| format!("cannot replace {}", self.report.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the folder in which the demonstration takes place.
+fn make_folder(folder: Option<&Path>) -> Result<PathBuf> {
+    let folder = match folder {
+        Some(folder) => folder.to_owned(),
+        None => std::env::temp_dir().join(format!("forebay-demo-{}", std::process::id())),
+    };
+    std::fs::create_dir(&folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    Ok(folder.canonicalize()?)
 }
 
 fn say(what: &str, place: &Path) -> Result<()> {
@@ -169,13 +209,7 @@ struct Stage {
 
 impl Stage {
     fn make(folder: Option<&Path>) -> Result<Stage> {
-        let folder = match folder {
-            Some(folder) => folder.to_owned(),
-            None => std::env::temp_dir().join(format!("forebay-demo-{}", std::process::id())),
-        };
-        std::fs::create_dir(&folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let stage = Stage { folder: folder.canonicalize()? };
+        let stage = Stage { folder: make_folder(folder)? };
         std::fs::create_dir(stage.root())?;
         std::fs::create_dir(stage.mountpoint())?;
         Ok(stage)

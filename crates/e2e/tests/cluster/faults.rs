@@ -1,8 +1,10 @@
 //! What users see when a node dies, freezes or is cut off.
+#![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use forebay_e2e::{Cluster, wait_until};
 use rustix::process::Signal;
@@ -73,4 +75,52 @@ fn a_node_that_unmounts_hands_its_filesets_over() {
     cluster.mount(0);
     assert_eq!(fs::read(data(&cluster, 0).join("g")).expect("reads"), b"2");
     assert_eq!(fs::read(data(&cluster, 1).join("f")).expect("reads"), b"1");
+}
+
+#[test]
+fn nobody_waits_for_a_dead_owner_for_longer_than_its_lease_and_a_moment() {
+    let cluster = Cluster::start(3);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Some calls are under way when the owner dies.
+        let programs: Vec<_> = (0..8)
+            .map(|number| {
+                let path = data(&cluster, 1 + number % 2).join(format!("f{number}"));
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut longest = Duration::ZERO;
+                    while !stop.load(Ordering::SeqCst) {
+                        let start = Instant::now();
+                        // One that was under way fails.
+                        let _ = fs::File::create(&path).and_then(|_| fs::remove_file(&path));
+                        longest = longest.max(start.elapsed());
+                    }
+                    longest
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(1));
+        cluster.kill(0);
+        std::thread::sleep(Duration::from_secs(25));
+        stop.store(true, Ordering::SeqCst);
+        for program in programs {
+            let longest = program.join().expect("does not panic");
+            assert!(longest > Duration::from_secs(2), "nothing waited: was it the owner?");
+            assert!(longest < Duration::from_secs(20), "a call took {longest:?}");
+        }
+    });
+}
+
+#[test]
+fn a_node_that_was_frozen_beyond_its_lease_works_again_when_it_thaws() {
+    let cluster = Cluster::start(2);
+    let path = data(&cluster, 1).join("f");
+    write_synced(&path, b"before");
+    cluster.signal(1, Signal::STOP);
+    std::thread::sleep(Duration::from_secs(14));
+    cluster.signal(1, Signal::CONT);
+    wait_until("it can write again", Duration::from_secs(20), || {
+        fs::write(&path, b"after").is_ok()
+    });
+    assert_eq!(fs::read(data(&cluster, 0).join("f")).expect("reads"), b"after");
 }

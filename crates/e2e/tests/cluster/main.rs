@@ -5,4 +5,7 @@ mod faults;
 mod membership;
 mod names;
 mod operations;
+mod rounds;
+mod shared_file;
 mod suites;
+mod thrash;

@@ -126,6 +126,10 @@ impl Service for FilesService {
         Ok(Message { head: encode(&answer), payload: work.bytes })
     }
 
+    fn welcome(&self, client: ClientId) {
+        self.fs.clients().welcome(client);
+    }
+
     fn drop_client(&self, client: ClientId) {
         if let Some(held) = self.fs.clients().drop_client(client) {
             self.release(client, &held);

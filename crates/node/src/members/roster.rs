@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_base::{ClientId, NodeId};
+use forebay_base::{ClientId, FilesetId, NodeId};
 use forebay_cluster::membership::{Member, Revision};
-use forebay_cluster::ownership::{Change, View};
+use forebay_cluster::ownership::{Change, Record, View};
 use forebay_etcd::{Event, Found, Pair};
 use parking_lot::RwLock;
 
@@ -26,6 +26,8 @@ pub struct Sight {
     highest: Option<NodeId>,
     /// The latest life of each node that was ever seen to run.
     lives: BTreeMap<NodeId, u64>,
+    /// Who owns each fileset that somebody owns.
+    owners: BTreeMap<FilesetId, ClientId>,
 }
 
 /// Takes over what keys say.
@@ -95,12 +97,19 @@ fn change_of(key: Key<'_>, pair: Option<&Pair>, sight: &mut Sight) -> Option<Cha
             None
         }
         Key::Pinned(fileset) => Some(Change::Pinned(fileset, pair.and_then(value))),
-        Key::Owner(fileset) => match pair.map(value) {
-            Some(Some(record)) => Some(Change::Owner(fileset, Some(record))),
-            // Better no change than one that makes others take it over.
-            Some(None) => None,
-            None => Some(Change::Owner(fileset, None)),
-        },
+        Key::Owner(fileset) => {
+            let record: Option<Record> = match pair.map(value) {
+                // Better no change than one that makes others take it over.
+                Some(None) => return None,
+                Some(record) => record,
+                None => None,
+            };
+            match record.and_then(|record| record.owner) {
+                Some(owner) => sight.owners.insert(fileset, owner),
+                None => sight.owners.remove(&fileset),
+            };
+            Some(Change::Owner(fileset, record))
+        }
         Key::Cluster | Key::NextNode | Key::Name(_) | Key::Token(_) => None,
     }
 }
@@ -207,5 +216,12 @@ impl Roster for Known {
             return None;
         }
         Some(format!("node {node} ({}) does not run: it has no lease", record.name))
+    }
+
+    fn is_succeeded(&self, client: ClientId) -> bool {
+        let sight = &self.sight.read().0;
+        let alive = sight.alive.get(&client.node);
+        let runs = alive.is_some_and(|member| member.incarnation == client.incarnation);
+        !runs && !sight.owners.values().any(|owner| *owner == client)
     }
 }

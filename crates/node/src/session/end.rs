@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_base::channel::{CallError, Message, Service};
+use forebay_base::channel::{CallError, Message, Service, ServiceId};
 use forebay_base::{ClientId, Clock};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -473,6 +473,23 @@ impl End {
         self.changed.notify_all();
         for call in failed {
             call.slot.fill(Err(CallError::Unsent(reason.to_owned())));
+        }
+    }
+
+    /// Fails the calls to a service that carries none of them out any more, whatever becomes of the other end.
+    pub fn give_up(&self, service: ServiceId, reason: &str) {
+        let failed: Vec<Pending> = {
+            let mut state = self.state.lock();
+            let calls = std::mem::take(&mut state.pending).into_iter();
+            let (failed, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                calls.partition(|(_, call)| call.service == service as u8);
+            state.pending = kept;
+            state.pending_bytes -= failed.values().map(|call| call.body.bytes()).sum::<usize>();
+            failed.into_values().collect()
+        };
+        self.changed.notify_all();
+        for call in failed {
+            call.slot.fill(Err(CallError::Unreachable(reason.to_owned())));
         }
     }
 

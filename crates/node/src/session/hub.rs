@@ -37,6 +37,9 @@ pub trait Roster: Send + Sync {
     fn ended(&self, client: ClientId) -> Option<String>;
     /// Why there is no point in calling a node, if so: its lease is over, or it was removed.
     fn dead(&self, node: NodeId) -> Option<String>;
+    /// Whether no fileset is recorded as a life's that does not run: other nodes own in later epochs what it owned, so that
+    /// it carries out no call to its files any more, whatever becomes of it.
+    fn is_succeeded(&self, client: ClientId) -> bool;
 }
 
 /// Whether a node is a member.
@@ -310,6 +313,10 @@ impl Shared {
             let reason = "an earlier session of this node is just being ended: try again";
             refused(RefusalKind::Busy, reason.to_owned())
         };
+        // It would be dropped at once. A node that gets its lease back tries again.
+        if let Some(reason) = self.roster.ended(client) {
+            return Err(refused(RefusalKind::Busy, reason));
+        }
         let mut guests = self.guests.lock();
         match guests.get(&client.node) {
             Some(Guest::Leaving) => return Err(busy()),
@@ -328,6 +335,10 @@ impl Shared {
         let session = rand::rngs::StdRng::from_os_rng().random_range(1..=u64::MAX);
         let end = End::new(&self.common, session, client, grace, proof);
         guests.insert(client.node, Guest::Open(Arc::clone(&end)));
+        // With the lock held: whoever drops this session does so after it was welcomed.
+        for service in self.common.services.iter().flatten() {
+            service.welcome(client);
+        }
         Ok(end)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::NodeId;
-use forebay_base::channel::{CallError, Message};
+use forebay_base::channel::{CallError, Message, ServiceId};
 use parking_lot::{Condvar, Mutex};
 
 use super::dial::{Connected, DialError, Target, dial};
@@ -233,7 +233,14 @@ impl Peer {
             }
             if let Some(dead) = self.shared.roster.dead(self.node) {
                 end.close_when_certain(&dead);
+                if self.shared.roster.is_succeeded(end.peer) {
+                    end.give_up(ServiceId::Files, &dead);
+                }
                 reason = dead;
+            } else if self.shared.roster.ended(end.peer).is_some() {
+                // Another life of the node runs, and there is one at a time: nothing of the former is carried out any more.
+                end.end(&Over::Evicted(format!("node {} has started again", self.node)));
+                return;
             }
             if common.clock.instant() > end.deadline() || end.is_finished() {
                 end.end(&Over::Unreachable(format!("node {}: {reason}", self.node)));

@@ -251,6 +251,69 @@ fn a_call_that_was_given_up_is_not_carried_out_later() {
 }
 
 #[test]
+fn calls_to_files_of_a_dead_node_end_when_others_own_them_and_those_to_its_disks_when_it_is_certain()
+ {
+    let world = World::new();
+    let service = Noting::echo();
+    let services = [ServiceId::Files, ServiceId::Disks].map(|id| (id, service.clone() as _));
+    let server = world.node((1, 7), services.into(), quick());
+    let client = world.node((2, 1), vec![], quick());
+    let proxy = Proxy::to(server.address().to_string());
+    world.book.set(1, proxy.address.clone());
+    let channel = |service| client.channel(NodeId(1), service);
+    channel(ServiceId::Files).call(message("before")).unwrap();
+    proxy.stall();
+    std::thread::scope(|scope| {
+        let [files, disks] = [ServiceId::Files, ServiceId::Disks]
+            .map(|service| scope.spawn(move || channel(service).call(message("under way"))));
+        std::thread::sleep(Duration::from_millis(200));
+        world.book.remove(1);
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(!files.is_finished(), "it may still be the owner when it comes back");
+        world.book.succeed(1, 7);
+        wait_until("the call to files fails", || files.is_finished());
+        assert!(!disks.is_finished(), "its disks may still do what they were told");
+        for call in [files, disks] {
+            let error = call.join().unwrap().unwrap_err();
+            assert!(matches!(error, CallError::Unreachable(_)), "{error:?}");
+        }
+    });
+    assert_eq!(service.count(b"under way"), 0);
+}
+
+#[test]
+fn calls_to_a_node_that_was_dead_end_at_once_when_it_has_started_again() {
+    let world = World::new();
+    let settings = Settings { session_grace: Duration::from_secs(600), ..quick() };
+    let services = |service: &Arc<Noting>| vec![(ServiceId::Disks, service.clone() as _)];
+    let former = Noting::echo();
+    let server = world.node((1, 7), services(&former), settings.clone());
+    let client = world.node((2, 1), vec![], settings.clone());
+    let proxy = Proxy::to(server.address().to_string());
+    world.book.set(1, proxy.address.clone());
+    let channel = client.channel(NodeId(1), ServiceId::Disks);
+    channel.call(message("before")).unwrap();
+    proxy.stall();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| channel.call(message("under way")));
+        std::thread::sleep(Duration::from_millis(200));
+        world.book.remove(1);
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(!call.is_finished(), "its disks may still do what they were told");
+        world.book.replace(1, 7);
+        let later = Noting::echo();
+        let again = world.node((1, 8), services(&later), settings);
+        let error = call.join().unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Unreachable(_)), "{error:?}");
+        // The first call after it is told that what the node held is gone.
+        channel.call(message("told")).unwrap_err();
+        channel.call(message("after")).unwrap();
+        assert_eq!((later.count(b"after"), former.count(b"under way")), (1, 0));
+        drop(again);
+    });
+}
+
+#[test]
 fn a_call_waits_out_an_interruption_that_is_shorter_than_the_grace() {
     let world = World::new();
     let service = Noting::echo();
@@ -338,6 +401,7 @@ fn a_client_that_is_evicted_is_dropped_and_learns_it() {
     assert!(reason.contains("it did not answer a recall"), "{reason}");
     channel.call(message("after")).unwrap();
     assert_eq!(service.count(b"told"), 0);
+    assert_eq!(*service.welcomed.lock(), [me, me], "each session is announced");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use super::super::cell::ADDRESS;
 use super::{Ready, Site, text};
 
 /// Size of the object store's file, sparse.
@@ -31,7 +32,8 @@ pub(super) fn bring_up(site: &Site<'_>) -> Result<Ready> {
     let admin = [keyring, "--gen-key", "--name", "client.admin"];
     let may = ["mon", "osd", "mds", "mgr"].map(|what| ["--cap", what, "allow *"]).concat();
     site.run("ceph-authtool", &[&admin[..], &may].concat())?;
-    let monitor = ["--create", "--add", "a", "127.0.0.1:6789", "--fsid", &cluster, map];
+    let place = format!("{}:6789", address(site));
+    let monitor = ["--create", "--add", "a", &place, "--fsid", &cluster, map];
     site.run("monmaptool", &monitor)?;
     run("ceph-mon", &["--mkfs", "-i", "a", "--monmap", map, "--keyring", keyring])?;
     start("ceph-mon", &["-f", "-i", "a"])?;
@@ -47,8 +49,14 @@ pub(super) fn bring_up(site: &Site<'_>) -> Result<Ready> {
     }
     ceph(&["fs", "new", "peer", "metadata", "data"])?;
     let client = ["--client_mountpoint=/", "--id", "admin", text(&mount)?];
-    site.until_ready("ceph-mds", || run("ceph-fuse", &client))?;
+    let mounted = [&with[..], &client].concat();
+    site.until_ready("ceph-mds", || site.run_on_client("ceph-fuse", &mounted))?;
     Ok(Ready::at(&mount, site.version("ceph-fuse", "--version")?))
+}
+
+/// Where its daemons listen.
+fn address(site: &Site<'_>) -> &'static str {
+    if site.has_client() { ADDRESS } else { "127.0.0.1" }
 }
 
 /// The settings of all daemons and clients.
@@ -63,7 +71,8 @@ fn settings(site: &Site<'_>, cluster: &str) -> Result<String> {
     Ok(format!(
         "[global]\n\
          fsid = {cluster}\n\
-         mon_host = 127.0.0.1:6789\n\
+         mon_host = {address}:6789\n\
+         {public}\
          mon_initial_members = a\n\
          auth_cluster_required = none\n\
          auth_service_required = none\n\
@@ -85,6 +94,10 @@ fn settings(site: &Site<'_>, cluster: &str) -> Result<String> {
          log_file = {logs}/$name.log\n\
          pid_file =\n\
          {places}",
+        address = address(site),
+        // Without it daemons choose an address of their own.
+        public =
+            if site.has_client() { format!("public_addr = {ADDRESS}\n") } else { String::new() },
         keyring = show(&site.folder.join("keyring")),
         sockets = show(&sockets),
         logs = show(&logs),

@@ -16,6 +16,10 @@ pub(super) fn bring_up(site: &Site<'_>) -> Result<Ready> {
         [("state", "/var/lib/glusterd"), ("log", "/var/log/glusterfs"), ("run", "/run")]
     {
         site.cell.mount(&["--bind"], &site.directory(name)?, Path::new(place))?;
+        if site.has_client() {
+            let own = site.directory(&format!("{name}-client"))?;
+            site.client.mount(&["--bind"], &own, Path::new(place))?;
+        }
     }
     site.start("glusterd", &["--no-daemon"])?;
     site.until_ready("glusterd", || site.gluster(&["volume", "info"]))?;
@@ -23,7 +27,7 @@ pub(super) fn bring_up(site: &Site<'_>) -> Result<Ready> {
     site.gluster(&["volume", "create", "peer", &place, "force"])?;
     site.gluster(&["volume", "start", "peer"])?;
     let mounted = ["-t", "glusterfs", &format!("{ADDRESS}:/peer"), text(&mount)?];
-    site.until_ready("the volume", || site.run("mount", &mounted))?;
+    site.until_ready("the volume", || site.run_on_client("mount", &mounted))?;
     Ok(Ready::at(&mount, site.version("glusterd", "--version")?))
 }
 

@@ -29,8 +29,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Where a subject is brought up.
 pub struct Site<'a> {
-    /// Holds its processes and mounts.
+    /// Holds its processes and, without a client of its own, its mounts.
     pub cell: &'a Cell,
+    /// Where a networked one is mounted: the same cell, or another node.
+    pub client: &'a Cell,
     /// Everything but data. Its path is short: sockets are made in it.
     pub folder: &'a Path,
     /// A directory on the disk, for data.
@@ -68,20 +70,21 @@ pub fn format(peer: Peer) -> Format {
     }
 }
 
-/// Makes the disk of a subject and brings it up there.
+/// Makes the disk of a subject and brings it up there. A networked one is mounted in `client`, which may be the same cell.
 ///
 /// # Errors
 /// If a program is missing, fails, or a daemon is not ready in time.
 pub fn bring_up(
     peer: Peer,
     cell: &Cell,
+    client: &Cell,
     folder: &Path,
     forebay: &Path,
     interrupt: &Interrupt,
 ) -> Result<(Image, Result<Ready>)> {
     let image = Image::mount(cell, folder, format(peer))?;
     let disk = image.mountpoint.clone();
-    let site = Site { cell, folder, disk: &disk, forebay, interrupt };
+    let site = Site { cell, client, folder, disk: &disk, forebay, interrupt };
     let ready = match peer {
         Peer::Xfs => plain(&site, "mkfs.xfs"),
         Peer::Ext4 => plain(&site, "mkfs.ext4"),
@@ -113,6 +116,16 @@ impl Site<'_> {
     /// Runs a program in the cell.
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         self.cell.run(&find(program)?, arguments)
+    }
+
+    /// Runs a program where the subject is mounted.
+    fn run_on_client(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        self.client.run(&find(program)?, arguments)
+    }
+
+    /// Whether the subject is mounted on another node than its servers'.
+    fn has_client(&self) -> bool {
+        !std::ptr::eq(self.cell, self.client)
     }
 
     /// Starts a daemon in the cell; what it says goes to a file of its name.

@@ -38,11 +38,13 @@ pub(super) fn bring_up(site: &Site<'_>) -> Result<Ready> {
     site.start("mfsmaster", &["-c", text(&master_settings)?, "-f", "start"])?;
     site.until_ready("mfsmaster", || site.run("mfscli", &["-H", ADDRESS, "-SIN"]))?;
     site.start("mfschunkserver", &["-c", text(&server_settings)?, "-f", "start"])?;
-    site.until_ready("mfsmount", || site.run("mfsmount", &["-H", ADDRESS, text(&mount)?]))?;
-    site.run("mfssetgoal", &["-r", "1", text(&mount)?])?;
+    site.until_ready("mfsmount", || {
+        site.run_on_client("mfsmount", &["-H", ADDRESS, text(&mount)?])
+    })?;
+    site.run_on_client("mfssetgoal", &["-r", "1", text(&mount)?])?;
     // A file can be written as soon as the chunk server has told the master what it has.
     let probe = mount.join("probe");
     let write = format!("echo probe >{0} && sync {0} && rm {0}", text(&probe)?);
-    site.until_ready("mfschunkserver", || site.run("sh", &["-c", &write]))?;
+    site.until_ready("mfschunkserver", || site.run_on_client("sh", &["-c", &write]))?;
     Ok(Ready::at(&mount, site.version("mfsmaster", "-v")?))
 }

@@ -6,6 +6,7 @@ mod display;
 mod grid;
 mod launcher;
 mod list;
+mod mounts;
 mod report;
 mod result;
 mod run;

@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::display::Display;
 use super::grid::GridArguments;
+use super::mounts::ThroughMounts;
 use super::result::{self, Shown};
 use super::workload::WorkloadArguments;
 
@@ -54,6 +55,10 @@ pub struct Run {
     /// Directory for utility files of sorts and joins [default: that of --work].
     #[arg(long, value_name = "PATH")]
     util: Option<PathBuf>,
+    /// Mount points of the storage on one machine, separated by commas, --on being in the first: jobs of logical node K use the
+    /// K-th. For clusters that are tried on one machine.
+    #[arg(long, value_name = "PATHS", value_delimiter = ',', conflicts_with_all = ["grid", "against"])]
+    mounts: Vec<PathBuf>,
     #[command(flatten)]
     grid: GridArguments,
     /// Another storage to compare with, in alternating runs; may be given several times.
@@ -109,7 +114,11 @@ impl Run {
             Some(target) => Box::new(self.grid.launcher(target, &mix.name, Arc::clone(&clock))?),
             None => {
                 let accounting = Accounting::find(Arc::clone(&clock));
-                Box::new(Slots::new(Arc::clone(&clock), accounting))
+                let slots = Slots::new(Arc::clone(&clock), accounting);
+                match &*self.mounts {
+                    [] => Box::new(slots),
+                    mounts => Box::new(ThroughMounts::new(slots, mounts, &subjects)?),
+                }
             }
         };
         let order = Order {

@@ -2,7 +2,7 @@
 
 pub mod proxy;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +44,8 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 pub struct Book {
     addresses: Mutex<HashMap<NodeId, String>>,
     removed: Mutex<HashMap<NodeId, String>>,
+    succeeded: Mutex<HashSet<ClientId>>,
+    replaced: Mutex<HashSet<ClientId>>,
 }
 
 impl Book {
@@ -54,6 +56,17 @@ impl Book {
     pub fn remove(&self, node: u32) {
         let reason = format!("node {node} was removed from the cluster");
         self.removed.lock().insert(NodeId(node), reason);
+    }
+
+    /// A node that was removed runs again, in another life than this one.
+    pub fn replace(&self, node: u32, incarnation: u64) {
+        self.removed.lock().remove(&NodeId(node));
+        self.replaced.lock().insert(ClientId { node: NodeId(node), incarnation });
+    }
+
+    /// Other nodes own what this life owned.
+    pub fn succeed(&self, node: u32, incarnation: u64) {
+        self.succeeded.lock().insert(ClientId { node: NodeId(node), incarnation });
     }
 }
 
@@ -67,11 +80,16 @@ impl Roster for Book {
     }
 
     fn ended(&self, client: ClientId) -> Option<String> {
-        self.dead(client.node)
+        let replaced = self.replaced.lock().contains(&client);
+        self.dead(client.node).or_else(|| replaced.then(|| "it started again".to_owned()))
     }
 
     fn dead(&self, node: NodeId) -> Option<String> {
         self.removed.lock().get(&node).cloned()
+    }
+
+    fn is_succeeded(&self, client: ClientId) -> bool {
+        self.succeeded.lock().contains(&client)
     }
 }
 
@@ -93,6 +111,7 @@ type Behaviour = Box<dyn Fn(ClientId, Message) -> Result<Message, CallError> + S
 pub struct Noting {
     pub counts: Mutex<HashMap<Vec<u8>, usize>>,
     pub dropped: Mutex<Vec<ClientId>>,
+    pub welcomed: Mutex<Vec<ClientId>>,
     behaviour: Behaviour,
 }
 
@@ -103,6 +122,7 @@ impl Noting {
         Arc::new(Noting {
             counts: Mutex::default(),
             dropped: Mutex::default(),
+            welcomed: Mutex::default(),
             behaviour: Box::new(behaviour),
         })
     }
@@ -120,6 +140,10 @@ impl Service for Noting {
     fn serve(&self, from: ClientId, request: Message) -> Result<Message, CallError> {
         *self.counts.lock().entry(request.head.clone()).or_default() += 1;
         (self.behaviour)(from, request)
+    }
+
+    fn welcome(&self, client: ClientId) {
+        self.welcomed.lock().push(client);
     }
 
     fn drop_client(&self, client: ClientId) {
