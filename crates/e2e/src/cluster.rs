@@ -150,6 +150,19 @@ impl Cluster {
         let _ = run(need::program("umount").arg("-l").arg(self.mountpoint(node)), LIMIT);
     }
 
+    /// Ends the daemon that a node has without a mount, if it runs.
+    fn kill_node_without_mount(&self, node: usize) {
+        let text = std::fs::read_to_string(self.home(node).join("lock"));
+        let daemon = text.ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
+        let Some(daemon) = daemon.filter(|daemon| is_alive(*daemon)) else { return };
+        // The number of a daemon that has ended may be another process's.
+        let line = std::fs::read(format!("/proc/{}/cmdline", daemon.as_raw_nonzero()));
+        let line = String::from_utf8_lossy(&line.unwrap_or_default()).into_owned();
+        if line.contains(path(&self.base(node))) {
+            let _ = kill_process(daemon, Signal::KILL);
+        }
+    }
+
     /// The log of a node's daemon.
     #[must_use]
     pub fn log(&self, node: usize) -> String {
@@ -199,6 +212,7 @@ impl Drop for Cluster {
             if let Some(daemon) = daemon.filter(|daemon| is_alive(*daemon)) {
                 let _ = kill_process(daemon, Signal::KILL);
             }
+            self.kill_node_without_mount(node);
             if is_mounted(&self.mountpoint(node)) {
                 let _ = run(need::program("umount").arg("-l").arg(self.mountpoint(node)), LIMIT);
             }
