@@ -203,7 +203,7 @@ pub struct Counters {
 pub struct SessionCounters {
     /// Number of the other node.
     pub node: NodeId,
-    /// Its name.
+    /// Name of the other node.
     pub name: String,
     /// Whether the other node uses what this one has; otherwise it is the other way round.
     pub is_client: bool,

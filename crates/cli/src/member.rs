@@ -63,8 +63,8 @@ fn store_config(cluster: Uuid, home: &Home) -> SlateConfig {
 /// A member at work.
 pub struct Joined {
     member: Arc<Member>,
-    /// The node whose daemon without a mount made room.
-    restart: Option<NodeHome>,
+    /// The node, whose daemon without a mount comes afterwards.
+    node: NodeHome,
     /// Ends after the member.
     runtime: Runtime,
 }
@@ -80,14 +80,14 @@ impl Joined {
         self.member.stop(LEAVING_MAX);
     }
 
-    /// The node goes on without a mount, if it was at work before.
+    /// The node continues without a mount: it serves its disks.
     ///
     /// # Errors
     /// If its daemon does not start.
     pub fn end(self) -> anyhow::Result<()> {
-        let Joined { member, restart, runtime } = self;
+        let Joined { member, node, runtime } = self;
         drop((member, runtime));
-        restart.map_or(Ok(()), |node| start_without_mount(&node))
+        start_without_mount(&node)
     }
 }
 
@@ -380,9 +380,9 @@ pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lo
     etcd::ensure(&open.node, &open.node.existing()?)?;
     // One process is the node: the daemon without a mount makes room for this one.
     let replaced = daemon::stop(&open.node)?;
-    let restart = replaced.then(|| open.node.clone());
-    let joined = join_alone(open, home, restart.clone());
-    if let (Err(_), Some(node)) = (&joined, restart)
+    let node = open.node.clone();
+    let joined = join_alone(open, home);
+    if let (Err(_), true) = (&joined, replaced)
         && let Err(error) = start_without_mount(&node)
     {
         tracing::error!(error = %crate::output::chain(&error), "the node does not run");
@@ -391,11 +391,7 @@ pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lo
 }
 
 /// As [`join`], with no other process that is the node.
-fn join_alone(
-    mut open: OpenMember,
-    home: &Home,
-    restart: Option<NodeHome>,
-) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
+fn join_alone(mut open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     open.settings.kernel_ttl = open.settings.kernel_ttl.min(KERNEL_TTL_MAX);
     let joint = Arc::<Joint>::default();
     let files = Arc::new(Late::default());
@@ -418,7 +414,7 @@ fn join_alone(
         disks.offer(uuid, Arc::clone(disk));
     }
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
-    let joined = Joined { member, restart, runtime };
+    let joined = Joined { member, node: open.node.clone(), runtime };
     let opened = open_namespace(open, own, home, &joined, &joint);
     let (fs, lock) = opened.inspect_err(|_| joined.leave())?;
     let _ = joint.namespace.set(Arc::downgrade(&fs));

@@ -111,7 +111,7 @@ impl Space {
         match disk.keep_reserve(load(&self.reserve.target)) {
             Ok(held) => self.reserve.held.store(held, Ordering::Relaxed),
             Err(DiskError::Absent(_) | DiskError::Away { .. }) => {
-                self.reserve.target.store(0, Ordering::Relaxed)
+                self.reserve.target.store(0, Ordering::Relaxed);
             }
             Err(error) => {
                 // It stays so: a disk that cannot keep space aside is used without.

@@ -157,12 +157,7 @@ impl NodeHome {
     /// # Errors
     /// If a file cannot be removed.
     pub fn forget_etcd_member(&self) -> Result<()> {
-        let path = self.folder().join(FILE);
-        if let Err(error) = std::fs::remove_file(&path)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            return Err(Error::file(&path)(error));
-        }
+        self.remove(FILE)?;
         let data = self.folder().join(DATA);
         if data.exists() {
             let former = |number: u32| self.folder().join(format!("{DATA}.former-{number}"));
@@ -171,6 +166,25 @@ impl NodeHome {
             std::fs::rename(&data, &free).map_err(Error::file(&data))?;
         }
         Ok(())
+    }
+
+    /// This machine is not a node any more: what a member here would show goes.
+    ///
+    /// # Errors
+    /// If a file cannot be removed.
+    pub fn forget_etcd_papers(&self) -> Result<()> {
+        self.remove(CERTIFICATE)?;
+        self.remove(KEY)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.folder().join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::file(&path)(error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// The command that starts the member of this node.

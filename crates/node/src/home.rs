@@ -281,9 +281,7 @@ impl NodeHome {
     /// If a file cannot be removed.
     pub fn forget(&self) -> Result<()> {
         // First what makes it one.
-        for name in
-            [NODE, KEY, CERTIFICATE, AUTHORITY_KEY, AUTHORITY, "cluster-id", "etcd.pem", "etcd.key"]
-        {
+        for name in [NODE, KEY, CERTIFICATE, AUTHORITY_KEY, AUTHORITY, "cluster-id"] {
             let path = self.folder.join(name);
             match std::fs::remove_file(&path) {
                 Ok(()) => {}

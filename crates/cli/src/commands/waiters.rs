@@ -217,7 +217,9 @@ fn table(waits: &[&FoundWait]) -> String {
     let mut table = Table::new(&heading.iter().map(String::as_str).collect::<Vec<_>>());
     for found in waits {
         let wait = &found.wait;
+        let is_top = wait.ino == Ino::top_of(wait.ino.fileset());
         let file = wait.path.clone().unwrap_or_else(|| match &found.fileset {
+            Some(fileset) if is_top => format!("/{}", fileset.trim_start_matches('/')),
             Some(fileset) => format!("inode {} of {fileset}", wait.ino),
             None => format!("inode {}", wait.ino),
         });

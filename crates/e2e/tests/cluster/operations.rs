@@ -67,7 +67,7 @@ fn a_fileset_moves_where_a_user_wants_it_and_stays_there() {
     let refused = |arguments: &[&str]| {
         cluster.forebay(0, &[&["fileset", "owner"], arguments].concat()).refused()
     };
-    assert_says(&refused(&["nothing"]), &["no fileset \"nothing\"", "data"]);
+    assert_says(&refused(&["nothing"]), &["fileset \"nothing\" does not exist", "data"]);
     assert_says(&refused(&["data", "--move", "n9"]), &["no node \"n9\"", "cluster status"]);
     cluster.umount(1);
     assert_says(&refused(&["data", "--move", "n1"]), &["n1", "forebay mount"]);

@@ -201,7 +201,11 @@ impl Authority {
     /// If a host is not one.
     pub fn issue_for_etcd(&self, hosts: &[String], now: Timestamp) -> Result<Papers> {
         let key = new_key()?;
-        let params = CertificateParams::new(Vec::new()).map_err(refused)?;
+        let mut params = CertificateParams::new(Vec::new()).map_err(refused)?;
+        if !hosts.is_empty() {
+            // From there members on one machine reach each other, whose address etcd compares with the certificate.
+            params.subject_alt_names.push(alternative("127.0.0.1")?);
+        }
         let public_key = key.public_key_raw();
         let issued = self.sign(params, "etcd", public_key, hosts, AUTHORITY_LIFE, now)?;
         Ok(Papers { certificate: issued.certificate, key: key.serialize_pem() })

@@ -16,6 +16,7 @@ use forebay_engine::trust;
 use forebay_node::NodeHome;
 use forebay_node::etcd_member::{MEMBERS_MAX, remove_etcd_member};
 use forebay_node::home::NodeFile;
+use forebay_node::setup::Tools;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -37,6 +38,9 @@ const END_MAX: Duration = Duration::from_secs(30);
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How long after a refusal a member is registered again.
+const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
 /// Keep this node's member of etcd running, in the foreground.
 ///
@@ -199,12 +203,26 @@ pub fn stop(home: &NodeHome) -> Result<bool> {
     bail!("etcd does not end; see {}", home.etcd_log().display())
 }
 
+/// Registers a member on this node. etcd refuses one for some seconds after another was added.
+fn register(tools: &Tools, home: &NodeHome, file: &NodeFile) -> forebay_node::Result<Option<u64>> {
+    let clock = SystemClock;
+    let until = clock.instant() + ANSWER_MAX;
+    loop {
+        match tools.register_etcd_member(home, file) {
+            Err(forebay_node::Error::Etcd(_)) if clock.instant() < until => {
+                std::thread::sleep(REGISTER_PAUSE);
+            }
+            registered => return registered,
+        }
+    }
+}
+
 /// Has this node run a member, if its cluster starts its etcd itself and has fewer than three. Without one the node works as
 /// well: what went wrong is said, and that is all.
 pub fn join(home: &NodeHome) -> Result<()> {
     let tools = tools()?;
     let file = tools.refresh_endpoints(home)?;
-    let id = match tools.register_etcd_member(home, &file) {
+    let id = match register(&tools, home, &file) {
         Ok(Some(id)) => id,
         Ok(None) => return Ok(()),
         Err(error) => {
@@ -240,12 +258,23 @@ pub fn join(home: &NodeHome) -> Result<()> {
 
 /// The node is not a member of the cluster any more: neither is its etcd.
 pub fn leave(home: &NodeHome, file: &NodeFile, is_last: bool) -> Result<()> {
-    if home.etcd_member()?.is_none() {
-        return Ok(());
-    }
-    if !is_last {
-        remove_etcd_member(&tools()?.book(file)?, &file.name)?;
+    if !is_last && home.etcd_member()?.is_some() {
+        let book = tools()?.book(file)?;
+        let clock = SystemClock;
+        let until = clock.instant() + ANSWER_MAX;
+        // It is refused for some seconds after another member has come back.
+        while let Err(error) = remove_etcd_member(&book, &file.name) {
+            if clock.instant() >= until {
+                note!(
+                    "forebay: the member of etcd {} is still registered ({error}): remove it with etcdctl member remove",
+                    file.name
+                );
+                break;
+            }
+            std::thread::sleep(REGISTER_PAUSE);
+        }
     }
     stop(home)?;
-    Ok(home.forget_etcd_member()?)
+    home.forget_etcd_member()?;
+    Ok(home.forget_etcd_papers()?)
 }

@@ -114,7 +114,7 @@ impl Owner {
         let found = names.iter().find(|(_, name)| **name == self.fileset);
         found.map(|(id, _)| *id).ok_or_else(|| {
             let known: Vec<&str> = names.values().map(String::as_str).collect();
-            anyhow!("there is no fileset {:?}: there are {}", self.fileset, known.join(", "))
+            anyhow!("fileset {:?} does not exist: there are {}", self.fileset, known.join(", "))
         })
     }
 
