@@ -17,7 +17,8 @@ executor = submitit.AutoExecutor(folder=sys.argv[1], cluster="slurm")
 executor.update_parameters(timeout_min=5, cpus_per_task=1)
 job = executor.submit(double, 21)
 assert job.result()[0] == 42, job.result()
-assert job.state == "COMPLETED", job.state
+state = job.watcher.get_state(job.job_id, mode="force")
+assert state == "COMPLETED", state
 executor.update_parameters(slurm_array_parallelism=2)
 array = executor.map_array(double, range(4))
 results = [job.result() for job in array]

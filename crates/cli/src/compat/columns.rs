@@ -19,9 +19,6 @@ pub struct Room {
 }
 
 impl Room {
-    /// As long as what is in it.
-    pub const FREE: Room = Room { width: None, side: Side::Left };
-
     /// A cell in a column: what is too long is cut. Its last character is `mark` then, if there is one.
     pub fn fit(self, cell: &str, mark: Option<char>) -> String {
         let Some(width) = self.width else { return cell.to_owned() };
@@ -103,7 +100,7 @@ mod tests {
             [
                 Piece::Column('i', room(Some(18), Side::Right)),
                 Piece::Text(" ".into()),
-                Piece::Column('t', Room::FREE),
+                Piece::Column('t', room(None, Side::Left)),
                 Piece::Text("|%".into()),
             ]
         );

@@ -148,7 +148,10 @@ fn requirement(text: &str) -> Result<Option<ByteSize>> {
     let usage = usage.split(']').next().unwrap_or_default();
     let parts = usage.split([',', ':']).map(str::trim);
     let amount = parts.filter_map(|part| part.strip_prefix("mem=")).next();
-    amount.map(|amount| memory(amount, 'M')).transpose().map(Option::flatten)
+    amount
+        .map(|amount| memory(amount, unit_for_limits().unwrap_or('M')))
+        .transpose()
+        .map(Option::flatten)
 }
 
 /// What `-env` says, as the names and values of the environment.
@@ -188,7 +191,11 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         reserved = requirement(text)?.or(reserved);
     }
     // LSF's -M limits what rusage sets aside.
-    let limit = given.value("M").map(|text| memory(text, unit_for_limits())).transpose()?.flatten();
+    let limit = given
+        .value("M")
+        .map(|text| memory(text, unit_for_limits().unwrap_or('K')))
+        .transpose()?
+        .flatten();
     let (output, errors) =
         (given.value("oo").or(given.value("o")), given.value("eo").or(given.value("e")));
     let mut dialect = Dialect::of(System::Lsf);

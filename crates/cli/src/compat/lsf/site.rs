@@ -44,7 +44,9 @@ pub fn badmin(arguments: &[String]) -> Result<ExitCode> {
     outln!("MBD configuration of a Forebay grid:");
     outln!("\tLSB_SHAREDIR = {}", folder.join("work").display());
     outln!("\tLSF_CONFDIR = {}", folder.display());
-    outln!("\tLSF_UNIT_FOR_LIMITS = KB");
+    if let Some(unit) = super::units::unit_for_limits() {
+        outln!("\tLSF_UNIT_FOR_LIMITS = {unit}B");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

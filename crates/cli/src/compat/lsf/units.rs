@@ -49,17 +49,15 @@ pub fn memory(text: &str, unit: char) -> Result<Option<ByteSize>> {
     Ok((bytes > 0).then_some(ByteSize(bytes)))
 }
 
-/// The unit of limits without one: `LSF_UNIT_FOR_LIMITS` of `$LSF_ENVDIR/lsf.conf`, else KB.
-pub fn unit_for_limits() -> char {
-    let file = std::env::var_os("LSF_ENVDIR").map(|folder| Path::new(&folder).join("lsf.conf"));
-    let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-    unit_of(&text)
+/// The unit of limits that name none, if the site says one: `LSF_UNIT_FOR_LIMITS` of `$LSF_ENVDIR/lsf.conf`.
+pub fn unit_for_limits() -> Option<char> {
+    let file = Path::new(&std::env::var_os("LSF_ENVDIR")?).join("lsf.conf");
+    unit_of(&std::fs::read_to_string(file).ok()?)
 }
 
-fn unit_of(settings: &str) -> char {
+fn unit_of(settings: &str) -> Option<char> {
     let value = settings.lines().find_map(|line| line.trim().strip_prefix("LSF_UNIT_FOR_LIMITS="));
-    let unit = value.and_then(|value| value.trim().chars().next()).unwrap_or('K');
-    unit.to_ascii_uppercase()
+    Some(value?.trim().chars().next()?.to_ascii_uppercase())
 }
 
 #[cfg(test)]
@@ -87,6 +85,6 @@ mod tests {
         );
         assert_eq!((of("1.5G", 'K'), of("0", 'M')), (Some(2 << 20), None));
         assert!(memory("x", 'K').is_err() && memory("1X", 'K').is_err());
-        assert_eq!((unit_of("A=1\nLSF_UNIT_FOR_LIMITS=GB\n"), unit_of("")), ('G', 'K'));
+        assert_eq!((unit_of("A=1\nLSF_UNIT_FOR_LIMITS=GB\n"), unit_of("")), (Some('G'), None));
     }
 }

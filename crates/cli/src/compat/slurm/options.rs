@@ -6,7 +6,6 @@ use Takes::{Maybe, Nothing, Value};
 
 const ONE_HOST: &str = "a job of a Forebay grid runs on one host";
 const NO_RESOURCES: &str = "a Forebay grid counts slots and memory only";
-const NO_FEATURES: &str = "hosts of a Forebay grid have no features; name them with --nodelist";
 
 /// What a job asks for: sbatch and srun have these in common.
 pub const JOB: &[Opt] = &[

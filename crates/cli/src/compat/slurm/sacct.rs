@@ -8,7 +8,7 @@ use forebay_grid::vocabulary::Moment;
 
 use super::super::columns::{Room, Side};
 use super::super::row::{Row, client, me, rows};
-use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
 use super::choice::{Choice, targets};
 use super::units::since;
 use super::{field, now};
@@ -182,21 +182,10 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     });
     let mut text = String::new();
     if !given.has("noheader") {
-        let headings: Vec<String> =
-            columns.iter().map(|column| column.heading.to_owned()).collect();
-        text += &layout.line(&columns, &headings);
-        if matches!(layout, Layout::Columns) {
-            let rules: Vec<String> =
-                columns.iter().map(|column| "-".repeat(column.room.width.unwrap_or(0))).collect();
-            text += &layout.line(&columns, &rules);
-        }
+        text += &headings(layout, &columns);
     }
     for row in found {
-        let steps = [None, Some("batch")];
-        let is_shown = |step: &Option<&str>| {
-            step.is_none() || (!given.has("allocations") && row.view.started.is_some())
-        };
-        for step in steps.into_iter().filter(is_shown) {
+        for step in steps(&given, &row) {
             let cells: Vec<String> =
                 columns.iter().map(|column| cell(&row, column, step, now)).collect();
             text += &layout.line(&columns, &cells);
@@ -204,6 +193,31 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     crate::output::put(super::plain_output(&text).as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The lines above the others: the names, and rules below them where there are columns.
+fn headings(layout: Layout<'_>, columns: &[Column]) -> String {
+    let headings: Vec<String> = columns.iter().map(|column| column.heading.to_owned()).collect();
+    let text = layout.line(columns, &headings);
+    match layout {
+        Layout::Parsable { .. } => text,
+        Layout::Columns => {
+            let rule = |column: &Column| "-".repeat(column.room.width.unwrap_or(0));
+            text + &layout.line(columns, &columns.iter().map(rule).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// Which lines a task has: its own, and that of its batch step once it has started. Ids with a step want that one alone.
+fn steps(given: &Given, row: &Row) -> Vec<Option<&'static str>> {
+    let of_ids: Vec<&str> =
+        given.list("jobs").iter().filter_map(|id| Some(id.split_once('.')?.1)).collect();
+    let has_batch = row.view.started.is_some() && !given.has("allocations");
+    let batch = has_batch.then_some(Some("batch"));
+    match &of_ids[..] {
+        [] => [Some(None), batch].into_iter().flatten().collect(),
+        wanted => batch.into_iter().filter(|_| wanted.contains(&"batch")).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use forebay_grid::parse::array::ArraySpec;
 use forebay_grid::spec::{JobSpec, Rerun};
 use forebay_grid::vocabulary::NAME_BYTES_MAX;
 
+use super::super::row::me;
 use super::super::words::Given;
 use super::dependency;
 use super::units::{memory, time_limit};
@@ -222,7 +223,7 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         dialect.index_shift = *shift;
         describe_array(array, *shift, &mut variables);
     }
-    let user = std::env::var("USER").unwrap_or_default();
+    let user = me();
     let file =
         |option: &str| given.value(option).map(|pattern| file_name(pattern, &user)).transpose();
     let unnamed = if array.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };

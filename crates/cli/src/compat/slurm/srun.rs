@@ -162,6 +162,12 @@ fn command(given: &Given, rank: u32, tasks: u32) -> Result<Command> {
     if let Some(directory) = given.value("chdir") {
         command.current_dir(directory);
     }
+    redirect(given, rank, &mut command)?;
+    Ok(command)
+}
+
+/// Gives one process of a step its own files, as far as they were named.
+fn redirect(given: &Given, rank: u32, command: &mut Command) -> Result<()> {
     let open = |pattern: &str| -> Result<Stdio> {
         let name = file_name(pattern, rank);
         let by_variable = std::env::var("SLURM_OPEN_MODE").ok();
@@ -187,14 +193,18 @@ fn command(given: &Given, rank: u32, tasks: u32) -> Result<Command> {
         command.stderr(open(pattern)?);
     }
     match given.value("input") {
-        Some("none") => drop(command.stdin(Stdio::null())),
-        Some(path) if path != "all" => {
-            drop(command.stdin(std::fs::File::open(path).with_context(|| path.to_owned())?));
+        Some("none") => {
+            command.stdin(Stdio::null());
         }
-        _ if rank > 0 => drop(command.stdin(Stdio::null())),
+        Some(path) if path != "all" => {
+            command.stdin(std::fs::File::open(path).with_context(|| path.to_owned())?);
+        }
+        _ if rank > 0 => {
+            command.stdin(Stdio::null());
+        }
         _ => {}
     }
-    Ok(command)
+    Ok(())
 }
 
 /// The name of a file of a process: what stands in it for the job is in the environment.

@@ -14,9 +14,9 @@ pub type Words = (&'static str, &'static str);
 pub fn words(state: JobState, exit: Option<&Exit>) -> Words {
     match (state, exit) {
         (JobState::Pending | JobState::Held, _) => ("PD", "PENDING"),
-        (JobState::Starting, _) => ("CF", "CONFIGURING"),
-        // It may run where nobody can look.
-        (JobState::Running | JobState::Unknown, _) => ("R", "RUNNING"),
+        // sacct of Slurm never says CONFIGURING, and submitit takes it for an end. An unknown one may run where nobody can
+        // look.
+        (JobState::Starting | JobState::Running | JobState::Unknown, _) => ("R", "RUNNING"),
         (JobState::Suspended, _) => ("S", "SUSPENDED"),
         (JobState::Done, _) => ("CD", "COMPLETED"),
         (JobState::Exited, Some(Exit::MemoryLimit(_))) => ("OOM", "OUT_OF_MEMORY"),
