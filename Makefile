@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install test demo demo-cluster bench bench-grid bench-probe bench-peers bench-cluster soak clean
+.PHONY: help setup build install test test-compat demo demo-cluster bench bench-grid bench-probe bench-peers bench-cluster soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -22,6 +22,11 @@ install: ## Build the binary and copy it to $(PREFIX)/bin, /usr/local/bin by def
 
 test: setup ## Run every check and test, the ones on real mounts included
 	scripts/test
+
+test-compat: ## Run tools that know Slurm or LSF on a grid: submitit, Snakemake, dask-jobqueue, Parsl (several minutes)
+	scripts/setup build
+	$(CARGO) build --locked --release --package forebay-cli
+	scripts/test-compat
 
 demo: ## Run the analytics demonstration: the 2013 New York flights, then a small mixed workload
 	scripts/setup demo

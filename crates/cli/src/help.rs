@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _};
 use super::Cli;
 
 /// Commands by area, in the order in which the help lists them.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 9] = [
     (
         "File system",
         &["mkfs", "mount", "umount", "status", "stat", "waiters", "fileset", "fsck", "store"],
@@ -33,6 +33,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Flows of jobs", &["flow"]),
+    ("Commands of Slurm and LSF", &["compat"]),
     ("Grid", &["up", "down", "hosts", "queues", "areas", "usage", "reload", "host", "queue"]),
     ("Daemons of the grid, which up starts", &["controller", "agent"]),
 ];

@@ -17,6 +17,7 @@ mod background;
 mod binds;
 mod checkpoint;
 mod commands;
+mod compat;
 mod control;
 mod daemon;
 mod ground;
@@ -100,6 +101,7 @@ enum Command {
     Host(commands::grid::switch::Host),
     Queue(commands::grid::switch::Queue),
     Flow(commands::grid::flow::Flow),
+    Compat(commands::compat::Compat),
 }
 
 fn main() -> ExitCode {
@@ -107,6 +109,11 @@ fn main() -> ExitCode {
     // SAFETY: this restores the default disposition before any other thread exists.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+    // Called by a name of Slurm's or LSF's, it is that command.
+    let mut words = std::env::args_os();
+    if let Some(command) = words.next().as_deref().and_then(compat::called) {
+        return command.run(words);
     }
     let parsed = help::command().try_get_matches();
     let result = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -183,6 +190,7 @@ impl Command {
             Command::Host(command) => command.run(),
             Command::Queue(command) => command.run(),
             Command::Flow(command) => command.run(),
+            Command::Compat(command) => command.run(),
         }
     }
 }

@@ -60,7 +60,7 @@ impl Rig {
         most: Option<u32>,
     ) -> (Vec<JobView>, u32, u64) {
         let (mut lines, mut pages, mut sum) = (Vec::new(), 0, 0);
-        let mut page = Page { from: None, most };
+        let mut page = Page { most, ..Page::default() };
         loop {
             match self.ask(Ask::Jobs { target, ended, page }) {
                 Answer::Jobs { jobs, next, total } => {

@@ -60,6 +60,7 @@
 pub mod account;
 pub mod config;
 pub mod depend;
+pub mod dialect;
 pub mod environment;
 pub mod event;
 mod fairshare;

@@ -1,12 +1,13 @@
 //! Where the output and the errors of a task go.
 
+use crate::dialect::{Dialect, System, slurm_name};
 use crate::spec::JobSpec;
 use crate::vocabulary::TaskId;
 
 impl JobSpec {
     /// Where the output of a task goes: a path below its directory, none if it is interactive. `%J` in what the user gave
     /// stands for the job, `%I` for the element. A path that ends in `/` is a directory, in which the file has the name that
-    /// it has if none is given.
+    /// it has if none is given. A job in Slurm's words has names in Slurm's notation.
     #[must_use]
     pub fn output_path(&self, task: TaskId) -> String {
         if self.interactive.is_some() {
@@ -28,7 +29,14 @@ fn below(spec: &JobSpec, given: &str, suffix: &str, task: TaskId) -> String {
         file if !file.is_empty() && !file.ends_with('/') => file.to_owned(),
         directory => format!("{directory}forebay-%J{element}.{suffix}"),
     };
-    let name = given.replace("%J", &task.job.to_string()).replace("%I", &task.index.to_string());
+    let name = match &spec.dialect {
+        Some(Dialect { system: System::Slurm, index_shift, .. }) => {
+            slurm_name(&given, spec, *index_shift, task)
+        }
+        Some(Dialect { system: System::Lsf, .. }) | None => {
+            given.replace("%J", &task.job.to_string()).replace("%I", &task.index.to_string())
+        }
+    };
     std::path::Path::new(&spec.directory).join(name).display().to_string()
 }
 

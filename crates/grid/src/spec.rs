@@ -7,6 +7,7 @@ pub use forebay_base::Usage;
 use serde::{Deserialize, Serialize};
 
 use crate::config::OnNever;
+use crate::dialect::{COMMENT_BYTES_MAX, Dialect, OldOutput};
 use crate::environment::Environment;
 use crate::parse::array::ArraySpec;
 use crate::parse::dependency::Dependency;
@@ -123,6 +124,8 @@ pub struct JobSpec {
     pub interactive: Option<Interactive>,
     /// The text of its script, which is run in place of the program that the command names.
     pub script: Option<String>,
+    /// How it was submitted, if not with our own words.
+    pub dialect: Option<Dialect>,
 }
 
 impl JobSpec {
@@ -130,6 +133,12 @@ impl JobSpec {
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.slots.max(1)
+    }
+
+    /// What its first start does with files of output that are there already.
+    #[must_use]
+    pub fn old_output(&self) -> OldOutput {
+        self.dialect.as_ref().map_or(OldOutput::Emptied, |dialect| dialect.old_output)
     }
 
     /// Bytes of memory that are set aside.
@@ -196,6 +205,9 @@ impl JobSpec {
         }
         if self.name.contains(['*', '"', '[', ']']) || self.name.contains(char::is_control) {
             return Some(format!("\"{}\": the name of a job has no * \" [ ]", self.name));
+        }
+        if self.dialect.as_ref().is_some_and(|of| of.comment.len() > COMMENT_BYTES_MAX) {
+            return Some(format!("a comment has at most {COMMENT_BYTES_MAX} bytes"));
         }
         let zero = |text: &str| text.contains('\0');
         if self.command.iter().any(|word| zero(word))

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cluster;
+pub mod compat;
 pub mod demo;
 pub mod doctor;
 pub mod fileset;

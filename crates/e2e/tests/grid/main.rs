@@ -3,6 +3,7 @@
 mod account;
 mod areas;
 mod checkpoint;
+mod compat;
 mod flow;
 mod job_file;
 mod mounts;

@@ -120,6 +120,19 @@ pub struct Page {
     pub from: Option<TaskId>,
     /// The most lines; as many as the controller gives at once if none.
     pub most: Option<u32>,
+    /// How much is told of each job.
+    pub detail: Detail,
+}
+
+/// How much a list tells of each job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Detail {
+    /// A line.
+    #[default]
+    Line,
+    /// Also all that was asked for.
+    Asked,
 }
 
 impl Ask {

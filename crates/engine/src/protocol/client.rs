@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::home::GridHome;
 use crate::protocol::flow::{FlowAnswer, FlowAsk, FlowView};
 use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Answer, Ask, JobView, Page};
+use crate::protocol::{Answer, Ask, Detail, JobView, Page};
 use crate::trust;
 
 /// How long a submission is repeated whose answer was lost.
@@ -130,9 +130,23 @@ impl Client {
         ended: bool,
         most: Option<u32>,
     ) -> Result<(Vec<JobView>, u64)> {
+        self.jobs_in(Detail::Line, target, ended, most)
+    }
+
+    /// As [`Client::jobs`], with so much of each job.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn jobs_in(
+        &mut self,
+        detail: Detail,
+        target: Option<Target>,
+        ended: bool,
+        most: Option<u32>,
+    ) -> Result<(Vec<JobView>, u64)> {
         let most = most.map_or(usize::MAX, |most| most as usize);
         let (mut lines, mut lines_in_all) = (Vec::new(), 0);
-        let mut page = Page::default();
+        let mut page = Page { detail, ..Page::default() };
         loop {
             page.most = u32::try_from(most - lines.len()).ok();
             match self.ask(&Ask::Jobs { target, ended, page })? {

@@ -1,6 +1,7 @@
 //! Jobs, hosts and queues, for people and scripts.
 
 use forebay_grid::config::Load;
+use forebay_grid::dialect::Dialect;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::spec::{Exit, Rerun, Usage};
 use forebay_grid::state::JobState;
@@ -48,7 +49,8 @@ pub struct JobView {
     /// job is asked for.
     #[serde(default)]
     pub usage: Option<Usage>,
-    /// What else was asked for; told only when one job is asked for, and with the first of its lines.
+    /// What else was asked for; told only when one job is asked for, and with the first of its lines, or with every line if
+    /// the page asks for it.
     #[serde(default)]
     pub asked: Option<Box<Asked>>,
 }
@@ -76,7 +78,20 @@ pub struct Asked {
     pub checkpoint: bool,
     /// Its working directory.
     pub directory: String,
+    /// How it was submitted, if not with our own words.
+    #[serde(default)]
+    pub dialect: Option<Dialect>,
+    /// Which elements an array has, and how many may run at once; none if it is not one.
+    #[serde(default)]
+    pub array: Option<String>,
+    /// Which elements a line stands for, with the first and the last of each range; of at most
+    /// [`RANGES_MAX`] ranges. Empty if it stands for one task, and where it is not asked for.
+    #[serde(default)]
+    pub elements: Vec<(u32, u32)>,
 }
+
+/// The most ranges of elements that are told of one line.
+pub const RANGES_MAX: usize = 1000;
 
 /// One host, for people and scripts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -167,4 +182,7 @@ pub struct QueueView {
     /// Tasks that are on hosts.
     #[serde(default)]
     pub active_tasks: u64,
+    /// Whether jobs go here that name no queue.
+    #[serde(default)]
+    pub is_default: bool,
 }

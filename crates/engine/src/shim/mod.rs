@@ -16,6 +16,7 @@
 //! taken note of that end, those that are pending are thrown away.
 
 mod beginning;
+mod dialect;
 mod fault;
 mod job;
 mod orders;

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use forebay_grid::dialect::OldOutput;
 use forebay_grid::spec::Checkpoint;
 use forebay_process::user::{Account, is_root};
 
+use super::dialect;
 use super::progress::{Part, Progress};
 use super::script;
 use crate::run::Task;
@@ -57,6 +59,7 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
     ];
     let brought = launch.spec.environment.iter();
     variables.extend(brought.filter(|(key, _)| !VARIABLES.contains(&key.as_str())).cloned());
+    variables.extend(dialect::variables(task));
     variables.extend([
         ("WORK".to_owned(), path(&task.work)),
         ("UTIL".to_owned(), path(&task.util)),
@@ -100,7 +103,8 @@ pub fn become_job(
     let output = text(&spec.output_path(task.launch.task))?;
     let error = spec.error_path(task.launch.task).map(|path| text(&path)).transpose()?;
     let directory = text(if spec.directory.is_empty() { "/" } else { &spec.directory })?;
-    let fresh = if task.launch.attempt.0 == 1 { libc::O_TRUNC } else { 0 };
+    let empties = task.launch.attempt.0 == 1 && spec.old_output() == OldOutput::Emptied;
+    let fresh = if empties { libc::O_TRUNC } else { 0 };
     let umask = spec.umask & 0o777;
     let rights = is_root().then(|| account.rights());
     let progress = progress.clone();

@@ -36,7 +36,7 @@ use crate::output::{Table, put_json};
 const AREA_LIMIT: &str = "was ended: its work areas held more than area_limit of its queue";
 
 /// Which grid.
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args, Clone, Default)]
 pub struct Which {
     /// Folder of the grid [default: the environment variable FOREBAY_GRID].
     #[arg(long, value_name = "ROOT")]

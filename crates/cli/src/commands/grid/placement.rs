@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_grid::config::OnNever;
+use forebay_grid::dialect::Dialect;
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::parse::dependency::Dependency;
 use forebay_grid::parse::hosts::HostList;
@@ -121,28 +122,44 @@ impl Placement {
 
     /// A job that runs `command` in the current directory.
     pub fn into_spec(self, command: Vec<String>) -> Result<JobSpec> {
-        let (name, array) = name_and_array(self.name.as_deref().unwrap_or(""))?;
         let directory = std::env::current_dir().context("cannot find the current directory")?;
         let directory =
             directory.to_str().context("the current directory's path is not UTF-8")?.to_owned();
-        let environment = self.environment()?;
+        let environment = self.environment()?.into();
+        let base = JobSpec { command, slots: 1, environment, directory, ..JobSpec::default() };
+        self.onto(JobSpec { umask: umask(), ..base })
+    }
+
+    /// A job that is described already, with these options over what it says.
+    pub fn onto(self, base: JobSpec) -> Result<JobSpec> {
+        let environment = match (&self.export, &self.env[..]) {
+            (None, []) => base.environment,
+            _ => self.environment()?.into(),
+        };
+        let (name, array, dialect) = match &self.name {
+            None => (base.name, base.array, base.dialect),
+            Some(name) => {
+                let (name, array) = name_and_array(name)?;
+                // The indices are those of this notation.
+                let dialect = base.dialect.map(|of| Dialect { index_shift: 0, ..of });
+                (name.to_owned(), array, dialect)
+            }
+        };
         Ok(JobSpec {
-            name: name.to_owned(),
+            name,
             array,
-            command,
-            queue: self.queue,
-            slots: self.slots.unwrap_or(1),
-            hosts: self.hosts.unwrap_or_default(),
-            memory: self.mem.map(|Memory(bytes)| bytes),
-            depends: self.depends,
-            on_never: self.dependency_never,
-            priority: self.priority.unwrap_or(0),
-            project: self.project.unwrap_or_default(),
-            time_limit: self.time_limit,
-            environment: environment.into(),
-            directory,
-            umask: umask(),
-            ..JobSpec::default()
+            dialect,
+            queue: self.queue.or(base.queue),
+            slots: self.slots.unwrap_or(base.slots),
+            hosts: self.hosts.unwrap_or(base.hosts),
+            memory: self.mem.map(|Memory(bytes)| bytes).or(base.memory),
+            depends: self.depends.or(base.depends),
+            on_never: self.dependency_never.or(base.on_never),
+            priority: self.priority.unwrap_or(base.priority),
+            project: self.project.unwrap_or(base.project),
+            time_limit: self.time_limit.or(base.time_limit),
+            environment,
+            ..base
         })
     }
 

@@ -12,6 +12,7 @@ use super::batch::{self, Print};
 use super::job_file::{JobFile, Program};
 use super::placement::Placement;
 use super::{Which, memory, no_sense};
+use crate::compat::{has_other_lines, of_other_lines};
 use crate::output::put;
 
 /// Submit a job to the grid and print its number.
@@ -107,16 +108,28 @@ impl Options {
     }
 
     /// A job that runs `command`.
-    pub fn into_spec(self, command: Vec<String>) -> Result<JobSpec> {
-        Ok(JobSpec {
-            rerun: if self.rerunnable { Rerun::Rerunnable } else { Rerun::AsQueue },
-            requeue_exits: self.requeue_exit.unwrap_or_default(),
-            output: self.output.map(in_directory),
-            error: self.error.map(in_directory),
-            checkpoint: if self.checkpoint { Checkpoint::Steps } else { Checkpoint::None },
-            held: self.hold,
-            ..self.placement.into_spec(command)?
-        })
+    pub fn into_spec(mut self, command: Vec<String>) -> Result<JobSpec> {
+        let spec = std::mem::take(&mut self.placement).into_spec(command)?;
+        Ok(self.rest_onto(spec))
+    }
+
+    /// A job that is described already, with these options over what it says.
+    fn onto(mut self, base: JobSpec) -> Result<JobSpec> {
+        let spec = std::mem::take(&mut self.placement).onto(base)?;
+        Ok(self.rest_onto(spec))
+    }
+
+    /// What is not about the placement, over what a job says.
+    fn rest_onto(self, base: JobSpec) -> JobSpec {
+        JobSpec {
+            rerun: if self.rerunnable { Rerun::Rerunnable } else { base.rerun },
+            requeue_exits: self.requeue_exit.unwrap_or(base.requeue_exits),
+            output: self.output.map(in_directory).or(base.output),
+            error: self.error.map(in_directory).or(base.error),
+            checkpoint: if self.checkpoint { Checkpoint::Steps } else { base.checkpoint },
+            held: self.hold || base.held,
+            ..base
+        }
     }
 }
 
@@ -126,14 +139,19 @@ fn in_directory(path: String) -> String {
     if is_marked { path } else { path + "/" }
 }
 
-/// A job of a file; what the command line says wins.
-fn of_file(path: &Path, options: Options, command: Vec<String>) -> Result<JobSpec> {
+/// A job of a file; what the command line says wins, then #FOREBAY lines, then #SBATCH and #BSUB lines.
+fn of_file(path: &Path, options: Options, command: Vec<String>, which: &Which) -> Result<JobSpec> {
     let file = JobFile::read(path)?;
     let options = options.over(file.options);
     match (file.program, command.is_empty()) {
         (Program::Script(name, text), _) => {
             let command = [vec![name], command].concat();
-            Ok(JobSpec { script: Some(text), ..options.into_spec(command)? })
+            if !has_other_lines(&text) {
+                return Ok(JobSpec { script: Some(text), ..options.into_spec(command)? });
+            }
+            let base = of_other_lines(&text, &mut which.client()?);
+            let base = base.with_context(|| path.display().to_string())?;
+            options.onto(JobSpec { command, script: Some(text), ..base })
         }
         (Program::Command(command), true) => options.into_spec(command),
         (Program::Command(_) | Program::None, false) => options.into_spec(command),
@@ -147,7 +165,7 @@ impl Submit {
     pub fn run(self) -> Result<ExitCode> {
         let spec = match self.job_file.or(self.file) {
             None => self.options.into_spec(self.command)?,
-            Some(path) => of_file(&path, self.options, self.command)?,
+            Some(path) => of_file(&path, self.options, self.command, &self.which)?,
         };
         let mut client = self.which.client()?;
         memory::warn_if_not_enforced(&mut client, &spec);

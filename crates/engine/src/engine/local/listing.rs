@@ -10,7 +10,7 @@ use forebay_grid::{Grid, Job};
 
 use super::view::{asked, view};
 use crate::engine::Engine as _;
-use crate::protocol::{Answer, JobView, Page};
+use crate::protocol::{Answer, Asked, Detail, JobView, Page, RANGES_MAX};
 
 /// The most lines of a page.
 const LINES_MAX: u32 = 1000;
@@ -33,7 +33,7 @@ pub(super) fn jobs(
     page: Page,
 ) -> Answer {
     let ledger = grid.ledger();
-    let mut lines = Lines::new(grid, page.most);
+    let mut lines = Lines::new(grid, page);
     let Some(target) = target else {
         let wanted = if ended { Wanted::All } else { Wanted::Unfinished };
         let admin = grid.settings().admins.contains(user);
@@ -69,6 +69,20 @@ pub(super) fn jobs(
     lines.answer(Some(1))
 }
 
+/// Rising indices as ranges, as many as are told.
+fn ranges(indices: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for index in indices {
+        let is_full = ranges.len() == RANGES_MAX;
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == index => *last = index,
+            _ if is_full => break,
+            _ => ranges.push((index, index)),
+        }
+    }
+    ranges
+}
+
 /// How many lines a job has.
 fn count(job: &Job, wanted: Wanted) -> u64 {
     let tally = job.tally();
@@ -87,12 +101,14 @@ struct Lines<'a> {
     command_bytes: usize,
     /// The first task that has no place any more.
     next: Option<TaskId>,
+    detail: Detail,
 }
 
 impl<'a> Lines<'a> {
-    fn new(grid: &'a Grid, most: Option<u32>) -> Lines<'a> {
-        let most = most.unwrap_or(LINES_MAX).clamp(1, LINES_MAX) as usize;
-        Lines { grid, most, lines: Vec::new(), command_bytes: 0, next: None }
+    fn new(grid: &'a Grid, page: Page) -> Lines<'a> {
+        let detail = page.detail;
+        let most = page.most.unwrap_or(LINES_MAX).clamp(1, LINES_MAX) as usize;
+        Lines { grid, most, lines: Vec::new(), command_bytes: 0, next: None, detail }
     }
 
     fn is_full(&self) -> bool {
@@ -101,11 +117,13 @@ impl<'a> Lines<'a> {
 
     fn push(&mut self, line: JobView) {
         self.command_bytes += line.command.iter().map(String::len).sum::<usize>();
+        self.command_bytes +=
+            line.asked.as_ref().map_or(0, |asked| size_of_val(&asked.elements[..]));
         self.lines.push(line);
     }
 
     fn tell_what_is_asked(&mut self, job: &Job) {
-        if let Some(first) = self.lines.first_mut() {
+        if let Some(first) = self.lines.first_mut().filter(|first| first.asked.is_none()) {
             first.asked = Some(Box::new(asked(job)));
         }
     }
@@ -135,8 +153,15 @@ impl<'a> Lines<'a> {
             self.next = Some(task);
             return false;
         }
-        self.push(view(self.grid, task, job));
+        let line = view(self.grid, task, job);
+        let asked = self.asked_of(job);
+        self.push(JobView { asked, ..line });
         true
+    }
+
+    /// What a job asks for, if that is wanted with every line.
+    fn asked_of(&self, job: &Job) -> Option<Box<Asked>> {
+        matches!(self.detail, Detail::Asked).then(|| Box::new(asked(job)))
     }
 
     /// Adds the line of all tasks of a job that wait alike. Those of one array are not torn apart.
@@ -149,7 +174,11 @@ impl<'a> Lines<'a> {
             return self.add_one(TaskId { job: id, index }, job);
         }
         let line = view(self.grid, TaskId { job: id, index }, job);
-        self.push(JobView { id: id.to_string(), tasks, ..line });
+        let asked = self.asked_of(job).map(|mut asked| {
+            asked.elements = ranges(job.tasks().filter(|(_, task)| alike(task)).map(|(at, _)| at));
+            asked
+        });
+        self.push(JobView { id: id.to_string(), tasks, asked, ..line });
         true
     }
 

@@ -100,6 +100,9 @@ pub(super) fn asked(job: &Job) -> Asked {
         requeue_exits: spec.requeue_exits.to_string(),
         checkpoint: spec.checkpoint == Checkpoint::Steps,
         directory: spec.directory.clone(),
+        dialect: spec.dialect.clone(),
+        array: spec.array.as_ref().map(ToString::to_string),
+        elements: Vec::new(),
     }
 }
 
@@ -133,6 +136,7 @@ pub(super) fn queues(grid: &Grid) -> Vec<QueueView> {
             pending_tasks: counts.get(&queue.name).map_or(0, |counts| counts[0]),
             held_tasks: counts.get(&queue.name).map_or(0, |counts| counts[1]),
             active_tasks: counts.get(&queue.name).map_or(0, |counts| counts[2]),
+            is_default: *ledger.config().queue_default() == queue.name,
             name: queue.name,
             priority: queue.priority,
             open: queue.switch.intake == Intake::Open,

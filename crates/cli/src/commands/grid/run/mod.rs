@@ -14,7 +14,7 @@ use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask, JobView};
 use forebay_engine::terminal::frame::Word;
 use forebay_grid::event::Verb;
-use forebay_grid::spec::{Exit, Interactive, Streams};
+use forebay_grid::spec::{Exit, Interactive, JobSpec, Streams};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::JobId;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -79,6 +79,17 @@ struct Session {
     news: Receiver<News>,
 }
 
+/// Runs a job on the grid that FOREBAY_GRID names and stays attached to it, at a terminal if it is wanted and there is
+/// one; its exit code.
+///
+/// # Errors
+/// If the job is refused, or the controller does not answer.
+pub fn attached(spec: JobSpec, wants_terminal: bool) -> Result<ExitCode> {
+    let at_terminal = wants_terminal && tty::is_there();
+    let streams = if at_terminal { Streams::Terminal } else { Streams::Pipes };
+    Session::run(Which::default(), spec, streams)
+}
+
 /// How following a job that runs ended.
 enum Followed {
     Over(Over),
@@ -95,35 +106,13 @@ fn say(text: &str) {
 
 impl Run {
     pub fn run(self) -> Result<ExitCode> {
-        // SAFETY: ignoring a signal is always sound. A reader that is gone is told to the job, and the
-        // terminal is left as it was.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         let at_terminal = !self.no_tty && tty::is_there();
         let streams = if at_terminal { Streams::Terminal } else { Streams::Pipes };
-        let mut spec = self.placement.into_spec(self.command)?;
+        let spec = self.placement.into_spec(self.command)?;
         if spec.array.is_some() {
             bail!("--name: an interactive job cannot be an array");
         }
-        let (sender, news) = channel();
-        let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
-        let mut signals = Signals::new(all)?;
-        let listener = Listener::make()?;
-        spec.interactive = Some(Interactive { socket: listener.path()?, streams });
-        if let Ok(mut client) = self.which.client() {
-            memory::warn_if_not_enforced(&mut client, &spec);
-        }
-        let job = self.which.client()?.submit(spec)?;
-        let for_signals = sender.clone();
-        std::thread::spawn(move || {
-            signals.forever().all(|signal| for_signals.send(News::Signal(signal)).is_ok())
-        });
-        let accepting = listener.socket()?;
-        let for_connection = sender.clone();
-        std::thread::spawn(move || listen::accept(&accepting, &for_connection));
-        let (which, for_end) = (self.which.clone(), sender.clone());
-        std::thread::spawn(move || wait_for_end(&which, job, &for_end));
-        let session = Session { which: self.which, job, streams, sender, news };
-        session.follow(listener)
+        Session::run(self.which, spec, streams)
     }
 }
 
@@ -135,6 +124,33 @@ fn wait_for_end(which: &Which, job: JobId, news: &Sender<News>) {
 }
 
 impl Session {
+    /// Submits the job and stays attached to it; its exit code.
+    fn run(which: Which, mut spec: JobSpec, streams: Streams) -> Result<ExitCode> {
+        // SAFETY: ignoring a signal is always sound. A reader that is gone is told to the job, and the
+        // terminal is left as it was.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        let (sender, news) = channel();
+        let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
+        let mut signals = Signals::new(all)?;
+        let listener = Listener::make()?;
+        spec.interactive = Some(Interactive { socket: listener.path()?, streams });
+        if let Ok(mut client) = which.client() {
+            memory::warn_if_not_enforced(&mut client, &spec);
+        }
+        let job = which.client()?.submit(spec)?;
+        let for_signals = sender.clone();
+        std::thread::spawn(move || {
+            signals.forever().all(|signal| for_signals.send(News::Signal(signal)).is_ok())
+        });
+        let accepting = listener.socket()?;
+        let for_connection = sender.clone();
+        std::thread::spawn(move || listen::accept(&accepting, &for_connection));
+        let (for_waiting, for_end) = (which.clone(), sender.clone());
+        std::thread::spawn(move || wait_for_end(&for_waiting, job, &for_end));
+        let session = Session { which, job, streams, sender, news };
+        session.follow(listener)
+    }
+
     /// Follows the job until it has ended; its exit code.
     fn follow(&self, listener: Listener) -> Result<ExitCode> {
         let stream = match self.await_start()? {

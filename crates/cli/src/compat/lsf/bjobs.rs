@@ -1,0 +1,425 @@
+//! bjobs and bhist.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use forebay_engine::protocol::client::Client;
+use forebay_grid::state::JobState;
+use forebay_grid::vocabulary::{Moment, Target};
+
+use super::super::columns::{Room, Side};
+use super::super::row::{Row, client, known, rows};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::state::{self, targets};
+use super::{NOTHING, day, now};
+
+use Takes::{Nothing, Value};
+
+const OPTIONS: &[Opt] = &[
+    harmless("A", 'A', Nothing),
+    read("a", 'a', Nothing),
+    harmless("app", ' ', Value),
+    harmless("aff", ' ', Nothing),
+    read("d", 'd', Nothing),
+    harmless("G", 'G', Value),
+    harmless("g", 'g', Value),
+    harmless("hms", ' ', Nothing),
+    read("J", 'J', Value),
+    read("l", 'l', Nothing),
+    read("m", 'm', Value),
+    harmless("N", 'N', Value),
+    read("noheader", ' ', Nothing),
+    read("o", 'o', Value),
+    read("P", 'P', Value),
+    read("p", 'p', Nothing),
+    read("q", 'q', Value),
+    read("r", 'r', Nothing),
+    read("s", 's', Nothing),
+    harmless("sum", ' ', Nothing),
+    harmless("UF", ' ', Nothing),
+    read("u", 'u', Value),
+    read("V", ' ', Nothing),
+    read("w", 'w', Nothing),
+    read("W", 'W', Nothing),
+    harmless("X", 'X', Nothing),
+    harmless("x", 'x', Nothing),
+];
+
+const GRAMMAR: Grammar =
+    Grammar { command: "bjobs", style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
+
+/// The fields of `-o`, with other names for them and their usual width.
+const FIELDS: &[(&str, &str, usize)] = &[
+    ("jobid", "id", 7),
+    ("jobindex", "jobindex", 8),
+    ("stat", "stat", 5),
+    ("user", "user", 7),
+    ("queue", "queue", 10),
+    ("job_name", "name", 10),
+    ("job_description", "description", 17),
+    ("proj_name", "proj", 11),
+    ("command", "cmd", 15),
+    ("sub_cwd", "sub_cwd", 10),
+    ("exec_cwd", "exec_cwd", 10),
+    ("output_file", "output_file", 10),
+    ("error_file", "error_file", 10),
+    ("from_host", "from_host", 11),
+    ("first_host", "first_host", 11),
+    ("exec_host", "exec_host", 11),
+    ("nexec_host", "nexec_host", 10),
+    ("nalloc_slot", "nslot", 10),
+    ("slots", "slots", 5),
+    ("submit_time", "submit_time", 15),
+    ("start_time", "start_time", 15),
+    ("finish_time", "finish_time", 16),
+    ("run_time", "run_time", 15),
+    ("runtimelimit", "rtl", 12),
+    ("cpu_used", "cpu_used", 10),
+    ("max_mem", "max_mem", 10),
+    ("mem", "mem", 10),
+    ("memlimit", "memlimit", 10),
+    ("exit_code", "exit_code", 10),
+    ("exit_reason", "exit_reason", 50),
+    ("dependency", "dependency", 15),
+    ("pend_reason", "pend_reason", 11),
+    ("priority", "priority", 10),
+];
+
+fn memory(bytes: Option<u64>) -> Option<String> {
+    bytes.map(|bytes| format!("{} Mbytes", bytes >> 20))
+}
+
+/// The value of a field; none if it has none now.
+fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
+    let host = || row.view.host.as_ref().map(ToString::to_string);
+    let seconds = |seconds: u64| format!("{seconds} second(s)");
+    let is_allocated =
+        row.view.host.is_some() && !matches!(row.view.state, JobState::Pending | JobState::Held);
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    match name {
+        "jobid" => Some(row.target.job.to_string()),
+        "jobindex" => Some(row.index().unwrap_or(0).to_string()),
+        "stat" => Some(state::of(row.view.state).to_owned()),
+        "user" => Some(row.view.user.to_string()),
+        "queue" => Some(row.view.queue.to_string()),
+        "job_name" => some(&state::name(row)),
+        "job_description" => row.asked.dialect.as_ref().and_then(|of| some(&of.comment)),
+        "proj_name" => some(&row.asked.project).or_else(|| some("default")),
+        "command" => some(&row.view.command.join(" ")),
+        "sub_cwd" | "exec_cwd" => some(&row.asked.directory),
+        "output_file" => some(&row.view.output),
+        "error_file" => row.view.error.clone(),
+        "from_host" => Some(super::host_name()),
+        "exec_host" | "first_host" if is_allocated => host(),
+        "nexec_host" if is_allocated => some("1"),
+        "nalloc_slot" if is_allocated => Some(row.view.slots.to_string()),
+        "slots" => Some(row.view.slots.to_string()),
+        "submit_time" => Some(day(row.view.submitted)),
+        "start_time" => row.view.started.map(day),
+        "finish_time" => row.view.ended.map(day),
+        "run_time" => row.ran(now).map(seconds),
+        "runtimelimit" => row.asked.time_limit_seconds.map(|limit| format!("{:.1}", limit / 60.0)),
+        "cpu_used" => {
+            row.view.usage.as_ref().map(|usage| format!("{:.1} second(s)", usage.cpu_seconds()))
+        }
+        "max_mem" | "mem" => {
+            memory(row.view.usage.as_ref().and_then(|usage| usage.peak_memory_bytes))
+        }
+        "memlimit" => memory(row.asked.memory_bytes),
+        "exit_code" => {
+            row.view.exit.as_ref().map(|exit| exit.value().to_string()).filter(|value| value != "0")
+        }
+        "exit_reason" => match row.view.state {
+            JobState::Done | JobState::Pending | JobState::Running => None,
+            state => Some(state.to_string()),
+        },
+        "dependency" => row.asked.depends.clone(),
+        "priority" => Some(row.asked.priority.to_string()),
+        _ => None,
+    }
+}
+
+/// One column of `-o`.
+struct Column {
+    name: &'static str,
+    heading: String,
+    room: Room,
+}
+
+/// Reads `jobid:8 stat:-5 job_name delimiter=','`.
+fn columns(format: &str) -> Result<(Vec<Column>, Option<String>)> {
+    let mut delimiter = None;
+    let mut found = Vec::new();
+    let mut format = format.to_owned();
+    if let Some((before, rest)) = format.split_once("delimiter=") {
+        let quote = rest.chars().next().filter(|c| ['\'', '"'].contains(c));
+        let value = match quote {
+            Some(quote) => rest[1..].split(quote).next().unwrap_or_default(),
+            None => rest.split(' ').next().unwrap_or_default(),
+        };
+        delimiter = Some(value.to_owned());
+        let skipped = value.len() + if quote.is_some() { 2 } else { 0 };
+        format = format!("{before} {}", rest.get(skipped..).unwrap_or_default());
+    }
+    for word in format.split_whitespace() {
+        let (name, width) =
+            word.split_once(':').map_or((word, None), |(name, width)| (name, Some(width)));
+        let lower = name.to_ascii_lowercase();
+        let known = FIELDS.iter().find(|(known, alias, _)| *known == lower || *alias == lower);
+        let Some((name, _, usual)) = known else { bail!("{name}: Invalid field name") };
+        let (side, digits) = match width.and_then(|width| width.strip_prefix('-')) {
+            Some(digits) => (Side::Right, Some(digits)),
+            None => (Side::Left, width),
+        };
+        let width = digits.and_then(|digits| digits.parse().ok()).unwrap_or(*usual);
+        let heading = name.to_ascii_uppercase();
+        found.push(Column { name, heading, room: Room { width: Some(width), side } });
+    }
+    Ok((found, delimiter))
+}
+
+fn of_format(format: &str, rows: &[Row], given: &Given, now: Moment) -> Result<String> {
+    let (columns, delimiter) = columns(format)?;
+    let line = |cell: &dyn Fn(&Column) -> String| match &delimiter {
+        Some(delimiter) => columns.iter().map(cell).collect::<Vec<_>>().join(delimiter) + "\n",
+        None => {
+            let fitted = columns.iter().map(|column| column.room.fit(&cell(column), Some('*')));
+            fitted.collect::<Vec<_>>().join(" ") + "\n"
+        }
+    };
+    let mut text = String::new();
+    if !given.has("noheader") {
+        text += &line(&|column| column.heading.clone());
+    }
+    for row in rows {
+        text += &line(&|column| value(row, column.name, now).unwrap_or_else(|| NOTHING.to_owned()));
+    }
+    Ok(text)
+}
+
+/// The usual columns with their widths.
+const USUAL: &[(&str, &str, usize)] = &[
+    ("jobid", "JOBID", 7),
+    ("user", "USER", 7),
+    ("stat", "STAT", 5),
+    ("queue", "QUEUE", 10),
+    ("from_host", "FROM_HOST", 11),
+    ("exec_host", "EXEC_HOST", 11),
+    ("job_name", "JOB_NAME", 10),
+    ("submit_time", "SUBMIT_TIME", 12),
+];
+
+/// What `-W` adds.
+const MORE: &[(&str, &str, usize)] = &[
+    ("proj_name", "PROJ_NAME", 10),
+    ("cpu_used", "CPU_USED", 8),
+    ("mem", "MEM", 6),
+    ("swap", "SWAP", 6),
+    ("pids", "PIDS", 6),
+    ("start_time", "START_TIME", 12),
+    ("finish_time", "FINISH_TIME", 12),
+];
+
+fn usual(rows: &[Row], given: &Given, now: Moment) -> String {
+    let is_wide = given.has("w") || given.has("W");
+    let more = if given.has("W") { MORE } else { &[] };
+    let columns: Vec<_> = USUAL.iter().chain(more).collect();
+    let line = |cell: &dyn Fn(&str, &str) -> String| {
+        let fitted = columns.iter().map(|(name, heading, width)| {
+            let cell = cell(name, heading);
+            // Wide lists cut nothing.
+            let width = if is_wide { (*width).max(cell.chars().count()) } else { *width };
+            // LSF keeps the end of what is too long.
+            let length = cell.chars().count();
+            if length > width {
+                let tail: String = cell.chars().skip(length + 1 - width).collect();
+                return format!("*{tail}");
+            }
+            format!("{cell:<width$}")
+        });
+        fitted.collect::<Vec<_>>().join(" ").trim_end().to_owned() + "\n"
+    };
+    let mut text = String::new();
+    if !given.has("noheader") {
+        text += &line(&|_, heading| heading.to_owned());
+    }
+    for row in rows {
+        let cell = |name: &str, _: &str| {
+            let without =
+                if name == "exec_host" && row.view.ended.is_none() { "" } else { NOTHING };
+            value(row, name, now)
+                .unwrap_or_else(|| if given.has("W") { NOTHING } else { without }.to_owned())
+        };
+        text += &line(&cell);
+    }
+    text
+}
+
+/// All that is known of a job, as `-l` and bhist show it.
+fn long(row: &Row, now: Moment) -> String {
+    let value = |name: &str| value(row, name, now).unwrap_or_else(|| NOTHING.to_owned());
+    let mut text = format!(
+        "\nJob <{}>, Job Name <{}>, User <{}>, Project <{}>, Status <{}>, Queue <{}>, Command <{}>\n{}: Submitted from host \
+         <{}>, CWD <{}>, Output File <{}>, {} Task(s);\n",
+        row.view.id,
+        value("job_name"),
+        value("user"),
+        value("proj_name"),
+        value("stat"),
+        value("queue"),
+        value("command"),
+        value("submit_time"),
+        value("from_host"),
+        value("sub_cwd"),
+        value("output_file"),
+        row.view.slots
+    );
+    if let (Some(started), Some(host)) = (row.view.started, &row.view.host) {
+        text +=
+            &format!("{}: Started {} Task(s) on Host(s) <{host}>;\n", day(started), row.view.slots);
+    }
+    if let Some(ended) = row.view.ended {
+        let how = match (row.view.state, &row.view.exit) {
+            (JobState::Done, _) => "Done successfully.".to_owned(),
+            (state, Some(exit)) => format!("Exited with exit code {} ({state}).", exit.value()),
+            (state, None) => format!("Exited ({state})."),
+        };
+        text += &format!("{}: {how} The CPU time used is {}.\n", day(ended), value("cpu_used"));
+    }
+    text
+}
+
+/// The rows that are asked for, and the ids that are not known.
+fn chosen(given: &Given, client: &mut Client, with_ended: bool) -> Result<(Vec<Row>, Vec<String>)> {
+    let mut unknown = Vec::new();
+    let mut named: Vec<Row> = Vec::new();
+    let mut is_named = false;
+    for word in &given.words {
+        let targets: Vec<Target> = targets(word)?;
+        is_named |= !targets.is_empty();
+        for target in targets {
+            match known(client, target)? {
+                Some(found) => named.extend(found),
+                None => unknown.push(word.clone()),
+            }
+        }
+    }
+    let found = if is_named { named } else { rows(client, None, with_ended)? };
+    let found = found.into_iter().flat_map(Row::into_elements);
+    let found = found.filter(|row| is_named || state::takes(row, given)).collect();
+    Ok((found, unknown))
+}
+
+/// Runs bjobs; the exit code is 255 if a job that was named is not known.
+pub fn run(arguments: &[String]) -> Result<ExitCode> {
+    let given = GRAMMAR.read(arguments)?;
+    if given.has("V") {
+        note!("{}", super::VERSION);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let with_ended = given.has("a") || given.has("d");
+    let mut client = client()?;
+    let (mut found, unknown) = chosen(&given, &mut client, with_ended)?;
+    let kinds: Vec<(&str, &[&str])> = vec![
+        ("d", &["DONE", "EXIT"]),
+        ("p", &["PEND", "PSUSP"]),
+        ("r", &["RUN"]),
+        ("s", &["USUSP", "PSUSP"]),
+    ];
+    let kinds: Vec<&str> = kinds
+        .into_iter()
+        .filter(|(option, _)| given.has(option))
+        .flat_map(|(_, states)| states.iter().copied())
+        .collect();
+    if !kinds.is_empty() && !given.has("a") {
+        found.retain(|row| kinds.contains(&state::of(row.view.state)));
+    }
+    for id in &unknown {
+        note!("Job <{id}> is not found");
+    }
+    if found.is_empty() {
+        if unknown.is_empty() {
+            note!("No {}job found", if with_ended { "" } else { "unfinished " });
+        }
+        return Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(255) });
+    }
+    let now = now();
+    let by_variable = std::env::var("LSB_BJOBS_FORMAT").ok();
+    let text = match given.value("o").or(by_variable.as_deref()) {
+        Some(format) => of_format(format, &found, &given, now)?,
+        None if given.has("l") => found.iter().map(|row| long(row, now)).collect(),
+        None => usual(&found, &given, now),
+    };
+    crate::output::put(crate::output::escaped(&text).as_bytes())?;
+    Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(255) })
+}
+
+/// Runs bhist: what is known of jobs, with how long they waited and ran.
+pub fn bhist(arguments: &[String]) -> Result<ExitCode> {
+    let given = Grammar { command: "bhist", ..GRAMMAR }.read(arguments)?;
+    let mut client = client()?;
+    let (found, unknown) = chosen(&given, &mut client, true)?;
+    if found.is_empty() {
+        note!("No matching job found");
+        return Ok(ExitCode::from(255));
+    }
+    let now = now();
+    let mut text = String::new();
+    if given.has("l") {
+        text = found.iter().map(|row| long(row, now)).collect();
+    } else {
+        text += "Summary of time in seconds spent in various states:\n";
+        text += "JOBID   USER    JOB_NAME  PEND    PSUSP   RUN     USUSP   SSUSP   UNKWN   TOTAL\n";
+        for row in &found {
+            let started = row.view.started.or(row.view.ended).unwrap_or(now);
+            let (waited, ran) =
+                (started.since(row.view.submitted) / 1000, row.ran(now).unwrap_or(0));
+            let name: String = state::name(row).chars().take(9).collect();
+            text += &format!(
+                "{:<7} {:<7} {:<9} {:<7} {:<7} {:<7} {:<7} {:<7} {:<7} {}\n",
+                row.view.id,
+                row.view.user,
+                name,
+                waited,
+                0,
+                ran,
+                0,
+                0,
+                0,
+                waited + ran
+            );
+        }
+    }
+    crate::output::put(crate::output::escaped(&text).as_bytes())?;
+    Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(255) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_format_have_widths_and_a_delimiter() {
+        let (found, delimiter) = columns("jobid:8 STAT:-5 name delimiter='^' exec_host").unwrap();
+        let seen: Vec<_> = found.iter().map(|c| (c.name, c.room.width, c.room.side)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("jobid", Some(8), Side::Left),
+                ("stat", Some(5), Side::Right),
+                ("job_name", Some(10), Side::Left),
+                ("exec_host", Some(11), Side::Left),
+            ]
+        );
+        assert_eq!(delimiter.as_deref(), Some("^"));
+        assert!(columns("jobid nosuch").is_err());
+    }
+
+    #[test]
+    fn letters_of_bjobs_may_be_joined() {
+        let words = ["-noheader", "-o", "jobid stat", "-aJ", "*u*"].map(str::to_owned);
+        let given = GRAMMAR.read(&words).unwrap();
+        assert!(given.has("a") && given.has("noheader"));
+        assert_eq!((given.value("J"), given.value("o")), (Some("*u*"), Some("jobid stat")));
+    }
+}

@@ -1,0 +1,318 @@
+//! bsub.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use forebay_base::ByteSize;
+use forebay_engine::protocol::{Answer, Ask};
+use forebay_grid::dialect::{Dialect, OldOutput, System};
+use forebay_grid::parse::array::name_and_array;
+use forebay_grid::spec::{JobSpec, Rerun, SCRIPT_BYTES_LIMIT};
+
+use super::super::row::{client, me};
+use super::super::words::{
+    Given, Grammar, Opt, Style, Takes, Until, directives, harmless, ignored, read, refused,
+};
+use super::units::{memory, run_limit, unit_for_limits};
+use super::{default_queue, host_name};
+use crate::commands::grid::placement::umask;
+use crate::commands::grid::run::attached;
+
+use Takes::{Nothing, Value};
+
+const NO_RESOURCES: &str = "a Forebay grid counts slots and memory only";
+const NO_TIMES: &str = "a Forebay grid starts jobs as soon as it can";
+
+const OPTIONS: &[Opt] = &[
+    ignored("app", ' ', Value),
+    harmless("ar", ' ', Nothing),
+    refused("b", ' ', Value, NO_TIMES),
+    harmless("B", ' ', Nothing),
+    harmless("C", ' ', Value),
+    harmless("c", ' ', Value),
+    read("cwd", ' ', Value),
+    harmless("D", ' ', Value),
+    read("e", ' ', Value),
+    refused("E", ' ', Value, "put the commands into the script"),
+    read("env", ' ', Value),
+    read("eo", ' ', Value),
+    refused("Ep", ' ', Value, "put the commands into the script"),
+    harmless("F", ' ', Value),
+    refused("f", ' ', Value, "hosts of a grid see the same files"),
+    ignored("g", ' ', Value),
+    ignored("G", ' ', Value),
+    refused("gpu", ' ', Value, NO_RESOURCES),
+    read("H", ' ', Nothing),
+    refused("i", ' ', Value, "redirect standard input in the script"),
+    read("I", ' ', Nothing),
+    read("Ip", ' ', Nothing),
+    read("Is", ' ', Nothing),
+    read("J", ' ', Value),
+    read("Jd", ' ', Value),
+    read("K", ' ', Nothing),
+    refused("k", ' ', Value, "use forebay submit --checkpoint"),
+    harmless("L", ' ', Value),
+    read("m", ' ', Value),
+    read("M", ' ', Value),
+    read("n", ' ', Value),
+    harmless("N", ' ', Nothing),
+    harmless("ne", ' ', Nothing),
+    read("o", ' ', Value),
+    read("oo", ' ', Value),
+    harmless("outdir", ' ', Value),
+    harmless("p", ' ', Value),
+    read("P", ' ', Value),
+    read("q", ' ', Value),
+    read("Q", ' ', Value),
+    read("R", ' ', Value),
+    read("r", ' ', Nothing),
+    read("rn", ' ', Nothing),
+    harmless("S", ' ', Value),
+    ignored("sla", ' ', Value),
+    read("sp", ' ', Value),
+    refused("t", ' ', Value, NO_TIMES),
+    harmless("T", ' ', Value),
+    harmless("ti", ' ', Nothing),
+    harmless("tty", ' ', Nothing),
+    harmless("u", ' ', Value),
+    ignored("U", ' ', Value),
+    harmless("ul", ' ', Nothing),
+    harmless("v", ' ', Value),
+    read("w", ' ', Value),
+    harmless("We", ' ', Value),
+    read("W", ' ', Value),
+    refused("x", ' ', Nothing, "a host of a Forebay grid is shared; ask for all of its slots"),
+    harmless("XF", ' ', Nothing),
+    read("V", ' ', Nothing),
+];
+
+const GRAMMAR: Grammar =
+    Grammar { command: "bsub", style: Style::Lsf, until: Until::FirstWord, tables: &[OPTIONS] };
+
+/// What begins a line of options in a script.
+const MARK: &str = "#BSUB";
+
+/// Variables of another job, which a job does not inherit.
+const OF_A_JOB: [&str; 3] = ["LSB_", "LS_SUBCWD", "LS_JOBPID"];
+
+/// The options in a script's own lines.
+///
+/// # Errors
+/// If one is bad or refused.
+pub fn options_of(script: &str) -> Result<Given> {
+    GRAMMAR.read(&directives(MARK, script)?)
+}
+
+/// Whether a script has lines of options.
+pub fn has_options(script: &str) -> bool {
+    directives(MARK, script).is_ok_and(|words| !words.is_empty())
+}
+
+/// The script of a job with its name, and the options in it. Words on the command line are a command for the shell, as LSF
+/// takes them; one word that names a file with lines of options is that file.
+fn script(given: &Given) -> Result<(String, String, Given)> {
+    if let [path] = &given.words[..]
+        && let Ok(text) = std::fs::read_to_string(path)
+        && has_options(&text)
+    {
+        let options = options_of(&text)?;
+        return Ok((path.clone(), text, options));
+    }
+    if !given.words.is_empty() {
+        let command = given.words.join(" ");
+        return Ok((command.clone(), format!("#!/bin/sh\n{command}\n"), Given::default()));
+    }
+    let most = u64::from(SCRIPT_BYTES_LIMIT);
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(most + 1).read_to_end(&mut bytes).context("standard input")?;
+    ensure!(bytes.len() as u64 <= most, "the script is too long: at most {most} bytes");
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    let text = text.context("the script is not UTF-8")?;
+    ensure!(!text.trim().is_empty(), "No command is specified. Job not submitted.");
+    let options = options_of(&text)?;
+    Ok(("script".to_owned(), text, options))
+}
+
+/// The amount behind `mem=` in `rusage[...]` of a requirement; a span over several hosts is refused.
+fn requirement(text: &str) -> Result<Option<ByteSize>> {
+    if let Some((_, span)) = text.split_once("span[") {
+        let span = span.split(']').next().unwrap_or_default().trim();
+        ensure!(
+            !span.starts_with("ptile") || span == "ptile=1",
+            "span[{span}]: a job of a Forebay grid runs on one host: span[hosts=1]"
+        );
+    }
+    let Some((_, usage)) = text.split_once("rusage[") else { return Ok(None) };
+    let usage = usage.split(']').next().unwrap_or_default();
+    let parts = usage.split([',', ':']).map(str::trim);
+    let amount = parts.filter_map(|part| part.strip_prefix("mem=")).next();
+    amount
+        .map(|amount| memory(amount, unit_for_limits().unwrap_or('M')))
+        .transpose()
+        .map(Option::flatten)
+}
+
+/// What `-env` says, as the names and values of the environment.
+fn environment(said: Option<&str>) -> BTreeMap<String, String> {
+    let export = said.unwrap_or("all").split(',').map(str::trim).map(|part| match part {
+        "all" => "ALL",
+        "none" => "NONE",
+        other => other,
+    });
+    let export = export.collect::<Vec<_>>().join(",");
+    let mut variables = super::super::slurm::spec::environment(Some(&export));
+    variables.retain(|key, _| !OF_A_JOB.iter().any(|start| key.starts_with(start)));
+    variables
+}
+
+/// A job as bsub's options describe it; it has no program yet.
+///
+/// # Errors
+/// If an option has a bad value, or wants what a grid does not do.
+pub fn job(given: &Given) -> Result<JobSpec> {
+    let here = std::env::current_dir().context("cannot find the current directory")?;
+    let utf8 = |path: &std::path::Path| {
+        path.to_str().map(str::to_owned).with_context(|| format!("{}: not UTF-8", path.display()))
+    };
+    let (name, array) = name_and_array(given.value("J").unwrap_or_default())?;
+    let slots = given.value("n").map(|text| {
+        let least = text.split(',').next().unwrap_or_default();
+        least
+            .parse::<u32>()
+            .ok()
+            .filter(|n| *n > 0)
+            .with_context(|| format!("{text}: Bad processor number"))
+    });
+    let slots = slots.transpose()?.unwrap_or(1);
+    let mut reserved = None;
+    for text in given.every("R") {
+        reserved = requirement(text)?.or(reserved);
+    }
+    // LSF's -M limits what rusage sets aside.
+    let limit = given
+        .value("M")
+        .map(|text| memory(text, unit_for_limits().unwrap_or('K')))
+        .transpose()?
+        .flatten();
+    let (output, errors) =
+        (given.value("oo").or(given.value("o")), given.value("eo").or(given.value("e")));
+    let mut dialect = Dialect::of(System::Lsf);
+    dialect.comment = given.value("Jd").unwrap_or_default().to_owned();
+    if !given.has("oo") && !given.has("eo") {
+        dialect.old_output = OldOutput::Kept;
+    }
+    let mut variables = environment(given.value("env"));
+    variables.insert("LS_SUBCWD".to_owned(), utf8(&here)?);
+    variables.insert("LSFUSER".to_owned(), me());
+    let hosts = given.value("m").unwrap_or_default().parse()?;
+    let priority =
+        given.value("sp").map(|text| text.parse::<i32>().with_context(|| format!("-sp {text}")));
+    Ok(JobSpec {
+        queue: given
+            .value("q")
+            .map(|name| name.split(' ').next().unwrap_or(name).parse())
+            .transpose()
+            .map_err(anyhow::Error::msg)?,
+        name: name
+            .chars()
+            .map(|c| if c.is_control() || "*\"".contains(c) { '_' } else { c })
+            .collect(),
+        slots,
+        hosts,
+        memory: limit.or(reserved),
+        array,
+        depends: given.value("w").map(str::parse).transpose()?,
+        priority: priority.transpose()?.unwrap_or(0),
+        rerun: match (given.has("r"), given.has("rn")) {
+            (true, false) => Rerun::Rerunnable,
+            (false, true) => Rerun::Once,
+            _ => Rerun::AsQueue,
+        },
+        requeue_exits: given.value("Q").map(str::parse).transpose()?.unwrap_or_default(),
+        environment: variables.into_iter().collect(),
+        time_limit: given.value("W").map(run_limit).transpose()?.flatten(),
+        output: output.map(str::to_owned),
+        error: errors.filter(|errors| Some(*errors) != output).map(str::to_owned),
+        directory: utf8(&given.value("cwd").map_or(here.clone(), |to| here.join(to)))?,
+        umask: umask(),
+        held: given.has("H"),
+        project: given.value("P").unwrap_or_default().to_owned(),
+        dialect: Some(dialect),
+        ..JobSpec::default()
+    })
+}
+
+/// Runs it; the exit code is 255 if the job is refused, with `-K` that of the job.
+pub fn run(arguments: &[String]) -> Result<ExitCode> {
+    let given = GRAMMAR.read(arguments)?;
+    if given.has("V") {
+        note!("{}", super::VERSION);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_attached = ["I", "Ip", "Is"].iter().any(|option| given.has(option));
+    if is_attached {
+        let words = given.words.clone();
+        ensure!(!words.is_empty(), "No command is specified. Job not submitted.");
+        let command = ["/bin/sh".to_owned(), "-c".to_owned(), words.join(" ")].to_vec();
+        let spec =
+            JobSpec { command, output: None, error: None, rerun: Rerun::Once, ..job(&given)? };
+        return attached(spec, !given.has("I"));
+    }
+    let (name, text, in_script) = script(&given)?;
+    let given = given.over(in_script);
+    let mut spec = JobSpec { command: vec![name], script: Some(text), ..job(&given)? };
+    let mut client = client()?;
+    // A job with a queue of its own is told so, another one that it is in the default queue.
+    let told = match &spec.queue {
+        Some(queue) => format!("queue <{queue}>"),
+        None => format!("default queue <{}>", default_queue(&mut client)?),
+    };
+    if spec.name.is_empty() && spec.array.is_none() {
+        let fine = |c: char| if c.is_control() || "*\"[]".contains(c) { '_' } else { c };
+        let mut name: String = spec.command[0].chars().map(fine).collect();
+        name.truncate(name.floor_char_boundary(forebay_grid::vocabulary::NAME_BYTES_MAX));
+        spec.name = name;
+    }
+    spec.environment = spec.environment.with("LSB_SUB_HOST", &host_name());
+    let job = client.submit(spec).context("Job not submitted")?;
+    outln!("Job <{job}> is submitted to {told}.");
+    if !given.has("K") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    note!("<<Waiting for dispatch ...>>");
+    match client.ask(&Ask::Wait { job })? {
+        Answer::Ended { value } => {
+            note!("<<Job is finished>>");
+            Ok(ExitCode::from(value))
+        }
+        answer => bail!("unexpected answer: {answer:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_requirement_is_found() {
+        let of = |text| requirement(text).unwrap().map(|bytes| bytes.0 >> 20);
+        assert_eq!(of("select[mem>=100] rusage[mem=512]"), Some(512));
+        assert_eq!(of("rusage[ngpus=0,mem=2GB]"), Some(2048));
+        assert_eq!(of("span[hosts=1]"), None);
+        assert!(requirement("span[ptile=4]").is_err());
+    }
+
+    #[test]
+    fn a_line_of_options_needs_no_blank() {
+        let given =
+            options_of("#BSUB-J a[1-3]\n#BSUB -q night -n 2,4\n#BSUB -o %J.out\ntrue\n").unwrap();
+        let spec = job(&given).unwrap();
+        assert_eq!((&spec.name[..], spec.slots, spec.tasks()), ("a", 2, 3));
+        assert_eq!(
+            (spec.queue.unwrap().as_str(), spec.output.as_deref()),
+            ("night", Some("%J.out"))
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! sbatch.
+
+use std::io::Read as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use forebay_engine::protocol::{Answer, Ask};
+use forebay_grid::spec::{JobSpec, SCRIPT_BYTES_LIMIT};
+
+use super::super::row::client;
+use super::super::words::{Given, Grammar, Style, Until, directives};
+use super::options::{JOB, SBATCH, SBATCH_VARIABLES};
+use super::{SLURM_VERSION, spec};
+
+const GRAMMAR: Grammar = Grammar {
+    command: "sbatch",
+    style: Style::Gnu,
+    until: Until::FirstWord,
+    tables: &[JOB, SBATCH],
+};
+
+/// What begins a line of options in a script.
+const MARK: &str = "#SBATCH";
+
+/// The options in a script's own lines.
+///
+/// # Errors
+/// If one is bad or refused.
+pub fn options_of(script: &str) -> Result<Given> {
+    GRAMMAR.read(&directives(MARK, script)?)
+}
+
+/// Whether a script has lines of options.
+pub fn has_options(script: &str) -> bool {
+    directives(MARK, script).is_ok_and(|words| !words.is_empty())
+}
+
+/// The script of a job, with its name.
+fn script(given: &Given) -> Result<(String, String)> {
+    if let Some(command) = given.value("wrap") {
+        ensure!(given.words.is_empty(), "--wrap excludes a script");
+        return Ok((
+            "wrap".to_owned(),
+            format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n"),
+        ));
+    }
+    let mut text = Vec::new();
+    let most = u64::from(SCRIPT_BYTES_LIMIT);
+    let (name, path) = match given.words.first() {
+        None => ("sbatch".to_owned(), None),
+        Some(path) => (path.rsplit('/').next().unwrap_or(path).to_owned(), Some(path)),
+    };
+    match path {
+        None => std::io::stdin()
+            .lock()
+            .take(most + 1)
+            .read_to_end(&mut text)
+            .context("standard input")?,
+        Some(path) => {
+            let opened = std::fs::File::open(path);
+            let opened = opened.with_context(|| format!("Unable to open file {path}"))?;
+            opened.take(most + 1).read_to_end(&mut text).with_context(|| path.clone())?
+        }
+    };
+    ensure!(text.len() as u64 <= most, "the script is too long: at most {most} bytes");
+    let text = String::from_utf8(text).ok().filter(|text| !text.contains('\0'));
+    let text = text.context("the script is not UTF-8")?;
+    ensure!(!text.trim().is_empty(), "Batch script is empty!");
+    ensure!(
+        text.starts_with("#!"),
+        "This does not look like a batch script.  The first\nsbatch: error: line must start with #! followed by the path to an interpreter.\n\
+         sbatch: error: For instance: #!/bin/sh"
+    );
+    ensure!(
+        !text.lines().next().unwrap_or_default().ends_with('\r'),
+        "Batch script contains DOS line breaks (\\r\\n)\nsbatch: error: instead of expected UNIX line breaks (\\n)."
+    );
+    Ok((name, text))
+}
+
+/// The options of the environment.
+fn of_environment() -> Given {
+    let mut given = Given::default();
+    for (variable, option) in SBATCH_VARIABLES {
+        if let Ok(value) = std::env::var(variable) {
+            given.set(option, value);
+        }
+    }
+    given
+}
+
+/// Runs it; the exit code is 1 if the job is refused, with `--wait` that of the job.
+pub fn run(arguments: &[String]) -> Result<ExitCode> {
+    let given = GRAMMAR.read(arguments)?;
+    if given.has("version") {
+        outln!("slurm {SLURM_VERSION}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (name, text) = script(&given)?;
+    let in_script = if given.has("wrap") { Given::default() } else { options_of(&text)? };
+    let mut given = given.over(of_environment().over(in_script));
+    if !given.has("job-name") {
+        given.set("job-name", name.clone());
+    }
+    let mut client = client()?;
+    let arguments = given.words.get(1..).unwrap_or_default();
+    let spec = JobSpec {
+        command: [&[name], arguments].concat(),
+        script: Some(text),
+        ..spec::job(&given, &mut client)?
+    };
+    if given.has("test-only") {
+        bail!("allocation failure: --test-only is not supported by a Forebay grid");
+    }
+    let job = client.submit(spec).context("Batch job submission failed")?;
+    if given.has("parsable") {
+        outln!("{job}");
+    } else {
+        outln!("Submitted batch job {job}");
+    }
+    if !given.has("wait") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    match client.ask(&Ask::Wait { job })? {
+        Answer::Ended { value } => Ok(ExitCode::from(value)),
+        answer => bail!("unexpected answer: {answer:?}"),
+    }
+}

@@ -1,0 +1,144 @@
+//! scancel.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail, ensure};
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask, Refusal, RefusalKind};
+use forebay_grid::event::Verb;
+use forebay_grid::vocabulary::Target;
+
+use super::super::row::{client, rows};
+use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::choice::{Choice, targets};
+
+use Takes::{Nothing, Value};
+
+const OPTIONS: &[Opt] = &[
+    read("account", 'A', Value),
+    harmless("batch", 'b', Nothing),
+    harmless("clusters", 'M', Value),
+    harmless("ctld", ' ', Nothing),
+    harmless("full", 'f', Nothing),
+    harmless("hurry", 'H', Nothing),
+    harmless("interactive", 'i', Nothing),
+    read("me", ' ', Nothing),
+    read("name", 'n', Value),
+    read("jobname", ' ', Value),
+    read("nodelist", 'w', Value),
+    read("partition", 'p', Value),
+    harmless("qos", 'q', Value),
+    read("quiet", 'Q', Nothing),
+    read("signal", 's', Value),
+    read("state", 't', Value),
+    read("user", 'u', Value),
+    harmless("verbose", 'v', Nothing),
+    read("version", 'V', Nothing),
+    harmless("wckey", ' ', Value),
+];
+
+const GRAMMAR: Grammar =
+    Grammar { command: "scancel", style: Style::Gnu, until: Until::End, tables: &[OPTIONS] };
+
+/// What a signal is to the grid.
+fn verb_of(signal: &str) -> Result<Verb> {
+    let upper = signal.to_ascii_uppercase();
+    Ok(match upper.strip_prefix("SIG").unwrap_or(&upper) {
+        "KILL" | "9" | "TERM" | "15" | "INT" | "2" => Verb::Kill,
+        "STOP" | "19" | "TSTP" | "20" => Verb::Hold,
+        "CONT" | "18" => Verb::Release,
+        _ => bail!(
+            "--signal={signal}: a Forebay grid ends (TERM, KILL), stops (STOP) and continues (CONT) jobs, and sends no \
+             other signals"
+        ),
+    })
+}
+
+/// Does something to a job; whether it was there. One that has ended already needs nothing.
+///
+/// # Errors
+/// If the controller refused it, or does not answer.
+pub fn command(client: &mut Client, target: Target, verb: Verb) -> Result<bool> {
+    match client.ask(&Ask::Command { target, verb }) {
+        Ok(Answer::Obeyed { .. }) => Ok(true),
+        Ok(answer) => bail!("unexpected answer: {answer:?}"),
+        Err(error) => match error.downcast_ref::<Refusal>() {
+            Some(refusal) if refusal.kind == RefusalKind::NoJob => Ok(false),
+            Some(refusal) if refusal.kind == RefusalKind::WrongState => Ok(true),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Runs it; the exit code is 1 if a job that was named is not known.
+pub fn run(arguments: &[String]) -> Result<ExitCode> {
+    let mut given = GRAMMAR.read(arguments)?;
+    if given.has("version") {
+        outln!("slurm {}", super::SLURM_VERSION);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(name) = given.value("jobname").map(str::to_owned) {
+        given.set("name", name);
+    }
+    let verb = given.value("signal").map_or(Ok(Verb::Kill), verb_of)?;
+    let choice = Choice::of(&given)?;
+    let ids: Vec<&str> = given
+        .words
+        .iter()
+        .flat_map(|word| word.split([',', ' ']))
+        .filter(|id| !id.is_empty())
+        .collect();
+    ensure!(!ids.is_empty() || !choice.is_everything(), "No job identification provided");
+    let mut client = client()?;
+    let named = targets(&ids, &mut client)?;
+    let chosen = if choice.is_everything() {
+        named.clone().unwrap_or_default()
+    } else {
+        let found = rows(&mut client, named.as_deref(), false)?;
+        let mut chosen: Vec<Target> =
+            found.into_iter().filter(|row| choice.takes(row)).map(|row| row.target).collect();
+        chosen.dedup();
+        chosen
+    };
+    let mut code = ExitCode::SUCCESS;
+    for target in chosen {
+        match command(&mut client, target, verb) {
+            Ok(true) => {}
+            Ok(false) if named.is_none() => {}
+            Ok(false) => {
+                code = ExitCode::from(1);
+                if !given.has("quiet") {
+                    note!(
+                        "scancel: error: Kill job error on job id {target}: Invalid job id specified"
+                    );
+                }
+            }
+            Err(error) => {
+                code = ExitCode::from(1);
+                note!(
+                    "scancel: error: Kill job error on job id {target}: {}",
+                    crate::output::chain(&error)
+                );
+            }
+        }
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_end_stop_or_continue_a_job() {
+        for (signal, verb) in [
+            ("SIGTERM", Verb::Kill),
+            ("kill", Verb::Kill),
+            ("STOP", Verb::Hold),
+            ("18", Verb::Release),
+        ] {
+            assert_eq!(verb_of(signal).unwrap(), verb);
+        }
+        assert!(verb_of("USR1").is_err());
+    }
+}

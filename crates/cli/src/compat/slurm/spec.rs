@@ -1,0 +1,370 @@
+//! A job of the grid from what sbatch or srun was given.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use forebay_base::ByteSize;
+use forebay_engine::protocol::client::Client;
+use forebay_grid::config::OnNever;
+use forebay_grid::dialect::{Dialect, OldOutput, System};
+use forebay_grid::parse::array::ArraySpec;
+use forebay_grid::spec::{JobSpec, Rerun};
+use forebay_grid::vocabulary::NAME_BYTES_MAX;
+
+use super::super::row::me;
+use super::super::words::Given;
+use super::dependency;
+use super::units::{memory, time_limit};
+use crate::commands::grid::placement::umask;
+
+/// Variables of another job, or of a submission, which a job does not inherit.
+const OF_A_JOB: [&str; 2] = ["SLURM_", "SLURMD_"];
+
+/// How many processes a job has, and how many slots each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Processes that srun starts.
+    pub tasks: u32,
+    /// Slots of each.
+    pub cpus_per_task: u32,
+}
+
+/// A number of at least one.
+fn count(given: &Given, option: &'static str) -> Result<Option<u32>> {
+    let Some(text) = given.value(option) else { return Ok(None) };
+    let number = text.parse().ok().filter(|number| *number > 0);
+    Ok(Some(number.with_context(|| format!("invalid number \"{text}\" of --{option}"))?))
+}
+
+impl Shape {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// If more than one host is wanted, or a number is not one.
+    pub fn of(given: &Given) -> Result<Shape> {
+        if let Some(nodes) = given.value("nodes") {
+            let least = nodes.split('-').next().unwrap_or_default();
+            ensure!(
+                least.parse() == Ok(1),
+                "--nodes={nodes}: a job of a Forebay grid runs on one host"
+            );
+        }
+        let per_node = count(given, "ntasks-per-node")?;
+        let tasks = count(given, "ntasks")?.or(per_node).unwrap_or(1);
+        Ok(Shape { tasks, cpus_per_task: count(given, "cpus-per-task")?.unwrap_or(1) })
+    }
+
+    fn slots(self) -> Result<u32> {
+        self.tasks.checked_mul(self.cpus_per_task).context("too many CPUs")
+    }
+}
+
+/// Refuses what would change where or when a job runs, and is not done here.
+fn refuse_what_is_not_done(given: &Given) -> Result<()> {
+    let wanted = |option: &str| {
+        given.value(option).filter(|value| !value.is_empty() && !value.eq_ignore_ascii_case("none"))
+    };
+    if let Some(features) = wanted("constraint") {
+        bail!("--constraint={features}: hosts of a Forebay grid have no features; use --nodelist");
+    }
+    if let Some(resources) = wanted("gres") {
+        bail!("--gres={resources}: a Forebay grid counts slots and memory only");
+    }
+    if let Some(begin) = wanted("begin").filter(|begin| *begin != "now") {
+        bail!(
+            "--begin={begin}: a Forebay grid starts jobs as soon as it can; see forebay flow for times"
+        );
+    }
+    if let Some(input) = wanted("input").filter(|input| *input != "/dev/null") {
+        bail!("--input={input}: standard input of a job is /dev/null; redirect it in the script");
+    }
+    if given.has("nodefile") {
+        bail!("--nodefile is not supported: use --nodelist");
+    }
+    Ok(())
+}
+
+/// Where it may run, as the grid writes it.
+fn hosts(given: &Given) -> Result<forebay_grid::parse::hosts::HostList> {
+    let mut words = Vec::new();
+    let names = |option: &str| -> Result<Vec<String>> {
+        let Some(text) = given.value(option) else { return Ok(Vec::new()) };
+        super::hostlist::expand(text).with_context(|| format!("--{option}"))
+    };
+    let only = names("nodelist")?;
+    ensure!(only.len() <= 1, "--nodelist: a job of a Forebay grid runs on one host, so name one");
+    words.extend(only);
+    let without = names("exclude")?;
+    if words.is_empty() && !without.is_empty() {
+        words.push("all".to_owned());
+    }
+    words.extend(without.iter().map(|name| format!("~{name}")));
+    Ok(words.join(" ").parse()?)
+}
+
+/// Which elements an array has, and what its indices are raised by.
+///
+/// # Errors
+/// If it is not an array in Slurm's notation.
+pub fn array(text: &str) -> Result<(ArraySpec, u32)> {
+    let refused = || format!("invalid job array specification \"{text}\"");
+    let (elements, most) = match text.split_once('%') {
+        Some((elements, most)) => (elements, Some(most)),
+        None => (text, None),
+    };
+    let mut ranges = Vec::new();
+    for part in elements.split(',') {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number =
+            |text: &str| text.parse::<u32>().ok().filter(|n| *n < u32::MAX).with_context(refused);
+        ranges.push((number(first)?, number(last)?, number(step)?));
+    }
+    ranges.sort_unstable();
+    let shift = u32::from(ranges.iter().any(|(first, ..)| *first == 0));
+    let shifted = ranges.iter().map(|(first, last, step)| {
+        let (first, last) = (first + shift, last + shift);
+        match (first == last, step) {
+            (true, _) => first.to_string(),
+            (false, 1) => format!("{first}-{last}"),
+            (false, step) => format!("{first}-{last}:{step}"),
+        }
+    });
+    let shifted = shifted.collect::<Vec<_>>().join(",");
+    let most = most.map(|most| format!("%{most}")).unwrap_or_default();
+    let array = format!("[{shifted}]{most}").parse::<ArraySpec>();
+    Ok((array.map_err(|error| anyhow::anyhow!("{}: {error}", refused()))?, shift))
+}
+
+/// What `--export` says, as the names and values of the environment.
+pub fn environment(export: Option<&str>) -> BTreeMap<String, String> {
+    let all = std::env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    let all: BTreeMap<String, String> = all.collect();
+    let mut variables = BTreeMap::new();
+    for part in export.unwrap_or("ALL").split(',') {
+        match part.split_once('=') {
+            Some((key, value)) if !key.is_empty() => {
+                drop(variables.insert(key.to_owned(), value.to_owned()))
+            }
+            Some(_) => {}
+            None if part == "ALL" => {
+                for (key, value) in &all {
+                    variables.entry(key.clone()).or_insert_with(|| value.clone());
+                }
+            }
+            None => {
+                if let Some(value) = all.get(part) {
+                    variables.insert(part.to_owned(), value.clone());
+                }
+            }
+        }
+    }
+    let is_of_a_job = |key: &str| OF_A_JOB.iter().any(|start| key.starts_with(start));
+    variables.retain(|key, _| {
+        !is_of_a_job(key) && !forebay_engine::shim::VARIABLES.contains(&key.as_str())
+    });
+    variables
+}
+
+/// A name that the grid takes: what it does not take becomes `_`.
+fn name(text: &str) -> String {
+    let fine = |c: char| if c.is_control() || "*\"[]".contains(c) { '_' } else { c };
+    let mut name: String = text.chars().map(fine).collect();
+    name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+    name
+}
+
+/// Memory for all of the job.
+fn memory_of(given: &Given, shape: Shape) -> Result<Option<ByteSize>> {
+    let read = |option: &str| -> Result<Option<ByteSize>> {
+        let read = given.value(option).map(memory).transpose();
+        Ok(read.map_err(anyhow::Error::msg).with_context(|| format!("--{option}"))?.flatten())
+    };
+    if let Some(of_all) = read("mem")? {
+        return Ok(Some(of_all));
+    }
+    let slots = u64::from(shape.slots()?);
+    let of_all = read("mem-per-cpu")?.map(|each| each.0.checked_mul(slots).map(ByteSize));
+    of_all.map(|of_all| of_all.context("--mem-per-cpu: too much memory")).transpose()
+}
+
+/// The pattern of a file's name, with what is known now in place of its letters.
+fn file_name(pattern: &str, user: &str) -> Result<String> {
+    ensure!(
+        !pattern.replace("%%", "").contains("%N"),
+        "{pattern}: %N is not supported: the host is not known when the job is submitted"
+    );
+    Ok(pattern.replace("%u", &user.replace('%', "%%")))
+}
+
+/// A job as sbatch's and srun's options describe it; it has no program yet.
+///
+/// # Errors
+/// If an option has a bad value, or wants what a grid does not do.
+pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
+    refuse_what_is_not_done(given)?;
+    let shape = Shape::of(given)?;
+    let here = std::env::current_dir().context("cannot find the current directory")?;
+    let directory = given.value("chdir").map_or(here.clone(), |to| here.join(to));
+    let utf8 = |path: &std::path::Path| {
+        path.to_str().map(str::to_owned).with_context(|| format!("{}: not UTF-8", path.display()))
+    };
+    let mut variables = environment(given.value("export"));
+    let mut dialect = Dialect::of(System::Slurm);
+    dialect.comment = given.value("comment").unwrap_or_default().to_owned();
+    let is_appended = |mode: &str| mode.starts_with(['a', 'A']);
+    if given.value("open-mode").is_some_and(is_appended) {
+        dialect.old_output = OldOutput::Kept;
+        variables.insert("SLURM_OPEN_MODE".to_owned(), "a".to_owned());
+    }
+    let array = given.value("array").map(array).transpose()?;
+    if let Some((array, shift)) = &array {
+        dialect.index_shift = *shift;
+        describe_array(array, *shift, &mut variables);
+    }
+    let user = me();
+    let file =
+        |option: &str| given.value(option).map(|pattern| file_name(pattern, &user)).transpose();
+    let unnamed = if array.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
+    let depends = given.value("dependency").filter(|text| !text.is_empty());
+    let name = name(given.value("job-name").unwrap_or_default());
+    let time_limit = given.value("time").map(time_limit).transpose().map_err(anyhow::Error::msg)?;
+    let spec = JobSpec {
+        queue: given.value("partition").map(first_partition).transpose()?,
+        slots: shape.slots()?,
+        hosts: hosts(given)?,
+        memory: memory_of(given, shape)?,
+        array: array.map(|(array, _)| array),
+        depends: depends.map(|text| dependency::read(text, client)).transpose()?.flatten(),
+        on_never: given.value("kill-on-invalid-dep").map(|answer| match answer {
+            "yes" => OnNever::End,
+            _ => OnNever::Keep,
+        }),
+        priority: given.value("nice").map_or(Ok(0), nice)?,
+        rerun: rerun(given),
+        time_limit: time_limit.flatten(),
+        output: Some(file("output")?.unwrap_or_else(|| unnamed.to_owned())),
+        error: file("error")?,
+        umask: umask(),
+        held: given.has("hold"),
+        project: given.value("account").unwrap_or_default().to_owned(),
+        dialect: Some(dialect),
+        directory: utf8(&directory)?,
+        name,
+        ..JobSpec::default()
+    };
+    describe(&spec, given, shape, &utf8(&here)?, &mut variables);
+    Ok(JobSpec { environment: variables.into_iter().collect(), ..spec })
+}
+
+/// The first of several partitions, without the star of the default one.
+fn first_partition(text: &str) -> Result<forebay_grid::vocabulary::QueueName> {
+    let first = text.split(',').next().unwrap_or_default();
+    if first.len() < text.len() {
+        note!("sbatch: warning: --partition={text}: only the first one is used");
+    }
+    first.trim_end_matches('*').parse().map_err(anyhow::Error::msg)
+}
+
+/// A higher number of nice is a lower priority.
+fn nice(text: &str) -> Result<i32> {
+    let number = if text.is_empty() {
+        100
+    } else {
+        text.parse::<i32>().with_context(|| format!("--nice={text}"))?
+    };
+    Ok(number.saturating_neg())
+}
+
+fn rerun(given: &Given) -> Rerun {
+    match (given.has("requeue"), given.has("no-requeue")) {
+        (true, false) => Rerun::Rerunnable,
+        (false, true) => Rerun::Once,
+        _ => Rerun::AsQueue,
+    }
+}
+
+/// What is known of a job when it is submitted, as variables of its environment.
+fn describe(
+    spec: &JobSpec,
+    given: &Given,
+    shape: Shape,
+    here: &str,
+    variables: &mut BTreeMap<String, String>,
+) {
+    let mut set = |key: &str, value: String| drop(variables.insert(key.to_owned(), value));
+    set("SLURM_SUBMIT_DIR", here.to_owned());
+    set("SLURM_JOB_NAME", spec.name.clone());
+    if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+        set("SLURM_SUBMIT_HOST", host.trim().to_owned());
+    }
+    set("SLURM_NTASKS", shape.tasks.to_string());
+    set("SLURM_NPROCS", shape.tasks.to_string());
+    set("SLURM_TASKS_PER_NODE", shape.tasks.to_string());
+    if given.has("cpus-per-task") {
+        set("SLURM_CPUS_PER_TASK", shape.cpus_per_task.to_string());
+    }
+    if !spec.project.is_empty() {
+        set("SLURM_JOB_ACCOUNT", spec.project.clone());
+    }
+}
+
+/// What programs ask of their array.
+fn describe_array(array: &ArraySpec, shift: u32, variables: &mut BTreeMap<String, String>) {
+    let count = array.count();
+    let at = |place: u32| array.index_at(place).unwrap_or(shift) - shift;
+    let step = if count > 1 { at(1) - at(0) } else { 1 };
+    for (key, value) in [
+        ("SLURM_ARRAY_TASK_COUNT", count),
+        ("SLURM_ARRAY_TASK_MIN", at(0)),
+        ("SLURM_ARRAY_TASK_MAX", at(count.saturating_sub(1))),
+        ("SLURM_ARRAY_TASK_STEP", step),
+    ] {
+        variables.insert(key.to_owned(), value.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_with_element_0_is_raised_by_one() {
+        for (text, here, shift) in [
+            ("0-9", "[1-10]", 1),
+            ("1-9%4", "[1-9]%4", 0),
+            ("0-10:5", "[1-11:5]", 1),
+            ("7,0,3-4", "[1,4-5,8]", 1),
+            ("5", "[5]", 0),
+        ] {
+            let (array, shifted) = array(text).unwrap();
+            assert_eq!((array.to_string(), shifted), (here.to_owned(), shift), "{text}");
+        }
+        for text in ["", "x", "1-", "3-1", "1-3:0", "1,1", "4294967295"] {
+            assert!(array(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_hold_what_the_grid_takes() {
+        assert_eq!(name("nf-a_[x*]"), "nf-a__x__");
+        assert_eq!(name(&"é".repeat(100)).len(), NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn exports_add_to_the_environment_or_replace_it() {
+        let one = environment(Some("A_B=1,C_D=x=y"));
+        assert_eq!(one.into_iter().map(|(k, v)| k + &v).collect::<Vec<_>>(), ["A_B1", "C_Dx=y"]);
+        assert!(environment(Some("NONE")).is_empty());
+        let all = environment(Some("ALL,A_B=1"));
+        assert!(all.len() > 1 && all["A_B"] == "1" && environment(None).contains_key("PATH"));
+    }
+
+    #[test]
+    fn the_host_is_not_known_when_a_file_is_named() {
+        assert_eq!(file_name("a.%u.%j", "ann").unwrap(), "a.ann.%j");
+        assert!(file_name("a.%N", "ann").is_err());
+        assert!(file_name("a.%%N", "ann").is_ok());
+    }
+}

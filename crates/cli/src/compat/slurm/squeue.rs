@@ -1,0 +1,274 @@
+//! squeue.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use forebay_grid::vocabulary::Moment;
+
+use super::super::columns::{Piece, Room, Side, line, pieces};
+use super::super::row::{Row, client, rows};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::choice::{Choice, targets};
+use super::{field, now};
+
+use Takes::{Maybe, Nothing, Value};
+
+const OPTIONS: &[Opt] = &[
+    read("account", 'A', Value),
+    harmless("all", 'a', Nothing),
+    read("array", 'r', Nothing),
+    harmless("array-unique", ' ', Nothing),
+    harmless("clusters", 'M', Value),
+    harmless("federation", ' ', Nothing),
+    read("format", 'o', Value),
+    read("Format", 'O', Value),
+    harmless("hide", ' ', Nothing),
+    read("jobs", 'j', Maybe),
+    harmless("local", ' ', Nothing),
+    read("long", 'l', Nothing),
+    read("me", ' ', Nothing),
+    read("name", 'n', Value),
+    harmless("noconvert", ' ', Nothing),
+    read("nodelist", 'w', Value),
+    read("noheader", 'h', Nothing),
+    read("partition", 'p', Value),
+    harmless("priority", 'P', Nothing),
+    harmless("qos", 'q', Value),
+    harmless("sibling", ' ', Nothing),
+    harmless("sort", 'S', Value),
+    read("start", ' ', Nothing),
+    read("states", 't', Value),
+    read("user", 'u', Value),
+    harmless("verbose", 'v', Nothing),
+    read("version", 'V', Nothing),
+];
+
+const GRAMMAR: Grammar =
+    Grammar { command: "squeue", style: Style::Gnu, until: Until::End, tables: &[OPTIONS] };
+
+const FORMAT: &str = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R";
+const LONG: &str = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R";
+const START: &str = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R";
+
+/// The letters of `-o`: the field and its heading.
+const LETTERS: &[(char, &str, &str)] = &[
+    ('a', "account", "ACCOUNT"),
+    ('A', "jobidraw", "JOBID"),
+    ('B', "batchhost", "EXEC_HOST"),
+    ('c', "reqcpus", "MIN_CPUS"),
+    ('C', "reqcpus", "CPUS"),
+    ('D', "nnodes", "NODES"),
+    ('e', "end", "END_TIME"),
+    ('E', "dependency", "DEPENDENCY"),
+    ('F', "arrayjobid", "ARRAY_JOB_ID"),
+    ('i', "jobid", "JOBID"),
+    ('j', "jobname", "NAME"),
+    ('k', "comment", "COMMENT"),
+    ('K', "arraytaskid", "ARRAY_TASK_ID"),
+    ('l', "timelimitshort", "TIME_LIMIT"),
+    ('L', "timeleft", "TIME_LEFT"),
+    ('m', "reqmem", "MIN_MEMORY"),
+    ('M', "timeused", "TIME"),
+    ('n', "asked", "REQ_NODES"),
+    ('N', "nodelist", "NODELIST"),
+    ('o', "command", "COMMAND"),
+    ('p', "priority", "PRIORITY"),
+    ('P', "partition", "PARTITION"),
+    ('q', "qos", "QOS"),
+    ('Q', "priority", "PRIORITY"),
+    ('r', "reason", "REASON"),
+    ('R', "nodelistreason", "NODELIST(REASON)"),
+    ('S', "start", "START_TIME"),
+    ('t', "statecompact", "ST"),
+    ('T', "state", "STATE"),
+    ('u', "user", "USER"),
+    ('U', "uid", "UID"),
+    ('V', "submit", "SUBMIT_TIME"),
+    ('Y', "asked", "SCHEDNODES"),
+    ('Z', "workdir", "WORK_DIR"),
+];
+
+/// The value of a field as squeue writes it, where sacct writes it in another way.
+fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
+    match name {
+        "asked" => Some(row.asked.hosts.clone()),
+        "timelimitshort" | "timelimit" => {
+            let limit = super::units::whole_seconds(row.asked.time_limit_seconds);
+            Some(limit.map_or_else(|| "UNLIMITED".to_owned(), super::units::short_span))
+        }
+        "start" | "end" | "nodelist" | "batchhost" | "dependency" | "account" | "comment" => {
+            let value = field::value(row, name, now)?;
+            let empty = match name {
+                "nodelist" => "",
+                "batchhost" => "n/a",
+                "start" | "end" => "N/A",
+                _ => "(null)",
+            };
+            Some(if value.is_empty() || value == "Unknown" { empty.to_owned() } else { value })
+        }
+        "maxrss" | "averss" => Some(String::new()),
+        _ => field::value(row, name, now),
+    }
+}
+
+/// A line for each row, and one of headings.
+fn of_letters(format: &str, rows: &[Row], given: &Given, now: Moment) -> Result<String> {
+    let pieces = pieces(format);
+    let known = |letter: char| LETTERS.iter().find(|(known, ..)| *known == letter);
+    for piece in &pieces {
+        if let Piece::Column(letter, _) = piece {
+            ensure!(known(*letter).is_some(), "Invalid job format specification: {letter}");
+        }
+    }
+    let mut text = String::new();
+    if !given.has("noheader") {
+        text +=
+            &line(&pieces, |letter| known(letter).map_or("", |(.., heading)| heading).to_owned());
+        text.push('\n');
+    }
+    for row in rows {
+        let of = |letter| known(letter).and_then(|(_, name, _)| cell(row, name, now));
+        text += &line(&pieces, |letter| of(letter).unwrap_or_default());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// One column of `-O`: its field, its heading, its room, and what follows it.
+struct Long {
+    name: String,
+    heading: String,
+    room: Room,
+    after: String,
+}
+
+/// Reads `JobID:10,State:.8,Name`: 20 characters wide unless it says so; a text behind the width follows the column.
+fn long_columns(format: &str) -> Result<Vec<Long>> {
+    let column = |part: &str| {
+        let (name, room) = part.split_once(':').unwrap_or((part, ""));
+        let plain = field::plain(name);
+        let heading = field::FIELDS
+            .iter()
+            .find(|(known, ..)| *known == plain)
+            .map(|(_, heading, ..)| *heading);
+        let extra = ["nodelistreason", "timeused", "timeleft", "statecompact"];
+        ensure!(
+            heading.is_some() || extra.contains(&&plain[..]),
+            "Invalid job format specification: {name}"
+        );
+        let (side, rest) = match room.strip_prefix('.') {
+            Some(rest) => (Side::Right, rest),
+            None => (Side::Left, room),
+        };
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let width = match &rest[..digits] {
+            "" if rest.is_empty() => Some(20),
+            "" => None,
+            digits => Some(digits.parse().context("invalid width")?),
+        };
+        let heading = match &plain[..] {
+            "nodelistreason" => "NODELIST(REASON)",
+            "timeleft" => "TIME_LEFT",
+            "statecompact" => "ST",
+            _ => heading.unwrap_or("TIME"),
+        };
+        let after = rest[digits..].to_owned();
+        Ok(Long { name: plain, heading: heading.to_owned(), room: Room { width, side }, after })
+    };
+    format.split(',').map(str::trim).filter(|part| !part.is_empty()).map(column).collect()
+}
+
+fn of_names(format: &str, rows: &[Row], given: &Given, now: Moment) -> Result<String> {
+    let columns = long_columns(format)?;
+    let mut text = String::new();
+    let mut add = |cells: &mut dyn Iterator<Item = String>| {
+        for (column, cell) in columns.iter().zip(cells) {
+            text.push_str(&column.room.fit(&cell, None));
+            text.push_str(&column.after);
+        }
+        text.push('\n');
+    };
+    if !given.has("noheader") {
+        add(&mut columns.iter().map(|column| column.heading.clone()));
+    }
+    for row in rows {
+        add(&mut columns.iter().map(|column| cell(row, &column.name, now).unwrap_or_default()));
+    }
+    Ok(text)
+}
+
+/// Runs it; the exit code is 1 if jobs were named and none of them is known.
+pub fn run(arguments: &[String]) -> Result<ExitCode> {
+    let given = GRAMMAR.read(arguments)?;
+    if given.has("version") {
+        outln!("slurm {}", super::SLURM_VERSION);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let choice = Choice::of(&given)?;
+    let mut client = client()?;
+    // `--job 1,2` and `--job` with the ids in the next word are both written.
+    let ids: Vec<&str> = given
+        .list("jobs")
+        .into_iter()
+        .chain(given.words.iter().flat_map(|word| word.split(',')))
+        .collect();
+    let targets = targets(&ids, &mut client)?;
+    let shows_ended = choice.is_about_states() || given.has("states");
+    let found = rows(&mut client, targets.as_deref(), shows_ended || targets.is_some())?;
+    ensure!(
+        targets.is_none() || !found.is_empty(),
+        "slurm_load_jobs error: Invalid job id specified"
+    );
+    let shown = |row: &Row| shows_ended || row.view.ended.is_none();
+    let mut found: Vec<Row> =
+        found.into_iter().filter(|row| shown(row) && choice.takes(row)).collect();
+    if given.has("array") {
+        found = found.into_iter().flat_map(Row::into_elements).collect();
+    }
+    let now = now();
+    let by_variable = std::env::var("SQUEUE_FORMAT").ok();
+    let text = match (given.value("Format"), given.value("format").or(by_variable.as_deref())) {
+        (Some(names), _) => of_names(names, &found, &given, now)?,
+        (None, Some(format)) => of_letters(format, &found, &given, now)?,
+        (None, None) if given.has("long") => of_letters(LONG, &found, &given, now)?,
+        (None, None) if given.has("start") => of_letters(START, &found, &given, now)?,
+        (None, None) => of_letters(FORMAT, &found, &given, now)?,
+    };
+    // Unit separators that a caller wrote into its format stay what they are.
+    crate::output::put(super::plain_output(&text).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_of_long_formats_have_widths_and_what_follows_them() {
+        let columns = long_columns("JobID:10,State:.8|,Name,UserName:\u{1f}").unwrap();
+        let seen: Vec<_> = columns
+            .iter()
+            .map(|c| {
+                (c.name.as_str(), c.heading.as_str(), c.room.width, c.room.side, c.after.as_str())
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("jobid", "JOBID", Some(10), Side::Left, ""),
+                ("state", "STATE", Some(8), Side::Right, "|"),
+                ("jobname", "NAME", Some(20), Side::Left, ""),
+                ("user", "USER", None, Side::Left, "\u{1f}"),
+            ]
+        );
+        assert!(long_columns("NoSuch").is_err());
+    }
+
+    #[test]
+    fn the_headings_are_those_of_squeue() {
+        let text = of_letters(FORMAT, &[], &Given::default(), Moment(0)).unwrap();
+        let slurm = "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n";
+        assert_eq!(text, slurm);
+        assert!(of_letters("%W", &[], &Given::default(), Moment(0)).is_err());
+    }
+}

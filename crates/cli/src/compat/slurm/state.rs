@@ -1,0 +1,154 @@
+//! States of jobs and hosts in Slurm's words.
+
+use forebay_engine::protocol::{HostState, HostView};
+use forebay_grid::journal::HostSwitch;
+use forebay_grid::spec::Exit;
+use forebay_grid::state::JobState;
+
+use super::super::row::Row;
+
+/// The words of a state: two letters, and the whole.
+pub type Words = (&'static str, &'static str);
+
+/// What Slurm calls the state of a task.
+pub fn words(state: JobState, exit: Option<&Exit>) -> Words {
+    match (state, exit) {
+        (JobState::Pending | JobState::Held, _) => ("PD", "PENDING"),
+        // sacct of Slurm never says CONFIGURING, and submitit takes it for an end. An unknown one may run where nobody can
+        // look.
+        (JobState::Starting | JobState::Running | JobState::Unknown, _) => ("R", "RUNNING"),
+        (JobState::Suspended, _) => ("S", "SUSPENDED"),
+        (JobState::Done, _) => ("CD", "COMPLETED"),
+        (JobState::Exited, Some(Exit::MemoryLimit(_))) => ("OOM", "OUT_OF_MEMORY"),
+        (JobState::Exited, Some(Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted(_)) | None)
+        | (JobState::AttemptsMax | JobState::AreaLimit, _) => ("F", "FAILED"),
+        (JobState::Killed | JobState::DependencyNever | JobState::Skipped, _) => {
+            ("CA", "CANCELLED")
+        }
+        (JobState::TimeLimit, _) => ("TO", "TIMEOUT"),
+        (JobState::HostLost, _) => ("NF", "NODE_FAIL"),
+    }
+}
+
+/// What Slurm calls the state of a row.
+pub fn of(row: &Row) -> Words {
+    words(row.view.state, row.view.exit.as_ref())
+}
+
+/// Whether a state is called so: by its letters or its whole word, in any case.
+pub fn is_called((short, long): Words, name: &str) -> bool {
+    name.eq_ignore_ascii_case(short) || name.eq_ignore_ascii_case(long)
+}
+
+/// Every state that Slurm has, so that a misspelt one is refused and one that never occurs here is not.
+const KNOWN: &[Words] = &[
+    ("PD", "PENDING"),
+    ("R", "RUNNING"),
+    ("S", "SUSPENDED"),
+    ("CF", "CONFIGURING"),
+    ("CG", "COMPLETING"),
+    ("CD", "COMPLETED"),
+    ("CA", "CANCELLED"),
+    ("F", "FAILED"),
+    ("TO", "TIMEOUT"),
+    ("PR", "PREEMPTED"),
+    ("NF", "NODE_FAIL"),
+    ("BF", "BOOT_FAIL"),
+    ("DL", "DEADLINE"),
+    ("OOM", "OUT_OF_MEMORY"),
+    ("RF", "REQUEUE_FED"),
+    ("RH", "REQUEUE_HOLD"),
+    ("RQ", "REQUEUED"),
+    ("RS", "RESIZING"),
+    ("RV", "REVOKED"),
+    ("SE", "SPECIAL_EXIT"),
+    ("SI", "SIGNALING"),
+    ("SO", "STAGE_OUT"),
+    ("ST", "STOPPED"),
+];
+
+/// Whether Slurm has a state of this name.
+pub fn is_known(name: &str) -> bool {
+    KNOWN.iter().any(|words| is_called(*words, name))
+}
+
+/// The exit value and the signal, as sacct has them.
+pub fn exit_code(exit: Option<&Exit>) -> String {
+    let (value, signal) = match exit {
+        Some(Exit::Code(value)) => (*value, 0),
+        Some(Exit::Signal(signal)) => (0, *signal),
+        Some(Exit::NotStarted(_)) => (127, 0),
+        Some(Exit::MemoryLimit(_)) => (0, 9),
+        None => (0, 0),
+    };
+    format!("{value}:{signal}")
+}
+
+/// Why a task waits or how it failed, in one word.
+pub fn reason(row: &Row) -> &'static str {
+    match (row.view.state, &row.view.exit) {
+        (JobState::Held, _) => "JobHeldUser",
+        (JobState::Pending, _) if row.asked.depends.is_some() => "Dependency",
+        (JobState::Pending, _) => "Resources",
+        (JobState::DependencyNever, _) => "DependencyNeverSatisfied",
+        (JobState::TimeLimit, _) => "TimeLimit",
+        (JobState::HostLost, _) => "NodeDown",
+        (JobState::AttemptsMax, _) => "JobHoldMaxRequeue",
+        (JobState::Exited, Some(Exit::NotStarted(_))) => "JobLaunchFailure",
+        (JobState::Exited, Some(Exit::MemoryLimit(_))) => "OutOfMemory",
+        (JobState::Exited, Some(Exit::Signal(_))) => "RaisedSignal",
+        (JobState::Exited, Some(Exit::Code(_)) | None) => "NonZeroExitCode",
+        (
+            JobState::Starting
+            | JobState::Running
+            | JobState::Suspended
+            | JobState::Unknown
+            | JobState::Done
+            | JobState::Killed
+            | JobState::Skipped
+            | JobState::AreaLimit,
+            _,
+        ) => "None",
+    }
+}
+
+/// What Slurm calls the state of a host: in short, and whole.
+pub fn of_host(host: &HostView) -> Words {
+    let is_closed = host.switch != HostSwitch::Open;
+    match (host.state, is_closed, host.used_slots) {
+        (HostState::Gone | HostState::Unreachable, ..) => ("down*", "down*"),
+        (HostState::Up, true, 0) => ("drain", "drained"),
+        (HostState::Up, true, _) => ("drng", "draining"),
+        (HostState::Up, false, 0) => ("idle", "idle"),
+        (HostState::Up, false, used) if used >= host.slots => ("alloc", "allocated"),
+        (HostState::Up, false, _) => ("mix", "mixed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_of_a_task_is_one_of_slurm() {
+        for state in JobState::ALL {
+            for exit in [None, Some(Exit::Code(1)), Some(Exit::MemoryLimit(1))] {
+                let (short, long) = words(state, exit.as_ref());
+                assert!(KNOWN.contains(&(short, long)), "{state}: {short} {long}");
+            }
+        }
+        assert!(is_known("pd") && is_known("Completed") && !is_known("RUNING"));
+    }
+
+    #[test]
+    fn exits_are_a_value_and_a_signal() {
+        for (exit, text) in [
+            (None, "0:0"),
+            (Some(Exit::Code(3)), "3:0"),
+            (Some(Exit::Signal(15)), "0:15"),
+            (Some(Exit::MemoryLimit(1)), "0:9"),
+        ] {
+            assert_eq!(exit_code(exit.as_ref()), text);
+        }
+    }
+}

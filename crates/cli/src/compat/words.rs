@@ -1,0 +1,360 @@
+//! Options of command lines in the style of Slurm (`--name=value`, `-n4`) and of LSF (`-noheader`, `-o file`).
+//!
+//! What an option is to us stands in a table for each command: it is read, accepted without effect, or refused with the
+//! reason. An option that is in no table is skipped with a warning, so that a newer tool still works.
+
+use anyhow::{Context as _, Result, bail};
+
+/// Whether an option has a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// It has none.
+    Nothing,
+    /// It has one, behind `=` or in the next word.
+    Value,
+    /// It may have one, behind `=` or joined to its letter.
+    Maybe,
+}
+
+/// What an option is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It is carried out.
+    Read,
+    /// It changes nothing that the user would miss.
+    Harmless,
+    /// It would change something that is not done here: a warning says so.
+    Ignored,
+    /// It is refused, for this reason.
+    Refused(&'static str),
+}
+
+/// One option of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Opt {
+    /// Its long name, by which it is looked up; that of LSF without the dash.
+    pub name: &'static str,
+    /// Its letter, or a space.
+    pub letter: char,
+    /// Whether it has a value.
+    pub takes: Takes,
+    /// What it is to us.
+    pub used: Use,
+}
+
+/// An option that is carried out.
+pub const fn read(name: &'static str, letter: char, takes: Takes) -> Opt {
+    Opt { name, letter, takes, used: Use::Read }
+}
+
+/// An option that changes nothing here.
+pub const fn harmless(name: &'static str, letter: char, takes: Takes) -> Opt {
+    Opt { name, letter, takes, used: Use::Harmless }
+}
+
+/// An option that is skipped with a warning.
+pub const fn ignored(name: &'static str, letter: char, takes: Takes) -> Opt {
+    Opt { name, letter, takes, used: Use::Ignored }
+}
+
+/// An option that is refused.
+pub const fn refused(name: &'static str, letter: char, takes: Takes, reason: &'static str) -> Opt {
+    Opt { name, letter, takes, used: Use::Refused(reason) }
+}
+
+/// How a command's options are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// `--name=value`, `--name value`, `-n4`, `-hn 4`.
+    Gnu,
+    /// `-name value`, and letters that may be joined.
+    Lsf,
+}
+
+/// Where options end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Before the first word that is not one: what follows belongs to a program.
+    FirstWord,
+    /// Nowhere: options and words may be mixed.
+    End,
+}
+
+/// How a command line is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Grammar {
+    /// Name of the command, for warnings.
+    pub command: &'static str,
+    /// How options are written.
+    pub style: Style,
+    /// Where they end.
+    pub until: Until,
+    /// Its options, in tables.
+    pub tables: &'static [&'static [Opt]],
+}
+
+/// What was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    options: Vec<(&'static str, String)>,
+    /// What is not an option, in order.
+    pub words: Vec<String>,
+}
+
+impl Given {
+    /// The value of an option, the last one if it was given more than once; empty if it has none.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.options.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| &value[..])
+    }
+
+    /// Whether an option was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    /// Every value of an option, split at commas.
+    pub fn list(&self, name: &str) -> Vec<&str> {
+        let values = self.options.iter().filter(|(known, _)| *known == name);
+        let parts = values.flat_map(|(_, value)| value.split(',')).map(str::trim);
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+
+    /// Every value of an option, the weakest first.
+    pub fn every<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.options.iter().filter(move |(known, _)| *known == name).map(|(_, value)| &value[..])
+    }
+
+    /// These options, and those of `weaker` where they say nothing. The words are those of `self`.
+    pub fn over(mut self, weaker: Given) -> Given {
+        self.options.splice(0..0, weaker.options);
+        self
+    }
+
+    /// Adds a value that came from somewhere else, such as the environment.
+    pub fn set(&mut self, name: &'static str, value: String) {
+        self.options.push((name, value));
+    }
+}
+
+impl Grammar {
+    fn options(&self) -> impl Iterator<Item = &'static Opt> {
+        self.tables.iter().flat_map(|table| table.iter())
+    }
+
+    fn of_letter(&self, letter: char) -> Option<&'static Opt> {
+        self.options().find(|option| option.letter == letter && letter != ' ')
+    }
+
+    /// The option of a long name, which may be shortened as far as it stays the only one.
+    fn of_name(&self, name: &str) -> Option<&'static Opt> {
+        let exact = self.options().find(|option| option.name == name);
+        let mut longer = self.options().filter(|option| option.name.starts_with(name));
+        if exact.is_some() || self.style == Style::Lsf || name.is_empty() {
+            return exact;
+        }
+        longer.next().filter(|_| longer.next().is_none())
+    }
+
+    /// Reads a command line.
+    ///
+    /// # Errors
+    /// If an option lacks its value, has one that it does not take, or is refused.
+    pub fn read(&self, words: &[String]) -> Result<Given> {
+        let mut given = Given::default();
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            let is_option = word.len() > 1 && word.starts_with('-');
+            if word == "--" || (!is_option && self.until == Until::FirstWord) {
+                given.words.extend((word != "--").then(|| word.clone()));
+                given.words.extend(rest.cloned());
+                return Ok(given);
+            }
+            if !is_option {
+                given.words.push(word.clone());
+                continue;
+            }
+            match word.strip_prefix("--") {
+                Some(long) => self.read_long(long, &mut rest, &mut given)?,
+                None if self.style == Style::Lsf && self.of_name(&word[1..]).is_some() => {
+                    self.read_long(&word[1..], &mut rest, &mut given)?;
+                }
+                None => self.read_letters(&word[1..], &mut rest, &mut given)?,
+            }
+        }
+        Ok(given)
+    }
+
+    fn read_long<'a>(
+        &self,
+        long: &str,
+        rest: &mut impl Iterator<Item = &'a String>,
+        given: &mut Given,
+    ) -> Result<()> {
+        let (name, value) = match long.split_once('=') {
+            Some((name, value)) if self.style == Style::Gnu => (name, Some(value.to_owned())),
+            _ => (long, None),
+        };
+        let Some(option) = self.of_name(name) else {
+            self.skip(&format!("--{name}"));
+            return Ok(());
+        };
+        let shown = self.shown(option);
+        let value = match (option.takes, value) {
+            (Takes::Value, None) => rest.next().cloned().with_context(|| lacks_value(&shown))?,
+            (Takes::Nothing, Some(_)) => bail!("option '{shown}' does not take a value"),
+            (_, value) => value.unwrap_or_default(),
+        };
+        self.take(option, value, given)
+    }
+
+    fn read_letters<'a>(
+        &self,
+        letters: &str,
+        rest: &mut impl Iterator<Item = &'a String>,
+        given: &mut Given,
+    ) -> Result<()> {
+        let mut after = letters;
+        while let Some(letter) = after.chars().next() {
+            after = &after[letter.len_utf8()..];
+            let Some(option) = self.of_letter(letter) else {
+                self.skip(&format!("-{letter}{after}"));
+                return Ok(());
+            };
+            let value = match option.takes {
+                Takes::Nothing => String::new(),
+                Takes::Maybe => std::mem::take(&mut after).to_owned(),
+                Takes::Value if after.is_empty() => {
+                    rest.next().cloned().with_context(|| lacks_value(&format!("-{letter}")))?
+                }
+                Takes::Value => {
+                    let joined = std::mem::take(&mut after);
+                    joined.strip_prefix('=').unwrap_or(joined).to_owned()
+                }
+            };
+            self.take(option, value, given)?;
+        }
+        Ok(())
+    }
+
+    /// An option as its user writes it.
+    fn shown(&self, option: &Opt) -> String {
+        match self.style {
+            Style::Gnu => format!("--{}", option.name),
+            Style::Lsf => format!("-{}", option.name),
+        }
+    }
+
+    fn take(&self, option: &'static Opt, value: String, given: &mut Given) -> Result<()> {
+        match option.used {
+            Use::Read => given.options.push((option.name, value)),
+            Use::Harmless => {}
+            Use::Ignored => {
+                let shown = self.shown(option);
+                note!("{}: warning: {shown} has no effect on a Forebay grid", self.command);
+            }
+            Use::Refused(reason) => bail!("{} is not supported: {reason}", self.shown(option)),
+        }
+        Ok(())
+    }
+
+    fn skip(&self, option: &str) {
+        note!("{}: warning: unknown option {option} is ignored", self.command);
+    }
+}
+
+fn lacks_value(option: &str) -> String {
+    format!("option '{option}' requires a value")
+}
+
+/// The words of the lines of options in a script, such as `#SBATCH -n 4`, up to its first command.
+///
+/// # Errors
+/// With the line, if its quotes are not closed.
+pub fn directives(mark: &str, text: &str) -> Result<Vec<String>> {
+    let mut words = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let trimmed = line.trim_start();
+        if !trimmed.is_empty() && !trimmed.starts_with('#') {
+            break;
+        }
+        let begins = |rest: &&str| rest.starts_with([' ', '\t', '-']);
+        if let Some(rest) = line.strip_prefix(mark).filter(begins) {
+            let split = shlex::split(rest);
+            words.extend(split.with_context(|| format!("line {number}: a quote is not closed"))?);
+        }
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[Opt] = &[
+        read("ntasks", 'n', Takes::Value),
+        read("noheader", 'h', Takes::Nothing),
+        read("wait", 'W', Takes::Nothing),
+        read("requeue", ' ', Takes::Nothing),
+        read("requests", ' ', Takes::Value),
+        read("nice", ' ', Takes::Maybe),
+        harmless("verbose", 'v', Takes::Nothing),
+        refused("gpus", 'G', Takes::Value, "there are none"),
+    ];
+    const GNU: Grammar =
+        Grammar { command: "x", style: Style::Gnu, until: Until::FirstWord, tables: &[TABLE] };
+    const LSF: Grammar = Grammar { style: Style::Lsf, until: Until::End, ..GNU };
+
+    fn read_words(grammar: &Grammar, line: &str) -> Result<Given> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        grammar.read(&words)
+    }
+
+    #[test]
+    fn options_are_read_as_getopt_reads_them() {
+        let given = read_words(&GNU, "-n4 -vhW --requests=a,b --nice a.sh -n 9").unwrap();
+        assert_eq!(given.value("ntasks"), Some("4"));
+        assert!(given.has("noheader") && given.has("wait") && !given.has("requeue"));
+        assert_eq!((given.list("requests"), given.value("nice")), (vec!["a", "b"], Some("")));
+        assert_eq!(given.words, ["a.sh", "-n", "9"]);
+        assert_eq!(read_words(&GNU, "--nt 3").unwrap().value("ntasks"), Some("3"));
+        assert_eq!(read_words(&GNU, "-n=3 -- -x").unwrap().words, ["-x"]);
+        assert!(!read_words(&GNU, "--req").unwrap().has("requeue"));
+    }
+
+    #[test]
+    fn a_bad_option_says_what_is_wrong() {
+        for (line, reason) in [
+            ("--ntasks", "'--ntasks' requires a value"),
+            ("-n", "'-n' requires a value"),
+            ("--wait=3", "does not take a value"),
+            ("-G 1", "--gpus is not supported: there are none"),
+        ] {
+            let said = format!("{:#}", read_words(&GNU, line).unwrap_err());
+            assert!(said.contains(reason), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn options_of_lsf_have_one_dash_and_letters_may_be_joined() {
+        let given = read_words(&LSF, "12 -noheader -hn 3 13 -requests x").unwrap();
+        assert!(given.has("noheader"));
+        assert_eq!((given.value("ntasks"), given.value("requests")), (Some("3"), Some("x")));
+        assert_eq!(given.words, ["12", "13"]);
+    }
+
+    #[test]
+    fn weaker_options_fill_what_is_left_open() {
+        let strong = read_words(&GNU, "-n 1 a").unwrap();
+        let both = strong.over(read_words(&GNU, "-n 2 -h b").unwrap());
+        assert_eq!((both.value("ntasks"), both.has("noheader")), (Some("1"), true));
+        assert_eq!(both.words, ["a"]);
+    }
+
+    #[test]
+    fn lines_of_options_stand_before_the_first_command() {
+        let text = "#!/bin/sh\n#SBATCH -n 4 # four\n#SBATCHX -n 5\n\n# note\n#SBATCH-h\n\
+                    #SBATCH --requests='a b'\ntrue\n#SBATCH -W\n";
+        assert_eq!(directives("#SBATCH", text).unwrap(), ["-n", "4", "-h", "--requests=a b"]);
+        assert!(directives("#SBATCH", "#SBATCH -J 'x\n").is_err());
+    }
+}

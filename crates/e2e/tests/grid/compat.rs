@@ -1,0 +1,165 @@
+//! The commands of Slurm and LSF on a grid: what people type, and what tools call and read.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use forebay_e2e::command::{Ended, run};
+use forebay_e2e::wait_until;
+
+use crate::{Fixture, LIMIT};
+
+/// A grid, with the commands in a directory of their own.
+struct Site {
+    grid: Fixture,
+    commands: PathBuf,
+}
+
+impl Site {
+    fn start() -> Site {
+        let grid = Fixture::start();
+        let commands = grid.root.join("../bin");
+        let install = ["compat", "install", &commands.display().to_string()];
+        assert!(grid.forebay(&install, &[]).output().contains("sbatch"));
+        Site { grid, commands }
+    }
+
+    /// A line of a shell that finds the commands.
+    fn sh(&self, line: &str) -> Ended {
+        let path = format!("{}:{}", self.commands.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).env("PATH", path).env("FOREBAY_GRID", &self.grid.root);
+        command.env("USER", "root").current_dir(&self.grid.jobs);
+        run(&mut command, LIMIT)
+    }
+
+    fn says(&self, line: &str) -> String {
+        self.sh(line).output()
+    }
+
+    /// Waits until a line prints this.
+    fn wait_until_says(&self, line: &str, text: &str) {
+        wait_until(&format!("{line} says {text}"), LIMIT, || self.sh(line).stdout.trim() == text);
+    }
+}
+
+#[test]
+fn sbatch_takes_scripts_and_sacct_says_how_they_ended() {
+    let site = Site::start();
+    std::fs::write(
+        site.grid.jobs.join("one.sh"),
+        "#!/bin/bash\n#SBATCH -J month -t 1:30:00 --mem=64M\n#SBATCH --output=%x-%j.out --comment='a b'\n\
+         echo $SLURM_JOB_ID $SLURM_JOB_NAME $SLURM_NTASKS $SLURM_SUBMIT_DIR $1\nexit 3\n",
+    )
+    .unwrap();
+    assert_eq!(site.says("sbatch -n 2 one.sh x"), "Submitted batch job 1\n");
+    let ended =
+        "sacct -X -n -P -j 1 -o JobID,JobName,State,ExitCode,AllocCPUS,ReqMem,Timelimit,Comment";
+    site.wait_until_says(ended, "1|month|FAILED|3:0|2|64M|01:30:00|a b");
+    let jobs = site.grid.jobs.canonicalize().unwrap();
+    assert_eq!(site.grid.lines("month-1.out"), [format!("1 month 2 {} x", jobs.display())]);
+    // A script on standard input, a command, and what is not a script.
+    assert_eq!(site.says("printf '#!/bin/sh\\ntrue\\n' | sbatch --parsable"), "2\n");
+    assert_eq!(site.says("sbatch --parsable --wait --wrap 'exit 0'"), "3\n");
+    let _ = site.sh("sbatch --wait --wrap 'exit 7'").expect_code(7);
+    let refused = site.sh("echo true | sbatch").expect_code(1);
+    assert!(refused.stderr.contains("sbatch: error: This does not look like a batch script"));
+    let refused = site.sh("sbatch --nodes=4 --wrap true").expect_code(1);
+    assert!(refused.stderr.contains("runs on one host"), "{}", refused.stderr);
+    let refused = site.sh("sbatch --gres=gpu:1 --wrap true").expect_code(1);
+    assert!(refused.stderr.contains("slots and memory only"), "{}", refused.stderr);
+}
+
+#[test]
+fn an_array_of_slurm_has_its_own_indices_everywhere() {
+    let site = Site::start();
+    let script = "test $SLURM_ARRAY_TASK_ID != 1; echo $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_MAX";
+    let submit = format!(
+        "sbatch --parsable --array=0-3%2 -H -o '%A_%a.log' --wrap '{script}; exit $SLURM_ARRAY_TASK_ID'"
+    );
+    assert_eq!(site.says(&submit), "1\n");
+    assert_eq!(site.says("squeue -h -o '%i %t %r'"), "1_[0-3%2] PD JobHeldUser\n");
+    assert_eq!(site.says("squeue -h -r -o '%i %K' | tail -1"), "1_3 3\n");
+    site.sh("scontrol release 1").succeeds();
+    let ended = "sacct -X -n -P -j 1 -o JobID,State,ExitCode | sort | tr '\\n' ' '";
+    site.wait_until_says(ended, "1_0|COMPLETED|0:0 1_1|FAILED|1:0 1_2|FAILED|2:0 1_3|FAILED|3:0");
+    assert_eq!(site.grid.lines("1_0.log"), ["1 0 3"]);
+    assert_eq!(site.says("sacct -X -n -P -j 1_2 -o JobIDRaw,ExitCode"), "10000000003|2:0\n");
+    assert_eq!(site.says("sacct -X -n -P -j 10000000003 -o JobID"), "1_2\n");
+    // Dependencies name elements by the same indices.
+    site.sh("sbatch -d afterok:1_0 -J after --wrap true").succeeds();
+    site.wait_until_says("sacct -X -n -P --name after -o State", "COMPLETED");
+}
+
+#[test]
+fn squeue_scancel_and_scontrol_act_on_what_waits_and_runs() {
+    let site = Site::start();
+    site.sh("sbatch -J long --wrap 'sleep 600 & wait'").succeeds();
+    site.wait_until_says("squeue -h -o '%i %T %N' --me", "1 RUNNING h1");
+    assert_eq!(site.says("squeue -h -t PD -o %i"), "");
+    assert_eq!(site.says("squeue -h -j 1 -o '%T %B'"), "RUNNING h1\n");
+    let shown = site.says("scontrol show job 1 -o");
+    assert!(
+        shown.contains("JobId=1 JobName=long ") && shown.contains(" JobState=RUNNING "),
+        "{shown}"
+    );
+    site.sh("scancel --name long").succeeds();
+    site.wait_until_says("sacct -X -n -P -j 1 -o State", "CANCELLED by 0");
+    site.wait_until_says("squeue -h", "");
+    let unknown = site.sh("scancel 99").expect_code(1);
+    assert!(unknown.stderr.contains("Invalid job id specified"), "{}", unknown.stderr);
+    assert!(site.sh("squeue -j 99").expect_code(1).stderr.contains("Invalid job id"));
+    let sinfo = site.says("sinfo -h -o '%P %a %D %t %C'");
+    assert!(sinfo.contains("* up 1 idle 0/4/0/4"), "{sinfo}");
+}
+
+#[test]
+fn srun_starts_processes_in_a_job_and_a_job_outside() {
+    let site = Site::start();
+    site.sh("sbatch -n 3 -o out --wait --wrap 'srun --output=rank-%t sh -c \"echo \\$SLURM_PROCID of \\$SLURM_NTASKS; exit \\$SLURM_PROCID\"'")
+        .expect_code(2);
+    for rank in 0..3 {
+        assert_eq!(site.grid.lines(&format!("rank-{rank}")), [format!("{rank} of 3")]);
+    }
+    let outside = site.sh("echo in | srun sh -c 'cat; exit 5'").expect_code(5);
+    assert_eq!(outside.stdout, "in\n");
+}
+
+#[test]
+fn bsub_takes_scripts_and_bjobs_says_how_they_ended() {
+    let site = Site::start();
+    std::fs::write(
+        site.grid.jobs.join("one.sh"),
+        "#!/bin/bash\n#BSUB-J load[1-2]\n#BSUB -W 1:30 -M 64MB\n#BSUB -oo %J-%I.out\n\
+         echo $LSB_JOBID $LSB_JOBINDEX $LSB_JOBNAME; exit $((LSB_JOBINDEX - 1))\n",
+    )
+    .unwrap();
+    let said = site.says("bsub < one.sh");
+    assert!(said.starts_with("Job <1> is submitted to default queue <"), "{said}");
+    let ended = "bjobs -a -noheader -o \"jobid jobindex stat exit_code delimiter=','\" 1 | sort | tr '\\n' ' '";
+    site.wait_until_says(ended, "1,1,DONE,- 1,2,EXIT,1");
+    assert_eq!(site.grid.lines("1-2.out"), ["1 2 load[2]"]);
+    // After other jobs, waited for, with its exit code.
+    let _ = site.sh("bsub -K -w 'ended(1)' 'exit 4'").expect_code(4);
+    site.sh("bsub -J uuid-7 sleep 600").succeeds();
+    site.wait_until_says("bjobs -noheader -o 'jobid stat' -aJ '*uuid*' | tr -s ' '", "3 RUN");
+    assert_eq!(site.says("bkill 3"), "Job <3> is being terminated\n");
+    site.wait_until_says("bjobs -noheader -o stat -a 3", "EXIT");
+    assert!(site.sh("bjobs 99").expect_code(255).stderr.contains("Job <99> is not found"));
+    let refused = site.sh("bsub -x true").expect_code(255);
+    assert!(refused.stderr.contains("-x is not supported"), "{}", refused.stderr);
+}
+
+#[test]
+fn submit_reads_the_lines_of_slurm_and_lsf_and_its_own_options_win() {
+    let site = Site::start();
+    std::fs::write(
+        site.grid.jobs.join("slurm.sh"),
+        "#!/bin/sh\n#SBATCH -J month -n 2 -o %x.%j\necho $FOREBAY_SLOTS $SLURM_JOB_ID\n",
+    )
+    .unwrap();
+    let grid = &site.grid;
+    grid.forebay(&["submit", "--wait", "-n", "3", "slurm.sh"], &[]).succeeds();
+    assert_eq!(grid.lines("month.1"), ["3 1"]);
+    std::fs::write(grid.jobs.join("lsf.sh"), "#!/bin/sh\n#BSUB -q nowhere\ntrue\n").unwrap();
+    assert!(grid.forebay(&["submit", "lsf.sh"], &[]).refused().contains("nowhere"));
+}
