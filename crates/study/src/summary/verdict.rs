@@ -118,11 +118,7 @@ fn what_was_run(record: &Record, runs: &[RunSummary]) -> Verdict {
         .subjects
         .iter()
         .enumerate()
-        .map(|(place, subject)| match super::storage(record, place) {
-            // Without a name of its own a storage is called by its path.
-            storage if storage.starts_with(&format!("{} (", subject.label)) => storage,
-            storage => format!("{}: {storage}", subject.label),
-        })
+        .map(|(place, subject)| format!("{}: {}", subject.label, super::storage(record, place)))
         .collect();
     let rounds = runs.iter().map(|run| run.round).collect::<BTreeSet<_>>().len();
     let mut text = format!(
