@@ -153,8 +153,7 @@ impl Directory {
 
     /// Caches what was read, with what changed since the read was announced.
     pub fn adopt(&mut self, ticket: Ticket, rows: &[(u64, Child)]) {
-        let Some(readings) = &self.readings else { return };
-        let changes = readings.changes(ticket);
+        let changes = self.changes_since(ticket);
         rows.iter().for_each(|(cookie, child)| self.cache(*cookie, child.clone()));
         for (cookie, now) in changes {
             match now {
@@ -162,6 +161,11 @@ impl Directory {
                 None => self.uncache(cookie),
             }
         }
+    }
+
+    /// What changed since a read was announced; `None` for entries that are gone.
+    pub fn changes_since(&self, ticket: Ticket) -> BTreeMap<u64, Option<Child>> {
+        self.readings.as_ref().map(|readings| readings.changes(ticket)).unwrap_or_default()
     }
 
     /// From here on only this part of what was read matters.

@@ -46,9 +46,16 @@ impl Namespace {
         if idle.is_zero() || self.cluster.is_some() {
             return;
         }
+        let pause = (idle / LOOKS).min(LOOK_PAUSE_MAX);
+        let mut looked = self.shared.clock.instant();
         while !self.shared.bell.is_stopping() {
-            self.shared.bell.wait_for_stop((idle / LOOKS).min(LOOK_PAUSE_MAX));
-            self.close_unused(idle);
+            // The bell also wakes it for what concerns others.
+            self.shared.bell.wait_for_stop(pause);
+            let now = self.shared.clock.instant();
+            if now.saturating_duration_since(looked) >= pause {
+                looked = now;
+                self.close_unused(idle);
+            }
         }
     }
 

@@ -3,11 +3,13 @@
 //! The store is read without the directory's lock: whoever needs it for something that memory knows does not wait. How a
 //! read and changes that come meanwhile are put together is the business of `readings`.
 
+use std::collections::BTreeMap;
+
 use forebay_base::Ino;
 use parking_lot::MutexGuard;
 
 use crate::directory::{ALL_COOKIES, Bucket, Child};
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::inode::{Inode, State};
 use crate::key::{self, Key};
 use crate::partition::{Partition, Row};
@@ -62,6 +64,12 @@ impl<'a> Reading<'a> {
         }
         partition.shared.inodes.directory_changed(before, directory.cost());
         Ok(())
+    }
+
+    /// What changed in its locked directory since the read was announced.
+    fn changes(&self, state: &mut State) -> Result<BTreeMap<u64, Option<Child>>> {
+        let directory = state.directory_mut()?;
+        Ok(self.ticket.map(|ticket| directory.changes_since(ticket)).unwrap_or_default())
     }
 
     /// Keeps no more than the entries of a bucket, which were read with others.
@@ -204,6 +212,43 @@ impl Partition {
         Ok(state)
     }
 
+    /// Entries with cookies above `after`, about `limit` of them and none only at the end, past the cache: of a directory
+    /// that is too large to be cached whole, or that somebody else is just reading.
+    pub(crate) fn read_chunk(
+        &self,
+        directory: &Inode,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Placed>> {
+        let mut first = after.saturating_add(1);
+        loop {
+            let range = (first, ALL_COOKIES.1);
+            let reading = Reading::announce(directory, &mut directory.lock(), range)?;
+            let (from, to) = key::entries(directory.ino, range.0, range.1);
+            let (rows, next) = self.read_range(&from, &to, limit)?;
+            let mut found = BTreeMap::new();
+            for row in &rows {
+                found.extend(placed(row)?);
+            }
+            let through = next.as_deref().map(cookie_before).transpose()?;
+            let mut state = directory.lock();
+            for (cookie, now) in reading.changes(&mut state)? {
+                match now {
+                    Some(child) if through.is_none_or(|through| cookie <= through) => {
+                        found.insert(cookie, child);
+                    }
+                    _ => drop(found.remove(&cookie)),
+                }
+            }
+            reading.end(&mut state);
+            drop(state);
+            match through {
+                Some(through) if found.is_empty() => first = through.saturating_add(1),
+                _ => return Ok(found.into_iter().collect()),
+            }
+        }
+    }
+
     /// Whether a directory of so many entries may be cached whole.
     pub(crate) fn may_load_directory(&self, entries: u64) -> bool {
         entries <= self.shared.settings.directory_load_max
@@ -274,8 +319,16 @@ fn find(state: &mut State, bucket: Bucket, name: &[u8]) -> Result<Option<Placed>
     Ok(found.map(|(cookie, child)| (cookie, child.clone())))
 }
 
+/// The cookie of the last entry that was read, from where [`Partition::read_range`] goes on: right behind its key.
+fn cookie_before(next: &[u8]) -> Result<u64> {
+    match next.split_last().and_then(|(_, key)| key::parse(key)) {
+        Some(Key::Entry(_, cookie)) => Ok(cookie),
+        _ => Err(FsError::Damaged("a key among entries is not that of an entry".to_owned())),
+    }
+}
+
 /// The entry that a row of the store is.
-pub(crate) fn placed((key, value): &Row) -> Result<Option<Placed>> {
+fn placed((key, value): &Row) -> Result<Option<Placed>> {
     let Some(Key::Entry(_, cookie)) = key::parse(key) else { return Ok(None) };
     let record: EntryRecord = decode("directory entry", value)?;
     Ok(Some((cookie, Child::from_record(&record))))

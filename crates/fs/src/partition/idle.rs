@@ -23,9 +23,9 @@ impl Partition {
 
     /// Whether none of its files is open, none lives on without a name, and nothing is wrong with it.
     pub(crate) fn is_out_of_use(&self) -> bool {
+        // Whoever holds a lock is at it, perhaps for long.
         let is_closed = |inode: &Arc<Inode>| {
-            let state = inode.lock();
-            state.nlink > 0 && state.handles() == 0
+            inode.try_lock().is_some_and(|state| state.nlink > 0 && state.handles() == 0)
         };
         self.gate.closed().is_none()
             && self.damage.files().is_empty()

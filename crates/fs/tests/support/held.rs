@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_fs::key::{self, Key};
 use forebay_store::memory::MemoryStore;
 use forebay_store::{Batch, Bytes, Result, Store};
 use parking_lot::{Condvar, Mutex};
@@ -17,8 +16,8 @@ pub enum When {
 
 #[derive(Default)]
 struct Held {
-    /// The next read that begins at a key of this kind is held up.
-    next: Option<(fn(&Key) -> bool, When)>,
+    /// The next read that begins at a key of this kind, its first byte, is held up.
+    next: Option<(u8, When)>,
     is_held: bool,
     is_let_go: bool,
 }
@@ -50,7 +49,7 @@ impl HeldStore {
     }
 
     /// Holds the next read up that begins at a key of this kind.
-    pub fn hold(&self, kind: fn(&Key) -> bool, when: When) {
+    pub fn hold(&self, kind: u8, when: When) {
         *self.held.lock() = Held { next: Some((kind, when)), ..Held::default() };
     }
 
@@ -77,10 +76,9 @@ impl HeldStore {
             std::thread::sleep(Duration::from_micros(pause));
         }
         // The number of the fileset comes first (`WholeStores`).
-        let parsed = key.get(2..).and_then(key::parse);
+        let found = key.get(2).copied();
         let mut held = self.held.lock();
-        let wanted = |(kind, _): &(fn(&Key) -> bool, When)| parsed.as_ref().is_some_and(kind);
-        let Some((_, when)) = held.next.take_if(|next| wanted(next)) else {
+        let Some((_, when)) = held.next.take_if(|(kind, _)| found == Some(*kind)) else {
             drop(held);
             return read();
         };

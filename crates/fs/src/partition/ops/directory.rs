@@ -7,9 +7,8 @@ use forebay_base::Ino;
 use crate::attributes::Attributes;
 use crate::directory::FIRST_COOKIE;
 use crate::error::{FsError, Result};
-use crate::key;
 use crate::partition::Partition;
-use crate::partition::entries::{Placed, placed};
+use crate::partition::entries::Placed;
 use crate::record::Kind;
 use crate::stats::Operation;
 
@@ -133,7 +132,7 @@ impl Partition {
         if !is_complete {
             if is_being_read || !self.may_load_directory(state.size) {
                 drop(state);
-                self.stored_chunk(ino, after, &mut items)?;
+                items.extend(self.read_chunk(&inode, after, CHUNK)?.into_iter().map(listed));
                 return Ok(items);
             }
             state = self.load_directory(&inode, state)?;
@@ -146,22 +145,6 @@ impl Partition {
             self.shared.inodes.shrink();
         }
         Ok(items)
-    }
-
-    /// Reads entries past the cache, of directories that are too large to be cached whole, or are just being read.
-    fn stored_chunk(&self, ino: Ino, after: u64, items: &mut Vec<DirectoryItem>) -> Result<()> {
-        let (mut from, to) = key::entries(ino, after.saturating_add(1), u64::MAX);
-        let had = items.len();
-        loop {
-            let (rows, next) = self.read_range(&from, &to, CHUNK)?;
-            for row in &rows {
-                items.extend(placed(row)?.map(listed));
-            }
-            match next {
-                Some(next) if items.len() == had => from = next,
-                _ => return Ok(()),
-            }
-        }
     }
 }
 
