@@ -63,9 +63,9 @@ impl Shared {
         for directory in 0..DIRECTORIES {
             fs::create_dir(roots[0].join(format!("dir-{directory}"))).expect("makes a directory");
         }
-        for file in 0..FILES {
+        for (file, root) in roots.iter().enumerate().take(FILES) {
             // Each on another node.
-            let made = File::create_new(roots[file].join(file_name(file)));
+            let made = File::create_new(root.join(file_name(file)));
             let mut made = made.expect("makes a file of registers");
             made.write_all(&vec![0; FILE_BYTES]).expect("fills it");
             made.sync_all().expect("syncs it");
@@ -230,7 +230,7 @@ impl Worker {
         let [name, other] = [(); 2].map(|()| self.random.random_range(0..NAMES));
         let at = |name| self.shared.root(self.node).join(shared_name(directory, name));
         let (path, to, token) = (at(name), at(other), self.shared.token());
-        let missing = Some(Move::Missing(name));
+        let missing = Move::Missing(name);
         // The call, what it means if it succeeds, if there is no such name, and if there is one.
         let (what, done, exists) = match self.random.random_range(0..10) {
             0..2 => ("symlink", Move::Made(name, token), Some(Move::Refused(name))),
@@ -256,7 +256,7 @@ impl Worker {
         match result {
             Ok(()) => self.note_move(directory, span, done, Outcome::Done),
             Err(error) if is(&error, Errno::NOENT) && what != "put" => {
-                self.note_move(directory, span, missing.expect("a name"), Outcome::Done);
+                self.note_move(directory, span, missing, Outcome::Done);
             }
             Err(error) if is(&error, Errno::EXIST) && exists.is_some() => {
                 self.note_move(directory, span, exists.expect("a name"), Outcome::Done);

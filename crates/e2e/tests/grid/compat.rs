@@ -115,7 +115,7 @@ fn squeue_scancel_and_scontrol_act_on_what_waits_and_runs() {
 #[test]
 fn srun_starts_processes_in_a_job_and_a_job_outside() {
     let site = Site::start();
-    site.sh("sbatch -n 3 -o out --wait --wrap 'srun --output=rank-%t sh -c \"echo \\$SLURM_PROCID of \\$SLURM_NTASKS; exit \\$SLURM_PROCID\"'")
+    let _ = site.sh("sbatch -n 3 -o out --wait --wrap 'srun --output=rank-%t sh -c \"echo \\$SLURM_PROCID of \\$SLURM_NTASKS; exit \\$SLURM_PROCID\"'")
         .expect_code(2);
     for rank in 0..3 {
         assert_eq!(site.grid.lines(&format!("rank-{rank}")), [format!("{rank} of 3")]);

@@ -240,7 +240,7 @@ fn numbers(trial: &Trial) -> Result<Vec<(&'static str, u64)>> {
 fn owned(status: &Value, node: usize) -> BTreeSet<u64> {
     let filesets = status["filesets"].as_array().into_iter().flatten();
     // Nodes are numbered from 1 in the order in which they came.
-    let own = filesets.filter(|found| found["owner"] == Value::from(node + 1));
+    let own = filesets.filter(|found| found["owner"] == node + 1);
     own.filter_map(|found| found["fileset"].as_u64()).collect()
 }
 

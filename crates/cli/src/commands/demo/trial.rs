@@ -204,7 +204,7 @@ impl Trial {
     /// Takes the dead mount of a node away.
     pub fn detach(&self, node: usize) {
         // Where nothing is mounted there is nothing to do.
-        let _ = rustix::mount::unmount(&self.mount_of(node), UnmountFlags::DETACH);
+        let _ = rustix::mount::unmount(self.mount_of(node), UnmountFlags::DETACH);
     }
 
     /// Unmounts all nodes in order and stops their daemons.

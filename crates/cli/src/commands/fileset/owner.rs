@@ -303,7 +303,7 @@ fn print(found: &Found) -> Result<()> {
             outln!("{name}: {owner}, epoch {epoch}, for {}{pinned}", span(owned));
         }
         (Some(owner), Some(stage), None) => {
-            outln!("{name}: {owner} ({stage}), epoch {epoch}{pinned}")
+            outln!("{name}: {owner} ({stage}), epoch {epoch}{pinned}");
         }
         (Some(owner), None, None) => outln!(
             "{name}: {owner}, epoch {epoch}{pinned}; that node does not answer: another one takes over when its lease is over"

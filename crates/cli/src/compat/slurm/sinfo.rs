@@ -188,7 +188,7 @@ fn cell(letter: char, queue: &QueueView, hosts: &[&HostView]) -> String {
         'l' | 'L' => {
             let limit = whole_seconds(queue.time_limit_max_seconds).filter(|_| letter == 'l');
             let without = if letter == 'l' { "infinite" } else { "n/a" };
-            limit.map_or_else(|| without.to_owned(), |limit| limited(limit))
+            limit.map_or_else(|| without.to_owned(), limited)
         }
         'n' | 'N' => names(),
         'O' => "N/A".to_owned(),

@@ -145,7 +145,7 @@ pub fn environment(export: Option<&str>) -> BTreeMap<String, String> {
     for part in export.unwrap_or("ALL").split(',') {
         match part.split_once('=') {
             Some((key, value)) if !key.is_empty() => {
-                drop(variables.insert(key.to_owned(), value.to_owned()))
+                drop(variables.insert(key.to_owned(), value.to_owned()));
             }
             Some(_) => {}
             None if part == "ALL" => {

@@ -40,6 +40,9 @@ pub struct New<'a> {
 /// Extended attributes that a new inode inherits: name and value.
 type Inherited = Vec<(&'static [u8], Vec<u8>)>;
 
+/// A locked directory in which an inode is to be made, the entry that has its name, and the default access control list.
+type Ready<'a> = (MutexGuard<'a, State>, Option<Placed>, Option<Vec<u8>>);
+
 impl Partition {
     /// Makes an inode and names it `name` in `parent`. The kernel is told of it.
     ///
@@ -143,7 +146,7 @@ impl Partition {
         directory: &'a Inode,
         name: Option<&[u8]>,
         kind: Kind,
-    ) -> Result<(MutexGuard<'a, State>, Option<Placed>, Option<Vec<u8>>)> {
+    ) -> Result<Ready<'a>> {
         let mut read = None;
         loop {
             let (above, found) = match name {
