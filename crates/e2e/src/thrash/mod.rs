@@ -1,6 +1,6 @@
 //! Random calls of programs on every node of a cluster while its parts fail, and a check of everything that the programs saw.
 //!
-//! [`workers`] act on shared directories and files and record each call with its times. [`faults`] break parts of
+//! `workers` act on shared directories and files and record each call with its times. `faults` break parts of
 //! the cluster and mend them, one after the other, as a seed says. At the end everything is well again, each object is read from
 //! every node, and then the histories are checked ([`crate::history`]):
 //!
