@@ -61,7 +61,7 @@ pub use namespace::{
 pub use native::NewFileset;
 pub use object::DirectAccess;
 pub use ops::{
-    Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,
+    Access, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace, SetMode, SetXattr,
     Statistics,
 };
 pub use owner::Owner;

@@ -3,4 +3,5 @@
 mod faults;
 mod membership;
 mod names;
+mod near;
 mod suites;

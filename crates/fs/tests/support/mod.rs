@@ -71,14 +71,29 @@ pub struct Rig {
     pub clock: Arc<StepClock>,
     settings: Mutex<Settings>,
     pub kernel: Arc<Kernel>,
-    /// It is used from another node than the one that owns it.
-    is_remote: bool,
+    used: Used,
+}
+
+/// From where a file system is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Used {
+    /// On the node that owns it.
+    AtOwner,
+    /// From another node. The owner has the disk.
+    Elsewhere,
+    /// From another node, which has the disk: the owner reaches it by way of that node.
+    OnItsDisk,
 }
 
 impl Rig {
     /// An empty file system that is used from another node.
     pub fn of_another_node() -> Rig {
-        Rig { is_remote: true, ..Rig::in_memory() }
+        Rig { used: Used::Elsewhere, ..Rig::in_memory() }
+    }
+
+    /// As `self`, used from another node, on whose disk the bytes are.
+    pub fn on_its_disk(self) -> Rig {
+        Rig { used: Used::OnItsDisk, ..self }
     }
 
     /// An empty file system on a disk in memory: every byte goes the served way.
@@ -143,7 +158,7 @@ impl Rig {
         mkfs::make(&WholeStores(whole), &identity, &*clock).unwrap();
         let (store, elsewhere) = (MemoryStore::new(), None);
         let (settings, kernel) = (Mutex::default(), Arc::default());
-        Rig { store, elsewhere, disk, clock, settings, kernel, is_remote: false }
+        Rig { store, elsewhere, disk, clock, settings, kernel, used: Used::AtOwner }
     }
 
     /// Changes the settings of the next opening.
@@ -185,11 +200,18 @@ impl Rig {
 
     pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
         let kernel = Arc::clone(&self.kernel);
-        if self.is_remote {
+        if self.used != Used::AtOwner {
             let nodes = Nodes::with_owner(NodeId(1));
+            let mut parts = parts;
+            let mut disks = Vec::new();
+            if self.used == Used::OnItsDisk {
+                nodes.keep_disks_apart();
+                disks = std::mem::take(&mut parts.disks);
+                disks.iter().for_each(|(uuid, disk)| nodes.bring(NodeId(2), uuid, disk));
+            }
             let used = Parts {
                 stores: Arc::new(MemoryStores::default()),
-                disks: Vec::new(),
+                disks,
                 settings: parts.settings.clone(),
                 clock: Arc::clone(&parts.clock),
                 fail_points: FailPoints::none(),
@@ -198,6 +220,7 @@ impl Rig {
             let owner = nodes.try_join(NodeId(1), parts)?;
             owner.objects().set_direct_access(Arc::clone(&self.kernel) as _);
             let fs = nodes.try_join(NodeId(2), used)?;
+            fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
             return Ok(User { fs, kernel, owner: Some(owner) });
         }
         let fs = Namespace::open(parts)?;
@@ -333,6 +356,16 @@ pub fn fsck_of(
 
 /// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory), and from another node.
 pub fn on_both_ways(test: impl Fn(&Rig)) {
+    on_disks_of_the_owner(&test);
+    for (way, rig) in [("served", Rig::in_memory()), ("direct", Rig::in_directory())] {
+        println!("from another node, on a disk of its own, the {way} way");
+        test(&rig.on_its_disk());
+    }
+}
+
+/// As [`on_both_ways`], but not on a disk of the node that does not own the files: there new objects have their names at
+/// once, and commits do not ask for the size of files that are being written.
+pub fn on_disks_of_the_owner(test: impl Fn(&Rig)) {
     at_the_owner(&test);
     println!("from another node");
     test(&Rig::of_another_node());
