@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forebay_base::channel::{CallError, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
-use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
 use forebay_cluster::Moment;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
 use forebay_disk::{Capacity, Disk};
@@ -201,6 +201,10 @@ impl Cluster for Way {
         let location = format!("node {} ({name}), {}", place.node, place.location);
         let channel = member.channel(place.node, ServiceId::Disks);
         Some(Arc::new(RemoteDisk::new(channel, &record.uuid, &location)))
+    }
+
+    fn disks_of(&self, node: NodeId) -> Vec<String> {
+        self.0.member().map_or_else(Vec::new, |member| member.disks_of(node))
     }
 }
 

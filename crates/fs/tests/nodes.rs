@@ -209,6 +209,7 @@ fn what_a_dead_node_held_is_released() {
     assert!(matches!(one.attributes(ino), Err(FsError::Stale)), "nobody holds it any more");
     assert!(one.client_usage().is_empty());
     // It is not dead after all: what it had open is stale, for good.
+    assert!(matches!(two.sync_file(ino, Sync::All), Err(FsError::Stale)));
     assert!(matches!(two.read(ino, 0, &mut [0; 4]), Err(FsError::Stale)));
     assert!(matches!(two.lookup(data, b"file"), Err(FsError::Stale)));
     one.commit().unwrap();
@@ -609,9 +610,9 @@ fn a_node_brings_its_disk_and_everybody_reaches_what_lies_on_it() {
     assert_eq!(one.disk_status().len(), 2);
     let data = one.fileset("data");
     site.hand_over(&one, &[&one, &two, &bare], TWO, 20);
-    // The owner uses its own disk.
+    // The writer uses its own disk.
     let ino = one.make_file(data, "file");
-    write(&one, ino, 0, b"on the disk of two");
+    write(&two, ino, 0, b"on the disk of two");
     two.commit().unwrap();
     let used = |fs: &Namespace, disk: &str| {
         let status = fs.disk_status();

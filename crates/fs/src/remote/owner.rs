@@ -15,6 +15,7 @@ use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
+use super::NearFiles;
 use super::wire::{
     Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, decode, encode,
 };
@@ -22,7 +23,7 @@ use crate::attributes::{Attributes, KeepName, SetAttributes, SetId};
 use crate::clients::Handles;
 use crate::error::{FsError, Result};
 use crate::locks::{Ticket, Waited};
-use crate::ops::{Access, Found, New, Opened, Replace, SetXattr, Statistics};
+use crate::ops::{Access, Found, Home, New, Opened, Replace, SetXattr, Statistics};
 use crate::owner::{At, Visit};
 use crate::partition::Caller;
 use crate::record::Usage;
@@ -47,7 +48,15 @@ pub(crate) struct OpenFiles {
 struct OpenState {
     /// The latest crash of the fileset when the files were opened: nothing was lost as long as it is the same.
     crash: Epoch,
-    files: FxHashMap<Ino, Handles>,
+    files: FxHashMap<Ino, OpenFile>,
+}
+
+/// How a file is open.
+#[derive(Clone, Copy, Default)]
+struct OpenFile {
+    handles: Handles,
+    /// All of them on its object, which is on a disk of this node.
+    is_near: bool,
 }
 
 impl OpenFiles {
@@ -63,17 +72,24 @@ impl OpenFiles {
         self.state.lock().files.clear();
     }
 
-    fn opened(&self, ino: Ino, access: Access, crash: Epoch) {
+    /// Notes a handle, and whether it is one on an object of this node: if the file is not open yet and that is
+    /// `wanted`, or the others are. The kernel allows no mixture.
+    fn opened(&self, ino: Ino, access: Access, crash: Epoch, wanted: bool) -> bool {
         let mut state = self.state.lock();
         if state.files.is_empty() {
             state.crash = crash;
         }
-        state.files.entry(ino).or_default().add(access);
+        let file = state.files.entry(ino).or_default();
+        if file.handles.all == 0 {
+            file.is_near = wanted;
+        }
+        file.handles.add(access);
+        file.is_near
     }
 
     pub fn closed(&self, ino: Ino, access: Access) {
         let mut state = self.state.lock();
-        if let Some(handles) = state.files.get_mut(&ino) {
+        if let Some(OpenFile { handles, .. }) = state.files.get_mut(&ino) {
             handles.take(access);
             if handles.all == 0 {
                 state.files.remove(&ino);
@@ -98,12 +114,13 @@ impl OpenFiles {
     /// What is open, and the latest crash when it was opened.
     pub fn all(&self) -> (Epoch, Vec<(Ino, Handles)>) {
         let state = self.state.lock();
-        (state.crash, state.files.iter().map(|(ino, handles)| (*ino, *handles)).collect())
+        (state.crash, state.files.iter().map(|(ino, file)| (*ino, file.handles)).collect())
     }
 
     /// Takes over what was open where this node was the owner.
     pub fn take_over(&self, crash: Epoch, files: Vec<(Ino, Handles)>) {
-        *self.state.lock() = OpenState { crash, files: files.into_iter().collect() };
+        let open = |(ino, handles)| (ino, OpenFile { handles, is_near: false });
+        *self.state.lock() = OpenState { crash, files: files.into_iter().map(open).collect() };
     }
 
     /// Forgets what is open: this node is the owner now, and its partition knows.
@@ -118,6 +135,7 @@ pub struct RemoteOwner {
     node: NodeId,
     channel: Arc<dyn Channel>,
     open_files: Arc<OpenFiles>,
+    near: Arc<NearFiles>,
     /// The files that were open before this node became the owner are open there, too, in this epoch of it.
     is_asserted: AtomicBool,
     epoch: AtomicU64,
@@ -143,12 +161,14 @@ impl RemoteOwner {
         node: NodeId,
         channel: Arc<dyn Channel>,
         open_files: Arc<OpenFiles>,
+        near: Arc<NearFiles>,
     ) -> RemoteOwner {
         RemoteOwner {
             fileset,
             node,
             channel,
             open_files,
+            near,
             is_asserted: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             asserting: Mutex::default(),
@@ -409,19 +429,30 @@ impl RemoteOwner {
         // A lineage that breaks meanwhile makes the handle stale.
         let lineage = self.open_files.lineage();
         let request = Request::Open { ino, access, caller };
+        let mut place = None;
         let answer = self.ask_and_note(request, |answer| {
-            if let Ok(Answer::Opened { crash }) = answer {
-                self.open_files.opened(ino, access, *crash);
+            if let Ok(Answer::Opened { crash, home }) = answer {
+                place = home.and_then(|at| Some((at, self.near.home_of(at)?)));
+                let is_here = matches!(place, Some((_, Home::Here)));
+                // What is to be on stable storage at each write goes by way of the owner, as the name does.
+                let wanted = is_here && !(access.write && access.synchronous);
+                let is_near = self.open_files.opened(ino, access, *crash, wanted);
+                place = place.filter(|_| is_near || !is_here);
             }
         })?;
         if !matches!(answer, Answer::Opened { .. }) {
             return senseless(&answer);
         }
+        let home = place.and_then(|place| self.near.open(ino, place, lineage));
         if self.open_files.lineage() != lineage {
+            home.iter().for_each(|_| self.near.let_go_of(ino));
             let _ = self.close_file(ino, access);
             return Err(FsError::Stale);
         }
-        Ok(Opened { registration: None, keep_pages: false, uncached: true, lineage })
+        let registration = home.filter(|home| *home == Home::Here);
+        let registration = registration.and_then(|_| self.near.registration(ino));
+        let uncached = registration.is_none();
+        Ok(Opened { registration, keep_pages: false, uncached, lineage, home })
     }
 
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
@@ -441,6 +472,9 @@ impl RemoteOwner {
     }
 
     pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if let Some(read) = self.near.read(ino, self.open_files.lineage(), offset, buffer) {
+            return read;
+        }
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         let (answer, bytes) = self.ask_with(Request::Read { ino, offset, length }, Vec::new())?;
         match (answer, buffer.get_mut(..bytes.len())) {
@@ -453,6 +487,11 @@ impl RemoteOwner {
     }
 
     pub(crate) fn write(&self, ino: Ino, at: At, data: &[u8], set_id: SetId) -> Result<usize> {
+        let kill = || self.kill_set_id(ino);
+        let lineage = self.open_files.lineage();
+        if let Some(written) = self.near.write(ino, lineage, (at, data), set_id, kill) {
+            return written;
+        }
         let offset = match at {
             At::Offset(offset) => Some(offset),
             At::End(_) => None,

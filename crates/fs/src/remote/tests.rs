@@ -163,7 +163,7 @@ fn answers() -> Vec<Answer> {
         Answer::Elsewhere(INO),
         Answer::Bytes(vec![1; 200]),
         Answer::Items(vec![item]),
-        Answer::Opened { crash: Epoch(7) },
+        Answer::Opened { crash: Epoch(7), home: None },
         Answer::Reopened { epoch: Epoch(5) },
         Answer::Count(8),
         Answer::Statistics(Statistics { capacity, inodes: 9 }),
