@@ -1,4 +1,5 @@
 //! What a node writes to a file system that another node owns lies on its own disk.
+#![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
 use std::fs;
 use std::io::{Read as _, Seek as _, Write as _};

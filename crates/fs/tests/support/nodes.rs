@@ -13,6 +13,9 @@ use forebay_fs::record::DiskRecord;
 use forebay_fs::{Cluster, FilesService, Namespace, Parts, Whose};
 use parking_lot::{Mutex, RwLock};
 
+/// A disk and the node that has it.
+type Kept = (NodeId, Arc<dyn Disk>);
+
 /// What happens to calls on their way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
@@ -30,7 +33,7 @@ pub struct Nodes {
     services: RwLock<HashMap<NodeId, Arc<FilesService>>>,
     /// Nodes that answer nobody.
     dead: Mutex<HashSet<NodeId>>,
-    disks: RwLock<HashMap<String, (NodeId, Arc<dyn Disk>)>>,
+    disks: RwLock<HashMap<String, Kept>>,
     /// The disks of a node by way of it, as in a cluster; otherwise all nodes share the handles of disks, which outlive
     /// their nodes.
     disk_services: RwLock<HashMap<NodeId, Arc<DiskService>>>,
