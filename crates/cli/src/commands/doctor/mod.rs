@@ -21,12 +21,12 @@ use crate::output::Table;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay doctor
-  forebay doctor /srv/forebay /mnt/nvme0           also look at these directories and their disks
+  forebay doctor /srv/forebay /mnt/nvme0   also look at these directories and their disks
   forebay doctor --fix-script fix.sh && less fix.sh
   forebay doctor --explain memory/dirty
   forebay doctor --mute memory/swappiness --until 2027-03-31 --reason 'the database wants it'
-  forebay doctor --studies                         what the published studies tuned, and what is left of it
-  forebay doctor --shared /mnt/nfs --with /mnt/nfs2   is this storage fit for data that several hosts share?")]
+  forebay doctor --studies                 what the published studies tuned, and what still holds
+  forebay doctor --shared /nfs --with /nfs2      is this storage fit for data that hosts share?")]
 pub struct Doctor {
     /// Directories in which programs read or write.
     paths: Vec<PathBuf>,
@@ -43,9 +43,9 @@ pub struct Doctor {
     #[arg(long)]
     studies: bool,
     #[command(flatten)]
-    mutes: mutes::Options,
+    mutes: mutes::MuteOptions,
     #[command(flatten)]
-    shared: shared::Options,
+    shared: shared::SharedOptions,
     /// Print JSON.
     #[arg(long)]
     json: bool,

@@ -11,7 +11,7 @@ use jiff::civil::Date;
 
 /// Options for muted findings.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct MuteOptions {
     /// Do not show this finding until the day of --until.
     #[arg(long, value_name = "CODE", requires = "until")]
     mute: Option<String>,
@@ -29,7 +29,7 @@ pub struct Options {
     mutes: Option<PathBuf>,
 }
 
-impl Options {
+impl MuteOptions {
     /// Adds or removes a mute, if that is what was asked for.
     pub fn change(&self) -> Result<Option<ExitCode>> {
         let Some(code) = self.mute.as_ref().or(self.unmute.as_ref()) else { return Ok(None) };

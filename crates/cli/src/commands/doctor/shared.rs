@@ -13,7 +13,7 @@ use crate::output::Table;
 
 /// Options of the examination of shared storage.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct SharedOptions {
     /// Examine the storage below this directory: new names, sizes, bytes, locks, renames, appends.
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["paths", "fix_script", "mute", "unmute"])]
     shared: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub struct Options {
     patience: u64,
 }
 
-impl Options {
+impl SharedOptions {
     /// Examines the storage, if that was asked for.
     pub fn run(&self, json: bool) -> Result<Option<ExitCode>> {
         let Some(one) = &self.shared else { return Ok(None) };

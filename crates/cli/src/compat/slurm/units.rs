@@ -103,12 +103,11 @@ pub fn since(text: &str, now: Moment) -> Result<Moment, String> {
     let today = today().ok_or_else(refused)?.to_zoned(zone.clone()).date();
     let civil = if text == "today" || text == "midnight" {
         today.to_datetime(jiff::civil::Time::midnight())
-    } else if let Ok(clock) = text.parse::<jiff::civil::Time>() {
-        today.to_datetime(clock)
-    } else if let Ok(date) = text.parse::<jiff::civil::Date>() {
-        date.to_datetime(jiff::civil::Time::midnight())
+    } else if let Ok(moment) = text.parse::<jiff::civil::DateTime>() {
+        // First, as a time of day is found in a date with one, too. A date alone is its midnight.
+        moment
     } else {
-        text.parse::<jiff::civil::DateTime>().map_err(|_| refused())?
+        today.to_datetime(text.parse().map_err(|_| refused())?)
     };
     let zoned = civil.to_zoned(zone).map_err(|_| refused())?;
     Ok(Moment(u64::try_from(zoned.timestamp().as_millisecond()).unwrap_or(0)))
