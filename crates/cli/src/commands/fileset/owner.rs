@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(100);
   forebay fileset owner data --json | jq -r .owner
   forebay fileset owner data --move host2
   forebay fileset owner data --move auto           let the cluster choose, and move it there
-  forebay fileset owner data --move host2 --force  files in use become stale, nothing written is lost")]
+  forebay fileset owner data --move host2 --force  files in use become stale; no bytes are lost")]
 pub struct Owner {
     /// Name of the fileset; / for the root fileset.
     #[arg(value_name = "NAME")]
