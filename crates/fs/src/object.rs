@@ -322,7 +322,7 @@ impl Objects {
                 let at = ObjectRef { disk: *disk, id: number()? };
                 let made = self.observe(*disk, place.create_named(at.id));
                 let object = made.inspect_err(|error| {
-                    if matches!(error, FsError::Absent(_) | FsError::Io(_)) {
+                    if matches!(error, FsError::Absent(_) | FsError::Away { .. } | FsError::Io(_)) {
                         // It may have been made all the same: then it belongs to nothing.
                         self.left_behind.lock().insert(at.id.fileset());
                     }

@@ -124,7 +124,7 @@ impl NearFiles {
         let (live, home) = self.opened(ino, lineage, &shared)?;
         match shared.objects.observe(live.at.disk, live.object.read_at(offset, buffer)) {
             // The owner may reach it.
-            Err(FsError::Absent(_)) if home == Home::There => None,
+            Err(FsError::Absent(_) | FsError::Away { .. }) if home == Home::There => None,
             read => Some(read),
         }
     }

@@ -108,7 +108,11 @@ impl Partition {
         }
         let found = match self.shared.objects.observe(live.at.disk, live.object.attributes()) {
             // The node that wrote it is gone: nobody sees more of the file until that is back.
-            Err(FsError::Absent(_)) if at_home && opens.writers_of_nodes == 0 => return Ok(()),
+            Err(FsError::Absent(_) | FsError::Away { .. })
+                if at_home && opens.writers_of_nodes == 0 =>
+            {
+                return Ok(());
+            }
             found => found?,
         };
         if at_home && opens.writers_of_nodes == 0 {
