@@ -178,6 +178,53 @@ pub struct Counters {
     /// Requests of the kernel by kind.
     #[serde(default)]
     pub requests: BTreeMap<String, u64>,
+    /// What went between this node and each other one.
+    #[serde(default)]
+    pub nodes: BTreeMap<u32, NodeCounters>,
+}
+
+/// What went between this node and another one, for files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCounters {
+    /// Calls to it for files that it owns.
+    pub calls: u64,
+    /// Requests about such files that were answered from what this node caches of them.
+    pub cached: u64,
+    /// Items that it may cache now of the filesets that this node owns.
+    pub grants: u64,
+    /// Items that were recalled from it.
+    pub recalls: u64,
+    /// How often all that it cached of a fileset was void because it did not answer a recall in time.
+    pub evictions: u64,
+}
+
+impl NodeCounters {
+    /// What there is to count of all other nodes.
+    pub fn of(fs: &forebay_fs::Namespace) -> BTreeMap<u32, NodeCounters> {
+        let mut nodes: BTreeMap<u32, NodeCounters> = BTreeMap::new();
+        for (node, calls, cached) in fs.remote_traffic() {
+            let one = nodes.entry(node.0).or_default();
+            (one.calls, one.cached) = (calls, cached);
+        }
+        for (client, figures) in fs.grant_figures() {
+            let one = nodes.entry(client.node.0).or_default();
+            one.grants += figures.grants;
+            one.recalls += figures.recalls;
+            one.evictions += figures.evictions;
+        }
+        nodes
+    }
+
+    /// What came since, and the grants of now.
+    pub fn since(self, before: NodeCounters) -> NodeCounters {
+        NodeCounters {
+            calls: self.calls.saturating_sub(before.calls),
+            cached: self.cached.saturating_sub(before.cached),
+            grants: self.grants,
+            recalls: self.recalls.saturating_sub(before.recalls),
+            evictions: self.evictions.saturating_sub(before.evictions),
+        }
+    }
 }
 
 /// A path to the socket that is short enough for a socket address, whatever the folder is called.

@@ -449,6 +449,7 @@ impl Running {
                     requests: (self.session.requests().into_iter())
                         .map(|(kind, count)| (kind.to_owned(), count))
                         .collect(),
+                    nodes: control::NodeCounters::of(&self.fs),
                 });
             }
             Ask::Bind => {

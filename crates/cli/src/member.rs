@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forebay_base::channel::{CallError, Message, Service, ServiceId};
+use forebay_base::channel::{CallError, Channel, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
-use forebay_base::{ClientId, DiskId, Epoch, FilesetId};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId, NodeId};
 use forebay_cluster::Moment;
 use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
@@ -19,7 +19,7 @@ use forebay_etcd::Runtime;
 use forebay_fs::fsck::NamedDisk;
 use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, Placement};
-use forebay_fs::remote::FilesService;
+use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
 use forebay_node::members::{Book, Ownership};
 use forebay_node::{Member, MemberStart, NodeHome};
@@ -41,6 +41,10 @@ const LEAVING_MAX: Duration = Duration::from_secs(30);
 /// How long the kernel may keep attributes and names of filesets that this node owns: less than a node stops answering before its
 /// lease can be over (`lease_margin`), so that a frozen daemon's kernel shows nothing that another node has changed.
 const KERNEL_TTL_MAX: Duration = Duration::from_millis(400);
+
+/// Whether owners grant other nodes to cache what they read (docs/protocol.md, "In the daemons"). Not yet: the tests of real
+/// daemons (`crates/e2e/tests/cluster/cached.rs`) come first.
+const NODES_CACHE: bool = false;
 
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
@@ -167,6 +171,11 @@ impl Cluster for Way {
         let channel = member.channel(place.node, ServiceId::Disks);
         Some(Arc::new(RemoteDisk::new(channel, &record.uuid, &location)))
     }
+
+    fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
+        let member = self.0.member()?;
+        NODES_CACHE.then(|| member.channel(node, ServiceId::Cache))
+    }
 }
 
 impl Ownership for Joint {
@@ -182,8 +191,11 @@ impl Ownership for Joint {
         }
     }
 
-    // Nothing is cached on other nodes, so no change has to wait for what an earlier owner granted.
-    fn open(&self, fileset: FilesetId, epoch: Epoch, _lapse: Duration) -> Result<(), String> {
+    fn open(&self, fileset: FilesetId, epoch: Epoch, lapse: Duration) -> Result<(), String> {
+        // Until then other nodes may use what a former life of this daemon granted, and has not committed.
+        if NODES_CACHE {
+            std::thread::sleep(lapse);
+        }
         self.here.lock().insert(fileset, epoch);
         self.changed(fileset).inspect_err(|_| {
             self.here.lock().remove(&fileset);
@@ -222,17 +234,17 @@ impl Ownership for Joint {
 /// A service that comes later: its callers wait for it.
 #[derive(Default)]
 struct Late {
-    service: Mutex<Option<Arc<FilesService>>>,
+    service: Mutex<Option<Arc<dyn Service>>>,
     arrived: Condvar,
 }
 
 impl Late {
-    fn set(&self, service: FilesService) {
-        *self.service.lock() = Some(Arc::new(service));
+    fn set(&self, service: Arc<dyn Service>) {
+        *self.service.lock() = Some(service);
         self.arrived.notify_all();
     }
 
-    fn get(&self) -> Option<Arc<FilesService>> {
+    fn get(&self) -> Option<Arc<dyn Service>> {
         let mut service = self.service.lock();
         if service.is_none() {
             self.arrived.wait_while_for(&mut service, |service| service.is_none(), OPENING_WAIT);
@@ -329,12 +341,13 @@ fn join_alone(
 ) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     open.settings.kernel_ttl = open.settings.kernel_ttl.min(KERNEL_TTL_MAX);
     let joint = Arc::<Joint>::default();
-    let files = Arc::new(Late::default());
+    let (files, cache) = (Arc::new(Late::default()), Arc::new(Late::default()));
     let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
     let member = Arc::new(Member::start(MemberStart {
         home: open.node.clone(),
         services: vec![
             (ServiceId::Files, Arc::clone(&files) as _),
+            (ServiceId::Cache, Arc::clone(&cache) as _),
             (ServiceId::Disks, Arc::clone(&disks) as _),
         ],
         ownership: Arc::clone(&joint) as _,
@@ -362,7 +375,8 @@ fn join_alone(
             tracing::warn!(%fileset, error, "a fileset of this node is not open yet");
         }
     }
-    files.set(FilesService::new(Arc::clone(&fs)));
+    cache.set(Arc::new(CacheService::new(Arc::clone(&fs))));
+    files.set(Arc::new(FilesService::new(Arc::clone(&fs))));
     Ok((fs, lock, joined))
 }
 

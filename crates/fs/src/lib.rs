@@ -23,6 +23,7 @@ mod directory;
 pub mod error;
 pub mod fsck;
 mod gate;
+pub mod grants;
 mod idle;
 mod inode;
 pub mod key;

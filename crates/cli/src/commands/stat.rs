@@ -11,7 +11,7 @@ use forebay_base::time::SystemClock;
 use forebay_fs::stats::{OPERATIONS, Operation, Percentiles};
 use serde::Serialize;
 
-use crate::control::{self, Answer, Ask, Counters};
+use crate::control::{self, Answer, Ask, Counters, NodeCounters};
 use crate::mounts;
 use crate::output::{Table, bytes};
 
@@ -20,6 +20,9 @@ use crate::output::{Table, bytes};
 /// Without --interval it prints the counts since the mount. With it, it prints one report per interval, with
 /// the counts of that interval. Reads and writes are those that the daemon carries out. On the direct path
 /// the kernel carries them out itself: bytes_written is then the growth of files, and reads do not appear.
+///
+/// In a cluster, the last table counts for each other node: calls to it for files that it owns, requests that were
+/// answered from what this node caches of them, what it may cache of the files of this node, and what was recalled.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay stat /mnt/forebay
@@ -56,6 +59,8 @@ struct Report {
     latency: BTreeMap<&'static str, Percentiles>,
     /// Requests of the kernel, by their names in the FUSE protocol.
     requests: BTreeMap<String, u64>,
+    /// What went between this node and each other one, by its number.
+    nodes: BTreeMap<u32, NodeCounters>,
 }
 
 #[derive(Serialize)]
@@ -142,7 +147,10 @@ fn report(before: Option<&Counters>, now: &Counters, took: Option<Duration>) -> 
     };
     let requests = now.requests.iter().map(since).filter(|(_, count)| *count > 0).collect();
     let seconds = took.map_or(0.0, |took| took.as_secs_f64());
-    Report { seconds, filesets, total, latency, requests }
+    let earlier = |node: &u32| before.and_then(|before| before.nodes.get(node)).copied();
+    let nodes = now.nodes.iter();
+    let nodes = nodes.map(|(node, one)| (*node, one.since(earlier(node).unwrap_or_default())));
+    Report { seconds, filesets, total, latency, requests, nodes: nodes.collect() }
 }
 
 fn render(report: &Report) -> String {
@@ -178,5 +186,17 @@ fn render(report: &Report) -> String {
     for (kind, count) in &report.requests {
         requests.row(vec![kind.clone(), count.to_string()]);
     }
-    format!("{span}\n{}\n{}\n{}\n", table.render(), latency.render(), requests.render())
+    let mut shown =
+        format!("{span}\n{}\n{}\n{}\n", table.render(), latency.render(), requests.render());
+    if !report.nodes.is_empty() {
+        let mut nodes = Table::new(&["NODE", "CALLS", "CACHED", "GRANTS", "RECALLS", "EVICTIONS"]);
+        for (node, one) in &report.nodes {
+            let counts = [u64::from(*node), one.calls, one.cached, one.grants, one.recalls];
+            let mut cells: Vec<String> = counts.iter().map(u64::to_string).collect();
+            cells.push(one.evictions.to_string());
+            nodes.row(cells);
+        }
+        shown.push_str(&format!("{}\n", nodes.render()));
+    }
+    shown
 }

@@ -4,11 +4,11 @@
 //! The catalogue of filesets and the list of disks lie with the root's owner. Other members read them there: when they
 //! join, before they open a fileset, and when they meet the number of a fileset that they do not know.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_base::{Channel, ClientId, Epoch, FilesetId, Ino, NodeId};
+use forebay_base::{Channel, ClientId, Clock, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
@@ -16,6 +16,7 @@ use super::catalogue::{Catalogue, Fileset};
 use super::{Namespace, Parts, find_disks, shared_of};
 use crate::clients::Clients;
 use crate::error::{FsError, Result};
+use crate::grants::{Kept, Traffic};
 use crate::object::FsDisk;
 use crate::ops::Access;
 use crate::owner::{Owner, Route};
@@ -44,6 +45,13 @@ pub trait Cluster: Send + Sync {
 
     /// A disk that this node does not have, by way of the node that has it; `None` if nobody has it.
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>>;
+
+    /// The way to the [`CacheService`](crate::remote::CacheService) of a node that is a client of this one; nothing is granted
+    /// to a node without one.
+    fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
+        let _ = node;
+        None
+    }
 }
 
 /// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
@@ -75,6 +83,8 @@ pub(super) struct Membership {
     /// Filesets that this node has handed over, until it hears who owns them.
     pub(super) released: Mutex<HashSet<FilesetId>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
+    /// Requests to other nodes.
+    pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
 }
 
 impl Membership {
@@ -85,11 +95,16 @@ impl Membership {
             changed: Condvar::new(),
             released: Mutex::default(),
             open_files: Mutex::default(),
+            traffic: Mutex::default(),
         }
     }
 
     pub(super) fn cluster(&self) -> &dyn Cluster {
         &*self.cluster
+    }
+
+    pub(super) fn shared_cluster(&self) -> Arc<dyn Cluster> {
+        Arc::clone(&self.cluster)
     }
 
     pub(super) fn whose(&self, fileset: FilesetId) -> Whose {
@@ -114,9 +129,12 @@ impl Membership {
         fileset: FilesetId,
         node: NodeId,
         channel: Arc<dyn Channel>,
+        clock: &Arc<dyn Clock>,
     ) -> Owner {
         let open_files = self.open_files(fileset);
-        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files)))
+        let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
+        let kept = Kept::new(clock, &traffic);
+        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, kept)))
     }
 
     /// Everybody who waits for an owner looks again.
@@ -181,9 +199,8 @@ impl Namespace {
         node: NodeId,
         channel: Arc<dyn Channel>,
     ) -> Result<Whole> {
-        let Owner::Remote(root) = membership.remote_owner(FilesetId::ROOT, node, channel) else {
-            return Err(FsError::Moved);
-        };
+        let owner = membership.remote_owner(FilesetId::ROOT, node, channel, &parts.clock);
+        let Owner::Remote(root) = owner else { return Err(FsError::Moved) };
         for (uuid, disk) in &parts.disks {
             let location = disk.describe().location;
             root.ask(Request::AddDisk { uuid: uuid.clone(), location })?;
@@ -196,7 +213,7 @@ impl Namespace {
         let given = std::mem::take(&mut parts.disks);
         let disks = find_disks(&whole.disks, given, Some(membership.cluster()));
         let stores = Arc::clone(&parts.stores);
-        let shared = shared_of(parts, disks, true);
+        let shared = shared_of(parts, disks, Some(membership.shared_cluster()));
         shared.reserve.hold();
         shared.objects.begin_reserves(shared.settings.disk_reserve.0);
         let catalogue = Catalogue::of(whole.filesets);
@@ -249,7 +266,7 @@ impl Namespace {
         let known = self.catalogue.get(fileset);
         let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
         if self.shared.owners.find(fileset).is_none() {
-            let owner = membership.remote_owner(fileset, node, channel);
+            let owner = membership.remote_owner(fileset, node, channel, &self.shared.clock);
             self.shared.owners.set(fileset, Some(&owner));
         }
     }
@@ -457,15 +474,6 @@ impl Namespace {
         &self.shared.clients
     }
 
-    /// What a name of a partition of this node leads to, if anything.
-    pub(crate) fn named_here(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
-        self.kernel.get()?;
-        match &*self.own(parent).ok()? {
-            Owner::Local(partition) => partition.named(parent, name),
-            Owner::Native(_) | Owner::Remote(_) => None,
-        }
-    }
-
     /// The latest crash that the store of a fileset of this node knows of.
     pub(crate) fn crash_of(&self, fileset: FilesetId) -> Epoch {
         match self.shared.owners.find(fileset).as_deref() {
@@ -500,7 +508,7 @@ impl Namespace {
         let Some(membership) = &self.cluster else { return Ok(Usage::default()) };
         match membership.whose(fileset.id) {
             Whose::There(node, channel) => {
-                match membership.remote_owner(fileset.id, node, channel) {
+                match membership.remote_owner(fileset.id, node, channel, &self.shared.clock) {
                     Owner::Remote(remote) => remote.usage(),
                     Owner::Local(_) | Owner::Native(_) => Ok(Usage::default()),
                 }

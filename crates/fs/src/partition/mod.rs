@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::hash::HashKey;
-use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use forebay_store::Store;
 use parking_lot::Mutex;
 
@@ -25,6 +25,7 @@ use crate::commit::CommitTurn;
 use crate::directory::{Bucket, Child};
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
+use crate::grants::{Changing, Granting, Touched};
 use crate::inode::{Body, Counted, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
@@ -67,6 +68,8 @@ pub struct Partition {
     tree_changes: Mutex<()>,
     sweep: Mutex<Sweep>,
     damage: damage::Damage,
+    /// What other nodes may cache of it, in a cluster.
+    granting: Option<Arc<Granting>>,
 }
 
 /// What people choose of a fileset, as requests ask for it.
@@ -126,6 +129,28 @@ impl Partition {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// What other nodes may cache of it, in a cluster.
+    pub(crate) fn granting(&self) -> Option<&Arc<Granting>> {
+        self.granting.as_ref()
+    }
+
+    /// Recalls what a change by `by` touches from all other nodes, and waits until nobody uses it. No way to this partition may
+    /// be held.
+    pub(crate) fn begin_change(&self, by: ClientId, touched: &Touched<'_>) -> Option<Changing> {
+        let leads_to = |parent: Ino, name: &[u8]| self.named(parent, name);
+        self.granting.as_ref().map(|granting| granting.begin(by, touched, leads_to))
+    }
+
+    /// Whether nobody has an inode open for writing.
+    pub(crate) fn is_quiet(&self, ino: Ino) -> bool {
+        let is_quiet = |inode: Arc<Inode>| {
+            let state = inode.lock();
+            state.file().is_none_or(|file| !file.opens.is_written())
+        };
+        // What is open is in memory.
+        self.shared.inodes.peek(ino).is_none_or(is_quiet)
     }
 
     /// What every request passes first.

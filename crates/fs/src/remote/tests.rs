@@ -7,8 +7,8 @@ use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, Timestamp};
 use forebay_disk::{Allocate, Capacity, Seek, Sync};
 
 use super::wire::{
-    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, VERSION, Whole, decode,
-    encode,
+    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, VERSION, Whole,
+    decode, encode,
 };
 use crate::attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 use crate::clients::Handles;
@@ -112,6 +112,7 @@ fn requests() -> Vec<Request> {
         Request::TestLock(lock()),
         Request::ReleaseLocks { ino: INO, owner: 6, whole: true },
         Request::Forget { fileset },
+        Request::Vouch { fileset },
         Request::Statistics { ino: INO },
         Request::Usage { fileset },
         Request::Catalogue,
@@ -166,6 +167,7 @@ fn answers() -> Vec<Answer> {
         Answer::Opened { crash: Epoch(7) },
         Answer::Reopened { epoch: Epoch(5) },
         Answer::Count(8),
+        Answer::Vouched { word_ms: 5000, term: 2 },
         Answer::Statistics(Statistics { capacity, inodes: 9 }),
         Answer::Usage(Usage { inodes: 1, bytes: 2 }),
         Answer::Lock(LockAnswer::Waiting(Ticket(3))),
@@ -284,7 +286,7 @@ fn whatever_bytes_arrive_nothing_breaks() {
         match service.serve(from, Message { head, payload }) {
             Ok(answer) => {
                 understood += 1;
-                assert!(decode::<Answer>(&answer.head).is_ok());
+                assert!(decode::<Reply>(&answer.head).is_ok());
             }
             Err(CallError::Refused(_)) => {}
             Err(other) => panic!("{other}"),
@@ -296,4 +298,21 @@ fn whatever_bytes_arrive_nothing_breaks() {
         encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), request: Request::Catalogue });
     let after = service.serve(from, Message { head, payload: Vec::new() });
     assert!(matches!(after, Err(CallError::Evicted(_))));
+}
+
+#[test]
+fn grants_and_recalls_come_back_as_they_were_and_broken_ones_are_refused() {
+    use forebay_cluster::grants::{GrantNumber, RecallNumber};
+
+    use crate::grants::{Granted, Item, Recall};
+    let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, term: 3 };
+    let reply = Reply { answer: Answer::Done, granted };
+    assert_eq!(decode::<Reply>(&encode(&reply)).unwrap().granted, granted);
+    let items = vec![Item::Attributes(INO), Item::Entry(INO, b"a name".as_slice().into())];
+    let recall = Recall { fileset: FilesetId(3), recalls: vec![(RecallNumber(7), items)] };
+    let good = encode(&recall);
+    assert_eq!(decode::<Recall>(&good).unwrap(), recall);
+    for length in 0..good.len() {
+        assert!(decode::<Recall>(&good[..length]).is_err());
+    }
 }
