@@ -26,7 +26,7 @@ pub type Call = fn(&[String]) -> Result<ExitCode>;
 /// A command of another system.
 #[derive(Clone, Copy)]
 pub struct Name {
-    /// Its name.
+    /// Name by which the program is called.
     pub name: &'static str,
     /// What it does.
     pub call: Call,

@@ -254,6 +254,9 @@ impl Worker {
             _ => fs::rename(&path, &to),
         });
         match result {
+            // Where both names lead to one inode the kernel does nothing, and says that it succeeded (vfs_rename): that is
+            // so if another node renames between its two lookups.
+            Ok(()) if what == "rename" => self.note_move(directory, span, done, Outcome::Unknown),
             Ok(()) => self.note_move(directory, span, done, Outcome::Done),
             Err(error) if is(&error, Errno::NOENT) && what != "put" => {
                 self.note_move(directory, span, missing, Outcome::Done);

@@ -30,7 +30,7 @@ pub struct MuteOptions {
 }
 
 impl MuteOptions {
-    /// Adds or removes a mute, if that is what was asked for.
+    /// Adds or removes a mute if the options say so.
     pub fn change(&self) -> Result<Option<ExitCode>> {
         let Some(code) = self.mute.as_ref().or(self.unmute.as_ref()) else { return Ok(None) };
         let path = self.path()?;

@@ -26,7 +26,7 @@ pub struct SharedOptions {
 }
 
 impl SharedOptions {
-    /// Examines the storage, if that was asked for.
+    /// Examines the storage if the options say so.
     pub fn run(&self, json: bool) -> Result<Option<ExitCode>> {
         let Some(one) = &self.shared else { return Ok(None) };
         let other = self.with.as_ref().unwrap_or(one);
