@@ -1,6 +1,6 @@
 //! What slows analytics down on a host, why it does, and how to change it.
 //!
-//! [`Host`] is what was read of a machine, [`checks::ALL`] the table of checks, [`examine`] runs them. A check is pure: it
+//! [`Host`] is what was read of a machine, [`checks::all`] the table of checks, [`examine`] runs them. A check is pure: it
 //! looks at a host and says what it found, with the evidence, and how to change it. Nothing here changes anything:
 //! [`script::write`] makes a shell script of the fixes, which an administrator reads and runs. [`mute`] is the list of
 //! findings that a site does not want to see for a while. [`studies`] is what the published studies tuned, and what has

@@ -1,6 +1,6 @@
 //! What the published studies tuned on their hosts and file systems, and what has become of it.
 //!
-//! The numbers in brackets name the studies: [1] 40/80-session grid on GPFS, [3] mixed analytics on Spectrum Scale ESS, [4] hybrid
+//! The numbers in brackets name the studies: 1 is a 40/80-session grid on GPFS, 3 mixed analytics on Spectrum Scale ESS, 4 hybrid
 //! flash (requirement D5).
 
 use serde::Serialize;

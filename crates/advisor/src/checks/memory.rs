@@ -6,7 +6,7 @@ use crate::host::Host;
 
 /// Dirty bytes at which the kernel starts to write: below this, temporary files that live for seconds reach the disk.
 const BACKGROUND_MIN_BYTES: u64 = 1 << 30;
-/// Shares of memory that the studies [1, 3, 4] set: start to write at 10 %, make programs wait at 40 %.
+/// Shares of memory that the studies 1, 3 and 4 set: start to write at 10 %, make programs wait at 40 %.
 const BACKGROUND_RATIO: u64 = 10;
 const DIRTY_RATIO: u64 = 40;
 /// Of more memory than this a ratio of 40 % is more than a disk writes in a minute: the limit is given in bytes there.
