@@ -35,10 +35,12 @@ impl SharedOptions {
             .with_context(|| format!("cannot examine {}", one.display()))?;
         let shown = sides.examine().with_context(|| format!("cannot examine {}", one.display()))?;
         drop(sides);
-        if self.with.is_none() {
-            note!("one mount shows little: give another mount of the same storage with --with");
-        }
         print(&shown, json)?;
+        if self.with.is_none() {
+            note!(
+                "This is what one mount shows, which caches nothing from itself: give another mount of the same storage with --with."
+            );
+        }
         let bad = shown.iter().any(|shown| shown.severity > Some(Severity::Advice));
         Ok(Some(if bad { ExitCode::from(1) } else { ExitCode::SUCCESS }))
     }
