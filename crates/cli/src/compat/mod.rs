@@ -7,6 +7,7 @@
 mod columns;
 pub mod lsf;
 mod row;
+mod signal;
 pub mod slurm;
 mod words;
 

@@ -8,6 +8,7 @@ use forebay_grid::event::Verb;
 use forebay_grid::vocabulary::Target;
 
 use super::super::row::{client, rows};
+use super::super::signal::verb_of;
 use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
 use super::state::{self, targets};
 
@@ -34,20 +35,6 @@ const OPTIONS: &[Opt] = &[
     read("V", ' ', Nothing),
 ];
 
-/// What a signal is to the grid.
-fn verb_of(signal: &str) -> Result<Verb> {
-    let upper = signal.to_ascii_uppercase();
-    Ok(match upper.strip_prefix("SIG").unwrap_or(&upper) {
-        "KILL" | "9" | "TERM" | "15" | "INT" | "2" => Verb::Kill,
-        "STOP" | "19" | "TSTP" | "20" => Verb::Hold,
-        "CONT" | "18" => Verb::Release,
-        _ => bail!(
-            "-s {signal}: a Forebay grid ends (TERM, KILL), stops (STOP) and continues (CONT) jobs, and sends no other \
-             signals"
-        ),
-    })
-}
-
 /// Does something to the jobs that are named or chosen, and says so of each.
 fn run(command: &'static str, verb: Verb, done: &str, arguments: &[String]) -> Result<ExitCode> {
     let grammar = Grammar { command, style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
@@ -56,7 +43,7 @@ fn run(command: &'static str, verb: Verb, done: &str, arguments: &[String]) -> R
         note!("{}", super::VERSION);
         return Ok(ExitCode::SUCCESS);
     }
-    let verb = given.value("s").map_or(Ok(verb), verb_of)?;
+    let verb = given.value("s").map_or(Ok(verb), |signal| verb_of("-s ", signal))?;
     let mut client = client()?;
     let mut wanted: Vec<Target> = Vec::new();
     let mut is_named = false;

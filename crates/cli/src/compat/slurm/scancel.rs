@@ -9,6 +9,7 @@ use forebay_grid::event::Verb;
 use forebay_grid::vocabulary::Target;
 
 use super::super::row::{client, rows};
+use super::super::signal::verb_of;
 use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
 use super::choice::{Choice, targets};
 
@@ -40,20 +41,6 @@ const OPTIONS: &[Opt] = &[
 const GRAMMAR: Grammar =
     Grammar { command: "scancel", style: Style::Gnu, until: Until::End, tables: &[OPTIONS] };
 
-/// What a signal is to the grid.
-fn verb_of(signal: &str) -> Result<Verb> {
-    let upper = signal.to_ascii_uppercase();
-    Ok(match upper.strip_prefix("SIG").unwrap_or(&upper) {
-        "KILL" | "9" | "TERM" | "15" | "INT" | "2" => Verb::Kill,
-        "STOP" | "19" | "TSTP" | "20" => Verb::Hold,
-        "CONT" | "18" => Verb::Release,
-        _ => bail!(
-            "--signal={signal}: a Forebay grid ends (TERM, KILL), stops (STOP) and continues (CONT) jobs, and sends no \
-             other signals"
-        ),
-    })
-}
-
 /// Does something to a job; whether it was there. One that has ended already needs nothing.
 ///
 /// # Errors
@@ -80,7 +67,8 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     if let Some(name) = given.value("jobname").map(str::to_owned) {
         given.set("name", name);
     }
-    let verb = given.value("signal").map_or(Ok(Verb::Kill), verb_of)?;
+    let verb =
+        given.value("signal").map_or(Ok(Verb::Kill), |signal| verb_of("--signal=", signal))?;
     let choice = Choice::of(&given)?;
     let ids: Vec<&str> = given
         .words
@@ -137,8 +125,8 @@ mod tests {
             ("STOP", Verb::Hold),
             ("18", Verb::Release),
         ] {
-            assert_eq!(verb_of(signal).unwrap(), verb);
+            assert_eq!(verb_of("--signal=", signal).unwrap(), verb);
         }
-        assert!(verb_of("USR1").is_err());
+        assert!(verb_of("--signal=", "USR1").is_err());
     }
 }
