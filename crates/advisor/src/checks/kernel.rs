@@ -1,6 +1,6 @@
 //! The kernel, what it measures, and how it shares processors.
 
-use super::Check;
+use super::{Check, unknown};
 use crate::finding::{Fix, Verdict};
 use crate::host::Host;
 
@@ -119,10 +119,6 @@ fn synchronised(host: &Host) -> Vec<Verdict> {
             },
         )],
     }
-}
-
-fn unknown(reason: &str) -> Vec<Verdict> {
-    vec![Verdict::Unknown(reason.to_owned())]
 }
 
 #[cfg(test)]

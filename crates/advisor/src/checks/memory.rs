@@ -1,6 +1,6 @@
 //! Memory: the page cache that temporary files live in, and what takes it away.
 
-use super::Check;
+use super::{Check, unknown};
 use crate::finding::{Fix, Verdict};
 use crate::host::Host;
 
@@ -205,10 +205,6 @@ fn numa_balancing(host: &Host) -> Vec<Verdict> {
         }
         None => Vec::new(),
     }
-}
-
-fn unknown(reason: &str) -> Vec<Verdict> {
-    vec![Verdict::Unknown(reason.to_owned())]
 }
 
 #[cfg(test)]

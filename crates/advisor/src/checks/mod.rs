@@ -53,6 +53,11 @@ pub struct Line {
     pub text: String,
 }
 
+/// The only verdict of a check that cannot see what it is about.
+fn unknown(reason: &str) -> Vec<Verdict> {
+    vec![Verdict::Unknown(reason.to_owned())]
+}
+
 /// What came of all checks.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Examined {
