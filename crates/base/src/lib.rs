@@ -1,4 +1,4 @@
-//! The vocabulary of the system: ids, time and its seam, byte sizes, what processes used, name hashing, requests in flight,
+//! The vocabulary of the system: ids, time and its seam, byte sizes, settings in a file, what processes used, name hashing, requests in flight,
 //! fail points, the seam of calls between nodes, what a full disk looks like, and text and tables for terminals.
 //!
 //! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]); [`in_flight`] notes for the whole
@@ -13,6 +13,7 @@ pub mod hash;
 pub mod id;
 pub mod in_flight;
 pub mod seed;
+pub mod settings;
 pub mod size;
 pub mod text;
 pub mod time;

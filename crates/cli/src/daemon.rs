@@ -11,14 +11,15 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_base::ByteSize;
 use forebay_base::full::{comes_of_full, is_full};
 use forebay_base::time::SystemClock;
 use forebay_disk::absent;
 use forebay_fs::native::NativeFileset;
 use forebay_fs::object::CLOSING_MAX;
-use forebay_fs::settings::TransportChoice;
 use forebay_fs::{Background, Namespace};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
+use forebay_fuse::settings::TransportChoice;
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
 use forebay_node::Member;
@@ -61,6 +62,8 @@ struct Running {
     member: Option<Weak<Member>>,
     session: Arc<Session>,
     direct: DirectPath,
+    /// Read-ahead of the mount.
+    read_ahead: ByteSize,
     /// Nothing is bound, and the kernel reads and writes nothing itself.
     serves_all: bool,
     /// Held while a command is carried out: none is once it says `true`.
@@ -87,11 +90,15 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     let mut ground = Ground::open(&order.home)?;
     clear_dead_mount(order)?;
     let mountpoint = check_mountpoint(order)?;
-    let settings = ground.settings();
+    let front = front_end(order, &ground.settings().fuse);
+    let process = ground.settings().daemon.clone();
+    let settings = &mut ground.settings().fs;
     settings.direct &= order.direct;
-    settings.transport = order.transport.unwrap_or(settings.transport);
     let file_limit = usize::try_from(raise_file_limit()).unwrap_or(usize::MAX);
-    let beside = OTHER_FILES + CLOSING_MAX + settings.spare_objects + files_of_rings(settings);
+    let beside = OTHER_FILES
+        + CLOSING_MAX
+        + settings.spare_objects
+        + files_of_rings(&front, settings.keeps_locks());
     // As many again may be open for a commit that is to sync them first.
     let room = file_limit.saturating_sub(beside) / 2;
     if settings.open_objects_max > room {
@@ -101,14 +108,14 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     settings.native_handles_max = settings.native_handles_max.min(file_limit / 8).max(16);
     bound_heaps();
     // Before threads are started: they inherit it.
-    raise_priority(settings.daemon_nice);
+    raise_priority(process.daemon_nice);
     let (fs, held) = ground.into_file_system(&order.home)?;
     let mut tuning = Tuning::default();
     // Before the supply makes objects: an open file keeps the read-ahead that it was opened with.
     for disk in fs.disk_status() {
-        tuning.raise_read_ahead_under(Path::new(&disk.location), fs.settings().disk_read_ahead);
+        tuning.raise_read_ahead_under(Path::new(&disk.location), process.disk_read_ahead);
     }
-    match start(order, mountpoint, &fs, &held) {
+    match start(order, mountpoint, &front, &fs, &held) {
         Ok((running, background)) => serve(running, background, signals, tuning, held, ready),
         Err(error) => {
             held.leave();
@@ -118,6 +125,12 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
             Err(error)
         }
     }
+}
+
+/// The settings of the kernel front end, with what the order says instead.
+fn front_end(order: &Order, settings: &forebay_fuse::Settings) -> forebay_fuse::Settings {
+    let transport = order.transport.unwrap_or(settings.transport);
+    forebay_fuse::Settings { transport, ..settings.clone() }
 }
 
 /// The signals that unmount. A hangup that is ignored (nohup) stays so.
@@ -183,15 +196,16 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
 fn start(
     order: &Order,
     mountpoint: PathBuf,
+    front: &forebay_fuse::Settings,
     fs: &Arc<Namespace>,
     held: &Held,
 ) -> Result<(Running, Background)> {
     let home = &order.home;
     let source = home.root().to_str().context("the home folder's path is not UTF-8")?;
     // The switch counts when the kernel mounts.
-    let wish = wish_for(fs.settings().transport)?;
+    let wish = wish_for(front.transport)?;
     let device = mount(source, &mountpoint, By::this_process()).map_err(anyhow::Error::msg)?;
-    let adapter = Adapter::new(Arc::clone(fs), Arc::new(SystemClock));
+    let adapter = Adapter::new(Arc::clone(fs), front.clone(), Arc::new(SystemClock));
     let begun = Opening::begin(device, adapter, wish).context("the FUSE session did not begin");
     let started = begun.and_then(|(opening, direct)| {
         let direct = if order.direct { direct } else { DirectPath::Closed(SERVED.to_owned()) };
@@ -213,6 +227,7 @@ fn start(
                 member: held.member(),
                 session: Arc::new(session),
                 direct,
+                read_ahead: front.read_ahead,
                 serves_all: !order.direct,
                 ended: RwLock::new(false),
             },
@@ -254,7 +269,7 @@ fn serve(
 ) -> Result<()> {
     let running = Arc::new(running);
     if let Some(mount) = crate::mounts::of_home(&running.home) {
-        tuning.raise_read_ahead(&mount.device, running.fs.settings().read_ahead);
+        tuning.raise_read_ahead(&mount.device, running.read_ahead);
     }
     let announced = announce(&running, signals, ready);
     if let Err(error) = &announced {

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use anyhow::Result;
-use forebay_fs::{Namespace, Settings};
+use forebay_fs::Namespace;
 use forebay_node::Member;
 
-use crate::home::{Home, Lock, OpenHome, OpenMember};
+use crate::home::{Home, Lock, OpenHome, OpenMember, Settings};
 use crate::member::{self, Joined};
 
 /// What the file system stands on.

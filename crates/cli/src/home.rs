@@ -4,6 +4,7 @@ mod access;
 mod lock;
 mod member;
 mod native;
+mod settings;
 mod stores;
 
 use std::fs::OpenOptions;
@@ -24,7 +25,7 @@ use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, MountState, Placement, Superblock};
 use forebay_fs::recovery::read_superblock;
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{FsError, Namespace, Parts, Settings};
+use forebay_fs::{FsError, Namespace, Parts};
 use forebay_node::home::NodeHome;
 use forebay_store::redb::RedbOptions;
 use forebay_store::redb::folder::RedbFolder;
@@ -32,6 +33,7 @@ use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
 pub use self::member::{OpenMember, open_own_disk, own_disk};
+pub use self::settings::Settings;
 pub use self::stores::{Checked, back_up_into, choose};
 
 /// A home folder that exists.
@@ -132,7 +134,7 @@ impl Home {
     /// The stores of the file system.
     fn stores(&self, settings: &Settings) -> Result<RedbFolder> {
         self.alone()?;
-        let cache_bytes = settings.store_cache.as_usize();
+        let cache_bytes = settings.fs.store_cache.as_usize();
         Ok(RedbFolder::at(&self.names_path(), RedbOptions { cache_bytes }))
     }
 
@@ -255,7 +257,7 @@ impl Home {
 
     /// What stands in the reserve.
     fn reserve(&self, settings: &Settings) -> Reserve {
-        Reserve::at(&self.root.join("reserve"), settings.store_reserve)
+        Reserve::at(&self.root.join("reserve"), settings.fs.store_reserve)
     }
 }
 
@@ -269,7 +271,7 @@ impl OpenHome {
         let opened = Namespace::open(Parts {
             stores: Arc::new(self.stores),
             disks: self.disks,
-            settings: self.settings,
+            settings: self.settings.fs,
             clock,
             fail_points: fail_points_of_environment()?,
             reserve: self.reserve,

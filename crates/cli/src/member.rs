@@ -44,10 +44,6 @@ const OPENING_WAIT: Duration = Duration::from_secs(30);
 /// How long a node that leaves hands over; then the others wait for its lease.
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 
-/// How long the kernel may keep attributes and names of filesets that this node owns: less than a node stops answering before its
-/// lease can be over (`lease_margin`), so that a frozen daemon's kernel shows nothing that another node has changed.
-const KERNEL_TTL_MAX: Duration = Duration::from_millis(400);
-
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
 
@@ -391,8 +387,7 @@ pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lo
 }
 
 /// As [`join`], with no other process that is the node.
-fn join_alone(mut open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
-    open.settings.kernel_ttl = open.settings.kernel_ttl.min(KERNEL_TTL_MAX);
+fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     let joint = Arc::<Joint>::default();
     let files = Arc::new(Late::default());
     let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
@@ -470,7 +465,7 @@ fn open_namespace(
     let parts = Parts {
         stores,
         disks,
-        settings: open.settings,
+        settings: open.settings.fs,
         clock: Arc::new(SystemClock),
         fail_points: crate::home::fail_points_of_environment()?,
         reserve: open.reserve,

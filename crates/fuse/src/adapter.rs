@@ -25,6 +25,7 @@ use crate::abi::{
 use crate::adapter::requests::Requests;
 use crate::reply::{Reply, Ttl};
 use crate::request::{Answer, Body, Errno};
+use crate::settings::Settings;
 use crate::top::{Top, ino_of};
 
 pub(crate) use init::payload_max;
@@ -42,6 +43,7 @@ pub(crate) enum Outcome {
 /// The file system as the kernel sees it.
 pub struct Adapter {
     pub(crate) fs: Arc<Namespace>,
+    pub(crate) settings: Settings,
     clock: Arc<dyn Clock>,
     ttl: Ttl,
     session: init::Session,
@@ -62,11 +64,11 @@ pub(crate) struct Request {
 
 impl Adapter {
     /// An adapter of `fs`.
-    pub fn new(fs: Arc<Namespace>, clock: Arc<dyn Clock>) -> Adapter {
-        let ttl = Ttl(fs.settings().kernel_ttl);
+    pub fn new(fs: Arc<Namespace>, settings: Settings, clock: Arc<dyn Clock>) -> Adapter {
+        let ttl = Ttl(settings.kernel_ttl);
         let (session, requests) = (init::Session::default(), Requests::default());
         let locks = locks::LockSession::default();
-        Adapter { fs, clock, ttl, session, requests, top: Arc::default(), locks }
+        Adapter { fs, settings, clock, ttl, session, requests, top: Arc::default(), locks }
     }
 
     /// Which of the kernel's inodes is the root directory.

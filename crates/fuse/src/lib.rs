@@ -15,10 +15,12 @@ pub mod mount;
 mod reply;
 mod request;
 pub mod session;
+pub mod settings;
 pub mod top;
 pub mod transport;
 
 pub use adapter::Adapter;
 pub use device::Device;
 pub use session::{DirectPath, Ending, Opening, Session};
+pub use settings::Settings;
 pub use transport::Transport;

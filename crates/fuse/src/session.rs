@@ -70,7 +70,7 @@ impl Opening {
         if ring.is_ok() {
             adapter.offer_ring();
         }
-        let mut seat = Seat::new(adapter.fs.settings());
+        let mut seat = Seat::new(&adapter.settings);
         while adapter.protocol_minor() == 0 {
             let Received::Request(length) = seat.receive(&device)? else {
                 return Err(io::Error::other("unmounted before the session began"));
@@ -141,7 +141,7 @@ impl Opening {
             },
         };
         let crew = match &transport {
-            Transport::Dev(_) => Crew::alone(self.adapter.fs.settings()),
+            Transport::Dev(_) => Crew::alone(&self.adapter.settings, self.adapter.fs.keeps_locks()),
             Transport::Uring(_) => Crew::beside_ring(),
         };
         crew.start(&self.device, &self.adapter, &self.ends.0)?;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use forebay_fs::settings::TransportChoice;
+use forebay_fuse::settings::TransportChoice;
 
 use crate::background::{Background, log_to_standard_error};
 use crate::daemon::{self, Order};

@@ -6,22 +6,25 @@
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_disk::Disk;
 use forebay_disk::absent::AbsentDisk;
 use forebay_disk::directory::{DirectoryDisk, Label};
-use forebay_fs::Settings;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::settings::LockChoice;
 use forebay_node::NodeHome;
 use uuid::Uuid;
 
-use super::{Home, Lock, access};
+use super::{Home, Lock, Settings, access};
 use crate::commands::cluster::base;
 
 /// Name of the home folder within that of the node.
 const FOLDER: &str = "fs";
+/// How long the kernel may keep attributes and names of filesets that this node owns: less than a node stops answering before its
+/// lease can be over (`lease_margin`), so that a frozen daemon's kernel shows nothing that another node has changed.
+const KERNEL_TTL_MAX: Duration = Duration::from_millis(400);
 
 /// The open parts of a member that is not mounted.
 pub struct OpenMember {
@@ -119,7 +122,8 @@ impl Home {
         let lock = self.lock()?;
         let mut settings = self.settings()?;
         // Programs of other nodes ask for locks too. What the rings need depends on it.
-        settings.locks = LockChoice::Shared;
+        settings.fs.locks = LockChoice::Shared;
+        settings.fuse.kernel_ttl = settings.fuse.kernel_ttl.min(KERNEL_TTL_MAX);
         let reserve = self.reserve(&settings);
         Ok(OpenMember { lock, settings, node: node.clone(), reserve })
     }

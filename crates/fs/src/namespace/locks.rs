@@ -13,7 +13,6 @@ use crate::error::{FsError, Result};
 use crate::locks::{Ask, File, Holder, Kind, Limits, LockRequest, Locks, Sort, Waited};
 use crate::owner::Owner;
 use crate::remote::LockAsked;
-use crate::settings::LockChoice;
 
 /// The locks of each fileset of this node in which there are any.
 #[derive(Default)]
@@ -64,7 +63,7 @@ impl Namespace {
     /// Whether this file system keeps the locks of programs itself: else the kernel does.
     #[must_use]
     pub fn keeps_locks(&self) -> bool {
-        self.settings().locks == LockChoice::Shared
+        self.settings().keeps_locks()
     }
 
     fn lock_limits(&self) -> Limits {

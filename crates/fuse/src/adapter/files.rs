@@ -128,7 +128,7 @@ impl Adapter {
         reply: &mut Reply,
     ) -> Answer<()> {
         let asked: ReadIn = body.take()?;
-        let limit = self.fs.settings().request_max.as_usize().max(1 << 20);
+        let limit = self.settings.request_max.as_usize().max(1 << 20);
         let length = usize::try_from(asked.size).unwrap_or(0).min(limit);
         self.check_handle(request.ino, asked.fh)?;
         Ok(reply.fill(length, |buffer| self.fs.read(request.ino, asked.offset, buffer))?)

@@ -2,12 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use forebay_fs::Settings;
-
 use crate::abi::{self, InitIn, InitOut, feature};
 use crate::adapter::Adapter;
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
+use crate::settings::Settings;
 
 /// Requests that the kernel may keep waiting in the background.
 const BACKGROUND_MAX: u16 = 256;
@@ -94,12 +93,12 @@ impl Adapter {
         if offered & feature::INIT_EXT != 0 {
             offered |= u64::from(body.take::<u32>()?) << 32;
         }
-        let settings = self.fs.settings();
+        let settings = &self.settings;
         let mut taken = offered & WANTED;
         if settings.extended_attributes {
             taken |= offered & feature::POSIX_ACL;
         }
-        if settings.direct {
+        if self.fs.settings().direct {
             taken |= offered & feature::PASSTHROUGH;
         }
         if self.fs.keeps_locks() {

@@ -11,7 +11,7 @@ use forebay_disk::memory::MemoryDisk;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::DiskRecord;
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{Namespace, Parts, Settings};
+use forebay_fs::{Namespace, Parts};
 use forebay_store::memory::MemoryStores;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -49,12 +49,12 @@ fn adapter_with(disk: Arc<dyn Disk>, settings: Settings) -> Adapter {
     let fs = Namespace::open(Parts {
         stores: Arc::new(stores),
         disks: vec![("disk".to_owned(), disk)],
-        settings,
+        settings: forebay_fs::Settings::default(),
         clock: Arc::clone(&clock) as _,
         fail_points: FailPoints::none(),
         reserve: Reserve::none(),
     });
-    Adapter::new(fs.unwrap(), clock)
+    Adapter::new(fs.unwrap(), settings, clock)
 }
 
 /// A request as both transports bring it: its structure, and the rest.

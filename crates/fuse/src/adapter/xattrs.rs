@@ -10,7 +10,7 @@ use crate::request::{Answer, Body, Errno};
 impl Adapter {
     fn check_offered(&self) -> Answer<()> {
         // The kernel takes ENOSYS as an answer for the whole session and asks no more.
-        if self.fs.settings().extended_attributes { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+        if self.settings.extended_attributes { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
     }
 
     pub(crate) fn getxattr(

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use forebay_fs::Settings;
-use forebay_fs::settings::LockChoice;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes as _, IntoBytes};
 
@@ -21,6 +19,7 @@ use crate::adapter::{Adapter, Lane, Outcome, PLACES_WITH_LOCKS, payload_max};
 use crate::device::{Device, Received};
 use crate::reply::Reply;
 use crate::request::Body;
+use crate::settings::Settings;
 use crate::transport::{End, Farewell, carry_out, tell_of_changes};
 
 /// Room in a request buffer beside the data of a write, in bytes.
@@ -42,14 +41,11 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// The threads if all requests come over the device.
-    pub fn alone(settings: &Settings) -> Crew {
+    /// The threads if all requests come over the device; `keeps_locks` if programs wait for locks there.
+    pub fn alone(settings: &Settings, keeps_locks: bool) -> Crew {
         let readers = settings.fuse_readers;
         // A request that waits for a lock of somebody else takes a thread up.
-        let least = match settings.locks {
-            LockChoice::Kernel => readers + 1,
-            LockChoice::Shared => readers + PLACES_WITH_LOCKS,
-        };
+        let least = readers + if keeps_locks { PLACES_WITH_LOCKS } else { 1 };
         Crew { readers, threads: settings.fuse_threads.max(least), pause: Duration::ZERO }
     }
 
@@ -146,7 +142,7 @@ fn answer_requests(
     pause: Duration,
     farewell: Farewell,
 ) {
-    let mut seat = Seat::new(adapter.fs.settings());
+    let mut seat = Seat::new(&adapter.settings);
     let mut reading = None;
     loop {
         let turn = reading.take().unwrap_or_else(|| reader.lock());

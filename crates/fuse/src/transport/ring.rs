@@ -17,12 +17,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use forebay_fs::Settings;
-use forebay_fs::settings::LockChoice;
 use rustix::thread::CpuSet;
 
 use crate::adapter::{Adapter, Lane, PLACES_WITH_LOCKS, payload_max};
 use crate::device::Device;
+use crate::settings::Settings;
 use crate::transport::host::{Cores, explain_refusal};
 use crate::transport::seat::{SCRATCH_BYTES, Seat, header_bytes};
 use crate::transport::{End, Farewell, slice};
@@ -75,18 +74,15 @@ impl Plan {
 }
 
 /// Entries of a queue: a request that waits for a lock of somebody else takes one up.
-fn depth_of(settings: &Settings) -> usize {
-    match settings.locks {
-        LockChoice::Kernel => settings.ring_depth,
-        LockChoice::Shared => settings.ring_depth.max(PLACES_WITH_LOCKS),
-    }
+fn depth_of(settings: &Settings, keeps_locks: bool) -> usize {
+    settings.ring_depth.max(if keeps_locks { PLACES_WITH_LOCKS } else { 1 })
 }
 
 /// File descriptors that the entries take, if requests come over io_uring: a ring, and an event where it takes one
-/// to wait.
+/// to wait. `keeps_locks` if programs wait for locks there.
 #[must_use]
-pub fn files_of_rings(settings: &Settings) -> usize {
-    let plan = |cores| Plan::of(&cores, depth_of(settings), payload_max(settings));
+pub fn files_of_rings(settings: &Settings, keeps_locks: bool) -> usize {
+    let plan = |cores| Plan::of(&cores, depth_of(settings, keeps_locks), payload_max(settings));
     Cores::look().map_or(0, |cores| 2 * plan(cores).entries())
 }
 
@@ -127,8 +123,8 @@ impl Prepared {
         adapter: &Arc<Adapter>,
         ends: &Sender<End>,
     ) -> Result<Prepared, String> {
-        let settings: &Settings = adapter.fs.settings();
-        let plan = Plan::of(&Cores::look()?, depth_of(settings), payload_max(settings));
+        let depth = depth_of(&adapter.settings, adapter.fs.keeps_locks());
+        let plan = Plan::of(&Cores::look()?, depth, payload_max(&adapter.settings));
         let (say, said) = channel();
         let mut prepared = Prepared { plan, go: Vec::new(), said };
         for queue in 0..prepared.plan.queues() {
@@ -213,7 +209,7 @@ impl Thread {
     fn run(self, go: &Receiver<()>, ends: Sender<End>) {
         self.pin();
         self.lane.enter();
-        slice::ask_for(self.adapter.fs.settings().ring_slice);
+        slice::ask_for(self.adapter.settings.ring_slice);
         let mut seat = match Seat::make(self.queue, self.payload_bytes, &self.device) {
             Ok(seat) => seat,
             Err(error) => return self.tell(Err(error)),

@@ -14,7 +14,7 @@ use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask, HostState};
 use forebay_engine::server::settings;
 use forebay_engine::trust;
-use forebay_fs::settings::TransportChoice;
+use forebay_fuse::settings::TransportChoice;
 use forebay_process::io_wait_source;
 use rustix::process::Signal;
 
