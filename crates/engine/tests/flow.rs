@@ -22,6 +22,7 @@ use forebay_grid::grid::StepState;
 use forebay_grid::spec::Exit;
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::memory::MemoryStore;
+use uuid::Uuid;
 
 mod support;
 
@@ -143,10 +144,34 @@ fn spec(schedule: &str) -> Box<FlowSpec> {
     Box::new(FlowSpec::read(&text, &Surroundings::default()).unwrap())
 }
 
+/// What asks for a run.
+fn run(spec: Box<FlowSpec>) -> FlowAsk {
+    FlowAsk::Run { spec, key: None }
+}
+
+#[test]
+fn a_flow_that_is_repeated_with_its_key_is_answered_with_its_run_and_not_started_again() {
+    let mut grid = Fixture::new();
+    let ask = |key: u128| FlowAsk::Run { spec: spec(""), key: Some(Uuid::from_u128(key)) };
+    let accepted = |answer| match answer {
+        FlowAnswer::Accepted(flow) => flow.0,
+        answer => panic!("{answer:?}"),
+    };
+    assert_eq!(accepted(grid.flow("ann", ask(7))), 1);
+    assert_eq!(accepted(grid.flow("ann", ask(7))), 1);
+    // Another key, another user and no key are other runs.
+    assert_eq!(accepted(grid.flow("ann", ask(8))), 2);
+    assert_eq!(accepted(grid.flow("bob", ask(7))), 3);
+    assert_eq!(accepted(grid.flow("ann", run(spec("")))), 4);
+    grid.restart();
+    assert_eq!(accepted(grid.flow("ann", ask(7))), 1);
+    assert_eq!(grid.jobs(), 6, "those of ann");
+}
+
 #[test]
 fn a_flow_that_was_accepted_is_known_with_all_its_jobs_to_the_next_controller() {
     let mut grid = Fixture::new();
-    let answer = grid.flow("ann", FlowAsk::Run(spec("")));
+    let answer = grid.flow("ann", run(spec("")));
     assert!(matches!(answer, FlowAnswer::Accepted(FlowId(1))), "{answer:?}");
     grid.restart();
     assert_eq!((grid.flows().len(), grid.jobs()), (1, 2));
@@ -157,7 +182,7 @@ fn a_flow_whose_commit_fails_leaves_no_job_and_no_answer() {
     let mut grid = Fixture::new();
     grid.store.fail_commits(1, Fault::Io);
     let (reply, answer) = channel();
-    let ask = Ask::Flow { flow: FlowAsk::Run(spec("")) };
+    let ask = Ask::Flow { flow: run(spec("")) };
     let input = Input::Ask { connection: 1, user: "ann".parse().unwrap(), ask, reply };
     assert!(grid.controller.take(vec![input]).is_err());
     assert!(answer.try_recv().is_err());
@@ -169,7 +194,7 @@ fn a_flow_whose_commit_fails_leaves_no_job_and_no_answer() {
 fn who_waits_hears_of_the_end_and_a_rerun_runs_what_failed() {
     let mut grid = Fixture::new();
     let orders = grid.join();
-    grid.flow("ann", FlowAsk::Run(spec("")));
+    grid.flow("ann", run(spec("")));
     let (reply, ended) = channel();
     let ask = Ask::Flow { flow: FlowAsk::Wait(FlowId(1)) };
     let wait = Input::Ask { connection: 1, user: "ann".parse().unwrap(), ask, reply };
@@ -194,7 +219,7 @@ fn who_waits_hears_of_the_end_and_a_rerun_runs_what_failed() {
 fn users_neither_see_nor_touch_flows_and_schedules_of_others() {
     let mut grid = Fixture::new();
     let hourly = spec("[schedule]\ncron = \"@hourly\"");
-    grid.flow("ann", FlowAsk::Run(hourly.clone()));
+    grid.flow("ann", run(hourly.clone()));
     grid.flow("ann", FlowAsk::Schedule(hourly));
     for flow in [
         FlowAsk::Show(FlowId(1)),
@@ -220,7 +245,7 @@ fn runs_are_listed_in_pages_and_each_once() {
     for _ in 0..7 {
         let mut many = spec("");
         many.steps[0].array = Some("[1-4000]".parse().unwrap());
-        grid.flow("ann", FlowAsk::Run(many));
+        grid.flow("ann", run(many));
     }
     let (mut pages, mut from) = (Vec::new(), None);
     loop {

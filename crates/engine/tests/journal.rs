@@ -119,7 +119,11 @@ fn runs_of_flows_are_written_when_they_change_and_go_with_their_record() {
     for _ in 0..20 {
         let steps = (0..100).map(step).collect();
         let spec = Box::new(FlowSpec { name: "f".to_owned(), steps, trigger: None });
-        send(&mut journal, &mut grid, Event::Flow(FlowEvent::Run { user: user(), spec }));
+        send(
+            &mut journal,
+            &mut grid,
+            Event::Flow(FlowEvent::Run { user: user(), spec, key: None }),
+        );
     }
     journal.snapshot(grid.ledger()).unwrap();
     assert_eq!((size(&store, b'f').0, size(&store, b'o').0), (20, 2000));

@@ -112,7 +112,7 @@ impl<S: Store> Controller<S> {
         let grows = |ask: &Ask| {
             matches!(
                 ask,
-                Ask::Submit { .. } | Ask::Flow { flow: FlowAsk::Run(_) | FlowAsk::Schedule(_) }
+                Ask::Submit { .. } | Ask::Flow { flow: FlowAsk::Run { .. } | FlowAsk::Schedule(_) }
             )
         };
         match (input, self.trouble()) {

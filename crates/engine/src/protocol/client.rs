@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_grid::account::AttemptRecord;
+use forebay_grid::flow::{FlowId, FlowSpec};
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::{JobId, Target};
 use uuid::Uuid;
@@ -25,6 +26,9 @@ const SUBMIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is said of a submission without an answer.
 const UNSURE: &str = "it is not known whether the job was accepted: see forebay jobs";
+
+/// As [`UNSURE`], of a flow.
+const UNSURE_FLOW: &str = "it is not known whether the flow was accepted: see forebay flow list";
 
 /// A connection to the controller.
 pub struct Client {
@@ -87,10 +91,39 @@ impl Client {
     pub fn submit_all(
         &mut self,
         specs: Vec<JobSpec>,
-        mut each: impl FnMut(usize, Answer) -> Result<()>,
+        each: impl FnMut(usize, Answer) -> Result<()>,
     ) -> Result<()> {
         let keyed = |spec| Ask::Submit { spec: Box::new(spec), key: Some(Uuid::new_v4()) };
         let asks: Vec<Ask> = specs.into_iter().map(keyed).collect();
+        self.ask_until_answered(&asks, UNSURE, each)
+    }
+
+    /// Starts a flow. It is asked again as in [`Client::submit`], so that it is not started twice.
+    ///
+    /// # Errors
+    /// As [`Client::submit`].
+    pub fn run_flow(&mut self, spec: Box<FlowSpec>) -> Result<FlowId> {
+        let ask = Ask::Flow { flow: FlowAsk::Run { spec, key: Some(Uuid::new_v4()) } };
+        let mut begun = None;
+        self.ask_until_answered(&[ask], UNSURE_FLOW, |_, answer| {
+            begun = Some(match answer {
+                Answer::Flow { flow: FlowAnswer::Accepted(flow) } => flow,
+                Answer::Refused(refusal) => return Err(refusal.into()),
+                answer => return Err(makes_no_sense(&answer)),
+            });
+            Ok(())
+        })?;
+        begun.context("the controller gave no answer")
+    }
+
+    /// Asks what has a key, again where answers were lost, and calls `each` with every answer in the same order. `unsure` is
+    /// said where none came.
+    fn ask_until_answered(
+        &mut self,
+        asks: &[Ask],
+        unsure: &'static str,
+        mut each: impl FnMut(usize, Answer) -> Result<()>,
+    ) -> Result<()> {
         let (mut answered, mut is_refused) = (0, false);
         let mut heard = SystemClock.instant();
         loop {
@@ -104,7 +137,7 @@ impl Client {
                 return Err(error);
             }
             if SystemClock.instant() - heard > SUBMIT_PATIENCE {
-                return Err(error.context(UNSURE));
+                return Err(error.context(unsure));
             }
             std::thread::sleep(SUBMIT_PAUSE);
             // While there is none, the questions above fail at once.

@@ -6,16 +6,23 @@ use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::grid::StepState;
 use forebay_grid::vocabulary::{HostName, JobId, Moment, UserName};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 #[cfg(doc)]
-use super::Answer;
+use super::{Answer, Ask};
 
 /// What is asked about flows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowAsk {
     /// Start one; answered with [`FlowAnswer::Accepted`].
-    Run(Box<FlowSpec>),
+    Run {
+        /// The flow.
+        spec: Box<FlowSpec>,
+        /// What the client knows this submission by, as in [`Ask::Submit`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<Uuid>,
+    },
     /// End a run with all its jobs; answered with [`Answer::Obeyed`].
     Kill(FlowId),
     /// Start a run again where it failed; answered with [`Answer::Obeyed`].
@@ -160,7 +167,7 @@ pub struct ScheduleView {
 pub fn event_of(user: &UserName, ask: &FlowAsk) -> Option<Event> {
     let by = user.clone();
     Some(Event::Flow(match ask {
-        FlowAsk::Run(spec) => FlowEvent::Run { user: by, spec: spec.clone() },
+        FlowAsk::Run { spec, key } => FlowEvent::Run { user: by, spec: spec.clone(), key: *key },
         FlowAsk::Kill(flow) => FlowEvent::Kill { by, flow: *flow },
         FlowAsk::Rerun(flow) => FlowEvent::Rerun { by, flow: *flow },
         FlowAsk::Schedule(spec) => FlowEvent::Schedule { user: by, spec: spec.clone() },

@@ -1,6 +1,7 @@
 //! What happens to flows, and what follows.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::{FlowId, FlowSpec, ScheduleId};
 use crate::journal::Submitted;
@@ -15,6 +16,8 @@ pub enum FlowEvent {
         user: UserName,
         /// What. Its schedule is not looked at.
         spec: Box<FlowSpec>,
+        /// What the client knows this submission by: one that was taken before is answered with its run again.
+        key: Option<Uuid>,
     },
     /// A user ends a run with all its jobs.
     Kill {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::depend::Verdict;
 use crate::event::{Effect, Outcome, Refusal, Verb};
@@ -61,8 +62,8 @@ impl Grid {
         // The answer goes before what follows from the command.
         let place = out.effects.len();
         let answer = match event {
-            FlowEvent::Run { user, spec } => self
-                .start_flow(&user, &spec, None, out)
+            FlowEvent::Run { user, spec, key } => self
+                .run_flow(&user, &spec, key, out)
                 .map(|flow| Effect::Flow(FlowEffect::Accepted { flow })),
             FlowEvent::Kill { by, flow } => self.kill_flow(&by, flow, out),
             FlowEvent::Rerun { by, flow } => self.rerun_flow(&by, flow, out),
@@ -78,16 +79,48 @@ impl Grid {
         out.effects.insert(place, answer.unwrap_or_else(Effect::Rejected));
     }
 
-    /// Starts a flow: one record with all its jobs.
-    pub(super) fn start_flow(
+    /// Starts a flow for a user, unless it was started with this key before. The key of a run is that of its first job.
+    fn run_flow(
         &mut self,
         user: &UserName,
         spec: &FlowSpec,
-        firing: Option<Firing>,
+        key: Option<Uuid>,
         out: &mut Outcome,
     ) -> Result<FlowId, Refusal> {
-        let file = firing.as_ref().and_then(|firing| firing.file.as_ref());
-        let steps = self.admit_flow(user, spec, file.map(|(path, _)| path.as_str()))?;
+        let taken = key.and_then(|key| self.ledger.job_of_key(self.now, user, key));
+        if let Some(job) = taken {
+            let gone = Refusal::NoSuchJob(Target { job, index: None });
+            return self.index.flow_of.get(&job).copied().ok_or(gone);
+        }
+        let mut steps = self.admit_flow(user, spec, None)?;
+        if let Some((_, first)) = steps.first_mut() {
+            first.key = key;
+        }
+        Ok(self.begin_flow(user, spec, steps, None, out))
+    }
+
+    /// Starts a flow because its schedule says so.
+    pub(super) fn fire_flow(
+        &mut self,
+        user: &UserName,
+        spec: &FlowSpec,
+        firing: Firing,
+        out: &mut Outcome,
+    ) -> Result<FlowId, Refusal> {
+        let file = firing.file.as_ref().map(|(path, _)| path.as_str());
+        let steps = self.admit_flow(user, spec, file)?;
+        Ok(self.begin_flow(user, spec, steps, Some(firing), out))
+    }
+
+    /// A run begins: one record with all its jobs.
+    fn begin_flow(
+        &mut self,
+        user: &UserName,
+        spec: &FlowSpec,
+        steps: Vec<(String, Submitted)>,
+        firing: Option<Firing>,
+        out: &mut Outcome,
+    ) -> FlowId {
         let flow = self.ledger.flows.next_run();
         let jobs: Vec<JobId> = steps.iter().map(|(_, submitted)| submitted.job).collect();
         let (user, name) = (user.clone(), spec.name.clone());
@@ -97,7 +130,7 @@ impl Grid {
             self.index.flow_of.insert(job, flow);
             self.index.add_job(&self.ledger, job, &self.ledger.jobs[&job]);
         }
-        Ok(flow)
+        flow
     }
 
     /// Checks every step, and gives jobs their numbers.

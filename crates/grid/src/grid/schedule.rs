@@ -172,7 +172,7 @@ impl Grid {
     ) -> Result<(), Refusal> {
         let entry = &self.ledger.flows.schedules[&id];
         let (user, spec) = (self.ledger.user_of_schedule(entry).clone(), entry.spec.clone());
-        self.start_flow(&user, &spec, Some(firing), out).map(|_| ())
+        self.fire_flow(&user, &spec, firing, out).map(|_| ())
     }
 
     /// Starts a run for each file that has arrived since the last look.

@@ -126,7 +126,7 @@ fn a_flow_counts_as_a_whole_and_its_conditions_have_a_bound() {
     };
     let run = |rig: &mut Rig, spec: FlowSpec| {
         let (user, spec) = ("u".parse().unwrap(), Box::new(spec));
-        rig.send(Event::Flow(forebay_grid::flow::event::FlowEvent::Run { user, spec }))
+        rig.send(Event::Flow(forebay_grid::flow::event::FlowEvent::Run { user, spec, key: None }))
     };
     let refused = refusal(&run(&mut rig, flow(500, 20)));
     assert!(refused.contains("more than 200000 conditions"), "{refused}");

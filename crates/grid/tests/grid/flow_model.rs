@@ -127,7 +127,8 @@ impl World {
     fn new(steps: Vec<Step>) -> World {
         let mut rig = Rig::new("[[queue]]\nname = \"q\"\n", &[("h1", 6)]);
         let spec = Box::new(flow(&steps));
-        let effects = rig.send(Event::Flow(FlowEvent::Run { user: "u".parse().unwrap(), spec }));
+        let effects =
+            rig.send(Event::Flow(FlowEvent::Run { user: "u".parse().unwrap(), spec, key: None }));
         let run = rig.grid.ledger().flow(FLOW).expect("it was taken");
         // Steps ask of earlier ones only, so their order is kept.
         let jobs = run.steps().iter().map(|step| step.job).collect();

@@ -28,7 +28,7 @@ fn flow(jobs: &[(&str, &str)], more: &str) -> FlowSpec {
 
 fn run(rig: &mut Rig, spec: FlowSpec) -> Vec<Effect> {
     let user = "u".parse().unwrap();
-    rig.send(Event::Flow(FlowEvent::Run { user, spec: Box::new(spec) }))
+    rig.send(Event::Flow(FlowEvent::Run { user, spec: Box::new(spec), key: None }))
 }
 
 fn schedule(rig: &mut Rig, spec: FlowSpec) -> Vec<Effect> {

@@ -313,10 +313,7 @@ impl Check {
 impl Run {
     fn run(self) -> Result<ExitCode> {
         let spec = Box::new(read(&self.file, &self.env)?);
-        let flow = match ask(&self.which, FlowAsk::Run(spec))? {
-            Answer::Flow { flow: FlowAnswer::Accepted(flow) } => flow,
-            answer => return Err(no_sense(&answer)),
-        };
+        let flow = self.which.client()?.run_flow(spec)?;
         let text = if self.json {
             serde_json::json!({ "flow": flow }).to_string()
         } else {

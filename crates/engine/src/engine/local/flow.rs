@@ -39,7 +39,7 @@ pub(super) fn answer(grid: &Grid, user: &UserName, ask: &FlowAsk) -> Answer {
             let schedules = ledger.schedules().filter(|(_, entry)| seen(entry));
             FlowAnswer::Schedules(schedules.map(|(id, s)| schedule_view(grid, id, s)).collect())
         }
-        FlowAsk::Run(_)
+        FlowAsk::Run { .. }
         | FlowAsk::Wait(_)
         | FlowAsk::Kill(_)
         | FlowAsk::Rerun(_)
