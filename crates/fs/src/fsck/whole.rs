@@ -83,19 +83,20 @@ pub fn check_all<E: From<crate::error::FsError>>(
     order.sort_by_key(|stored| stored.id == FilesetId::ROOT);
     let mut checked = Vec::new();
     for stored in order {
+        let name = match &stored.settings {
+            Some(settings) => shown_name(&settings.name).to_owned(),
+            None => format!("fileset {}", stored.id),
+        };
+        let mut progress = |step: &str| (options.progress)(&format!("{name}: {step}"));
         let mut how = Options {
             repair: options.repair,
             records_lost: options.records_lost,
             fileset: Some(stored.id),
             filesets: Some(&filesets),
             disks: disks.as_deref(),
-            progress: &mut *options.progress,
+            progress: &mut progress,
         };
         let report = check(stored.id, &mut how)?;
-        let name = match &stored.settings {
-            Some(settings) => shown_name(&settings.name).to_owned(),
-            None => format!("fileset {}", stored.id),
-        };
         checked.push(CheckedFileset { id: stored.id, name, report });
     }
     checked.sort_by_key(|checked| checked.id);

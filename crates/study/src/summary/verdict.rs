@@ -112,13 +112,19 @@ fn share(part: f64) -> String {
     format!("{} %", short(part * 100.0))
 }
 
+/// A storage with its label, unless that is its path, with which it begins anyway.
+fn named(label: &str, storage: &str) -> String {
+    let is_path = storage.strip_prefix(label).is_some_and(|rest| rest.starts_with(" ("));
+    if is_path { storage.to_owned() } else { format!("{label}: {storage}") }
+}
+
 fn what_was_run(record: &Record, runs: &[RunSummary]) -> Verdict {
     let workload = &record.workload;
     let storages: Vec<String> = record
         .subjects
         .iter()
         .enumerate()
-        .map(|(place, subject)| format!("{}: {}", subject.label, super::storage(record, place)))
+        .map(|(place, subject)| named(&subject.label, &super::storage(record, place)))
         .collect();
     let rounds = runs.iter().map(|run| run.round).collect::<BTreeSet<_>>().len();
     let mut text = format!(
