@@ -119,11 +119,18 @@ impl Grid {
     #[track_caller]
     #[must_use]
     pub fn make_native(native: Native) -> Grid {
+        Grid::make_native_in(native, None)
+    }
+
+    /// As [`Grid::make_native`], with ROOT in a folder of the test's.
+    #[track_caller]
+    #[must_use]
+    pub fn make_native_in(native: Native, folder: Option<&Path>) -> Grid {
         let placement = match native {
             Native::Bound | Native::Passthrough => Placement::Direct,
             Native::Served => Placement::Served,
         };
-        let mut grid = Grid::plan(placement, None, None);
+        let mut grid = Grid::plan(placement, folder, None);
         grid.native = Some(native);
         grid.mkfs();
         grid

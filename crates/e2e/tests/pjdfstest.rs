@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use forebay_e2e::suite::pjdfstest_configuration;
-use forebay_e2e::{Grid, Native, copy_program, need, on_every_way, on_native, run};
+use forebay_e2e::{Grid, LoopDisk, Native, copy_program, need, on_every_way, on_native, run};
 
 /// Cases that do not run, each with the reason. docs/semantics.md shows the same list.
 const EXPECTED_SKIPS: [(&str, &str); 1] = [(
@@ -27,6 +27,15 @@ const MOUNT_BOUND: &str = "#!/bin/sh\nexec /bin/mount -i -o bind \"$@\"\n";
 on_every_way!(every_pjdfstest_case_passes);
 
 on_native!(every_pjdfstest_case_passes);
+
+/// Another file system than that of most tests, whose own limits must not show through.
+#[test]
+fn every_pjdfstest_case_passes_on_a_native_fileset_that_is_served_from_xfs() {
+    let disk = LoopDisk::make("xfs", 400);
+    let grid = Grid::make_native_in(Native::Served, Some(&disk.path()));
+    grid.mount();
+    every_pjdfstest_case_passes(&grid);
+}
 
 fn every_pjdfstest_case_passes(grid: &Grid) {
     // Version 0.2.2 leaves files open for writing, which makes later remounts fail on any file system:

@@ -200,6 +200,20 @@ fn a_signal_ends_a_mount_with_native_filesets() {
 }
 
 #[test]
+fn a_recursive_umount_takes_the_mount_and_its_native_filesets_out() {
+    let grid = Grid::start_native(Native::Bound);
+    fs::write(grid.work().join("file"), "kept").expect("writes");
+    let daemon = grid.daemon().expect("the daemon runs");
+    run(need::program("umount").arg("-R").arg(grid.mountpoint()), LIMIT).succeeds();
+    assert!(daemon.ends_within(LIMIT), "the daemon goes on");
+    assert!(mounts_within(&grid.mountpoint()).is_empty());
+    grid.is_clean();
+    grid.mount();
+    assert_mounted_once(&grid);
+    assert_eq!(fs::read(grid.work().join("file")).expect("reads"), b"kept");
+}
+
+#[test]
 fn names_do_not_cross_native_filesets_and_others() {
     for native in [Native::Bound, Native::Served] {
         let grid = Grid::start_native(native);
