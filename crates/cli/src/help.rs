@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _};
 use super::Cli;
 
 /// Commands by area, in the order in which the help lists them.
-const GROUPS: [(&str, &[&str]); 9] = [
+const GROUPS: [(&str, &[&str]); 10] = [
     (
         "File system",
         &["mkfs", "mount", "umount", "status", "stat", "waiters", "fileset", "fsck", "store"],
@@ -36,6 +36,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Commands of Slurm and LSF", &["compat"]),
     ("Grid", &["up", "down", "hosts", "queues", "areas", "usage", "reload", "host", "queue"]),
     ("Daemons of the grid, which up starts", &["controller", "agent"]),
+    ("Shells and manuals", &["completions", "man"]),
 ];
 
 const EXAMPLES: &str = "Examples:
@@ -48,9 +49,14 @@ const EXAMPLES: &str = "Examples:
   forebay submit --grid /srv/jobs -- date               run a job on it
   forebay demo                                          see all of this with an analytics program";
 
+/// The `forebay` command without a help of our own: with one row of commands.
+pub fn plain() -> Command {
+    Cli::command()
+}
+
 /// The `forebay` command with its help.
 pub fn command() -> Command {
-    let command = Cli::command();
+    let command = plain();
     let listed = list(&command);
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}\

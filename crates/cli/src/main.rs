@@ -102,6 +102,8 @@ enum Command {
     Queue(commands::grid::switch::Queue),
     Flow(commands::grid::flow::Flow),
     Compat(commands::compat::Compat),
+    Completions(commands::shell::Completions),
+    Man(commands::shell::Man),
 }
 
 fn main() -> ExitCode {
@@ -191,6 +193,8 @@ impl Command {
             Command::Queue(command) => command.run(),
             Command::Flow(command) => command.run(),
             Command::Compat(command) => command.run(),
+            Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(),
         }
     }
 }
