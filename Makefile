@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install test test-compat demo demo-cluster bench bench-grid bench-probe bench-peers bench-cluster soak clean
+.PHONY: help setup build install dist test-dist test test-compat demo demo-cluster bench bench-grid bench-probe bench-peers bench-cluster soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -19,6 +19,14 @@ install: ## Build the binary and copy it to $(PREFIX)/bin, /usr/local/bin by def
 	scripts/setup build
 	$(MAKE) --no-print-directory build
 	install -D -m 755 target/release/forebay $(DESTDIR)$(PREFIX)/bin/forebay
+
+dist: ## Make a tarball, a deb, an rpm and a Python wheel in target/dist (several minutes)
+	scripts/setup dist
+	scripts/dist
+
+test-dist: dist ## Install them in a fresh Debian and a fresh Python environment, and run the demonstration (as root)
+	scripts/setup demo
+	scripts/test-dist
 
 test: setup ## Run every check and test, the ones on real mounts included
 	scripts/test
