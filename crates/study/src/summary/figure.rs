@@ -88,6 +88,12 @@ const DEFINITIONS: &[Definition] = figures! {
         |run| percent(run.processor?.pressure_full);
 };
 
+/// Whether every run has a figure with this key.
+#[cfg(test)]
+pub(super) fn is_known(key: &str) -> bool {
+    DEFINITIONS.iter().any(|definition| definition.key == key)
+}
+
 fn minutes(jobs: &Totals, seconds: f64) -> Option<f64> {
     (jobs.ran() > 0).then_some(seconds / 60.0)
 }

@@ -423,6 +423,7 @@ impl Summary {
         let mut sheets = vec![
             tables::overview(self, record),
             tables::failures(record),
+            tables::published(self, record),
             tables::job_totals(self),
             tables::classes(self),
             tables::kinds(self),

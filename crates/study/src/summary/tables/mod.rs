@@ -4,8 +4,10 @@
 //! amounts in GB (10^9 bytes), rates in MB/s (10^6 bytes).
 
 mod environment;
+mod published;
 
 pub use environment::environment;
+pub use published::published;
 
 use std::collections::BTreeMap;
 
