@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 10] = [
     ),
     ("Many machines", &["cluster"]),
     ("Workloads", &["bench", "step", "demo"]),
-    ("Advice", &["doctor"]),
+    ("Advice", &["doctor", "plan"]),
     (
         "Jobs",
         &[

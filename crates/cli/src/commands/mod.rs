@@ -10,6 +10,7 @@ pub mod fsck;
 pub mod grid;
 pub mod mkfs;
 pub mod mount;
+pub mod plan;
 pub mod shell;
 pub mod stat;
 pub mod status;

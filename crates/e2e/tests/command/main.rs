@@ -7,6 +7,7 @@ mod fileset;
 mod fsck;
 mod mkfs;
 mod mount;
+mod plan;
 mod report;
 mod settings;
 mod store;

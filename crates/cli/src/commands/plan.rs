@@ -1,0 +1,235 @@
+//! `forebay plan`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_advisor::plan::{
+    CHECKLIST, Layout, Line, Part, Plan, Site, TEMPLATE, TEMPLATE_HEAD, plan, published, shown,
+};
+use forebay_study::record::Record;
+use forebay_study::summary::Summary;
+
+use crate::output::{Table, put_json, put_text};
+
+/// Size a grid: cores, nodes, MB/s, devices, network and memory for a site.
+///
+/// FILE describes who works there and what they read. Each number is shown with its formula and where that comes from, then
+/// storage built in several ways, what would change if something else did, and what to settle before buying. With --record
+/// the MB/s per core are those that a workload sustained on your own hardware, instead of the usual demand.
+#[derive(clap::Args)]
+#[command(
+    name = "plan",
+    after_help = "Examples:
+  forebay plan --template >site.toml             a description to start from
+  forebay plan site.toml
+  forebay plan site.toml --rate 150              MB/s for each core
+  forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
+  forebay plan --studies                         the plan beside the published studies"
+)]
+pub struct PlanCommand {
+    /// Description of the site, in TOML.
+    #[arg(required_unless_present_any = ["template", "studies"])]
+    file: Option<PathBuf>,
+    /// MB/s that a core shall be fed with, instead of what the description says.
+    #[arg(long, value_name = "MB/s", conflicts_with = "record")]
+    rate: Option<f64>,
+    /// Result of a study: what its jobs sustained for each physical core is the rate.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Print a description to start from.
+    #[arg(long, conflicts_with_all = ["file", "studies", "json"])]
+    template: bool,
+    /// Show the plan beside the hardware and figures of the published studies.
+    #[arg(long, conflicts_with = "file")]
+    studies: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a study sustained.
+#[derive(serde::Serialize)]
+struct Measured {
+    /// Its folder.
+    record: PathBuf,
+    mb_s_per_core: f64,
+    cpu_per_real: Option<f64>,
+    cores: u32,
+}
+
+impl PlanCommand {
+    pub fn run(self) -> Result<ExitCode> {
+        if self.template {
+            put_text(&format!("{TEMPLATE_HEAD}\n{TEMPLATE}"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.studies {
+            return show_studies(self.json);
+        }
+        let file = self.file.as_deref().context("no description is given")?;
+        let mut site = read(file)?;
+        let measured = self.record.as_deref().map(measure).transpose()?;
+        if let Some(rate) = self.rate.or(measured.as_ref().map(|found| found.mb_s_per_core)) {
+            if !(1.0..=100_000.0).contains(&rate) {
+                bail!("--rate {rate}: must be a number from 1 to 100000 (MB/s)");
+            }
+            site.mb_s_per_core = rate;
+        }
+        let plan = plan(&site);
+        if self.json {
+            let mut value = serde_json::to_value(&plan)?;
+            value["measured"] = serde_json::to_value(&measured)?;
+            value["checklist"] = serde_json::to_value(CHECKLIST)?;
+            put_json(&value)?;
+        } else {
+            put_text(&text(&plan, measured.as_ref()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn read(file: &Path) -> Result<Site> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(Site::read(&file.display().to_string(), &text)?)
+}
+
+/// What a study sustained for each core.
+fn measure(folder: &Path) -> Result<Measured> {
+    let record = Record::read(folder)?;
+    let summary = Summary::of(&record);
+    let subject = summary.subjects.first();
+    let median = |key| Some(subject?.spread(key)?.median);
+    let Some(mb_s_per_core) = median("mb_per_second_per_core") else {
+        bail!(
+            "{}: the study does not say what it sustained: take one of jobs that are alike (mixed, sessions, calibration) and \
+             longer than a few seconds (forebay bench run --scale)",
+            folder.display()
+        );
+    };
+    Ok(Measured {
+        record: folder.to_owned(),
+        mb_s_per_core,
+        cpu_per_real: median("cpu_per_real_of_sums"),
+        cores: record.machine.cores,
+    })
+}
+
+fn text(plan: &Plan, measured: Option<&Measured>) -> String {
+    let mut text = format!("Plan for {}\n", plan.site.name);
+    if let Some(found) = measured {
+        text += &format!(
+            "Measured: {} MB/s sustained for each of {} cores{} ({})\n",
+            shown(found.mb_s_per_core),
+            found.cores,
+            found.cpu_per_real.map_or(String::new(), |ratio| format!(", CPU/real {ratio:.2}")),
+            found.record.display()
+        );
+    }
+    text += &format!("\n{}", numbers(&plan.lines));
+    text += &format!("\nStorage\n{}", layouts(plan));
+    for layout in &plan.layouts {
+        text += &format!("{}: {}\n", layout.name, layout.note);
+    }
+    text += &format!("\nWhat if\n{}", what_if(plan));
+    text += "\nBefore buying\n";
+    for item in CHECKLIST {
+        text += &format!("- {item}\n");
+    }
+    text
+}
+
+fn numbers(lines: &[Line]) -> String {
+    let mut table = Table::new(&["needed", "value", "unit", "formula", "source"]);
+    for line in lines {
+        let formula = line.formula.clone();
+        table.row(vec![
+            line.what.to_owned(),
+            shown(line.value),
+            line.unit.to_owned(),
+            formula,
+            line.source.to_owned(),
+        ]);
+    }
+    table.render()
+}
+
+fn layouts(plan: &Plan) -> String {
+    let mut heading = vec!["layout", "devices", "number", "bound by", "TB", "MB/s"];
+    if plan.site.prices.is_some() {
+        heading.push("cost with nodes and network");
+    }
+    let mut table = Table::new(&heading);
+    let row = |layout: &Layout, at: usize, part: &Part| {
+        let first = |text: String| if at == 0 { text } else { String::new() };
+        let mut row = vec![
+            first(layout.name.to_owned()),
+            format!("{} for {}", part.device, part.purpose),
+            shown(part.number),
+            part.bound.to_owned(),
+            shown(part.tb),
+            shown(part.mb_s),
+        ];
+        row.extend(layout.cost.map(|cost| first(shown(cost))));
+        row
+    };
+    for layout in &plan.layouts {
+        for (at, part) in layout.parts.iter().enumerate() {
+            table.row(row(layout, at, part));
+        }
+    }
+    table.render()
+}
+
+fn what_if(plan: &Plan) -> String {
+    let mut table = Table::new(&["change", "nodes", "MB/s", "scratch TB"]);
+    for one in &plan.what_if {
+        let numbers = [one.nodes, one.mb_s, one.scratch_tb].map(shown);
+        table.row(std::iter::once(one.change.clone()).chain(numbers).collect());
+    }
+    table.render()
+}
+
+fn show_studies(json: bool) -> Result<ExitCode> {
+    // As many jobs for each core as a site has that says nothing else.
+    let all = published::beside(1.25);
+    if json {
+        put_json(&all)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let known = |number: Option<f64>| number.map_or("-".to_owned(), shown);
+    let mut table = Table::new(&["study", "cores", "planned", "MB/s", "planned", "remark"]);
+    for one in &all {
+        table.row(vec![
+            one.published.study.to_owned(),
+            shown(one.published.cores),
+            known(one.planned_cores),
+            known(one.published.mb_s),
+            shown(one.planned_mb_s),
+            one.published.remark.to_owned(),
+        ]);
+    }
+    put_text(&table.render())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_study_says_what_its_cores_were_fed_with() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../study/tests/data/mixed");
+        let found = measure(&folder).unwrap();
+        assert!(found.mb_s_per_core > 1.0 && found.cores > 0);
+        let site = Site::read("s", TEMPLATE).unwrap();
+        let shown = text(&plan(&site), Some(&found));
+        assert!(
+            shown.contains(&format!(
+                "{} MB/s sustained for each",
+                super::shown(found.mb_s_per_core)
+            ))
+        );
+    }
+}
