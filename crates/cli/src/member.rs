@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forebay_base::channel::{CallError, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
-use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
 use forebay_cluster::Moment;
-use forebay_disk::remote::{DiskService, HANDLES_MAX, Machine, RemoteDisk};
+use forebay_disk::remote::{DiskService, HANDLES_MAX, Life, Machine, RemoteDisk};
 use forebay_disk::{Capacity, Disk};
 use forebay_etcd::Runtime;
 use forebay_fs::fsck::NamedDisk;
@@ -198,6 +198,10 @@ impl Cluster for Way {
         let channel = member.channel(place.node, ServiceId::Disks);
         Some(Arc::new(RemoteDisk::new(channel, &record.uuid, &location)))
     }
+
+    fn disks_of(&self, node: NodeId) -> Vec<String> {
+        self.0.member().map_or_else(Vec::new, |member| member.disks_of(node))
+    }
 }
 
 impl Ownership for Joint {
@@ -330,6 +334,11 @@ pub fn machine() -> anyhow::Result<Machine> {
     Ok(Machine(id.as_u128()))
 }
 
+/// A life of the service for the disks of this node, as no other one has it.
+pub fn life() -> anyhow::Result<Life> {
+    Ok(Life(u64::from_le_bytes(crate::home::random()?)))
+}
+
 /// Makes the file system of a new cluster on the disks of its first node. What an attempt left that was interrupted is made
 /// anew; one that is there stays.
 ///
@@ -390,7 +399,7 @@ pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lo
 fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     let joint = Arc::<Joint>::default();
     let files = Arc::new(Late::default());
-    let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
+    let disks = Arc::new(DiskService::new(machine()?, life()?, HANDLES_MAX));
     let member = Arc::new(Member::start(MemberStart {
         home: open.node.clone(),
         services: vec![

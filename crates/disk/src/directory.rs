@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_base::{FilesetId, ObjectId};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 
 use self::file_system::Kind;
@@ -81,6 +81,8 @@ struct Emptied {
 /// A disk in a directory.
 pub struct DirectoryDisk {
     path: PathBuf,
+    /// The mount that it lies on.
+    mount: u64,
     root: OwnedFd,
     objects: Arc<OwnedFd>,
     /// Set where fresh objects need a name.
@@ -151,6 +153,7 @@ impl DirectoryDisk {
         let named = naming == FreshNaming::Named || !has_nameless_files(&objects);
         Ok(DirectoryDisk {
             path: path.to_owned(),
+            mount: mount_of(&root),
             root,
             objects: Arc::new(objects),
             named_fresh: named.then(|| Arc::new(NamedFresh::in_directory(fresh))),
@@ -332,6 +335,20 @@ fn remove_all(directory: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
+/// STATX_MNT_ID_UNIQUE of statx(2): a number of the mount that no other one has until the machine starts again.
+const UNIQUE_MOUNT: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// The mount that a directory is on; 0 where the kernel has no such number (before Linux 6.8).
+fn mount_of(directory: &OwnedFd) -> u64 {
+    let found = rustix::fs::statx(directory, "", AtFlags::EMPTY_PATH, UNIQUE_MOUNT);
+    found.map_or(
+        0,
+        |found| {
+            if found.stx_mask & UNIQUE_MOUNT.bits() == 0 { 0 } else { found.stx_mnt_id }
+        },
+    )
+}
+
 /// Whether files without a name can be made in `directory`, and be named later through `/proc`.
 fn has_nameless_files(directory: &OwnedFd) -> bool {
     match rustix::fs::openat(directory, ".", OBJECT | OFlags::TMPFILE, OBJECT_MODE) {
@@ -476,6 +493,11 @@ impl Disk for DirectoryDisk {
 
     fn give_reserve(&self, bytes: u64) -> u64 {
         self.reserve.lock().give(bytes)
+    }
+
+    /// The file system may have been unmounted without its unsynced bytes, as after an error of the device.
+    fn life(&self) -> u64 {
+        self.mount
     }
 
     fn describe(&self) -> Description {

@@ -261,6 +261,10 @@ impl Disk for FaultyDisk {
     fn describe(&self) -> Description {
         self.inner.describe()
     }
+
+    fn life(&self) -> u64 {
+        self.inner.life()
+    }
 }
 
 #[cfg(test)]

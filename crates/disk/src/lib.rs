@@ -325,4 +325,10 @@ pub trait Disk: Send + std::marker::Sync {
 
     /// What the disk is, for people.
     fn describe(&self) -> Description;
+
+    /// One life of what holds the bytes, where that can end before the machine's: what was written in one and not synced may
+    /// be gone in the next.
+    fn life(&self) -> u64 {
+        0
+    }
 }

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_base::seed::Dice;
 use forebay_base::{Clock, FailPoints, ObjectId};
@@ -78,6 +79,8 @@ pub struct MemoryDisk {
     capacity_bytes: u64,
     clock: Arc<dyn Clock>,
     fail_points: FailPoints,
+    /// Crashes of the machine.
+    lives: Arc<AtomicU64>,
 }
 
 impl MemoryDisk {
@@ -94,7 +97,8 @@ impl MemoryDisk {
         clock: Arc<dyn Clock>,
         fail_points: FailPoints,
     ) -> MemoryDisk {
-        MemoryDisk { contents: Arc::default(), capacity_bytes, clock, fail_points }
+        let (contents, lives) = (Arc::default(), Arc::default());
+        MemoryDisk { contents, capacity_bytes, clock, fail_points, lives }
     }
 
     /// The same content with the power on again, and no fail point armed.
@@ -120,6 +124,7 @@ impl MemoryDisk {
     pub fn crash_machine(&self, seed: u64) {
         let mut contents = self.contents.lock();
         let mut dice = Dice::of(seed);
+        self.lives.fetch_add(1, Ordering::Relaxed);
         contents.crash_names(&mut dice);
         contents.drop_handles();
         for node in contents.nodes.values_mut() {
@@ -520,5 +525,9 @@ impl Disk for MemoryDisk {
             kind: "memory".to_owned(),
             advice: vec!["contents are lost when the process ends; for tests only".to_owned()],
         }
+    }
+
+    fn life(&self) -> u64 {
+        self.lives.load(Ordering::Relaxed)
     }
 }

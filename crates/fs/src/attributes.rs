@@ -70,9 +70,12 @@ impl Attributes {
             created: state.created,
             // A shared mapping of a direct file changes it without a word to the kernel's FUSE inode. What runs as
             // its owner or group must not do so for longer than it may: some kernels leave it to this side alone to
-            // take the bits away (fallocate before Linux 6.2).
+            // take the bits away (fallocate before Linux 6.2). Nor does another node that writes the object itself say so.
             cacheable: !state.is_privileged()
-                && state.file().is_none_or(|file| file.opens.mappers == 0),
+                && state.file().is_none_or(|file| {
+                    file.opens.mappers == 0
+                        && file.live.as_ref().is_none_or(|live| !live.is_written_at_home())
+                }),
             name: KeepName::AsSet,
         }
     }

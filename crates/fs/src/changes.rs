@@ -143,6 +143,11 @@ impl Records {
         self.entries.delete((parent, cookie));
     }
 
+    /// The directories of changed entries, some of them more than once.
+    pub fn changed_directories(&self) -> impl Iterator<Item = Ino> {
+        self.entries.0.keys().map(|(parent, _)| *parent)
+    }
+
     /// Sets a key of another kind.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>, known: Known) {
         debug_assert!(!has_a_table(&key), "inodes and entries have tables of their own");

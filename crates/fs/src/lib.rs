@@ -63,8 +63,8 @@ pub use namespace::{
 pub use native::NewFileset;
 pub use object::DirectAccess;
 pub use ops::{
-    Access, DirectoryItem, DiskStatus, FilesetStatus, New, Opened, Replace, SetMode, SetXattr,
-    Statistics,
+    Access, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace, SetMode,
+    SetXattr, Statistics,
 };
 pub use owner::Owner;
 pub use partition::damage::DamagedFile;

@@ -22,7 +22,11 @@ use crate::space::Space;
 use crate::stock::{Next, Stock};
 use crate::writeset::Removal;
 
+mod live;
 mod pressure;
+
+pub use live::LiveObject;
+use live::Loss;
 
 /// The kernel's side of the direct path: it reads and writes registered files without us.
 pub trait DirectAccess: Send + std::marker::Sync {
@@ -72,104 +76,6 @@ pub struct FsDisk {
     pub health: Arc<DiskHealth>,
     /// What is left, and what is kept aside.
     pub space: Space,
-}
-
-/// Whether bytes of an object may be lost. The kernel tells a writeback error once for each of its open files,
-/// of which there is one here for all who have the file open, and counts the bytes as written: the next
-/// sync would succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loss {
-    None,
-    /// A sync failed that nobody asked for.
-    Untold,
-    /// Somebody who synced was told.
-    Told,
-}
-
-/// An object with an open handle. Dropping the last reference closes it.
-pub struct LiveObject {
-    /// Where it is.
-    pub at: ObjectRef,
-    /// The open object.
-    pub object: Arc<dyn Object>,
-    /// Its attributes when it was opened.
-    pub opened_attributes: ObjectAttributes,
-    published: AtomicBool,
-    publishing: Mutex<()>,
-    /// The next sync must cover more than the bytes: the name may not be durable, or the size shrank.
-    needs_full_sync: AtomicBool,
-    /// Held by a sync: those that come after it count on what it covers, and on its failure.
-    syncing: Mutex<()>,
-    loss: Mutex<Loss>,
-    /// It was synced before it was published: the name must become as durable as the bytes.
-    synced_nameless: AtomicBool,
-    registration: OnceLock<Option<u32>>,
-    direct: Option<Arc<dyn DirectAccess>>,
-    health: Arc<DiskHealth>,
-    open_count: Arc<AtomicUsize>,
-}
-
-impl LiveObject {
-    /// The kernel's registration of the object, made at the first call; `None` if there is no direct
-    /// path to it.
-    pub fn registration(&self) -> Option<u32> {
-        *self.registration.get_or_init(|| {
-            let file = self.object.file()?;
-            match self.direct.as_ref()?.register(file) {
-                Ok(registration) => Some(registration),
-                Err(error) => {
-                    self.health.direct_refused(&error);
-                    None
-                }
-            }
-        })
-    }
-
-    /// Whether somebody else has the object's file open, be it by a mapping.
-    pub fn is_open_elsewhere(&self) -> bool {
-        self.object.file().is_some() && self.object.has_other_writers()
-    }
-
-    /// Nobody had the file open, and now somebody has: what was lost and told of is over.
-    pub fn opened_anew(&self) {
-        let mut loss = self.loss.lock();
-        if *loss == Loss::Told {
-            *loss = Loss::None;
-        }
-    }
-
-    /// Notes that a sync failed; one that could not be tried has lost nothing.
-    fn note_loss(&self, error: &FsError, loss: Loss) {
-        if !matches!(error, FsError::TooManyFiles(_)) {
-            *self.loss.lock() = loss;
-        }
-    }
-
-    fn tell_of_loss(&self) -> Result<()> {
-        let mut loss = self.loss.lock();
-        if *loss == Loss::None {
-            return Ok(());
-        }
-        *loss = Loss::Told;
-        Err(FsError::Io(format!(
-            "object {} could not be synced: what was written since the sync before may be lost",
-            self.at.id
-        )))
-    }
-
-    /// Whether the object has its durable name.
-    pub fn is_published(&self) -> bool {
-        self.published.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for LiveObject {
-    fn drop(&mut self) {
-        if let (Some(Some(registration)), Some(direct)) = (self.registration.get(), &self.direct) {
-            direct.unregister(*registration);
-        }
-        self.open_count.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Disks that may come while the file system is mounted.
@@ -355,11 +261,15 @@ impl Objects {
         Ok(result?)
     }
 
-    /// Takes a fresh object from stock, or makes one if there is none, and gives it the number that `number` says.
+    /// Takes a fresh object from stock, or makes one if there is none, and gives it the number that `number` says. Where
+    /// this node has no disk it is one of another node, published.
     ///
     /// # Errors
     /// [`FsError::NoSpace`] if no disk can hold one more object; [`FsError::Io`]; that of `number`.
-    pub fn take_fresh(&self, number: impl FnOnce() -> Result<ObjectId>) -> Result<Arc<LiveObject>> {
+    pub fn take_fresh(&self, number: impl Fn() -> Result<ObjectId>) -> Result<Arc<LiveObject>> {
+        if !self.has_near() {
+            return self.make_named(|_| true, number);
+        }
         let on_any = || self.make_fresh(|disk| disk.space.takes_objects());
         let mut live = self.stock.take().map_or_else(on_any, Ok)?;
         let id = number()?;
@@ -368,26 +278,73 @@ impl Objects {
         Ok(live)
     }
 
-    /// Makes an object on one of the disks that `suit`.
+    fn has_near(&self) -> bool {
+        self.disks.iter().any(|disk| disk.is_near)
+    }
+
+    /// Whether a disk is one of this node.
+    pub(crate) fn is_near(&self, disk: DiskId) -> bool {
+        self.disk_is_near(disk) == Some(true)
+    }
+
+    /// Whether a disk is one of this node; `None` if it is not known.
+    pub(crate) fn disk_is_near(&self, disk: DiskId) -> Option<bool> {
+        Some(self.disk(disk).ok()?.is_near)
+    }
+
+    /// Makes an object on one of this node's disks that `suit`.
     fn make_fresh(&self, suits: impl Fn(&FsDisk) -> bool) -> Result<Arc<LiveObject>> {
+        self.make_on(
+            |of| of.is_near && suits(of),
+            |FsDisk { id: disk, disk: place, .. }| {
+                let object = self.observe(*disk, place.create_fresh())?;
+                self.fail_points.reach("supply.created")?;
+                self.adopt(ObjectRef { disk: *disk, id: UNNUMBERED }, object, false)
+            },
+        )
+    }
+
+    /// Makes an object that is published from the beginning on one of the disks that `suit`, which may be those of
+    /// another node: what is written to it does not go with that node's daemon, and programs there find it. A record
+    /// must refer to it soon.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if none of them can hold one more object; [`FsError::Io`], [`FsError::Absent`]; that of
+    /// `number`.
+    pub(crate) fn make_named(
+        &self,
+        suits: impl Fn(&FsDisk) -> bool,
+        number: impl Fn() -> Result<ObjectId>,
+    ) -> Result<Arc<LiveObject>> {
+        self.make_on(
+            |of| of.space.takes_objects() && suits(of),
+            |FsDisk { id: disk, disk: place, .. }| {
+                let at = ObjectRef { disk: *disk, id: number()? };
+                let made = self.observe(*disk, place.create_named(at.id));
+                let object = made.inspect_err(|error| {
+                    if matches!(error, FsError::Absent(_) | FsError::Away { .. } | FsError::Io(_)) {
+                        // It may have been made all the same: then it belongs to nothing.
+                        self.left_behind.lock().insert(at.id.fileset());
+                    }
+                })?;
+                self.adopt(at, object, true)
+            },
+        )
+    }
+
+    /// Has `make` make an object on one of the disks that `suit`, each in its turn.
+    fn make_on(
+        &self,
+        suits: impl Fn(&FsDisk) -> bool,
+        make: impl Fn(&FsDisk) -> Result<Arc<LiveObject>>,
+    ) -> Result<Arc<LiveObject>> {
         let mut refusal = None;
-        let has_near = self.disks.iter().any(|disk| disk.is_near);
         let count = self.disks.iter().count();
         for _ in 0..count {
             let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % count;
-            let Some(of) = self.disks.get(turn).filter(|of| of.is_near || !has_near) else {
-                continue;
-            };
-            let FsDisk { id: disk, disk: place, .. } = of;
-            if !suits(of) {
-                continue;
-            }
-            match self.observe(*disk, place.create_fresh()) {
-                Ok(object) => {
-                    self.fail_points.reach("supply.created")?;
-                    let at = ObjectRef { disk: *disk, id: UNNUMBERED };
-                    return self.adopt(at, object, false);
-                }
+            let Some(of) = self.disks.get(turn).filter(|of| suits(of)) else { continue };
+            match make(of) {
+                Ok(live) => return Ok(live),
                 // Another one may have room.
                 Err(error @ (FsError::Absent(_) | FsError::Away { .. })) => {
                     refusal.get_or_insert(error);
@@ -425,6 +382,7 @@ impl Objects {
             syncing: Mutex::new(()),
             loss: Mutex::new(Loss::None),
             synced_nameless: AtomicBool::new(false),
+            written_at_home: AtomicBool::new(false),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
             health: Arc::clone(&self.disk(at.disk)?.health),
@@ -494,8 +452,13 @@ impl Objects {
     fn sync_now(&self, live: &LiveObject, what: Sync) -> Result<()> {
         let in_full = live.needs_full_sync.swap(false, Ordering::AcqRel);
         let what = if in_full { Sync::All } else { what };
-        self.observe(live.at.disk, live.object.sync(what))
-            .inspect_err(|_| live.needs_full_sync.store(true, Ordering::Release))
+        live.note_home_writes();
+        let synced = self
+            .observe(live.at.disk, live.object.sync(what))
+            .inspect_err(|_| live.needs_full_sync.store(true, Ordering::Release));
+        // Writing goes on.
+        live.note_home_writes();
+        synced
     }
 
     /// Attributes of a published object that is not open; `None` if it does not exist.
@@ -560,7 +523,7 @@ impl Objects {
 
     /// Body of the supply thread: keeps `target` fresh objects in stock until [`Objects::stop`].
     pub fn run_supply(&self, target: usize) {
-        self.stock.aim(target);
+        self.stock.aim(if self.has_near() { target } else { 0 });
         while self.background.load(Ordering::Acquire) {
             self.look_at_space();
             let missing = self.stock.missing();

@@ -319,6 +319,15 @@ impl WriteSet {
         (found, covered)
     }
 
+    /// Directories with changed entries.
+    #[must_use]
+    pub fn changed_directories(&self) -> Vec<Ino> {
+        let mut found: Vec<Ino> = self.layers().flat_map(Records::changed_directories).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     /// Records that are pending.
     #[must_use]
     pub fn pending_len(&self) -> usize {

@@ -8,7 +8,10 @@ use forebay_base::{DiskId, Timestamp};
 use forebay_disk::{Seek, Sync};
 use forebay_fs::key::Key;
 use forebay_fs::{Access, FsError, SetAttributes, SetTime};
-use support::{READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, WRITE, file, on_both_ways};
+use support::{
+    READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, WRITE, file, on_both_ways,
+    on_disks_of_the_owner,
+};
 
 #[test]
 fn create_and_unlink_between_two_commits_leave_nothing_in_the_store() {
@@ -455,7 +458,7 @@ fn objects_of_files_without_a_name_go_at_an_orderly_end() {
 
 #[test]
 fn only_a_file_made_without_a_name_gets_its_first_one_later() {
-    on_both_ways(|rig| {
+    on_disks_of_the_owner(|rig| {
         let fs = rig.open();
         let data = fs.fileset("data");
         let ino = fs.create_unnamed(data, file(0o600), ROOT).unwrap().ino;

@@ -8,6 +8,7 @@ use forebay_fs::record::Kind;
 use forebay_fs::{Access, FsError, New, SetAttributes, SetId, SetMode, SetTime, SetXattr, acl};
 use support::{
     READ, READ_WRITE, ROOT, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_both_ways,
+    on_disks_of_the_owner,
 };
 
 fn set<'a>(name: &'a [u8], value: &'a [u8], mode: SetMode) -> SetXattr<'a> {
@@ -118,7 +119,7 @@ fn attributes_of_removed_inodes_leave_the_store() {
 
 #[test]
 fn an_open_file_without_a_name_has_attributes_that_the_store_never_sees() {
-    on_both_ways(|rig| {
+    on_disks_of_the_owner(|rig| {
         let fs = rig.open();
         let data = fs.fileset("data");
         let ino = fs.make_file(data, "file");

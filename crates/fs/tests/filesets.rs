@@ -13,7 +13,9 @@ use forebay_fs::record::{Durability, FilesetRecord, Placement, Stage, decode, en
 use forebay_fs::{FsError, key, offline};
 use forebay_store::faulty::{Fault, FaultyStore};
 use forebay_store::{Batch, Store as _, Stores as _};
-use support::{Rig, Shorthand as _, User, WRITE, at_the_owner, on_both_ways};
+use support::{
+    Rig, Shorthand as _, User, WRITE, at_the_owner, on_both_ways, on_disks_of_the_owner,
+};
 
 const DATA: FilesetId = FilesetId(1);
 const WORK: FilesetId = FilesetId(2);
@@ -99,7 +101,7 @@ fn removing_a_fileset_survives_a_crash_at_each_step() {
 
 #[test]
 fn a_synced_write_in_one_fileset_publishes_no_young_file_of_another() {
-    on_both_ways(|rig| {
+    on_disks_of_the_owner(|rig| {
         let (fs, store) = rig.open_watched();
         let (data, work) = (fs.fileset("data"), fs.fileset("work"));
         let database = fs.make_file(data, "database");

@@ -8,7 +8,9 @@ use forebay_base::{ByteSize, Ino};
 use forebay_fs::record::{Durability, Kind, Placement, Superblock, decode};
 use forebay_fs::{FilesetStatus, FsError, New, Replace, SetAttributes, key};
 use forebay_store::Store as _;
-use support::{READ, ROOT, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_both_ways};
+use support::{
+    READ, ROOT, Rig, Shorthand as _, USER, User, WRITE, directory, file, on_disks_of_the_owner,
+};
 
 #[test]
 fn a_small_cache_serves_a_tree_of_a_hundred_thousand_files_within_its_bound() {
@@ -333,7 +335,7 @@ fn a_number_of_a_removed_fileset_starts_from_nothing() {
 
 #[test]
 fn usage_is_exact() {
-    on_both_ways(|rig| {
+    on_disks_of_the_owner(|rig| {
         let fs = rig.open();
         let data = fs.fileset("data");
         let expect = |fs: &User, files: u64, bytes: u64, what: &str| {

@@ -209,6 +209,7 @@ fn what_a_dead_node_held_is_released() {
     assert!(matches!(one.attributes(ino), Err(FsError::Stale)), "nobody holds it any more");
     assert!(one.client_usage().is_empty());
     // It is not dead after all: what it had open is stale, for good.
+    assert!(matches!(two.sync_file(ino, Sync::All), Err(FsError::Stale)));
     assert!(matches!(two.read(ino, 0, &mut [0; 4]), Err(FsError::Stale)));
     assert!(matches!(two.lookup(data, b"file"), Err(FsError::Stale)));
     one.commit().unwrap();
@@ -499,6 +500,41 @@ impl KernelCache for Forgotten {
 }
 
 #[test]
+fn the_first_sync_of_a_directory_after_its_owner_lost_names_fails() {
+    let site = Site::new();
+    let (one, two, three) = (site.join(ONE), site.join(TWO), site.join(THREE));
+    let data = one.fileset("data");
+    let make = |fs: &Namespace, parent, name: &str| {
+        fs.create(parent, name.as_bytes(), directory(0o755), ROOT).unwrap().ino
+    };
+    let [synced, changed, untouched] =
+        ["synced", "changed", "untouched"].map(|name| make(&one, data, name));
+    site.hand_over(&one, &[&one, &two, &three], TWO, 10);
+    // Nothing is open on the node that makes them.
+    make(&three, synced, "kept");
+    three.sync_directory(synced).unwrap();
+    make(&three, changed, "lost");
+    site.nodes.kill(TWO);
+    site.give(&[&one, &three], ONE, 11);
+    for directory in [synced, untouched] {
+        three.sync_directory(directory).unwrap();
+    }
+    assert!(matches!(three.sync_directory(changed), Err(FsError::Stale)));
+    assert_eq!((three.names(synced), three.names(changed)), (vec!["kept".to_owned()], vec![]));
+    three.sync_directory(changed).unwrap();
+    // In order nothing is lost, nor told.
+    make(&three, changed, "moved");
+    site.hand_over(&one, &[&one, &three], THREE, 12);
+    three.sync_directory(changed).unwrap();
+    // What the owner itself has changed and not committed when it is fenced.
+    make(&three, changed, "never committed");
+    site.give(&[&one, &three], ONE, 13);
+    assert!(matches!(three.sync_directory(changed), Err(FsError::Stale)));
+    three.sync_directory(untouched).unwrap();
+    assert_eq!(three.names(changed), ["moved"]);
+}
+
+#[test]
 fn the_owners_kernel_forgets_what_another_node_changes_before_that_node_is_answered() {
     let site = Site::new();
     let (one, two) = (site.join(ONE), site.join(TWO));
@@ -609,9 +645,9 @@ fn a_node_brings_its_disk_and_everybody_reaches_what_lies_on_it() {
     assert_eq!(one.disk_status().len(), 2);
     let data = one.fileset("data");
     site.hand_over(&one, &[&one, &two, &bare], TWO, 20);
-    // The owner uses its own disk.
+    // The writer uses its own disk.
     let ino = one.make_file(data, "file");
-    write(&one, ino, 0, b"on the disk of two");
+    write(&two, ino, 0, b"on the disk of two");
     two.commit().unwrap();
     let used = |fs: &Namespace, disk: &str| {
         let status = fs.disk_status();

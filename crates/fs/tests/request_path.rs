@@ -15,7 +15,9 @@ use forebay_fs::{DirectoryItem, SetAttributes};
 use forebay_store::faulty::FaultyStore;
 use parking_lot::Mutex;
 use support::tapped::{Step, TappedDisk, TappedStore};
-use support::{READ, READ_WRITE, Rig, Shorthand as _, User, at_the_owner, on_both_ways};
+use support::{
+    READ, READ_WRITE, Rig, Shorthand as _, User, at_the_owner, on_both_ways, on_disks_of_the_owner,
+};
 
 /// For what a thread does in its own time.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -117,7 +119,7 @@ fn changes_far_beyond_the_bound_are_committed_before_the_request_ends() {
 
 #[test]
 fn objects_that_wait_to_be_closed_leave_the_idle_ones_open() {
-    on_both_ways(|rig| {
+    on_disks_of_the_owner(|rig| {
         rig.settings_mut(|settings| settings.open_objects_max = 64);
         let fs = rig.open();
         // In the background, but nobody is there: dropped objects stay in the queue.

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use forebay_base::in_flight::{self, Asker};
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
-use forebay_fs::{Access, Attributes, Caller, FsError, Namespace, SetAttributes, SetId, SetTime};
+use forebay_fs::{
+    Access, Attributes, Caller, FsError, Namespace, Opened, SetAttributes, SetId, SetTime,
+};
 
 use crate::abi::{
     self, EntryOut, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
@@ -335,15 +337,23 @@ pub(crate) fn access_of(flags: u32) -> Access {
 
 /// Bits of a file handle that say how the file was opened; then comes a number of its own where locks need one, and in
 /// the upper half the lineage.
-const ACCESS_BITS: u32 = 3;
+const ACCESS_BITS: u32 = 4;
+/// The object of another node's file is on a disk of this one.
+const AT_HOME: u64 = 8;
 const LINEAGE_SHIFT: u32 = 32;
 
 /// The file handle that stands for an open: all that a release needs to know.
-pub(crate) fn handle_of(access: Access, lineage: u32, serial: u32) -> u64 {
+pub(crate) fn handle_of(access: Access, opened: &Opened, serial: u32) -> u64 {
     let bits =
         u64::from(access.read) | u64::from(access.write) << 1 | u64::from(access.execute) << 2;
+    let home = if opened.home.is_some() { AT_HOME } else { 0 };
     let serial = (u64::from(serial) << ACCESS_BITS) & ((1 << LINEAGE_SHIFT) - 1);
-    bits | serial | u64::from(lineage) << LINEAGE_SHIFT
+    bits | home | serial | u64::from(opened.lineage) << LINEAGE_SHIFT
+}
+
+/// Whether a file handle stands for an object on a disk of this node, of a file of another one.
+pub(crate) fn is_at_home(handle: u64) -> bool {
+    handle & AT_HOME != 0
 }
 
 /// The access that a file handle stands for.

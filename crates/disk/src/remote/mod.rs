@@ -2,7 +2,8 @@
 //! [`Channel`](forebay_base::Channel).
 //!
 //! **What a crash of the other node does.** When its daemon dies, published objects keep every byte written, and fresh ones
-//! are gone, as the crash contract of the disk seam says. Handles are opened again without being noticed. When its machine
+//! are gone, as the crash contract of the disk seam says. Handles are opened again without being noticed: one that the node has
+//! forgotten names the [`Life`] in which it was opened, and is never taken for that of another object. When its machine
 //! dies, what was written since the last sync may be gone, although this process lives on: the next sync of such an
 //! object fails, and so does the next sync of the disk ([`Machine`]). A sync never reports as durable what a
 //! crash of the other machine may have taken.
@@ -22,4 +23,4 @@ mod wire;
 pub use disk::RemoteDisk;
 pub use object::RemoteObject;
 pub use service::{DiskService, HANDLES_MAX};
-pub use wire::{Machine, TRANSFER_MAX};
+pub use wire::{Life, Machine, TRANSFER_MAX};

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_base::channel::{CallError, Message, Service};
 use forebay_base::{ClientId, FilesetId, ObjectId};
 use parking_lot::Mutex;
 
 use super::wire::{
-    Answer, Answered, Asked, Handle, Machine, ObjectRequest, Request, TRANSFER_MAX, VERSION,
+    Answer, Answered, Asked, Handle, Life, Machine, ObjectRequest, Request, TRANSFER_MAX, VERSION,
 };
 use crate::{Disk, DiskError, Object, Result};
 
@@ -21,7 +22,6 @@ const LISTED_MAX: usize = TRANSFER_MAX / size_of::<u64>();
 /// Objects that one client has open.
 #[derive(Default)]
 struct Handles {
-    last: Handle,
     open: HashMap<Handle, Arc<dyn Object>>,
     /// Those among them that were made here and published since.
     published: HashMap<Handle, ObjectId>,
@@ -30,6 +30,9 @@ struct Handles {
 /// Answers requests for the disks of this node.
 pub struct DiskService {
     machine: Machine,
+    life: Life,
+    /// Number of the newest handle.
+    last: AtomicU64,
     handles_max: usize,
     disks: Mutex<HashMap<String, Arc<dyn Disk>>>,
     clients: Mutex<HashMap<ClientId, Handles>>,
@@ -43,10 +46,17 @@ fn just(answer: Answer) -> Outcome {
 }
 
 impl DiskService {
-    /// A service without disks on `machine`; a client may have `handles_max` objects open.
+    /// A service without disks on `machine`, in a life of its own; a client may have `handles_max` objects open.
     #[must_use]
-    pub fn new(machine: Machine, handles_max: usize) -> DiskService {
-        DiskService { machine, handles_max, disks: Mutex::default(), clients: Mutex::default() }
+    pub fn new(machine: Machine, life: Life, handles_max: usize) -> DiskService {
+        DiskService {
+            machine,
+            life,
+            last: AtomicU64::new(0),
+            handles_max,
+            disks: Mutex::default(),
+            clients: Mutex::default(),
+        }
     }
 
     /// Offers a disk by its uuid, or one that takes the place of an earlier one.
@@ -71,6 +81,12 @@ impl DiskService {
         found.ok_or_else(|| DiskError::Absent(format!("this node has no disk {uuid}")))
     }
 
+    /// The life of the machine, and of the disk in it.
+    fn machine_of(&self, uuid: &str) -> Machine {
+        let life = self.disk(uuid).map_or(0, |disk| disk.life());
+        Machine(self.machine.0 ^ u128::from(life) << 64)
+    }
+
     fn keep(&self, client: ClientId, object: Arc<dyn Object>) -> Outcome {
         let mut clients = self.clients.lock();
         let handles = clients.entry(client).or_default();
@@ -78,9 +94,10 @@ impl DiskService {
             let why = format!("node {} has {} objects open here", client.node, self.handles_max);
             return Err(DiskError::TooManyFiles(why));
         }
-        handles.last += 1;
-        handles.open.insert(handles.last, object);
-        just(Answer::Handle(handles.last))
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let handle = Handle { life: self.life, number };
+        handles.open.insert(handle, object);
+        just(Answer::Handle(handle))
     }
 
     fn opened(&self, client: ClientId, handle: Handle) -> Option<Arc<dyn Object>> {
@@ -218,10 +235,11 @@ impl Service for DiskService {
             )));
         }
         self.close(from, &asked.closed);
+        let machine = self.machine_of(&asked.disk);
         let (answer, payload) = self
             .carry_out(from, asked, &request.payload)
             .unwrap_or_else(|error| (Answer::Failed(error), Vec::new()));
-        let answered = Answered { machine: self.machine, answer };
+        let answered = Answered { machine, answer };
         let head = postcard::to_stdvec(&answered).expect("answers hold only plain data");
         Ok(Message { head, payload })
     }

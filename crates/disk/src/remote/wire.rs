@@ -9,18 +9,28 @@ use serde::{Deserialize, Serialize};
 use crate::{Allocate, Capacity, Description, DiskError, ObjectAttributes, Seek, Sync};
 
 /// Version of the messages; both sides must speak the same.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 /// Bytes of an object in one message, at most.
 pub const TRANSFER_MAX: usize = 1 << 20;
 
-/// One life of the machine that a disk is on, as in `/proc/sys/kernel/random/boot_id`: what was written in one life
-/// and not synced may be gone in the next.
+/// One life of the machine that a disk is on, as in `/proc/sys/kernel/random/boot_id`, and in answers of the disk's file
+/// system: what was written in one life and not synced may be gone in the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine(pub u128);
 
-/// Number of an open object at the node of its disk.
-pub(super) type Handle = u64;
+/// One life of the service that has a disk: no two may have the same, whether in one process or in different ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Life(pub u64);
+
+/// An open object at the node of its disk. One that the node has forgotten never stands for another object: its users are
+/// not told when it is forgotten, and go on to use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Handle {
+    pub life: Life,
+    /// Counted over all clients, and never used twice in a life.
+    pub number: u64,
+}
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,7 +112,7 @@ pub(super) enum Answer {
     Description(Description),
     OtherWriters(bool),
     Failed(DiskError),
-    /// The node knows no such handle of this client: its daemon was started again.
+    /// The node knows no such handle of this client: its daemon was started again, or it has dropped the client.
     NoHandle,
 }
 
@@ -112,12 +122,13 @@ mod tests {
 
     #[test]
     fn messages_read_back_as_they_were_written() {
-        let object = |what| Request::Object { handle: 7, what };
+        let handle = |number| Handle { life: Life(u64::MAX), number };
+        let object = |what| Request::Object { handle: handle(7), what };
         let requests = [
             Request::Close,
             Request::CreateFresh,
             Request::Open(ObjectId(9)),
-            Request::Publish { id: ObjectId(u64::MAX), handle: 1 },
+            Request::Publish { id: ObjectId(u64::MAX), handle: handle(1) },
             Request::List { fileset: Some(FilesetId(3)), after: None },
             Request::KeepReserve(1 << 40),
             object(ObjectRequest::Read { offset: 1 << 50, length: 12 }),
@@ -126,8 +137,8 @@ mod tests {
             Request::CreateNamed(ObjectId(11)),
         ];
         for request in requests {
-            let asked =
-                Asked { version: VERSION, disk: "d".to_owned(), closed: vec![1, 2], request };
+            let closed = vec![handle(1), handle(2)];
+            let asked = Asked { version: VERSION, disk: "d".to_owned(), closed, request };
             let bytes = postcard::to_stdvec(&asked).unwrap();
             assert_eq!(postcard::from_bytes::<Asked>(&bytes).unwrap(), asked);
         }

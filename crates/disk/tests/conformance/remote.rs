@@ -7,7 +7,7 @@ use forebay_base::channel::{CallError, Channel, Message, Service};
 use forebay_base::seed;
 use forebay_base::{ClientId, NodeId, ObjectId};
 use forebay_disk::memory::MemoryDisk;
-use forebay_disk::remote::{DiskService, Machine, RemoteDisk, TRANSFER_MAX};
+use forebay_disk::remote::{DiskService, Life, Machine, RemoteDisk, TRANSFER_MAX};
 use forebay_disk::{Disk, DiskError, Sync};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -80,7 +80,9 @@ impl Home {
 }
 
 fn service_of(disk: &MemoryDisk, machine: u64) -> DiskService {
-    let service = DiskService::new(Machine(u128::from(machine)), HANDLES_MAX);
+    static LIVES: AtomicU64 = AtomicU64::new(0);
+    let life = Life(LIVES.fetch_add(1, Ordering::Relaxed));
+    let service = DiskService::new(Machine(u128::from(machine)), life, HANDLES_MAX);
     service.offer(UUID, Arc::new(disk.clone()));
     service
 }
@@ -154,6 +156,20 @@ fn a_sync_fails_if_the_machine_crashed_after_the_write() {
     home.crash_machine();
     calm.sync(Sync::All).unwrap();
     assert_eq!(read(&*calm, 0, 100), b"synced");
+}
+
+#[test]
+fn a_sync_fails_if_the_file_system_of_the_disk_went_after_the_write() {
+    let home = home();
+    let disk = home.disk();
+    let [written, synced] = [7, 8].map(|id| published(&disk, id));
+    synced.sync(Sync::All).unwrap();
+    written.write_at(0, b"unsynced").unwrap();
+    // The machine goes on.
+    home.disk.crash_machine(1);
+    home.restart_daemon();
+    assert!(matches!(written.sync(Sync::All), Err(DiskError::Io(_))));
+    synced.sync(Sync::All).unwrap();
 }
 
 #[test]
@@ -264,6 +280,31 @@ fn a_client_that_was_dropped_opens_its_objects_again() {
 }
 
 #[test]
+fn a_handle_that_was_forgotten_never_leads_to_another_object() {
+    for restarted in [true, false] {
+        let home = home();
+        let disk = home.disk();
+        let [first, second] = [7, 8].map(|id| published(&disk, id));
+        first.write_at(0, b"first").unwrap();
+        second.write_at(0, b"second").unwrap();
+        // Nobody is told: another service of the node may have been called first.
+        if restarted {
+            home.restart_daemon();
+        } else {
+            home.service.lock().drop_client(CLIENT);
+        }
+        let third = published(&disk, 9);
+        assert_eq!(read(&*second, 0, 9), b"second");
+        first.append(b" goes on").unwrap();
+        drop(first);
+        third.append(b"third").unwrap();
+        assert_eq!(second.attributes().unwrap().size, 6);
+        assert_eq!(read(&*third, 0, 9), b"third");
+        assert_eq!(read(&*disk.open(ObjectId(7)).unwrap(), 0, 20), b"first goes on");
+    }
+}
+
+#[test]
 fn handles_are_closed_and_bounded() {
     let home = home();
     let disk = home.disk();
@@ -303,7 +344,7 @@ fn bytes_of_strangers_are_survived() {
         dice.fill(&mut head[..]);
         // Half of them have the version and the name of the disk right.
         if dice.random() {
-            let mut right = vec![1, 4];
+            let mut right = vec![2, 4];
             right.extend(UUID.as_bytes());
             right.push(0);
             right.append(&mut head);

@@ -25,8 +25,14 @@ pub trait Call: Debug {
     /// What an object is.
     type State: Clone + Eq + Hash + Debug;
 
-    /// Adds the states that the call may leave when it takes effect in `state`: none if it cannot have answered so.
-    fn next(&self, state: &Self::State, states: &mut Vec<Self::State>);
+    /// Adds the states that the call may leave when it takes effect in `state`: none if it cannot have answered so. `slot` is
+    /// its own among the calls under way.
+    fn next(&self, slot: usize, state: &Self::State, states: &mut Vec<Self::State>);
+
+    /// The call in `slot` has returned.
+    fn returned(slot: usize, state: &mut Self::State) {
+        let _ = (slot, state);
+    }
 }
 
 /// Whether a call is known to have taken effect.
@@ -85,7 +91,10 @@ pub fn check<C: Call>(initial: C::State, entries: &[Entry<C>]) -> Result<(), Str
         let kept = reached
             .into_iter()
             .filter(|(_, done)| entries[index].outcome == Outcome::Unknown || done & bit != 0)
-            .map(|(state, done)| (state, done & !bit));
+            .map(|(mut state, done)| {
+                C::returned(slot, &mut state);
+                (state, done & !bit)
+            });
         let next: Configurations<C::State> = kept.collect();
         if next.is_empty() {
             return Err(violation(time, index, entries, &configurations));
@@ -113,7 +122,7 @@ fn reach<C: Call>(
         for (slot, index) in open.iter().enumerate() {
             let Some(index) = index.filter(|_| done & (1 << slot) == 0) else { continue };
             states.clear();
-            entries[index].call.next(&state, &mut states);
+            entries[index].call.next(slot, &state, &mut states);
             for state in states.drain(..) {
                 waiting.push(looked(&state, done | 1 << slot, open, entries));
             }
@@ -136,7 +145,7 @@ fn looked<C: Call>(
             continue;
         }
         states.clear();
-        entries[index].call.next(state, &mut states);
+        entries[index].call.next(slot, state, &mut states);
         if matches!(&states[..], [only] if only == state) {
             done |= 1 << slot;
         }

@@ -1,4 +1,8 @@
 //! A directory of a few names as an object: what each name stands for, and what the directory was since it was last durable.
+//!
+//! The kernel of the owner's node keeps names until it is told that they have changed, and the call that changes one returns only
+//! then. So a program there may find a name as it was before a change that others see already, as long as the call that
+//! changes it has not returned ([`Move::Kept`]).
 
 use super::Call;
 
@@ -14,6 +18,8 @@ pub struct Names {
     now: Tokens,
     /// What it was since the last sync, in order of value, without what it is now.
     since: Vec<Tokens>,
+    /// What names stood for before calls under way took effect: slot, name and token, in order.
+    before: Vec<(usize, usize, u32)>,
 }
 
 /// A call on a directory, with its answer.
@@ -37,18 +43,26 @@ pub enum Move {
     Synced,
     /// The owner died, or lost its lease.
     Crashed,
+    /// A look ([`Move::Saw`], [`Move::Missing`], [`Move::Refused`]) that the kernel of the owner's node may have answered.
+    Kept(Box<Move>),
 }
 
 impl Names {
     /// A directory that is durable.
     #[must_use]
     pub fn new(now: Tokens) -> Names {
-        Names { now, since: Vec::new() }
+        Names { now, since: Vec::new(), before: Vec::new() }
     }
 
-    fn changed(&self, change: impl FnOnce(&mut Tokens)) -> Names {
+    fn changed(&self, slot: usize, change: impl FnOnce(&mut Tokens)) -> Names {
         let mut next = self.clone();
         change(&mut next.now);
+        for (name, token) in self.now.iter().enumerate() {
+            if next.now[name] != *token {
+                next.before.push((slot, name, *token));
+            }
+        }
+        next.before.sort_unstable();
         if next.now != self.now {
             let before = next.since.partition_point(|state| *state < self.now);
             if next.since.get(before) != Some(&self.now) {
@@ -57,22 +71,46 @@ impl Names {
         }
         next
     }
+
+    /// What it is when nothing of it can be lost any more, or what was not durable is.
+    fn settled(&self, now: Tokens) -> Names {
+        Names { now, since: Vec::new(), before: self.before.clone() }
+    }
+}
+
+/// Whether a look finds that a name stands for a token.
+fn finds(look: &Move, name: usize, token: u32) -> bool {
+    match *look {
+        Move::Saw(looked, seen) => looked == name && seen == token,
+        Move::Missing(looked) => looked == name && token == 0,
+        Move::Refused(looked) => looked == name && token != 0,
+        _ => false,
+    }
 }
 
 impl Call for Move {
     type State = Names;
 
-    fn next(&self, state: &Names, states: &mut Vec<Names>) {
+    fn next(&self, slot: usize, state: &Names, states: &mut Vec<Names>) {
         let is_there = |name: usize| state.now[name] != 0;
         match *self {
+            Move::Kept(ref look) => {
+                let now = state.now.iter().enumerate().map(|(name, token)| (name, *token));
+                let before = state.before.iter().map(|(_, name, token)| (*name, *token));
+                if now.chain(before).any(|(name, token)| finds(look, name, token)) {
+                    states.push(state.clone());
+                }
+            }
             Move::Made(name, token) if !is_there(name) => {
-                states.push(state.changed(|now| now[name] = token));
+                states.push(state.changed(slot, |now| now[name] = token));
             }
-            Move::Put(name, token) => states.push(state.changed(|now| now[name] = token)),
+            Move::Put(name, token) => {
+                states.push(state.changed(slot, |now| now[name] = token));
+            }
             Move::Removed(name) if is_there(name) => {
-                states.push(state.changed(|now| now[name] = 0));
+                states.push(state.changed(slot, |now| now[name] = 0));
             }
-            Move::Renamed(from, to) if is_there(from) => states.push(state.changed(|now| {
+            Move::Renamed(from, to) if is_there(from) => states.push(state.changed(slot, |now| {
                 now[to] = now[from];
                 if from != to {
                     now[from] = 0;
@@ -81,9 +119,10 @@ impl Call for Move {
             Move::Refused(name) if is_there(name) => states.push(state.clone()),
             Move::Missing(name) if !is_there(name) => states.push(state.clone()),
             Move::Saw(name, token) if state.now[name] == token => states.push(state.clone()),
-            Move::Synced => states.push(Names::new(state.now)),
+            Move::Synced => states.push(state.settled(state.now)),
             Move::Crashed => {
-                states.extend(state.since.iter().chain([&state.now]).map(|back| Names::new(*back)));
+                let back = state.since.iter().chain([&state.now]);
+                states.extend(back.map(|back| state.settled(*back)));
             }
             Move::Made(..)
             | Move::Removed(_)
@@ -92,6 +131,10 @@ impl Call for Move {
             | Move::Missing(_)
             | Move::Saw(..) => {}
         }
+    }
+
+    fn returned(slot: usize, state: &mut Names) {
+        state.before.retain(|(changing, ..)| *changing != slot);
     }
 }
 
@@ -129,6 +172,21 @@ mod tests {
         assert!(!holds(&second(10)));
         let [first, second] = second(10);
         assert!(holds(&[first, second, entry(0, 10, Move::Removed(0))]));
+    }
+
+    #[test]
+    fn a_kernel_that_keeps_names_is_late_only_while_the_change_is_under_way() {
+        let made = entry(0, 10, Move::Made(0, 7));
+        let seen = entry(1, 2, Move::Saw(0, 7));
+        let late = |begin, end| entry(begin, end, Move::Kept(Box::new(Move::Missing(0))));
+        assert!(holds(&[made.clone(), seen.clone(), late(3, 4)]));
+        assert!(!holds(&[made.clone(), seen.clone(), entry(3, 4, Move::Missing(0))]));
+        assert!(!holds(&[made.clone(), seen.clone(), late(11, 12)]));
+        // Not what it was before an earlier change.
+        let earlier = [entry(0, 1, Move::Made(0, 5)), entry(2, 3, Move::Removed(0))];
+        let put = entry(4, 10, Move::Put(0, 7));
+        let old = entry(5, 6, Move::Kept(Box::new(Move::Saw(0, 5))));
+        assert!(!holds(&[&earlier[..], &[put, old]].concat()));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum Access {
 impl Call for Access {
     type State = Register;
 
-    fn next(&self, state: &Register, states: &mut Vec<Register>) {
+    fn next(&self, _slot: usize, state: &Register, states: &mut Vec<Register>) {
         match *self {
             Access::Wrote(value) => {
                 let mut since = state.since.clone();

@@ -310,11 +310,15 @@ impl Breaker<'_> {
         run(&mut shut_down, LIMIT).succeeds();
         self.shared.sleep(gone);
         self.cluster.signal(SMALL_DISK, Signal::KILL);
-        let mut mounted = self.shared.mounted(SMALL_DISK);
-        self.cluster.wait_until_gone(SMALL_DISK);
-        self.cluster.detach(SMALL_DISK);
+        {
+            let mut mounted = self.shared.mounted(SMALL_DISK);
+            self.cluster.wait_until_gone(SMALL_DISK);
+            self.cluster.detach(SMALL_DISK);
+            *mounted = false;
+        }
+        // Its programs let go of their files now.
         self.disk.remount();
         self.cluster.mount(SMALL_DISK);
-        *mounted = true;
+        *self.shared.mounted(SMALL_DISK) = true;
     }
 }

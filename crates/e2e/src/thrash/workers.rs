@@ -52,13 +52,15 @@ pub struct Shared {
     /// Ends the programs.
     pub stop: AtomicBool,
     tokens: AtomicU32,
+    /// The node that owns the files; unknown where that may change.
+    owner: Option<usize>,
     /// When faults began and everything was well again, and what may have been lost.
     faults: Mutex<Vec<(u64, u64, Loss)>>,
 }
 
 impl Shared {
-    /// Makes the objects.
-    pub fn make(roots: &[PathBuf]) -> Shared {
+    /// Makes the objects. They belong to `owner` all the time, if that is known.
+    pub fn make(roots: &[PathBuf], owner: impl FnOnce() -> Option<usize>) -> Shared {
         fs::create_dir(&roots[0]).expect("makes the directory of the run");
         for directory in 0..DIRECTORIES {
             fs::create_dir(roots[0].join(format!("dir-{directory}"))).expect("makes a directory");
@@ -76,6 +78,7 @@ impl Shared {
             start: Instant::now(),
             stop: AtomicBool::new(false),
             tokens: AtomicU32::new(1),
+            owner: owner(),
             faults: Mutex::default(),
         }
     }
@@ -182,6 +185,9 @@ impl Worker {
                     17..19 => self.log(),
                     _ => self.make_file(),
                 }
+            } else {
+                // The kernel itself has them open on the disk of the node, which may have to be unmounted.
+                (self.held, self.log) = (None, None);
             }
             drop(mounted);
             let failed = self.journal.failures.len() != failures;
@@ -222,6 +228,9 @@ impl Worker {
 
     fn note_move(&mut self, directory: usize, span: Span, call: Move, outcome: Outcome) {
         let (Span { begin, end }, by) = (span, self.by());
+        let is_look = matches!(call, Move::Saw(..) | Move::Missing(_) | Move::Refused(_));
+        let may_be_kept = self.shared.owner.is_none_or(|owner| owner == self.node);
+        let call = if is_look && may_be_kept { Move::Kept(Box::new(call)) } else { call };
         self.journal.moves[directory].push(Entry { begin, end, by, call, outcome });
     }
 

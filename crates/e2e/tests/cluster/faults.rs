@@ -112,6 +112,20 @@ fn nobody_waits_for_a_dead_owner_for_longer_than_its_lease_and_a_moment() {
 }
 
 #[test]
+fn a_close_without_locks_waits_for_no_other_node() {
+    let cluster = Cluster::start(2);
+    let path = data(&cluster, 1).join("f");
+    write_synced(&path, b"bytes");
+    let file = fs::File::open(&path).expect("opens");
+    cluster.signal(0, Signal::STOP);
+    let closing = std::thread::spawn(move || drop(file));
+    // Before the lease of the owner could be over.
+    wait_until("the file is closed", Duration::from_secs(8), || closing.is_finished());
+    cluster.signal(0, Signal::CONT);
+    assert_eq!(fs::read(&path).expect("reads"), b"bytes");
+}
+
+#[test]
 fn a_node_that_was_frozen_beyond_its_lease_works_again_when_it_thaws() {
     let cluster = Cluster::start(2);
     let path = data(&cluster, 1).join("f");

@@ -4,6 +4,7 @@ mod etcd;
 mod faults;
 mod membership;
 mod names;
+mod near;
 mod operations;
 mod rounds;
 mod shared_file;

@@ -4,7 +4,6 @@ use forebay_e2e::thrash::{Thrash, draw};
 use forebay_e2e::{seed, setting};
 
 #[test]
-#[ignore = "finds known windows (docs/protocol.md, Open faults); make soak runs it"]
 fn what_programs_of_four_nodes_see_could_have_happened_one_call_at_a_time() {
     let first = seed("cluster");
     let runs = setting("FOREBAY_E2E_CLUSTER_RUNS", 1);

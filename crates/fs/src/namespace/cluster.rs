@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
-use forebay_base::{Channel, ClientId, Epoch, FilesetId, Ino, NodeId};
+use forebay_base::{Channel, ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
 use super::catalogue::{Catalogue, Fileset};
 use super::{Namespace, Parts, find_disks, shared_of};
-use crate::clients::Clients;
+use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
 use crate::object::FsDisk;
 use crate::ops::Access;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
-use crate::remote::{Answer, OpenFiles, RemoteOwner, Request, Whole};
+use crate::remote::{Answer, NearFiles, OpenFiles, RemoteOwner, Request, Whole};
 use crate::settings::LockChoice;
 use crate::space::Space;
 use crate::stale::Stale;
@@ -45,6 +45,9 @@ pub trait Cluster: Send + Sync {
 
     /// A disk that this node does not have, by way of the node that has it; `None` if nobody has it.
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>>;
+
+    /// Uuids of the disks that a node has.
+    fn disks_of(&self, node: NodeId) -> Vec<String>;
 }
 
 /// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
@@ -76,6 +79,7 @@ pub(super) struct Membership {
     /// Filesets that this node has handed over, until it hears who owns them.
     pub(super) released: Mutex<HashSet<FilesetId>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
+    pub(super) near: Arc<NearFiles>,
 }
 
 impl Membership {
@@ -86,6 +90,7 @@ impl Membership {
             changed: Condvar::new(),
             released: Mutex::default(),
             open_files: Mutex::default(),
+            near: Arc::default(),
         }
     }
 
@@ -117,7 +122,8 @@ impl Membership {
         channel: Arc<dyn Channel>,
     ) -> Owner {
         let open_files = self.open_files(fileset);
-        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files)))
+        let near = Arc::clone(&self.near);
+        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near)))
     }
 
     /// Everybody who waits for an owner looks again.
@@ -292,9 +298,10 @@ impl Namespace {
         let _settled = open_files.settled();
         let (crash, files) = open_files.all();
         let is_unbroken = crash == partition.latest_crash();
-        let taken = files
-            .iter()
-            .all(|(ino, handles)| is_unbroken && partition.adopt_handles(*ino, *handles).is_ok());
+        let taken = files.iter().all(|(ino, handles)| {
+            is_unbroken && self.adopt_handles(partition, *ino, *handles).is_ok()
+        });
+        open_files.hear_of_crash(partition.latest_crash());
         if taken {
             open_files.hand_on();
         } else {
@@ -311,6 +318,11 @@ impl Namespace {
                 tracing::warn!(%error, "not swept after a takeover");
             }
         }
+    }
+
+    fn adopt_handles(&self, partition: &Partition, ino: Ino, handles: Handles) -> Result<()> {
+        let near = self.cluster.as_ref().and_then(|membership| membership.near.take(ino));
+        partition.adopt_handles(ino, handles, near)
     }
 
     /// The owner of a fileset did not know it as its own, or there is none: looks who it is now, for a while.
@@ -364,6 +376,33 @@ impl Namespace {
     /// The lineage of handles that are opened now; 0 where owners do not change.
     pub(super) fn lineage(&self, fileset: FilesetId) -> u32 {
         self.cluster.as_ref().map_or(0, |membership| membership.open_files(fileset).lineage())
+    }
+
+    pub(super) fn tell_of_lost_names(&self, directory: Ino) -> Result<()> {
+        let Some(membership) = &self.cluster else { return Ok(()) };
+        let open_files = membership.open_files(directory.fileset());
+        if open_files.unsynced().tell(directory) { Err(FsError::Stale) } else { Ok(()) }
+    }
+
+    /// A handle has ended whose file this node reads and writes on a disk of its own, although another node owned it.
+    pub fn let_go_of(&self, ino: Ino) {
+        if let Some(membership) = &self.cluster {
+            membership.near.let_go_of(ino);
+        }
+    }
+
+    pub(super) fn let_go_of_all(&self) {
+        if let Some(membership) = &self.cluster {
+            membership.near.clear();
+        }
+    }
+
+    /// The disks of another node, as far as they are known here.
+    pub(crate) fn disks_of(&self, node: NodeId) -> Vec<DiskId> {
+        let Some(membership) = &self.cluster else { return Vec::new() };
+        let theirs = membership.cluster().disks_of(node);
+        let all = self.shared.objects.disks.iter();
+        all.filter(|disk| theirs.contains(&disk.uuid)).map(|disk| disk.id).collect()
     }
 
     /// Whether a handle is still one: it is stale once its fileset has lost changes, or its owner has dropped this node.

@@ -172,7 +172,7 @@ impl Namespace {
         let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
         self.shared.owners.set(id, None);
         self.shared.owners.drain();
-        membership.open_files(id).lose();
+        membership.open_files(id).lose_with_names(partition.uncommitted_directories());
         tracing::error!(fileset = %id, %why, "fenced: another node owns the fileset, or may");
         if let Err(error) = self.part_with(&partition, why.clone()) {
             tracing::warn!(fileset = %id, %error, "the store of a fenced fileset was not closed in order");

@@ -232,6 +232,9 @@ impl Namespace {
         others_unswept: bool,
         cluster: Option<Membership>,
     ) -> Arc<Namespace> {
+        if let Some(membership) = &cluster {
+            membership.near.stand_on(&shared);
+        }
         Arc::new(Namespace {
             // Each owner of a cluster sweeps what it opens.
             others_unswept: AtomicBool::new(others_unswept && cluster.is_none()),

@@ -400,9 +400,13 @@ impl Namespace {
     /// Makes a directory's entries durable, if its fileset is strict.
     ///
     /// # Errors
-    /// As [`Namespace::sync_file`].
+    /// As [`Namespace::sync_file`]; [`FsError::Stale`] once if names that were changed by this node may be lost with a former
+    /// owner.
     pub fn sync_directory(&self, ino: Ino) -> Result<()> {
-        self.at(ino, |owner| owner.sync_directory(ino))
+        self.tell_of_lost_names(ino)?;
+        self.at(ino, |owner| owner.sync_directory(ino))?;
+        // The next owner may have synced less than was changed.
+        self.tell_of_lost_names(ino)
     }
 
     /// The kernel forgets `count` of the times it was told of an inode.

@@ -102,7 +102,8 @@ impl Opens {
         self.handles += 1;
         self.writers += u32::from(access.write);
         let registration = self.registration.as_ref().map(|registration| registration.number);
-        Ok(Opened { registration, keep_pages: false, uncached: registration.is_none(), lineage: 0 })
+        let uncached = registration.is_none();
+        Ok(Opened { registration, keep_pages: false, uncached, lineage: 0, home: None })
     }
 
     /// Takes a handle away; the last one closes everything.

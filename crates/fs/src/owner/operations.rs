@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{DiskId, Ino};
 use forebay_disk::{Allocate, Seek, Sync};
 
 use super::Owner;
@@ -12,8 +12,9 @@ use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
 use crate::native::NativeTree;
 use crate::object::LiveObject;
-use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr};
+use crate::ops::{Access, Closer, DirectoryItem, Found, New, Opened, Replace, SetXattr};
 use crate::partition::Caller;
+use crate::record::ObjectRef;
 
 /// What a listing calls with each entry.
 pub(crate) type Visit<'a> = dyn FnMut(&DirectoryItem) -> ControlFlow<()> + 'a;
@@ -391,17 +392,25 @@ impl Owner {
 // --- for other nodes: this node's own filesets alone, never one of a third node ---
 
 impl Owner {
-    pub(crate) fn open_for_node(&self, ino: Ino, access: Access, caller: Caller) -> Result<()> {
+    /// Opens a file for a node that has `disks`: where its object lies, if that is not a disk of this node, and the other
+    /// one may go there itself.
+    pub(crate) fn open_for_node(
+        &self,
+        ino: Ino,
+        access: Access,
+        caller: Caller,
+        disks: &[DiskId],
+    ) -> Result<Option<ObjectRef>> {
         match self {
-            Owner::Local(partition) => partition.open_for_node(ino, access, caller).map(drop),
-            Owner::Native(native) => native.tree()?.open_file(ino, access, caller).map(drop),
+            Owner::Local(partition) => partition.open_for_node(ino, access, caller, disks),
+            Owner::Native(native) => native.tree()?.open_file(ino, access, caller).map(|_| None),
             Owner::Remote(_) => Err(FsError::Moved),
         }
     }
 
-    pub(crate) fn close_for_node(&self, ino: Ino, access: Access) -> Result<()> {
+    pub(crate) fn close_for_node(&self, ino: Ino, access: Access, by: Closer) -> Result<()> {
         match self {
-            Owner::Local(partition) => partition.close_for_node(ino, access),
+            Owner::Local(partition) => partition.close_for_node(ino, access, by),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
             Owner::Remote(_) => Err(FsError::Moved),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{DiskId, Ino};
 
 use crate::error::Result;
 use crate::inode::Inode;
@@ -48,6 +48,19 @@ impl Partition {
         for inode in self.cached() {
             self.dispose_if_dead(inode.ino, &mut inode.lock());
         }
+    }
+
+    /// As [`Partition::take_object`], on one of `disks`, which another node has: published, so that programs of that node
+    /// find it. Where none of them takes one it lies on a disk of this node.
+    pub(crate) fn take_object_on(&self, disks: &[DiskId]) -> Result<Arc<LiveObject>> {
+        if !disks.is_empty() {
+            let number = || self.take_object_id();
+            match self.shared.objects.make_named(|of| disks.contains(&of.id), number) {
+                Ok(made) => return Ok(made),
+                Err(error) => tracing::debug!(%error, "new bytes do not go near their writer"),
+            }
+        }
+        self.take_object()
     }
 
     /// Publishes and closes the object of a closed file.

@@ -1,10 +1,13 @@
 //! What a partition takes along when its fileset gets another owner in order.
 
+use std::sync::Arc;
+
 use forebay_base::{DiskId, Ino};
 
 use crate::clients::Handles;
 use crate::error::{FsError, Result};
 use crate::inode::Way;
+use crate::object::LiveObject;
 use crate::partition::Partition;
 use crate::record::DiskRecord;
 
@@ -37,18 +40,45 @@ impl Partition {
         found
     }
 
-    /// Programs of this node have had a file open at its owner, which is this one now: it stays on the served path until
-    /// they have closed it.
-    pub(crate) fn adopt_handles(&self, ino: Ino, handles: Handles) -> Result<()> {
+    /// Programs of this node have had a file open at its owner, which is this one now. It stays on the way that it went
+    /// until they have closed it: on the direct path if it did on `near`, its object.
+    pub(crate) fn adopt_handles(
+        &self,
+        ino: Ino,
+        handles: Handles,
+        near: Option<Arc<LiveObject>>,
+    ) -> Result<()> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         let file = state.file_mut().ok_or(FsError::Stale)?;
-        self.make_live(file)?;
-        file.opens.way = Some(Way::Served);
+        let near = near.filter(|live| file.object == Some(live.at));
+        let was_near = near.is_some();
+        if let Some(live) = near {
+            file.live = Some(live);
+        }
+        let live = self.make_live(file)?;
+        if was_near {
+            // Its owner may not have asked for the size since it was written.
+            self.adopt_size(&live, &mut state)?;
+            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        }
+        let file = state.file_mut().ok_or(FsError::Stale)?;
+        let is_direct = live.has_registration();
+        file.opens.way = Some(if is_direct { Way::Direct } else { Way::Served });
+        if is_direct && handles.writers > 0 {
+            // Each of them may have been opened for reading, too.
+            file.opens.mappers += handles.writers;
+            self.writers.lock().insert(ino);
+        }
         file.opens.handles += handles.all;
         file.opens.writers += handles.writers;
         file.opens.executors += handles.executors;
         Ok(())
+    }
+
+    /// Directories with changes of names that are not committed.
+    pub(crate) fn uncommitted_directories(&self) -> Vec<Ino> {
+        self.writes.lock().changed_directories()
     }
 
     /// What a name leads to within the fileset, if anything.

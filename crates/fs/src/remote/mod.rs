@@ -5,7 +5,12 @@
 //! owner today: nothing is cached on other nodes, neither here nor by their kernels (entry and attribute timeouts of 0,
 //! no pages but those of mappings).
 //!
-//! **Bytes.** What another node reads and writes goes through the file descriptor of the object at the owner. Programs
+//! **Near bytes.** New bytes of another node go to a disk of that node, and it is told where: it reads and writes the object
+//! itself, on the direct path where it has one (`near.rs`). The owner reaches the object by way of that node
+//! ([`RemoteDisk`](forebay_disk::remote::RemoteDisk)), as third nodes do by way of the owner. While it is open for writing there,
+//! the owner asks for its size and times whenever they matter.
+//!
+//! **Other bytes.** What another node reads and writes goes through the file descriptor of the object at the owner. Programs
 //! of the owner may have the same file open on the direct path meanwhile: both meet in the page cache of the object's
 //! file, so there is one truth. What the owner serves itself, its kernel does not cache while there may be other nodes.
 //! An append is decided at the owner, in one step with those of all others.
@@ -41,15 +46,18 @@
 //! - [`Namespace::set_kernel_cache`](crate::Namespace::set_kernel_cache) once there is a mount.
 
 mod locking;
+mod near;
 mod owner;
 mod request;
 mod service;
 #[cfg(test)]
 mod tests;
+mod unsynced;
 mod wire;
 
 use std::time::Duration;
 
+pub(crate) use near::NearFiles;
 pub(crate) use owner::OpenFiles;
 pub use owner::RemoteOwner;
 pub use service::FilesService;

@@ -15,6 +15,8 @@ use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
+use super::NearFiles;
+use super::unsynced::Unsynced;
 use super::wire::{
     Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, decode, encode,
 };
@@ -22,7 +24,7 @@ use crate::attributes::{Attributes, KeepName, SetAttributes, SetId};
 use crate::clients::Handles;
 use crate::error::{FsError, Result};
 use crate::locks::{Ticket, Waited};
-use crate::ops::{Access, Found, New, Opened, Replace, SetXattr, Statistics};
+use crate::ops::{Access, Found, Home, New, Opened, Replace, SetXattr, Statistics};
 use crate::owner::{At, Visit};
 use crate::partition::Caller;
 use crate::record::Usage;
@@ -38,6 +40,8 @@ pub(crate) struct OpenFiles {
     /// Grows when what was open is lost: handles from before are stale then.
     lineage: AtomicU32,
     state: Mutex<OpenState>,
+    /// Names that programs of this node have changed.
+    unsynced: Unsynced,
     /// Held for reading from the request that opens or closes a file until that is noted here; for writing by whoever
     /// tells the next owner what is open.
     under_way: RwLock<()>,
@@ -45,9 +49,17 @@ pub(crate) struct OpenFiles {
 
 #[derive(Default)]
 struct OpenState {
-    /// The latest crash of the fileset when the files were opened: nothing was lost as long as it is the same.
-    crash: Epoch,
-    files: FxHashMap<Ino, Handles>,
+    /// The latest crash of the fileset as far as is known: nothing was lost as long as it is the same.
+    crash: Option<Epoch>,
+    files: FxHashMap<Ino, OpenFile>,
+}
+
+/// How a file is open.
+#[derive(Clone, Copy, Default)]
+struct OpenFile {
+    handles: Handles,
+    /// All of them on its object, which is on a disk of this node.
+    is_near: bool,
 }
 
 impl OpenFiles {
@@ -63,17 +75,46 @@ impl OpenFiles {
         self.state.lock().files.clear();
     }
 
-    fn opened(&self, ino: Ino, access: Access, crash: Epoch) {
-        let mut state = self.state.lock();
-        if state.files.is_empty() {
-            state.crash = crash;
+    /// This node was the owner, and names in these directories are lost with what was open.
+    pub fn lose_with_names(&self, directories: impl IntoIterator<Item = Ino>) {
+        self.lose();
+        self.unsynced.lose(directories);
+        // The next owner knows of another crash.
+        self.state.lock().crash = None;
+    }
+
+    /// An owner says which the latest crash was. After another one than before, names are lost that were not synced.
+    pub fn hear_of_crash(&self, crash: Epoch) {
+        let before = self.state.lock().crash.replace(crash);
+        if before.is_some_and(|before| before != crash) {
+            self.unsynced.lose([]);
         }
-        state.files.entry(ino).or_default().add(access);
+    }
+
+    /// Names of this node's programs that may not be durable.
+    pub fn unsynced(&self) -> &Unsynced {
+        &self.unsynced
+    }
+
+    /// Notes a handle, and whether it is one on an object of this node: if the file is not open yet and that is
+    /// `wanted`, or the others are. The kernel allows no mixture.
+    fn opened(&self, ino: Ino, access: Access, crash: Epoch, wanted: bool) -> bool {
+        let mut state = self.state.lock();
+        // While files are open it is that of when they were opened.
+        if state.crash.is_none() {
+            state.crash = Some(crash);
+        }
+        let file = state.files.entry(ino).or_default();
+        if file.handles.all == 0 {
+            file.is_near = wanted;
+        }
+        file.handles.add(access);
+        file.is_near
     }
 
     pub fn closed(&self, ino: Ino, access: Access) {
         let mut state = self.state.lock();
-        if let Some(handles) = state.files.get_mut(&ino) {
+        if let Some(OpenFile { handles, .. }) = state.files.get_mut(&ino) {
             handles.take(access);
             if handles.all == 0 {
                 state.files.remove(&ino);
@@ -98,12 +139,17 @@ impl OpenFiles {
     /// What is open, and the latest crash when it was opened.
     pub fn all(&self) -> (Epoch, Vec<(Ino, Handles)>) {
         let state = self.state.lock();
-        (state.crash, state.files.iter().map(|(ino, handles)| (*ino, *handles)).collect())
+        (
+            state.crash.unwrap_or(Epoch(0)),
+            state.files.iter().map(|(ino, file)| (*ino, file.handles)).collect(),
+        )
     }
 
     /// Takes over what was open where this node was the owner.
     pub fn take_over(&self, crash: Epoch, files: Vec<(Ino, Handles)>) {
-        *self.state.lock() = OpenState { crash, files: files.into_iter().collect() };
+        let open = |(ino, handles)| (ino, OpenFile { handles, is_near: false });
+        let files = files.into_iter().map(open).collect();
+        *self.state.lock() = OpenState { crash: Some(crash), files };
     }
 
     /// Forgets what is open: this node is the owner now, and its partition knows.
@@ -118,6 +164,7 @@ pub struct RemoteOwner {
     node: NodeId,
     channel: Arc<dyn Channel>,
     open_files: Arc<OpenFiles>,
+    near: Arc<NearFiles>,
     /// The files that were open before this node became the owner are open there, too, in this epoch of it.
     is_asserted: AtomicBool,
     epoch: AtomicU64,
@@ -143,12 +190,14 @@ impl RemoteOwner {
         node: NodeId,
         channel: Arc<dyn Channel>,
         open_files: Arc<OpenFiles>,
+        near: Arc<NearFiles>,
     ) -> RemoteOwner {
         RemoteOwner {
             fileset,
             node,
             channel,
             open_files,
+            near,
             is_asserted: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             asserting: Mutex::default(),
@@ -263,7 +312,10 @@ impl RemoteOwner {
             let count = part.len();
             let request = Request::Reopen { fileset: self.fileset, crash, files: part };
             match self.send(request, Vec::new()) {
-                Ok((Answer::Reopened { epoch }, _)) => self.epoch.store(epoch.0, Ordering::Release),
+                Ok((Answer::Reopened { crash, epoch }, _)) => {
+                    self.open_files.hear_of_crash(crash);
+                    self.epoch.store(epoch.0, Ordering::Release);
+                }
                 Ok((other, _)) => return senseless(&other),
                 Err(FsError::Stale) if count > 0 => {
                     tracing::warn!(fileset = %self.fileset, node = %self.node, "open files are stale: the fileset lost changes");
@@ -282,6 +334,25 @@ impl RemoteOwner {
     }
 
     // --- names ---
+
+    /// Notes before a change of names that it may be lost, and afterwards once more: the loss may come in between.
+    fn changing_names<T>(&self, parents: &[Ino], change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let note = || parents.iter().for_each(|parent| self.open_files.unsynced.note(*parent));
+        note();
+        let changed = change();
+        if changed.is_ok() {
+            note();
+        }
+        changed
+    }
+
+    /// Syncs, and with it all changes of names that were answered before.
+    fn syncing(&self, request: Request) -> Result<()> {
+        let through = self.open_files.unsynced.answered();
+        self.do_it(request)?;
+        self.open_files.unsynced.synced(through);
+        Ok(())
+    }
 
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         match self.ask(Request::Lookup { parent, name: name.to_vec() })? {
@@ -303,7 +374,8 @@ impl RemoteOwner {
         caller: Caller,
     ) -> Result<Attributes> {
         let (name, new) = (name.to_vec(), NewInode::of(new));
-        self.ask_attributes(Request::Create { parent, name, new, caller })
+        let request = Request::Create { parent, name, new, caller };
+        self.changing_names(&[parent], || self.ask_attributes(request))
     }
 
     pub(crate) fn create_unnamed(
@@ -316,15 +388,18 @@ impl RemoteOwner {
     }
 
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
-        self.ask_attributes(Request::Link { ino, parent, name: name.to_vec() })
+        let request = Request::Link { ino, parent, name: name.to_vec() };
+        self.changing_names(&[parent], || self.ask_attributes(request))
     }
 
     pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.do_it(Request::Unlink { parent, name: name.to_vec() })
+        let request = Request::Unlink { parent, name: name.to_vec() };
+        self.changing_names(&[parent], || self.do_it(request))
     }
 
     pub(crate) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.do_it(Request::RemoveDirectory { parent, name: name.to_vec() })
+        let request = Request::RemoveDirectory { parent, name: name.to_vec() };
+        self.changing_names(&[parent], || self.do_it(request))
     }
 
     pub(crate) fn rename(
@@ -335,7 +410,9 @@ impl RemoteOwner {
         whiteout: Option<Caller>,
     ) -> Result<()> {
         let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
-        self.do_it(Request::Rename { from, to, replace, whiteout })
+        let parents = [from.0, to.0];
+        let request = Request::Rename { from, to, replace, whiteout };
+        self.changing_names(&parents, || self.do_it(request))
     }
 
     pub(crate) fn check_leaves(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -409,19 +486,30 @@ impl RemoteOwner {
         // A lineage that breaks meanwhile makes the handle stale.
         let lineage = self.open_files.lineage();
         let request = Request::Open { ino, access, caller };
+        let mut place = None;
         let answer = self.ask_and_note(request, |answer| {
-            if let Ok(Answer::Opened { crash }) = answer {
-                self.open_files.opened(ino, access, *crash);
+            if let Ok(Answer::Opened { crash, home }) = answer {
+                place = home.and_then(|at| Some((at, self.near.home_of(at)?)));
+                let is_here = matches!(place, Some((_, Home::Here)));
+                // What is to be on stable storage at each write goes by way of the owner, as the name does.
+                let wanted = is_here && !(access.write && access.synchronous);
+                let is_near = self.open_files.opened(ino, access, *crash, wanted);
+                place = place.filter(|_| is_near || !is_here);
             }
         })?;
         if !matches!(answer, Answer::Opened { .. }) {
             return senseless(&answer);
         }
+        let home = place.and_then(|place| self.near.open(ino, place, lineage));
         if self.open_files.lineage() != lineage {
+            home.iter().for_each(|_| self.near.let_go_of(ino));
             let _ = self.close_file(ino, access);
             return Err(FsError::Stale);
         }
-        Ok(Opened { registration: None, keep_pages: false, uncached: true, lineage })
+        let registration = home.filter(|home| *home == Home::Here);
+        let registration = registration.and_then(|_| self.near.registration(ino));
+        let uncached = registration.is_none();
+        Ok(Opened { registration, keep_pages: false, uncached, lineage, home })
     }
 
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
@@ -441,6 +529,9 @@ impl RemoteOwner {
     }
 
     pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if let Some(read) = self.near.read(ino, self.open_files.lineage(), offset, buffer) {
+            return read;
+        }
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         let (answer, bytes) = self.ask_with(Request::Read { ino, offset, length }, Vec::new())?;
         match (answer, buffer.get_mut(..bytes.len())) {
@@ -453,6 +544,11 @@ impl RemoteOwner {
     }
 
     pub(crate) fn write(&self, ino: Ino, at: At, data: &[u8], set_id: SetId) -> Result<usize> {
+        let kill = || self.kill_set_id(ino);
+        let lineage = self.open_files.lineage();
+        if let Some(written) = self.near.write(ino, lineage, (at, data), set_id, kill) {
+            return written;
+        }
         let offset = match at {
             At::Offset(offset) => Some(offset),
             At::End(_) => None,
@@ -483,11 +579,14 @@ impl RemoteOwner {
     }
 
     pub(crate) fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
-        self.do_it(Request::SyncFile { ino, what })
+        match what {
+            Sync::All => self.syncing(Request::SyncFile { ino, what }),
+            Sync::Data => self.do_it(Request::SyncFile { ino, what }),
+        }
     }
 
     pub(crate) fn sync_directory(&self, ino: Ino) -> Result<()> {
-        self.do_it(Request::SyncDirectory { ino })
+        self.syncing(Request::SyncDirectory { ino })
     }
 
     // --- locks ---

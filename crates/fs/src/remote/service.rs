@@ -17,7 +17,7 @@ use crate::directory::check_name;
 use crate::error::{FsError, Result};
 use crate::locks::Locks;
 use crate::namespace::Namespace;
-use crate::ops::{Access, Found, SetXattr};
+use crate::ops::{Access, Closer, Found, SetXattr};
 use crate::owner::{At, Owner};
 use crate::partition::Caller;
 use crate::stale::Stale;
@@ -55,7 +55,7 @@ impl FilesService {
         for (ino, handles) in &held.opens {
             let Some(owner) = self.fs.owner_without_gate(*ino) else { continue };
             for access in handles.each() {
-                if let Err(error) = owner.close_for_node(*ino, access) {
+                if let Err(error) = owner.close_for_node(*ino, access, Closer::Lost) {
                     tracing::debug!(%ino, %error, "a file of a dropped node was not closed in order");
                 }
             }
@@ -378,7 +378,7 @@ impl Work<'_> {
                 let owner = self.fs.owner_without_gate(ino).ok_or(FsError::Moved)?;
                 self.check_epoch(&owner)?;
                 if self.fs.clients().close(self.client, ino, access) {
-                    owner.close_for_node(ino, access)?;
+                    owner.close_for_node(ino, access, Closer::Node)?;
                 }
                 Ok(Answer::Done)
             }
@@ -398,7 +398,7 @@ impl Work<'_> {
                         self.open(ino, access, Caller::default())?;
                     }
                 }
-                Ok(Answer::Reopened { epoch: self.epoch })
+                Ok(Answer::Reopened { crash: self.fs.crash_of(fileset), epoch: self.epoch })
             }
             Request::Read { ino, offset, length } => {
                 self.check_open(ino)?;
@@ -450,19 +450,22 @@ impl Work<'_> {
     }
 
     fn open(&mut self, ino: Ino, access: Access, caller: Caller) -> Result<Answer> {
-        if access.truncate {
+        if access.truncate || access.write {
+            // From now on it may change without a word to this node.
             self.changed(ino);
         }
-        self.at(ino, |owner| {
-            owner.open_for_node(ino, access, caller)?;
+        let disks = self.fs.disks_of(self.client.node);
+        let home = self.at(ino, |owner| {
+            let home = owner.open_for_node(ino, access, caller, &disks)?;
             // Before the fileset can go anywhere.
             let held = self.fs.clients().open(self.client, ino, access, self.most());
             held.or_else(|why| {
-                owner.close_for_node(ino, access)?;
+                owner.close_for_node(ino, access, Closer::Node)?;
                 self.not_held(why)
-            })
+            })?;
+            Ok(home)
         })?;
-        Ok(Answer::Opened { crash: self.fs.crash_of(ino.fileset()) })
+        Ok(Answer::Opened { crash: self.fs.crash_of(ino.fileset()), home })
     }
 
     fn own_locks(&self, ino: Ino) -> Result<Arc<Locks>> {

@@ -16,10 +16,10 @@ use crate::locks::{Kind as LockKind, Range, Ticket};
 use crate::native::NewFileset;
 use crate::ops::{Access, DirectoryItem, New, Replace, SetMode, Statistics};
 use crate::partition::Caller;
-use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, Placement, Usage};
+use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 /// Version of requests and answers.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// Longest head, in bytes: an extended attribute, or a part of a listing, is at most 64 KiB; lists of filesets grow.
 pub(crate) const HEAD_MAX: usize = 64 << 20;
 /// Most bytes of a file in one request or answer.
@@ -351,9 +351,13 @@ pub(crate) enum Answer {
     Items(Vec<DirectoryItem>),
     Opened {
         crash: Epoch,
+        /// Where the object lies, if that is not a disk of the owner: the asking node may read it there, and write it if
+        /// the disk is its own.
+        home: Option<ObjectRef>,
     },
-    /// What was open before is open here, in this epoch.
+    /// What was open before is open here, in this epoch, and nothing was lost since `crash`.
     Reopened {
+        crash: Epoch,
         epoch: Epoch,
     },
     /// Bytes were moved, or found; those of a read are beside it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_base::{FilesetId, Ino};
-use forebay_fs::{Access, Caller, DirectAccess, Namespace, Result};
+use forebay_fs::{Access, Caller, DirectAccess, Home, Namespace, Result};
 use parking_lot::Mutex;
 
 use super::{Nodes, OWNER, ROOT, TAKER};
@@ -148,6 +148,8 @@ pub struct Handle {
     pub access: Access,
     /// The object's file, on the direct way.
     direct: Option<Arc<OwnedFd>>,
+    /// How the object is reached without the owner.
+    home: Option<Home>,
 }
 
 impl User {
@@ -161,7 +163,7 @@ impl User {
             let registered = self.kernel.registered.lock();
             Arc::clone(registered.get(&registration).expect("the registration is held"))
         });
-        Ok(Handle { fs: Arc::clone(&self.fs), ino, access, direct })
+        Ok(Handle { fs: Arc::clone(&self.fs), ino, access, direct, home: opened.home })
     }
 
     /// Writes `data` at `offset` through a handle of its own.
@@ -188,6 +190,11 @@ impl User {
 }
 
 impl Handle {
+    /// Whether the object is on a disk of the node that opened it, which does not own the fileset.
+    pub fn is_at_home(&self) -> bool {
+        self.home == Some(Home::Here)
+    }
+
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
@@ -236,7 +243,21 @@ impl Handle {
         std::fs::OpenOptions::new().append(true).open(path).unwrap()
     }
 
-    pub fn close(self) {
+    /// The kernel closes a handle that is stale.
+    pub fn let_go(mut self) {
+        self.let_go_of_object();
+    }
+
+    fn let_go_of_object(&mut self) {
+        // The kernel has closed its own file before it says so.
+        drop(self.direct.take());
+        if self.home.is_some() {
+            self.fs.let_go_of(self.ino);
+        }
+    }
+
+    pub fn close(mut self) {
+        self.let_go_of_object();
         self.fs.close_file(self.ino, self.access).unwrap();
     }
 }

@@ -78,16 +78,31 @@ pub struct Rig {
     pub clock: Arc<StepClock>,
     settings: Mutex<Settings>,
     pub kernel: Arc<Kernel>,
-    /// It is used from another node than the one that owns it.
-    is_remote: bool,
+    used: Used,
     /// A third node is there to take filesets over.
     has_taker: bool,
+}
+
+/// From where a file system is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Used {
+    /// On the node that owns it.
+    AtOwner,
+    /// From another node. The owner has the disk.
+    Elsewhere,
+    /// From another node, which has the disk: the owner reaches it by way of that node.
+    OnItsDisk,
 }
 
 impl Rig {
     /// An empty file system that is used from another node.
     pub fn of_another_node() -> Rig {
-        Rig { is_remote: true, ..Rig::in_memory() }
+        Rig { used: Used::Elsewhere, ..Rig::in_memory() }
+    }
+
+    /// As `self`, used from another node, on whose disk the bytes are.
+    pub fn on_its_disk(self) -> Rig {
+        Rig { used: Used::OnItsDisk, ..self }
     }
 
     /// As [`Rig::of_another_node`], with a third node that can take filesets over.
@@ -157,8 +172,8 @@ impl Rig {
         mkfs::make(&WholeStores(whole), &identity, &*clock).unwrap();
         let (store, elsewhere) = (MemoryStore::new(), None);
         let (settings, kernel) = (Mutex::default(), Arc::default());
-        let (is_remote, has_taker) = (false, false);
-        Rig { store, elsewhere, disk, clock, settings, kernel, is_remote, has_taker }
+        let (used, has_taker) = (Used::AtOwner, false);
+        Rig { store, elsewhere, disk, clock, settings, kernel, used, has_taker }
     }
 
     /// Changes the settings of the next opening.
@@ -200,21 +215,29 @@ impl Rig {
 
     pub fn try_open_parts(&self, parts: Parts) -> forebay_fs::Result<User> {
         let kernel = Arc::clone(&self.kernel);
-        if self.is_remote {
+        if self.used != Used::AtOwner {
             let nodes = Nodes::with_owner(OWNER);
-            let without_disks = |stores: Arc<dyn Stores>| Parts {
+            let mut parts = parts;
+            let mut disks = Vec::new();
+            if self.used == Used::OnItsDisk {
+                nodes.keep_disks_apart();
+                disks = std::mem::take(&mut parts.disks);
+                disks.iter().for_each(|(uuid, disk)| nodes.bring(USED, uuid, disk));
+            }
+            let with = |stores: Arc<dyn Stores>, disks| Parts {
                 stores,
-                disks: Vec::new(),
+                disks,
                 settings: parts.settings.clone(),
                 clock: Arc::clone(&parts.clock),
                 fail_points: FailPoints::none(),
                 reserve: Reserve::none(),
             };
-            let used = without_disks(Arc::new(MemoryStores::default()));
-            let taking = self.has_taker.then(|| without_disks(Arc::clone(&parts.stores)));
+            let used = with(Arc::new(MemoryStores::default()), disks);
+            let taking = self.has_taker.then(|| with(Arc::clone(&parts.stores), Vec::new()));
             let owner = nodes.try_join(OWNER, parts)?;
             owner.objects().set_direct_access(Arc::clone(&self.kernel) as _);
             let fs = nodes.try_join(USED, used)?;
+            fs.objects().set_direct_access(Arc::clone(&self.kernel) as _);
             let taker = taking.map(|parts| nodes.try_join(TAKER, parts)).transpose()?;
             return Ok(User { fs, kernel, owner: Some(owner), taker, nodes: Some(nodes) });
         }
@@ -351,6 +374,16 @@ pub fn fsck_of(
 
 /// Runs a test on both ways: direct (a disk in a directory) and served (a disk in memory), and from another node.
 pub fn on_both_ways(test: impl Fn(&Rig)) {
+    on_disks_of_the_owner(&test);
+    for (way, rig) in [("served", Rig::in_memory()), ("direct", Rig::in_directory())] {
+        println!("from another node, on a disk of its own, the {way} way");
+        test(&rig.on_its_disk());
+    }
+}
+
+/// As [`on_both_ways`], but not on a disk of the node that does not own the files: there new objects have their names at
+/// once, and commits do not ask for the size of files that are being written.
+pub fn on_disks_of_the_owner(test: impl Fn(&Rig)) {
     at_the_owner(&test);
     println!("from another node");
     test(&Rig::of_another_node());

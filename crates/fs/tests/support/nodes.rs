@@ -2,15 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::channel::{CallError, Channel, Message, Service};
 use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
 use forebay_disk::Disk;
+use forebay_disk::remote::{DiskService, HANDLES_MAX, Life, Machine, RemoteDisk};
 use forebay_fs::record::DiskRecord;
 use forebay_fs::{Cluster, FilesService, Namespace, Parts, Whose};
 use parking_lot::{Mutex, RwLock};
+
+/// A disk and the node that has it.
+type Kept = (NodeId, Arc<dyn Disk>);
 
 /// What happens to calls on their way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,11 +33,17 @@ pub struct Nodes {
     services: RwLock<HashMap<NodeId, Arc<FilesService>>>,
     /// Nodes that answer nobody.
     dead: Mutex<HashSet<NodeId>>,
-    disks: RwLock<HashMap<String, Arc<dyn Disk>>>,
+    disks: RwLock<HashMap<String, Kept>>,
+    /// The disks of a node by way of it, as in a cluster; otherwise all nodes share the handles of disks, which outlive
+    /// their nodes.
+    disk_services: RwLock<HashMap<NodeId, Arc<DiskService>>>,
+    far_disks: AtomicBool,
     pub weather: Mutex<Weather>,
     random: AtomicU64,
     /// Requests that were sent.
     pub calls: AtomicU64,
+    /// Bytes of files that were sent.
+    pub payload: AtomicU64,
 }
 
 impl Nodes {
@@ -66,6 +76,31 @@ impl Nodes {
         Arc::new(View { nodes: Arc::clone(self), node, incarnation })
     }
 
+    /// From now on a node reaches the disks of others by way of these.
+    pub fn keep_disks_apart(&self) {
+        self.far_disks.store(true, Ordering::Relaxed);
+    }
+
+    /// The others know of a disk of a node.
+    pub fn bring(&self, node: NodeId, uuid: &str, disk: &Arc<dyn Disk>) {
+        self.disks.write().insert(uuid.to_owned(), (node, Arc::clone(disk)));
+        let mut services = self.disk_services.write();
+        let service =
+            services.entry(node).or_insert_with(|| Arc::new(disk_service(Machine(node.0.into()))));
+        service.offer(uuid, Arc::clone(disk));
+    }
+
+    /// The daemon of a node was started again: it knows nothing of what others have open on its disks.
+    pub fn forget_open_objects(&self, node: NodeId, machine: u128) {
+        let service = disk_service(Machine(machine));
+        for (uuid, (of, disk)) in &*self.disks.read() {
+            if *of == node {
+                service.offer(uuid, Arc::clone(disk));
+            }
+        }
+        self.disk_services.write().insert(node, Arc::new(service));
+    }
+
     /// A node joins with its disks.
     pub fn join(self: &Arc<Nodes>, node: NodeId, parts: Parts) -> Arc<Namespace> {
         self.try_join(node, parts).unwrap()
@@ -77,11 +112,24 @@ impl Nodes {
         parts: Parts,
     ) -> forebay_fs::Result<Arc<Namespace>> {
         for (uuid, disk) in &parts.disks {
-            self.disks.write().insert(uuid.clone(), Arc::clone(disk));
+            self.bring(node, uuid, disk);
         }
         let fs = Namespace::join(parts, self.seen_by(node))?;
         self.serve(node, &fs);
         Ok(fs)
+    }
+
+    /// A node joins in another life.
+    pub fn join_again(
+        self: &Arc<Nodes>,
+        node: NodeId,
+        incarnation: u64,
+        parts: Parts,
+    ) -> Arc<Namespace> {
+        self.dead.lock().remove(&node);
+        let fs = Namespace::join(parts, self.seen_again_by(node, incarnation)).unwrap();
+        self.serve(node, &fs);
+        fs
     }
 
     pub fn serve(&self, node: NodeId, fs: &Arc<Namespace>) {
@@ -103,12 +151,21 @@ impl Nodes {
     pub fn drop_client(&self, client: ClientId) {
         let services: Vec<_> = self.services.read().values().cloned().collect();
         services.iter().for_each(|service| service.drop_client(client));
+        let services: Vec<_> = self.disk_services.read().values().cloned().collect();
+        services.iter().for_each(|service| service.drop_client(client));
     }
 
     /// Names the owner of a fileset, in a new epoch.
     pub fn give(&self, fileset: FilesetId, node: NodeId, epoch: u64) {
         self.owners.lock().insert(fileset, (node, Epoch(epoch)));
     }
+}
+
+/// A service for disks in a life of its own.
+fn disk_service(machine: Machine) -> DiskService {
+    static LIVES: AtomicU64 = AtomicU64::new(0);
+    let life = Life(LIVES.fetch_add(1, Ordering::Relaxed));
+    DiskService::new(machine, life, HANDLES_MAX)
 }
 
 struct View {
@@ -128,7 +185,7 @@ impl Cluster for View {
                 let from = ClientId { node: self.node, incarnation: self.incarnation };
                 Whose::There(
                     node,
-                    Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node }),
+                    Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node, disks: false }),
                 )
             }
             None => Whose::Nobody,
@@ -136,7 +193,18 @@ impl Cluster for View {
     }
 
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
-        self.nodes.disks.read().get(&record.uuid).cloned()
+        let (node, disk) = self.nodes.disks.read().get(&record.uuid).cloned()?;
+        if !self.nodes.far_disks.load(Ordering::Relaxed) {
+            return Some(disk);
+        }
+        let from = ClientId { node: self.node, incarnation: self.incarnation };
+        let way = Loop { nodes: Arc::clone(&self.nodes), from, to: node, disks: true };
+        Some(Arc::new(RemoteDisk::new(Arc::new(way), &record.uuid, &record.location)))
+    }
+
+    fn disks_of(&self, node: NodeId) -> Vec<String> {
+        let disks = self.nodes.disks.read();
+        disks.iter().filter(|(_, (of, _))| *of == node).map(|(uuid, _)| uuid.clone()).collect()
     }
 }
 
@@ -145,6 +213,23 @@ struct Loop {
     nodes: Arc<Nodes>,
     from: ClientId,
     to: NodeId,
+    /// To its disks, not its filesets.
+    disks: bool,
+}
+
+impl Loop {
+    fn serve(&self, request: Message) -> Result<Message, CallError> {
+        let unreachable = || CallError::Unreachable("no answer (test)".to_owned());
+        let service: Option<Arc<dyn Service>> = if self.disks {
+            self.nodes.disk_services.read().get(&self.to).cloned().map(|service| service as _)
+        } else {
+            self.nodes.services.read().get(&self.to).cloned().map(|service| service as _)
+        };
+        self.nodes.payload.fetch_add(request.payload.len() as u64, Ordering::Relaxed);
+        let answer = service.ok_or_else(unreachable)?.serve(self.from, request)?;
+        self.nodes.payload.fetch_add(answer.payload.len() as u64, Ordering::Relaxed);
+        Ok(answer)
+    }
 }
 
 impl Channel for Loop {
@@ -163,8 +248,7 @@ impl Channel for Loop {
         if is_dead(self.to) || is_dead(self.from.node) {
             return Err(CallError::Unsent("no connection (test)".to_owned()));
         }
-        let service = self.nodes.services.read().get(&self.to).cloned();
-        let answer = service.ok_or_else(unreachable)?.serve(self.from, request);
+        let answer = self.serve(request);
         if is_lost || is_dead(self.to) {
             return Err(unreachable());
         }

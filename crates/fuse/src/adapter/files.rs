@@ -11,7 +11,9 @@ use crate::abi::{
     OpenIn, OpenOut, ReadIn, ReleaseIn, WriteIn, WriteOut, opcode, open_flag,
 };
 use crate::adapter::names::new_file;
-use crate::adapter::{Adapter, Request, access_of, access_of_handle, handle_of, lineage_of_handle};
+use crate::adapter::{
+    Adapter, Request, access_of, access_of_handle, handle_of, is_at_home, lineage_of_handle,
+};
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
 use crate::top::ino_of;
@@ -114,6 +116,9 @@ impl Adapter {
     pub(crate) fn release(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
         let asked: ReleaseIn = body.take()?;
         self.release_locks_of_handle(request, &asked);
+        if is_at_home(asked.fh) {
+            self.fs.let_go_of(request.ino);
+        }
         // What it held went with the owner that it was opened at.
         if self.fs.check_lineage(request.ino, lineage_of_handle(asked.fh)).is_err() {
             return Ok(());
@@ -261,7 +266,7 @@ impl Adapter {
         // A close releases locks of fcntl(2): then it must be known of.
         let flush = if self.fs.keeps_locks() { 0 } else { open_flag::NOFLUSH };
         OpenOut {
-            fh: handle_of(access, opened.lineage, self.next_serial()),
+            fh: handle_of(access, &opened, self.next_serial()),
             open_flags: flush | way,
             backing_id: opened.registration.unwrap_or(0),
         }

@@ -213,6 +213,12 @@ impl Member {
         self.known.sight()
     }
 
+    /// Uuids of the disks that a node has, as this one knows them.
+    #[must_use]
+    pub fn disks_of(&self, node: NodeId) -> Vec<String> {
+        self.known.disks_of(node)
+    }
+
     /// The owner of a fileset as this node sees it: where requests for it go.
     #[must_use]
     pub fn owner(&self, fileset: FilesetId) -> Option<Record> {

@@ -172,6 +172,12 @@ impl Known {
         Some((at, change))
     }
 
+    /// Uuids of the disks that a node has.
+    pub fn disks_of(&self, node: NodeId) -> Vec<String> {
+        let disks = &self.sight.read().0.disks;
+        disks.iter().filter(|(_, disk)| disk.node == node).map(|(uuid, _)| uuid.clone()).collect()
+    }
+
     /// What is known.
     #[must_use]
     pub fn sight(&self) -> Sight {

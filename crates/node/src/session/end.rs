@@ -76,7 +76,8 @@ impl Over {
         }
     }
 
-    fn reason(&self) -> &str {
+    /// Why, for people.
+    pub fn reason(&self) -> &str {
         match self {
             Over::Unreachable(reason) | Over::Evicted(reason) | Over::Refused(reason) => reason,
         }

@@ -18,7 +18,7 @@ use super::crew::Crew;
 use super::dial::Timed;
 use super::end::{Common, Ear, End, Figures, Over, millis};
 use super::greeting::{self, GreetingError, Hello, Refusal, RefusalKind, Welcome};
-use super::peer::Peer;
+use super::peer::{Peer, Used};
 use super::tls::Credentials;
 use super::wire::Wire;
 use crate::authority::Subject;
@@ -474,7 +474,8 @@ impl Hub {
                 let mut peers = self.peers.lock();
                 let peer =
                     peers.entry(node).or_insert_with(|| Peer::new(&self.shared, node)).clone();
-                Arc::new(PeerChannel { peer, service })
+                let used = peer.used();
+                Arc::new(PeerChannel { peer, service, used })
             }
         }
     }
@@ -591,11 +592,12 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 struct PeerChannel {
     peer: Arc<Peer>,
     service: ServiceId,
+    used: Used,
 }
 
 impl Channel for PeerChannel {
     fn call(&self, request: Message) -> Result<Message, CallError> {
-        self.peer.call(self.service as u8, request)
+        self.peer.call(&self.used, self.service as u8, request)
     }
 }
 

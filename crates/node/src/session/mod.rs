@@ -7,7 +7,8 @@
 //! - A call is sent again when a connection was lost, and carried out once: [`ledger`].
 //! - A client that is silent for `session_grace`, dies or is removed is dropped: `Service::drop_client`. Its calls then end with
 //!   `Unreachable` if they were sent (their fate is not known, but they will not be carried out later: [`end`]), otherwise
-//!   with `Evicted`; and so does the first call afterwards, even if the client made none meanwhile.
+//!   with `Evicted`; and so does the first call afterwards of each channel that was used in that session, even if none was made
+//!   meanwhile: what one user of a node hears of the end, the others do not.
 //! - Everything is bounded: calls and bytes in flight, answers kept, threads, connections ([`Settings`](crate::settings::Settings)).
 //!
 //! What it does not do: order calls, or wait for a node longer than it is a member. A service should not keep a call for as

@@ -2,6 +2,7 @@
 //! whenever a connection is lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_base::NodeId;
@@ -38,18 +39,69 @@ pub struct Peer {
     node: NodeId,
     state: Mutex<State>,
     changed: Condvar,
+    /// Why the latest session that was over came to its end.
+    ended: Mutex<String>,
 }
+
+/// The session in which one of its users made its latest call; none before the first, and after it was told of the end.
+#[derive(Default)]
+pub struct Used(AtomicU64);
+
+impl Used {
+    fn is_in(&self, session: u64) -> bool {
+        self.0.load(Ordering::Acquire) == session
+    }
+
+    fn set(&self, session: u64) {
+        self.0.store(session, Ordering::Release);
+    }
+}
+
+/// No session has this number.
+const NO_SESSION: u64 = 0;
 
 impl Peer {
     /// The way to `node`.
     pub fn new(shared: &Arc<Shared>, node: NodeId) -> Arc<Peer> {
         let (state, changed) = (Mutex::new(State::None), Condvar::new());
-        Arc::new(Peer { shared: Arc::clone(shared), node, state, changed })
+        let ended = Mutex::new("the session is over".to_owned());
+        Arc::new(Peer { shared: Arc::clone(shared), node, state, changed, ended })
     }
 
-    /// Calls a service of the node.
-    pub fn call(self: &Arc<Self>, service: u8, message: Message) -> Result<Message, CallError> {
-        self.session()?.call(service, message)
+    /// For a new user: what was made in a session that is there, or is just over, may be its own.
+    pub fn used(&self) -> Used {
+        match &*self.state.lock() {
+            State::Open(end) => Used(AtomicU64::new(end.session)),
+            State::None | State::Connecting | State::Failed(_) => Used::default(),
+        }
+    }
+
+    /// Calls a service of the node, for a user whose latest call was made in `used`. Its first call after that session
+    /// fails with [`CallError::Evicted`], because whatever the node held for it is gone.
+    pub fn call(
+        self: &Arc<Self>,
+        used: &Used,
+        service: u8,
+        message: Message,
+    ) -> Result<Message, CallError> {
+        self.tell_of_end(used)?;
+        let end = self.session()?;
+        used.set(end.session);
+        end.call(service, message)
+    }
+
+    fn tell_of_end(&self, used: &Used) -> Result<(), CallError> {
+        if used.is_in(NO_SESSION) {
+            return Ok(());
+        }
+        if let State::Open(end) = &*self.state.lock()
+            && used.is_in(end.session)
+        {
+            let Some(over) = end.over() else { return Ok(()) };
+            *self.ended.lock() = over.reason().to_owned();
+        }
+        used.set(NO_SESSION);
+        Err(CallError::Evicted(self.ended.lock().clone()))
     }
 
     /// What there is to show of the session, if there is one.
@@ -67,8 +119,7 @@ impl Peer {
         }
     }
 
-    /// The session; makes one if there is none. The first call after the end of a session fails with
-    /// [`CallError::Evicted`], because whatever the node held for it is gone.
+    /// The session; makes one if there is none.
     fn session(self: &Arc<Self>) -> Result<Arc<End>, CallError> {
         let mut state = self.state.lock();
         let mut has_waited = false;
@@ -76,10 +127,9 @@ impl Peer {
             match &*state {
                 State::Open(end) => {
                     let Some(over) = end.over() else { return Ok(Arc::clone(end)) };
+                    *self.ended.lock() = over.reason().to_owned();
                     *state = State::None;
-                    let (Over::Evicted(reason) | Over::Unreachable(reason) | Over::Refused(reason)) =
-                        over;
-                    return Err(CallError::Evicted(reason));
+                    continue;
                 }
                 State::Failed(over) if has_waited => return Err(over.clone().into()),
                 State::None | State::Failed(_) => {

@@ -405,6 +405,31 @@ fn a_client_that_is_evicted_is_dropped_and_learns_it() {
 }
 
 #[test]
+fn each_channel_learns_of_the_end_of_its_session() {
+    let world = World::new();
+    let service = Noting::echo();
+    let services = [ServiceId::Files, ServiceId::Disks].map(|id| (id, service.clone() as _));
+    let server = world.node((1, 1), services.into(), quick());
+    let client = world.node((2, 1), vec![], quick());
+    let channel = |service| client.channel(NodeId(1), service);
+    let used = [ServiceId::Disks, ServiceId::Files, ServiceId::Files].map(channel);
+    for channel in &used {
+        channel.call(message("before")).unwrap();
+    }
+    let me = ClientId { node: NodeId(2), incarnation: 1 };
+    server.evict(me, "it did not answer a recall");
+    wait_until("the client is dropped", || service.dropped.lock().contains(&me));
+    for channel in &used {
+        let error = channel.call(message("told")).unwrap_err();
+        assert!(matches!(error, CallError::Evicted(_)), "{error:?}");
+        channel.call(message("after")).unwrap();
+    }
+    // One that was not used then has nothing to lose.
+    channel(ServiceId::Files).call(message("new")).unwrap();
+    assert_eq!((service.count(b"told"), service.count(b"after")), (0, 3));
+}
+
+#[test]
 fn a_call_that_never_left_says_so() {
     let world = World::new();
     let settings = Settings { session_grace: Duration::from_millis(500), ..quick() };

@@ -24,7 +24,7 @@ use signal_hook::iterator::Signals;
 use super::{Which, tools};
 use crate::background::{Background, log_to_standard_error};
 use crate::home::open_own_disk;
-use crate::member::{machine, own_places, space_of};
+use crate::member::{life, machine, own_places, space_of};
 
 /// How often a daemon is looked at that begins or ends.
 const STEP: Duration = Duration::from_millis(50);
@@ -134,7 +134,7 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     crate::tuning::raise_file_limit();
     super::etcd::ensure(&home, file)?;
-    let disks = Arc::new(DiskService::new(machine()?, HANDLES_MAX));
+    let disks = Arc::new(DiskService::new(machine()?, life()?, HANDLES_MAX));
     let own = Arc::<Mutex<Vec<NamedDisk>>>::default();
     let reported = Arc::clone(&own);
     let report = move || -> Vec<DiskSpace> { reported.lock().iter().map(space_of).collect() };

@@ -95,16 +95,29 @@ impl Partition {
         }
     }
 
-    /// Takes size and times from the object of a file that the kernel may have written, into memory and
-    /// the write set.
+    /// Takes size and times from the object of a file that the kernel may have written, or the node of its disk, into
+    /// memory and the write set.
     pub(crate) fn refresh(&self, ino: Ino, state: &mut State) -> Result<()> {
         debug_assert_eq!(state.kind == Kind::File, state.body.is_file());
         let Some(file) = state.file() else { return Ok(()) };
         let Some(live) = &file.live else { return Ok(()) };
-        if file.opens.way != Some(Way::Direct) || file.opens.writers == 0 {
+        let opens = &file.opens;
+        let at_home = live.is_written_at_home();
+        if !at_home && (opens.way != Some(Way::Direct) || opens.writers == 0) {
             return Ok(());
         }
-        let found = self.shared.objects.observe(live.at.disk, live.object.attributes())?;
+        let found = match self.shared.objects.observe(live.at.disk, live.object.attributes()) {
+            // The node that wrote it is gone: nobody sees more of the file until that is back.
+            Err(FsError::Absent(_) | FsError::Away { .. })
+                if at_home && opens.writers_of_nodes == 0 =>
+            {
+                return Ok(());
+            }
+            found => found?,
+        };
+        if at_home && opens.writers_of_nodes == 0 {
+            live.set_written_at_home(false);
+        }
         if found == file.seen {
             return Ok(());
         }

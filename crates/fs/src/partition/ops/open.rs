@@ -8,13 +8,14 @@
 
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{DiskId, Ino};
 use forebay_disk::ObjectAttributes;
 
 use crate::error::{FsError, Result};
 use crate::inode::{FileBody, State, Way};
 use crate::object::LiveObject;
 use crate::partition::{Caller, Partition};
+use crate::record::ObjectRef;
 use crate::stale::Stale;
 use crate::stats::Operation;
 
@@ -44,15 +45,48 @@ pub struct Opened {
     pub uncached: bool,
     /// Which owner of the fileset opened it: 0 where owners do not change. A handle of a lineage that broke is stale.
     pub lineage: u32,
+    /// How the object is reached without the owner of the fileset, which is another node, if it is. The end of such a
+    /// handle is told with [`Namespace::let_go_of`](crate::Namespace::let_go_of).
+    pub home: Option<Home>,
+}
+
+/// How a node reaches the object of a file that another node owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// On a disk of its own: it reads and writes it.
+    Here,
+    /// On a disk of a third node: it reads it there, and writes by way of the owner.
+    There,
 }
 
 /// Who opens a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opener {
+pub(crate) enum Opener<'a> {
+    /// The kernel of this node.
+    Kernel,
+    /// Another node, which has these disks.
+    Node(&'a [DiskId]),
+}
+
+impl Opener<'_> {
+    /// The disks of another node, where new bytes are to lie.
+    fn disks(&self) -> &[DiskId] {
+        match self {
+            Opener::Kernel => &[],
+            Opener::Node(disks) => disks,
+        }
+    }
+}
+
+/// Who closes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closer {
     /// The kernel of this node.
     Kernel,
     /// Another node.
     Node,
+    /// Nobody: another node had it open, and is gone.
+    Lost,
 }
 
 impl Partition {
@@ -66,21 +100,35 @@ impl Partition {
         if access.write {
             self.make_room_for_writer();
         }
-        self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel))
+        Ok(self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel))?.0)
     }
 
-    /// As [`Partition::open_file`], for another node. To be closed with [`Partition::close_for_node`].
+    /// As [`Partition::open_file`], for another node, which has `disks`. To be closed with [`Partition::close_for_node`].
     ///
     /// # Errors
     /// As [`Partition::open_file`].
-    pub(crate) fn open_for_node(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+    pub(crate) fn open_for_node(
+        &self,
+        ino: Ino,
+        access: Access,
+        caller: Caller,
+        disks: &[DiskId],
+    ) -> Result<Option<ObjectRef>> {
         if access.write {
             self.make_room_for_writer();
         }
-        self.with_space(|| self.open_now(ino, access, caller, Opener::Node))
+        let opened = self.with_space(|| self.open_now(ino, access, caller, Opener::Node(disks)))?;
+        Ok(opened.1)
     }
 
-    fn open_now(&self, ino: Ino, access: Access, caller: Caller, by: Opener) -> Result<Opened> {
+    /// How the bytes of the kernel go; where those of another node are, if it may go there itself.
+    fn open_now(
+        &self,
+        ino: Ino,
+        access: Access,
+        caller: Caller,
+        by: Opener<'_>,
+    ) -> Result<(Opened, Option<ObjectRef>)> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         // Its bytes were given back when its last name went: the name is to be looked up again.
@@ -95,15 +143,18 @@ impl Partition {
             if !access.write && file.opens.executors > 0 {
                 return Err(FsError::ExecutableBusy);
             }
-            self.truncate_for_open(ino, &mut state)?;
-        } else if let Err(error) = self.make_live(file) {
-            // Nothing is needed to read an empty file: a full disk must not refuse that.
-            let is_empty = file.object.is_none() && matches!(error, FsError::NoSpace);
-            if access.write || !is_empty {
-                return Err(error);
-            }
+            self.truncate_for_open(ino, &mut state, by)?;
+        } else {
+            self.make_live_for(ino, &mut state, access, by)?;
         }
         self.take_unseen_growth(ino, &mut state);
+        if state
+            .file()
+            .and_then(|file| file.live.as_ref())
+            .is_some_and(|live| live.is_written_at_home())
+        {
+            self.refresh(ino, &mut state)?;
+        }
         if access.write && state.file().is_some_and(|file| file.is_cut) {
             return Err(FsError::Io(format!(
                 "inode {ino}: its object has lost bytes; fsck --repair takes it as it is"
@@ -116,9 +167,39 @@ impl Partition {
         }
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         Ok(match by {
-            Opener::Kernel => self.add_handle(ino, file, way, access),
-            Opener::Node => add_handle_of_node(file, access),
+            Opener::Kernel => (self.add_handle(ino, file, way, access), None),
+            Opener::Node(_) => self.add_handle_of_node(file, access),
         })
+    }
+
+    /// Makes sure that a file that is being opened has an open object, if it needs one.
+    fn make_live_for(
+        &self,
+        ino: Ino,
+        state: &mut State,
+        access: Access,
+        by: Opener<'_>,
+    ) -> Result<()> {
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
+        if file.object.is_some() {
+            return self.make_live(file).map(drop);
+        }
+        if !access.write && by != Opener::Kernel {
+            // Where its bytes will lie is decided by its first writer.
+            return Ok(());
+        }
+        match self.take_object_on(by.disks()) {
+            Ok(live) => set_live(file, live),
+            // Nothing is needed to read an empty file: a full disk must not refuse that.
+            Err(FsError::NoSpace) if !access.write => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let is_published = file.live.as_ref().is_some_and(|live| live.is_published());
+        if is_published && state.nlink > 0 {
+            // Nothing else would remove it after a crash.
+            self.put_inode(&mut self.writes.lock(), ino, state);
+        }
+        Ok(())
     }
 
     /// Whether anybody has a file open.
@@ -138,9 +219,7 @@ impl Partition {
             Some(at) => self.shared.objects.open(at)?,
             None => self.take_object()?,
         };
-        file.object = Some(live.at);
-        file.see(live.opened_attributes);
-        file.live = Some(Arc::clone(&live));
+        set_live(file, Arc::clone(&live));
         Ok(live)
     }
 
@@ -199,25 +278,50 @@ impl Partition {
         if way == Way::Served {
             let uncached = self.shared.has_other_nodes();
             let keep_pages = std::mem::replace(&mut file.pages_valid, !uncached) && !uncached;
-            return Opened { registration: None, keep_pages, uncached, lineage: 0 };
+            return Opened { registration: None, keep_pages, uncached, lineage: 0, home: None };
         }
         file.pages_valid = false;
         if first_writer {
             self.writers.lock().insert(ino);
         }
         let registration = file.live.as_ref().and_then(|live| live.registration());
-        Opened { registration, keep_pages: false, uncached: false, lineage: 0 }
+        Opened { registration, keep_pages: false, uncached: false, lineage: 0, home: None }
+    }
+
+    /// Adds a handle of another node: it takes no part in the way of the kernel's.
+    fn add_handle_of_node(
+        &self,
+        file: &mut FileBody,
+        access: Access,
+    ) -> (Opened, Option<ObjectRef>) {
+        if let (0, Some(live)) = (file.opens.handles, &file.live) {
+            live.opened_anew();
+        }
+        file.opens.handles += 1;
+        file.opens.of_nodes += 1;
+        file.opens.writers_of_nodes += u32::from(access.write);
+        file.opens.executors += u32::from(access.execute);
+        let live = file.live.as_ref().filter(|live| live.is_published());
+        let far = live.filter(|live| !self.shared.objects.is_near(live.at.disk));
+        if let Some(live) = far.filter(|_| access.write) {
+            // Whichever node it is: what is open since an earlier owner goes on as it did there.
+            live.set_written_at_home(true);
+        }
+        let can_go = !file.is_cut && self.prefers_direct();
+        let place = far.map(|live| live.at).filter(|_| can_go);
+        let (registration, keep_pages, uncached) = (None, false, true);
+        (Opened { registration, keep_pages, uncached, lineage: 0, home: None }, place)
     }
 
     /// Cuts a file to nothing at its open.
-    fn truncate_for_open(&self, ino: Ino, state: &mut State) -> Result<()> {
+    fn truncate_for_open(&self, ino: Ino, state: &mut State, by: Opener<'_>) -> Result<()> {
         let cut_in_place = self.is_cut_in_place(state);
         let bytes = state.allocated_bytes;
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         let fresh = if cut_in_place || self.needs_its_object(file)? {
             None
         } else {
-            match self.take_object() {
+            match self.take_object_on(by.disks()) {
                 // Cutting the old object makes room on a full disk.
                 Err(FsError::NoSpace) if file.object.is_some() => None,
                 fresh => Some(fresh?),
@@ -235,9 +339,7 @@ impl Partition {
         let mut dropped = None;
         if let Some(fresh) = fresh {
             dropped = self.drop_object(&mut writes, file, bytes);
-            file.see(fresh.opened_attributes);
-            file.object = Some(fresh.at);
-            file.live = Some(fresh);
+            set_live(file, fresh);
         }
         state.size = 0;
         state.allocated_bytes = 0;
@@ -266,33 +368,39 @@ impl Partition {
     /// # Errors
     /// [`FsError::Io`] if the object cannot be asked for its size; the handle is closed all the same.
     pub fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
-        self.close_by(ino, access, Opener::Kernel)
+        self.close_by(ino, access, Closer::Kernel)
     }
 
     /// As [`Partition::close_file`], for another node.
     ///
     /// # Errors
     /// As [`Partition::close_file`].
-    pub(crate) fn close_for_node(&self, ino: Ino, access: Access) -> Result<()> {
-        self.close_by(ino, access, Opener::Node)
+    pub(crate) fn close_for_node(&self, ino: Ino, access: Access, by: Closer) -> Result<()> {
+        self.close_by(ino, access, by)
     }
 
-    fn close_by(&self, ino: Ino, access: Access, by: Opener) -> Result<()> {
+    fn close_by(&self, ino: Ino, access: Access, by: Closer) -> Result<()> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(Operation::Close);
-        let refreshed = self.refresh(ino, &mut state);
+        // A node that is gone does not answer, and may have many files open: it is asked when somebody looks.
+        let refreshed = if by == Closer::Lost { Ok(()) } else { self.refresh(ino, &mut state) };
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
         opens.handles = opens.handles.saturating_sub(1);
         opens.executors = opens.executors.saturating_sub(u32::from(access.execute));
         let writers = match by {
-            Opener::Kernel => &mut opens.writers,
-            Opener::Node => &mut opens.writers_of_nodes,
+            Closer::Kernel => &mut opens.writers,
+            Closer::Node | Closer::Lost => &mut opens.writers_of_nodes,
         };
         *writers = writers.saturating_sub(u32::from(access.write));
-        if by == Opener::Node {
+        if by != Closer::Kernel {
             opens.of_nodes = opens.of_nodes.saturating_sub(1);
+            let is_last = access.write && opens.writers_of_nodes == 0;
+            if by == Closer::Node && is_last && refreshed.is_ok() {
+                // Its size and times were just taken.
+                file.live.iter().for_each(|live| live.set_written_at_home(false));
+            }
         } else if opens.way == Some(Way::Direct) && access.write {
             if opens.writers == 0 {
                 self.writers.lock().remove(&ino);
@@ -319,11 +427,16 @@ impl Partition {
         let Some(file) = state.file_mut() else { return };
         // A shared mapping outlives its file descriptor, and would lose its file.
         let live = file.live.as_ref();
-        let is_mapped =
-            || access.read && access.write && live.is_some_and(|live| live.is_open_elsewhere());
+        let is_far = live.is_some_and(|live| live.object.remote().is_some());
+        let is_mapped = || {
+            let can_be = is_far || access.read && access.write;
+            can_be && live.is_some_and(|live| live.is_open_elsewhere())
+        };
         let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
         let is_fresh = live.is_some_and(|live| {
-            !live.is_published() && untouched(live.opened_attributes) && untouched(file.seen)
+            // On the disk of another node it has had its name from the beginning, and that may have written it since.
+            let is_new = !live.is_published() || is_far && !live.is_written_at_home();
+            is_new && untouched(live.opened_attributes) && untouched(file.seen)
         });
         if size == 0 && is_fresh && !is_mapped() {
             // A file that stays empty needs no object.
@@ -339,14 +452,9 @@ impl Partition {
     }
 }
 
-/// Adds a handle of another node: it takes no part in the way of the kernel's.
-fn add_handle_of_node(file: &mut FileBody, access: Access) -> Opened {
-    if let (0, Some(live)) = (file.opens.handles, &file.live) {
-        live.opened_anew();
-    }
-    file.opens.handles += 1;
-    file.opens.of_nodes += 1;
-    file.opens.writers_of_nodes += u32::from(access.write);
-    file.opens.executors += u32::from(access.execute);
-    Opened { registration: None, keep_pages: false, uncached: true, lineage: 0 }
+/// From now on the bytes of a file are in `live`.
+fn set_live(file: &mut FileBody, live: Arc<LiveObject>) {
+    file.object = Some(live.at);
+    file.see(live.opened_attributes);
+    file.live = Some(live);
 }
