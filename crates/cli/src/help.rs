@@ -11,7 +11,10 @@ use super::Cli;
 const GROUPS: [(&str, &[&str]); 10] = [
     (
         "File system",
-        &["mkfs", "mount", "umount", "status", "stat", "waiters", "fileset", "fsck", "store"],
+        &[
+            "mkfs", "mount", "umount", "status", "stat", "top", "waiters", "fileset", "fsck",
+            "store",
+        ],
     ),
     ("Many machines", &["cluster"]),
     ("Workloads", &["bench", "step", "demo"]),
@@ -35,7 +38,7 @@ const GROUPS: [(&str, &[&str]); 10] = [
     ("Flows of jobs", &["flow"]),
     ("Commands of Slurm and LSF", &["compat"]),
     ("Grid", &["up", "down", "hosts", "queues", "areas", "usage", "reload", "host", "queue"]),
-    ("Daemons of the grid, which up starts", &["controller", "agent"]),
+    ("Daemons of the grid, which up starts", &["controller", "agent", "relay"]),
     ("Shells and manuals", &["completions", "man"]),
 ];
 

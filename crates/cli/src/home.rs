@@ -3,6 +3,7 @@
 mod access;
 mod lock;
 mod member;
+pub use member::node_at;
 mod native;
 mod settings;
 mod stores;

@@ -13,6 +13,7 @@
 #[macro_use]
 mod output;
 
+mod attribution;
 mod background;
 mod binds;
 mod checkpoint;
@@ -24,6 +25,7 @@ mod ground;
 mod help;
 mod home;
 mod member;
+mod monitors;
 mod mounts;
 mod tuning;
 mod waits;
@@ -53,6 +55,7 @@ enum Command {
     Status(commands::status::Status),
     Fileset(commands::fileset::Fileset),
     Stat(commands::stat::Stat),
+    Top(commands::top::Top),
     Waiters(commands::waiters::Waiters),
     Fsck(commands::fsck::Fsck),
     Store(commands::store::StoreCommand),
@@ -67,6 +70,7 @@ enum Command {
     Controller(commands::grid::daemons::Controller),
     Reload(commands::grid::daemons::Reload),
     Agent(commands::grid::daemons::Agent),
+    Relay(commands::grid::daemons::Relay),
     #[command(hide = true)]
     Native(binds::Native),
     #[command(hide = true)]
@@ -160,6 +164,7 @@ impl Command {
             Command::Status(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Stat(command) => command.run(),
+            Command::Top(command) => command.run(),
             Command::Waiters(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Store(command) => command.run(),
@@ -174,6 +179,7 @@ impl Command {
             Command::Controller(command) => command.run(),
             Command::Reload(command) => command.run(),
             Command::Agent(command) => command.run(),
+            Command::Relay(command) => command.run(),
             Command::Native(command) => command.run(),
             Command::JobShim(command) => command.run(),
             Command::Submit(command) => command.run(),

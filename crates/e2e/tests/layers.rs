@@ -85,7 +85,9 @@ fn built_on(name: &str, layers: &[(String, Table)]) -> BTreeSet<String> {
 
 #[test]
 fn a_job_is_held_by_a_program_without_file_system_workloads_and_reports() {
-    let expected = ["base", "grid", "process", "store"].map(|name| format!("forebay-{name}"));
+    // Of a cluster: who its nodes are, not its files.
+    let expected = ["base", "cluster", "etcd", "grid", "metrics", "node", "process", "store"];
+    let expected = expected.map(|name| format!("forebay-{name}"));
     assert_eq!(built_on("forebay-engine", &layers()), BTreeSet::from(expected));
 }
 

@@ -114,6 +114,36 @@ impl GridHome {
         self.folder.join("lock")
     }
 
+    /// Where the relay of a cluster's node hands connections to its controller.
+    #[must_use]
+    pub fn door(&self) -> PathBuf {
+        self.folder.join("door.sock")
+    }
+
+    /// Where shims ask the relay of their node for clients on other nodes.
+    #[must_use]
+    pub fn streams(&self) -> PathBuf {
+        self.folder.join("streams.sock")
+    }
+
+    /// Which cluster the grid belongs to; there is no such file on a grid of one machine.
+    #[must_use]
+    pub fn cluster(&self) -> PathBuf {
+        self.folder.join("cluster.json")
+    }
+
+    /// What keeps a second relay out.
+    #[must_use]
+    pub fn relay_lock(&self) -> PathBuf {
+        self.folder.join("relay")
+    }
+
+    /// What keeps a second supervisor of the relay out.
+    #[must_use]
+    pub fn relay_supervisor(&self) -> PathBuf {
+        self.folder.join("relay-supervisor")
+    }
+
     /// What keeps a second supervisor of the controller out.
     #[must_use]
     pub fn supervisor(&self) -> PathBuf {

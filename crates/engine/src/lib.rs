@@ -13,6 +13,8 @@
 //!   no socket: inputs come in by a channel, so tests drive it without processes.
 //! - [`server`] puts it behind the unix socket of ROOT/grid; the kernel says who asks. It reads the settings, and looks for
 //!   files that flows wait for.
+//! - [`cluster`] is what controllers of several nodes share in etcd; [`relay`] makes the one that leads reachable on each
+//!   node.
 //! - `area` makes and removes work areas; [`cgroup`] makes control groups of jobs.
 //! - `run` is what an agent and the processes of its jobs keep on disk and say to each other, and the end of a run from
 //!   outside.
@@ -21,19 +23,20 @@
 //!   writes down how it ended.
 //! - [`agent`] is one host. It gives each job to a shim; its watchdog ends the job when neither shim nor agent does.
 //!
-//! What it does not do: talk to other machines. The socket is local, and its peers are known by the
-//! kernel's word alone.
+//! Only `relay` talks to other machines. All other sockets are local, and their peers are known by the kernel's word.
 
 pub mod agent;
 mod area;
 pub mod causes;
 pub mod cgroup;
+pub mod cluster;
 pub mod controller;
 pub mod engine;
 pub mod files;
 pub mod home;
 pub mod journal;
 pub mod protocol;
+pub mod relay;
 mod run;
 pub mod server;
 pub mod shim;

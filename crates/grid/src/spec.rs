@@ -14,7 +14,7 @@ use crate::parse::dependency::Dependency;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
-use crate::vocabulary::QueueName;
+use crate::vocabulary::{HostName, QueueName};
 
 /// The most slots of a job.
 pub const SLOTS_MAX: u32 = 100_000;
@@ -69,6 +69,9 @@ pub struct Interactive {
     pub socket: String,
     /// What its standard streams are.
     pub streams: Streams,
+    /// The node on which its client is; none on a grid of one machine. The controller sets it.
+    #[serde(default)]
+    pub node: Option<HostName>,
 }
 
 /// The most bytes of the path of a unix socket.

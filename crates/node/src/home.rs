@@ -219,6 +219,15 @@ impl NodeHome {
         })
     }
 
+    /// When the node's certificate was last replaced.
+    ///
+    /// # Errors
+    /// If the file is missing.
+    pub fn certificate_changed(&self) -> Result<std::time::SystemTime> {
+        let path = self.folder.join(CERTIFICATE);
+        std::fs::metadata(&path).and_then(|about| about.modified()).map_err(Error::file(&path))
+    }
+
     /// The authority, if this node holds its key.
     ///
     /// # Errors

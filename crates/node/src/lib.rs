@@ -2,6 +2,7 @@
 //!
 //! - [`authority`]: who vouches for nodes, and how further ones join.
 //! - [`session`]: calls between nodes over TLS, carried out once.
+//! - [`tunnel`]: streams of bytes between nodes, for programs that speak over sockets.
 //! - [`home`]: the folder of a node.
 //! - [`members`]: membership and ownership with etcd; [`Member`] is a node at work.
 //!
@@ -12,9 +13,11 @@ pub mod error;
 pub mod etcd_member;
 pub mod home;
 pub mod members;
+pub mod metrics;
 pub mod session;
 pub mod settings;
 pub mod setup;
+pub mod tunnel;
 
 pub use error::{Error, Result};
 pub use home::NodeHome;

@@ -39,7 +39,7 @@ pub struct OpenMember {
 }
 
 /// The node that `root` names: by the name of its cluster, by its folder, or by the home folder within it.
-fn node_at(root: &Path) -> Option<NodeHome> {
+pub fn node_at(root: &Path) -> Option<NodeHome> {
     let is_node = |folder: &Path| folder.join("node.json").is_file();
     let at = |folder: &Path| {
         let name = folder.file_name()?.to_str()?;

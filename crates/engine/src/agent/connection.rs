@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anyhow::Result;
 use forebay_grid::event::{Joined, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::vocabulary::{Attempt, TaskId};
+use serde_json::Value;
 
 use super::{Agent, Input, LINGER_MS, Status, Unsent, load, may_wait};
 use crate::cgroup::Places;
@@ -18,6 +20,15 @@ const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
 
 /// How long a controller may take to answer in any case: it may be busy.
 const UNHEARD_MIN_MS: u64 = 10_000;
+
+/// The first order of a connection. Instead of it a controller, or a relay, may say why there is none.
+fn first_order(reader: &mut Reader) -> Result<Option<Order>> {
+    let Some(value) = reader.read::<Value>()? else { return Ok(None) };
+    if let Some(reason) = value.get("answer").and(value.get("reason")).and_then(Value::as_str) {
+        tracing::warn!("this agent is not served: {reason}");
+    }
+    Ok(serde_json::from_value(value).map(Some)?)
+}
 
 impl Agent {
     /// Begins anew with a controller that answers nothing: half the lease is left to find another way to it.
@@ -65,8 +76,9 @@ impl Agent {
         let (connection, inputs) = (self.connection, self.inputs.clone());
         let read = move || {
             let mut reader = Reader::of_orders(reading);
+            let mut next = first_order(&mut reader);
             loop {
-                let input = match reader.read::<Order>() {
+                let input = match next {
                     Ok(Some(order)) => Input::Order { connection, order },
                     Ok(None) | Err(_) => Input::Lost { connection },
                 };
@@ -74,6 +86,7 @@ impl Agent {
                 if inputs.send(input).is_err() || last {
                     return;
                 }
+                next = reader.read::<Order>();
             }
         };
         if let Err(error) = std::thread::Builder::new().name("orders".to_owned()).spawn(read) {

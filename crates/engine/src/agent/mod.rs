@@ -9,6 +9,7 @@ mod crew;
 mod ending;
 mod groups;
 mod load;
+pub mod metrics;
 pub mod nursery;
 mod space;
 mod start;
@@ -27,6 +28,7 @@ use anyhow::Result;
 use forebay_grid::event::Memory;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
+use forebay_metrics::Listen;
 use forebay_process::machine::boot_id;
 use rustix::process::Signal;
 
@@ -60,6 +62,8 @@ pub struct Settings {
     pub util: PathBuf,
     /// Below what the control groups of its jobs are made.
     pub cgroup: Parent,
+    /// Where monitors are answered, if they are.
+    pub monitors: Option<Listen>,
     /// The program and first argument that start a nursery of shims, and the watchdog.
     pub shim: (PathBuf, String),
 }
@@ -75,6 +79,10 @@ const TOGETHER_MAX: usize = 64;
 
 /// How long after a connection the next one is made at the earliest, and at the latest if none brings an order.
 const CONNECT_PAUSE_MS: u64 = 50;
+
+/// How long an agent that was refused waits before it asks again.
+const REFUSED_PAUSE_MS: u64 = 10_000;
+
 enum Input {
     Order {
         connection: u64,
@@ -147,6 +155,7 @@ struct Agent {
     vigil: Vigil,
     areas: Areas,
     unsent: Unsent,
+    figures: Arc<metrics::Figures>,
     inputs: Sender<Input>,
 }
 
@@ -212,6 +221,9 @@ impl Agent {
                 }
                 next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
             }
+            if self.settings.monitors.is_some() {
+                self.figures.set(self.running(), self.stream.is_some());
+            }
             self.send_wanted();
             let mut patience = if self.stream.is_some() { next_load_ms - now } else { 50 };
             if !self.wanted.is_empty() {
@@ -228,6 +240,11 @@ impl Agent {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
         }
+    }
+
+    /// How many jobs it holds.
+    fn running(&self) -> usize {
+        self.runs.values().filter(|status| !matches!(status, Status::Ended(_))).count()
     }
 
     /// The next input. What lies ready comes before the reports of what was taken are sent, so that they go together.
@@ -277,6 +294,11 @@ impl Agent {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Launch(launch) => self.launch(*launch),
+            Order::Refused { reason } => {
+                tracing::error!("the controller refuses this agent: {reason}");
+                self.disconnect();
+                self.next_connect_ms = uptime_ms() + REFUSED_PAUSE_MS;
+            }
             Order::Grant { lease } => {
                 self.lease_ms = lease.as_ms();
                 let Some(sent) = self.sent_ms.pop_front() else { return };

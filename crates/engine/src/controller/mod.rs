@@ -24,6 +24,7 @@ use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event, Outcome};
 use forebay_store::Store;
 
+use crate::controller::figures::Figures;
 use crate::controller::input::Follow;
 pub use crate::controller::input::Input;
 use crate::controller::listeners::Listeners;
@@ -39,6 +40,7 @@ use crate::journal::reserve::Reserve;
 use crate::protocol::flow::FlowAnswer;
 use crate::protocol::{Answer, Launch, Order, Report};
 
+pub mod figures;
 mod history;
 mod input;
 mod listeners;
@@ -88,10 +90,13 @@ pub struct Controller<S> {
     sessions: Sessions,
     lookups: Lookups,
     uses: Uses,
+    figures: Figures,
     taken: Taken,
     space: Space,
     /// While there is no space for the journal.
     stall: Option<Stall>,
+    /// Whether this controller may carry anything out, if another one may lead instead.
+    leads: Option<Box<dyn Fn() -> bool + Send>>,
 }
 
 impl<S: Store> Controller<S> {
@@ -137,9 +142,11 @@ impl<S: Store> Controller<S> {
             sessions: Sessions::new(),
             lookups: Lookups::default(),
             uses: Uses::default(),
+            figures: Figures::default(),
             taken: Taken::default(),
             space: Space::default(),
             stall: None,
+            leads: None,
         };
         controller.take(vec![Input::Configured(Box::new(config))])?;
         Ok(controller)
@@ -148,6 +155,25 @@ impl<S: Store> Controller<S> {
     /// Keeps space for the journal, as the setting `journal_reserve` says.
     pub fn keep_reserve(&mut self, reserve: Reserve) {
         self.space.reserve = reserve;
+    }
+
+    /// Carries nothing out any more once `leads` says that another controller may lead.
+    pub fn lead_while(&mut self, leads: impl Fn() -> bool + Send + 'static) {
+        self.leads = Some(Box::new(leads));
+    }
+
+    fn check_lead(&self) -> Result<()> {
+        anyhow::ensure!(
+            self.leads.as_ref().is_none_or(|leads| leads()),
+            "another controller may lead by now: nothing more is carried out"
+        );
+        Ok(())
+    }
+
+    /// What is counted for monitors.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.figures.clone()
     }
 
     /// Works until [`Input::Stop`] or until nobody can send any more, then writes a snapshot.
@@ -290,9 +316,17 @@ impl<S: Store> Controller<S> {
         let taken = std::mem::take(&mut self.taken);
         let outcome = &taken.outcome;
         let settings = self.engine.settings();
+        self.check_lead()?;
         self.space.is_written |= !outcome.records.is_empty() || !outcome.effects.is_empty();
+        let begun = self.time.instant();
         match self.journal.append(&outcome.records, &outcome.effects, settings) {
-            Ok(()) => self.carry_all_out(taken.outcome.effects, taken.parts),
+            Ok(()) => {
+                // The commit may have taken its time.
+                self.check_lead()?;
+                let took = self.time.instant().saturating_duration_since(begun);
+                self.figures.committed(took, &outcome.records);
+                self.carry_all_out(taken.outcome.effects, taken.parts);
+            }
             Err(error) if stall::is_full(&error) => {
                 self.begin_stall(taken, &error);
                 return Ok(());
@@ -360,6 +394,7 @@ impl<S: Store> Controller<S> {
                 let _ = reply.send(self.engine.watches());
             }
             Follow::Started { task, attempt, pid } => {
+                self.figures.started(task, attempt, self.time.look().now);
                 self.watches.started(&*self.engine, (task, attempt), pid);
             }
             Follow::Areas { host, report } => self.take_areas(&host, report),
@@ -390,6 +425,7 @@ impl<S: Store> Controller<S> {
 
     /// Carries one effect out; the answer if it is one.
     fn perform(&mut self, effect: Effect) -> Option<Answer> {
+        self.figures.note(&*self.engine, &effect, self.time.look().now);
         match effect {
             Effect::Accepted { job } => return Some(Answer::Accepted { job }),
             Effect::Obeyed { tasks } => return Some(Answer::Obeyed { tasks }),
@@ -399,7 +435,9 @@ impl<S: Store> Controller<S> {
             Effect::Launch { task, attempt, requeues, host, slots, time_limit } => {
                 let user = self.engine.owner(task.job)?.clone();
                 let spec = self.engine.spec(task.job)?.clone();
-                let launch = Launch { task, attempt, requeues, user, spec, slots, time_limit };
+                let numbers = None;
+                let launch =
+                    Launch { task, attempt, requeues, user, numbers, spec, slots, time_limit };
                 self.outboxes.tell(&host, Order::Launch(Box::new(launch)));
             }
             Effect::Kill { task, attempt, host, why } => {
@@ -413,7 +451,8 @@ impl<S: Store> Controller<S> {
             }
             Effect::GrantLease { host, lease } => self.outboxes.tell(&host, Order::Grant { lease }),
             Effect::ReleaseWork { task, requeues, host } => {
-                // Hosts of one machine share the places of work areas, so any of them can remove one.
+                // Hosts of one machine share the places of work areas, so any of them can remove one. On a node that is away it
+                // is an orphan when the node is back.
                 if let Some(host) = self.outboxes.this_or_first(host.as_ref()) {
                     self.outboxes.tell(host, Order::ReleaseWork { task, requeues });
                 }

@@ -7,7 +7,9 @@ use forebay_grid::spec::{Exit, JobSpec, Usage};
 use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
 use serde::{Deserialize, Serialize};
 
+use super::caller::Numbers;
 use super::{Area, Seen, Sizes};
+use crate::user::Account;
 
 /// Everything that a host needs to start a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +22,9 @@ pub struct Launch {
     pub requeues: u32,
     /// Whose; it runs as this user.
     pub user: UserName,
+    /// The user's numbers where the controller runs, which must be those of the host; none if both are one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<Numbers>,
     /// What was asked for.
     pub spec: JobSpec,
     /// Slots that it has.
@@ -28,12 +33,36 @@ pub struct Launch {
     pub time_limit: Option<Period>,
 }
 
+impl Launch {
+    /// Refuses an account of this host that has other numbers than where the controller runs.
+    ///
+    /// # Errors
+    /// Says which.
+    pub fn check_account(&self, account: &Account) -> anyhow::Result<()> {
+        let Some(Numbers { uid, gid }) = self.numbers else { return Ok(()) };
+        anyhow::ensure!(
+            (account.uid, account.gid) == (uid, gid),
+            "user {} has number {} and group {} on this host, but {uid} and {gid} on the controller's: users and groups must \
+             have the same numbers on all nodes of a grid",
+            self.user,
+            account.uid,
+            account.gid
+        );
+        Ok(())
+    }
+}
+
 /// What the controller tells an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
     /// Start a task.
     Launch(Box<Launch>),
+    /// The agent may not join.
+    Refused {
+        /// Why.
+        reason: String,
+    },
     /// End a task, if it is there.
     Kill {
         /// Which.

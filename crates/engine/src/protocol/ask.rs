@@ -136,6 +136,40 @@ pub enum Detail {
 }
 
 impl Ask {
+    /// As it was asked on a node; none on a grid of one machine. The client of an interactive job is where it was submitted.
+    #[must_use]
+    pub(crate) fn asked_on(mut self, node: Option<&HostName>) -> Ask {
+        if let Ask::Submit { spec, .. } = &mut self
+            && let Some(interactive) = &mut spec.interactive
+        {
+            interactive.node = node.cloned();
+        }
+        self
+    }
+
+    /// Whether it changes nothing, so that it can be asked again.
+    pub(crate) fn only_looks(&self) -> bool {
+        match self {
+            Ask::Jobs { .. }
+            | Ask::Hosts
+            | Ask::Queues
+            | Ask::History { .. }
+            | Ask::Explain { .. }
+            | Ask::Wait { .. }
+            | Ask::Usage { .. }
+            | Ask::Ping => true,
+            Ask::Submit { .. }
+            | Ask::Command { .. }
+            | Ask::Queue { .. }
+            | Ask::Host { .. }
+            | Ask::Flow { .. }
+            | Ask::Watch { .. }
+            | Ask::Sessions { .. }
+            | Ask::Reload
+            | Ask::Join { .. } => false,
+        }
+    }
+
     /// Takes a job, and takes it again if this is said twice.
     #[must_use]
     pub fn submit(spec: JobSpec) -> Ask {

@@ -21,6 +21,9 @@ use crate::trust;
 /// How long a submission is repeated whose answer was lost.
 const SUBMIT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The same on a cluster, where another controller takes over; one may have to be started by hand.
+const CLUSTER_PATIENCE: Duration = Duration::from_mins(10);
+
 /// How long after a connection was lost it is made again.
 const SUBMIT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,19 +57,30 @@ impl Client {
         Ok(Client { home: home.clone(), stream, reader })
     }
 
-    /// Asks and waits for the answer.
+    /// Whether the grid is one of a cluster, where another controller may take over.
+    fn is_of_cluster(&self) -> bool {
+        self.home.cluster().exists()
+    }
+
+    /// Asks and waits for the answer. What only looks is asked again if another controller of a cluster takes over meanwhile.
     ///
     /// # Errors
     /// If the controller went away or has too many connections, or refused: [`Refusal`](crate::protocol::Refusal) with its reason.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer> {
-        match self.exchange(ask)? {
+        let mut answer = self.exchange(ask);
+        if answer.is_err() && ask.only_looks() && self.is_of_cluster() {
+            // The controller that led may be gone; the relay waits for the next one.
+            *self = Client::connect(&self.home)?;
+            answer = self.exchange(ask);
+        }
+        match answer? {
             Answer::Refused(refusal) => Err(refusal.into()),
             answer => Ok(answer),
         }
     }
 
-    /// Submits a job. If the connection is lost before the answer came, it is asked again for ten seconds, with the same
-    /// key, so that the job is not taken twice.
+    /// Submits a job. If the connection is lost before the answer came, or no controller of a cluster leads, it is asked again
+    /// for ten seconds (on a cluster ten minutes), with the same key, so that the job is not taken twice.
     ///
     /// # Errors
     /// As [`Client::ask`], once that time is over.
@@ -87,7 +101,7 @@ impl Client {
     /// refusal.
     ///
     /// # Errors
-    /// As [`Client::ask_all`], once ten seconds have passed without an answer.
+    /// As [`Client::ask_all`], once that time has passed without an answer.
     pub fn submit_all(
         &mut self,
         specs: Vec<JobSpec>,
@@ -126,6 +140,7 @@ impl Client {
     ) -> Result<()> {
         let (mut answered, mut is_refused) = (0, false);
         let mut heard = SystemClock.instant();
+        let patience = if self.is_of_cluster() { CLUSTER_PATIENCE } else { SUBMIT_PATIENCE };
         loop {
             let from = answered;
             let asked = self.ask_all(&asks[from..], |place, answer| {
@@ -136,7 +151,7 @@ impl Client {
             if is_refused {
                 return Err(error);
             }
-            if SystemClock.instant() - heard > SUBMIT_PATIENCE {
+            if SystemClock.instant() - heard > patience {
                 return Err(error.context(unsure));
             }
             std::thread::sleep(SUBMIT_PAUSE);

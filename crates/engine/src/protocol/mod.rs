@@ -1,13 +1,14 @@
 //! What commands, controller and agents say to each other: one JSON value on each line of a unix socket.
 //!
 //! Messages are plain data; docs/formats/grid-protocol.md describes them. `socket` carries them, [`client`] is the side of
-//! commands, `budget` bounds what long lines of users take.
+//! commands, [`caller`] says who is at the other end, `budget` bounds what long lines of users take.
 
 mod agent;
 mod answer;
 mod area;
 mod ask;
 pub(crate) mod budget;
+pub mod caller;
 pub mod client;
 pub mod flow;
 mod notice;

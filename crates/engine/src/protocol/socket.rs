@@ -139,6 +139,30 @@ impl Reader {
     }
 }
 
+/// The longest message of [`write_framed`].
+const FRAMED_BYTES_MAX: u32 = 64 << 10;
+
+/// Writes one value with its length before it, for what comes before the lines of a connection: who reads it reads no more.
+pub fn write_framed<T: Serialize>(mut stream: &UnixStream, value: &T) -> Result<()> {
+    let body = serde_json::to_vec(value)?;
+    let mut bytes = u32::try_from(body.len())?.to_le_bytes().to_vec();
+    bytes.extend(body);
+    Ok(stream.write_all(&bytes)?)
+}
+
+/// Reads what [`write_framed`] has written, and nothing behind it.
+pub fn read_framed<T: DeserializeOwned>(mut stream: &UnixStream) -> Result<T> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > FRAMED_BYTES_MAX {
+        bail!("a message of {length} bytes, where {FRAMED_BYTES_MAX} are the most");
+    }
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body)?;
+    serde_json::from_slice(&body).context("not understood")
+}
+
 /// Writes one value as a line.
 pub fn write<T: Serialize>(stream: &UnixStream, value: &T) -> Result<()> {
     write_all(stream, std::iter::once(value))

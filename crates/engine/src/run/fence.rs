@@ -119,6 +119,7 @@ mod tests {
 
     fn task(agent: &Path, attempt: u32) -> Task {
         let launch = Launch {
+            numbers: None,
             task: TaskId { job: JobId(7), index: 0 },
             attempt: Attempt(attempt),
             requeues: 0,

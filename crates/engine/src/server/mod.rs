@@ -5,54 +5,58 @@
 //! agent, and two more for each watcher.
 
 pub mod arrival;
-mod connections;
+pub(crate) mod connections;
+mod conversation;
+pub mod metrics;
 pub mod settings;
 mod watcher;
 
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use forebay_base::time::SystemClock;
-use forebay_grid::event::Joined;
-use forebay_grid::vocabulary::UserName;
+use forebay_grid::config::Config;
+use forebay_metrics::{Listen, Server};
 use forebay_process::user::is_root;
-use forebay_store::StoreError;
 use forebay_store::redb::{RedbOptions, RedbStore};
+use forebay_store::{Store, StoreError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::causes::chain;
+use crate::cluster::leader::{self, Lead};
+use crate::cluster::{self, Cluster, Seat};
 use crate::controller::{Controller, Input};
 use crate::files::claim_soon;
 use crate::home::{Begin, GridHome};
 use crate::journal::reserve::Reserve;
-use crate::protocol::budget::{AWAITED_BYTES_MAX, Budget, Share};
-use crate::protocol::flow::FlowAsk;
-use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Answer, Ask, Order, RefusalKind, Report};
+use crate::protocol::Answer;
+use crate::protocol::budget::Budget;
+use crate::protocol::socket;
 use crate::server::connections::Connections;
-use crate::trust::is_trusted;
+use crate::server::conversation::{Door, converse};
 use crate::user;
 
 /// How often a thread that waits for the controller looks whether its peer is still there.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// The most questions of one connection that wait for their answers.
-const AWAITED_MAX: usize = 1024;
+/// On a cluster agents are without a controller for as long as the lease of one that led, and the start of the next one.
+const LEASE_MIN_MS: u64 = 15_000;
 
 /// Memory for pages of the journal.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// Runs the controller of a grid until SIGTERM or SIGINT. SIGHUP makes it read its settings again.
+/// Runs the controller of a grid until SIGTERM or SIGINT. SIGHUP makes it read its settings again. Monitors are answered
+/// where `monitors` says. On a node of a cluster it stands by until it leads, and answers no monitors before that.
 ///
 /// # Errors
 /// If another one runs, the settings are bad, the journal is missing though there was a grid and it is not to begin anew,
-/// or the journal cannot be read or written.
-pub fn serve(home: &GridHome, begin: Begin) -> Result<()> {
+/// or the journal cannot be read or written; in a cluster also if it does not lead any more.
+pub fn serve(home: &GridHome, begin: Begin, monitors: Option<Listen>) -> Result<()> {
     home.make()?;
     let Some(_lock) = claim_soon(&home.lock())? else {
         bail!("a controller of {} is already running", home.folder().display());
@@ -61,32 +65,161 @@ pub fn serve(home: &GridHome, begin: Begin) -> Result<()> {
     let config = settings::read_to_begin(home)?;
     // SAFETY: umask always succeeds; no other thread makes files yet.
     unsafe { libc::umask(0o077) };
-    let path = home.journal();
-    home.check_journal(begin)?;
     let budget = Arc::new(Budget::new(config.general.user_messages_bytes_max));
-    let mut controller = Controller::open(open_journal(&path)?, config, Arc::new(SystemClock))?;
-    let mut reserve = Reserve::of(&path)?;
-    home.note_begun();
-    let mode = if is_root() { 0o666 } else { 0o600 };
-    let listener = reserve.lend(|| socket::listen(&home.socket(), mode))?;
-    controller.keep_reserve(reserve);
     let (inputs, taken) = channel();
-    let for_signals = (home.clone(), inputs.clone(), Arc::clone(&budget));
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || obey_signals(signals, (&for_signals.0, &for_signals.2), &for_signals.1))?;
-    let (for_arrivals, for_connections) = (inputs.clone(), Arc::new(home.clone()));
-    std::thread::Builder::new()
-        .name("arrivals".to_owned())
-        .spawn(move || arrival::watch(&for_arrivals))?;
-    std::thread::Builder::new()
-        .name("accept".to_owned())
-        .spawn(move || accept(&listener, &for_connections, &budget, &inputs))?;
-    tracing::info!(folder = %home.folder().display(), "the controller is ready");
-    let result = controller.run(&taken);
-    let _ = std::fs::remove_file(home.socket());
-    tracing::info!(?result, "the controller ends");
-    result
+    let front = Front { home: home.clone(), budget, inputs, monitors };
+    match Cluster::of(home)? {
+        None => front.serve_alone(begin, config, (signals, &taken)),
+        Some(cluster) => front.serve_in(&cluster, begin, (signals, &taken)),
+    }
+}
+
+/// What receives signals and connections for a controller.
+#[derive(Clone)]
+struct Front {
+    home: GridHome,
+    budget: Arc<Budget>,
+    inputs: Sender<Input>,
+    /// Where monitors are answered.
+    monitors: Option<Listen>,
+}
+
+impl Front {
+    /// A controller of one machine, with its journal in a file.
+    fn serve_alone(
+        self,
+        begin: Begin,
+        config: Config,
+        (signals, taken): (Signals, &Receiver<Input>),
+    ) -> Result<()> {
+        let path = self.home.journal();
+        self.home.check_journal(begin)?;
+        let mut controller = Controller::open(open_journal(&path)?, config, Arc::new(SystemClock))?;
+        let mut reserve = Reserve::of(&path)?;
+        self.home.note_begun();
+        let mode = if is_root() { 0o666 } else { 0o600 };
+        let listener = reserve.lend(|| socket::listen(&self.home.socket(), mode))?;
+        controller.keep_reserve(reserve);
+        self.obey(signals)?;
+        self.run(controller, taken, (listener, Door::Users, &self.home.socket()))
+    }
+
+    /// A controller of a cluster: once it leads, it opens the journal under its term.
+    fn serve_in(
+        self,
+        cluster: &Cluster,
+        begin: Begin,
+        (signals, taken): (Signals, &Receiver<Input>),
+    ) -> Result<()> {
+        let seat = Seat::take(cluster, self.home.folder())?;
+        let _ = std::fs::remove_file(self.home.door());
+        self.obey(signals)?;
+        let is_told_to_end = || taken.try_iter().any(|input| matches!(input, Input::Stop));
+        let Some(lead) = leader::campaign(&seat, is_told_to_end) else { return Ok(()) };
+        let served = self.serve_as(&seat, &lead, begin, taken);
+        lead.resign();
+        served
+    }
+
+    /// A controller that leads.
+    fn serve_as(
+        &self,
+        seat: &Seat,
+        lead: &Lead,
+        begin: Begin,
+        taken: &Receiver<Input>,
+    ) -> Result<()> {
+        // They may have changed while it stood by.
+        let config = settings::read_to_begin(&self.home)?;
+        self.budget.set(config.general.user_messages_bytes_max);
+        if config.general.lease.as_ms() < LEASE_MIN_MS {
+            tracing::warn!(
+                "the lease of {} is so short that running jobs end whenever another controller takes over: set lease to 15 s or \
+                 more in grid.toml",
+                config.general.lease
+            );
+        }
+        let journal = cluster::journal::open(seat, lead, begin)?;
+        let mut controller =
+            Controller::open(Arc::clone(&journal.store), config, Arc::new(SystemClock))?;
+        controller.lead_while(lead.holds());
+        let listener = socket::listen(&self.home.door(), 0o600)?;
+        let served = self.run(controller, taken, (listener, Door::Relay, &self.home.door()));
+        if let Err(error) = journal.store.close() {
+            tracing::warn!("the journal was not closed in order: {error}");
+        }
+        served
+    }
+
+    fn obey(&self, signals: Signals) -> Result<()> {
+        let front = self.clone();
+        let obey = move || obey_signals(signals, (&front.home, &front.budget), &front.inputs);
+        std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
+        Ok(())
+    }
+
+    /// Takes connections, and works until it is told to end.
+    fn run<S: Store>(
+        &self,
+        controller: Controller<S>,
+        taken: &Receiver<Input>,
+        (listener, door, socket): (UnixListener, Door, &Path),
+    ) -> Result<()> {
+        if let Some(listen) = self.monitors.clone() {
+            let user = user::name_of(rustix::process::geteuid().as_raw())?;
+            Server::start(listen, metrics::pages(&self.inputs, &user, &controller.figures()))?;
+        }
+        let for_arrivals = self.inputs.clone();
+        std::thread::Builder::new()
+            .name("arrivals".to_owned())
+            .spawn(move || arrival::watch(&for_arrivals))?;
+        let front = self.clone();
+        std::thread::Builder::new()
+            .name("accept".to_owned())
+            .spawn(move || front.accept(&listener, door))?;
+        tracing::info!(folder = %self.home.folder().display(), "the controller is ready");
+        let result = controller.run(taken);
+        let _ = std::fs::remove_file(socket);
+        tracing::info!(?result, "the controller ends");
+        result
+    }
+
+    fn accept(self, listener: &UnixListener, door: Door) {
+        let connections = Arc::new(Connections::new());
+        let front = Arc::new(self);
+        for (number, stream) in (1..).zip(listener.incoming()) {
+            let Ok(stream) = stream else {
+                // Out of descriptors: others may close theirs.
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                continue;
+            };
+            let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else { continue };
+            // Those of the relay, which bounds them, are counted once it is known for whom they are.
+            let admitted = match door {
+                Door::Users => connections.admit(peer.uid).map(Some),
+                Door::Relay => Ok(None),
+            };
+            let admitted = match admitted {
+                Ok(admitted) => admitted,
+                Err(reason) => {
+                    let _ = socket::write(&stream, &Answer::Busy { reason });
+                    continue;
+                }
+            };
+            let (front, connections) = (Arc::clone(&front), Arc::clone(&connections));
+            // Without a thread the connection is closed, and its client asks again.
+            let name = format!("connection-{number}");
+            let _ = std::thread::Builder::new().name(name).spawn(move || {
+                let (home, budget) = (&front.home, &front.budget);
+                let parts = (home, budget, &connections);
+                let served = converse(stream, (number, door), parts, &front.inputs);
+                if let Err(error) = served {
+                    tracing::debug!("connection {number}: {error:#}");
+                }
+                drop(admitted);
+            });
+        }
+    }
 }
 
 /// Opens the journal, or makes it. A controller that is just being killed has it a moment longer.
@@ -135,248 +268,6 @@ fn obey_signals(
         };
         if inputs.send(input).is_err() {
             return;
-        }
-    }
-}
-
-fn accept(
-    listener: &UnixListener,
-    home: &Arc<GridHome>,
-    budget: &Arc<Budget>,
-    inputs: &Sender<Input>,
-) {
-    let connections = Arc::new(Connections::new());
-    for (number, stream) in (1..).zip(listener.incoming()) {
-        let Ok(stream) = stream else {
-            // Out of descriptors: others may close theirs.
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            continue;
-        };
-        let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else { continue };
-        let admitted = match connections.admit(peer.uid) {
-            Ok(admitted) => admitted,
-            Err(reason) => {
-                let _ = socket::write(&stream, &Answer::Busy { reason });
-                continue;
-            }
-        };
-        let (home, budget, inputs) = (Arc::clone(home), Arc::clone(budget), inputs.clone());
-        // Without a thread the connection is closed, and its client asks again.
-        let _ = std::thread::Builder::new().name(format!("connection-{number}")).spawn(move || {
-            if let Err(error) = converse(stream, number, (&home, &budget), &inputs) {
-                tracing::debug!("connection {number}: {error:#}");
-            }
-            drop(admitted);
-        });
-    }
-}
-
-/// One connection from beginning to end.
-fn converse(
-    stream: UnixStream,
-    connection: u64,
-    (home, budget): (&GridHome, &Arc<Budget>),
-    inputs: &Sender<Input>,
-) -> Result<()> {
-    let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    let user = match user::name_of(uid.as_raw()) {
-        Ok(user) => user,
-        Err(error) => {
-            let reason = format!("user {}: {error:#}", uid.as_raw());
-            return socket::write(&stream, &Answer::refused(RefusalKind::NotAllowed, reason));
-        }
-    };
-    let result = converse_as((&user, connection), stream, (home, budget), inputs);
-    if result.is_err() {
-        // It may have ended before its answers; where none is awaited there is nothing to forget.
-        let _ = inputs.send(Input::Closed { connection, user });
-    }
-    result
-}
-
-fn not_theirs(user: &UserName) -> String {
-    format!(
-        "{user} may not reload the settings: only root and the user who runs the controller may"
-    )
-}
-
-/// One connection of a user.
-fn converse_as(
-    (user, connection): (&UserName, u64),
-    stream: UnixStream,
-    (home, budget): (&GridHome, &Arc<Budget>),
-    inputs: &Sender<Input>,
-) -> Result<()> {
-    let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    let trusted = is_trusted(uid);
-    let reading = stream.try_clone()?;
-    // Who could end the controller is not counted: what an agent says when it joins grows with its jobs.
-    let mut reader = if trusted {
-        Reader::of_agents(reading)
-    } else {
-        Reader::of_counted(reading, Share::of(budget, uid))
-    };
-    // Answers to what was asked without waiting for an answer, in order; bytes of it, and what they are counted by.
-    let (mut awaited, mut awaited_bytes, mut shares) = (Vec::new(), 0, Vec::new());
-    loop {
-        let is_much = awaited.len() >= AWAITED_MAX || awaited_bytes >= AWAITED_BYTES_MAX;
-        if !reader.has_line() || is_much {
-            answer_all(&stream, &mut awaited)?;
-            awaited_bytes = 0;
-            shares.clear();
-        }
-        let ask = match reader.read::<Ask>() {
-            Ok(None) => return Ok(()),
-            Ok(Some(ask)) => ask,
-            Err(error) => {
-                answer_all(&stream, &mut awaited)?;
-                let refusal = Answer::refused(RefusalKind::NotUnderstood, format!("{error:#}"));
-                return socket::write(&stream, &refusal);
-            }
-        };
-        let (bytes, share) = reader.last_line();
-        awaited_bytes += bytes + if has_long_answer(&ask) { AWAITED_BYTES_MAX } else { 0 };
-        shares.extend(share);
-        if let Ask::Join { joined } = ask {
-            if !trusted {
-                let reason = format!("{user} may not be an agent of this grid");
-                return socket::write(&stream, &Answer::refused(RefusalKind::NotAllowed, reason));
-            }
-            return converse_with_agent(stream, reader, connection, joined, inputs);
-        }
-        if let Ask::Watch { .. } = ask {
-            answer_all(&stream, &mut awaited)?;
-            return watcher::converse(&stream, reader, (user, connection), ask, inputs);
-        }
-        let (reply, answer) = channel();
-        awaited.push(answer);
-        if let Ask::Reload = ask {
-            if !trusted {
-                let _ = reply.send(Answer::refused(RefusalKind::NotAllowed, not_theirs(user)));
-                continue;
-            }
-            match reread((home, budget)) {
-                // The question behind it is answered once the settings count.
-                Ok(input) => inputs.send(input).ok().context("the controller ends")?,
-                Err(error) => {
-                    let _ = reply.send(Answer::refused(RefusalKind::Failed, chain(&error)));
-                    continue;
-                }
-            }
-        }
-        let input = Input::Ask { connection, user: user.clone(), ask, reply };
-        inputs.send(input).ok().context("the controller ends")?;
-    }
-}
-
-/// Whether the answer may be a long list, of which one at a time is enough for a connection.
-fn has_long_answer(ask: &Ask) -> bool {
-    matches!(
-        ask,
-        Ask::Jobs { .. }
-            | Ask::History { .. }
-            | Ask::Explain { .. }
-            | Ask::Usage { .. }
-            | Ask::Sessions { .. }
-            | Ask::Hosts
-            | Ask::Queues
-            | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }
-    )
-}
-
-/// Waits for answers and gives them out: what was asked together becomes durable together. The wait ends
-/// when nobody is there any more who could read them.
-fn answer_all(stream: &UnixStream, awaited: &mut Vec<Receiver<Answer>>) -> Result<()> {
-    let mut answers = Vec::new();
-    for awaited in awaited.drain(..) {
-        answers.push(loop {
-            match awaited.recv_timeout(LOOK) {
-                Ok(answer) => break answer,
-                Err(RecvTimeoutError::Timeout) if socket::is_there(stream) => {}
-                Err(RecvTimeoutError::Timeout) => bail!("the client disconnected"),
-                Err(RecvTimeoutError::Disconnected) => bail!("the controller ends"),
-            }
-        });
-    }
-    if answers.is_empty() { Ok(()) } else { socket::write_all(stream, &answers) }
-}
-
-fn converse_with_agent(
-    stream: UnixStream,
-    mut reader: Reader,
-    connection: u64,
-    joined: Box<Joined>,
-    inputs: &Sender<Input>,
-) -> Result<()> {
-    let host = joined.host.clone();
-    let (outbox, orders) = channel::<Order>();
-    let ends = || "the controller ends";
-    inputs.send(Input::Joined { connection, joined, outbox }).ok().with_context(ends)?;
-    std::thread::Builder::new().name(format!("orders-{connection}")).spawn(move || {
-        while let Ok(first) = orders.recv() {
-            let all: Vec<Order> = std::iter::once(first).chain(orders.try_iter()).collect();
-            if socket::write_all(&stream, &all).is_err() {
-                break;
-            }
-        }
-        // The reading side shall notice as well.
-        let _ = stream.shutdown(std::net::Shutdown::Both);
-    })?;
-    let result = loop {
-        match reader.read::<Report>() {
-            Ok(None) => break Ok(()),
-            Ok(Some(report)) => {
-                let host = host.clone();
-                inputs.send(Input::Report { host, connection, report }).ok().with_context(ends)?;
-            }
-            Err(error) => break Err(error),
-        }
-    };
-    inputs.send(Input::Left { host, connection }).ok().with_context(ends)?;
-    result
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_waits_for_a_client_that_went_away_and_one_that_only_asks_no_more_is_answered() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let (reply, answer) = channel();
-        theirs.shutdown(std::net::Shutdown::Write).unwrap();
-        let later = std::thread::spawn(move || {
-            std::thread::sleep(LOOK + Duration::from_millis(200));
-            reply.send(Answer::Here).unwrap();
-        });
-        answer_all(&ours, &mut vec![answer]).unwrap();
-        later.join().unwrap();
-        assert!(matches!(Reader::new(theirs).read::<Answer>(), Ok(Some(Answer::Here))));
-        // The stream of the reader is closed by now.
-        let (_reply, answer) = channel();
-        let error = answer_all(&ours, &mut vec![answer]).unwrap_err();
-        assert_eq!(error.to_string(), "the client disconnected");
-    }
-
-    #[test]
-    fn the_controller_hears_that_one_who_waits_or_watches_has_gone() {
-        let job = forebay_grid::vocabulary::JobId(1);
-        for ask in [Ask::Wait { job }, Ask::Watch { job }] {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            let (inputs, taken) = channel();
-            let served = std::thread::spawn(move || {
-                let nowhere = GridHome::of(std::path::Path::new("/")).unwrap();
-                let budget = Arc::new(Budget::new(forebay_base::ByteSize::mib(16)));
-                converse(ours, 7, (&nowhere, &budget), &inputs)
-            });
-            socket::write(&theirs, &ask).unwrap();
-            let asked = taken.recv().unwrap();
-            assert!(matches!(asked, Input::Ask { connection: 7, .. }));
-            drop(theirs);
-            let closed = taken.iter().find(|input| matches!(input, Input::Closed { .. }));
-            assert!(matches!(closed, Some(Input::Closed { connection: 7, .. })), "{ask:?}");
-            let _ = served.join().unwrap();
-            drop(asked);
         }
     }
 }

@@ -136,7 +136,10 @@ impl Shim {
             return Ok(());
         };
         let name = run.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let account = self.account_of(&task.launch.user);
+        let account = self.account_of(&task.launch.user).and_then(|account| {
+            task.launch.check_account(&account).map_err(Fault::Job)?;
+            Ok(account)
+        });
         let begun = account.and_then(|account| {
             begin(log, &task, name, &account, &self.beginning, &self.accounting)
         });

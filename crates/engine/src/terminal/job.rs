@@ -23,9 +23,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use rustix::process::Signal;
 use rustix::termios::tcsetwinsize;
 
+use super::far;
 use super::frame::{self, Frame, Stream, Terminal, Word};
 use super::link::{Link, Outlet, winsize};
 use super::pty;
+use crate::home::GridHome;
 use crate::run::Task;
 use crate::user::Account;
 
@@ -71,8 +73,12 @@ fn wake() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::CHILD);
 }
 
-/// Connects to a socket as a user would. One at which nobody listens any more is removed.
-fn connect(socket: &str, account: &Account) -> Result<UnixStream> {
+/// Connects to a socket as a user would, and makes sure that the user listens there. One at which nobody listens any more is
+/// removed.
+///
+/// # Errors
+/// If nobody is there, or somebody else.
+pub(crate) fn connect(socket: &str, account: &Account) -> Result<UnixStream> {
     let path = Path::new(socket);
     let connected = account.act(|| {
         let connected = connect_soon(path);
@@ -82,7 +88,14 @@ fn connect(socket: &str, account: &Account) -> Result<UnixStream> {
         }
         connected
     });
-    connected?.with_context(|| format!("the client of this job is gone: {socket}"))
+    let stream = connected?.with_context(|| format!("the client of this job is gone: {socket}"))?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    ensure!(
+        peer.as_raw() == account.uid,
+        "{socket}: user {} listens there, not the user of the job",
+        peer.as_raw()
+    );
+    Ok(stream)
 }
 
 /// Connects, as long as the client takes connections at all.
@@ -113,14 +126,13 @@ impl Caller {
     /// # Errors
     /// If nobody is there, or somebody else.
     pub fn reach(interactive: &Interactive, task: &Task, account: &Account) -> Result<Caller> {
-        let stream = connect(&interactive.socket, account)?;
-        let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-        ensure!(
-            peer.as_raw() == account.uid,
-            "{}: user {} listens there, not the user of the job",
-            interactive.socket,
-            peer.as_raw()
-        );
+        let stream = match interactive.node.as_ref().filter(|node| **node != task.host) {
+            None => connect(&interactive.socket, account)?,
+            Some(node) => {
+                let home = GridHome::of(&task.root)?;
+                far::connect(&home, node, &interactive.socket, account)?
+            }
+        };
         let link = Arc::new(Link::new(&stream)?);
         link.say(&Word::Hello { task: task.launch.task, host: task.host.clone() })?;
         let answered = Arc::new(AtomicBool::new(false));

@@ -95,6 +95,10 @@ pub enum Key<'a> {
     Disk(&'a str),
     /// A join token, by its id: [`crate::authority::token::TokenRecord`].
     Token(&'a str),
+    /// Which node's controller leads the grid of the cluster; ends with its lease.
+    GridLeader,
+    /// Whether the grid of the cluster has begun: nothing is in it that is not in its journal.
+    GridBegun,
 }
 
 impl fmt::Display for Key<'_> {
@@ -110,6 +114,8 @@ impl fmt::Display for Key<'_> {
             Key::Owner(fileset) => write!(f, "owners/{fileset}"),
             Key::Disk(uuid) => write!(f, "disks/{uuid}"),
             Key::Token(id) => write!(f, "tokens/{id}"),
+            Key::GridLeader => f.write_str("grid/leader"),
+            Key::GridBegun => f.write_str("grid/begun"),
         }
     }
 }
@@ -134,6 +140,8 @@ impl<'a> Key<'a> {
             "owners" => Key::Owner(fileset()?),
             "disks" => Key::Disk(name),
             "tokens" => Key::Token(name),
+            "grid" if name == "leader" => Key::GridLeader,
+            "grid" if name == "begun" => Key::GridBegun,
             _ => return None,
         })
     }
@@ -230,6 +238,8 @@ mod tests {
             Key::Owner(FilesetId(0)),
             Key::Disk("abc"),
             Key::Token("0102"),
+            Key::GridLeader,
+            Key::GridBegun,
         ] {
             assert_eq!(names.parse(&names.key(key)), Some(key));
         }

@@ -110,7 +110,12 @@ fn change_of(key: Key<'_>, pair: Option<&Pair>, sight: &mut Sight) -> Option<Cha
             };
             Some(Change::Owner(fileset, record))
         }
-        Key::Cluster | Key::NextNode | Key::Name(_) | Key::Token(_) => None,
+        Key::Cluster
+        | Key::NextNode
+        | Key::Name(_)
+        | Key::Token(_)
+        | Key::GridLeader
+        | Key::GridBegun => None,
     }
 }
 

@@ -100,7 +100,8 @@ pub struct Target<'a> {
     pub timeout: Duration,
 }
 
-fn connect(target: &Target<'_>) -> std::result::Result<TcpStream, String> {
+/// Connects to the first address that takes a connection.
+pub(crate) fn connect(target: &Target<'_>) -> std::result::Result<TcpStream, String> {
     let address = target.address;
     let found = address.to_socket_addrs().map_err(|error| {
         format!("{address}: the name cannot be resolved ({error}): check DNS or /etc/hosts")

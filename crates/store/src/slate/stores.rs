@@ -213,6 +213,48 @@ impl Shared {
 }
 
 impl SlateStores {
+    /// As [`Stores::open_for`], and makes the store if there is none. Nothing that is there is removed.
+    ///
+    /// # Errors
+    /// As [`Stores::open_for`].
+    pub fn open_or_make_for(&self, fileset: FilesetId, term: Epoch) -> Result<Arc<dyn Store>> {
+        self.claim(fileset, term, |found| match found {
+            Ok(manifest) => Ok(Some(manifest.writer_epoch())),
+            Err(StoreError::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Claims a database for the owner of `term`, and opens it as the writer after the one whose epoch `found` makes of its
+    /// manifest.
+    fn claim(
+        &self,
+        fileset: FilesetId,
+        term: Epoch,
+        found: impl Fn(Result<VersionedManifest>) -> Result<Option<u64>>,
+    ) -> Result<Arc<dyn Store>> {
+        let shared = &self.shared;
+        for _ in 0..CLAIMS_MAX {
+            let epoch = found(shared.manifest(fileset))?;
+            let path = database(fileset);
+            let claimed = shared.wait(fileset, term::claim(&*shared.objects.store, &path, term))?;
+            let claimed = claimed.map_err(|error| of_objects(&shared.name_of(fileset), &error))?;
+            if claimed == Claim::Late {
+                return Err(StoreError::Conflict);
+            }
+            match shared.build(fileset, epoch) {
+                Ok(db) => return Ok(self.store(fileset, db)),
+                // Somebody was quicker: an older owner, or a newer one, whose term is found then.
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::InUse(format!(
+            "names {}: another owner opens them again and again",
+            shared.name_of(fileset)
+        )))
+    }
+
     fn store(&self, fileset: FilesetId, db: Db) -> Arc<dyn Store> {
         Arc::new(SlateStore::new(&self.shared, fileset, db))
     }
@@ -230,26 +272,7 @@ impl Stores for SlateStores {
     }
 
     fn open_for(&self, fileset: FilesetId, term: Epoch) -> Result<Arc<dyn Store>> {
-        let shared = &self.shared;
-        for _ in 0..CLAIMS_MAX {
-            let epoch = shared.manifest(fileset)?.writer_epoch();
-            let path = database(fileset);
-            let claimed = shared.wait(fileset, term::claim(&*shared.objects.store, &path, term))?;
-            let claimed = claimed.map_err(|error| of_objects(&shared.name_of(fileset), &error))?;
-            if claimed == Claim::Late {
-                return Err(StoreError::Conflict);
-            }
-            match shared.build(fileset, Some(epoch)) {
-                Ok(db) => return Ok(self.store(fileset, db)),
-                // Somebody was quicker: an older owner, or a newer one, whose term is found then.
-                Err(StoreError::Conflict) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(StoreError::InUse(format!(
-            "names {}: another owner opens them again and again",
-            shared.name_of(fileset)
-        )))
+        self.claim(fileset, term, |found| Ok(Some(found?.writer_epoch())))
     }
 
     fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {

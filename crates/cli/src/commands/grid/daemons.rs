@@ -1,20 +1,23 @@
-//! `forebay controller`, `forebay agent` and the process that holds a job.
+//! `forebay controller`, `forebay agent`, `forebay relay` and the process that holds a job.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use forebay_engine::agent::{self, nursery, watchdog};
 use forebay_engine::cgroup::Parent;
+use forebay_engine::cluster::Cluster;
 use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::protocol::{Answer, Ask};
+use forebay_engine::relay;
 use forebay_engine::server::{self, settings};
 use forebay_grid::vocabulary::HostName;
 use forebay_process::io_wait_source;
 
-use super::supervise::keep_controller;
+use super::supervise::{Kept, keep};
 use super::{Which, no_sense, print_json};
 use crate::background::log_to_standard_error;
+use crate::monitors::Monitors;
 
 /// Run the controller of a grid.
 ///
@@ -23,7 +26,8 @@ use crate::background::log_to_standard_error;
 /// jobs run as the users who submitted them; otherwise only the user who runs it can submit jobs.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay controller /srv/forebay")]
+  forebay controller /srv/forebay
+  forebay controller /srv/forebay --metrics 9464")]
 pub struct Controller {
     /// Folder of the grid.
     root: PathBuf,
@@ -33,6 +37,8 @@ pub struct Controller {
     /// Start an empty grid although ROOT had one whose journal is missing: its jobs, history and schedules are lost.
     #[arg(long)]
     new: bool,
+    #[command(flatten)]
+    monitors: Monitors,
 }
 
 /// Make the controller read its settings again.
@@ -67,9 +73,9 @@ pub struct Reload {
 pub struct Agent {
     /// Folder of the grid.
     root: PathBuf,
-    /// Name of the host.
+    /// Name of the host; required on a grid of one machine [default: the name of the node].
     #[arg(long, value_name = "HOST", value_parser = |text: &str| text.parse::<HostName>())]
-    name: HostName,
+    name: Option<HostName>,
     /// Number of slots of the host.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: u32,
@@ -82,6 +88,24 @@ pub struct Agent {
     /// Where control groups of jobs are made: below the agent's own group, below a cgroup v2 folder, or none.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
+    #[command(flatten)]
+    monitors: Monitors,
+}
+
+/// Run the relay of a node, which connects it with the controller of a cluster's grid.
+///
+/// Commands and the agent of the node reach the controller that leads through the relay, wherever it runs. The relay
+/// tells the controller which user asks, on the kernel's word. It listens on the address of the node at the port of
+/// relays, for the relays of other nodes. `forebay up --cluster` starts it in the background. It runs until SIGTERM.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay relay /srv/jobs")]
+pub struct Relay {
+    /// Folder of the grid on this node.
+    root: PathBuf,
+    /// Start the relay in a process of its own, and again whenever it fails, as `forebay up` does.
+    #[arg(long)]
+    supervise: bool,
 }
 
 /// Start processes that hold jobs. Agents start this.
@@ -103,11 +127,28 @@ impl Controller {
         let begin = if self.new { Begin::Anew } else { Begin::First };
         if self.supervise {
             let home = GridHome::guarded(&self.root)?;
-            return keep_controller(&home, &self.root.canonicalize()?, begin);
+            self.monitors.listen()?;
+            let kept = Kept::Controller(begin);
+            return keep(&home, &self.root.canonicalize()?, kept, &self.monitors);
         }
         // Each connection takes two descriptors.
         crate::tuning::raise_file_limit();
-        server::serve(&GridHome::guarded(&self.root)?, begin)?;
+        server::serve(&GridHome::guarded(&self.root)?, begin, self.monitors.listen()?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Relay {
+    pub fn run(self) -> Result<ExitCode> {
+        log_to_standard_error()?;
+        let home = GridHome::guarded(&self.root)?;
+        if self.supervise {
+            return keep(&home, &self.root.canonicalize()?, Kept::Relay, &Monitors::default());
+        }
+        // SAFETY: ignoring a signal is always sound. A peer that is gone is found out by the error of a write.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        crate::tuning::raise_file_limit();
+        relay::serve(&home)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -146,16 +187,27 @@ impl Agent {
             Some(util) => std::path::absolute(util)?,
             None => work.clone(),
         };
+        let name = match (self.name, Cluster::of(&home)?) {
+            (Some(name), _) => name,
+            (None, Some(cluster)) => {
+                let node = cluster.node_home()?.existing()?.name;
+                node.parse().map_err(anyhow::Error::msg)?
+            }
+            (None, None) => {
+                bail!("--name is missing: choose a name for this host, as in --name gridn1")
+            }
+        };
         // Whoever finds no such times in `forebay usage` looks here for the reason.
         tracing::info!("times that jobs wait for I/O: {}", io_wait_source());
         agent::run(agent::Settings {
             home,
             root: self.root.canonicalize()?,
-            name: self.name,
+            name,
             slots: self.slots,
             work,
             util,
             cgroup: self.cgroup,
+            monitors: self.monitors.listen()?,
             shim: (std::env::current_exe()?, "job-shim".to_owned()),
         })?;
         Ok(ExitCode::SUCCESS)

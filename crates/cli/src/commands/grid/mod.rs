@@ -10,6 +10,7 @@ pub mod flow;
 mod job_file;
 pub mod jobs;
 mod memory;
+mod nodes;
 pub mod placement;
 pub mod run;
 pub mod submit;

@@ -1,11 +1,11 @@
-//! The process that keeps a controller running: starts it again when it was killed or could not go on.
+//! The process that keeps a controller or a relay running: starts it again when it was killed or could not go on.
 //!
-//! It decides nothing and holds no state but its lock. A controller that ends in order (exit code 0) is not started
+//! It decides nothing and holds no state but its lock. A daemon that ends in order (exit code 0) is not started
 //! again, and neither is one that never answered: whoever started the grid is told why. Starts that follow a
 //! failure are spaced by pauses that double up to `PAUSE_MAX`, and end after `FAILURES_MAX` failures in a row.
 
-use std::path::Path;
-use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -19,12 +19,13 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::background::this_program;
+use crate::monitors::Monitors;
 
 /// How long after a failure the controller is started again, at first and at most.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A controller that lasted as long as this has not failed to begin.
+/// A daemon that lasted as long as this has not failed to begin.
 const LASTING: Duration = Duration::from_secs(60);
 
 /// The most failures in a row.
@@ -33,30 +34,83 @@ const FAILURES_MAX: u32 = 100;
 /// How often somebody who waits looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs the controller of a grid, again and again, until it ends in order or this process is told to end.
+/// What is kept running.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// The controller of a grid, which may begin an empty one.
+    Controller(Begin),
+    /// The relay of a node.
+    Relay,
+}
+
+impl Kept {
+    fn name(self) -> &'static str {
+        match self {
+            Kept::Controller(_) => "controller",
+            Kept::Relay => "relay",
+        }
+    }
+
+    fn lock(self, home: &GridHome) -> PathBuf {
+        match self {
+            Kept::Controller(_) => home.supervisor(),
+            Kept::Relay => home.relay_supervisor(),
+        }
+    }
+
+    /// The command that runs it.
+    fn command(self, root: &Path) -> Command {
+        let mut command = this_program();
+        command.arg(self.name()).arg(root).stdin(Stdio::null());
+        command.args((self == Kept::Controller(Begin::Anew)).then_some("--new"));
+        command
+    }
+
+    fn answers(self, home: &GridHome) -> bool {
+        match self {
+            // One that stands by answers through the one that leads.
+            Kept::Controller(_) => Client::is_answered(home),
+            Kept::Relay => Client::connect(home).is_ok(),
+        }
+    }
+
+    /// One that is started again continues with what the first one began.
+    fn again(self) -> Kept {
+        match self {
+            Kept::Controller(_) => Kept::Controller(Begin::First),
+            Kept::Relay => Kept::Relay,
+        }
+    }
+
+    /// What a signal for this process is for the daemon.
+    fn passed_on(self, signal: i32) -> Option<Signal> {
+        match signal {
+            SIGTERM | SIGINT => Some(Signal::TERM),
+            SIGHUP if matches!(self, Kept::Controller(_)) => Some(Signal::HUP),
+            _ => None,
+        }
+    }
+}
+
+/// Runs a daemon of a grid, again and again, until it ends in order or this process is told to end.
 ///
 /// # Errors
-/// If there is a supervisor already, the controller cannot be started, or it fails too often.
-pub fn keep_controller(home: &GridHome, root: &Path, mut begin: Begin) -> Result<ExitCode> {
+/// If there is a supervisor already, the daemon cannot be started, or it fails too often.
+pub fn keep(home: &GridHome, root: &Path, mut kept: Kept, monitors: &Monitors) -> Result<ExitCode> {
     home.make()?;
-    let Some(_lock) = claim_soon(&home.supervisor())? else {
-        bail!("the controller of {} is supervised already", home.folder().display());
+    let name = kept.name();
+    let Some(_lock) = claim_soon(&kept.lock(home))? else {
+        bail!("the {name} of {} is supervised already", home.folder().display());
     };
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let clock = SystemClock;
     let (mut has_answered, mut failures, mut pause) = (false, 0, PAUSE);
     loop {
         let begun = clock.instant();
-        let mut child = this_program()
-            .arg("controller")
-            .arg(root)
-            .args((begin == Begin::Anew).then_some("--new"))
-            .stdin(Stdio::null())
-            .spawn()
-            .context("the controller cannot be started")?;
-        // One that is started again continues with the journal that the first one began.
-        begin = Begin::First;
-        let (status, is_told) = watch(home, &mut child, &mut signals, &mut has_answered)?;
+        let child = kept.command(root).args(monitors.arguments()?).spawn();
+        let mut child = child.with_context(|| format!("the {name} cannot be started"))?;
+        kept = kept.again();
+        let (status, is_told) = watch((home, kept), &mut child, &mut signals, &mut has_answered)?;
         if status.success() || is_told || !has_answered {
             return Ok(ExitCode::from(
                 status.code().and_then(|code| code.try_into().ok()).unwrap_or(1),
@@ -68,13 +122,10 @@ pub fn keep_controller(home: &GridHome, root: &Path, mut begin: Begin) -> Result
         failures += 1;
         if failures > FAILURES_MAX {
             bail!(
-                "the controller failed {failures} times in a row, at last with {status}: it is not started again"
+                "the {name} failed {failures} times in a row, at last with {status}: it is not started again"
             );
         }
-        tracing::error!(
-            failures,
-            "the controller ended ({status}); it is started again in {pause:?}"
-        );
+        tracing::error!(failures, "the {name} ended ({status}); it is started again in {pause:?}");
         if is_ended_within(pause, &mut signals) {
             return Ok(ExitCode::SUCCESS);
         }
@@ -82,9 +133,9 @@ pub fn keep_controller(home: &GridHome, root: &Path, mut begin: Begin) -> Result
     }
 }
 
-/// Waits for the end of a controller, passing signals on. How it ended, and whether it was told to.
+/// Waits for the end of a daemon, passing signals on. How it ended, and whether it was told to.
 fn watch(
-    home: &GridHome,
+    (home, kept): (&GridHome, Kept),
     child: &mut Child,
     signals: &mut Signals,
     has_answered: &mut bool,
@@ -98,16 +149,12 @@ fn watch(
         let arrived: Vec<i32> = if *has_answered || is_told {
             signals.wait().collect()
         } else {
-            *has_answered = Client::is_answered(home);
+            *has_answered = kept.answers(home);
             std::thread::sleep(if *has_answered { Duration::ZERO } else { LOOK });
             signals.pending().collect()
         };
         for signal in arrived {
-            let passed_on = match signal {
-                SIGTERM | SIGINT => Signal::TERM,
-                SIGHUP => Signal::HUP,
-                _ => continue,
-            };
+            let Some(passed_on) = kept.passed_on(signal) else { continue };
             is_told |= passed_on == Signal::TERM;
             // It has not been waited for, so the number is its own.
             let _ = rustix::process::kill_process(Pid::from_child(child), passed_on);

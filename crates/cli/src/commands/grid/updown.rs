@@ -1,6 +1,6 @@
 //! `forebay up` and `forebay down`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::agent::end_left_jobs;
 use forebay_engine::cgroup::Parent;
+use forebay_engine::cluster::Cluster;
 use forebay_engine::files::{folder, holder};
 use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::protocol::client::Client;
@@ -19,20 +20,27 @@ use forebay_process::io_wait_source;
 use rustix::process::Signal;
 
 use super::no_sense;
+use super::nodes::{OnNodes, Wanted};
 use crate::background::Background;
 use crate::home::Home;
+use crate::monitors::Monitors;
 use crate::{control, mounts};
 
-/// Start a grid on this machine: a controller, and agents named host1, host2, ...
+/// Start a grid: a controller, and agents named host1, host2, ... on this machine, or a node's part of one on a cluster.
 ///
 /// ROOT is created if it does not exist. With --mount it also becomes the home folder of a file system, which is
 /// mounted, and the work areas of jobs are in its filesets. Logs are in ROOT/grid; settings are in
 /// ROOT/grid/grid.toml, if there is one. Anything already running is left alone; if it conflicts with the options
-/// given, the command fails. A file system whose daemon has died is mounted again.
+/// given, the command fails. A file system whose daemon has died is mounted again. With --metrics the controller answers
+/// at ADDRESS, the file system at the next port, and host1, host2, ... at the ports after that.
+///
+/// With --cluster it is run on each node: it starts a relay, through which commands and the agent of the node reach the
+/// controller that leads, an agent with the node's name, and with --controller a controller. See docs/operations.md.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay up /srv/jobs --hosts 2 --slots 4
   forebay up /srv/forebay --mount /mnt/forebay --slots 8
+  forebay up /srv/jobs --cluster grid1 --controller
   export FOREBAY_GRID=/srv/jobs; forebay submit -- date")]
 pub struct Up {
     /// Folder of the grid.
@@ -43,8 +51,10 @@ pub struct Up {
     /// How the kernel sends requests to the file system, as in `forebay mount`.
     #[arg(long, value_name = "auto|dev|uring", requires = "mount")]
     transport: Option<TransportChoice>,
-    /// Number of hosts (agents) on this machine.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[command(flatten)]
+    on_nodes: OnNodes,
+    /// Number of hosts (agents) on this machine; on a node of a cluster 1, or 0 for a node that runs no jobs.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
     hosts: u32,
     /// Start an empty grid although ROOT had one whose journal is missing: its jobs, history and schedules are lost.
     #[arg(long)]
@@ -55,12 +65,14 @@ pub struct Up {
     /// Where control groups of jobs are made, as with `forebay agent`.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
+    #[command(flatten)]
+    monitors: Monitors,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Stop a grid.
+/// Stop a grid, or the part of it on this node of a cluster.
 ///
 /// Fails while jobs are running, unless --now kills them; rerunnable ones start again after the next `forebay up`.
 /// Waiting jobs stay in their queues. A file system that `up --mount` mounted is unmounted last; one that
@@ -87,7 +99,7 @@ const STEPS_MAX: u32 = 1500;
 const TRIES_MAX: u32 = 50;
 
 /// Tries until it is done; whether it was.
-fn in_time(mut done: impl FnMut() -> bool) -> bool {
+pub fn in_time(mut done: impl FnMut() -> bool) -> bool {
     (0..STEPS_MAX).any(|_| {
         let ready = done();
         if !ready {
@@ -98,7 +110,7 @@ fn in_time(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Waits until daemons are ready that were started together; an error as soon as one of them has ended.
-fn await_daemons(
+pub fn await_daemons(
     home: &GridHome,
     daemons: &mut [Background],
     mut ready: impl FnMut() -> bool,
@@ -127,7 +139,7 @@ fn check_root(root: &Path) -> Result<()> {
 }
 
 /// Starts the controller with its supervisor, unless one answers. One that was just killed may still hold its lock.
-fn start_controller(home: &GridHome, root: &Path, begin: Begin) -> Result<()> {
+fn start_controller(home: &GridHome, root: &Path, begin: Begin, monitors: &Monitors) -> Result<()> {
     let nobody = || holder(&home.lock()).is_none() && holder(&home.supervisor()).is_none();
     let answers = || Client::is_answered(home);
     let mut daemons = Vec::new();
@@ -135,7 +147,9 @@ fn start_controller(home: &GridHome, root: &Path, begin: Begin) -> Result<()> {
         home.check_journal(begin)?;
         settings::read(home)?;
         let log = home.folder().join("controller.log");
+        let monitors = monitors.arguments()?;
         let mut arguments = vec!["controller".as_ref(), root.as_os_str(), "--supervise".as_ref()];
+        arguments.extend(monitors.iter().map(OsString::as_os_str));
         arguments.extend((begin == Begin::Anew).then_some(OsStr::new("--new")));
         daemons.push(Background::start::<&OsStr>(&arguments, &log)?);
     } else if begin == Begin::Anew {
@@ -150,6 +164,7 @@ fn start_controller(home: &GridHome, root: &Path, begin: Begin) -> Result<()> {
 impl Up {
     pub fn run(self) -> Result<ExitCode> {
         check_root(&self.root)?;
+        self.monitors.listen()?;
         let areas = self.mount.as_deref().map(|place| self.mount_at(place)).transpose()?;
         if !self.root.exists() {
             std::fs::create_dir(&self.root).with_context(|| self.root.display().to_string())?;
@@ -158,7 +173,14 @@ impl Up {
         let home = GridHome::guarded(&root)?;
         home.make()?;
         let begin = if self.new { Begin::Anew } else { Begin::First };
-        start_controller(&home, &root, begin)?;
+        if let Some(cluster) = self.on_nodes.cluster(&home)? {
+            return self.run_on_node(&home, &cluster, &root, begin);
+        }
+        ensure!(
+            self.hosts > 0,
+            "--hosts 0 is for a node of a cluster: a grid of one machine has a host"
+        );
+        start_controller(&home, &root, begin, &self.monitors)?;
         let cores = std::thread::available_parallelism()?.get();
         let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
         let (mut agents, mut there) = (Vec::new(), Vec::new());
@@ -173,6 +195,8 @@ impl Up {
             arguments.extend(words);
             let cgroup = self.cgroup.to_string();
             arguments.extend(["--cgroup", &cgroup].map(OsStr::new));
+            let monitors = self.monitors_of(number)?.arguments()?;
+            arguments.extend(monitors.iter().map(OsString::as_os_str));
             if let Some((work, util)) = &areas {
                 arguments.extend([OsStr::new("--work"), work.as_os_str()]);
                 arguments.extend([OsStr::new("--util"), util.as_os_str()]);
@@ -194,6 +218,7 @@ impl Up {
         if let Some(slots) = self.slots {
             refuse_others(&mut Client::connect(&home)?, &there, slots, &self.root)?;
         }
+        self.check_metrics()?;
         for warning in settings::warnings(&home, &settings::read(&home)?) {
             note!("forebay: {warning}");
         }
@@ -203,6 +228,55 @@ impl Up {
             )?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Starts a node's part of the grid of a cluster.
+    fn run_on_node(
+        &self,
+        home: &GridHome,
+        cluster: &Cluster,
+        root: &Path,
+        begin: Begin,
+    ) -> Result<ExitCode> {
+        ensure!(self.hosts <= 1, "a node of a cluster is one host: --hosts 1, or 0 for none");
+        let cores = std::thread::available_parallelism()?.get();
+        let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
+        let cgroup = self.cgroup.to_string();
+        let mut options = ["--slots", &slots, "--cgroup", &cgroup].map(OsStr::new).to_vec();
+        let of_agent = self.monitors_of(1)?.arguments()?;
+        options.extend(of_agent.iter().map(OsString::as_os_str));
+        let agent = (self.hosts == 1).then_some(&options[..]);
+        let wanted = Wanted { root, agent, begin, monitors: &self.monitors };
+        let node = self.on_nodes.start(home, cluster, &wanted)?;
+        if let (Some(slots), 1) = (self.slots, self.hosts) {
+            refuse_others(
+                &mut Client::connect(home)?,
+                std::slice::from_ref(&node),
+                slots,
+                &self.root,
+            )?;
+        }
+        if self.json {
+            let told = serde_json::json!({ "root": root, "node": node, "hosts": self.hosts });
+            crate::output::put_json_line(&told)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Where the agent of a host answers monitors: the controller and the file system come before it.
+    fn monitors_of(&self, number: u32) -> Result<Monitors> {
+        self.monitors.after(u16::try_from(number)?.saturating_add(1))
+    }
+
+    /// Refuses daemons that were there before and do not answer monitors.
+    fn check_metrics(&self) -> Result<()> {
+        self.monitors.check_served("the controller")?;
+        if self.mount.is_some() {
+            self.monitors.after(1)?.check_served("the file system")?;
+        }
+        (1..=self.hosts).try_for_each(|number| {
+            self.monitors_of(number)?.check_served(&format!("the agent host{number}"))
+        })
     }
 
     /// Makes the file system if there is none, and mounts it; its places for work and utility files.
@@ -217,6 +291,7 @@ impl Up {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("mount").arg(&self.root).arg(place);
             command.args(self.transport.map(|choice| format!("--transport={choice}")));
+            command.args(self.monitors.after(1)?.arguments()?);
             let status = command.status()?;
             if !status.success() {
                 bail!("the file system in {} could not be mounted", self.root.display());
@@ -333,7 +408,8 @@ fn check_host(folder: &Path) -> Result<()> {
 
 /// How many jobs are on hosts. Jobs go on without a controller, and without agents.
 fn busy(home: &GridHome) -> Result<usize> {
-    if holder(&home.lock()).is_none() {
+    // On a node of a cluster only its own jobs count: the others go on.
+    if holder(&home.lock()).is_none() || Cluster::of(home)?.is_some() {
         return forebay_engine::jobs_that_run(home);
     }
     match Client::connect(home)?.ask(&Ask::Hosts)? {
@@ -376,6 +452,8 @@ impl Down {
             // Of one whose agent was dead already.
             end_left_jobs(&folder)?;
         }
+        stop(&home.relay_supervisor(), Signal::TERM)?;
+        stop(&home.relay_lock(), Signal::TERM)?;
         let mark = home.folder().join(MOUNTED);
         if let Ok(place) = std::fs::read(&mark)
             && let Ok(files) = Home::at(&self.root)

@@ -133,7 +133,7 @@ impl Session {
         let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
         let mut signals = Signals::new(all)?;
         let listener = Listener::make()?;
-        spec.interactive = Some(Interactive { socket: listener.path()?, streams });
+        spec.interactive = Some(Interactive { socket: listener.path()?, streams, node: None });
         if let Ok(mut client) = which.client() {
             memory::warn_if_not_enforced(&mut client, &spec);
         }

@@ -1,0 +1,6 @@
+//! The grid of a cluster: agents, commands and controllers on several nodes, each in a network namespace of its own.
+
+mod fixture;
+mod jobs;
+mod leaders;
+mod strangers;
