@@ -14,6 +14,7 @@ use forebay_fs::{DiskStatus, FilesetStatus, NewFileset};
 use forebay_node::members::visit::Wait;
 use serde::{Deserialize, Serialize};
 
+use crate::attribution::Activity;
 use crate::home::Home;
 
 /// What can be asked of a daemon.
@@ -24,6 +25,8 @@ pub enum Ask {
     Status,
     /// Counters since the mount.
     Counters,
+    /// Who caused what since the mount.
+    Activity,
     /// Make a fileset.
     CreateFileset {
         /// What it is to be.
@@ -79,6 +82,8 @@ pub enum Answer {
     Status(Box<Status>),
     /// To [`Ask::Counters`].
     Counters(Counters),
+    /// To [`Ask::Activity`].
+    Activity(Activity),
     /// To [`Ask::Waits`], the oldest first.
     Waits {
         /// The requests.

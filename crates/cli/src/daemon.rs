@@ -4,6 +4,8 @@
 //! then, the thread that asked would wait for an answer that cannot come, and keep the process, and with it
 //! /dev/fuse and the lock, alive for ever.
 
+pub mod metrics;
+
 use std::ffi::OsString;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::settings::TransportChoice;
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
 use forebay_fuse::{Adapter, DirectPath, Ending, Opening, Session, Transport};
+use forebay_metrics::Listen;
 use forebay_node::Member;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -51,6 +54,8 @@ pub struct Order {
     pub direct: bool,
     /// How requests are to arrive, if not as the settings say.
     pub transport: Option<TransportChoice>,
+    /// Where monitors are answered, if they are.
+    pub monitors: Option<Listen>,
 }
 
 /// A mounted file system that answers requests.
@@ -116,7 +121,14 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
         tuning.raise_read_ahead_under(Path::new(&disk.location), process.disk_read_ahead);
     }
     match start(order, mountpoint, &front, &fs, &held) {
-        Ok((running, background)) => serve(running, background, signals, tuning, held, ready),
+        Ok((running, background)) => {
+            let (running, monitors) = (Arc::new(running), order.monitors.clone());
+            let ready = |loss: Option<&str>| {
+                monitors.map_or(Ok(()), |listen| running.serve_metrics(listen))?;
+                ready(loss)
+            };
+            serve(&running, background, signals, tuning, held, ready)
+        }
         Err(error) => {
             held.leave();
             // Nothing was changed: the file system stays clean.
@@ -260,18 +272,17 @@ fn wish_for(wanted: TransportChoice) -> Result<Wish> {
 }
 
 fn serve(
-    running: Running,
+    running: &Arc<Running>,
     background: Background,
     signals: Signals,
     mut tuning: Tuning,
     held: Held,
     ready: impl FnOnce(Option<&str>) -> Result<()>,
 ) -> Result<()> {
-    let running = Arc::new(running);
     if let Some(mount) = crate::mounts::of_home(&running.home) {
         tuning.raise_read_ahead(&mount.device, running.read_ahead);
     }
-    let announced = announce(&running, signals, ready);
+    let announced = announce(running, signals, ready);
     if let Err(error) = &announced {
         tracing::error!(%error, "mounted, but not usable: unmounting");
         running.detach()?;
@@ -496,13 +507,14 @@ impl Running {
             Ask::Counters => {
                 return Answer::Counters(Counters {
                     filesets: self.fs.counters(),
-                    latencies: self.fs.latencies().iter().map(|latency| latency.read()).collect(),
+                    latencies: self.session.activities().latencies(),
                     requests: (self.session.requests().into_iter())
                         .map(|(kind, count)| (kind.to_owned(), count))
                         .collect(),
                     sessions: self.session_counters(),
                 });
             }
+            Ask::Activity => return Answer::Activity(self.activity()),
             Ask::Bind => {
                 return match self.bind_native() {
                     Ok(()) => Answer::Done,

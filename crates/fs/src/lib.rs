@@ -23,6 +23,7 @@ mod directory;
 pub mod error;
 pub mod fsck;
 mod gate;
+mod growth;
 mod idle;
 mod inode;
 pub mod key;
@@ -55,7 +56,9 @@ pub use cache::INODE_COST;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
+pub use growth::Growth;
 pub use locks::LockRequest;
+pub use namespace::metrics;
 pub use namespace::{
     Background, Cluster, HandOver, Interruption, KernelCache, Namespace, Parts, UnreachableFile,
     Whose,

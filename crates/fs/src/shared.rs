@@ -3,8 +3,8 @@
 //!
 //! A fileset that is not open has no part in any of this, so it costs nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use forebay_base::{Clock, FailPoints};
 use parking_lot::{Condvar, Mutex};
@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::cache::InodeCache;
 use crate::clients::Clients;
 use crate::gate::Lease;
+use crate::growth::Growth;
 use crate::idle::IdleObjects;
 use crate::namespace::AwayDisks;
 use crate::object::Objects;
@@ -19,7 +20,6 @@ use crate::owner::Owners;
 use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::stale::StaleList;
-use crate::stats::Latency;
 use crate::writeset::Crowd;
 
 /// What the partitions of one file system share.
@@ -37,7 +37,6 @@ pub(crate) struct Shared {
     pub stale: StaleList,
     /// The second in which a file with bytes last lost its last name.
     pub last_left: AtomicI64,
-    pub latencies: Vec<Latency>,
     pub owners: Owners,
     /// Raised when some partition has so much uncommitted that it should commit.
     pub crowd: Arc<Crowd>,
@@ -50,6 +49,8 @@ pub(crate) struct Shared {
     pub clients: Clients,
     /// Disks whose nodes do not answer.
     pub away: AwayDisks,
+    /// Who is told how much files grow, if anybody is.
+    pub growth: OnceLock<Arc<dyn Growth>>,
 }
 
 /// Wakes the thread that commits, and ends it.

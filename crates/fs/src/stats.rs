@@ -40,7 +40,30 @@ operations! {
 
 /// Counters of one fileset.
 #[derive(Debug, Default)]
-pub struct Counters([AtomicU64; OPERATIONS.len()]);
+pub struct Counters {
+    operations: [AtomicU64; OPERATIONS.len()],
+    /// Its commits.
+    pub commits: Commits,
+}
+
+/// Commits of one fileset.
+#[derive(Debug, Default)]
+pub struct Commits {
+    /// How long those took that succeeded.
+    pub took: Latency,
+    /// Records that they committed.
+    pub records: AtomicU64,
+    /// Those that failed.
+    pub failed: AtomicU64,
+}
+
+impl Commits {
+    /// A commit of so many records succeeded.
+    pub fn succeeded(&self, took: Duration, records: usize) {
+        self.took.record(took);
+        self.records.fetch_add(records as u64, Ordering::Relaxed);
+    }
+}
 
 impl Counters {
     /// Adds one.
@@ -50,13 +73,13 @@ impl Counters {
 
     /// Adds `amount`.
     pub fn add(&self, operation: Operation, amount: u64) {
-        self.0[operation as usize].fetch_add(amount, Ordering::Relaxed);
+        self.operations[operation as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
     /// The values now, in the order of [`OPERATIONS`].
     #[must_use]
     pub fn read(&self) -> Vec<u64> {
-        self.0.iter().map(|counter| counter.load(Ordering::Relaxed)).collect()
+        self.operations.iter().map(|counter| counter.load(Ordering::Relaxed)).collect()
     }
 }
 
@@ -66,13 +89,17 @@ const STEP_BITS: u32 = STEPS.trailing_zeros();
 const BUCKETS: usize = 40 * STEPS as usize;
 
 /// A histogram of durations with buckets of logarithmic width, 1 ns to about half an hour. Recording
-/// is one atomic addition.
+/// is two atomic additions.
 #[derive(Debug)]
-pub struct Latency(Box<[AtomicU64]>);
+pub struct Latency {
+    counts: Box<[AtomicU64]>,
+    nanoseconds: AtomicU64,
+}
 
 impl Default for Latency {
     fn default() -> Latency {
-        Latency((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+        let counts = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
+        Latency { counts, nanoseconds: AtomicU64::new(0) }
     }
 }
 
@@ -92,15 +119,48 @@ impl Latency {
     /// Adds one duration.
     pub fn record(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.0[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.counts[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// The counts now, by bucket.
     #[must_use]
     pub fn read(&self) -> Vec<u64> {
-        self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
+    /// As many empty counts, as [`Latency::read`] has them.
+    #[must_use]
+    pub fn default_counts(number: usize) -> Vec<Vec<u64>> {
+        vec![vec![0; BUCKETS]; number]
+    }
+
+    /// The sum of all durations.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    /// The counts now, in the few buckets that monitors get: each with its upper edge, and how many were longer.
+    #[must_use]
+    pub fn coarse(&self) -> (Vec<(Duration, u64)>, u64) {
+        let mut counts = self.read().into_iter().enumerate().peekable();
+        let mut below = |edge: u64| {
+            let mut sum = 0;
+            while let Some((_, count)) = counts.next_if(|(bucket, _)| upper_edge(*bucket) <= edge) {
+                sum += count;
+            }
+            sum
+        };
+        let edges = COARSE_POWERS.iter().map(|power| 1_u64 << power);
+        let coarse = edges.map(|edge| (Duration::from_nanos(edge), below(edge))).collect();
+        (coarse, below(u64::MAX))
     }
 }
+
+/// Upper edges of the buckets that monitors get, as powers of two of nanoseconds: 8 us to 17 s, closer where most
+/// operations are.
+const COARSE_POWERS: [u32; 14] = [13, 14, 15, 16, 17, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
 /// Percentiles of a latency histogram, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -156,6 +216,19 @@ mod tests {
         }
         assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
         assert_eq!(bucket_of(0), 0);
+    }
+
+    #[test]
+    fn coarse_buckets_hold_every_value_below_their_edge() {
+        let latency = Latency::default();
+        for nanos in [1, 8191, 8192, 200_000, 1 << 20, u64::MAX] {
+            latency.record(Duration::from_nanos(nanos));
+        }
+        let (coarse, beyond) = latency.coarse();
+        let at =
+            |power: u32| coarse.iter().find(|(edge, _)| edge.as_nanos() == 1 << power).unwrap().1;
+        assert_eq!((at(13), at(14), at(18), at(20), at(22), beyond), (2, 1, 1, 0, 1, 1));
+        assert_eq!(coarse.iter().map(|(_, count)| count).sum::<u64>() + beyond, 6);
     }
 
     #[test]

@@ -24,6 +24,9 @@ use forebay_fs::{
 use crate::abi::{
     self, EntryOut, GetattrIn, InHeader, SetattrIn, StatfsOut, StatxIn, StatxOut, StatxTime, opcode,
 };
+use crate::activity::Activities;
+use crate::activity::askers::Askers;
+use crate::activity::ledger::{Ledger, Who};
 use crate::adapter::requests::Requests;
 use crate::reply::{Reply, Ttl};
 use crate::request::{Answer, Body, Errno};
@@ -50,6 +53,8 @@ pub struct Adapter {
     ttl: Ttl,
     session: init::Session,
     requests: Requests,
+    activities: Activities,
+    ledger: Arc<Ledger>,
     top: Arc<Top>,
     locks: locks::LockSession,
 }
@@ -61,6 +66,7 @@ pub(crate) struct Request {
     pub number: u64,
     pub ino: Ino,
     pub caller: Caller,
+    pub who: Who,
     pub unique: u64,
 }
 
@@ -70,7 +76,10 @@ impl Adapter {
         let ttl = Ttl(settings.kernel_ttl);
         let (session, requests) = (init::Session::default(), Requests::default());
         let locks = locks::LockSession::default();
-        Adapter { fs, settings, clock, ttl, session, requests, top: Arc::default(), locks }
+        let (activities, ledger) = (Activities::default(), Arc::<Ledger>::default());
+        fs.set_growth(Arc::clone(&ledger) as _);
+        let top = Arc::default();
+        Adapter { fs, settings, clock, ttl, session, requests, activities, ledger, top, locks }
     }
 
     /// Which of the kernel's inodes is the root directory.
@@ -87,6 +96,22 @@ impl Adapter {
     #[must_use]
     pub fn requests(&self) -> Vec<(&'static str, u64)> {
         self.requests.read()
+    }
+
+    /// What was asked of each fileset since the session began.
+    pub(crate) fn activities(&self) -> &Activities {
+        &self.activities
+    }
+
+    /// Who causes what.
+    pub(crate) fn askers(&self) -> Askers {
+        Askers::new(Arc::clone(&self.ledger), Arc::clone(&self.clock))
+    }
+
+    /// The daemon moved bytes of a file for a request.
+    pub(crate) fn moved(&self, request: Request, ino: Ino, read: u64, written: u64) {
+        self.activities.of(ino).moved(read, written);
+        self.ledger.bytes(request.who, ino.fileset(), read, written);
     }
 
     /// Whether a request may take long, so that others should not wait behind it.
@@ -135,6 +160,7 @@ impl Adapter {
             number: header.nodeid,
             ino: ino_of(header.nodeid),
             caller: Caller { uid: header.uid, gid: header.gid },
+            who: Who::of(header.pid, header.uid),
             unique: header.unique,
         };
         let _in_flight = in_flight::begin(in_flight::Request {
@@ -149,7 +175,9 @@ impl Adapter {
         };
         if let Some(operation) = operation_of(header.opcode) {
             let took = self.clock.instant().saturating_duration_since(started);
-            self.fs.latencies()[operation as usize].record(took);
+            let Outcome::Reply(errno) = outcome else { return outcome };
+            self.activities.of(request.ino).record(operation, took, errno);
+            self.ledger.operation(request.who, request.ino.fileset(), took);
         }
         outcome
     }

@@ -34,3 +34,20 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Io(_) | FsError::Away { .. } | FsError::Fenced | FsError::Moved => libc::EIO,
     }
 }
+
+/// The name of an errno (errno(3)); its number where it has none here.
+pub(crate) fn name(errno: i32) -> String {
+    let known = NAMES.iter().find(|(number, _)| *number == errno);
+    known.map_or_else(|| format!("E{errno}"), |(_, name)| (*name).to_owned())
+}
+
+macro_rules! names {
+    ($($name:ident)*) => { [$((libc::$name, stringify!($name))),*] };
+}
+
+/// Those that file systems answer.
+const NAMES: [(i32, &str); 45] = names!(
+    EPERM ENOENT EINTR EIO ENXIO E2BIG EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST EXDEV ENODEV ENOTDIR EISDIR
+    EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK ERANGE EDEADLK ENAMETOOLONG ENOLCK ENOSYS
+    ENOTEMPTY ELOOP ENODATA ETIME EPROTO EOVERFLOW EOPNOTSUPP ENOTCONN ETIMEDOUT ESTALE EUCLEAN EDQUOT ECANCELED
+);

@@ -8,6 +8,7 @@
 //! Why not a library for the protocol: docs/adr/0003-own-fuse-protocol.md.
 
 pub mod abi;
+pub mod activity;
 mod adapter;
 mod device;
 mod errno;

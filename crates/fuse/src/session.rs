@@ -8,6 +8,8 @@ use forebay_fs::object::DirectAccess;
 use forebay_fs::{Namespace, Stale};
 use parking_lot::Mutex;
 
+use crate::activity::Activities;
+use crate::activity::askers::Askers;
 use crate::adapter::Adapter;
 use crate::device::{Device, Received};
 use crate::transport::dev::{Crew, Seat};
@@ -19,6 +21,7 @@ pub struct Session {
     device: Arc<Device>,
     adapter: Arc<Adapter>,
     transport: Transport,
+    askers: Arc<Askers>,
     ends: Mutex<Receiver<End>>,
 }
 
@@ -145,10 +148,13 @@ impl Opening {
             Transport::Uring(_) => Crew::beside_ring(),
         };
         crew.start(&self.device, &self.adapter, &self.ends.0)?;
+        let askers = Arc::new(self.adapter.askers());
+        askers.start()?;
         Ok(Session {
             device: self.device,
             adapter: self.adapter,
             transport,
+            askers,
             ends: Mutex::new(self.ends.1),
         })
     }
@@ -185,6 +191,18 @@ impl Session {
         self.adapter.requests()
     }
 
+    /// What the kernel asks of each fileset, since the session began.
+    #[must_use]
+    pub fn activities(&self) -> &Activities {
+        self.adapter.activities()
+    }
+
+    /// Who causes what, since the session began.
+    #[must_use]
+    pub fn askers(&self) -> &Askers {
+        &self.askers
+    }
+
     /// How requests arrive.
     #[must_use]
     pub fn transport(&self) -> &Transport {
@@ -200,6 +218,12 @@ impl Session {
             }
         }
         Ending::Unmounted
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.askers.stop();
     }
 }
 

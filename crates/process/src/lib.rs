@@ -16,9 +16,11 @@
 pub mod accounting;
 pub mod child;
 pub mod descendants;
+pub mod descriptors;
 pub mod disks;
 mod error;
 pub mod family;
+pub mod job;
 pub mod machine;
 pub mod memory;
 pub mod mounts;

@@ -16,5 +16,6 @@ pub mod stat;
 pub mod status;
 pub mod step;
 pub mod store;
+pub mod top;
 pub mod umount;
 pub mod waiters;

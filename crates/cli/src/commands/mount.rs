@@ -1,6 +1,6 @@
 //! `forebay mount`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{Read as _, Write as _};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -13,6 +13,7 @@ use forebay_fuse::settings::TransportChoice;
 use crate::background::{Background, log_to_standard_error};
 use crate::daemon::{self, Order};
 use crate::home::Home;
+use crate::monitors::Monitors;
 use crate::output;
 
 /// Environment variable that tells the daemon where to say that it is ready.
@@ -29,6 +30,7 @@ const READY_FD: &str = "FOREBAY_READY_FD";
   forebay mount /srv/forebay /mnt/forebay
   forebay mount grid1 /mnt/forebay                          a cluster's file system, on each node
   forebay mount /srv/forebay /mnt/forebay --foreground      log to the terminal, Ctrl-C unmounts
+  forebay mount /srv/forebay /mnt/forebay --metrics 9464    metrics for Prometheus at port 9464
   forebay mount /srv/forebay /mnt/forebay --served          for comparison: without the direct path
   forebay mount /srv/forebay /mnt/forebay --transport dev   for comparison: without io_uring")]
 pub struct Mount {
@@ -46,6 +48,8 @@ pub struct Mount {
     /// is available (auto) [default: the setting "transport", or auto].
     #[arg(long, value_name = "auto|dev|uring")]
     transport: Option<TransportChoice>,
+    #[command(flatten)]
+    monitors: Monitors,
 }
 
 impl Mount {
@@ -58,6 +62,7 @@ impl Mount {
             // What can be refused is refused here, where the user reads it.
             drop(home.lock()?);
             home.settings()?;
+            self.monitors.listen()?;
             self.start_daemon(&home)
         }
     }
@@ -70,6 +75,7 @@ impl Mount {
             mountpoint: self.mountpoint,
             direct: !self.served,
             transport: self.transport,
+            monitors: self.monitors.listen()?,
         };
         let mut pipe = ready_pipe()?;
         let in_background = pipe.is_some();
@@ -98,6 +104,8 @@ impl Mount {
         arguments.extend(self.served.then_some(OsStr::new("--served")));
         let transport = self.transport.map(|choice| format!("--transport={choice}"));
         arguments.extend(transport.as_ref().map(OsStr::new));
+        let monitors = self.monitors.arguments()?;
+        arguments.extend(monitors.iter().map(OsString::as_os_str));
         let ready = Some((READY_FD, &writer));
         let daemon = Background::start_with(&arguments, ready, &home.log_path())?;
         drop(writer);

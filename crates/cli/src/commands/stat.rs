@@ -11,6 +11,7 @@ use forebay_base::time::SystemClock;
 use forebay_fs::stats::{OPERATIONS, Operation, Percentiles};
 use serde::Serialize;
 
+use crate::attribution::{self, Activity, By, Users, Whose, Work};
 use crate::control::{self, Answer, Ask, Counters, SessionCounters};
 use crate::mounts;
 use crate::output::{Table, bytes};
@@ -21,10 +22,16 @@ use crate::output::{Table, bytes};
 /// Without --interval it prints the counts since the mount. With --interval it prints one report per interval, with
 /// the counts of that interval. Only reads and writes that the daemon performs are counted. On the direct path
 /// the kernel performs them: bytes_written is then the growth of files, and reads do not appear.
+///
+/// With --by, operations and bytes are attributed to those who caused them on this machine. The job of a process is that of its
+/// control group, or of its environment (FOREBAY_JOB, SLURM_JOB_ID, LSB_JOBID); - stands for no job, ? for a process that was gone
+/// before it was looked at. (kernel) is the user of what no process asked for at that moment, such as closes. Growth
+/// of a file belongs to the process that opened it for writing last.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay stat /mnt/forebay
   forebay stat /mnt/forebay --interval 1 --count 10
+  forebay stat /mnt/forebay --by job --interval 5   which jobs cause operations and bytes
   forebay stat /mnt/forebay --interval 5 --json   one JSON object per line")]
 pub struct Stat {
     /// Where the file system is mounted.
@@ -35,12 +42,16 @@ pub struct Stat {
     /// Number of reports; without it, reports continue until Ctrl-C.
     #[arg(long, requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Show who caused operations and bytes instead: by fileset, user or job.
+    #[arg(long)]
+    by: Option<By>,
     /// Print JSON, one object per report.
     #[arg(long)]
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// A number of seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
         .filter(|seconds| (0.01..=86_400.0).contains(seconds))
@@ -68,12 +79,31 @@ struct FilesetReport {
     counts: Counts,
 }
 
+/// Who caused what in an interval.
+#[derive(Serialize)]
+struct Causes {
+    seconds: f64,
+    by: By,
+    rows: Vec<Caused>,
+}
+
+#[derive(Serialize)]
+struct Caused {
+    #[serde(flatten)]
+    whose: Whose,
+    #[serde(flatten)]
+    work: Work,
+}
+
 /// Counts by name.
 type Counts = BTreeMap<&'static str, u64>;
 
 impl Stat {
     pub fn run(self) -> Result<ExitCode> {
         let home = mounts::at(&self.mountpoint)?.home;
+        if let Some(by) = self.by {
+            return self.attribute(&home, by);
+        }
         let Some(interval) = self.interval else {
             let now = read(&home)?;
             self.print(&report(None, &now, None))?;
@@ -90,6 +120,41 @@ impl Stat {
             left = left.map(|left| left - 1);
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Reports who caused what.
+    fn attribute(&self, home: &Path, by: By) -> Result<ExitCode> {
+        let (clock, mut users) = (SystemClock, Users::default());
+        let Some(interval) = self.interval else {
+            let now = attribution::read(home)?;
+            self.print_causes(
+                by,
+                0.0,
+                attribution::grouped(&now, &Activity::default(), by, &mut users),
+            )?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let (mut before, mut since) = (attribution::read(home)?, clock.instant());
+        let mut left = self.count;
+        while left != Some(0) {
+            std::thread::sleep((since + interval).saturating_duration_since(clock.instant()));
+            let (now, at): (Activity, Instant) = (attribution::read(home)?, clock.instant());
+            let rows = attribution::grouped(&now, &before, by, &mut users);
+            self.print_causes(by, (at - since).as_secs_f64(), rows)?;
+            (before, since) = (now, at);
+            left = left.map(|left| left - 1);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print_causes(&self, by: By, seconds: f64, rows: Vec<(Whose, Work)>) -> Result<()> {
+        if self.json {
+            let rows = rows.into_iter().map(|(whose, work)| Caused { whose, work }).collect();
+            crate::output::put_json_line(&Causes { seconds, by, rows })?;
+        } else {
+            out!("{}", render_causes(by, seconds, &rows));
+        }
+        Ok(())
     }
 
     fn print(&self, report: &Report) -> Result<()> {
@@ -160,6 +225,36 @@ fn since_before(now: &SessionCounters, before: Option<&Counters>) -> SessionCoun
     SessionCounters { calls: since(|it| it.calls), served: since(|it| it.served), ..now.clone() }
 }
 
+fn render_causes(by: By, seconds: f64, rows: &[(Whose, Work)]) -> String {
+    let heading: &[&str] = match by {
+        By::Fileset => &["FILESET"],
+        By::User => &["USER"],
+        By::Job | By::All => &["JOB", "USER"],
+    };
+    let mut table = Table::new(&[heading, &["OPERATIONS", "TIME s", "READ", "WRITTEN"]].concat());
+    for (whose, work) in rows {
+        let mut cells = match by {
+            By::Fileset => vec![whose.fileset.clone()],
+            By::User => vec![whose.user.clone()],
+            By::Job | By::All => vec![whose.job.clone(), whose.user.clone()],
+        };
+        let time = format!("{:.3}", work.seconds());
+        cells.extend([
+            work.operations.to_string(),
+            time,
+            bytes(work.read_bytes),
+            bytes(work.written_bytes),
+        ]);
+        table.row(cells);
+    }
+    format!("{}\n{}", span(seconds), table.render())
+}
+
+/// Over which time something was counted.
+fn span(seconds: f64) -> String {
+    if seconds > 0.0 { format!("in {seconds:.2} s") } else { "since the mount".to_owned() }
+}
+
 /// Sessions with other nodes, a row for each.
 fn render_sessions(sessions: &[SessionCounters]) -> String {
     if sessions.is_empty() {
@@ -209,11 +304,7 @@ fn render(report: &Report) -> String {
         table.row(row(&fileset.name, &fileset.counts));
     }
     table.row(row("total", &report.total));
-    let span = if report.seconds > 0.0 {
-        format!("in {:.2} s", report.seconds)
-    } else {
-        "since the mount".to_owned()
-    };
+    let span = span(report.seconds);
     let mut latency = Table::new(&["OPERATION", "COUNT", "P50 us", "P90 us", "P99 us", "MAX us"]);
     for (name, found) in &report.latency {
         let mut cells = vec![(*name).to_owned(), found.count.to_string()];

@@ -1,7 +1,7 @@
 //! `forebay waiters`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ struct FoundWait {
 
 impl Waiters {
     pub fn run(self) -> Result<ExitCode> {
-        let home = self.home()?;
+        let home = home_of(self.file_system.as_deref())?;
         let mut found = match home.node() {
             None => alone(&home, self.min)?,
             Some(node) => of_cluster(node, &node.existing()?)?,
@@ -86,28 +86,28 @@ impl Waiters {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    fn home(&self) -> Result<Home> {
-        if let Some(place) = &self.file_system {
-            // A mount whose daemon is dead is not touched: the table says where its home is.
-            return match mounts::at(place) {
-                Ok(mount) => Home::at(&mount.home),
-                Err(_) => Home::at(place),
-            };
-        }
-        let mut homes: Vec<PathBuf> = mounts::all().into_iter().map(|mount| mount.home).collect();
-        homes.sort();
-        homes.dedup();
-        match &*homes {
-            [home] => Home::at(home),
-            [] => bail!(
-                "no Forebay file system is mounted on this machine: name a cluster or a home folder"
-            ),
-            homes => {
-                let shown: Vec<String> =
-                    homes.iter().map(|home| home.display().to_string()).collect();
-                bail!("several file systems are mounted ({}): name one", shown.join(", "))
-            }
+/// The home folder of a file system that is named by a place, or of the only one that is mounted here.
+pub fn home_of(file_system: Option<&Path>) -> Result<Home> {
+    if let Some(place) = file_system {
+        // A mount whose daemon is dead is not touched: the table says where its home is.
+        return match mounts::at(place) {
+            Ok(mount) => Home::at(&mount.home),
+            Err(_) => Home::at(place),
+        };
+    }
+    let mut homes: Vec<PathBuf> = mounts::all().into_iter().map(|mount| mount.home).collect();
+    homes.sort();
+    homes.dedup();
+    match &*homes {
+        [home] => Home::at(home),
+        [] => bail!(
+            "no Forebay file system is mounted on this machine: name a cluster or a home folder"
+        ),
+        homes => {
+            let shown: Vec<String> = homes.iter().map(|home| home.display().to_string()).collect();
+            bail!("several file systems are mounted ({}): name one", shown.join(", "))
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::event::Memory;
+use forebay_metrics::Server;
 use forebay_process::machine::boot_id;
 use forebay_process::user::is_root;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -17,7 +19,7 @@ use super::nursery::Nursery;
 use super::space::Space;
 use super::vigil::Vigil;
 use super::watchdog::Watchdog;
-use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load};
+use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load, metrics};
 use crate::area::{self, place};
 use crate::cgroup::{self, Parent, Places};
 use crate::files::{claim_soon, folder};
@@ -55,6 +57,11 @@ pub fn run(settings: Settings) -> Result<()> {
     let watchdog = Watchdog::new(settings.shim.clone(), own.clone());
     let groups = find_groups(&settings, &own)?;
     raise_file_limit();
+    let figures = Arc::<metrics::Figures>::default();
+    if let Some(listen) = settings.monitors.clone() {
+        let name = settings.name.to_string();
+        Server::start(listen, metrics::pages(name, settings.slots, Arc::clone(&figures)))?;
+    }
     let mut agent = Agent {
         settings,
         folder: own,
@@ -77,6 +84,7 @@ pub fn run(settings: Settings) -> Result<()> {
         vigil: Vigil::begin(inputs.clone())?,
         areas,
         unsent: Unsent::default(),
+        figures,
         inputs,
     };
     agent.find_runs()?;

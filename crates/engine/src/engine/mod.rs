@@ -89,6 +89,11 @@ pub trait Engine: Send {
     /// What was asked for with a job, if it is known.
     fn spec(&self, job: JobId) -> Option<&JobSpec>;
 
+    /// When a job was submitted, if it is known.
+    fn submitted(&self, _job: JobId) -> Option<Moment> {
+        None
+    }
+
     /// How a job ended; none if it is not known or not all of it has ended.
     fn end(&self, job: JobId) -> Option<JobEnd>;
 

@@ -18,6 +18,7 @@ mod filesets;
 mod handover;
 mod locks;
 mod lost;
+pub mod metrics;
 mod native;
 mod operations;
 mod report;
@@ -48,6 +49,7 @@ use crate::clients::Clients;
 use crate::commit::{CommitHealth, is_full};
 use crate::error::{FsError, Result};
 use crate::gate::Lease;
+use crate::growth::Growth;
 use crate::idle::IdleObjects;
 use crate::object::{DirectAccess, FsDisk, Objects};
 use crate::ops::{DiskStatus, Statistics};
@@ -60,7 +62,6 @@ use crate::settings::Settings;
 use crate::shared::{Bell, Shared};
 use crate::space::Space;
 use crate::stale::{Stale, StaleList};
-use crate::stats::{Latency, OPERATIONS};
 use crate::writeset::Crowd;
 
 /// What a file system stands on.
@@ -148,7 +149,6 @@ fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
         idle: IdleObjects::default(),
         stale: StaleList::default(),
         last_left: AtomicI64::new(i64::MIN),
-        latencies: OPERATIONS.iter().map(|_| Latency::default()).collect(),
         owners: Owners::default(),
         crowd: Arc::new(crowd),
         bell: Bell::default(),
@@ -160,6 +160,7 @@ fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
         is_member,
         clients: Clients::default(),
         away: AwayDisks::default(),
+        growth: OnceLock::new(),
     })
 }
 
@@ -415,10 +416,9 @@ impl Namespace {
         self.shared.objects.set_direct_access(direct);
     }
 
-    /// Latency histograms, in the order of [`OPERATIONS`](crate::stats::OPERATIONS). The front end records into them.
-    #[must_use]
-    pub fn latencies(&self) -> &[Latency] {
-        &self.shared.latencies
+    /// Has somebody told how much files grow that the kernel writes itself.
+    pub fn set_growth(&self, growth: Arc<dyn Growth>) {
+        let _ = self.shared.growth.set(growth);
     }
 
     /// Identity of the file system.
@@ -552,6 +552,11 @@ impl Namespace {
     /// The disks with what they hold.
     #[must_use]
     pub fn disk_status(&self) -> Vec<DiskStatus> {
+        self.disk_status_of(|_| true)
+    }
+
+    /// As [`Namespace::disk_status`], of some of them: others are not asked.
+    fn disk_status_of(&self, wanted: impl Fn(&FsDisk) -> bool) -> Vec<DiskStatus> {
         let (partitions, filesets) = (self.partitions(), self.catalogue.list());
         let status = |disk: &FsDisk| {
             let open = partitions.iter().map(|partition| partition.objects_on(disk.id));
@@ -576,7 +581,7 @@ impl Namespace {
             }
             found
         };
-        self.shared.objects.disks.iter().map(status).collect()
+        self.shared.objects.disks.iter().filter(|disk| wanted(disk)).map(status).collect()
     }
 
     // --- what the kernel may hold although it changed ---

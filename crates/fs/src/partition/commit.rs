@@ -197,6 +197,7 @@ impl Partition {
         let Some(batch) = self.writes.lock().take_batch() else { return Ok(()) };
         if let Err(error) = self.write_batch(&batch) {
             self.writes.lock().batch_failed();
+            self.counters.commits.failed.fetch_add(1, Ordering::Relaxed);
             let failure =
                 Failure { attempt, at: self.shared.clock.instant(), error: error.clone() };
             self.turn.note_failure(failure);
@@ -206,6 +207,8 @@ impl Partition {
         self.turn.done.store(batch.number, Ordering::Release);
         self.turn.note_success(started);
         self.count(Operation::Commit);
+        let took = self.shared.clock.instant().saturating_duration_since(started);
+        self.counters.commits.succeeded(took, batch.record_count());
         for removal in &batch.removals {
             self.shared.objects.remove(*removal);
         }

@@ -38,6 +38,7 @@ impl Adapter {
             self.await_releases(request.ino);
         }
         let opened = self.fs.open_file(request.ino, access, request.caller)?;
+        self.note_opener(request, request.ino, access, &opened);
         reply.push(&self.open_out(access, opened));
         Ok(())
     }
@@ -108,6 +109,7 @@ impl Adapter {
         let opened = self.fs.open_file(attributes.ino, access, request.caller)?;
         let mappable = access.read && access.write && opened.registration.is_some();
         let cacheable = attributes.cacheable && !mappable;
+        self.note_opener(request, attributes.ino, access, &opened);
         reply.push(&self.entry(&Attributes { cacheable, ..*attributes }));
         reply.push(&self.open_out(access, opened));
         Ok(())
@@ -123,7 +125,12 @@ impl Adapter {
         if self.fs.check_lineage(request.ino, lineage_of_handle(asked.fh)).is_err() {
             return Ok(());
         }
-        Ok(self.fs.close_file(request.ino, access_of_handle(asked.fh))?)
+        let access = access_of_handle(asked.fh);
+        let closed = self.fs.close_file(request.ino, access);
+        if access.write {
+            self.ledger.closed(request.ino);
+        }
+        Ok(closed?)
     }
 
     pub(crate) fn read(
@@ -136,7 +143,11 @@ impl Adapter {
         let limit = self.settings.request_max.as_usize().max(1 << 20);
         let length = usize::try_from(asked.size).unwrap_or(0).min(limit);
         self.check_handle(request.ino, asked.fh)?;
-        Ok(reply.fill(length, |buffer| self.fs.read(request.ino, asked.offset, buffer))?)
+        let before = reply.len();
+        reply.fill(length, |buffer| self.fs.read(request.ino, asked.offset, buffer))?;
+        let read = reply.len() - before;
+        self.moved(request, request.ino, read as u64, 0);
+        Ok(())
     }
 
     pub(crate) fn write(
@@ -170,6 +181,7 @@ impl Adapter {
         while asked.write_flags & abi::WRITE_CACHE != 0 && written < data.len() {
             written += write(written)?;
         }
+        self.moved(request, request.ino, 0, written as u64);
         reply.push(&WriteOut { size: u32::try_from(written).unwrap_or(asked.size), padding: 0 });
         Ok(())
     }
@@ -248,12 +260,20 @@ impl Adapter {
             (ino_of(asked.nodeid_out), asked.off_out),
             asked.len.min(COPY_MAX),
         )?;
+        self.moved(request, target, 0, copied);
         if code == opcode::COPY_FILE_RANGE {
             reply.push(&WriteOut { size: u32::try_from(copied).unwrap_or(u32::MAX), padding: 0 });
         } else {
             reply.push(&CopyFileRangeOut { bytes_copied: copied });
         }
         Ok(())
+    }
+
+    /// What a file grows by that the kernel writes itself is its opener's.
+    fn note_opener(&self, request: Request, ino: Ino, access: Access, opened: &Opened) {
+        if access.write && opened.registration.is_some() {
+            self.ledger.opened(ino, request.who);
+        }
     }
 
     fn open_out(&self, access: Access, opened: Opened) -> OpenOut {

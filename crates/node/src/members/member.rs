@@ -237,6 +237,12 @@ impl Member {
         self.shared.node.lock().answers_until(boottime())
     }
 
+    /// How long the node may still answer; zero while it waits.
+    #[must_use]
+    pub fn answers_for(&self) -> Duration {
+        self.answers_until().map_or(Duration::ZERO, |until| until.left(boottime()))
+    }
+
     /// Waits until the node has come to its end, or the time has passed.
     #[must_use]
     pub fn wait_for_end(&self, time: Duration) -> Phase {

@@ -66,6 +66,10 @@ impl Engine for Grid {
         self.ledger().job(job).map(Job::spec)
     }
 
+    fn submitted(&self, job: JobId) -> Option<Moment> {
+        self.ledger().job(job).map(Job::submitted)
+    }
+
     fn end(&self, job: JobId) -> Option<JobEnd> {
         let job = self.ledger().job(job).filter(|job| job.tally().is_finished())?;
         let ends = job.tasks().filter_map(|(_, task)| match task {

@@ -130,6 +130,9 @@ impl Partition {
         let grown = found.size.saturating_sub(state.size);
         let resized = found.size != state.size;
         self.counters.add(Operation::BytesWritten, grown);
+        if let (Some(growth), 1..) = (self.shared.growth.get(), grown) {
+            growth.grew(ino, grown);
+        }
         state.size = found.size;
         state.allocated_bytes = found.allocated_bytes;
         if written {

@@ -1,0 +1,356 @@
+//! `forebay top`.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_engine::home::GridHome;
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer as Told, Ask as Question, HostState, JobView};
+use serde::Serialize;
+
+use super::stat::seconds;
+use super::waiters::home_of;
+use crate::attribution::{self, Activity, By, Users, Whose, Work};
+use crate::control::{self, Answer, Ask};
+use crate::home::Home;
+use crate::mounts;
+use crate::output::{Table, bytes, put, put_json_line};
+
+/// Show what a file system and a grid are doing now, and who causes it.
+///
+/// Shows operations and bytes per second, latencies by fileset and operation, the users and jobs behind them, requests that
+/// have waited for over a second, and the jobs that run. TIME is how long operations took together in each second: 2.0 means
+/// that two were in progress on average. Reads on the direct path and everything in bound native filesets pass between
+/// program and kernel alone and do not appear; the processor time of jobs does.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay top
+  forebay top /mnt/forebay --interval 5
+  forebay top --once --json | jq '.causes[0]'     who causes most, over one interval
+  forebay top --grid /srv/jobs                    a grid without a file system too")]
+pub struct Top {
+    /// Mount point or home folder [default: the only file system that is mounted on this machine].
+    file_system: Option<PathBuf>,
+    /// Folder of the grid [default: that of the file system, or the environment variable FOREBAY_GRID].
+    #[arg(long, value_name = "ROOT")]
+    grid: Option<PathBuf>,
+    /// Seconds of an interval, 0.01 to 86400.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    interval: Duration,
+    /// Show one interval and end.
+    #[arg(long)]
+    once: bool,
+    /// Most lines of each list.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    lines: u16,
+    /// Print JSON, one object per interval, with all lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found at one time.
+struct Look {
+    at: Instant,
+    activity: Activity,
+    waiting: usize,
+    jobs: Vec<JobView>,
+    hosts: Option<Hosts>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Hosts {
+    hosts: usize,
+    unreachable: usize,
+    slots: u32,
+    used_slots: u32,
+    pending_tasks: u64,
+}
+
+/// One interval.
+#[derive(Serialize)]
+struct Report {
+    seconds: f64,
+    total: Work,
+    operations: Vec<Operation>,
+    causes: Vec<CauseReport>,
+    /// Requests that have waited for over a second.
+    waiting: usize,
+    grid: Option<Hosts>,
+    jobs: Vec<Job>,
+}
+
+#[derive(Serialize)]
+struct Operation {
+    fileset: String,
+    operation: String,
+    count: u64,
+    seconds: f64,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+#[derive(Serialize)]
+struct CauseReport {
+    #[serde(flatten)]
+    whose: Whose,
+    #[serde(flatten)]
+    work: Work,
+}
+
+#[derive(Serialize)]
+struct Job {
+    job: String,
+    user: String,
+    queue: String,
+    host: String,
+    /// Processors in use; none before two measurements.
+    processors: Option<f64>,
+    peak_memory_bytes: Option<u64>,
+}
+
+/// Where to look.
+struct Places {
+    home: Option<Home>,
+    grid: Option<GridHome>,
+}
+
+impl Top {
+    pub fn run(self) -> Result<ExitCode> {
+        let places = self.places()?;
+        let (clock, mut users) = (SystemClock, Users::default());
+        let mut before = places.look()?;
+        loop {
+            std::thread::sleep(
+                (before.at + self.interval).saturating_duration_since(clock.instant()),
+            );
+            let now = places.look()?;
+            let report = report(&before, &now, &mut users);
+            if self.json {
+                put_json_line(&report)?;
+            } else {
+                if !self.once && std::io::stdout().is_terminal() {
+                    // Home, and clear to the end of the screen.
+                    put(b"\x1b[H\x1b[2J")?;
+                }
+                out!("{}", self.render(&report, &places));
+            }
+            if self.once {
+                return Ok(ExitCode::SUCCESS);
+            }
+            before = now;
+        }
+    }
+
+    /// The file system and the grid that are meant, of which there must be one.
+    fn places(&self) -> Result<Places> {
+        let named =
+            self.grid.clone().or_else(|| std::env::var_os("FOREBAY_GRID").map(PathBuf::from));
+        // The folder of a grid may be the home folder of its file system.
+        let of_grid = named.as_deref().filter(|root| mounts_of(root));
+        let home = match home_of(self.file_system.as_deref().or(of_grid)) {
+            Ok(home) => Some(home),
+            // Which grid to show was said, and no file system.
+            Err(_) if named.is_some() && self.file_system.is_none() => None,
+            Err(error) => return Err(error),
+        };
+        let beside = home.as_ref().and_then(|home| GridHome::of(home.root()).ok());
+        let grid = match named {
+            Some(root) => Some(GridHome::of(&root)?),
+            None => beside.filter(Client::is_answered),
+        };
+        Ok(Places { home, grid })
+    }
+
+    fn render(&self, report: &Report, places: &Places) -> String {
+        let name = |home: &Home| home.root().display().to_string();
+        let mut text = format!(
+            "{}  {:.1} s  {:.0} operations/s  read {}/s  written {}/s  waiting {}\n",
+            places.home.as_ref().map_or_else(|| "no file system".to_owned(), name),
+            report.seconds,
+            rate(report.total.operations, report.seconds),
+            bytes_rate(report.total.read_bytes, report.seconds),
+            bytes_rate(report.total.written_bytes, report.seconds),
+            report.waiting
+        );
+        let lines = usize::from(self.lines);
+        for table in [operations(report, lines), causes(report, lines)].into_iter().flatten() {
+            text += &format!("\n{table}");
+        }
+        if let Some(grid) = &report.grid {
+            text += &format!(
+                "\ngrid  {} hosts, {} unreachable  {} of {} slots in use  {} tasks wait\n",
+                grid.hosts, grid.unreachable, grid.used_slots, grid.slots, grid.pending_tasks
+            );
+            text += &jobs(report, lines).unwrap_or_default();
+        }
+        text
+    }
+}
+
+/// Whether a folder is the home folder of a file system that is mounted.
+fn mounts_of(root: &Path) -> bool {
+    Home::at(root).is_ok_and(|home| mounts::of_home(&home).is_some())
+}
+
+impl Places {
+    fn look(&self) -> Result<Look> {
+        let (activity, waiting) = match &self.home {
+            Some(home) => (attribution::read(home.root())?, waiting(home.root())?),
+            None => (Activity::default(), 0),
+        };
+        let (jobs, hosts) = match &self.grid {
+            Some(grid) => of_grid(grid).map(|(jobs, hosts)| (jobs, Some(hosts)))?,
+            None => (Vec::new(), None),
+        };
+        Ok(Look { at: SystemClock.instant(), activity, waiting, jobs, hosts })
+    }
+}
+
+/// Requests that have waited for over a second.
+fn waiting(home: &Path) -> Result<usize> {
+    match control::ask(home, &Ask::Waits { min_ms: 1000 })? {
+        Answer::Waits { waits } => Ok(waits.len()),
+        _ => bail!("the daemon answered without a list; is it of another version?"),
+    }
+}
+
+/// The jobs of the asker that run, or everybody's for an admin; and how busy the grid is.
+fn of_grid(grid: &GridHome) -> Result<(Vec<JobView>, Hosts)> {
+    let mut client = Client::connect(grid)?;
+    let (mut jobs, _) = client.jobs(None, false, None)?;
+    jobs.retain(|job| job.host.is_some());
+    let (hosts, queues) = match (client.ask(&Question::Hosts)?, client.ask(&Question::Queues)?) {
+        (Told::Hosts { hosts, .. }, Told::Queues { queues, .. }) => (hosts, queues),
+        _ => bail!("the controller answered without hosts and queues; is it of another version?"),
+    };
+    let busy = Hosts {
+        hosts: hosts.len(),
+        unreachable: hosts.iter().filter(|host| host.state != HostState::Up).count(),
+        slots: hosts.iter().map(|host| host.slots).sum(),
+        used_slots: hosts.iter().map(|host| host.used_slots).sum(),
+        pending_tasks: queues.iter().map(|queue| queue.pending_tasks).sum(),
+    };
+    Ok((jobs, busy))
+}
+
+fn report(before: &Look, now: &Look, users: &mut Users) -> Report {
+    let seconds = now.at.saturating_duration_since(before.at).as_secs_f64();
+    let causes: Vec<CauseReport> =
+        attribution::grouped(&now.activity, &before.activity, By::All, users)
+            .into_iter()
+            .map(|(whose, work)| CauseReport { whose, work })
+            .collect();
+    let mut operations: Vec<Operation> =
+        now.activity.operations.iter().filter_map(|row| operation(row, &before.activity)).collect();
+    operations.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    let mut jobs: Vec<Job> = now.jobs.iter().map(|job| running(job, before)).collect();
+    jobs.sort_by(|one, other| {
+        other.processors.unwrap_or(0.0).total_cmp(&one.processors.unwrap_or(0.0))
+    });
+    let total = total(&causes);
+    Report { seconds, total, operations, causes, waiting: now.waiting, grid: now.hosts, jobs }
+}
+
+fn total(causes: &[CauseReport]) -> Work {
+    causes.iter().fold(Work::default(), |sum, cause| Work {
+        operations: sum.operations + cause.work.operations,
+        nanoseconds: sum.nanoseconds + cause.work.nanoseconds,
+        read_bytes: sum.read_bytes + cause.work.read_bytes,
+        written_bytes: sum.written_bytes + cause.work.written_bytes,
+    })
+}
+
+fn operation(row: &attribution::OperationRow, before: &Activity) -> Option<Operation> {
+    let same = |it: &&attribution::OperationRow| {
+        (&it.fileset, &it.operation) == (&row.fileset, &row.operation)
+    };
+    let (found, seconds) = row.since(before.operations.iter().find(same));
+    (found.count > 0).then(|| Operation {
+        fileset: row.fileset.clone(),
+        operation: row.operation.clone(),
+        count: found.count,
+        seconds,
+        p50_us: found.p50_us,
+        p99_us: found.p99_us,
+    })
+}
+
+fn running(job: &JobView, before: &Look) -> Job {
+    let same = |it: &&JobView| it.id == job.id && it.attempts == job.attempts;
+    let earlier = before.jobs.iter().find(same).and_then(|it| it.usage);
+    let processors = job.usage.zip(earlier).and_then(|(now, then)| {
+        let passed = now.real_seconds - then.real_seconds;
+        (passed > 0.0).then(|| ((now.cpu_seconds() - then.cpu_seconds()) / passed).max(0.0))
+    });
+    let since_start = || job.usage.and_then(|usage| usage.cpu_per_real());
+    Job {
+        job: job.id.clone(),
+        user: job.user.to_string(),
+        queue: job.queue.to_string(),
+        host: job.host.as_ref().map(ToString::to_string).unwrap_or_default(),
+        // Hosts say what jobs use every few seconds: between, what was so since the start.
+        processors: processors.or_else(since_start),
+        peak_memory_bytes: job.usage.and_then(|usage| usage.peak_memory_bytes),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn rate(count: u64, seconds: f64) -> f64 {
+    count as f64 / seconds.max(1e-9)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
+fn bytes_rate(count: u64, seconds: f64) -> String {
+    bytes(rate(count, seconds).round() as u64)
+}
+
+fn operations(report: &Report, lines: usize) -> Option<String> {
+    let mut table = Table::new(&["FILESET", "OPERATION", "OPS/s", "TIME", "P50 us", "P99 us"]);
+    for row in report.operations.iter().take(lines) {
+        table.row(vec![
+            row.fileset.clone(),
+            row.operation.clone(),
+            format!("{:.1}", rate(row.count, report.seconds)),
+            format!("{:.3}", row.seconds / report.seconds.max(1e-9)),
+            format!("{:.1}", row.p50_us),
+            format!("{:.1}", row.p99_us),
+        ]);
+    }
+    (!report.operations.is_empty()).then(|| table.render())
+}
+
+fn causes(report: &Report, lines: usize) -> Option<String> {
+    let mut table = Table::new(&["USER", "JOB", "FILESET", "OPS/s", "TIME", "READ/s", "WRITTEN/s"]);
+    for CauseReport { whose, work } in report.causes.iter().take(lines) {
+        table.row(vec![
+            whose.user.clone(),
+            whose.job.clone(),
+            whose.fileset.clone(),
+            format!("{:.1}", rate(work.operations, report.seconds)),
+            format!("{:.3}", work.seconds() / report.seconds.max(1e-9)),
+            bytes_rate(work.read_bytes, report.seconds),
+            bytes_rate(work.written_bytes, report.seconds),
+        ]);
+    }
+    (!report.causes.is_empty()).then(|| table.render())
+}
+
+fn jobs(report: &Report, lines: usize) -> Option<String> {
+    let mut table = Table::new(&["JOB", "USER", "QUEUE", "HOST", "PROCESSORS", "PEAK MEMORY"]);
+    for job in report.jobs.iter().take(lines) {
+        table.row(vec![
+            job.job.clone(),
+            job.user.clone(),
+            job.queue.clone(),
+            job.host.clone(),
+            job.processors.map_or_else(|| "-".to_owned(), |used| format!("{used:.2}")),
+            job.peak_memory_bytes.map_or_else(|| "-".to_owned(), bytes),
+        ]);
+    }
+    (!report.jobs.is_empty()).then(|| table.render())
+}

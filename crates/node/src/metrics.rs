@@ -1,0 +1,110 @@
+//! What a node of a cluster reports to monitors: its lease, its sessions, what other nodes hold of its filesets.
+
+use std::time::Duration;
+
+use forebay_base::{ClientId, NodeId};
+use forebay_metrics::{Metric, Page, Table};
+
+use crate::Member;
+
+static NODES: Metric = Metric::gauge(
+    "forebay_cluster_nodes",
+    &["state"],
+    "Nodes of the cluster: all, and those that run",
+);
+static LEASE: Metric = Metric::gauge(
+    "forebay_lease_left",
+    &[],
+    "How long the node may answer without renewing its lease with etcd; 0 while it waits",
+)
+.seconds();
+static OWNED: Metric = Metric::gauge("forebay_filesets_owned", &[], "Filesets that this node owns");
+static CALLS: Metric = Metric::counter(
+    "forebay_session_calls",
+    &["node"],
+    "Calls to another node, for filesets that it owns",
+);
+static SERVED: Metric = Metric::counter(
+    "forebay_session_served",
+    &["node"],
+    "Calls of another node that were carried out here",
+);
+static WAITING: Metric = Metric::gauge(
+    "forebay_session_waiting_calls",
+    &["node"],
+    "Calls to another node that have no answer yet",
+);
+static SERVED_NOW: Metric = Metric::gauge(
+    "forebay_session_served_now",
+    &["node"],
+    "Calls of another node that are being carried out, or wait for it",
+);
+static ROUND_TRIP: Metric =
+    Metric::gauge("forebay_session_round_trip", &["node"], "The latest round trip to another node")
+        .seconds();
+static SILENT: Metric = Metric::gauge(
+    "forebay_session_silent",
+    &["node"],
+    "How long nothing has been heard of another node",
+)
+.seconds();
+static INODES: Metric = Metric::gauge(
+    "forebay_client_inodes",
+    &["node"],
+    "Inodes of this node's filesets that the kernel of another node knows (grants)",
+);
+static OPEN: Metric = Metric::gauge(
+    "forebay_client_open_files",
+    &["node"],
+    "Files of this node's filesets that another node has open",
+);
+
+/// What a node reports.
+pub static TABLE: Table = Table {
+    title: "Node of a cluster",
+    page: "/metrics",
+    about: "Of the daemon behind a mount that is a node of a cluster.",
+    metrics: &[
+        &NODES,
+        &LEASE,
+        &OWNED,
+        &CALLS,
+        &SERVED,
+        &WAITING,
+        &SERVED_NOW,
+        &ROUND_TRIP,
+        &SILENT,
+        &INODES,
+        &OPEN,
+    ],
+};
+
+/// Adds what a node reports: `owned` filesets are its own, and `held` is what others hold of them (inodes, open files).
+pub fn report(page: &mut Page, member: &Member, owned: usize, held: &[(ClientId, usize, usize)]) {
+    let sight = member.sight();
+    page.set_whole(&NODES, &["all"], sight.nodes.len() as u64);
+    page.set_whole(&NODES, &["running"], sight.alive.len() as u64);
+    page.set(&LEASE, &[], member.answers_for().as_secs_f64());
+    page.set_whole(&OWNED, &[], owned as u64);
+    let name = |node: NodeId| {
+        sight.nodes.get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())
+    };
+    for session in member.sessions() {
+        let (node, figures) = (name(session.node), session.figures);
+        let node = &[node.as_str()];
+        if session.is_guest {
+            page.count(&SERVED, node, figures.served);
+            page.set_whole(&SERVED_NOW, node, figures.served_now as u64);
+        } else {
+            page.count(&CALLS, node, figures.calls);
+            page.set_whole(&WAITING, node, figures.waiting_calls as u64);
+            page.set(&ROUND_TRIP, node, Duration::from_micros(figures.round_trip_us).as_secs_f64());
+            page.set(&SILENT, node, Duration::from_millis(figures.silent_ms).as_secs_f64());
+        }
+    }
+    for (client, inodes, open) in held {
+        let node = name(client.node);
+        page.set_whole(&INODES, &[&node], *inodes as u64);
+        page.set_whole(&OPEN, &[&node], *open as u64);
+    }
+}
