@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, anyhow};
+use forebay_process::descriptors::close_others_on_exec;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
@@ -69,7 +70,7 @@ impl Background {
             command.pre_exec(move || {
                 rustix::process::setsid()?;
                 // A lock or a pipe of whoever started this is not the daemon's to hold.
-                libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed());
+                close_others_on_exec();
                 if let Some(kept) = kept
                     && libc::fcntl(kept, libc::F_SETFD, 0) < 0
                 {

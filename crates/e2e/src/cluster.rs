@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 use crate::command::{Ended, run};
 use crate::etcd::Etcd;
-use crate::grid::{is_mounted, scratch_folder, scratch_folder_in};
 use crate::hosts::Hosts;
+use crate::mounted::{is_mounted, scratch_folder, scratch_folder_in};
 use crate::{need, wait_until};
 
 /// Commands that wait for other nodes may take as long as a lease and more.

@@ -1,7 +1,7 @@
 //! Fixtures for the tests on real mounts: they drive the real `forebay` binary and nothing of the
 //! other crates (but for seeds, and the hosts of a network, which `forebay demo` uses too), as a user would.
 //!
-//! [`Hosts`] are several machines in one. [`Grid`] is one file system with its mount. Everything a fixture makes lies in one folder below
+//! [`Hosts`] are several machines in one. [`Mounted`] is one file system with its mount. Everything a fixture makes lies in one folder below
 //! `FOREBAY_E2E_DIR` (default `/var/tmp`) and is gone when the fixture is dropped, also when the test
 //! panics; then its file system must be clean for `forebay fsck`, and its log must hold no WARN or
 //! ERROR line that the test has not listed. What a test needs and does not find (root, a device, a
@@ -15,10 +15,10 @@ pub mod cluster;
 pub mod command;
 pub mod content;
 pub mod etcd;
-pub mod grid;
 pub mod history;
 pub mod hosts;
 pub mod loop_disk;
+pub mod mounted;
 pub mod need;
 pub mod suite;
 pub mod thrash;
@@ -26,13 +26,13 @@ pub mod thrash;
 pub use actor::{Peer, as_user};
 pub use cluster::Cluster;
 pub use command::{Ended, copy_program, run};
-pub use grid::{Grid, Native, Placement, Transport};
 pub use hosts::Hosts;
 pub use loop_disk::LoopDisk;
+pub use mounted::{Mounted, Native, Placement, Transport};
 
 use std::time::{Duration, Instant};
 
-/// Makes two tests of one function that takes a `&Grid` and its [`Placement`]: one on the direct path
+/// Makes two tests of one function that takes a `&Mounted` and its [`Placement`]: one on the direct path
 /// and one on the served path.
 #[macro_export]
 macro_rules! on_both_paths {
@@ -40,19 +40,19 @@ macro_rules! on_both_paths {
         mod direct {
             $(#[test]
             fn $rule() {
-                super::$rule(&$crate::Grid::start($crate::Placement::Direct));
+                super::$rule(&$crate::Mounted::start($crate::Placement::Direct));
             })+
         }
         mod served {
             $(#[test]
             fn $rule() {
-                super::$rule(&$crate::Grid::start($crate::Placement::Served));
+                super::$rule(&$crate::Mounted::start($crate::Placement::Served));
             })+
         }
     };
 }
 
-/// Makes four tests of one function that takes a `&Grid`: on both paths, over both transports.
+/// Makes four tests of one function that takes a `&Mounted`: on both paths, over both transports.
 #[macro_export]
 macro_rules! on_every_way {
     ($($rule:ident),+ $(,)?) => {
@@ -65,14 +65,14 @@ macro_rules! on_every_way {
         mod $way {
             $(#[test]
             fn $rule() {
-                use $crate::{Grid, Placement, Transport};
-                super::$rule(&Grid::start_over(Placement::$placement, Transport::$transport));
+                use $crate::{Mounted, Placement, Transport};
+                super::$rule(&Mounted::start_over(Placement::$placement, Transport::$transport));
             })+
         }
     };
 }
 
-/// Makes three tests of one function that takes a `&Grid`, on a native fileset: bound in place, and served both ways.
+/// Makes three tests of one function that takes a `&Mounted`, on a native fileset: bound in place, and served both ways.
 #[macro_export]
 macro_rules! on_native {
     ($($rule:ident),+ $(,)?) => {
@@ -84,7 +84,7 @@ macro_rules! on_native {
         mod $way {
             $(#[test]
             fn $rule() {
-                super::$rule(&$crate::Grid::start_native($crate::Native::$native));
+                super::$rule(&$crate::Mounted::start_native($crate::Native::$native));
             })+
         }
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::command::{Ended, run};
-use crate::{grid, need};
+use crate::{mounted, need};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,7 @@ impl LoopDisk {
     #[must_use]
     pub fn make_with(kind: &str, size_mib: u64, options: &[&str]) -> LoopDisk {
         need::root();
-        let folder = grid::scratch_folder();
+        let folder = mounted::scratch_folder();
         let image = folder.path().join("image");
         std::fs::File::create(&image)
             .and_then(|file| file.set_len(size_mib << 20))
@@ -110,7 +110,7 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        if grid::is_mounted(&self.path()) {
+        if mounted::is_mounted(&self.path()) {
             let ended = self.unmount();
             if ended.code() != 0 {
                 let _ = run(need::program("umount").arg("-l").arg(self.path()), LIMIT);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::grid::EVERY_WAY;
-use forebay_e2e::{Grid, Peer, on_every_way, seed, wait_until};
+use forebay_e2e::mounted::EVERY_WAY;
+use forebay_e2e::{Mounted, Peer, on_every_way, seed, wait_until};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ fuse_readers = 4";
 #[test]
 fn everything_at_once_survives_constant_eviction_and_commits() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::make_over(placement, transport);
+        let grid = Mounted::make_over(placement, transport);
         grid.add_settings(HURRIED);
         grid.mount();
         // More inodes than the cache holds, so that those in use are evicted and loaded again.
@@ -140,7 +140,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 print("stopped")
 "#;
 
-fn everything_at_once_in_the_same_trees_neither_hangs_nor_breaks(grid: &Grid) {
+fn everything_at_once_in_the_same_trees_neither_hangs_nor_breaks(grid: &Mounted) {
     let seed = seed("concurrency");
     let folder = grid.work().join("shared");
     fs::create_dir(&folder).expect("makes a directory");
@@ -224,7 +224,7 @@ fn check_tree(folder: &Path) {
     }
 }
 
-fn entries_made_at_once_in_one_directory_are_all_there(grid: &Grid) {
+fn entries_made_at_once_in_one_directory_are_all_there(grid: &Mounted) {
     const FILES: usize = 400;
     let folder = grid.data().join("folder");
     fs::create_dir(&folder).expect("makes a directory");
@@ -254,7 +254,7 @@ fn entries_made_at_once_in_one_directory_are_all_there(grid: &Grid) {
     fs::remove_dir(&folder).expect("the directory is empty");
 }
 
-fn writers_of_one_file_do_not_disturb_each_other(grid: &Grid) {
+fn writers_of_one_file_do_not_disturb_each_other(grid: &Mounted) {
     const BLOCK: usize = 5000;
     const BLOCKS: u64 = 300;
     let path = grid.work().join("file");
@@ -281,7 +281,7 @@ fn writers_of_one_file_do_not_disturb_each_other(grid: &Grid) {
     }
 }
 
-fn a_directory_moved_back_and_forth_never_makes_a_loop(grid: &Grid) {
+fn a_directory_moved_back_and_forth_never_makes_a_loop(grid: &Mounted) {
     let top = grid.work().join("top");
     for name in ["a/x", "b/y"] {
         fs::create_dir_all(top.join(name)).expect("makes directories");

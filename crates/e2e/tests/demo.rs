@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use forebay_e2e::grid::{is_mounted, scratch_folder};
+use forebay_e2e::mounted::{is_mounted, scratch_folder};
 use forebay_e2e::{Ended, need, run};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, LoopDisk, Placement};
+use forebay_e2e::{LoopDisk, Mounted, Placement};
 use rustix::io::Errno;
 
 const FILES: u64 = 24;
@@ -43,7 +43,7 @@ impl Drop for MissingHalf<'_> {
 
 fn a_bad_disk_fails_its_readers_alone(placement: Placement) {
     let disk = LoopDisk::make("ext4", DISK_MIB);
-    let grid = Grid::plan(placement, None, None);
+    let grid = Mounted::plan(placement, None, None);
     let place = disk.path().join("forebay");
     fs::create_dir(&place).expect("makes a directory");
     grid.run_on_root(

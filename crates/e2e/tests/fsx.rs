@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use forebay_e2e::suite::{FSX_COMMON, FSX_RARE};
-use forebay_e2e::{Grid, need, on_every_way, on_native, run, seed, setting};
+use forebay_e2e::{Mounted, need, on_every_way, on_native, run, seed, setting};
 
 /// Operations of one run, unless `FOREBAY_E2E_FSX_OPERATIONS` says otherwise.
 const OPERATIONS: u64 = 100_000;
@@ -21,17 +21,17 @@ on_every_way!(
 on_native!(native_served: Served; fsx_finds_every_byte_where_it_was_written, fsx_finds_every_byte_around_holes_and_copies);
 on_native!(native_passthrough: Passthrough; fsx_finds_every_byte_where_it_was_written, fsx_finds_every_byte_around_holes_and_copies);
 
-fn fsx_finds_every_byte_where_it_was_written(grid: &Grid) {
+fn fsx_finds_every_byte_where_it_was_written(grid: &Mounted) {
     let operations = setting("FOREBAY_E2E_FSX_OPERATIONS", OPERATIONS);
     exercise(grid, &format!("{WITHOUT_MSYNC}{FSX_COMMON}"), operations);
 }
 
-fn fsx_finds_every_byte_around_holes_and_copies(grid: &Grid) {
+fn fsx_finds_every_byte_around_holes_and_copies(grid: &Mounted) {
     let operations = setting("FOREBAY_E2E_FSX_OPERATIONS", OPERATIONS) / 5;
     exercise(grid, &format!("{FSX_COMMON}{FSX_RARE}"), operations);
 }
 
-fn exercise(grid: &Grid, configuration: &str, operations: u64) {
+fn exercise(grid: &Mounted, configuration: &str, operations: u64) {
     let seed = seed("fsx");
     let settings = grid.outside().join("fsx.toml");
     fs::write(&settings, configuration).expect("writes the settings");

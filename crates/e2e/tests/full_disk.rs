@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_e2e::content::{assert_same, pattern};
-use forebay_e2e::{Grid, LoopDisk, Placement, wait_until};
+use forebay_e2e::{LoopDisk, Mounted, Placement, wait_until};
 
 const MIB: usize = 1 << 20;
 /// Time after which the space of removed files must be free again.
@@ -45,7 +45,7 @@ fn check_whole(folder: &Path, number: u64) {
 /// Fills the disk, works on it, makes room, works on.
 fn a_full_disk_is_survived(kind: &str, placement: Placement) {
     let disk = LoopDisk::make(kind, 512);
-    let grid = Grid::make_in(&disk.path(), placement);
+    let grid = Mounted::make_in(&disk.path(), placement);
     grid.expect_log("No space left");
     grid.mount();
     let empty = disk.free_bytes();
@@ -116,7 +116,7 @@ fn a_full_xfs_disk_is_survived_on_the_served_path() {
 #[test]
 fn a_disk_without_inodes_left_is_survived() {
     let disk = LoopDisk::make_with("ext4", 100, &["-N", "800"]);
-    let grid = Grid::make_in(&disk.path(), Placement::Direct);
+    let grid = Mounted::make_in(&disk.path(), Placement::Direct);
     grid.expect_log("No space left");
     grid.mount();
     let mut whole = 0;
@@ -141,7 +141,7 @@ fn a_disk_without_inodes_left_is_survived() {
 #[test]
 fn a_full_disk_keeps_what_an_fsync_acknowledged_through_a_crash() {
     let disk = LoopDisk::make("ext4", 200);
-    let grid = Grid::make_in(&disk.path(), Placement::Direct);
+    let grid = Mounted::make_in(&disk.path(), Placement::Direct);
     grid.expect_log("No space left");
     grid.mount();
     let folder = grid.data().join("folder");

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use forebay_e2e::suite::pjdfstest_configuration;
-use forebay_e2e::{Grid, LoopDisk, Native, copy_program, need, on_every_way, on_native, run};
+use forebay_e2e::{LoopDisk, Mounted, Native, copy_program, need, on_every_way, on_native, run};
 
 /// Cases that do not run, each with the reason. docs/semantics.md shows the same list.
 const EXPECTED_SKIPS: [(&str, &str); 1] = [(
@@ -32,12 +32,12 @@ on_native!(every_pjdfstest_case_passes);
 #[test]
 fn every_pjdfstest_case_passes_on_a_native_fileset_that_is_served_from_xfs() {
     let disk = LoopDisk::make("xfs", 400);
-    let grid = Grid::make_native_in(Native::Served, Some(&disk.path()));
+    let grid = Mounted::make_native_in(Native::Served, Some(&disk.path()));
     grid.mount();
     every_pjdfstest_case_passes(&grid);
 }
 
-fn every_pjdfstest_case_passes(grid: &Grid) {
+fn every_pjdfstest_case_passes(grid: &Mounted) {
     // Version 0.2.2 leaves files open for writing, which makes later remounts fail on any file system:
     // the cases that remount have a process of their own.
     let without_remounts = run_suite(grid, false, &[]);
@@ -64,7 +64,7 @@ fn every_pjdfstest_case_passes(grid: &Grid) {
 }
 
 /// Runs the cases whose names contain one of the patterns, or all; returns what the suite prints.
-fn run_suite(grid: &Grid, allow_remount: bool, patterns: &[&str]) -> String {
+fn run_suite(grid: &Mounted, allow_remount: bool, patterns: &[&str]) -> String {
     let configuration = grid.outside().join("pjdfstest.toml");
     fs::write(&configuration, pjdfstest_configuration(allow_remount))
         .expect("writes the configuration");

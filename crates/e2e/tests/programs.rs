@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_e2e::grid::EVERY_WAY;
-use forebay_e2e::{Grid, Peer, need, on_every_way, run};
+use forebay_e2e::mounted::EVERY_WAY;
+use forebay_e2e::{Mounted, Peer, need, on_every_way, run};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -26,7 +26,7 @@ fn sqlite(database: &Path, statements: &str) -> String {
     run(need::program("sqlite3").args(options).arg(database).arg(statements), LIMIT).output()
 }
 
-fn sqlite_keeps_its_database_whole_in_both_journal_modes(grid: &Grid) {
+fn sqlite_keeps_its_database_whole_in_both_journal_modes(grid: &Mounted) {
     for mode in ["wal", "delete", "truncate", "persist"] {
         let database = grid.data().join(format!("{mode}.db"));
         let answer = sqlite(
@@ -63,7 +63,7 @@ for _ in range(int(sys.argv[2])):
 print("done")
 "#;
 
-fn sqlite_databases_are_shared_by_processes(grid: &Grid) {
+fn sqlite_databases_are_shared_by_processes(grid: &Mounted) {
     for mode in ["wal", "delete"] {
         let database = grid.work().join(format!("{mode}.db"));
         sqlite(
@@ -107,7 +107,7 @@ except (sqlite3.Error, OSError):
 #[test]
 fn sqlite_keeps_every_acknowledged_transaction_when_the_daemon_is_killed() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::start_over(placement, transport);
+        let grid = Mounted::start_over(placement, transport);
         for (index, mode) in ["wal", "delete", "wal", "delete"].into_iter().enumerate() {
             let database = grid.data().join(format!("{mode}-{index}.db"));
             let path = database.to_str().expect("plain path");
@@ -154,7 +154,7 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
     .output()
 }
 
-fn git_clones_and_checks_a_repository(grid: &Grid) {
+fn git_clones_and_checks_a_repository(grid: &Mounted) {
     let origin = grid.data().join("origin");
     fs::create_dir(&origin).expect("makes a directory");
     git(&origin, &["init"]);
@@ -192,7 +192,7 @@ fn recursive(program: &str, arguments: &[&str], folder: &Path) -> String {
     blocks.join("\n\n")
 }
 
-fn tar_brings_back_acls_and_attributes(grid: &Grid) {
+fn tar_brings_back_acls_and_attributes(grid: &Mounted) {
     let source = grid.data().join("source");
     fs::create_dir_all(source.join("inner/empty")).expect("makes directories");
     for number in 0..50 {
@@ -238,7 +238,7 @@ fn tar_brings_back_acls_and_attributes(grid: &Grid) {
     assert_eq!(recursive("getfacl", &["--recursive", "--numeric"], &copy), expected);
 }
 
-fn cargo_builds_and_tests_a_crate(grid: &Grid) {
+fn cargo_builds_and_tests_a_crate(grid: &Mounted) {
     let package = grid.data().join("package");
     fs::create_dir_all(package.join("src")).expect("makes directories");
     fs::write(

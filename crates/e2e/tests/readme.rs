@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::{need, run};
 
 /// For all commands together, in a debug build on a busy machine.

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_e2e::command::run;
-use forebay_e2e::{Grid, LoopDisk, Placement, wait_until};
+use forebay_e2e::{LoopDisk, Mounted, Placement, wait_until};
 
 const MIB: usize = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -99,7 +99,7 @@ impl Drop for Greedy {
     }
 }
 
-fn commit_error(grid: &Grid) -> Option<String> {
+fn commit_error(grid: &Mounted) -> Option<String> {
     let status = grid.run_on_root(&["status"], &["--json"]).output();
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     status["mount"]["commit_error"].as_str().map(str::to_owned)
@@ -109,7 +109,7 @@ fn commit_error(grid: &Grid) -> Option<String> {
 fn a_full_disk_never_stops_commits(kind: &str, placement: Placement) {
     let _alone = alone();
     let disk = LoopDisk::make(kind, 300);
-    let grid = Grid::make_in(&disk.path(), placement);
+    let grid = Mounted::make_in(&disk.path(), placement);
     grid.expect_log("the reserve was given away");
     grid.add_settings("commit_interval = \"200 ms\"");
     grid.mount();
@@ -163,7 +163,7 @@ fn a_full_ext4_disk_never_stops_commits_on_the_direct_path() {
 fn space_given_up_is_there_for_the_next_writer(kind: &str, placement: Placement) {
     let _alone = alone();
     let disk = LoopDisk::make(kind, 320);
-    let grid = Grid::make_in(&disk.path(), placement);
+    let grid = Mounted::make_in(&disk.path(), placement);
     grid.add_settings(NO_COMMITS);
     grid.mount();
     let free = usize::try_from(disk.free_bytes()).expect("fits") / MIB;
@@ -216,7 +216,7 @@ fn a_file_is_cut_and_written_again_on_a_full_disk() {
     let _alone = alone();
     for placement in [Placement::Direct, Placement::Served] {
         let disk = LoopDisk::make("xfs", 320);
-        let grid = Grid::make_in(&disk.path(), placement);
+        let grid = Mounted::make_in(&disk.path(), placement);
         // The store of a fileset is small, and grows for the records of the changes.
         grid.expect_log("the reserve was given away");
         grid.add_settings(NO_COMMITS);
@@ -238,7 +238,7 @@ fn a_full_home_is_mounted_after_a_crash_and_after_an_orderly_end() {
     let _alone = alone();
     for kind in ["ext4", "xfs"] {
         let disk = LoopDisk::make(kind, 300);
-        let grid = Grid::make_in(&disk.path(), Placement::Direct);
+        let grid = Mounted::make_in(&disk.path(), Placement::Direct);
         grid.expect_log("the reserve was given away");
         grid.mount();
         let kept = grid.data().join("kept");
@@ -266,7 +266,7 @@ fn a_full_home_is_mounted_after_a_crash_and_after_an_orderly_end() {
 fn a_mount_that_fails_says_why_also_where_its_log_cannot_grow() {
     let _alone = alone();
     let disk = LoopDisk::make("ext4", 100);
-    let grid = Grid::make_in(&disk.path(), Placement::Direct);
+    let grid = Mounted::make_in(&disk.path(), Placement::Direct);
     grid.add_settings("store_reserve = \"0 B\"");
     grid.mount();
     grid.umount();

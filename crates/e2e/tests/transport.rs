@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_e2e::actor::User;
-use forebay_e2e::grid::{Daemon, EVERY_WAY, is_mounted};
-use forebay_e2e::{Grid, Placement, Transport, as_user, need, run, wait_until};
+use forebay_e2e::mounted::{Daemon, EVERY_WAY, is_mounted};
+use forebay_e2e::{Mounted, Placement, Transport, as_user, need, run, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -21,17 +21,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// What `forebay status` says about the mount.
 #[track_caller]
-fn mount_status(grid: &Grid) -> Value {
+fn mount_status(grid: &Mounted) -> Value {
     let text = grid.run_on_root(&["status"], &["--json"]).output();
     let status: Value = serde_json::from_str(&text).expect("status is JSON");
     status["mount"].clone()
 }
 
-fn pid(grid: &Grid) -> u64 {
+fn pid(grid: &Mounted) -> u64 {
     mount_status(grid)["pid"].as_u64().expect("is a number")
 }
 
-fn threads_named(grid: &Grid, name: &str) -> usize {
+fn threads_named(grid: &Mounted, name: &str) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid(grid))).expect("lists threads");
     let names = tasks.flat_map(|task| fs::read_to_string(task.expect("reads").path().join("comm")));
     names.filter(|found| found.starts_with(name)).count()
@@ -116,7 +116,7 @@ fn forbid_no_iowait(command: &mut Command) {
 
 #[test]
 fn io_uring_is_taken_unasked_and_its_memory_is_told() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let status = mount_status(&grid);
     assert_eq!(status["transport"], "uring", "{status:#}");
     assert_eq!(status["transport_why"], Value::Null);
@@ -133,7 +133,7 @@ fn io_uring_is_taken_unasked_and_its_memory_is_told() {
 
 #[test]
 fn the_setting_chooses_and_the_option_overrides_it() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     let line = grid.add_settings("transport = \"dev\"\nring_depth = 3");
     grid.mount();
     let status = mount_status(&grid);
@@ -163,7 +163,7 @@ fn the_setting_chooses_and_the_option_overrides_it() {
 #[test]
 fn where_io_uring_is_refused_the_device_is_taken_and_the_reason_told() {
     for errno in [libc::EPERM, libc::ENOSYS] {
-        let grid = Grid::make(Placement::Direct);
+        let grid = Mounted::make(Placement::Direct);
         let mut command = grid.mount_command();
         forbid_io_uring(&mut command, errno);
         run(&mut command, LIMIT).succeeds();
@@ -189,7 +189,7 @@ fn where_io_uring_is_refused_the_device_is_taken_and_the_reason_told() {
 
 #[test]
 fn a_limit_of_locked_memory_binds_ordinary_users_alone() {
-    let under_limit = |grid: &Grid| {
+    let under_limit = |grid: &Mounted| {
         grid.mkfs();
         let mount = grid.mount_command();
         let mut command = need::program("prlimit");
@@ -197,10 +197,10 @@ fn a_limit_of_locked_memory_binds_ordinary_users_alone() {
         run(command.current_dir(grid.outside()), LIMIT).succeeds();
         mount_status(grid)
     };
-    assert_eq!(under_limit(&Grid::plan(Placement::Direct, None, None))["transport"], "uring");
+    assert_eq!(under_limit(&Mounted::plan(Placement::Direct, None, None))["transport"], "uring");
     // The system counts the rings of an ordinary user as locked memory.
     let user = User::new(65534, &[65534]);
-    let grid = Grid::plan_for(&user);
+    let grid = Mounted::plan_for(&user);
     let status = under_limit(&grid);
     as_user(&user, || use_it(&grid.data()).expect("works"));
     assert_eq!(status["transport"], "dev");
@@ -212,7 +212,7 @@ fn a_limit_of_locked_memory_binds_ordinary_users_alone() {
 fn an_ordinary_user_has_io_uring_too() {
     need::fuse_for_users();
     let user = User::new(65534, &[65534]);
-    let grid = Grid::plan_for(&user);
+    let grid = Mounted::plan_for(&user);
     grid.mkfs();
     run(&mut grid.mount_command(), LIMIT).succeeds();
     assert_eq!(mount_status(&grid)["transport"], "uring");
@@ -222,7 +222,7 @@ fn an_ordinary_user_has_io_uring_too() {
 #[test]
 fn an_idle_daemon_uses_no_processor() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::start_over(placement, transport);
+        let grid = Mounted::start_over(placement, transport);
         use_it(&grid.data()).expect("works");
         let pid = pid(&grid);
         let ticks = || -> u64 {
@@ -242,7 +242,7 @@ fn an_idle_daemon_uses_no_processor() {
 #[test]
 fn the_daemon_comes_before_the_programs_that_wait_for_it() {
     for (settings, wanted) in [("", -10), ("daemon_nice = -3", -3), ("daemon_nice = 0", 0)] {
-        let grid = Grid::make(Placement::Direct);
+        let grid = Mounted::make(Placement::Direct);
         grid.add_settings(settings);
         grid.mount();
         let pid = pid(&grid);
@@ -285,7 +285,7 @@ fn threads_of_the_ring_ask_for_short_slices() {
         for (settings, wanted) in
             [("", 100_000), ("ring_slice = \"3 ms\"", 3_000_000), ("ring_slice = \"0 s\"", own)]
         {
-            let grid = Grid::make_over(placement, transport);
+            let grid = Mounted::make_over(placement, transport);
             grid.add_settings(settings);
             grid.mount();
             use_it(&grid.data()).expect("works");
@@ -307,7 +307,7 @@ fn threads_of_the_ring_ask_for_short_slices() {
 }
 
 /// The system calls that the threads of the ring wait in, with their arguments (proc_pid_syscall(5)).
-fn calls_of_ring(grid: &Grid) -> Vec<Vec<u64>> {
+fn calls_of_ring(grid: &Mounted) -> Vec<Vec<u64>> {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid(grid))).expect("lists threads");
     let tasks = tasks.map(|task| task.expect("reads").path());
     let in_ring = |task: &std::path::PathBuf| {
@@ -332,7 +332,7 @@ fn an_idle_mount_is_not_taken_for_one_that_waits_for_disks() {
     for (placement, knows_the_flag) in
         [(Placement::Direct, true), (Placement::Direct, false), (Placement::Served, false)]
     {
-        let grid = Grid::make_over(placement, Transport::Uring);
+        let grid = Mounted::make_over(placement, Transport::Uring);
         let mut command = grid.mount_command();
         if !knows_the_flag {
             forbid_no_iowait(&mut command);
@@ -360,7 +360,7 @@ fn an_idle_mount_is_not_taken_for_one_that_waits_for_disks() {
 }
 
 /// Starts a process that asks the file system for something.
-fn asker(grid: &Grid, program: &str) -> Child {
+fn asker(grid: &Mounted, program: &str) -> Child {
     let mut command = need::program("python3");
     command.args(["-c", program]).arg(grid.data());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -390,7 +390,7 @@ impl Drop for Stopped<'_> {
 #[test]
 fn processes_killed_while_their_requests_are_under_way_cost_no_entry() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::make_over(placement, transport);
+        let grid = Mounted::make_over(placement, transport);
         grid.add_settings("ring_depth = 2\nfuse_threads = 2\nkernel_ttl = \"0 s\"");
         grid.mount();
         fs::write(grid.data().join("file"), [1; 10_000]).expect("writes");
@@ -429,7 +429,7 @@ fn processes_killed_while_their_requests_are_under_way_cost_no_entry() {
 
 /// Uses the mount in many threads while `meanwhile` runs; returns how many uses worked, and fails if one
 /// did not.
-fn under_load(grid: &Grid, threads: usize, meanwhile: impl FnOnce(&AtomicU64)) -> u64 {
+fn under_load(grid: &Mounted, threads: usize, meanwhile: impl FnOnce(&AtomicU64)) -> u64 {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for number in 0..threads {
@@ -454,7 +454,7 @@ fn under_load(grid: &Grid, threads: usize, meanwhile: impl FnOnce(&AtomicU64)) -
 #[test]
 fn a_suspended_daemon_goes_on_where_it_was() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::start_over(placement, transport);
+        let grid = Mounted::start_over(placement, transport);
         let daemon = grid.daemon().expect("the daemon runs");
         let uses = under_load(&grid, 6, |done| {
             for _ in 0..10 {
@@ -472,7 +472,7 @@ fn a_suspended_daemon_goes_on_where_it_was() {
 #[test]
 fn slow_requests_beyond_all_entries_keep_nothing_waiting_for_ever() {
     for placement in [Placement::Direct, Placement::Served] {
-        let grid = Grid::make_over(placement, Transport::Uring);
+        let grid = Mounted::make_over(placement, Transport::Uring);
         grid.add_settings("ring_depth = 1\ncommit_interval = \"10 ms\"\nkernel_ttl = \"0 s\"");
         grid.mount();
         assert_eq!(mount_status(&grid)["ring"]["depth"], 1);
@@ -486,7 +486,7 @@ fn slow_requests_beyond_all_entries_keep_nothing_waiting_for_ever() {
 #[test]
 fn a_lazy_unmount_under_load_ends_with_the_last_user() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::start_over(placement, transport);
+        let grid = Mounted::start_over(placement, transport);
         let daemon = grid.daemon().expect("the daemon runs");
         let file = File::create(grid.work().join("open")).expect("creates");
         let mountpoint = grid.mountpoint();
@@ -527,7 +527,7 @@ fn a_lazy_unmount_under_load_ends_with_the_last_user() {
 #[test]
 fn an_aborted_connection_ends_the_daemon_in_order() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::start_over(placement, transport);
+        let grid = Mounted::start_over(placement, transport);
         fs::write(grid.data().join("file"), "content").expect("writes");
         let daemon = grid.daemon().expect("the daemon runs");
         // A client may be inside a write that goes past the daemon: its file is not at rest when the daemon ends.
@@ -559,7 +559,7 @@ fn an_aborted_connection_ends_the_daemon_in_order() {
 #[test]
 fn readers_of_a_killed_daemon_get_errors_and_end() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::start_over(placement, transport);
+        let grid = Mounted::start_over(placement, transport);
         let path = grid.data().join("large");
         fs::write(&path, vec![5; 20 << 20]).expect("writes");
         File::open(&path).and_then(|file| file.sync_all()).expect("syncs");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use forebay_e2e::{Ended, grid, need, run, wait_until};
+use forebay_e2e::{Ended, mounted, need, run, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Bench {
-        let bench = Bench { folder: grid::scratch_folder() };
+        let bench = Bench { folder: mounted::scratch_folder() };
         for folder in [bench.storage(), bench.place()] {
             fs::create_dir(folder).expect("makes a folder");
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Placement, run};
+use forebay_e2e::{Mounted, Placement, run};
 use serde_json::Value;
 
 use crate::fixture::{Bench, LIMIT, assert_says, jobs, json, names_in, record};
@@ -110,7 +110,7 @@ fn a_text_changed_by_its_owner_runs_from_a_file() {
 
 #[test]
 fn a_workload_runs_on_the_grid_from_fileset_to_fileset() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let out = grid.outside().join("result");
     let mut command = grid.forebay(&["bench", "run", "mixed", "--scale", "0.00001", "--on"]);
     command.arg(grid.data()).arg("--work").arg(grid.work()).arg("--out").arg(&out);

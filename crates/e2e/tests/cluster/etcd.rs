@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_e2e::grid::{is_mounted, scratch_folder};
+use forebay_e2e::mounted::{is_mounted, scratch_folder};
 use forebay_e2e::{Ended, Hosts, need, run, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::suite::{FSX_COMMON, FSX_RARE, pjdfstest_configuration};
 use forebay_e2e::{Cluster, Ended, need, run, seed, setting};
 

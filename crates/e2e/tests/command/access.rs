@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use forebay_e2e::actor::User;
-use forebay_e2e::{Grid, Placement, as_user};
+use forebay_e2e::{Mounted, Placement, as_user};
 
 /// Files that have names, attributes or bytes of users, or keep a second mount out.
 const SECRETS: [&str; 6] = [
@@ -30,7 +30,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// What a stranger can open, list or lock of a home folder.
-fn within_reach(grid: &Grid) -> Vec<PathBuf> {
+fn within_reach(grid: &Mounted) -> Vec<PathBuf> {
     let folders = ["", "disk", "disk/objects", "names"].map(|name| grid.root().join(name));
     let files = SECRETS.map(|name| grid.root().join(name));
     for path in folders.iter().chain(&files) {
@@ -44,7 +44,7 @@ fn within_reach(grid: &Grid) -> Vec<PathBuf> {
 
 #[test]
 fn a_home_folder_and_all_in_it_belong_to_its_owner() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     assert_eq!(within_reach(&grid), [] as [PathBuf; 0]);
     // The way to the folder of a grid is open, as root's.
     assert_eq!(mode(grid.root()), 0o711);
@@ -54,7 +54,7 @@ fn a_home_folder_and_all_in_it_belong_to_its_owner() {
 
 #[test]
 fn a_home_folder_that_is_open_to_others_is_closed_by_the_next_mount() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     grid.expect_log("open to other users");
     grid.mount();
     fs::create_dir(grid.root().join("grid")).expect("makes a directory");

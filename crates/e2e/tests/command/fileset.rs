@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use forebay_e2e::{Grid, Placement};
+use forebay_e2e::{Mounted, Placement};
 use serde_json::Value;
 
 use crate::{assert_says, json};
 
 /// Durability and placement of a fileset, if it is there.
-fn found(grid: &Grid, name: &str) -> Option<(String, String)> {
+fn found(grid: &Mounted, name: &str) -> Option<(String, String)> {
     let listed = json(&grid.run_on_root(&["fileset", "list"], &["--json"]).output());
     let text = |fileset: &Value, key: &str| fileset[key].as_str().expect("is a text").to_owned();
     let filesets = listed.as_array().expect("is a list").clone();
@@ -23,7 +23,7 @@ fn settings(durability: &str, placement: &str) -> Option<(String, String)> {
 }
 
 /// Runs the whole life of a fileset, with a mount or without.
-fn life_of_a_fileset(grid: &Grid) {
+fn life_of_a_fileset(grid: &Mounted) {
     assert_eq!(found(grid, "data"), settings("strict", "direct"));
     assert_eq!(found(grid, "work"), settings("scratch", "direct"));
     assert_eq!(found(grid, "util"), settings("scratch", "direct"));
@@ -48,7 +48,7 @@ fn life_of_a_fileset(grid: &Grid) {
 
 #[test]
 fn filesets_are_changed_while_mounted() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     life_of_a_fileset(&grid);
     let folder = grid.mountpoint().join("models");
     fs::write(folder.join("file"), "content").expect("a new fileset takes files at once");
@@ -65,7 +65,7 @@ fn filesets_are_changed_while_mounted() {
 
 #[test]
 fn filesets_are_changed_while_not_mounted() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     life_of_a_fileset(&grid);
     grid.is_clean();
     grid.mount();
@@ -84,7 +84,7 @@ fn filesets_are_changed_while_not_mounted() {
 
 #[test]
 fn the_directory_of_a_fileset_stays_in_its_place() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     assert!(fs::remove_dir(grid.work()).is_err(), "rmdir removes a fileset");
     assert!(fs::rename(grid.work(), grid.mountpoint().join("other")).is_err(), "moves a fileset");
     assert!(fs::rename(grid.work(), grid.data().join("work")).is_err(), "moves a fileset inside");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, Placement};
+use forebay_e2e::{Mounted, Placement};
 
 use crate::{assert_says, json, snapshot};
 
@@ -12,8 +12,8 @@ const CLEAN: i32 = 0;
 const REPAIRED: i32 = 1;
 const LEFT: i32 = 4;
 
-fn filled() -> Grid {
-    let grid = Grid::start(Placement::Direct);
+fn filled() -> Mounted {
+    let grid = Mounted::start(Placement::Direct);
     for number in 0..20 {
         fs::write(grid.data().join(format!("file-{number}")), pattern(number, 50_000))
             .expect("writes");
@@ -23,14 +23,14 @@ fn filled() -> Grid {
 }
 
 /// Files of the default disk that hold bytes of files.
-fn objects(grid: &Grid) -> Vec<PathBuf> {
+fn objects(grid: &Mounted) -> Vec<PathBuf> {
     let all = snapshot(&grid.root().join("disk/objects"));
     all.into_iter().filter(|(_, (length, _))| *length == 50_000).map(|(path, _)| path).collect()
 }
 
 #[test]
 fn fsck_refuses_a_mounted_file_system() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     for arguments in [&[][..], &["--repair"], &["--json"]] {
         let ended = grid.run_on_root(&["fsck"], arguments);
         assert!(![CLEAN, REPAIRED, LEFT].contains(&ended.code()), "{ended:#?}");
@@ -41,7 +41,7 @@ fn fsck_refuses_a_mounted_file_system() {
 
 #[test]
 fn fsck_finds_a_fresh_and_a_used_file_system_clean() {
-    let fresh = Grid::make(Placement::Direct);
+    let fresh = Mounted::make(Placement::Direct);
     let _ = fresh.run_on_root(&["fsck"], &[]).expect_code(CLEAN);
     let used = filled();
     let before = snapshot(used.root());
@@ -82,7 +82,7 @@ fn fsck_tells_damage_found_left_and_repaired() {
 
 #[test]
 fn fsck_refuses_what_is_no_file_system() {
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     let ended = grid.run_on_root(&["fsck"], &["--repair"]);
     assert!(![CLEAN, REPAIRED, LEFT].contains(&ended.code()), "{ended:#?}");
     assert_says(&ended.refused(), &[grid.root().to_str().expect("plain path")]);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use forebay_e2e::actor::User;
-use forebay_e2e::{Grid, Placement};
+use forebay_e2e::{Mounted, Placement};
 
 use crate::{assert_says, snapshot};
 
@@ -13,7 +13,7 @@ fn text(path: &std::path::Path) -> &str {
 
 #[test]
 fn mkfs_makes_the_three_filesets() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let mut names: Vec<String> = fs::read_dir(grid.mountpoint())
         .expect("lists")
         .map(|entry| entry.expect("lists").file_name().into_string().expect("plain name"))
@@ -27,7 +27,7 @@ fn mkfs_makes_the_three_filesets() {
 
 #[test]
 fn mkfs_takes_the_disks_that_it_is_given() {
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     let disks = [grid.outside().join("disk-a"), grid.outside().join("disk-b")];
     for disk in &disks {
         fs::create_dir(disk).expect("makes a directory");
@@ -48,7 +48,7 @@ fn mkfs_takes_the_disks_that_it_is_given() {
 
 #[test]
 fn mkfs_refuses_a_root_that_is_not_empty_and_changes_nothing() {
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     fs::write(grid.root().join("precious"), "content").expect("writes");
     let before = snapshot(grid.outside());
     let message = grid.run_on_root(&["mkfs"], &[]).refused();
@@ -58,7 +58,7 @@ fn mkfs_refuses_a_root_that_is_not_empty_and_changes_nothing() {
 
 #[test]
 fn mkfs_refuses_the_root_of_a_file_system_and_changes_nothing() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     fs::write(grid.data().join("file"), "content").expect("writes");
     assert_says(&grid.run_on_root(&["mkfs"], &[]).refused(), &[text(grid.root())]);
     grid.umount();
@@ -71,12 +71,12 @@ fn mkfs_refuses_the_root_of_a_file_system_and_changes_nothing() {
 
 #[test]
 fn mkfs_refuses_bad_disks_and_changes_nothing() {
-    let other = Grid::plan(Placement::Direct, None, None);
+    let other = Mounted::plan(Placement::Direct, None, None);
     let used = other.outside().join("disk");
     fs::create_dir(&used).expect("makes a directory");
     other.run_on_root(&["mkfs"], &["--disk", text(&used)]).succeeds();
 
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     let good = grid.outside().join("good");
     let filled = grid.outside().join("filled");
     for folder in [&good, &filled] {
@@ -103,7 +103,7 @@ fn mkfs_refuses_bad_disks_and_changes_nothing() {
 
 #[test]
 fn mkfs_refuses_a_root_that_cannot_be() {
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     let before = snapshot(grid.outside());
     fs::write(grid.outside().join("file"), "content").expect("writes");
     for bad in ["missing/root", "file", "file/root"] {
@@ -117,7 +117,7 @@ fn mkfs_refuses_a_root_that_cannot_be() {
 #[test]
 fn mkfs_refuses_what_the_user_may_not_write() {
     let user = User::new(65534, &[65534]);
-    let grid = Grid::plan_for(&user);
+    let grid = Mounted::plan_for(&user);
     let closed = grid.outside().join("closed");
     fs::create_dir(&closed).expect("makes a directory of root's");
     for arguments in

@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, LoopDisk, Placement, copy_program, need, on_every_way, run, wait_until};
+use forebay_e2e::{
+    LoopDisk, Mounted, Placement, copy_program, need, on_every_way, run, wait_until,
+};
 use rustix::process::Signal;
 
 use crate::assert_says;
@@ -24,7 +26,7 @@ fn text(path: &std::path::Path) -> &str {
     path.to_str().expect("plain path")
 }
 
-fn a_second_mount_is_refused_and_harms_nothing(grid: &Grid) {
+fn a_second_mount_is_refused_and_harms_nothing(grid: &Mounted) {
     fs::write(grid.data().join("file"), "content").expect("writes");
     let second = grid.outside().join("second");
     fs::create_dir(&second).expect("makes a directory");
@@ -36,7 +38,7 @@ fn a_second_mount_is_refused_and_harms_nothing(grid: &Grid) {
     assert!(grid.daemon().is_some(), "the first daemon lives");
 }
 
-fn umount_refuses_while_files_are_open(grid: &Grid) {
+fn umount_refuses_while_files_are_open(grid: &Mounted) {
     let mut file = File::create(grid.data().join("file")).expect("creates");
     let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
     assert_says(&message, &[text(&grid.mountpoint())]);
@@ -47,21 +49,21 @@ fn umount_refuses_while_files_are_open(grid: &Grid) {
     assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"still works");
 }
 
-fn a_signal_unmounts_in_order(grid: &Grid) {
+fn a_signal_unmounts_in_order(grid: &Mounted) {
     for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         let path = grid.work().join(format!("file-{round}"));
         fs::write(&path, "not synced").expect("writes");
         let daemon = grid.daemon().expect("the daemon runs");
         daemon.signal(signal);
         assert!(daemon.ends_within(LIMIT), "the daemon ignores {signal:?}");
-        assert!(!forebay_e2e::grid::is_mounted(&grid.mountpoint()), "still mounted");
+        assert!(!forebay_e2e::mounted::is_mounted(&grid.mountpoint()), "still mounted");
         grid.is_clean();
         grid.mount();
         assert_eq!(fs::read(&path).expect("reads"), b"not synced");
     }
 }
 
-fn the_mount_comes_back_with_everything(grid: &Grid) {
+fn the_mount_comes_back_with_everything(grid: &Mounted) {
     for round in 0..5 {
         for (name, folder) in [("data", grid.data()), ("work", grid.work())] {
             fs::write(folder.join(format!("{name}-{round}")), name).expect("writes");
@@ -78,7 +80,7 @@ fn the_mount_comes_back_with_everything(grid: &Grid) {
 
 #[test]
 fn a_mount_waits_for_a_daemon_that_is_ending() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let file = File::create(grid.data().join("file")).expect("creates");
     grid.run(&["umount", "--lazy", text(&grid.mountpoint())]).succeeds();
     let said = grid.outside().join("said");
@@ -109,7 +111,7 @@ fn a_mount_waits_for_a_daemon_that_is_ending() {
 
 #[test]
 fn a_mount_on_the_served_path_names_what_asked_for_it() {
-    let grid = Grid::make(Placement::Served);
+    let grid = Mounted::make(Placement::Served);
     let message = run(&mut grid.mount_command(), LIMIT).expect_code(0).stderr;
     assert_says(&message, &["--served"]);
     assert!(!message.contains("setting"), "{message}");
@@ -122,7 +124,7 @@ fn a_mount_on_the_served_path_names_what_asked_for_it() {
 
 #[test]
 fn mount_refuses_places_that_cannot_be() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     let file = grid.outside().join("file");
     let missing = grid.outside().join("missing");
     fs::write(&file, "content").expect("writes");
@@ -140,7 +142,7 @@ fn mount_refuses_places_that_cannot_be() {
 
 #[test]
 fn a_mount_without_its_disk_refuses_files_and_uses_no_other_in_its_place() {
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     grid.expect_log("a disk is not there");
     let disk = grid.outside().join("disk");
     let away = grid.outside().join("away");
@@ -166,7 +168,7 @@ fn a_mount_without_its_disk_refuses_files_and_uses_no_other_in_its_place() {
     fs::create_dir(&disk).expect("makes a directory");
     is_refused();
     fs::remove_dir(&disk).expect("removes");
-    let other = Grid::make(Placement::Direct);
+    let other = Mounted::make(Placement::Direct);
     let foreign =
         run(need::program("cp").arg("-a").arg(other.root().join("disk")).arg(&disk), LIMIT);
     foreign.succeeds();
@@ -181,7 +183,7 @@ fn a_mount_without_its_disk_refuses_files_and_uses_no_other_in_its_place() {
 fn umount_refuses_while_something_cannot_be_committed() {
     const NAMES: usize = 10_000;
     let disk = LoopDisk::make("ext4", 100);
-    let grid = Grid::make_in(&disk.path(), Placement::Direct);
+    let grid = Mounted::make_in(&disk.path(), Placement::Direct);
     grid.expect_log("No space left");
     grid.expect_log("no space left");
     grid.expect_log("the reserve was given away");
@@ -199,7 +201,7 @@ fn umount_refuses_while_something_cannot_be_committed() {
     }
     let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
     assert_says(&message, &[text(&grid.mountpoint()), "space", "--lazy"]);
-    assert!(forebay_e2e::grid::is_mounted(&grid.mountpoint()), "it was unmounted all the same");
+    assert!(forebay_e2e::mounted::is_mounted(&grid.mountpoint()), "it was unmounted all the same");
     drop(file);
     fs::remove_file(&filler).expect("removes");
     grid.remount();
@@ -208,7 +210,7 @@ fn umount_refuses_while_something_cannot_be_committed() {
 
 #[test]
 fn umount_fails_if_the_daemon_does_not_end_in_order() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     grid.mount_to_fail("close.synced", 0).succeeds();
     fs::write(grid.data().join("file"), "content").expect("writes");
     let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
@@ -219,7 +221,7 @@ fn umount_fails_if_the_daemon_does_not_end_in_order() {
 
 #[test]
 fn umount_refuses_what_is_not_mounted() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     for place in [grid.mountpoint(), grid.outside().join("missing")] {
         assert_says(&grid.run(&["umount", text(&place)]).refused(), &[text(&place)]);
     }
@@ -227,11 +229,11 @@ fn umount_refuses_what_is_not_mounted() {
 
 #[test]
 fn umount_does_not_touch_other_file_systems() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     let place = grid.mountpoint();
     run(need::program("mount").args(["-t", "tmpfs", "none"]).arg(&place), LIMIT).succeeds();
     let refused = grid.run(&["umount", text(&place)]);
-    let still_mounted = forebay_e2e::grid::is_mounted(&place);
+    let still_mounted = forebay_e2e::mounted::is_mounted(&place);
     let _ = run(need::program("umount").arg(&place), LIMIT);
     assert_says(&refused.refused(), &[text(&place)]);
     assert!(still_mounted, "umount took away another file system");
@@ -239,7 +241,7 @@ fn umount_does_not_touch_other_file_systems() {
 
 #[test]
 fn a_mount_in_the_foreground_ends_with_its_signal() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     let mut command = grid.mount_command();
     command.arg("--foreground").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().expect("starts");
@@ -259,7 +261,7 @@ fn a_mount_in_the_foreground_ends_with_its_signal() {
 
 #[test]
 fn a_mount_in_the_foreground_outlives_its_terminal_long_enough_to_unmount() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     let mut command = grid.mount_command();
     command.arg("--foreground").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // The test itself may run under nohup, which a mount would respect.
@@ -290,7 +292,7 @@ fn a_mount_in_the_foreground_outlives_its_terminal_long_enough_to_unmount() {
 
 #[test]
 fn a_daemon_whose_program_was_replaced_unmounts_at_a_signal() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     let program = grid.outside().join("forebay");
     copy_program(&need::forebay(), &program);
     let mount = run(
@@ -311,7 +313,7 @@ fn a_daemon_whose_program_was_replaced_unmounts_at_a_signal() {
 
 #[test]
 fn a_dead_mount_is_cleared_also_through_a_link() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let link = grid.outside().join("link");
     std::os::unix::fs::symlink(grid.mountpoint(), &link).expect("links");
     grid.daemon().expect("the daemon runs").kill();
@@ -321,7 +323,7 @@ fn a_dead_mount_is_cleared_also_through_a_link() {
 
 #[test]
 fn the_next_mount_takes_the_place_of_a_dead_one() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     fs::write(grid.data().join("file"), "content").expect("writes");
     File::open(grid.data().join("file")).and_then(|file| file.sync_all()).expect("syncs");
     grid.daemon().expect("the daemon runs").kill();

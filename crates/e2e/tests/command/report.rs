@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, Placement, on_both_paths, wait_until};
+use forebay_e2e::{Mounted, Placement, on_both_paths, wait_until};
 use serde_json::Value;
 
 use crate::{assert_says, json};
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 on_both_paths!(status_tells_what_is_mounted_and_how, stat_counts_what_is_done);
 
-fn status_tells_what_is_mounted_and_how(grid: &Grid) {
+fn status_tells_what_is_mounted_and_how(grid: &Mounted) {
     for number in 0..10 {
         fs::write(grid.data().join(format!("file-{number}")), pattern(number, 10_000))
             .expect("writes");
@@ -54,7 +54,7 @@ fn status_tells_what_is_mounted_and_how(grid: &Grid) {
     assert_says(&grid.run_on_root(&["status"], &[]).output(), &["no", "data"]);
 }
 
-fn stat_counts_what_is_done(grid: &Grid) {
+fn stat_counts_what_is_done(grid: &Mounted) {
     for number in 0..10_u64 {
         let path = grid.work().join(format!("file-{number}"));
         fs::write(&path, pattern(number, 100_000)).expect("writes");

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use forebay_e2e::{Grid, Placement, run};
+use forebay_e2e::{Mounted, Placement, run};
 
 use crate::assert_says;
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
 
 fn refusal(text: &str) -> (String, usize) {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     let path = grid.root().join("forebay.toml");
     let before = fs::read_to_string(&path).expect("reads the settings");
     let line = grid.add_settings(text);
@@ -38,7 +38,7 @@ fn a_bad_setting_names_file_line_key_value_and_what_is_allowed() {
 #[test]
 fn settings_take_effect_at_the_next_mount() {
     let settings = "commit_interval = \"50 ms\"\ninode_cache_max = \"1 MiB\"\ndirect = false";
-    let grid = Grid::start_with(Placement::Direct, settings);
+    let grid = Mounted::start_with(Placement::Direct, settings);
     let status = grid.run_on_root(&["status"], &["--json"]).output();
     assert_eq!(crate::json(&status)["mount"]["passthrough"], false);
     // Many times more than the cache holds: names are evicted and loaded again.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, Placement, run, wait_until};
+use forebay_e2e::{Mounted, Placement, run, wait_until};
 
 use crate::{assert_says, json};
 
@@ -15,31 +15,31 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("plain path")
 }
 
-fn fill(grid: &Grid, from: u64, to: u64) {
+fn fill(grid: &Mounted, from: u64, to: u64) {
     for number in from..to {
         let path = grid.data().join(format!("file-{number}"));
         fs::write(path, pattern(number, 20_000)).expect("writes");
     }
 }
 
-fn holds(grid: &Grid, number: u64) -> bool {
+fn holds(grid: &Mounted, number: u64) -> bool {
     let path = grid.data().join(format!("file-{number}"));
     fs::read(path).is_ok_and(|bytes| bytes == pattern(number, 20_000))
 }
 
 /// The store of the root fileset.
-fn root_store(grid: &Grid) -> PathBuf {
+fn root_store(grid: &Mounted) -> PathBuf {
     grid.root().join("names/00000.redb")
 }
 
 /// The store of the fileset `data`.
-fn store(grid: &Grid) -> PathBuf {
+fn store(grid: &Mounted) -> PathBuf {
     grid.root().join("names/00001.redb")
 }
 
 /// The file system is mounted, but the fileset `data` is refused, and only that.
 #[track_caller]
-fn data_is_refused(grid: &Grid) {
+fn data_is_refused(grid: &Mounted) {
     grid.mount();
     let refused = fs::read_dir(grid.data()).expect_err("a fileset whose store is damaged");
     assert_eq!(refused.raw_os_error(), Some(libc::EUCLEAN), "{refused}");
@@ -52,7 +52,7 @@ fn data_is_refused(grid: &Grid) {
 
 /// The file system refuses to be mounted; what it says.
 #[track_caller]
-fn refusal(grid: &Grid) -> String {
+fn refusal(grid: &Mounted) -> String {
     let message = run(&mut grid.mount_command(), LIMIT).refused();
     assert!(grid.daemon().is_none(), "no daemon is left");
     message
@@ -60,7 +60,7 @@ fn refusal(grid: &Grid) -> String {
 
 #[test]
 fn a_damaged_store_is_refused_before_it_is_written_to_and_is_repaired_beside_the_old_one() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     grid.expect_log("a fileset cannot be used");
     grid.expect_log("a request failed");
     fill(&grid, 0, 50);
@@ -99,7 +99,7 @@ fn a_damaged_store_is_refused_before_it_is_written_to_and_is_repaired_beside_the
 
 #[test]
 fn a_lost_or_cut_store_is_refused_with_what_can_be_done() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     fill(&grid, 0, 3);
     let backup = grid.outside().join("backup");
     grid.run_on_root(&["store", "backup"], &[text(&backup)]).succeeds();
@@ -118,7 +118,7 @@ fn a_lost_or_cut_store_is_refused_with_what_can_be_done() {
 
 #[test]
 fn a_backup_of_a_mounted_file_system_is_restored_and_files_made_later_are_kept() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     fill(&grid, 0, 20);
     let backup = grid.outside().join("backup");
     let told = grid.run_on_root(&["store", "backup"], &[text(&backup), "--json"]).output();
@@ -176,7 +176,7 @@ fn a_backup_of_a_mounted_file_system_is_restored_and_files_made_later_are_kept()
 
 #[test]
 fn files_on_a_disk_that_is_not_there_are_refused_and_nothing_is_made_or_lost() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     grid.expect_log("a disk is not there");
     fill(&grid, 0, 3);
     grid.umount();
@@ -200,7 +200,7 @@ fn files_on_a_disk_that_is_not_there_are_refused_and_nothing_is_made_or_lost() {
 
 #[test]
 fn empty_settings_are_refused() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     grid.umount();
     let settings = grid.root().join("forebay.toml");
     let before = fs::read(&settings).expect("reads");
@@ -216,7 +216,7 @@ fn empty_settings_are_refused() {
 
 #[test]
 fn fsck_status_and_log_name_the_paths_of_what_is_damaged() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let folder = grid.data().join("folder");
     fs::create_dir(&folder).expect("makes");
     let name = folder.join("with\x1b[31mcolour");

@@ -4,7 +4,7 @@ use std::fs;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::{assert_same, pattern};
-use forebay_e2e::{Grid, as_user, need, run};
+use forebay_e2e::{Mounted, as_user, need, run};
 
 use crate::{assert_says, json};
 
@@ -15,7 +15,7 @@ const NOBODY: u32 = 65534;
 fn an_ordinary_user_mounts_an_own_file_system_on_the_served_path() {
     need::fuse_for_users();
     let user = User::new(NOBODY, &[NOBODY]);
-    let grid = Grid::plan_for(&user);
+    let grid = Mounted::plan_for(&user);
     grid.mkfs();
     let mounted = run(&mut grid.mount_command(), std::time::Duration::from_secs(60));
     assert_eq!(mounted.code(), 0, "{mounted:#?}");
@@ -40,7 +40,7 @@ fn an_ordinary_user_mounts_an_own_file_system_on_the_served_path() {
 fn root_does_not_mount_a_home_folder_of_somebody_else() {
     need::fuse_for_users();
     let user = User::new(NOBODY, &[NOBODY]);
-    let grid = Grid::plan_for(&user);
+    let grid = Mounted::plan_for(&user);
     grid.mkfs();
     let mut as_root = std::process::Command::new(need::forebay());
     as_root.arg("mount").arg(grid.root()).arg(grid.mountpoint());

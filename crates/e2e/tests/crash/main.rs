@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay_e2e::grid::EVERY_WAY;
-use forebay_e2e::{Grid, Placement, Transport, seed, setting};
+use forebay_e2e::mounted::EVERY_WAY;
+use forebay_e2e::{Mounted, Placement, Transport, seed, setting};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use load::Writer;
@@ -33,12 +33,12 @@ const FAIL_POINTS: [&str; 8] = [
 /// Points that it passes while it puts things right after a crash.
 const RECOVERY_FAIL_POINTS: [&str; 2] = ["recovery.start", "recovery.swept"];
 
-fn writers(grid: &Grid, seed: u64) -> Vec<Writer> {
+fn writers(grid: &Mounted, seed: u64) -> Vec<Writer> {
     (0..WRITERS).map(|number| Writer::new(&grid.data(), number, seed)).collect()
 }
 
 /// Lets the writers and a user of `work` run while `end` runs; `end` makes the daemon die.
-fn under_load(grid: &Grid, writers: &mut [Writer], end: impl FnOnce()) {
+fn under_load(grid: &Mounted, writers: &mut [Writer], end: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Stops the load also when `end` panics, or the scope would wait for it for ever.
@@ -77,7 +77,7 @@ fn rounds(placement: Placement, transport: Transport, quarter: u64) {
     let seed = seed("crash");
     let mut random = StdRng::seed_from_u64(seed);
     let rounds = (setting("FOREBAY_E2E_CRASH_ROUNDS", ROUNDS) + quarter) / 4;
-    let grid = Grid::start_over(placement, transport);
+    let grid = Mounted::start_over(placement, transport);
     let mut writers = writers(&grid, seed);
     for round in 0..rounds {
         let pause = Duration::from_millis(random.random_range(20..700));
@@ -127,7 +127,7 @@ fn acknowledged_fsyncs_survive_kill_9_on_the_served_path_over_dev() {
 fn a_crash_leaves_a_clean_file_system_before_the_next_mount() {
     let seed = seed("crash");
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::start_over(placement, transport);
+        let grid = Mounted::start_over(placement, transport);
         let mut writers = writers(&grid, seed);
         under_load(&grid, &mut writers, || {
             std::thread::sleep(Duration::from_millis(500));
@@ -145,7 +145,7 @@ fn a_crash_leaves_a_clean_file_system_before_the_next_mount() {
 /// Runs into one fail point, and checks what is left.
 fn abort_at(placement: Placement, transport: Transport, point: &str, passes: u64) {
     let seed = seed("crash");
-    let grid = Grid::start_over(placement, transport);
+    let grid = Mounted::start_over(placement, transport);
     let mut writers = writers(&grid, seed);
     grid.umount();
     // A daemon that dies before it serves makes the mount command fail, which is as good.
@@ -180,7 +180,7 @@ fn an_abort_at_any_fail_point_loses_nothing_acknowledged() {
 fn an_abort_during_recovery_is_recovered_from() {
     let seed = seed("crash");
     for point in RECOVERY_FAIL_POINTS {
-        let grid = Grid::start(Placement::Direct);
+        let grid = Mounted::start(Placement::Direct);
         let mut writers = writers(&grid, seed);
         under_load(&grid, &mut writers, || {
             std::thread::sleep(Duration::from_millis(400));
@@ -201,7 +201,7 @@ fn an_abort_during_recovery_is_recovered_from() {
 #[test]
 fn a_daemon_that_dies_while_it_mounts_leaves_nothing_that_hangs() {
     for (placement, transport) in EVERY_WAY {
-        let grid = Grid::make_over(placement, transport);
+        let grid = Mounted::make_over(placement, transport);
         for passes in (0..128).step_by(4) {
             // The supply of objects starts with the daemon: the passes spread its death over the time
             // of the mount. The command returns when the daemon has gone, with or without success.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use forebay_e2e::command::{Ended, run};
-use forebay_e2e::grid::{is_mounted, scratch_folder};
+use forebay_e2e::mounted::{is_mounted, scratch_folder};
 use forebay_e2e::need::{self, forebay};
 use forebay_e2e::wait_until;
 use tempfile::TempDir;

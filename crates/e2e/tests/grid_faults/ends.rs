@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Command;
 
 use forebay_e2e::command::run;
-use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::need::forebay;
 use forebay_e2e::wait_until;
 

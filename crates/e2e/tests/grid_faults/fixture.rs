@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use forebay_e2e::command::{Ended, run};
-use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::need::forebay;
 use forebay_e2e::wait_until;
 use rustix::process::{Pid, Signal};

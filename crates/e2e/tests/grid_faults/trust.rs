@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use forebay_e2e::command::{Ended, run};
-use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::need::{self, forebay};
 use forebay_e2e::wait_until;
 use tempfile::TempDir;

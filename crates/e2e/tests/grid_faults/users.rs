@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use forebay_e2e::command::{Ended, copy_program, run};
-use forebay_e2e::grid::scratch_folder;
+use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::need::{self, forebay};
 use forebay_e2e::wait_until;
 

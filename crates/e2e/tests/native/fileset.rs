@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use forebay_e2e::{Grid, Native, Placement, run};
+use forebay_e2e::{Mounted, Native, Placement, run};
 
 use crate::{LIMIT, assert_mounted_once, assert_says, mounts_within, text, tree};
 
 /// Creates, uses and removes a native fileset, while the file system is mounted or not.
-fn come_and_go(grid: &Grid, is_mounted: bool) {
+fn come_and_go(grid: &Mounted, is_mounted: bool) {
     let create = ["models", "--placement", "native", "--mode", "2770"];
     grid.run_on_root(&["fileset", "create"], &create).succeeds();
     let list = grid.run_on_root(&["fileset", "list"], &[]).output();
@@ -34,20 +34,20 @@ fn come_and_go(grid: &Grid, is_mounted: bool) {
 
 #[test]
 fn a_native_fileset_comes_and_goes_while_the_file_system_is_mounted() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     come_and_go(&grid, true);
     assert_mounted_once(&grid);
 }
 
 #[test]
 fn a_native_fileset_comes_and_goes_while_the_file_system_is_not_mounted() {
-    let grid = Grid::make_native(Native::Bound);
+    let grid = Mounted::make_native(Native::Bound);
     come_and_go(&grid, false);
 }
 
 #[test]
 fn options_that_make_no_sense_for_a_native_fileset_are_refused() {
-    let grid = Grid::make(Placement::Direct);
+    let grid = Mounted::make(Placement::Direct);
     for (options, says) in [
         (&["--placement", "native", "--durability", "strict"][..], "--durability"),
         (&["--disk", "x"], "--placement native"),
@@ -77,7 +77,7 @@ fn options_that_make_no_sense_for_a_native_fileset_are_refused() {
 
 #[test]
 fn a_native_fileset_without_its_mark_cannot_be_reached_and_the_rest_can() {
-    let grid = Grid::make_native(Native::Bound);
+    let grid = Mounted::make_native(Native::Bound);
     let mark = grid.root().join("disk/native/work/forebay-fileset.toml");
     let kept = fs::read(&mark).expect("reads");
     fs::remove_file(&mark).expect("removes");
@@ -97,7 +97,7 @@ fn a_native_fileset_without_its_mark_cannot_be_reached_and_the_rest_can() {
 
 #[test]
 fn fsck_leaves_the_contents_of_native_filesets_alone_and_tells_of_a_lost_mark() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     fs::write(grid.work().join("file"), "kept").expect("writes");
     grid.umount();
     let _ = grid.run_on_root(&["fsck"], &["--repair"]).expect_code(0);
@@ -112,12 +112,12 @@ fn fsck_leaves_the_contents_of_native_filesets_alone_and_tells_of_a_lost_mark() 
 
 #[test]
 fn mkfs_makes_scratch_native_for_root_unless_it_is_asked_not_to() {
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     assert_says(&grid.run_on_root(&["mkfs"], &[]).output(), &["work (native), util (native)"]);
     grid.mount();
     assert_mounted_once(&grid);
     drop(grid);
-    let grid = Grid::plan(Placement::Direct, None, None);
+    let grid = Mounted::plan(Placement::Direct, None, None);
     let made = grid.run_on_root(&["mkfs"], &["--work-placement", "direct"]).output();
     assert_says(&made, &["work (scratch), util (scratch)"]);
     grid.mount();
@@ -126,7 +126,7 @@ fn mkfs_makes_scratch_native_for_root_unless_it_is_asked_not_to() {
 
 #[test]
 fn a_native_fileset_is_made_and_removed_as_a_whole_whatever_crashes_in_between() {
-    let grid = Grid::make_native(Native::Bound);
+    let grid = Mounted::make_native(Native::Bound);
     let folder = grid.root().join("disk/native/models");
     let call = |verb: &str, options: &[&str], point: Option<&str>| {
         let mut command = grid.forebay(&["fileset", verb]);

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use forebay_e2e::actor::User;
-use forebay_e2e::{Grid, Native, Peer, as_user, need, run};
+use forebay_e2e::{Mounted, Native, Peer, as_user, need, run};
 use rustix::fs::Dir;
 
 /// Lines of the mount table whose mountpoint is `place` or lies within it: mountpoint, options and kind.
@@ -27,7 +27,7 @@ fn mounts_within(place: &Path) -> Vec<(PathBuf, String, String)> {
 }
 
 /// The tree of a native fileset on the disk of the home folder.
-fn tree(grid: &Grid, fileset: &str) -> PathBuf {
+fn tree(grid: &Mounted, fileset: &str) -> PathBuf {
     grid.root().join("disk/native").join(fileset).join("tree")
 }
 
@@ -44,7 +44,7 @@ fn assert_says(message: &str, parts: &[&str]) {
 
 /// Checks that the mount and its two native filesets stand in the table once each.
 #[track_caller]
-fn assert_mounted_once(grid: &Grid) {
+fn assert_mounted_once(grid: &Mounted) {
     let mut places: Vec<_> =
         mounts_within(&grid.mountpoint()).into_iter().map(|(place, _, _)| place).collect();
     places.sort();
@@ -68,7 +68,7 @@ for line in sys.stdin:
 
 #[test]
 fn a_mount_of_roots_binds_native_filesets_with_its_own_options_and_without_set_id_and_devices() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     assert_mounted_once(&grid);
     let mounts = mounts_within(&grid.mountpoint());
     let own = mounts.iter().find(|(place, _, _)| *place == grid.mountpoint()).expect("is mounted");
@@ -90,7 +90,7 @@ fn a_mount_of_roots_binds_native_filesets_with_its_own_options_and_without_set_i
 
 #[test]
 fn umount_takes_native_filesets_out_in_order_and_names_who_uses_one() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     let mut worker = Peer::start(WORKER, &[text(&grid.work())]);
     assert_eq!(worker.hear(), "ready");
     let message = grid.run(&["umount", text(&grid.mountpoint())]).refused();
@@ -110,7 +110,7 @@ fn umount_takes_native_filesets_out_in_order_and_names_who_uses_one() {
 
 #[test]
 fn umount_names_another_mount_that_is_in_the_way() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     let inner = grid.work().join("inner");
     fs::create_dir(&inner).expect("makes a folder");
     run(need::program("mount").args(["-t", "tmpfs", "none"]).arg(&inner), LIMIT).succeeds();
@@ -122,7 +122,7 @@ fn umount_names_another_mount_that_is_in_the_way() {
 
 #[test]
 fn native_scratch_outlives_a_killed_daemon_and_the_next_mount_binds_it_once() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     let mut worker = Peer::start(WORKER, &[text(&grid.work())]);
     assert_eq!(worker.hear(), "ready");
     for round in ["one", "two", "three"] {
@@ -154,7 +154,7 @@ fn somebody() -> User {
 
 #[test]
 fn a_path_of_an_ordinary_user_over_the_root_takes_no_request() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     let requests = || {
         let told = grid.run(&["stat", text(&grid.mountpoint()), "--json"]).output();
         let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
@@ -178,7 +178,7 @@ fn a_path_of_an_ordinary_user_over_the_root_takes_no_request() {
 
 #[test]
 fn a_name_that_only_raising_a_mount_uses_is_everybodys_to_use() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     let top = grid.mountpoint().join("top");
     assert!(!top.exists());
     fs::create_dir(&top).expect("makes a directory");
@@ -191,7 +191,7 @@ fn a_name_that_only_raising_a_mount_uses_is_everybodys_to_use() {
 
 #[test]
 fn a_signal_ends_a_mount_with_native_filesets() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     let daemon = grid.daemon().expect("the daemon runs");
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.ends_within(LIMIT), "the daemon goes on");
@@ -201,7 +201,7 @@ fn a_signal_ends_a_mount_with_native_filesets() {
 
 #[test]
 fn a_recursive_umount_takes_the_mount_and_its_native_filesets_out() {
-    let grid = Grid::start_native(Native::Bound);
+    let grid = Mounted::start_native(Native::Bound);
     fs::write(grid.work().join("file"), "kept").expect("writes");
     let daemon = grid.daemon().expect("the daemon runs");
     run(need::program("umount").arg("-R").arg(grid.mountpoint()), LIMIT).succeeds();
@@ -216,7 +216,7 @@ fn a_recursive_umount_takes_the_mount_and_its_native_filesets_out() {
 #[test]
 fn names_do_not_cross_native_filesets_and_others() {
     for native in [Native::Bound, Native::Served] {
-        let grid = Grid::start_native(native);
+        let grid = Mounted::start_native(native);
         let top = grid.mountpoint();
         fs::write(top.join("work/file"), "kept").expect("writes");
         fs::write(top.join("data"), "kept").expect_err("it is a directory");
@@ -242,7 +242,7 @@ fn names_do_not_cross_native_filesets_and_others() {
 #[test]
 fn a_listing_shows_what_was_made_natively_also_in_a_stream_that_stayed_open() {
     for native in [Native::Served, Native::Passthrough] {
-        let grid = Grid::start_native(native);
+        let grid = Mounted::start_native(native);
         let (seen, made) = (grid.work().join("folder"), tree(&grid, "work").join("folder"));
         fs::create_dir(&made).expect("makes a directory");
         let mut open = Dir::new(fs::File::open(&seen).expect("opens")).expect("lists");
@@ -266,7 +266,7 @@ fn a_listing_shows_what_was_made_natively_also_in_a_stream_that_stayed_open() {
 #[test]
 fn a_change_made_natively_is_seen_at_once_where_the_daemon_serves() {
     for native in [Native::Served, Native::Passthrough] {
-        let grid = Grid::start_native(native);
+        let grid = Mounted::start_native(native);
         let (seen, made) = (grid.work(), tree(&grid, "work"));
         assert!(!seen.join("file").exists());
         for round in 0..50 {

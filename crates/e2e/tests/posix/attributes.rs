@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, as_user, need, on_every_way, on_native, run};
+use forebay_e2e::{Mounted, as_user, need, on_every_way, on_native, run};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, fallocate, utimensat};
 
 use crate::open_rw;
@@ -58,14 +58,14 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 /// A directory that everybody can write.
-fn open_folder(grid: &Grid) -> std::path::PathBuf {
+fn open_folder(grid: &Mounted) -> std::path::PathBuf {
     let folder = grid.data().join("open");
     fs::create_dir(&folder).expect("makes a directory");
     set_mode(&folder, 0o777);
     folder
 }
 
-fn times_keep_their_nanoseconds(grid: &Grid) {
+fn times_keep_their_nanoseconds(grid: &Mounted) {
     // Before 1970, and beyond 32 bits in both the signed and the unsigned reading.
     let moments =
         [(-77_777, 1), (0, 0), (1_700_000_000, 123_456_789), (5_000_000_000, 999_999_999)];
@@ -90,7 +90,7 @@ fn times_keep_their_nanoseconds(grid: &Grid) {
     }
 }
 
-fn writing_moves_the_times_of_an_open_file(grid: &Grid) {
+fn writing_moves_the_times_of_an_open_file(grid: &Mounted) {
     let path = grid.data().join("file");
     let file = open_rw(&path);
     let mut last = file.metadata().expect("stats");
@@ -112,7 +112,7 @@ fn writing_moves_the_times_of_an_open_file(grid: &Grid) {
     assert_eq!((again.ctime(), again.ctime_nsec()), (closed.ctime(), closed.ctime_nsec()));
 }
 
-fn a_write_by_another_user_clears_the_set_id_bits(grid: &Grid) {
+fn a_write_by_another_user_clears_the_set_id_bits(grid: &Mounted) {
     let path = open_folder(grid).join("program");
     type Change = fn(&File);
     let changes: [(&str, Change); 3] = [
@@ -145,7 +145,7 @@ fn a_write_by_another_user_clears_the_set_id_bits(grid: &Grid) {
     assert_eq!(mode_of(&path), 0o6777);
 }
 
-fn a_change_of_owner_clears_the_set_id_bits(grid: &Grid) {
+fn a_change_of_owner_clears_the_set_id_bits(grid: &Mounted) {
     let path = open_folder(grid).join("program");
     fs::write(&path, "a program").expect("writes");
     chown(&path, Some(OWNER), Some(OWNER)).expect("changes the owner");
@@ -162,7 +162,7 @@ fn a_change_of_owner_clears_the_set_id_bits(grid: &Grid) {
     assert_eq!(mode_of(&path), 0o2755);
 }
 
-fn entries_of_a_set_group_id_directory_take_its_group(grid: &Grid) {
+fn entries_of_a_set_group_id_directory_take_its_group(grid: &Mounted) {
     let folder = open_folder(grid);
     chown(&folder, None, Some(SHARED_GROUP)).expect("changes the group");
     set_mode(&folder, 0o2777);
@@ -178,7 +178,7 @@ fn entries_of_a_set_group_id_directory_take_its_group(grid: &Grid) {
     }
 }
 
-fn permissions_hold_for_other_users(grid: &Grid) {
+fn permissions_hold_for_other_users(grid: &Mounted) {
     let folder = open_folder(grid);
     let private = folder.join("private");
     as_user(&owner(), || {
@@ -206,7 +206,7 @@ fn permissions_hold_for_other_users(grid: &Grid) {
     });
 }
 
-fn an_inode_number_stays_for_life(grid: &Grid) {
+fn an_inode_number_stays_for_life(grid: &Mounted) {
     let mut numbers = Vec::new();
     for index in 0..100 {
         let path = grid.data().join(format!("file-{index}"));
@@ -226,7 +226,7 @@ fn an_inode_number_stays_for_life(grid: &Grid) {
     assert!(!numbers.contains(&new), "the number of a removed file is used again");
 }
 
-fn space_is_counted(grid: &Grid) {
+fn space_is_counted(grid: &Mounted) {
     let space = rustix::fs::statvfs(grid.data()).expect("asks for the space");
     assert_eq!(space.f_namemax, 255);
     assert!(space.f_bsize >= 512 && space.f_blocks >= space.f_bfree);
@@ -238,7 +238,7 @@ fn space_is_counted(grid: &Grid) {
     assert!(blocks * 512 >= 8 << 20, "{blocks} blocks");
 }
 
-fn a_change_of_size_by_name_is_seen_by_open_handles(grid: &Grid) {
+fn a_change_of_size_by_name_is_seen_by_open_handles(grid: &Mounted) {
     let path = grid.data().join("file");
     let file = open_rw(&path);
     file.write_all_at(&pattern(1, 10_000), 0).expect("writes");
@@ -253,7 +253,7 @@ fn a_change_of_size_by_name_is_seen_by_open_handles(grid: &Grid) {
     }
 }
 
-fn flags_of_files_are_shown_and_cannot_be_set(grid: &Grid) {
+fn flags_of_files_are_shown_and_cannot_be_set(grid: &Mounted) {
     let (file, folder) = (grid.data().join("file"), grid.data().join("folder"));
     fs::write(&file, "content").expect("writes");
     fs::create_dir(&folder).expect("makes a directory");

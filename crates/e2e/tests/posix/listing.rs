@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_e2e::{Grid, on_every_way, on_native, seed};
+use forebay_e2e::{Mounted, on_every_way, on_native, seed};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::{CWD, Dir, RenameFlags, renameat_with};
 
@@ -84,7 +84,7 @@ impl Pair {
     }
 }
 
-fn pair(grid: &Grid) -> Pair {
+fn pair(grid: &Mounted) -> Pair {
     let folders = ["one", "other"].map(|name| grid.work().join(name));
     for folder in &folders {
         fs::create_dir(folder).expect("makes a directory");
@@ -92,7 +92,7 @@ fn pair(grid: &Grid) -> Pair {
     Pair { folders, names: Default::default() }
 }
 
-fn a_listing_is_never_old(grid: &Grid) {
+fn a_listing_is_never_old(grid: &Mounted) {
     let mut random = StdRng::seed_from_u64(seed("posix"));
     let mut pair = pair(grid);
     let mut streams = pair.folders.each_ref().map(|folder| stream(folder));
@@ -108,7 +108,7 @@ fn a_listing_is_never_old(grid: &Grid) {
     }
 }
 
-fn a_listing_that_was_left_in_the_middle_is_never_old(grid: &Grid) {
+fn a_listing_that_was_left_in_the_middle_is_never_old(grid: &Mounted) {
     let mut random = StdRng::seed_from_u64(seed("posix"));
     let mut pair = pair(grid);
     for number in 0..3000 {
@@ -138,7 +138,7 @@ fn a_listing_that_was_left_in_the_middle_is_never_old(grid: &Grid) {
     }
 }
 
-fn a_directory_that_was_moved_lists_its_new_parent(grid: &Grid) {
+fn a_directory_that_was_moved_lists_its_new_parent(grid: &Mounted) {
     const LIMIT: Duration = Duration::from_secs(60);
     let top = grid.data();
     for folder in ["one", "other", "one/moved"] {
@@ -166,7 +166,7 @@ fn a_directory_that_was_moved_lists_its_new_parent(grid: &Grid) {
 }
 
 /// Requests of the kernel about directories and attributes since the mount.
-fn requests(grid: &Grid) -> BTreeMap<String, u64> {
+fn requests(grid: &Mounted) -> BTreeMap<String, u64> {
     let mountpoint = grid.mountpoint();
     let stat = grid.run(&["stat".as_ref(), mountpoint.as_os_str(), "--json".as_ref()]).output();
     let stat: serde_json::Value = serde_json::from_str(&stat).expect("JSON");
@@ -175,7 +175,7 @@ fn requests(grid: &Grid) -> BTreeMap<String, u64> {
     all.iter().map(|(kind, number)| (kind.clone(), count(number))).collect()
 }
 
-fn a_repeated_listing_takes_no_request(grid: &Grid) {
+fn a_repeated_listing_takes_no_request(grid: &Mounted) {
     let folder = grid.work().join("folder");
     fs::create_dir(&folder).expect("makes a directory");
     for number in 0..500 {
@@ -201,7 +201,7 @@ fn a_repeated_listing_takes_no_request(grid: &Grid) {
     assert!(after.get("OPENDIR").is_none_or(|count| *count == 1), "{after:?}");
 }
 
-fn a_new_fileset_is_listed_at_once(grid: &Grid) {
+fn a_new_fileset_is_listed_at_once(grid: &Mounted) {
     let top = grid.mountpoint();
     let mut open = stream(&top);
     let mut before = rest(&mut open);

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use forebay_e2e::{Grid, Peer, on_every_way, on_native};
+use forebay_e2e::{Mounted, Peer, on_every_way, on_native};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 
@@ -37,7 +37,7 @@ print("shared")
 input()
 "#;
 
-fn an_flock_excludes_other_processes(grid: &Grid) {
+fn an_flock_excludes_other_processes(grid: &Mounted) {
     let path = grid.data().join("file");
     let file = open_rw(&path);
     let mut peer = Peer::start(FLOCK, &[path.to_str().expect("plain path")]);
@@ -56,7 +56,7 @@ fn an_flock_excludes_other_processes(grid: &Grid) {
     });
 }
 
-fn a_waiting_flock_gets_the_lock_when_it_is_free(grid: &Grid) {
+fn a_waiting_flock_gets_the_lock_when_it_is_free(grid: &Mounted) {
     let path = grid.data().join("file");
     let file = open_rw(&path);
     flock(&file, FlockOperation::LockExclusive).expect("locks");
@@ -106,7 +106,7 @@ fn try_fcntl(file: &std::fs::File, kind: i32, start: i64, length: i64) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const range) == 0 }
 }
 
-fn range_locks_of_two_processes_exclude_each_other(grid: &Grid) {
+fn range_locks_of_two_processes_exclude_each_other(grid: &Mounted) {
     let path = grid.data().join("file");
     let file = open_rw(&path);
     let mut peer = Peer::start(RANGES, &[path.to_str().expect("plain path")]);
@@ -122,7 +122,7 @@ fn range_locks_of_two_processes_exclude_each_other(grid: &Grid) {
     assert!(!lock(&file, 150, 10), "the range has changed hands");
 }
 
-fn range_locks_end_with_their_process(grid: &Grid) {
+fn range_locks_end_with_their_process(grid: &Mounted) {
     let path = grid.data().join("file");
     let file = open_rw(&path);
     let mut peer = Peer::start(RANGES, &[path.to_str().expect("plain path")]);

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, Peer, on_every_way, on_native};
+use forebay_e2e::{Mounted, Peer, on_every_way, on_native};
 use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
@@ -78,13 +78,13 @@ impl Drop for Mapping {
     }
 }
 
-fn filled(grid: &Grid, seed: u64) -> File {
+fn filled(grid: &Mounted, seed: u64) -> File {
     let file = open_rw(&grid.data().join("file"));
     file.write_all_at(&pattern(seed, LENGTH), 0).expect("writes");
     file
 }
 
-fn a_shared_mapping_and_the_file_are_one(grid: &Grid) {
+fn a_shared_mapping_and_the_file_are_one(grid: &Mounted) {
     let file = filled(grid, 1);
     let mapping = Mapping::shared(&file);
     let other = open_rw(&grid.data().join("file"));
@@ -100,7 +100,7 @@ fn a_shared_mapping_and_the_file_are_one(grid: &Grid) {
     mapping.sync();
 }
 
-fn a_shared_mapping_is_one_with_that_of_another_process(grid: &Grid) {
+fn a_shared_mapping_is_one_with_that_of_another_process(grid: &Mounted) {
     const PROGRAM: &str = r#"
 import mmap, sys
 with open(sys.argv[1], "r+b") as f:
@@ -130,7 +130,7 @@ with open(sys.argv[1], "rb") as f:
     peer.expect("last");
 }
 
-fn a_private_mapping_keeps_its_changes_to_itself(grid: &Grid) {
+fn a_private_mapping_keeps_its_changes_to_itself(grid: &Mounted) {
     let file = filled(grid, 1);
     let mapping = Mapping::of(&file, MapFlags::PRIVATE);
     mapping.write(100, b"private");
@@ -138,7 +138,7 @@ fn a_private_mapping_keeps_its_changes_to_itself(grid: &Grid) {
     assert_same(&read_at(&file, 0, LENGTH), &pattern(1, LENGTH), "the file");
 }
 
-fn a_mapping_outlives_close_and_unlink(grid: &Grid) {
+fn a_mapping_outlives_close_and_unlink(grid: &Mounted) {
     let file = filled(grid, 1);
     let mapping = Mapping::shared(&file);
     drop(file);
@@ -151,7 +151,7 @@ fn a_mapping_outlives_close_and_unlink(grid: &Grid) {
     mapping.sync();
 }
 
-fn mapped_changes_reach_the_file_without_a_sync(grid: &Grid) {
+fn mapped_changes_reach_the_file_without_a_sync(grid: &Mounted) {
     let file = filled(grid, 1);
     let mapping = Mapping::shared(&file);
     mapping.write(10_000, b"mapped");
@@ -163,7 +163,7 @@ fn mapped_changes_reach_the_file_without_a_sync(grid: &Grid) {
     assert!(file.metadata().expect("stats").modified().expect("has a time") >= before);
 }
 
-fn a_mapping_shows_what_is_written_after_a_truncation(grid: &Grid) {
+fn a_mapping_shows_what_is_written_after_a_truncation(grid: &Mounted) {
     let path = grid.data().join("file");
     let file = filled(grid, 1);
     let mapping = Mapping::shared(&file);
@@ -181,7 +181,7 @@ fn a_mapping_shows_what_is_written_after_a_truncation(grid: &Grid) {
     }
 }
 
-fn bytes_mapped_behind_the_end_are_not_kept(grid: &Grid) {
+fn bytes_mapped_behind_the_end_are_not_kept(grid: &Mounted) {
     let file = filled(grid, 1);
     let end = LENGTH as u64 - 3000;
     file.set_len(end).expect("truncates");
@@ -193,7 +193,7 @@ fn bytes_mapped_behind_the_end_are_not_kept(grid: &Grid) {
     assert_same(&read_at(&file, end, 3000), &[0; 3000], "the new end");
 }
 
-fn a_mapping_behind_the_end_is_a_bus_error(grid: &Grid) {
+fn a_mapping_behind_the_end_is_a_bus_error(grid: &Mounted) {
     const PROGRAM: &str = r#"
 import mmap, sys
 with open(sys.argv[1], "r+b") as f:

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_e2e::{Grid, on_every_way, on_native};
+use forebay_e2e::{Mounted, on_every_way, on_native};
 use rustix::fs::{CWD, Dir, FileType, Mode, mknodat};
 use rustix::io::Errno;
 
@@ -48,7 +48,7 @@ fn odd_names() -> Vec<OsString> {
     names.into_iter().map(OsString::from_vec).collect()
 }
 
-fn names_are_any_255_bytes(grid: &Grid) {
+fn names_are_any_255_bytes(grid: &Mounted) {
     let folder = grid.data().join("odd");
     fs::create_dir(&folder).expect("makes a directory");
     let names: BTreeSet<OsString> = odd_names().into_iter().collect();
@@ -76,7 +76,7 @@ fn names_are_any_255_bytes(grid: &Grid) {
 
 const LASTING: u32 = 100_000;
 
-fn a_listing_names_every_lasting_entry_exactly_once(grid: &Grid) {
+fn a_listing_names_every_lasting_entry_exactly_once(grid: &Mounted) {
     let folder = grid.work().join("large");
     fs::create_dir(&folder).expect("makes a directory");
     for number in 0..LASTING {
@@ -128,7 +128,7 @@ fn list(folder: &Path) -> BTreeMap<String, u32> {
     seen
 }
 
-fn a_directory_position_stays_valid_while_entries_go(grid: &Grid) {
+fn a_directory_position_stays_valid_while_entries_go(grid: &Mounted) {
     const ENTRIES: usize = 3000;
     let folder = grid.work().join("folder");
     fs::create_dir(&folder).expect("makes a directory");
@@ -167,7 +167,7 @@ fn name_of(name: &CStr) -> OsString {
     OsStr::from_bytes(name.to_bytes()).to_owned()
 }
 
-fn a_listing_tells_kinds_and_inode_numbers(grid: &Grid) {
+fn a_listing_tells_kinds_and_inode_numbers(grid: &Mounted) {
     let folder = grid.data().join("kinds");
     fs::create_dir(&folder).expect("makes a directory");
     fs::create_dir(folder.join("directory")).expect("makes a directory");
@@ -203,7 +203,7 @@ fn a_listing_tells_kinds_and_inode_numbers(grid: &Grid) {
     assert_eq!(fs::metadata(&folder).expect("stats").nlink(), 3, "itself, its entry, one child");
 }
 
-fn deep_trees_and_long_symbolic_links_work(grid: &Grid) {
+fn deep_trees_and_long_symbolic_links_work(grid: &Mounted) {
     let mut path = grid.work();
     for _ in 0..200 {
         path.push("level");

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Barrier;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, on_every_way, on_native};
+use forebay_e2e::{Mounted, on_every_way, on_native};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
 
@@ -43,7 +43,7 @@ on_native!(
     reopening_and_rewriting_leaves_no_old_bytes,
 );
 
-fn o_append_writes_at_the_end(grid: &Grid) {
+fn o_append_writes_at_the_end(grid: &Mounted) {
     let path = grid.data().join("log");
     let mut first = OpenOptions::new().append(true).create(true).open(&path).expect("opens");
     let mut second = OpenOptions::new().append(true).open(&path).expect("opens");
@@ -56,7 +56,7 @@ fn o_append_writes_at_the_end(grid: &Grid) {
     assert_eq!(fs::read(&path).expect("reads"), b"one four");
 }
 
-fn concurrent_appends_lose_and_tear_no_record(grid: &Grid) {
+fn concurrent_appends_lose_and_tear_no_record(grid: &Mounted) {
     const THREADS: u64 = 4;
     const RECORDS: u64 = 300;
     const RECORD_BYTES: usize = 104;
@@ -84,7 +84,7 @@ fn concurrent_appends_lose_and_tear_no_record(grid: &Grid) {
     assert!(found == expected, "{} of {} records are whole", found.len(), expected.len());
 }
 
-fn o_trunc_empties_the_file(grid: &Grid) {
+fn o_trunc_empties_the_file(grid: &Mounted) {
     let path = grid.data().join("file");
     fs::write(&path, pattern(1, 300_000)).expect("writes");
     let before = fs::metadata(&path).expect("stats").ino();
@@ -97,7 +97,7 @@ fn o_trunc_empties_the_file(grid: &Grid) {
     assert_same(&fs::read(&path).expect("reads"), &expected, "rewritten file");
 }
 
-fn o_excl_refuses_an_existing_name(grid: &Grid) {
+fn o_excl_refuses_an_existing_name(grid: &Mounted) {
     let path = grid.data().join("file");
     let exclusive = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     open_with(&path, exclusive).expect("creates");
@@ -107,7 +107,7 @@ fn o_excl_refuses_an_existing_name(grid: &Grid) {
     assert_eq!(open_with(&dangling, exclusive).expect_err("refused"), Errno::EXIST);
 }
 
-fn exactly_one_of_many_wins_an_exclusive_create(grid: &Grid) {
+fn exactly_one_of_many_wins_an_exclusive_create(grid: &Mounted) {
     const THREADS: usize = 4;
     let barrier = Barrier::new(THREADS);
     for round in 0..50 {
@@ -133,7 +133,7 @@ fn exactly_one_of_many_wins_an_exclusive_create(grid: &Grid) {
 #[repr(C, align(4096))]
 struct Aligned([u8; 16384]);
 
-fn o_direct_and_buffered_handles_see_the_same_bytes(grid: &Grid) {
+fn o_direct_and_buffered_handles_see_the_same_bytes(grid: &Mounted) {
     let path = grid.data().join("file");
     let buffered = open_rw(&path);
     let direct = open_with(&path, OFlags::RDWR | OFlags::DIRECT).expect("opens with O_DIRECT");
@@ -152,7 +152,7 @@ fn o_direct_and_buffered_handles_see_the_same_bytes(grid: &Grid) {
     assert_same(&read_at(&buffered, 1 << 20, 16384), &buffer.0, "buffered read of the new end");
 }
 
-fn an_unnamed_file_gets_its_name_by_linkat(grid: &Grid) {
+fn an_unnamed_file_gets_its_name_by_linkat(grid: &Mounted) {
     let name = grid.data().join("named");
     let unnamed = |flags| open_with(&grid.data(), OFlags::RDWR | OFlags::TMPFILE | flags);
     let give_name = |file: &File| {
@@ -179,7 +179,7 @@ fn an_unnamed_file_gets_its_name_by_linkat(grid: &Grid) {
     assert_same(&fs::read(&name).expect("reads"), &pattern(3, 100_000), "named file");
 }
 
-fn an_unlinked_file_lives_until_its_last_handle_closes(grid: &Grid) {
+fn an_unlinked_file_lives_until_its_last_handle_closes(grid: &Mounted) {
     let path = grid.data().join("file");
     fs::write(&path, pattern(4, 70_000)).expect("writes");
     let file = open_rw(&path);
@@ -210,7 +210,7 @@ fn an_unlinked_file_lives_until_its_last_handle_closes(grid: &Grid) {
     assert_eq!(inside.expect_err("a removed directory takes no entries"), Errno::NOENT);
 }
 
-fn an_open_file_survives_truncation_by_another(grid: &Grid) {
+fn an_open_file_survives_truncation_by_another(grid: &Mounted) {
     let path = grid.data().join("file");
     fs::write(&path, pattern(5, 200_000)).expect("writes");
     let mut held = open_rw(&path);
@@ -225,7 +225,7 @@ fn an_open_file_survives_truncation_by_another(grid: &Grid) {
     assert_eq!(read_at(&other, 7996, 8), b"\0\0\0\0mine");
 }
 
-fn a_new_handle_sees_what_the_last_one_wrote(grid: &Grid) {
+fn a_new_handle_sees_what_the_last_one_wrote(grid: &Mounted) {
     let path = grid.data().join("file");
     for round in 0..100 {
         let length = 1 + usize::try_from(round * 977 % 30_000).expect("small");
@@ -235,7 +235,7 @@ fn a_new_handle_sees_what_the_last_one_wrote(grid: &Grid) {
     }
 }
 
-fn many_handles_of_all_kinds_share_one_file(grid: &Grid) {
+fn many_handles_of_all_kinds_share_one_file(grid: &Mounted) {
     let path = grid.data().join("file");
     open_rw(&path).set_len(1 << 20).expect("grows");
     let handles: Vec<File> = [
@@ -259,7 +259,7 @@ fn many_handles_of_all_kinds_share_one_file(grid: &Grid) {
     assert!(reader.write_at(b"x", 0).is_err(), "a handle for reading does not write");
 }
 
-fn reopening_and_rewriting_leaves_no_old_bytes(grid: &Grid) {
+fn reopening_and_rewriting_leaves_no_old_bytes(grid: &Mounted) {
     let path = grid.work().join("file");
     for round in 0..60_u64 {
         let file = open_with(&path, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC).expect("opens");

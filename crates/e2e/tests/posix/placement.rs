@@ -4,19 +4,19 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, Placement, seed};
+use forebay_e2e::{Mounted, Placement, seed};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::fs::OFlags;
 
 use crate::{open_rw, open_with};
 
-fn place(grid: &Grid, placement: &str) {
+fn place(grid: &Mounted, placement: &str) {
     grid.run_on_root(&["fileset", "set"], &["data", "--placement", placement]).succeeds();
 }
 
 #[test]
 fn a_change_of_placement_keeps_every_byte() {
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let path = grid.data().join("file");
     let held_path = grid.data().join("held");
     fs::write(&path, pattern(0, 500_000)).expect("writes");
@@ -104,7 +104,7 @@ impl Tracked {
 #[test]
 fn random_use_with_changes_of_placement_mixes_no_data() {
     let mut random = StdRng::seed_from_u64(seed("posix"));
-    let grid = Grid::start(Placement::Direct);
+    let grid = Mounted::start(Placement::Direct);
     let mut files: Vec<Tracked> = (0..4)
         .map(|index| {
             let path = grid.data().join(format!("file-{index}"));

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay_e2e::actor::User;
-use forebay_e2e::{Grid, as_user, copy_program, need, on_every_way, on_native, wait_until};
+use forebay_e2e::{Mounted, as_user, copy_program, need, on_every_way, on_native, wait_until};
 use rustix::fs::{FallocateFlags, XattrFlags, copy_file_range, fallocate, getxattr, setxattr};
 use rustix::io::Errno;
 
@@ -41,7 +41,7 @@ struct Program {
 }
 
 impl Program {
-    fn make(grid: &Grid, name: &str) -> Program {
+    fn make(grid: &Mounted, name: &str) -> Program {
         let folder = grid.data().join("programs");
         fs::create_dir_all(&folder).expect("makes a directory");
         let path = folder.join(name);
@@ -161,7 +161,7 @@ const CHANGES: [(&str, Change); 10] = [
     ("O_TRUNC", rewrite),
 ];
 
-fn a_program_that_another_user_changed_runs_without_its_set_id_bits(grid: &Grid) {
+fn a_program_that_another_user_changed_runs_without_its_set_id_bits(grid: &Mounted) {
     for (what, change) in CHANGES {
         for mode in [0o4777, 0o2777] {
             let program = Program::make(grid, &what.replace(' ', "-"));
@@ -196,7 +196,7 @@ fn capability() -> Vec<u8> {
     [0x0200_0001_u32, 1 << 13, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-fn a_write_by_anybody_takes_file_capabilities_away(grid: &Grid) {
+fn a_write_by_anybody_takes_file_capabilities_away(grid: &Mounted) {
     const NAME: &str = "security.capability";
     for (what, change) in CHANGES {
         let program = Program::make(grid, &what.replace(' ', "-"));
@@ -212,7 +212,7 @@ fn a_write_by_anybody_takes_file_capabilities_away(grid: &Grid) {
     }
 }
 
-fn a_stranger_who_cannot_write_takes_no_set_id_bits_away(grid: &Grid) {
+fn a_stranger_who_cannot_write_takes_no_set_id_bits_away(grid: &Mounted) {
     let program = Program::make(grid, "program");
     let keeps_its_bits = || {
         program.set_mode(0o4755);

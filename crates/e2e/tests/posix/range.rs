@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use forebay_e2e::content::{assert_same, pattern, read_at};
-use forebay_e2e::{Grid, on_every_way, on_native};
+use forebay_e2e::{Mounted, on_every_way, on_native};
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
@@ -36,13 +36,13 @@ on_native!(
 
 const MIB: u64 = 1 << 20;
 
-fn filled(grid: &Grid, name: &str, seed: u64, length: usize) -> File {
+fn filled(grid: &Mounted, name: &str, seed: u64, length: usize) -> File {
     let file = open_rw(&grid.data().join(name));
     file.write_all_at(&pattern(seed, length), 0).expect("writes");
     file
 }
 
-fn fallocate_reserves_zeros_and_grows_the_file(grid: &Grid) {
+fn fallocate_reserves_zeros_and_grows_the_file(grid: &Mounted) {
     let file = filled(grid, "file", 1, 1000);
     fallocate(&file, FallocateFlags::empty(), 500, MIB).expect("allocates");
     let stat = file.metadata().expect("stats");
@@ -53,7 +53,7 @@ fn fallocate_reserves_zeros_and_grows_the_file(grid: &Grid) {
     assert_same(&fs::read(grid.data().join("file")).expect("reads"), &expected, "file");
 }
 
-fn fallocate_with_keep_size_grows_nothing_visible(grid: &Grid) {
+fn fallocate_with_keep_size_grows_nothing_visible(grid: &Mounted) {
     let file = filled(grid, "file", 2, 5000);
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, MIB).expect("allocates");
     let stat = file.metadata().expect("stats");
@@ -62,7 +62,7 @@ fn fallocate_with_keep_size_grows_nothing_visible(grid: &Grid) {
     assert_eq!(fs::read(grid.data().join("file")).expect("reads").len(), 5000);
 }
 
-fn a_punched_hole_reads_as_zeros(grid: &Grid) {
+fn a_punched_hole_reads_as_zeros(grid: &Mounted) {
     let file = filled(grid, "file", 3, 1 << 20);
     let blocks = file.metadata().expect("stats").blocks();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -82,7 +82,7 @@ fn a_punched_hole_reads_as_zeros(grid: &Grid) {
     assert_same(&fs::read(grid.data().join("file")).expect("reads"), &expected, "after a remount");
 }
 
-fn a_zeroed_range_reads_as_zeros(grid: &Grid) {
+fn a_zeroed_range_reads_as_zeros(grid: &Mounted) {
     let file = filled(grid, "file", 4, 100_000);
     let mut expected = pattern(4, 100_000);
     fallocate(&file, FallocateFlags::ZERO_RANGE, 10_001, 50_000).expect("zeroes");
@@ -98,7 +98,7 @@ fn a_zeroed_range_reads_as_zeros(grid: &Grid) {
     assert_same(&fs::read(grid.data().join("file")).expect("reads"), &expected, "zeroed beyond");
 }
 
-fn seek_finds_data_and_holes(grid: &Grid) {
+fn seek_finds_data_and_holes(grid: &Mounted) {
     let file = open_rw(&grid.data().join("file"));
     file.set_len(8 * MIB).expect("grows");
     file.write_all_at(&pattern(5, 1 << 20), 2 * MIB).expect("writes");
@@ -116,7 +116,7 @@ fn seek_finds_data_and_holes(grid: &Grid) {
     assert_eq!(seek(&file, SeekFrom::Hole(5 * MIB)), Ok(6 * MIB), "a hole follows the end");
 }
 
-fn copy_file_range_copies_within_and_between_files(grid: &Grid) {
+fn copy_file_range_copies_within_and_between_files(grid: &Mounted) {
     let from = filled(grid, "from", 7, 3 << 20);
     let bytes = pattern(7, 3 << 20);
     for (name, folder) in [("same", grid.data()), ("other", grid.work())] {
@@ -146,7 +146,7 @@ fn copy_all(from: &File, at: u64, to: &File, target: u64, length: usize) -> usiz
     copied
 }
 
-fn truncated_bytes_never_come_back(grid: &Grid) {
+fn truncated_bytes_never_come_back(grid: &Mounted) {
     let file = filled(grid, "file", 9, 50_000);
     for length in [49_999, 20_000, 4097, 4096, 4095, 1, 0] {
         file.set_len(length).expect("truncates");
@@ -157,7 +157,7 @@ fn truncated_bytes_never_come_back(grid: &Grid) {
     }
 }
 
-fn a_sparse_file_of_10_tib_holds_its_bytes(grid: &Grid) {
+fn a_sparse_file_of_10_tib_holds_its_bytes(grid: &Mounted) {
     let end = 10 << 40;
     let file = open_rw(&grid.data().join("file"));
     file.write_all_at(&pattern(10, 10_000), end).expect("writes far out");
@@ -178,7 +178,7 @@ fn a_sparse_file_of_10_tib_holds_its_bytes(grid: &Grid) {
     assert_eq!(file.metadata().expect("stats").len(), 100);
 }
 
-fn large_transfers_at_odd_offsets_are_exact(grid: &Grid) {
+fn large_transfers_at_odd_offsets_are_exact(grid: &Mounted) {
     let file = open_rw(&grid.work().join("file"));
     let bytes = pattern(12, 16 << 20);
     let mut place = 0;

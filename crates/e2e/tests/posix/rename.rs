@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay_e2e::{Grid, need, on_every_way, on_native, run};
+use forebay_e2e::{Mounted, need, on_every_way, on_native, run};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -32,7 +32,7 @@ on_native!(
     an_overlay_keeps_its_changes,
 );
 
-fn rename_without_replacing_keeps_the_target(grid: &Grid) {
+fn rename_without_replacing_keeps_the_target(grid: &Mounted) {
     let (from, to) = (grid.data().join("from"), grid.data().join("to"));
     fs::write(&from, "from").expect("writes");
     fs::write(&to, "to").expect("writes");
@@ -44,7 +44,7 @@ fn rename_without_replacing_keeps_the_target(grid: &Grid) {
     assert_eq!(fs::read(&to).expect("reads"), b"from");
 }
 
-fn exchange_swaps_files_and_directories(grid: &Grid) {
+fn exchange_swaps_files_and_directories(grid: &Mounted) {
     let (left, right) = (grid.data().join("left"), grid.data().join("right"));
     fs::create_dir_all(left.join("tree/inner")).expect("makes directories");
     fs::write(left.join("tree/inner/leaf"), "leaf").expect("writes");
@@ -68,7 +68,7 @@ fn exchange_swaps_files_and_directories(grid: &Grid) {
     assert_eq!(fs::metadata(&right).expect("stats").nlink(), 3);
 }
 
-fn names_do_not_cross_filesets(grid: &Grid) {
+fn names_do_not_cross_filesets(grid: &Mounted) {
     let file = grid.data().join("file");
     fs::write(&file, "content").expect("writes");
     fs::create_dir(grid.data().join("tree")).expect("makes a directory");
@@ -81,7 +81,7 @@ fn names_do_not_cross_filesets(grid: &Grid) {
     assert_eq!(fs::read(&file).expect("reads"), b"content");
 }
 
-fn a_renamed_name_is_never_missing(grid: &Grid) {
+fn a_renamed_name_is_never_missing(grid: &Mounted) {
     let (name, next) = (grid.data().join("name"), grid.data().join("next"));
     fs::write(&name, "content 0").expect("writes");
     let stop = AtomicBool::new(false);
@@ -104,7 +104,7 @@ fn a_renamed_name_is_never_missing(grid: &Grid) {
     });
 }
 
-fn an_open_file_follows_its_renames(grid: &Grid) {
+fn an_open_file_follows_its_renames(grid: &Mounted) {
     use std::os::unix::fs::FileExt as _;
     let file = open_rw(&grid.data().join("first"));
     file.write_all_at(b"one", 0).expect("writes");
@@ -118,7 +118,7 @@ fn an_open_file_follows_its_renames(grid: &Grid) {
     assert_eq!(fs::read(grid.data().join("third")).expect("reads"), b"one two three");
 }
 
-fn a_moved_directory_keeps_its_tree(grid: &Grid) {
+fn a_moved_directory_keeps_its_tree(grid: &Mounted) {
     let (a, b) = (grid.work().join("a"), grid.work().join("b"));
     fs::create_dir_all(a.join("x/y/z")).expect("makes directories");
     fs::create_dir(&b).expect("makes a directory");
@@ -155,7 +155,7 @@ impl Drop for Overlay {
     }
 }
 
-fn an_overlay_keeps_its_changes(grid: &Grid) {
+fn an_overlay_keeps_its_changes(grid: &Mounted) {
     let made = |path: PathBuf| {
         fs::create_dir(&path).expect("makes a directory");
         path

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_e2e::actor::User;
 use forebay_e2e::content::pattern;
-use forebay_e2e::{Grid, as_user, need, on_every_way, on_native, run};
+use forebay_e2e::{Mounted, as_user, need, on_every_way, on_native, run};
 use rustix::fs::{XattrFlags, getxattr, listxattr, lsetxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
@@ -53,13 +53,13 @@ fn set(path: &Path, name: &str, value: &[u8]) -> rustix::io::Result<()> {
     setxattr(path, name, value, XattrFlags::empty())
 }
 
-fn file(grid: &Grid) -> std::path::PathBuf {
+fn file(grid: &Mounted) -> std::path::PathBuf {
     let path = grid.data().join("file");
     fs::write(&path, "content").expect("writes");
     path
 }
 
-fn an_extended_attribute_keeps_its_value(grid: &Grid) {
+fn an_extended_attribute_keeps_its_value(grid: &Mounted) {
     let path = file(grid);
     let folder = grid.data().join("folder");
     fs::create_dir(&folder).expect("makes a directory");
@@ -83,7 +83,7 @@ fn an_extended_attribute_keeps_its_value(grid: &Grid) {
     }
 }
 
-fn create_and_replace_of_an_attribute_are_told_apart(grid: &Grid) {
+fn create_and_replace_of_an_attribute_are_told_apart(grid: &Mounted) {
     let path = file(grid);
     let create = |value: &[u8]| setxattr(&path, "user.x", value, XattrFlags::CREATE);
     let replace = |value: &[u8]| setxattr(&path, "user.x", value, XattrFlags::REPLACE);
@@ -97,7 +97,7 @@ fn create_and_replace_of_an_attribute_are_told_apart(grid: &Grid) {
     assert_eq!(get(&path, "user.x"), Err(Errno::NODATA));
 }
 
-fn attribute_names_are_listed(grid: &Grid) {
+fn attribute_names_are_listed(grid: &Mounted) {
     let path = file(grid);
     assert!(list(&path).is_empty());
     let names: Vec<String> = (100..200).map(|number| format!("user.name-{number}")).collect();
@@ -113,7 +113,7 @@ fn attribute_names_are_listed(grid: &Grid) {
     assert_eq!(getxattr(&path, names[99].as_str(), &mut [0_u8; 2][..]), Err(Errno::RANGE));
 }
 
-fn attributes_keep_to_their_limits(grid: &Grid) {
+fn attributes_keep_to_their_limits(grid: &Mounted) {
     let path = file(grid);
     let longest = format!("user.{}", "n".repeat(250));
     set(&path, &longest, b"value").expect("a name of 255 bytes");
@@ -123,7 +123,7 @@ fn attributes_keep_to_their_limits(grid: &Grid) {
     assert_eq!(list(&path), [longest]);
 }
 
-fn attribute_classes_have_their_own_rules(grid: &Grid) {
+fn attribute_classes_have_their_own_rules(grid: &Mounted) {
     let path = file(grid);
     let link = grid.data().join("link");
     std::os::unix::fs::symlink("file", &link).expect("links");
@@ -155,7 +155,7 @@ fn getfacl(path: &Path) -> Vec<String> {
     text.lines().map(entry).filter(|line| !line.is_empty()).collect()
 }
 
-fn new_entries_inherit_the_default_acl(grid: &Grid) {
+fn new_entries_inherit_the_default_acl(grid: &Mounted) {
     let folder = grid.data().join("folder");
     fs::create_dir(&folder).expect("makes a directory");
     let default = "u:1401:rwx,g:1402:r-x,u::rwx,g::r-x,o::---";
@@ -191,7 +191,7 @@ fn new_entries_inherit_the_default_acl(grid: &Grid) {
     }
 }
 
-fn an_acl_grants_and_denies(grid: &Grid) {
+fn an_acl_grants_and_denies(grid: &Mounted) {
     let path = file(grid);
     let (friend, foe) = (User::new(1501, &[1501]), User::new(1502, &[1502]));
     setfacl(&["--modify", "u:1501:rw-,u:1502:---,o::r--"], &path);

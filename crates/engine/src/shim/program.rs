@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Result;
 use forebay_grid::dialect::OldOutput;
 use forebay_grid::spec::Checkpoint;
+use forebay_process::descriptors::close_others_on_exec;
 use forebay_process::user::{Account, is_root};
 
 use super::dialect;
@@ -119,7 +120,7 @@ pub fn become_job(
             libc::umask(umask);
             step(libc::chdir(directory.as_ptr()))?;
             // What the daemons were started with is not the job's.
-            libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed());
+            close_others_on_exec();
             if channels == Channels::Given {
                 return Ok(());
             }

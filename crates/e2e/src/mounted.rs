@@ -68,7 +68,7 @@ pub const EVERY_WAY: [(Placement, Transport); 4] = [
 ///
 /// When dropped, it is unmounted, checked and removed.
 #[derive(Debug)]
-pub struct Grid {
+pub struct Mounted {
     /// Holds the mount point, and ROOT if it has no other place.
     scratch: TempDir,
     root: PathBuf,
@@ -87,12 +87,12 @@ pub struct Daemon {
     pidfd: OwnedFd,
 }
 
-impl Grid {
+impl Mounted {
     /// Makes a file system and mounts it.
     #[track_caller]
     #[must_use]
-    pub fn start(placement: Placement) -> Grid {
-        let grid = Grid::make(placement);
+    pub fn start(placement: Placement) -> Mounted {
+        let grid = Mounted::make(placement);
         grid.mount();
         grid
     }
@@ -100,37 +100,37 @@ impl Grid {
     /// Makes a file system and mounts it with a transport, without which the test fails.
     #[track_caller]
     #[must_use]
-    pub fn start_over(placement: Placement, transport: Transport) -> Grid {
-        let grid = Grid::make_over(placement, transport);
+    pub fn start_over(placement: Placement, transport: Transport) -> Mounted {
+        let grid = Mounted::make_over(placement, transport);
         grid.mount();
         grid
     }
 
-    /// Makes a file system whose filesets `work` and `util` are native, and mounts it. Its [`Grid::data`] is `work`.
+    /// Makes a file system whose filesets `work` and `util` are native, and mounts it. Its [`Mounted::data`] is `work`.
     #[track_caller]
     #[must_use]
-    pub fn start_native(native: Native) -> Grid {
-        let grid = Grid::make_native(native);
+    pub fn start_native(native: Native) -> Mounted {
+        let grid = Mounted::make_native(native);
         grid.mount();
         grid
     }
 
-    /// As [`Grid::start_native`], without mounting it.
+    /// As [`Mounted::start_native`], without mounting it.
     #[track_caller]
     #[must_use]
-    pub fn make_native(native: Native) -> Grid {
-        Grid::make_native_in(native, None)
+    pub fn make_native(native: Native) -> Mounted {
+        Mounted::make_native_in(native, None)
     }
 
-    /// As [`Grid::make_native`], with ROOT in a folder of the test's.
+    /// As [`Mounted::make_native`], with ROOT in a folder of the test's.
     #[track_caller]
     #[must_use]
-    pub fn make_native_in(native: Native, folder: Option<&Path>) -> Grid {
+    pub fn make_native_in(native: Native, folder: Option<&Path>) -> Mounted {
         let placement = match native {
             Native::Bound | Native::Passthrough => Placement::Direct,
             Native::Served => Placement::Served,
         };
-        let mut grid = Grid::plan(placement, folder, None);
+        let mut grid = Mounted::plan(placement, folder, None);
         grid.native = Some(native);
         grid.mkfs();
         grid
@@ -139,8 +139,8 @@ impl Grid {
     /// Makes a file system that will be mounted with a transport.
     #[track_caller]
     #[must_use]
-    pub fn make_over(placement: Placement, transport: Transport) -> Grid {
-        let mut grid = Grid::plan(placement, None, None);
+    pub fn make_over(placement: Placement, transport: Transport) -> Mounted {
+        let mut grid = Mounted::plan(placement, None, None);
         grid.transport = Some(transport);
         grid.mkfs();
         grid
@@ -149,8 +149,8 @@ impl Grid {
     /// Makes a file system, without mounting it.
     #[track_caller]
     #[must_use]
-    pub fn make(placement: Placement) -> Grid {
-        let grid = Grid::plan(placement, None, None);
+    pub fn make(placement: Placement) -> Mounted {
+        let grid = Mounted::plan(placement, None, None);
         grid.mkfs();
         grid
     }
@@ -158,8 +158,8 @@ impl Grid {
     /// Makes a file system with lines of settings, and mounts it.
     #[track_caller]
     #[must_use]
-    pub fn start_with(placement: Placement, settings: &str) -> Grid {
-        let grid = Grid::make(placement);
+    pub fn start_with(placement: Placement, settings: &str) -> Mounted {
+        let grid = Mounted::make(placement);
         grid.add_settings(settings);
         grid.mount();
         grid
@@ -178,8 +178,8 @@ impl Grid {
     /// Makes a file system whose ROOT is the folder `root` in `folder`.
     #[track_caller]
     #[must_use]
-    pub fn make_in(folder: &Path, placement: Placement) -> Grid {
-        let grid = Grid::plan(placement, Some(folder), None);
+    pub fn make_in(folder: &Path, placement: Placement) -> Mounted {
+        let grid = Mounted::plan(placement, Some(folder), None);
         grid.mkfs();
         grid
     }
@@ -187,20 +187,20 @@ impl Grid {
     /// Prepares ROOT and mount point of a file system that belongs to an ordinary user.
     #[track_caller]
     #[must_use]
-    pub fn plan_for(user: &User) -> Grid {
-        Grid::plan(Placement::Served, None, Some(user.clone()))
+    pub fn plan_for(user: &User) -> Mounted {
+        Mounted::plan(Placement::Served, None, Some(user.clone()))
     }
 
     /// Prepares ROOT and mount point, without making the file system.
     #[track_caller]
     #[must_use]
-    pub fn plan(placement: Placement, folder: Option<&Path>, user: Option<User>) -> Grid {
+    pub fn plan(placement: Placement, folder: Option<&Path>, user: Option<User>) -> Mounted {
         need::root();
         need::fuse();
         let scratch = scratch_folder();
         let root = folder.unwrap_or(scratch.path()).join("root");
         fs::create_dir(&root).expect("makes ROOT");
-        let grid = Grid {
+        let grid = Mounted {
             scratch,
             root,
             placement,
@@ -458,7 +458,7 @@ impl Grid {
     }
 }
 
-impl Drop for Grid {
+impl Drop for Mounted {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();
