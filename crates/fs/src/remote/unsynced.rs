@@ -79,11 +79,11 @@ impl Unsynced {
             return true;
         }
         let Some(told) = &mut now.all_but else { return false };
-        let is_new = told.insert(directory);
-        if told.len() > DIRECTORIES_MAX {
-            now.all_but = None;
+        if told.len() >= DIRECTORIES_MAX {
+            // Rather twice than never.
+            told.clear();
         }
-        is_new
+        told.insert(directory)
     }
 }
 
