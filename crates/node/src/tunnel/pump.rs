@@ -15,6 +15,9 @@ use rustls::Connection;
 /// Bytes that are read from the local socket at a time.
 const READ_BYTES: usize = 32 << 10;
 
+/// How often the rest of what a far side sends is read, at most.
+const LINGER_READS: u32 = 256;
+
 /// A peer whose machine or network is gone is noticed within about twice this time.
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -65,8 +68,25 @@ pub fn carry(tls: Connection, far: TcpStream, near: &UnixStream) -> io::Result<(
     let ended = pump.run();
     // Whoever is left finds out, and a late word of ours does not keep the other side waiting.
     let _ = near.shutdown(Shutdown::Both);
-    let _ = pump.far.shutdown(Shutdown::Both);
+    let _ = pump.far.shutdown(Shutdown::Write);
+    linger(&mut pump.far);
     ended
+}
+
+/// Takes what the far side still sends, until it ends too. Bytes that nobody has read when a socket is closed make the kernel
+/// reset the connection, and the far side then loses what it has not read yet.
+fn linger(far: &mut TcpStream) {
+    let mut rest = vec![0; READ_BYTES];
+    let pause = rustix::event::Timespec { tv_sec: 2, tv_nsec: 0 };
+    for _ in 0..LINGER_READS {
+        let mut only = [PollFd::new(&*far, PollFlags::IN)];
+        if !poll(&mut only, Some(&pause)).is_ok_and(|ready| ready > 0) {
+            return;
+        }
+        if !matches!(done(far.read(&mut rest)), Ok(None | Some(1..))) {
+            return;
+        }
+    }
 }
 
 /// What a call without waiting has done.

@@ -33,6 +33,7 @@ fn the_stored_record_has_every_table_of_a_plain_run() {
         names,
         [
             "overview",
+            "published",
             "job_totals",
             "classes",
             "kinds",
