@@ -45,6 +45,11 @@ pub struct Wanted<'a> {
 }
 
 impl OnNodes {
+    /// Whether a cluster was named.
+    pub fn is_named(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// The cluster of the grid in `home`: the one that was given, or the one of an earlier `up`; none for a grid of one machine.
     pub fn cluster(&self, home: &GridHome) -> Result<Option<Cluster>> {
         let before = Cluster::of(home)?;

@@ -163,6 +163,12 @@ fn start_controller(home: &GridHome, root: &Path, begin: Begin, monitors: &Monit
 
 impl Up {
     pub fn run(self) -> Result<ExitCode> {
+        let is_node = self.on_nodes.is_named()
+            || GridHome::of(&self.root).is_ok_and(|home| home.cluster().exists());
+        ensure!(
+            self.hosts > 0 || is_node,
+            "--hosts 0 is for a node of a cluster: a grid of one machine has a host"
+        );
         check_root(&self.root)?;
         self.monitors.listen()?;
         let areas = self.mount.as_deref().map(|place| self.mount_at(place)).transpose()?;
@@ -176,10 +182,6 @@ impl Up {
         if let Some(cluster) = self.on_nodes.cluster(&home)? {
             return self.run_on_node(&home, &cluster, &root, begin);
         }
-        ensure!(
-            self.hosts > 0,
-            "--hosts 0 is for a node of a cluster: a grid of one machine has a host"
-        );
         start_controller(&home, &root, begin, &self.monitors)?;
         let cores = std::thread::available_parallelism()?.get();
         let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
