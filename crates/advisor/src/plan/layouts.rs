@@ -77,7 +77,7 @@ fn scratch_on_flash(plan: &Plan) -> Layout {
         )
     } else {
         format!(
-            "native scratch: {} flash devices in each node, at the disk's own speed",
+            "native scratch at the disk's own speed; flash devices in each node: {}",
             shown(each)
         )
     };

@@ -27,7 +27,7 @@ pub const PUBLISHED: &[Published] = &[
         jobs: None,
         mb_s: Some(1300.0),
         rate: 100.0,
-        remark: "the disks were the limit: 1375 MB/s at most, and processors were idle for 45 % of the time",
+        remark: "the storage gave 1375 MB/s at most, and processors were idle for 45 % of the time",
     },
     Published {
         study: "[1] 80 sessions, 4 nodes, GPFS",
@@ -43,7 +43,7 @@ pub const PUBLISHED: &[Published] = &[
         jobs: Some(192.0),
         mb_s: None,
         rate: 100.0,
-        remark: "two processes for each core: each waits for files for much of its time",
+        remark: "two processes for each core, where the plan has 1.25: it would buy more cores",
     },
     Published {
         study: "[4] mixed 20, one node, work and util on flash",
@@ -51,7 +51,7 @@ pub const PUBLISHED: &[Published] = &[
         jobs: Some(20.0),
         mb_s: Some(3250.0),
         rate: 150.0,
-        remark: "what flash gave, 200 MB/s per core; the jobs were content with less",
+        remark: "what flash gave, 200 MB/s per core: more than the 150 that the plan asks for",
     },
 ];
 

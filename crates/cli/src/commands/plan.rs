@@ -199,7 +199,8 @@ fn show_studies(json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let known = |number: Option<f64>| number.map_or("-".to_owned(), shown);
-    let mut table = Table::new(&["study", "cores", "planned", "MB/s", "planned", "remark"]);
+    let mut table =
+        Table::new(&["study", "cores", "cores by plan", "MB/s", "MB/s by plan", "remark"]);
     for one in &all {
         table.row(vec![
             one.published.study.to_owned(),
