@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::output::{Table, bytes};
 
-/// Remove the directories that a killed run left on a storage.
+/// Remove the directories that a killed run left behind.
 ///
-/// A run removes what it made, unless it is killed (kill -9, a crash of the machine). Only directories
-/// directly below PATH that carry the mark of a run are considered, and only those whose run is dead are
-/// removed. Exit codes: 0 done, 1 something could not be removed.
+/// A run removes everything it created, unless it is killed (kill -9, a crash of the machine). Only
+/// directories directly below PATH that carry the mark of a run are considered, and only those whose run is
+/// dead are removed. Exit codes: 0 done, 1 a directory could not be removed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay bench clean /mnt/forebay/data /mnt/forebay/work --dry-run     what is there

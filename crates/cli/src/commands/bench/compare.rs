@@ -27,13 +27,13 @@ pub struct Compare {
     /// HTML file to write [default: comparison.html].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Name of a result in tables, in the order of the results; their folders if omitted.
+    /// Name of a result in tables, in the order of the results [default: their folders].
     #[arg(long = "label", value_name = "NAME")]
     labels: Vec<String>,
     /// Write the tables as CSV files into this folder.
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
-    /// Print JSON, and write no page unless --out is given.
+    /// Print JSON; write an HTML page only if --out is given.
     #[arg(long)]
     json: bool,
 }

@@ -34,7 +34,7 @@ pub struct GridArguments {
     /// Hosts on which the jobs may run, with preferences, such as 'gridn1+1 others+2'.
     #[arg(short = 'm', long, requires = "grid", default_value = "", value_parser = |text: &str| text.parse::<HostList>())]
     hosts: HostList,
-    /// Prefix of the jobs' names; the name of the workload by default.
+    /// Prefix of the jobs' names [default: the name of the workload].
     #[arg(short = 'J', long, requires = "grid")]
     name: Option<String>,
 }

@@ -42,10 +42,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long after a refusal a member is registered again.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
-/// Keep this node's member of etcd running, in the foreground.
+/// Run this node's member of etcd in the foreground, and restart it when it fails.
 ///
-/// For clusters that were made with --start-etcd. The commands that need etcd start this by themselves; in a unit of systemd it starts
-/// with the machine.
+/// For clusters that were created with --start-etcd. Commands that need etcd start this by themselves; a systemd unit can start it
+/// when the machine boots.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  forebay cluster etcd   in a unit of systemd, with Restart=on-failure"

@@ -22,9 +22,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Show which node of a cluster owns a fileset, or move it to another one.
 ///
-/// A move is in order: requests wait meanwhile, everything is committed, and nothing is lost. The command returns when the other
-/// node answers for the fileset. The fileset is pinned to that node then, which owns it whenever it can. A move fails while
-/// programs on the owner's node have files of the fileset open, while removed files are open, or while locks are held.
+/// During a move requests wait, everything is committed, and nothing is lost. The command returns when the other node answers for
+/// the fileset. The fileset is then pinned to that node, which owns it whenever it can. A move fails while programs on the
+/// owner's node have files of the fileset open, while removed files are open, or while locks are held.
 /// Exit codes: 0 done, 2 refused or not done in time.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -40,10 +40,10 @@ pub struct Owner {
     /// Move it to this node, by name or number, and pin it there; auto removes the pin and lets the cluster choose.
     #[arg(long = "move", value_name = "NODE|auto")]
     to: Option<String>,
-    /// Move it although it is in use: open files of it become stale on all nodes, as after a crash of its owner.
+    /// Move it even if it is in use: its open files become stale on all nodes, as after a crash of its owner.
     #[arg(long, requires = "to")]
     force: bool,
-    /// Seconds to wait for the end of the move.
+    /// Seconds to wait for the move to finish.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
     /// Print JSON.

@@ -28,7 +28,7 @@ pub struct Chosen {
 pub struct Choice {
     #[command(flatten)]
     chosen: Chosen,
-    /// Only jobs in these states, such as pending,running; states of finished jobs need --all.
+    /// Only jobs in these states, such as pending,running; for states of finished jobs add --all.
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<JobState>,
 }

@@ -21,13 +21,13 @@ use crate::monitors::Monitors;
 /// On the nodes of a cluster.
 #[derive(clap::Args, Clone)]
 pub struct OnNodes {
-    /// Run the grid on the nodes of this cluster (its name, or the folder of this machine's node): up is run on each node.
+    /// Run the grid on the nodes of this cluster (its name, or the folder of this machine's node); run `up` on each node.
     #[arg(long, value_name = "CLUSTER", conflicts_with_all = ["mount", "transport"])]
     cluster: Option<PathBuf>,
-    /// Start a controller on this node of a cluster; one of those that were started leads.
+    /// Start a controller on this node of a cluster; of several controllers one leads.
     #[arg(long)]
     controller: bool,
-    /// Port on which the relays of all nodes listen, at the address of each node [default: 7441].
+    /// Port on which the relays of all nodes listen [default: 7441].
     #[arg(long, requires = "cluster")]
     port: Option<u16>,
 }
