@@ -238,7 +238,7 @@ impl Stage {
         let stage = Stage { folder: self.folder.clone() };
         std::thread::spawn(move || {
             if signals.forever().next().is_some() {
-                note!("\nforebay: interrupted, clearing up");
+                note!("\nforebay: interrupted, cleaning up");
                 // The program still has files open: they go with this process.
                 let _ =
                     stage.forebay(&["down".as_ref(), stage.root().as_os_str(), "--now".as_ref()]);

@@ -200,12 +200,12 @@ fn check_native(
     match placement {
         Placement::Native => ensure!(
             durability.is_none(),
-            "--durability is not for a native fileset: what fsync promises there is what the disk's own file system \
-             does; leave it out"
+            "--durability does not apply to a native fileset, where the disk's own file system decides what fsync \
+             promises; omit it"
         ),
         Placement::Direct | Placement::Served => ensure!(
             disk.is_none(),
-            "--disk is for a native fileset alone: add --placement native, or leave it out"
+            "--disk applies only to a native fileset: add --placement native, or omit --disk"
         ),
     }
     Ok(())

@@ -42,7 +42,7 @@ impl Fsck {
         let home = Home::at(&self.root)?;
         if self.unreachable {
             let node = home.node().context(
-                "--unreachable is for the file system of a cluster; on one machine `forebay status` names a disk that is not there",
+                "--unreachable applies only to the file system of a cluster; on one machine `forebay status` reports missing disks",
             )?;
             return unreachable::run(node, self.json);
         }
@@ -112,10 +112,7 @@ pub fn print(checked: &Checked) -> Result<()> {
         outln!("and {unseen} more notes");
     }
     for kept in &checked.kept {
-        outln!(
-            "the store as it was before is kept as {}; remove it when it is not needed",
-            kept.display()
-        );
+        outln!("the old store is kept as {}; remove it when you no longer need it", kept.display());
     }
     if report.outcome() == Outcome::Left && report.counts.inodes == 0 {
         // There was nothing to count.

@@ -19,7 +19,7 @@ use crate::home;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mkfs /srv/forebay
-  forebay mkfs /srv/forebay --work-placement direct     names of work and util in stores, too
+  forebay mkfs /srv/forebay --work-placement direct     without native filesets
   forebay mkfs /srv/forebay --disk /mnt/nvme0/forebay --disk /mnt/nvme1/forebay")]
 pub struct Mkfs {
     /// Home folder of the new file system.

@@ -103,8 +103,8 @@ fn measure(folder: &Path) -> Result<Measured> {
     let median = |key| Some(subject?.spread(key)?.median);
     let Some(mb_s_per_core) = median("mb_per_second_per_core") else {
         bail!(
-            "{}: the study does not say what it sustained: take one of jobs that are alike (mixed, sessions, calibration) and \
-             longer than a few seconds (forebay bench run --scale)",
+            "{}: the study has no sustained rate: use one whose jobs do the same kind of work (mixed, sessions, calibration) \
+             and that runs longer than a few seconds (forebay bench run --scale)",
             folder.display()
         );
     };

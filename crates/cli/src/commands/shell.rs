@@ -46,7 +46,7 @@ impl Completions {
 impl Man {
     pub fn run(self) -> Result<ExitCode> {
         let shown = self.directory.display();
-        fs::create_dir_all(&self.directory).with_context(|| format!("cannot make {shown}"))?;
+        fs::create_dir_all(&self.directory).with_context(|| format!("cannot create {shown}"))?;
         let mut command = help::plain();
         command.build();
         let pages = write_pages(&command, &self.directory)?;

@@ -170,7 +170,7 @@ impl Stat {
 fn read(home: &Path) -> Result<Counters> {
     match control::ask(home, &Ask::Counters)? {
         Answer::Counters(counters) => Ok(counters),
-        _ => bail!("the daemon answered without counters; is it of another version?"),
+        _ => bail!("the daemon's answer lacks counters; is it a different version?"),
     }
 }
 

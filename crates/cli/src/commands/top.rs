@@ -32,7 +32,7 @@ use crate::output::{Table, bytes, put, put_json_line};
   forebay top
   forebay top /mnt/forebay --interval 5
   forebay top --once --json | jq '.causes[0]'     who causes most, over one interval
-  forebay top --grid /srv/jobs                    a grid without a file system too")]
+  forebay top --grid /srv/jobs                    a grid without a file system")]
 pub struct Top {
     /// Mount point or home folder [default: the only file system that is mounted on this machine].
     file_system: Option<PathBuf>,
@@ -215,7 +215,7 @@ impl Places {
 fn waiting(home: &Path) -> Result<usize> {
     match control::ask(home, &Ask::Waits { min_ms: 1000 })? {
         Answer::Waits { waits } => Ok(waits.len()),
-        _ => bail!("the daemon answered without a list; is it of another version?"),
+        _ => bail!("the daemon's answer lacks a list; is it a different version?"),
     }
 }
 
@@ -226,7 +226,7 @@ fn of_grid(grid: &GridHome) -> Result<(Vec<JobView>, Hosts)> {
     jobs.retain(|job| job.host.is_some());
     let (hosts, queues) = match (client.ask(&Question::Hosts)?, client.ask(&Question::Queues)?) {
         (Told::Hosts { hosts, .. }, Told::Queues { queues, .. }) => (hosts, queues),
-        _ => bail!("the controller answered without hosts and queues; is it of another version?"),
+        _ => bail!("the controller's answer lacks hosts and queues; is it a different version?"),
     };
     let busy = Hosts {
         hosts: hosts.len(),

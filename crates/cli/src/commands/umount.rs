@@ -56,7 +56,7 @@ impl Umount {
         take_out(&mount, when_busy)?;
         match daemon {
             None => note!(
-                "forebay: the daemon had died already; the next mount recovers {}",
+                "forebay: the daemon had already died; the next mount recovers {}",
                 mount.home.display()
             ),
             Some(_) if self.lazy => {}

@@ -116,7 +116,7 @@ fn alone(home: &Home, min: Duration) -> Result<Found> {
     let min_ms = u64::try_from(min.as_millis()).unwrap_or(u64::MAX);
     let waits = match control::ask(home.root(), &Ask::Waits { min_ms })? {
         Answer::Waits { waits } => waits,
-        _ => bail!("the daemon answered without a list; is it of another version?"),
+        _ => bail!("the daemon's answer lacks a list; is it a different version?"),
     };
     let found =
         |wait| FoundWait { on: None, fileset: None, from: None, waits_for_name: None, wait };
@@ -198,7 +198,7 @@ fn print(found: &Found) -> Result<()> {
         note!("forebay: {node} could not be asked: {error}");
     }
     if found.waits.is_empty() {
-        note!("forebay: nothing waits");
+        note!("forebay: no requests are waiting");
         return Ok(());
     }
     out!("{}", table(&found.waits.iter().collect::<Vec<_>>()));
@@ -230,7 +230,7 @@ fn table(waits: &[&FoundWait]) -> String {
             (None, None) => "-".to_owned(),
         };
         let reason = match &found.waits_for_name {
-            Some(node) => format!("an answer of {node}"),
+            Some(node) => format!("an answer from {node}"),
             None => wait.reason.clone(),
         };
         table.row(shown(vec![

@@ -16,7 +16,7 @@ use crate::output::{Table, bytes};
 /// dead are removed. Exit codes: 0 done, 1 a directory could not be removed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay bench clean /mnt/forebay/data /mnt/forebay/work --dry-run     what is there
+  forebay bench clean /mnt/forebay/data /mnt/forebay/work --dry-run     only list them
   forebay bench clean /mnt/forebay/data /mnt/forebay/work")]
 pub struct Clean {
     /// Directories given to --on, --work, --util or --against.
@@ -52,10 +52,15 @@ enum Outcome {
 impl Line {
     fn describe(&self) -> String {
         let why = match self.leftover.runner {
-            Runner::Dead => "it changed meanwhile".to_owned(),
-            Runner::Alive => format!("its run is alive (process {})", self.leftover.mark.pid),
+            Runner::Dead => "it has changed in the meantime".to_owned(),
+            Runner::Alive => {
+                format!("its run is still active (process {})", self.leftover.mark.pid)
+            }
             Runner::Elsewhere => {
-                format!("its run was on the host {}: clean there", self.leftover.mark.host)
+                format!(
+                    "its run was on the host {}: run this command there",
+                    self.leftover.mark.host
+                )
             }
         };
         match self.outcome {

@@ -58,7 +58,7 @@ impl Compare {
         let comparison = Comparison::of_studies(&sides)?;
         if let Some(folder) = &self.csv {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
+                .with_context(|| format!("cannot create {}", folder.display()))?;
             csv::write_comparison(&comparison, folder)?;
         }
         if self.json {

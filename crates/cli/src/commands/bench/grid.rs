@@ -52,7 +52,7 @@ impl GridArguments {
         let home = home_of(root.clone())?;
         let answer = Client::connect(&home)?.ask(&Ask::Hosts)?;
         let Answer::Hosts { mut hosts, .. } = answer else {
-            bail!("unexpected answer of the controller: {answer:?}");
+            bail!("unexpected answer from the controller: {answer:?}");
         };
         hosts.retain(|host| {
             host.state == HostState::Up && host.switch == HostSwitch::Open && host.slots > 0

@@ -45,7 +45,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster start
-  forebay cluster start --foreground   in a unit of systemd")]
+  forebay cluster start --foreground   in a systemd unit")]
 pub struct Start {
     #[command(flatten)]
     which: Which,
@@ -114,7 +114,7 @@ pub fn stop(home: &NodeHome) -> Result<bool> {
         }
         std::thread::sleep(STEP);
     }
-    bail!("the daemon does not end; see {}", home.log().display())
+    bail!("the daemon does not exit; see {}", home.log().display())
 }
 
 impl Stop {

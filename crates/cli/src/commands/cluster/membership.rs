@@ -129,7 +129,7 @@ fn report(base: &Path, made: &Made, joined: &str) -> Result<()> {
             outln!("{joined} {cluster_name}: this machine is node {node}, {name}, at {address}");
         }
         Made::Before(_) => outln!(
-            "this machine is node {node}, {name}, of cluster {cluster_name} already{}",
+            "this machine is already node {node}, {name}, of cluster {cluster_name}{}",
             if started { "; its daemon was started" } else { "" }
         ),
     }
@@ -200,7 +200,9 @@ impl Token {
         let (home, _) = self.which.node()?;
         let (token, _) = tools()?.token(&home, self.uses, self.with_authority)?;
         if forebay_engine::files::holder(&home.lock()).is_none() {
-            note!("forebay: nobody can join before this node's daemon runs: forebay cluster start");
+            note!(
+                "forebay: no machine can join until this node's daemon runs: forebay cluster start"
+            );
         }
         outln!("{token}");
         Ok(())
@@ -332,7 +334,7 @@ impl Leave {
         }
         left?;
         etcd::leave(&home, &file, self.last)?;
-        outln!("this machine is not a node of cluster {} any more", file.cluster_name);
+        outln!("this machine is no longer a node of cluster {}", file.cluster_name);
         Ok(())
     }
 }

@@ -107,14 +107,14 @@ fn print(examined: &Examined, muted: usize, all: bool) -> Result<()> {
         outln!("  do:    {}\n", finding.fix.line());
     }
     if all {
-        print_lines("as it should be", &examined.fine)?;
-        print_lines("could not be seen", &examined.unknown)?;
+        print_lines("passed", &examined.fine)?;
+        print_lines("not checked", &examined.unknown)?;
     }
     let count =
         |severity| examined.findings.iter().filter(|finding| finding.severity == severity).count();
     let (problems, warnings) = (count(Severity::Problem), count(Severity::Warning));
     outln!(
-        "problems: {problems}, warnings: {warnings}, advice: {}, as it should be: {}, not seen: {}, muted: {muted}",
+        "problems: {problems}, warnings: {warnings}, advice: {}, passed: {}, not checked: {}, muted: {muted}",
         count(Severity::Advice),
         examined.fine.len(),
         examined.unknown.len(),

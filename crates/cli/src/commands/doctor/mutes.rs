@@ -75,7 +75,7 @@ impl MuteOptions {
             |name: &str, rest: &str| Some(PathBuf::from(std::env::var_os(name)?).join(rest));
         below("XDG_CONFIG_HOME", "forebay/doctor.toml")
             .or_else(|| below("HOME", ".config/forebay/doctor.toml"))
-            .context("HOME is not set: give --mutes")
+            .context("HOME is not set: name the file with --mutes")
     }
 }
 

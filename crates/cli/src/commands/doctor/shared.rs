@@ -38,7 +38,7 @@ impl SharedOptions {
         print(&shown, json)?;
         if self.with.is_none() {
             note!(
-                "This is what one mount shows, which caches nothing from itself: give another mount of the same storage with --with."
+                "Only one mount was examined, which cannot hide changes from itself: name another mount of the same storage with --with."
             );
         }
         let bad = shown.iter().any(|shown| shown.severity > Some(Severity::Advice));

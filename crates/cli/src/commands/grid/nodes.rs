@@ -56,14 +56,14 @@ impl OnNodes {
         let Some(named) = &self.cluster else {
             ensure!(
                 before.is_some() || !self.controller,
-                "--controller is for a grid on the nodes of a cluster: name it with --cluster; a grid of one machine always \
-                 has a controller"
+                "--controller applies to a grid on the nodes of a cluster: name the cluster with --cluster; a grid on one \
+                 machine always has a controller"
             );
             return Ok(before);
         };
         let node = node_at(named).with_context(|| {
             format!(
-                "--cluster {}: this machine is not a node of it; forebay cluster join makes it one",
+                "--cluster {}: this machine is not a node of that cluster; join it with forebay cluster join",
                 named.display()
             )
         })?;
@@ -80,7 +80,7 @@ impl OnNodes {
         if before.is_none() {
             ensure!(
                 !home.journal().exists(),
-                "{} holds the grid of one machine: use another folder for that of a cluster",
+                "{} holds the grid of one machine: use another folder for the grid of a cluster",
                 home.folder().display()
             );
             cluster.write(home)?;
@@ -154,7 +154,7 @@ fn await_ready(
         }
     });
     ended?;
-    last.context("the daemons of this node run, but the grid is not there")?;
+    last.context("the daemons of this node run, but the grid does not answer")?;
     ensure!(ready, "the agent did not join in time; see the logs in {}", home.folder().display());
     Ok(())
 }

@@ -174,7 +174,7 @@ impl Placement {
                 match (key.into_string(), value.into_string()) {
                     (Ok(key), Ok(value)) => drop(variables.insert(key, value)),
                     (Ok(key), Err(_)) => {
-                        note!("forebay: {key} is not UTF-8: the job does not get it");
+                        note!("forebay: {key} is not UTF-8: the job does not inherit it");
                     }
                     (Err(_), _) => {}
                 }

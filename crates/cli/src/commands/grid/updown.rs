@@ -167,7 +167,7 @@ impl Up {
             || GridHome::of(&self.root).is_ok_and(|home| home.cluster().exists());
         ensure!(
             self.hosts > 0 || is_node,
-            "--hosts 0 is for a node of a cluster: a grid of one machine has a host"
+            "--hosts 0 applies only to a node of a cluster: a grid on one machine needs a host"
         );
         check_root(&self.root)?;
         self.monitors.listen()?;
@@ -208,7 +208,7 @@ impl Up {
         }
         let source = io_wait_source();
         if !agents.is_empty() && source.starts_with("not known") {
-            note!("forebay: how long jobs wait for I/O is {source}");
+            note!("forebay: time that jobs wait for I/O: {source}");
         }
         let wanted = usize::try_from(self.hosts)?;
         await_daemons(&home, &mut agents, || {
@@ -327,7 +327,7 @@ impl Up {
                 if choice.to_string() != now =>
             {
                 bail!(
-                    "{} is already mounted, with --transport {now} and not {choice}; forebay down it first",
+                    "{} is already mounted, with --transport {now}, not {choice}; stop it first (forebay down)",
                     self.root.display()
                 )
             }

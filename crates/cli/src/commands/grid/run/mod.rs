@@ -311,7 +311,7 @@ impl Session {
                 NOT_STARTED
             }
             (_, Some(exit @ Exit::MemoryLimit(_))) => {
-                say(&format!("job {job} was ended: {exit}"));
+                say(&format!("job {job} was killed: {exit}"));
                 exit.value()
             }
             (_, Some(exit)) => exit.value(),
