@@ -216,7 +216,7 @@ impl GlmFit {
         let mut table = Table::new(&["statistic", "value"]);
         let rows: [(&str, Cell); 10] = [
             ("n", self.n.into()),
-            ("rows left out", self.missing.into()),
+            ("rows omitted", self.missing.into()),
             ("deviance", self.deviance.into()),
             ("null deviance", self.null_deviance.into()),
             ("Pearson", self.pearson.into()),

@@ -102,7 +102,7 @@ fn backup(home: &Home, folder: &Path, fileset: Option<String>, json: bool) -> Re
         let ask = Ask::BackUp { folder: folder.clone(), fileset };
         match control::ask_with_progress(home.root(), &ask, SILENCE_MAX, &mut progress)? {
             Answer::BackedUp { records } => records,
-            _ => bail!("the daemon's answer makes no sense"),
+            _ => bail!("the daemon's answer cannot be understood"),
         }
     };
     let size = size_of(&folder)?;

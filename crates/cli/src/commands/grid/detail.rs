@@ -34,7 +34,7 @@ pub struct Choice {
 }
 
 impl Chosen {
-    /// Whether nothing is left out.
+    /// Whether there is no filter.
     pub fn is_everything(&self) -> bool {
         self.queue.is_none() && self.user.is_none() && self.name.is_none()
     }
@@ -52,7 +52,7 @@ impl Chosen {
 }
 
 impl Choice {
-    /// Whether nothing is left out.
+    /// Whether there is no filter.
     pub fn is_everything(&self) -> bool {
         self.chosen.is_everything() && self.state.is_empty()
     }
