@@ -110,25 +110,63 @@ fn converse_as(
     (home, budget): (&GridHome, &Arc<Budget>),
     inputs: &Sender<Input>,
 ) -> Result<()> {
-    let Caller { uid, user, node } = caller;
-    let (uid, trusted) = (*uid, is_trusted(*uid));
     let reading = stream.try_clone()?;
     // Who could end the controller is not counted: what an agent says when it joins grows with its jobs.
-    let mut reader = if trusted {
+    let mut reader = if is_trusted(caller.uid) {
         Reader::of_agents(reading)
     } else {
-        Reader::of_counted(reading, Share::of(budget, uid))
+        Reader::of_counted(reading, Share::of(budget, caller.uid))
     };
+    let first = reader.read::<Ask>();
+    if let Ok(Some(Ask::For { uid })) = first {
+        let other = match represented(caller, uid) {
+            Ok(other) => other,
+            Err(refusal) => return socket::write(&stream, &refusal),
+        };
+        socket::write(&stream, &Answer::Here)?;
+        let next = reader.read();
+        let talked = talk((&other, connection), stream, (reader, next), (home, budget), inputs);
+        if talked.is_err() {
+            let _ = inputs.send(Input::Closed { connection, user: other.user });
+        }
+        return talked;
+    }
+    talk((caller, connection), stream, (reader, first), (home, budget), inputs)
+}
+
+/// The user for whom somebody asks.
+fn represented(caller: &Caller, uid: u32) -> Result<Caller, Answer> {
+    if !is_trusted(caller.uid) {
+        let reason = format!("{} may not ask for other users", caller.user);
+        return Err(Answer::refused(RefusalKind::NotAllowed, reason));
+    }
+    let user = user::name_of(uid).map_err(|error| {
+        Answer::refused(RefusalKind::NotAllowed, format!("user {uid}: {error:#}"))
+    })?;
+    Ok(Caller { uid: Uid::from_raw(uid), user, node: caller.node.clone() })
+}
+
+/// What a user asks on a connection, one after the other, from the first question on.
+fn talk(
+    (caller, connection): (&Caller, u64),
+    stream: UnixStream,
+    (mut reader, first): (Reader, Result<Option<Ask>>),
+    (home, budget): (&GridHome, &Arc<Budget>),
+    inputs: &Sender<Input>,
+) -> Result<()> {
+    let Caller { uid, user, node } = caller;
+    let trusted = is_trusted(*uid);
+    let mut first = Some(first);
     // Answers to what was asked without waiting for an answer, in order; bytes of it, and what they are counted by.
     let (mut awaited, mut awaited_bytes, mut shares) = (Vec::new(), 0, Vec::new());
     loop {
         let is_much = awaited.len() >= AWAITED_MAX || awaited_bytes >= AWAITED_BYTES_MAX;
-        if !reader.has_line() || is_much {
+        if first.is_none() && (!reader.has_line() || is_much) {
             answer_all(&stream, &mut awaited)?;
             awaited_bytes = 0;
             shares.clear();
         }
-        let ask = match reader.read::<Ask>() {
+        let ask = match first.take().unwrap_or_else(|| reader.read::<Ask>()) {
             Ok(None) => return Ok(()),
             Ok(Some(ask)) => ask.asked_on(node.as_ref()),
             Err(error) => {
@@ -153,6 +191,11 @@ fn converse_as(
         }
         let (reply, answer) = channel();
         awaited.push(answer);
+        if let Ask::For { .. } = ask {
+            let reason = "\"for\" comes first on a connection, and once";
+            let _ = reply.send(Answer::refused(RefusalKind::NotUnderstood, reason));
+            continue;
+        }
         if let Ask::Reload = ask {
             if !trusted {
                 let _ = reply.send(Answer::refused(RefusalKind::NotAllowed, not_theirs(user)));
