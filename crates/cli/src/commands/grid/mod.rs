@@ -32,6 +32,11 @@ use forebay_grid::vocabulary::{JobId, Target};
 
 use crate::output::{Table, put_json};
 
+/// A moment in the reader's time zone.
+pub fn time_of(moment: forebay_grid::vocabulary::Moment) -> String {
+    detail::time(moment)
+}
+
 /// How a job ended whose work areas held too much.
 const AREA_LIMIT: &str = "was ended: its work areas held more than area_limit of its queue";
 
