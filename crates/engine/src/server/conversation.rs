@@ -348,6 +348,47 @@ mod tests {
     }
 
     #[test]
+    fn only_root_and_the_owner_of_a_grid_ask_for_others() {
+        let own = rustix::process::geteuid();
+        let caller = |uid: Uid| Caller { uid, user: "ann".parse().unwrap(), node: None };
+        let stranger = Uid::from_raw(own.as_raw() + 4321);
+        assert!(matches!(
+            represented(&caller(stranger), own.as_raw()),
+            Err(Answer::Refused(refusal)) if refusal.kind == RefusalKind::NotAllowed
+        ));
+        let other = represented(&caller(own), 4_000_000_001).ok().unwrap();
+        assert_eq!((other.uid.as_raw(), other.user.as_str()), (4_000_000_001, "4000000001"));
+
+        // On a connection: what follows is asked by the other user, who may not do so again.
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (inputs, taken) = channel();
+        let served = std::thread::spawn(move || {
+            let nowhere = GridHome::of(std::path::Path::new("/")).unwrap();
+            let budget = Arc::new(Budget::new(forebay_base::ByteSize::mib(16)));
+            let connections = Arc::new(Connections::new());
+            converse(ours, (7, Door::Users), (&nowhere, &budget, &connections), &inputs)
+        });
+        let mut reader = Reader::new(theirs.try_clone().unwrap());
+        socket::write(&theirs, &Ask::For { uid: 4_000_000_001 }).unwrap();
+        assert!(matches!(reader.read(), Ok(Some(Answer::Here))));
+        socket::write(&theirs, &Ask::Hosts).unwrap();
+        match taken.recv().unwrap() {
+            Input::Ask { user, ask: Ask::Hosts, reply, .. } => {
+                assert_eq!(user.as_str(), "4000000001");
+                reply.send(Answer::Here).unwrap();
+            }
+            _ => panic!("no question"),
+        }
+        assert!(matches!(reader.read(), Ok(Some(Answer::Here))));
+        for ask in [Ask::For { uid: own.as_raw() }, Ask::Reload] {
+            socket::write(&theirs, &ask).unwrap();
+            assert!(matches!(reader.read(), Ok(Some(Answer::Refused(_)))), "{ask:?}");
+        }
+        theirs.shutdown(std::net::Shutdown::Both).unwrap();
+        served.join().unwrap().unwrap();
+    }
+
+    #[test]
     fn the_controller_hears_that_one_who_waits_or_watches_has_gone() {
         let job = forebay_grid::vocabulary::JobId(1);
         for ask in [Ask::Wait { job }, Ask::Watch { job }] {
