@@ -6,6 +6,7 @@
 
 pub mod layouts;
 pub mod published;
+pub mod simulation;
 mod site;
 
 use serde::Serialize;

@@ -1,5 +1,8 @@
 //! `forebay plan`.
 
+mod recorded;
+mod simulate;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,14 +23,19 @@ use crate::output::{Table, put_json, put_text};
 #[derive(clap::Args)]
 #[command(
     name = "plan",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "Examples:
   forebay plan --template >site.toml             a description to start from
   forebay plan site.toml
   forebay plan site.toml --rate 150              MB/s for each core
   forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
-  forebay plan --studies                         the plan beside the published studies"
+  forebay plan --studies                         the plan beside the published studies
+  forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines"
 )]
 pub struct PlanCommand {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Description of the site, in TOML.
     #[arg(required_unless_present_any = ["template", "studies"])]
     file: Option<PathBuf>,
@@ -48,6 +56,11 @@ pub struct PlanCommand {
     json: bool,
 }
 
+#[derive(clap::Subcommand)]
+enum Verb {
+    Simulate(simulate::SimulateCommand),
+}
+
 /// What a study sustained.
 #[derive(serde::Serialize)]
 struct Measured {
@@ -60,6 +73,9 @@ struct Measured {
 
 impl PlanCommand {
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(Verb::Simulate(simulate)) = self.verb {
+            return simulate.run();
+        }
         if self.template {
             put_text(&format!("{TEMPLATE_HEAD}\n{TEMPLATE}"))?;
             return Ok(ExitCode::SUCCESS);
