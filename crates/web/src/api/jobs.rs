@@ -32,14 +32,13 @@ pub(super) fn list(call: &Call<'_>) -> Done {
     let page = Page { from, most: Some(most), ..Page::default() };
     let ask = Ask::Jobs { target: None, ended: call.is_set("ended")?, page };
     match call.app.client(call.who)?.ask(&ask)? {
-        Answer::Jobs { jobs, next, total } => sent(
-            200,
-            &JobList {
-                jobs: jobs.into_iter().map(Job::from).collect(),
-                next: next.map(|task| format!("{}[{}]", task.job, task.index)),
-                total,
-            },
-        ),
+        Answer::Jobs { mut jobs, next, total } => {
+            // The controller ends a page where it likes.
+            let omitted = jobs.get(most as usize).map(|job| job.id.clone());
+            jobs.truncate(most as usize);
+            let next = omitted.or(next.map(|task| format!("{}[{}]", task.job, task.index)));
+            sent(200, &JobList { jobs: jobs.into_iter().map(Job::from).collect(), next, total })
+        }
         answer => Err(makes_no_sense(&answer).into()),
     }
 }

@@ -58,7 +58,8 @@ pub fn chart(
         points: points(&samples, column, begin),
     });
     let axis = TimeAxis { end: seconds as f64, bands: Vec::new() };
-    let note = format!("The last {}; now is at the right edge.", span(seconds as f64));
+    let range = RANGES.iter().find(|(_, of, _)| *of == seconds).map_or("time", |found| found.0);
+    let note = format!("The last {range}; now is at the right edge.");
     let chart = TimeChart {
         caption: Caption::new(title, &note),
         unit,
