@@ -11,7 +11,7 @@ const BUSY_SAMPLES: usize = 10;
 /// Part of an interval in which the busiest device has a request if the storage is used to its limit.
 const BUSY: f64 = 0.9;
 
-/// What a job needed. Waiting for processors is left out: the simulation adds it again.
+/// What a job needed, without its waiting for processors, which the simulation adds again.
 pub fn demand(job: &JobRecord, storage: Option<Storage>) -> Demand {
     let used = &job.usage;
     let processor_seconds = used.cpu_seconds();

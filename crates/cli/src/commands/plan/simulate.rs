@@ -32,22 +32,22 @@ pub struct SimulateCommand {
     /// Numbers of machines, each like the recorded one.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16")]
     machines: Vec<u32>,
-    /// Processors of each machine. Default: those of the recorded machine.
+    /// Processors of each machine [default: those of the recorded machine].
     #[arg(long, value_name = "N")]
     cores: Option<f64>,
-    /// Jobs at once on each node. Default: as recorded.
+    /// Jobs at once on each node [default: as recorded].
     #[arg(long, value_name = "N")]
     concurrent: Option<u32>,
-    /// MB/s that the storage moves. Default: what it moved when it was used to its limit; if it never was, it is unlimited.
+    /// MB/s that the storage delivers [default: the recorded rate at its limit; unlimited if it never reached its limit].
     #[arg(long, value_name = "MB/s")]
     storage_rate: Option<f64>,
-    /// Who has that rate: each machine, or all of them together. Default: all with --storage-rate, else each machine.
+    /// Whether each machine has that rate, or all machines share it [default: shared with --storage-rate, otherwise each].
     #[arg(long, value_name = "WHO")]
     storage_of: Option<Who>,
     /// Spread the recorded jobs over the machines, instead of running all of them on each.
     #[arg(long)]
     spread: bool,
-    /// Stage to predict from. Default: the first.
+    /// Stage to predict from [default: the first].
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
     /// Predict the stages of this study, whose nodes are parts of one machine, and compare with what was measured.
