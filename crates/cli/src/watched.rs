@@ -1,10 +1,13 @@
 //! What the web server is told of the file system and of this machine.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use forebay_advisor::mute::{self, Mutes};
 use forebay_advisor::{Host, examine};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
 use forebay_fs::stats::upper_edge;
 use forebay_web::watched::{Cause, Disk, Files, Fileset, Finding, Watched};
 use jiff::Zoned;
@@ -22,7 +25,12 @@ const WAITING_MIN_MS: u64 = 1000;
 pub struct System {
     home: Option<PathBuf>,
     users: Mutex<Users>,
+    /// What was found last, and when.
+    found: Mutex<Option<(Instant, Vec<Finding>)>>,
 }
+
+/// How long the advisor is not asked again: its checks read a lot, and little of it changes.
+const FINDINGS_AGE: Duration = Duration::from_secs(60);
 
 impl System {
     /// The file system at `place`, or the one whose home folder is that of the grid, if there is one.
@@ -34,7 +42,11 @@ impl System {
             Some(place) => Some(super::commands::waiters::home_of(Some(place))?),
             None => Home::at(root).ok(),
         };
-        Ok(System { home: home.map(|home| home.root().to_owned()), users: Mutex::default() })
+        Ok(System {
+            home: home.map(|home| home.root().to_owned()),
+            users: Mutex::default(),
+            found: Mutex::default(),
+        })
     }
 
     fn look(&self, home: &Path) -> Result<Files> {
@@ -128,6 +140,18 @@ impl Watched for System {
     }
 
     fn findings(&self) -> Vec<Finding> {
+        let now = SystemClock.instant();
+        let mut found = self.found.lock();
+        match &*found {
+            Some((at, findings)) if now.duration_since(*at) < FINDINGS_AGE => findings.clone(),
+            _ => found.insert((now, self.examine())).1.clone(),
+        }
+    }
+}
+
+impl System {
+    /// Asks the advisor.
+    fn examine(&self) -> Vec<Finding> {
         let places: Vec<PathBuf> = self.home.iter().cloned().collect();
         let Ok(host) = Host::here(&places) else { return Vec::new() };
         let mutes =

@@ -1,7 +1,7 @@
 //! Changes of jobs and hosts, for those who follow them.
 //!
 //! As long as somebody does, a thread lists unfinished jobs and hosts once a second, whoever many follow, and sends what differs from the
-//! list before. A follower who leaves [`UNREAD_MAX`] events unread is cut off: it connects and reads the lists again. Lists are
+//! list before. A connection ends after a quarter of an hour, so that a token that was revoked is noticed. A follower who leaves [`UNREAD_MAX`] events unread is cut off: it connects and reads the lists again. Lists are
 //! compared up to [`JOBS_MAX`] lines; if there are more, `lost` says that some changes do not appear.
 
 use std::collections::HashMap;
@@ -28,6 +28,8 @@ pub const JOBS_MAX: u32 = 20_000;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often a follower hears something, so that a broken connection is noticed.
 const BEATS: u32 = 15;
+/// The most looks of one connection.
+const LOOKS_MAX: u32 = 900;
 /// The most jobs of one look whose end is looked up.
 const ENDS_MAX: usize = 1000;
 
@@ -35,6 +37,8 @@ struct Follower {
     user: UserName,
     /// Whether jobs of other users are wanted.
     all: bool,
+    /// How many looks it has left: it connects again after those, so that a token that was revoked is noticed.
+    left: u32,
     sender: Sender<Bytes>,
 }
 
@@ -83,7 +87,7 @@ impl Feed {
             return None;
         }
         let _ = sender.try_send(Bytes::from_static(b"event: ready\ndata: {}\n\n"));
-        followers.push(Follower { user: user.clone(), all, sender });
+        followers.push(Follower { user: user.clone(), all, left: LOOKS_MAX, sender });
         self.came.notify_all();
         Some(events)
     }
@@ -107,6 +111,7 @@ impl Feed {
                 // The controller comes again; what changed meanwhile is found then.
                 Err(error) => tracing::debug!("the controller: {error:#}"),
             }
+            self.age();
             beats += 1;
             if beats % BEATS == 0 {
                 self.tell(&[(None, Bytes::from_static(b": still here\n\n"))]);
@@ -181,6 +186,14 @@ impl Feed {
         Ok(all)
     }
 
+    /// Lets those go who have followed for long enough.
+    fn age(&self) {
+        self.followers.lock().retain_mut(|follower| {
+            follower.left -= 1;
+            follower.left > 0
+        });
+    }
+
     fn tell(&self, changes: &[Change]) {
         let mut followers = self.followers.lock();
         followers.retain(|follower| {
@@ -230,5 +243,11 @@ mod tests {
             feed.tell(&[of(&ann)]);
         }
         assert_eq!(feed.followers.lock().len(), 0);
+        let _events = feed.subscribe(&ann, false).unwrap();
+        for _ in 0..LOOKS_MAX {
+            assert_eq!(feed.followers.lock().len(), 1);
+            feed.age();
+        }
+        assert_eq!(feed.followers.lock().len(), 0, "it has to show its token again");
     }
 }

@@ -116,6 +116,11 @@ pub fn state(word: &str) -> Markup {
     html! { span class={ "state " (class) } { span aria-hidden="true" { (mark) } " " (word.replace('_', " ")) } }
 }
 
+/// Something that is as it should be.
+pub fn good(text: &str) -> Markup {
+    html! { span.state.good { span aria-hidden="true" { "\u{2713}" } " " (text) } }
+}
+
 /// A bar of what is used of something, with its numbers.
 pub fn meter(used: f64, all: f64, text: &str) -> Markup {
     let part = if all > 0.0 { (used / all).clamp(0.0, 1.0) } else { 0.0 };

@@ -7,7 +7,7 @@ use forebay_study::chart::unit::Unit;
 use maud::{Markup, html};
 
 use super::layout::Content;
-use super::plot::{bytes, chart, meter, range, ranges, state, time};
+use super::plot::{bytes, chart, good, meter, range, ranges, state, time};
 use super::{Page, View};
 use crate::api::grid::all_areas;
 use crate::problem::Problem;
@@ -107,7 +107,7 @@ pub fn health(view: &View<'_>) -> Page {
     let findings = view.site.app.watched.findings();
     let body = html! {
         h2 { "Alerts" }
-        @if alerts.iter().all(|alert| !alert.firing) { p { (state("done")) " No alert fires." } }
+        @if alerts.iter().all(|alert| !alert.firing) { p { (good("No alert fires.")) } }
         @if !alerts.is_empty() {
             div.scroll { table {
                 thead { tr { th { "Alert" } th { "State" } th { "What" } th { "Since" } th { "Over" } } }
@@ -124,7 +124,7 @@ pub fn health(view: &View<'_>) -> Page {
             p.note { code { "forebay alerts --mute CODE --for '4 h'" } " has nobody notified of an alert for a time." }
         }
         h2 { "What the advisor finds on this machine" }
-        @if findings.is_empty() { p { (state("done")) " Nothing." } }
+        @if findings.is_empty() { p { (good("Nothing.")) } }
         @for finding in &findings {
             details.finding {
                 summary { span class={ "tag " (finding.severity) } { (finding.severity) } " " (finding.title) " " code { (finding.code) } }
