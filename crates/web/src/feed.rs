@@ -93,7 +93,7 @@ impl Feed {
     }
 
     fn run(&self) {
-        let (mut seen, mut beats) = (None, 0);
+        let (mut seen, mut beats) = (None, 0_u32);
         loop {
             let mut followers = self.followers.lock();
             if followers.is_empty() {
@@ -113,7 +113,7 @@ impl Feed {
             }
             self.age();
             beats += 1;
-            if beats % BEATS == 0 {
+            if beats.is_multiple_of(BEATS) {
                 self.tell(&[(None, Bytes::from_static(b": still here\n\n"))]);
             }
             std::thread::sleep(PAUSE);

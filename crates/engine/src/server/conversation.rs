@@ -20,7 +20,7 @@ use crate::protocol::budget::{AWAITED_BYTES_MAX, Budget, Share};
 use crate::protocol::caller::{Numbers, Relayed};
 use crate::protocol::flow::FlowAsk;
 use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Answer, Ask, Order, RefusalKind, Report};
+use crate::protocol::{Answer, Ask, Order, Refusal, RefusalKind, Report};
 use crate::server::connections::Connections;
 use crate::trust::{check_peer, is_trusted};
 use crate::user;
@@ -121,7 +121,7 @@ fn converse_as(
     if let Ok(Some(Ask::For { uid })) = first {
         let other = match represented(caller, uid) {
             Ok(other) => other,
-            Err(refusal) => return socket::write(&stream, &refusal),
+            Err(refusal) => return socket::write(&stream, &Answer::Refused(refusal)),
         };
         socket::write(&stream, &Answer::Here)?;
         let next = reader.read();
@@ -135,14 +135,13 @@ fn converse_as(
 }
 
 /// The user for whom somebody asks.
-fn represented(caller: &Caller, uid: u32) -> Result<Caller, Answer> {
+fn represented(caller: &Caller, uid: u32) -> Result<Caller, Refusal> {
     if !is_trusted(caller.uid) {
         let reason = format!("{} may not ask for other users", caller.user);
-        return Err(Answer::refused(RefusalKind::NotAllowed, reason));
+        return Err(Refusal::new(RefusalKind::NotAllowed, reason));
     }
-    let user = user::name_of(uid).map_err(|error| {
-        Answer::refused(RefusalKind::NotAllowed, format!("user {uid}: {error:#}"))
-    })?;
+    let user = user::name_of(uid)
+        .map_err(|error| Refusal::new(RefusalKind::NotAllowed, format!("user {uid}: {error:#}")))?;
     Ok(Caller { uid: Uid::from_raw(uid), user, node: caller.node.clone() })
 }
 
@@ -354,7 +353,7 @@ mod tests {
         let stranger = Uid::from_raw(own.as_raw() + 4321);
         assert!(matches!(
             represented(&caller(stranger), own.as_raw()),
-            Err(Answer::Refused(refusal)) if refusal.kind == RefusalKind::NotAllowed
+            Err(refusal) if refusal.kind == RefusalKind::NotAllowed
         ));
         let other = represented(&caller(own), 4_000_000_001).ok().unwrap();
         assert_eq!((other.uid.as_raw(), other.user.as_str()), (4_000_000_001, "4000000001"));

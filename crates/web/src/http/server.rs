@@ -112,7 +112,10 @@ impl Http {
     async fn accept(self, serve: Arc<dyn Serve>) {
         let listener = match TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
-            Err(error) => return tracing::error!("HTTP is not served: {error}"),
+            Err(error) => {
+                tracing::error!("HTTP is not served: {error}");
+                return;
+            }
         };
         let connections = Arc::new(Semaphore::new(self.bounds.connections));
         let shared = Arc::new(Shared {
