@@ -29,6 +29,7 @@ mod monitors;
 mod mounts;
 mod tuning;
 mod waits;
+mod watched;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -106,6 +107,8 @@ enum Command {
     Host(commands::grid::switch::Host),
     Queue(commands::grid::switch::Queue),
     Flow(commands::grid::flow::Flow),
+    Web(commands::web::Web),
+    Alerts(commands::web::Alerts),
     Compat(commands::compat::Compat),
     Completions(commands::shell::Completions),
     Man(commands::shell::Man),
@@ -200,6 +203,8 @@ impl Command {
             Command::Host(command) => command.run(),
             Command::Queue(command) => command.run(),
             Command::Flow(command) => command.run(),
+            Command::Web(command) => command.run(),
+            Command::Alerts(command) => command.run(),
             Command::Compat(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),

@@ -19,3 +19,4 @@ pub mod store;
 pub mod top;
 pub mod umount;
 pub mod waiters;
+pub mod web;

@@ -48,7 +48,7 @@ impl<S: Store> Controller<S> {
         let engine = &*self.engine;
         Ok(Some(match ask {
             // Settings were read by whoever had the connection.
-            Ask::Ping | Ask::Reload => Answer::Here,
+            Ask::Ping | Ask::For { .. } | Ask::Reload => Answer::Here,
             &Ask::Wait { job } => match self.end(user, job)? {
                 Some(JobEnd { value, .. }) => Answer::Ended { value },
                 None => {

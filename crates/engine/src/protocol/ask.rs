@@ -98,6 +98,12 @@ pub enum Ask {
         /// Of which days, by what.
         query: UsageQuery,
     },
+    /// Carry out what follows on this connection for another user. For root and the user whose grid it is, once on a
+    /// connection; answered with [`Answer::Here`].
+    For {
+        /// Number of the user where the controller runs.
+        uid: u32,
+    },
     /// Say whether the controller is there.
     Ping,
     /// Read the settings again; answered with [`Answer::Here`] once they count. For root and the user whose grid it is.
@@ -165,6 +171,7 @@ impl Ask {
             | Ask::Flow { .. }
             | Ask::Watch { .. }
             | Ask::Sessions { .. }
+            | Ask::For { .. }
             | Ask::Reload
             | Ask::Join { .. } => false,
         }

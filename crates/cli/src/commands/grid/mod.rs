@@ -5,7 +5,6 @@ mod batch;
 pub mod checkpoint;
 pub mod daemons;
 mod detail;
-mod explain;
 pub mod flow;
 mod job_file;
 pub mod jobs;
@@ -26,12 +25,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_engine::home::GridHome;
 use forebay_engine::protocol::client::{Client, makes_no_sense as no_sense};
-use forebay_engine::protocol::{Answer, Ask, JobView, Refusal, RefusalKind};
+use forebay_engine::protocol::{Answer, Ask, JobView, Refusal, RefusalKind, explain};
 use forebay_grid::spec::Exit;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{JobId, Target};
 
 use crate::output::{Table, put_json};
+
+/// A moment in the reader's time zone.
+pub fn time_of(moment: forebay_grid::vocabulary::Moment) -> String {
+    detail::time(moment)
+}
 
 /// How a job ended whose work areas held too much.
 const AREA_LIMIT: &str = "was killed: its work areas held more than area_limit of its queue";

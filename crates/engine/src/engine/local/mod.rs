@@ -157,6 +157,7 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Host { .. }
         | Ask::History { .. }
         | Ask::Wait { .. }
+        | Ask::For { .. }
         | Ask::Ping
         | Ask::Reload
         | Ask::Watch { .. }
