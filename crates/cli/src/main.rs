@@ -81,6 +81,7 @@ enum Command {
     Jobs(commands::grid::jobs::Jobs),
     Hosts(commands::grid::jobs::Hosts),
     Queues(commands::grid::jobs::Queues),
+    Resources(commands::grid::jobs::Resources),
     History(commands::grid::jobs::History),
     Explain(commands::grid::jobs::Explain),
     Areas(commands::grid::areas::Areas),
@@ -103,6 +104,8 @@ enum Command {
     /// Restart jobs, whether running or finished.
     #[command(after_help = "Examples:\n  forebay requeue 12\n  forebay requeue '17[3]'")]
     Requeue(commands::grid::switch::Targets),
+    Modify(Box<commands::grid::modify::Modify>),
+    Switch(commands::grid::modify::Switch),
     Host(commands::grid::switch::Host),
     Queue(commands::grid::switch::Queue),
     Flow(commands::grid::flow::Flow),
@@ -188,6 +191,7 @@ impl Command {
             Command::Jobs(command) => command.run(),
             Command::Hosts(command) => command.run(),
             Command::Queues(command) => command.run(),
+            Command::Resources(command) => command.run(),
             Command::History(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Areas(command) => command.run(),
@@ -197,6 +201,8 @@ impl Command {
             Command::Hold(command) => command.run(Verb::Hold),
             Command::Release(command) => command.run(Verb::Release),
             Command::Requeue(command) => command.run(Verb::Requeue),
+            Command::Modify(command) => command.run(),
+            Command::Switch(command) => command.run(),
             Command::Host(command) => command.run(),
             Command::Queue(command) => command.run(),
             Command::Flow(command) => command.run(),

@@ -11,6 +11,7 @@ use crate::flow::FlowId;
 use crate::flow::event::{FlowEffect, FlowEvent};
 use crate::hosts::Facts;
 use crate::journal::{HostSwitch, Record};
+use crate::modify::Changes;
 use crate::parse::period::Period;
 use crate::spec::{Exit, JobSpec, Usage};
 use crate::task::Ending;
@@ -36,6 +37,15 @@ pub enum Event {
         target: Target,
         /// What.
         verb: Verb,
+    },
+    /// A user changes a job that was submitted.
+    Modify {
+        /// Who.
+        by: UserName,
+        /// Which.
+        job: JobId,
+        /// What.
+        changes: Box<Changes>,
     },
     /// An admin switches a queue.
     Queue {
@@ -271,6 +281,8 @@ pub enum Effect {
         slots: u32,
         /// How long it may run.
         time_limit: Option<Period>,
+        /// Numbers of the devices that it may use; none if its host has no devices that are counted.
+        gpus: Option<Vec<u32>>,
     },
     /// Tell the host to end a task, if it has it: first gently, then by force. It answers with
     /// [`Event::Exited`] as for any end.
@@ -366,6 +378,8 @@ pub enum KillReason {
     TimeLimit,
     /// Its work areas held more than its queue allows.
     AreaLimit,
+    /// The time by which it had to have ended has come.
+    Deadline,
     /// The grid has given this attempt up before.
     Stale,
 }
@@ -376,6 +390,7 @@ impl From<Ending> for KillReason {
             Ending::Killed | Ending::Requeued => KillReason::Asked,
             Ending::TimeLimit => KillReason::TimeLimit,
             Ending::AreaLimit => KillReason::AreaLimit,
+            Ending::Deadline => KillReason::Deadline,
         }
     }
 }

@@ -77,6 +77,7 @@ fn own_bytes(spec: &JobSpec, condition: Option<&Condition<Target>>) -> u64 {
     condition.into_iter().for_each(|condition| condition.each(&mut |_, _| conditions += 1));
     let mut named = spec.hosts.entries();
     spec.depends.iter().for_each(|depends| depends.0.each(&mut |_, _| named += 1));
+    named += spec.resources.iter().count();
     let listed = named * NAMED_BYTES + conditions * CONDITION_BYTES;
     (JOB_BYTES + text + words + ranges + listed) as u64
 }

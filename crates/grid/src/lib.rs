@@ -73,6 +73,7 @@ mod index;
 pub mod journal;
 mod keys;
 mod ledger;
+pub mod modify;
 mod output;
 pub mod parse;
 mod ready;
@@ -82,6 +83,7 @@ pub mod spans;
 pub mod spec;
 pub mod state;
 pub mod task;
+mod times;
 pub mod vocabulary;
 mod waits;
 

@@ -432,12 +432,21 @@ impl<S: Store> Controller<S> {
             Effect::Rejected(refusal) => {
                 return Some(Answer::Refused(refusal.into()));
             }
-            Effect::Launch { task, attempt, requeues, host, slots, time_limit } => {
+            Effect::Launch { task, attempt, requeues, host, slots, time_limit, gpus } => {
                 let user = self.engine.owner(task.job)?.clone();
                 let spec = self.engine.spec(task.job)?.clone();
                 let numbers = None;
-                let launch =
-                    Launch { task, attempt, requeues, user, numbers, spec, slots, time_limit };
+                let launch = Launch {
+                    task,
+                    attempt,
+                    requeues,
+                    user,
+                    numbers,
+                    spec,
+                    slots,
+                    time_limit,
+                    gpus,
+                };
                 self.outboxes.tell(&host, Order::Launch(Box::new(launch)));
             }
             Effect::Kill { task, attempt, host, why } => {

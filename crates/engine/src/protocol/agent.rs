@@ -31,6 +31,9 @@ pub struct Launch {
     pub slots: u32,
     /// How long it may run.
     pub time_limit: Option<Period>,
+    /// Numbers of the devices that it may use; none if its host has no devices that are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Vec<u32>>,
 }
 
 impl Launch {

@@ -23,4 +23,4 @@ pub use ask::{Ask, Detail, Page, Start};
 pub use flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView};
 pub use notice::Notice;
 pub use usage::{UsageKey, UsageQuery, UsageRow};
-pub use view::{Asked, HostState, HostView, JobView, QueueView, RANGES_MAX};
+pub use view::{Asked, HostState, HostView, JobView, QueueView, RANGES_MAX, ResourceView};

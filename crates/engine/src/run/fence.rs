@@ -127,6 +127,7 @@ mod tests {
             spec: JobSpec::default(),
             slots: 1,
             time_limit: None,
+            gpus: None,
         };
         let (root, work) = (agent.to_owned(), agent.join("work"));
         let host = "h1".parse().unwrap();

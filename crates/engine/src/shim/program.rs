@@ -72,6 +72,11 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
         ("FOREBAY_SLOTS".to_owned(), launch.slots.to_string()),
         ("FOREBAY_HOST".to_owned(), task.host.to_string()),
     ]);
+    if let Some(gpus) = &launch.gpus {
+        // Also without any: a job that has asked for no device sees none.
+        let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+        variables.push(("CUDA_VISIBLE_DEVICES".to_owned(), numbers.join(",")));
+    }
     if launch.spec.checkpoint == Checkpoint::Steps {
         variables.push(("FOREBAY_CHECKPOINT".to_owned(), "1".to_owned()));
     }

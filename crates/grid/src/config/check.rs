@@ -9,7 +9,8 @@ use super::{
     Config, ConfigError, Dispatch, FairShare, General, LoadIndex, QueueConfig, Thresholds, Unlisted,
 };
 use crate::parse::line_of;
-use crate::vocabulary::{HostName, UserName};
+use crate::parse::resources::{COUNT_MAX, GPU, GPUS_MAX};
+use crate::vocabulary::{HostName, ResourceName, UserName};
 
 /// One message of the greatest length fits, a command with its environment.
 const MESSAGES_BYTES_MIN: u64 = 16 << 20;
@@ -97,6 +98,7 @@ impl Config {
             .or_else(|| self.fair_share.fault().map(|fault| fault.below([Key("fair_share")])))
             .or_else(|| self.queue_fault())
             .or_else(|| self.host_fault())
+            .or_else(|| self.resource_fault())
             .or_else(|| self.queue_host_fault())
     }
 
@@ -171,6 +173,36 @@ impl Config {
             }
         }
         None
+    }
+}
+
+impl Config {
+    /// A resource belongs to the grid or to hosts, and there is a sensible number of it.
+    fn resource_fault(&self) -> Option<Fault> {
+        let most = |name: &ResourceName| if name.as_str() == GPU { GPUS_MAX } else { COUNT_MAX };
+        let fine = |name: &ResourceName, count: u32| count <= most(name);
+        let wrong = |(name, count): (&ResourceName, &u32)| {
+            let allowed = format!("at most {} for {name}", most(name));
+            (!fine(name, *count)).then(|| Fault::at([Key("resources")], count, allowed))
+        };
+        if let Some(fault) = self.resources.iter().find_map(wrong) {
+            return Some(fault);
+        }
+        if let Some(count) = self.resources.get(GPU) {
+            let allowed = "in a [[host]]: devices belong to hosts, as in resources = { gpu = 4 }";
+            return Some(Fault::at([Key("resources")], format!("gpu = {count}"), allowed));
+        }
+        self.hosts.iter().enumerate().find_map(|(place, host)| {
+            let twice = host.resources.keys().find(|name| self.resources.contains_key(*name));
+            let fault = match twice {
+                Some(name) => {
+                    let allowed = "either in [resources] or in [[host]], not in both";
+                    Some(Fault::at([Key("resources")], name, allowed))
+                }
+                None => host.resources.iter().find_map(wrong),
+            };
+            Some(fault?.below([Key("host"), Place(place)]))
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::parse::line_of;
 use crate::parse::period::Period;
 use crate::parse::zone::Zone;
-use crate::vocabulary::{HostName, QueueName, UserName};
+use crate::vocabulary::{HostName, QueueName, ResourceName, UserName};
 
 /// All settings of a grid. [`Config::read`] gives only such as are fine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct Config {
     /// What is said of hosts; a host need not be listed.
     #[serde(rename = "host", default)]
     pub hosts: Vec<HostConfig>,
+    /// Resources that jobs on all hosts share, such as licences, with how much there is of each.
+    #[serde(default)]
+    pub resources: BTreeMap<ResourceName, u32>,
 }
 
 /// When jobs are started.
@@ -238,6 +241,9 @@ pub struct HostConfig {
     /// Load at which jobs are started on it, and suspended.
     #[serde(default)]
     pub load: Thresholds,
+    /// Resources that it has, such as `gpu`, with how much of each.
+    #[serde(default)]
+    pub resources: BTreeMap<ResourceName, u32>,
 }
 
 fn one_queue() -> Vec<QueueConfig> {
@@ -269,6 +275,7 @@ impl Default for Config {
             fair_share: FairShare::default(),
             queues: one_queue(),
             hosts: Vec::new(),
+            resources: BTreeMap::new(),
         }
     }
 }

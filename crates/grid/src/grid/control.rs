@@ -123,6 +123,11 @@ impl Grid {
         if again == 0 {
             return Ok(());
         }
+        if job.spec.deadline.is_some_and(|deadline| deadline <= self.now) {
+            return Err(Refusal::Invalid(format!(
+                "job {target} had to have ended by a time that has passed, so it cannot start again"
+            )));
+        }
         self.check_number(Some(job.user), again)?;
         if job.tally.is_finished() {
             self.check_bytes(
@@ -190,7 +195,7 @@ impl Grid {
         for place in places.iter() {
             let task = &entry.tasks[place as usize];
             before.push((place, Before::of(task)));
-            if matches!(step, Step::Cancelled | Step::NeverMet)
+            if matches!(step, Step::Cancelled | Step::NeverMet | Step::Expired)
                 && let Task::Pending(waiting) | Task::Held(waiting) = task
                 && waiting.attempts > 0
             {

@@ -15,5 +15,8 @@ mod impossible;
 mod lifecycle;
 mod limits;
 mod model;
+mod modify;
 mod parsers;
 mod reservation;
+mod resources;
+mod times;

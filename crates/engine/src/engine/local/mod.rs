@@ -149,10 +149,12 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         Ask::Jobs { target, ended, page } => listing::jobs(grid, user, (*target, *ended), *page),
         Ask::Hosts => Answer::Hosts { hosts: view::hosts(grid, user), trouble: None },
         Ask::Queues => Answer::Queues { queues: view::queues(grid), trouble: None },
+        Ask::Resources => Answer::Resources { resources: view::resources(grid) },
         Ask::Explain { target } => view::explain(grid, user, *target),
         Ask::Flow { flow } => flow::answer(grid, user, flow),
         Ask::Submit { .. }
         | Ask::Command { .. }
+        | Ask::Modify { .. }
         | Ask::Queue { .. }
         | Ask::Host { .. }
         | Ask::History { .. }

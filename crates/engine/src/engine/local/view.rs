@@ -8,13 +8,13 @@ use forebay_grid::grid::State;
 use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::Checkpoint;
+use forebay_grid::spec::{Checkpoint, Sharing};
 use forebay_grid::state::JobState;
 use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
 use crate::engine::Engine as _;
-use crate::protocol::{Answer, Asked, HostState, HostView, JobView, QueueView};
+use crate::protocol::{Answer, Asked, HostState, HostView, JobView, QueueView, ResourceView};
 
 /// One task, as a line of a list.
 pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
@@ -103,7 +103,22 @@ pub(super) fn asked(job: &Job) -> Asked {
         dialect: spec.dialect.clone(),
         array: spec.array.as_ref().map(ToString::to_string),
         elements: Vec::new(),
+        begin: spec.begin,
+        deadline: spec.deadline,
+        resources: spec.resources.to_string(),
+        exclusive: spec.sharing == Sharing::Exclusive,
     }
+}
+
+/// Counted resources of the grid and of its hosts.
+pub(super) fn resources(grid: &Grid) -> Vec<ResourceView> {
+    let view = |seen: forebay_grid::grid::ResourceView| ResourceView {
+        name: seen.name,
+        host: seen.host,
+        total: seen.total,
+        used: seen.used,
+    };
+    grid.resources().into_iter().map(view).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
