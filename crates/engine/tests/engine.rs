@@ -335,6 +335,7 @@ fn a_launch_carries_what_was_asked_for_and_work_that_was_left_is_told_to_who_joi
         slots: 3,
         time_limit,
         gpus: None,
+        wrap: None,
     };
     rig.decide(vec![launch]);
     let told: Vec<Order> = rig.join().try_iter().collect();

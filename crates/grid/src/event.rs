@@ -16,6 +16,7 @@ use crate::parse::period::Period;
 use crate::spec::{Exit, JobSpec, Usage};
 use crate::task::Ending;
 use crate::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId, UserName};
+use crate::wrap::Wrap;
 
 /// What happened, or what somebody wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -283,6 +284,8 @@ pub enum Effect {
         time_limit: Option<Period>,
         /// Numbers of the devices that it may use; none if its host has no devices that are counted.
         gpus: Option<Vec<u32>>,
+        /// What surrounds its program, if anything does.
+        wrap: Option<Box<Wrap>>,
     },
     /// Tell the host to end a task, if it has it: first gently, then by force. It answers with
     /// [`Event::Exited`] as for any end.

@@ -69,8 +69,12 @@ fn bytes_of_environment(environment: &Environment) -> u64 {
 
 fn own_bytes(spec: &JobSpec, condition: Option<&Condition<Target>>) -> u64 {
     let texts = [Some(&spec.directory), spec.output.as_ref(), spec.error.as_ref()];
-    let text: usize =
-        texts.into_iter().chain([spec.script.as_ref()]).flatten().map(String::len).sum();
+    let text: usize = texts
+        .into_iter()
+        .chain([spec.script.as_ref(), spec.pre.as_ref(), spec.post.as_ref()])
+        .flatten()
+        .map(String::len)
+        .sum();
     let words: usize = spec.command.iter().map(|word| word.len() + PIECE_BYTES).sum();
     let ranges = spec.array.as_ref().map_or(0, |array| array.ranges()) * PIECE_BYTES;
     let mut conditions = 0;

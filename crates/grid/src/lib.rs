@@ -86,6 +86,7 @@ pub mod task;
 mod times;
 pub mod vocabulary;
 mod waits;
+pub mod wrap;
 
 pub use event::{Effect, Event, Outcome};
 pub use grid::Grid;

@@ -27,6 +27,7 @@ pub(crate) struct Shape {
     pub excluded: Vec<HostId>,
     pub resources: Resources,
     pub sharing: Sharing,
+    pub io_heavy: bool,
 }
 
 impl Shape {
@@ -40,6 +41,7 @@ impl Shape {
             excluded,
             resources: spec.resources.clone(),
             sharing: spec.sharing,
+            io_heavy: spec.io_heavy,
         }
     }
 }
@@ -78,6 +80,11 @@ impl Shapes {
         self.known.remove(shape);
         self.by_id.remove(&id);
         true
+    }
+
+    /// Whether one that is in use is like that. Takes as long as there are shapes.
+    pub fn any(&self, is_like: impl Fn(&Shape) -> bool) -> bool {
+        self.known.keys().any(is_like)
     }
 
     pub fn get(&self, id: ShapeId) -> &Shape {

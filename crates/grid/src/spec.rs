@@ -15,7 +15,8 @@ use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
 use crate::parse::resources::Resources;
-use crate::vocabulary::{HostName, Moment, QueueName};
+use crate::vocabulary::{HostName, Moment, ProfileName, QueueName};
+use crate::wrap;
 
 /// The most slots of a job.
 pub const SLOTS_MAX: u32 = 100_000;
@@ -149,6 +150,14 @@ pub struct JobSpec {
     pub resources: Resources,
     /// Whether it shares its host with other jobs.
     pub sharing: Sharing,
+    /// A shell command before its program.
+    pub pre: Option<String>,
+    /// A shell command after its program.
+    pub post: Option<String>,
+    /// The application profile that fills in what it leaves open.
+    pub profile: Option<ProfileName>,
+    /// Whether it is kept from hosts that starve for I/O.
+    pub io_heavy: bool,
 }
 
 impl JobSpec {
@@ -238,6 +247,12 @@ impl JobSpec {
         }
         if self.dialect.as_ref().is_some_and(|of| of.comment.len() > COMMENT_BYTES_MAX) {
             return Some(format!("a comment has at most {COMMENT_BYTES_MAX} bytes"));
+        }
+        let wraps = [("pre", self.pre.as_ref()), ("post", self.post.as_ref())];
+        for (what, command) in wraps {
+            if let Some(allowed) = command.and_then(|command| wrap::fault(command)) {
+                return Some(format!("{what}: expected {allowed}"));
+            }
         }
         let zero = |text: &str| text.contains('\0');
         if self.command.iter().any(|word| zero(word))

@@ -225,6 +225,10 @@ name! {
     UserName, "user"
 }
 name! {
+    /// Name of an application profile.
+    ProfileName, "profile"
+}
+name! {
     /// Name of a counted resource, such as a licence.
     ResourceName, "resource"
 }

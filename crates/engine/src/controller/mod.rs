@@ -432,7 +432,7 @@ impl<S: Store> Controller<S> {
             Effect::Rejected(refusal) => {
                 return Some(Answer::Refused(refusal.into()));
             }
-            Effect::Launch { task, attempt, requeues, host, slots, time_limit, gpus } => {
+            Effect::Launch { task, attempt, requeues, host, slots, time_limit, gpus, wrap } => {
                 let user = self.engine.owner(task.job)?.clone();
                 let spec = self.engine.spec(task.job)?.clone();
                 let numbers = None;
@@ -446,6 +446,7 @@ impl<S: Store> Controller<S> {
                     slots,
                     time_limit,
                     gpus,
+                    wrap,
                 };
                 self.outboxes.tell(&host, Order::Launch(Box::new(launch)));
             }

@@ -5,6 +5,7 @@ use forebay_grid::event::{KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
 use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
+use forebay_grid::wrap::Wrap;
 use serde::{Deserialize, Serialize};
 
 use super::caller::Numbers;
@@ -34,6 +35,9 @@ pub struct Launch {
     /// Numbers of the devices that it may use; none if its host has no devices that are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Vec<u32>>,
+    /// What surrounds its program, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrap: Option<Box<Wrap>>,
 }
 
 impl Launch {

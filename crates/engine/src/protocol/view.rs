@@ -100,6 +100,18 @@ pub struct Asked {
     /// Whether no other job runs on its host while it does.
     #[serde(default)]
     pub exclusive: bool,
+    /// A shell command before its program.
+    #[serde(default)]
+    pub pre: Option<String>,
+    /// A shell command after its program.
+    #[serde(default)]
+    pub post: Option<String>,
+    /// Its application profile.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// Whether it is kept from hosts that starve for I/O.
+    #[serde(default)]
+    pub io_heavy: bool,
 }
 
 /// The most ranges of elements that are told of one line.

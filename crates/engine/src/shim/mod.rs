@@ -24,6 +24,7 @@ mod program;
 mod progress;
 mod sampler;
 mod script;
+mod wrap;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};

@@ -57,6 +57,13 @@ impl Grid {
         by == owner || self.is_admin(by)
     }
 
+    /// A job: also who administers the queue that it is in.
+    #[must_use]
+    pub fn sees_job(&self, by: &UserName, job: &Job) -> bool {
+        let of_queue = || self.queue_config(job.queue).is_some_and(|q| q.admins.contains(by));
+        self.sees(by, self.ledger.user_of(job)) || of_queue()
+    }
+
     fn check_admin(&self, by: &UserName, what: impl FnOnce() -> String) -> Result<(), Refusal> {
         if self.is_admin(by) {
             return Ok(());
@@ -92,9 +99,7 @@ impl Grid {
     /// A job, if the user sees it.
     pub(super) fn job_for(&self, by: &UserName, target: Target) -> Result<&Job, Refusal> {
         let known = self.ledger.jobs.get(&target.job);
-        known
-            .filter(|job| self.sees(by, self.ledger.user_of(job)))
-            .ok_or(Refusal::NoSuchJob(target))
+        known.filter(|job| self.sees_job(by, job)).ok_or(Refusal::NoSuchJob(target))
     }
 
     /// The places that a command is about, if the user may give it.

@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::config::{Dispatch, Order, Role};
+use crate::config::{Dispatch, Exceeded, LoadIndex, Order, Role};
 use crate::event::{Effect, Outcome};
 use crate::grid::Grid;
 use crate::grid::explain::{HostObstacle, Reason};
@@ -26,6 +26,7 @@ use crate::ready::{Entry, Line, Shape, ShapeId};
 use crate::spec::Sharing;
 use crate::task::{Second, Step, Why};
 use crate::vocabulary::{HostId, JobId, QueueId, TaskId, UserId};
+use crate::wrap::Wrap;
 
 /// Whose turn it is: the greatest goes first.
 #[derive(Clone, Copy, Debug)]
@@ -338,6 +339,14 @@ impl Grid {
                 return Some(HostObstacle::Load(exceeded));
             }
         }
+        if shape.io_heavy {
+            let limit = self.ledger.config.general.io_pressure_max;
+            let Some(measured) = &now.load else { return Some(HostObstacle::NoLoad) };
+            if measured.iop > limit {
+                let (index, value) = (LoadIndex::Iop, measured.iop);
+                return Some(HostObstacle::Load(Exceeded { index, value, limit }));
+            }
+        }
         if now.unable_until > self.now {
             return Some(HostObstacle::Unable { until: now.unable_until });
         }
@@ -365,6 +374,7 @@ impl Grid {
         let time_limit = self.time_limit(entry.job);
         let limit_ms = time_limit.map(Period::as_ms);
         debug_assert_eq!(job.queue, queue);
+        let wrap = Wrap::of(&job.spec, self.queue_config(queue));
         let held = self.held_by(entry.job, host);
         let has_gpus = self.index.hosts[host.0 as usize].resources.contains_key(GPU);
         let gpus = held.as_ref().map(|held| held.gpus.clone());
@@ -388,6 +398,7 @@ impl Grid {
             slots,
             time_limit,
             gpus,
+            wrap,
         });
     }
 }

@@ -88,6 +88,19 @@ impl Grid {
         user: &UserName,
         spec: &mut JobSpec,
     ) -> Result<Option<Condition<Target>>, Refusal> {
+        if let Some(name) = &spec.profile {
+            let profiles = &self.ledger.config.profiles;
+            let profile = profiles.iter().find(|profile| profile.name == *name);
+            let Some(profile) = profile else {
+                let all: Vec<&str> = profiles.iter().map(|known| known.name.as_str()).collect();
+                let there = match all[..] {
+                    [] => "the grid has no profiles (grid.toml, [[profile]])".to_owned(),
+                    _ => format!("choose from {}", all.join(", ")),
+                };
+                return Err(Refusal::Invalid(format!("there is no profile {name}: {there}")));
+            };
+            profile.complete(spec);
+        }
         let id = self.check_intake(user, spec)?;
         self.check_spec(id, spec, true)?;
         let known = self.ledger.users.find(user).map(UserId);

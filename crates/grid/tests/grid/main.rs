@@ -17,6 +17,7 @@ mod limits;
 mod model;
 mod modify;
 mod parsers;
+mod profiles;
 mod reservation;
 mod resources;
 mod times;

@@ -114,6 +114,10 @@ pub fn block(job: &JobView, now: Moment) -> String {
             ("deadline", asked.deadline.map(time).unwrap_or_default()),
             ("resources", asked.resources.clone()),
             ("exclusive", yes(asked.exclusive)),
+            ("pre", asked.pre.clone().unwrap_or_default()),
+            ("post", asked.post.clone().unwrap_or_default()),
+            ("profile", asked.profile.clone().unwrap_or_default()),
+            ("io heavy", yes(asked.io_heavy)),
             ("directory", asked.directory.clone()),
         ]);
     }

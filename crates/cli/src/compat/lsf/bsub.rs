@@ -25,7 +25,7 @@ use crate::commands::grid::run::attached;
 use Takes::{Nothing, Value};
 
 const OPTIONS: &[Opt] = &[
-    ignored("app", ' ', Value),
+    read("app", ' ', Value),
     harmless("ar", ' ', Nothing),
     read("b", ' ', Value),
     harmless("B", ' ', Nothing),
@@ -34,10 +34,10 @@ const OPTIONS: &[Opt] = &[
     read("cwd", ' ', Value),
     harmless("D", ' ', Value),
     read("e", ' ', Value),
-    refused("E", ' ', Value, "put the commands into the script"),
+    read("E", ' ', Value),
     read("env", ' ', Value),
     read("eo", ' ', Value),
-    refused("Ep", ' ', Value, "put the commands into the script"),
+    read("Ep", ' ', Value),
     harmless("F", ' ', Value),
     refused("f", ' ', Value, "hosts of a grid see the same files"),
     ignored("g", ' ', Value),
@@ -221,6 +221,9 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         requeue_exits: given.value("Q").map(str::parse).transpose()?.unwrap_or_default(),
         environment: variables.into_iter().collect(),
         time_limit: given.value("W").map(run_limit).transpose()?.flatten(),
+        pre: given.value("E").map(str::to_owned),
+        post: given.value("Ep").map(str::to_owned),
+        profile: given.value("app").map(str::parse).transpose().map_err(anyhow::Error::msg)?,
         begin: moment(given, "b")?,
         deadline: moment(given, "t")?,
         resources: needs.resources,

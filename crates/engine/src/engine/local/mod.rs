@@ -62,6 +62,10 @@ impl Engine for Grid {
         self.ledger().job(job).map(|job| self.ledger().user_of(job))
     }
 
+    fn may_see_job(&self, user: &UserName, job: JobId) -> bool {
+        self.ledger().job(job).is_some_and(|job| self.sees_job(user, job))
+    }
+
     fn spec(&self, job: JobId) -> Option<&JobSpec> {
         self.ledger().job(job).map(Job::spec)
     }

@@ -13,7 +13,6 @@ use forebay_grid::state::JobState;
 use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
-use crate::engine::Engine as _;
 use crate::protocol::{Answer, Asked, HostState, HostView, JobView, QueueView, ResourceView};
 
 /// One task, as a line of a list.
@@ -63,9 +62,7 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
 
 pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
     let ledger = grid.ledger();
-    let seen = |task: &&TaskId| {
-        ledger.job(task.job).is_some_and(|job| grid.may_see(user, ledger.user_of(job)))
-    };
+    let seen = |task: &&TaskId| ledger.job(task.job).is_some_and(|job| grid.sees_job(user, job));
     grid.hosts()
         .map(|host| HostView {
             name: host.name,
@@ -107,6 +104,10 @@ pub(super) fn asked(job: &Job) -> Asked {
         deadline: spec.deadline,
         resources: spec.resources.to_string(),
         exclusive: spec.sharing == Sharing::Exclusive,
+        pre: spec.pre.clone(),
+        post: spec.post.clone(),
+        profile: spec.profile.as_ref().map(ToString::to_string),
+        io_heavy: spec.io_heavy,
     }
 }
 
@@ -164,7 +165,7 @@ pub(super) fn queues(grid: &Grid) -> Vec<QueueView> {
 
 pub(super) fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
     let ledger = grid.ledger();
-    let known = ledger.job(target.job).filter(|job| grid.may_see(user, ledger.user_of(job)));
+    let known = ledger.job(target.job).filter(|job| grid.sees_job(user, job));
     let Some(job) = known else { return Answer::no_job(target) };
     // Of a whole array, the first element that has not ended speaks for the others.
     let open = || job.tasks().find(|(_, task)| !matches!(task, Task::Finished(_)));
