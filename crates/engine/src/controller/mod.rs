@@ -459,6 +459,9 @@ impl<S: Store> Controller<S> {
             Effect::Resume { task, attempt, host } => {
                 self.outboxes.tell(&host, Order::Resume { task, attempt });
             }
+            Effect::Signal { task, attempt, host, signal } => {
+                self.outboxes.tell(&host, Order::Signal { task, attempt, signal });
+            }
             Effect::GrantLease { host, lease } => self.outboxes.tell(&host, Order::Grant { lease }),
             Effect::ReleaseWork { task, requeues, host } => {
                 // Hosts of one machine share the places of work areas, so any of them can remove one. On a node that is away it

@@ -1,7 +1,7 @@
 //! What the controller tells an agent, and what an agent reports.
 
 use forebay_grid::config::Load;
-use forebay_grid::event::{KillReason, Loss};
+use forebay_grid::event::{JobSignal, KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
 use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
@@ -92,6 +92,15 @@ pub enum Order {
         task: TaskId,
         /// Which start of it.
         attempt: Attempt,
+    },
+    /// Send the processes of a task a signal.
+    Signal {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Which signal.
+        signal: JobSignal,
     },
     /// Jobs may run for so long, counted from the message that this answers.
     Grant {

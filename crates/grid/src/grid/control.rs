@@ -1,7 +1,7 @@
 //! Commands of users and admins.
 
 use crate::depend::Verdict;
-use crate::event::{Effect, Outcome, QueueVerb, Refusal, Verb};
+use crate::event::{Effect, JobSignal, Outcome, QueueVerb, Refusal, Verb};
 use crate::footprint;
 use crate::grid::Grid;
 use crate::hosts::Reach;
@@ -9,7 +9,7 @@ use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
 use crate::ledger::Job;
 use crate::spans::Spans;
-use crate::task::{Ending, Step, Stops, Task};
+use crate::task::{Ending, Phase, Step, Stops, Task};
 use crate::vocabulary::{HostId, HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
 
 /// What a command means for a task in some state.
@@ -24,6 +24,8 @@ enum Meaning {
     Resume,
     /// A task that ended starts again.
     Again,
+    /// The processes of a task on a host get a signal.
+    Signal(JobSignal),
     /// Nothing.
     Nothing,
 }
@@ -42,7 +44,12 @@ fn meaning(verb: Verb, task: &Task) -> Meaning {
             Meaning::End(Ending::Requeued)
         }
         (Verb::Requeue, Task::Finished(_)) => Meaning::Again,
-        (Verb::Kill | Verb::Hold | Verb::Release | Verb::Requeue, _) => Meaning::Nothing,
+        (Verb::Signal(signal), Task::Active(run)) if run.phase != Phase::Starting => {
+            Meaning::Signal(signal)
+        }
+        (Verb::Kill | Verb::Hold | Verb::Release | Verb::Requeue | Verb::Signal(_), _) => {
+            Meaning::Nothing
+        }
     }
 }
 
@@ -86,6 +93,7 @@ impl Grid {
                         Verb::Hold => "is neither waiting nor running",
                         Verb::Release => "is not held",
                         Verb::Requeue => "is already waiting",
+                        Verb::Signal(_) => "is not running on a host that can be reached",
                     };
                     Effect::Rejected(Refusal::WrongState { target, state })
                 };
@@ -177,6 +185,15 @@ impl Grid {
                 Meaning::Suspend => self.suspend(task, Stops::ASKED, out),
                 Meaning::Resume => self.resume(task, Stops::ASKED, out),
                 Meaning::Again => self.step(task, Step::Requeued, out),
+                Meaning::Signal(signal) => {
+                    let run = entry.tasks[place as usize].run().expect("an active task");
+                    if self.reaches(run.host) {
+                        let (attempt, host) = (run.attempt, self.host_name(run.host));
+                        out.effects.push(Effect::Signal { task, attempt, host, signal });
+                    } else {
+                        count -= 1;
+                    }
+                }
                 Meaning::Nothing => count -= 1,
             }
         }

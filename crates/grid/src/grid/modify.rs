@@ -29,6 +29,8 @@ impl Grid {
         self.record(Change::Modified(Box::new(modified)), out);
         self.index.add_job(&self.ledger, job, &self.ledger.jobs[&job]);
         self.index.stir();
+        // It may have come to a queue whose run window is closed, or left one.
+        self.follow_run_window(self.ledger.jobs[&job].queue, out);
         Ok(Effect::Obeyed { tasks })
     }
 

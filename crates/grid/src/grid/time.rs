@@ -78,7 +78,7 @@ impl Grid {
     }
 
     /// Suspends what runs outside the run window of its queue, and lets it go on inside.
-    fn follow_run_window(&mut self, queue: QueueId, out: &mut Outcome) {
+    pub(super) fn follow_run_window(&mut self, queue: QueueId, out: &mut Outcome) {
         let now = &self.index.queues[queue.0 as usize];
         if now.used_slots == 0 {
             return;

@@ -243,7 +243,8 @@ impl World {
                 self.jobs.remove(job);
             }
             Effect::Disconnect { host } => self.agent(host).connected = false,
-            Effect::Accepted { .. }
+            Effect::Signal { .. }
+            | Effect::Accepted { .. }
             | Effect::Obeyed { .. }
             | Effect::Rejected(_)
             | Effect::KeepWork { .. }
