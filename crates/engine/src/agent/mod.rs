@@ -311,6 +311,9 @@ impl Agent {
             Order::Suspend { task, attempt } => {
                 self.change(task, attempt, Status::Stopped, Signal::USR1);
             }
+            Order::Signal { task, attempt, signal } => {
+                self.signal(task, attempt, crate::shim::relayed(signal));
+            }
             Order::Resume { task, attempt } => {
                 self.change(task, attempt, Status::Running, Signal::USR2);
             }

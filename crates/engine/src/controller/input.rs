@@ -173,6 +173,7 @@ fn ask_event(user: &UserName, ask: Ask) -> Result<Event, Ask> {
     Ok(match ask {
         Ask::Submit { spec, key } => Event::Submit { user: by, spec, key },
         Ask::Command { target, verb } => Event::Command { by, target, verb },
+        Ask::Modify { job, changes } => Event::Modify { by, job, changes },
         Ask::Queue { queue, verb } => Event::Queue { by, queue, verb },
         Ask::Host { host, state } => Event::Host { by, host, state },
         Ask::Flow { flow } => flow::event_of(user, &flow).ok_or(Ask::Flow { flow })?,

@@ -434,12 +434,22 @@ impl<S: Store> Controller<S> {
             Effect::Rejected(refusal) => {
                 return Some(Answer::Refused(refusal.into()));
             }
-            Effect::Launch { task, attempt, requeues, host, slots, time_limit } => {
+            Effect::Launch { task, attempt, requeues, host, slots, time_limit, gpus, wrap } => {
                 let user = self.engine.owner(task.job)?.clone();
                 let spec = self.engine.spec(task.job)?.clone();
                 let numbers = None;
-                let launch =
-                    Launch { task, attempt, requeues, user, numbers, spec, slots, time_limit };
+                let launch = Launch {
+                    task,
+                    attempt,
+                    requeues,
+                    user,
+                    numbers,
+                    spec,
+                    slots,
+                    time_limit,
+                    gpus,
+                    wrap,
+                };
                 self.outboxes.tell(&host, Order::Launch(Box::new(launch)));
             }
             Effect::Kill { task, attempt, host, why } => {
@@ -450,6 +460,9 @@ impl<S: Store> Controller<S> {
             }
             Effect::Resume { task, attempt, host } => {
                 self.outboxes.tell(&host, Order::Resume { task, attempt });
+            }
+            Effect::Signal { task, attempt, host, signal } => {
+                self.outboxes.tell(&host, Order::Signal { task, attempt, signal });
             }
             Effect::GrantLease { host, lease } => self.outboxes.tell(&host, Order::Grant { lease }),
             Effect::ReleaseWork { task, requeues, host } => {

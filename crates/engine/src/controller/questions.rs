@@ -124,10 +124,10 @@ impl<S: Store> Controller<S> {
 
     /// How a job ended, if all of it has; an error if there is none that the user may see.
     fn end(&self, user: &UserName, job: JobId) -> Result<Option<JobEnd>> {
-        match self.engine.owner(job) {
-            Some(owner) if self.engine.may_see(user, owner) => Ok(self.engine.end(job)),
-            Some(_) | None => bail!(Refusal::no_job(job.into())),
+        if self.engine.may_see_job(user, job) {
+            return Ok(self.engine.end(job));
         }
+        bail!(Refusal::no_job(job.into()))
     }
 }
 

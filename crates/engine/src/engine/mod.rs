@@ -116,6 +116,11 @@ pub trait Engine: Send {
     /// The files that flows wait for.
     fn watches(&self) -> Vec<Watch>;
 
+    /// Whether a user may see a job.
+    fn may_see_job(&self, user: &UserName, job: JobId) -> bool {
+        self.owner(job).is_some_and(|owner| self.may_see(user, owner))
+    }
+
     /// Whether a user may see what is this owner's: users see their own, admins all.
     fn may_see(&self, user: &UserName, owner: &UserName) -> bool {
         user == owner || self.settings().admins.contains(user)

@@ -1,10 +1,11 @@
 //! What the controller tells an agent, and what an agent reports.
 
 use forebay_grid::config::Load;
-use forebay_grid::event::{KillReason, Loss};
+use forebay_grid::event::{JobSignal, KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
 use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
+use forebay_grid::wrap::Wrap;
 use serde::{Deserialize, Serialize};
 
 use super::caller::Numbers;
@@ -31,6 +32,12 @@ pub struct Launch {
     pub slots: u32,
     /// How long it may run.
     pub time_limit: Option<Period>,
+    /// Numbers of the devices that it may use; none if its host has no devices that are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Vec<u32>>,
+    /// What surrounds its program, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrap: Option<Box<Wrap>>,
 }
 
 impl Launch {
@@ -85,6 +92,15 @@ pub enum Order {
         task: TaskId,
         /// Which start of it.
         attempt: Attempt,
+    },
+    /// Send the processes of a task a signal.
+    Signal {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Which signal.
+        signal: JobSignal,
     },
     /// Jobs may run for so long, counted from the message that this answers.
     Grant {

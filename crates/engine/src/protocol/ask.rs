@@ -2,6 +2,7 @@
 
 use forebay_grid::event::{Joined, QueueVerb, Verb};
 use forebay_grid::journal::HostSwitch;
+use forebay_grid::modify::Changes;
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,13 @@ pub enum Ask {
         /// What.
         verb: Verb,
     },
+    /// Change a job that has not ended.
+    Modify {
+        /// Which.
+        job: JobId,
+        /// What.
+        changes: Box<Changes>,
+    },
     /// Switch a queue.
     Queue {
         /// Which.
@@ -59,6 +67,8 @@ pub enum Ask {
     Hosts,
     /// List queues.
     Queues,
+    /// List counted resources.
+    Resources,
     /// Attempts of a job that ended.
     History {
         /// Which.
@@ -159,6 +169,7 @@ impl Ask {
             Ask::Jobs { .. }
             | Ask::Hosts
             | Ask::Queues
+            | Ask::Resources
             | Ask::History { .. }
             | Ask::Explain { .. }
             | Ask::Wait { .. }
@@ -166,6 +177,7 @@ impl Ask {
             | Ask::Ping => true,
             Ask::Submit { .. }
             | Ask::Command { .. }
+            | Ask::Modify { .. }
             | Ask::Queue { .. }
             | Ask::Host { .. }
             | Ask::Flow { .. }

@@ -25,4 +25,4 @@ pub use flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView};
 pub use notice::Notice;
 pub use socket::{Reader, connect, listen, write};
 pub use usage::{UsageKey, UsageQuery, UsageRow};
-pub use view::{Asked, HostState, HostView, JobView, QueueView, RANGES_MAX};
+pub use view::{Asked, HostState, HostView, JobView, QueueView, RANGES_MAX, ResourceView};

@@ -127,6 +127,8 @@ mod tests {
             spec: JobSpec::default(),
             slots: 1,
             time_limit: None,
+            gpus: None,
+            wrap: None,
         };
         let (root, work) = (agent.to_owned(), agent.join("work"));
         let host = "h1".parse().unwrap();

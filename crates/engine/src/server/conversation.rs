@@ -238,6 +238,7 @@ fn has_long_answer(ask: &Ask) -> bool {
             | Ask::Sessions { .. }
             | Ask::Hosts
             | Ask::Queues
+            | Ask::Resources
             | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }
     )
 }

@@ -3,7 +3,8 @@
 //! It makes the work areas, starts the job as its user in a process group of its own, passes signals on,
 //! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
 //! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
-//! lets it go on. Before the job runs both end the shim (`beginning.rs`). When the lease in the agent's
+//! lets it go on; five others stand for signals that the job gets (`orders.rs`). Before the job runs SIGTERM and SIGINT end
+//! the shim (`beginning.rs`). When the lease in the agent's
 //! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
 //! others end that come from it: those in its control group, and those below the shim. If the shim is killed itself,
 //! the kernel kills the job's first process with it, and whoever sees it next (the agent, the next one, the watchdog or
@@ -24,6 +25,7 @@ mod program;
 mod progress;
 mod sampler;
 mod script;
+mod wrap;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -52,6 +54,7 @@ use crate::user::{Account, account_of};
 use beginning::{Beginning, Stage};
 use fault::Fault;
 use job::{Begun, Job, exit_of};
+pub use orders::relayed;
 use orders::{ORDERS, block_orders, orders};
 pub use program::VARIABLES;
 use sampler::Sampler;

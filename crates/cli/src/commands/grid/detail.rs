@@ -110,6 +110,14 @@ pub fn block(job: &JobView, now: Moment) -> String {
             ("rerunnable", rerun(asked.rerun).to_owned()),
             ("requeue exit", asked.requeue_exits.clone()),
             ("checkpoint", yes(asked.checkpoint)),
+            ("begin", asked.begin.map(time).unwrap_or_default()),
+            ("deadline", asked.deadline.map(time).unwrap_or_default()),
+            ("resources", asked.resources.clone()),
+            ("exclusive", yes(asked.exclusive)),
+            ("pre", asked.pre.clone().unwrap_or_default()),
+            ("post", asked.post.clone().unwrap_or_default()),
+            ("profile", asked.profile.clone().unwrap_or_default()),
+            ("io heavy", yes(asked.io_heavy)),
             ("directory", asked.directory.clone()),
         ]);
     }

@@ -67,6 +67,39 @@ pub struct Queues {
     listing: Listing,
 }
 
+/// List the counted resources of the grid: licences that all hosts share, and devices such as gpu of each host.
+///
+/// The settings name them (grid.toml: [resources], and resources of a [[host]]); forebay submit --resource asks for
+/// them.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay resources\n  forebay resources --json")]
+pub struct Resources {
+    #[command(flatten)]
+    listing: Listing,
+}
+
+impl Resources {
+    pub fn run(self) -> Result<ExitCode> {
+        let wanted = |answer| match answer {
+            Answer::Resources { resources } => Ok(resources),
+            answer => Err(no_sense(&answer)),
+        };
+        self.listing.print(&Ask::Resources, wanted, |resources| {
+            let mut table = Table::new(&["resource", "host", "total", "used", "free"]);
+            for of in resources {
+                table.row(vec![
+                    of.name.to_string(),
+                    or_dash(of.host),
+                    of.total.to_string(),
+                    of.used.to_string(),
+                    of.total.saturating_sub(of.used).to_string(),
+                ]);
+            }
+            table
+        })
+    }
+}
+
 /// Show every finished start of a job, with the time, memory and I/O that it used.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay history 12\n  forebay history '12[3]' --json")]

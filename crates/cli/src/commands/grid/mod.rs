@@ -3,12 +3,14 @@
 pub mod areas;
 mod batch;
 pub mod checkpoint;
+pub mod clock;
 pub mod daemons;
 mod detail;
 pub mod flow;
 mod job_file;
 pub mod jobs;
 mod memory;
+pub mod modify;
 mod nodes;
 pub mod placement;
 pub mod run;
@@ -39,6 +41,9 @@ pub fn time_of(moment: forebay_grid::vocabulary::Moment) -> String {
 
 /// How a job ended whose work areas held too much.
 const AREA_LIMIT: &str = "was killed: its work areas held more than area_limit of its queue";
+
+/// How a job ended that had to have ended by a time.
+const DEADLINE: &str = "was ended: its --deadline has come";
 
 /// Which grid.
 #[derive(clap::Args, Clone, Default)]
@@ -87,6 +92,7 @@ impl Which {
             (_, JobState::Killed) => "was killed".to_owned(),
             (_, JobState::TimeLimit) => "reached its time limit".to_owned(),
             (_, JobState::AreaLimit) => AREA_LIMIT.to_owned(),
+            (_, JobState::Deadline) => DEADLINE.to_owned(),
             (_, JobState::HostLost) => {
                 "was lost: its host or the process that held it failed".to_owned()
             }

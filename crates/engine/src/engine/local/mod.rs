@@ -62,6 +62,10 @@ impl Engine for Grid {
         self.ledger().job(job).map(|job| self.ledger().user_of(job))
     }
 
+    fn may_see_job(&self, user: &UserName, job: JobId) -> bool {
+        self.ledger().job(job).is_some_and(|job| self.sees_job(user, job))
+    }
+
     fn spec(&self, job: JobId) -> Option<&JobSpec> {
         self.ledger().job(job).map(Job::spec)
     }
@@ -149,10 +153,12 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         Ask::Jobs { target, ended, page } => listing::jobs(grid, user, (*target, *ended), *page),
         Ask::Hosts => Answer::Hosts { hosts: view::hosts(grid, user), trouble: None },
         Ask::Queues => Answer::Queues { queues: view::queues(grid), trouble: None },
+        Ask::Resources => Answer::Resources { resources: view::resources(grid) },
         Ask::Explain { target } => view::explain(grid, user, *target),
         Ask::Flow { flow } => flow::answer(grid, user, flow),
         Ask::Submit { .. }
         | Ask::Command { .. }
+        | Ask::Modify { .. }
         | Ask::Queue { .. }
         | Ask::Host { .. }
         | Ask::History { .. }
