@@ -4,11 +4,12 @@ use forebay_grid::config::Load;
 use forebay_grid::event::{KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
-use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, HostName, TaskId, UserName};
 use serde::{Deserialize, Serialize};
 
 use super::caller::Numbers;
 use super::{Area, Seen, Sizes};
+use crate::checkpoint::{Bounds, Number};
 use crate::user::Account;
 
 /// Everything that a host needs to start a task.
@@ -31,6 +32,9 @@ pub struct Launch {
     pub slots: u32,
     /// How long it may run.
     pub time_limit: Option<Period>,
+    /// What the settings say about its checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_bounds: Option<Bounds>,
 }
 
 impl Launch {
@@ -104,6 +108,21 @@ pub enum Order {
         task: TaskId,
         /// How often it had been requeued.
         requeues: u32,
+    },
+    /// Copy a checkpoint of a job on another host, so that its bytes lie here.
+    KeepCheckpoint {
+        /// Number of the question.
+        query: u64,
+        /// Whose.
+        task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
+        /// Its user, with whose rights it is copied.
+        user: UserName,
+        /// Which.
+        number: Number,
+        /// The host on which the job is.
+        job_host: HostName,
     },
     /// Say what work areas lie on the host.
     ListAreas {
@@ -200,6 +219,13 @@ pub enum Report {
         task: TaskId,
         /// How often it had been requeued.
         requeues: u32,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// A checkpoint was copied, or why not.
+    CheckpointKept {
+        /// Number of the question.
+        query: u64,
         /// Why not.
         result: Result<(), String>,
     },

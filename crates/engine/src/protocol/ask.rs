@@ -10,6 +10,7 @@ use uuid::Uuid;
 #[cfg(doc)]
 use super::{Answer, Order, Report};
 use super::{FlowAsk, Orphans, UsageQuery};
+use crate::checkpoint::Number;
 
 /// What is asked of the controller. Each line gets one [`Answer`], but for [`Ask::Join`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,6 +94,13 @@ pub enum Ask {
         /// Whether orphans are removed.
         orphans: Orphans,
     },
+    /// Have another host copy a checkpoint of a job that runs; answered with [`Answer::Here`] once it has.
+    KeepCheckpoint {
+        /// Which task.
+        target: Target,
+        /// Which checkpoint.
+        number: Number,
+    },
     /// What was used: by the asker, or by everybody for an admin.
     Usage {
         /// Of which days, by what.
@@ -165,6 +173,7 @@ impl Ask {
             | Ask::Flow { .. }
             | Ask::Watch { .. }
             | Ask::Sessions { .. }
+            | Ask::KeepCheckpoint { .. }
             | Ask::Reload
             | Ask::Join { .. } => false,
         }

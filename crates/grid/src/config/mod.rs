@@ -138,6 +138,10 @@ pub struct General {
     pub user_messages_bytes_max: ByteSize,
     /// Space of the disk that is kept for the journal.
     pub journal_reserve: ByteSize,
+    /// The most bytes of one job's checkpoints where they are shipped to.
+    pub checkpoint_bytes_max: ByteSize,
+    /// The most bytes of one user's.
+    pub user_checkpoint_bytes_max: ByteSize,
 }
 
 impl Default for General {
@@ -172,6 +176,8 @@ impl Default for General {
             script_bytes_max: 1 << 20,
             user_messages_bytes_max: ByteSize::mib(64),
             journal_reserve: ByteSize::mib(32),
+            checkpoint_bytes_max: ByteSize::gib(256),
+            user_checkpoint_bytes_max: ByteSize::gib(1024),
         }
     }
 }

@@ -69,7 +69,8 @@ pub struct Reload {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay agent /srv/forebay --name gridn1 --slots 8
-  forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work")]
+  forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work
+  forebay agent /srv/forebay --name gridn1 --slots 8 --checkpoints /mnt/forebay/data/.checkpoints")]
 pub struct Agent {
     /// Folder of the grid.
     root: PathBuf,
@@ -85,6 +86,10 @@ pub struct Agent {
     /// Directory for the utility files of jobs [default: that of --work].
     #[arg(long, value_name = "DIR")]
     util: Option<PathBuf>,
+    /// Directory to which checkpoints of jobs are shipped, which all hosts of the grid reach; the directory above it must
+    /// exist [default: none].
+    #[arg(long, value_name = "DIR")]
+    checkpoints: Option<PathBuf>,
     /// Where control groups of jobs are made: below the agent's own group, below a cgroup v2 folder, or none.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
@@ -187,6 +192,13 @@ impl Agent {
             Some(util) => std::path::absolute(util)?,
             None => work.clone(),
         };
+        // Of several grids that share the directory each has its own folder.
+        let grid = match Cluster::of(&home)? {
+            Some(cluster) => cluster.node_home()?.existing()?.cluster_name,
+            None => home.id()?,
+        };
+        let checkpoints = self.checkpoints.map(std::path::absolute).transpose()?;
+        let checkpoints = checkpoints.map(|place| place.join(grid));
         let name = match (self.name, Cluster::of(&home)?) {
             (Some(name), _) => name,
             (None, Some(cluster)) => {
@@ -206,6 +218,7 @@ impl Agent {
             slots: self.slots,
             work,
             util,
+            checkpoints,
             cgroup: self.cgroup,
             monitors: self.monitors.listen()?,
             shim: (std::env::current_exe()?, "job-shim".to_owned()),
