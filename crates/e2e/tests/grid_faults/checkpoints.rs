@@ -61,11 +61,9 @@ fn a_job_whose_host_died_starts_on_another_one_at_its_last_finished_step() {
     let job = grid.submit(&options, SCRIPT);
     wait_until("the first step has finished", LIMIT, || grid.jobs.join("there").exists());
     let cost: Value = serde_json::from_str(&read(&grid, "cost")).unwrap();
-    assert_eq!(
-        (&cost["step"], &cost["changed_bytes"]),
-        (&"make".into(), &3_000_000.into()),
-        "{cost}"
-    );
+    // The file, and the record of the step.
+    assert_eq!((&cost["step"], &cost["changed_files"]), (&"make".into(), &2.into()), "{cost}");
+    assert!(cost["changed_bytes"].as_u64().is_some_and(|bytes| bytes > 3_000_000), "{cost}");
     assert!(cost["pause_ms"].is_u64(), "{cost}");
     for command in [&["explain", &job][..], &["jobs", "-l", &job]] {
         let said = grid.forebay(command).output();
@@ -82,7 +80,7 @@ fn a_job_whose_host_died_starts_on_another_one_at_its_last_finished_step() {
     assert_eq!(read(&grid, "second-host"), "h2\n");
     let second = read(&grid, "second-cost");
     assert!(
-        second.contains("checkpoint 2.1: ") && second.contains(" in 1 changed files"),
+        second.contains("checkpoint 2.1: ") && second.contains(" in 2 changed files"),
         "{second}"
     );
     let list: Value = serde_json::from_str(&read(&grid, "list")).unwrap();
@@ -111,7 +109,7 @@ fn checkpoints_beyond_the_setting_are_refused_with_its_name_and_the_job_goes_on(
     wait_until("the job has ended", LIMIT, || grid.state(&job) == "done");
     let said = grid.forebay(&["output", &job]).output();
     assert!(said.contains("1.0 MiB of checkpoint_bytes_max"), "{said}");
-    assert!(said.contains("shipped: checkpoint 1.1 after step small: 2 B"), "{said}");
+    assert!(said.contains("shipped: checkpoint 1.1 after step small: "), "{said}");
 }
 
 #[test]

@@ -19,6 +19,9 @@ use super::{
 };
 use crate::area::tree;
 
+/// More than a step of the clock from which files have their times.
+const CLOCK_STEP: Duration = Duration::from_millis(20);
+
 /// Makes the work area what the job has to find in it.
 ///
 /// # Errors
@@ -37,7 +40,7 @@ pub fn prepare(work: &Path, mut setup: Setup, clock: &dyn Clock) -> Result<()> {
         let mut lost = Vec::new();
         let mut found = None;
         for number in numbers {
-            match bring_back(work, &shelf, number, clock) {
+            match bring_back(work, &shelf, number) {
                 Ok(manifest) => {
                     found = Some(manifest);
                     break;
@@ -89,12 +92,7 @@ fn empty(work: &Path) -> Result<()> {
 }
 
 /// Makes an area what it was when a checkpoint was taken.
-fn bring_back(
-    work: &Path,
-    shelf: &Shelf,
-    number: super::Number,
-    clock: &dyn Clock,
-) -> Result<Manifest> {
+fn bring_back(work: &Path, shelf: &Shelf, number: super::Number) -> Result<Manifest> {
     let manifest = shelf.read(number)?;
     empty(work)?;
     let mut marks = Marks::default();
@@ -115,12 +113,14 @@ fn bring_back(
                 file.set_times(FileTimes::new().set_modified(time_of(entry)))
                     .with_context(shown)?;
                 let about = file.metadata().with_context(shown)?;
-                let mark = Mark::of(&about, clock.now().into(), object.clone());
+                let mark = Mark::settled(&about, object.clone());
                 marks.files.insert(entry.path.clone(), mark);
             }
         }
     }
     finish_folders(work, &manifest)?;
+    // What the program changes has another time from here on.
+    std::thread::sleep(CLOCK_STEP);
     let own = work.join(FOLDER);
     std::fs::create_dir_all(&own).with_context(|| own.display().to_string())?;
     write_json(&own.join("last.json"), &marks)?;

@@ -138,8 +138,6 @@ fn only_what_has_changed_is_copied_and_what_nobody_needs_goes() {
     assert_eq!(hosts.shelf().bytes().unwrap(), 12, "the former object has gone");
     // A start elsewhere goes on from there, and copies what it changes.
     hosts.start("b", 2).unwrap();
-    hosts.wait();
-    hosts.take("b", "settle");
     hosts.write("b", "other", "three");
     hosts.wait();
     let third = hosts.take("b", "three");
@@ -200,6 +198,7 @@ fn what_exceeds_the_bounds_of_a_job_or_a_user_is_not_shipped_and_the_former_chec
         let hosts = Hosts::new(bounds);
         hosts.start("a", 1).unwrap();
         hosts.write("a", "file", "0123456789");
+        hosts.wait();
         hosts.take("a", "one");
         assert_eq!(hosts.ship("a"), None);
         hosts.write("a", "more", "0123456789");
@@ -221,6 +220,7 @@ fn a_checkpoint_counts_once_another_host_has_copied_it_and_until_then_the_former
     let names = ["a", "b", "c"].map(|name| name.parse::<HostName>().unwrap());
     let [a, b, c] = &names;
     hosts.write("a", "file", "first");
+    hosts.wait();
     let first = hosts.take("a", "one").number;
     ship::ship_pending(&hosts.work("a"), &setup).unwrap();
     assert!(!hosts.shelf().latest(true).unwrap()[0].counts);

@@ -134,11 +134,14 @@ fn cost(taken: Option<&Taken>) -> String {
         0 => String::new(),
         skipped => format!("; {skipped} sockets, pipes or devices were skipped"),
     };
+    let files = match taken.changed_files {
+        1 => "1 changed file".to_owned(),
+        files => format!("{files} changed files"),
+    };
     format!(
-        "checkpoint {}: {} in {} changed files of {} in all, {how} in {:.3} s{skipped}\n",
+        "checkpoint {}: {} in {files} of {} in all, {how} in {:.3} s{skipped}\n",
         taken.number,
         bytes(taken.changed_bytes),
-        taken.changed_files,
         bytes(taken.bytes),
         millis(taken.pause_ms),
     )
