@@ -55,7 +55,7 @@ fn a_job_whose_host_died_starts_on_another_one_at_its_last_finished_step() {
     let (work, above) = (folder.path().join("w-{host}"), folder.path().join("checkpoints"));
     let words = ["--work", work.to_str().unwrap(), "--checkpoints", above.to_str().unwrap()];
     let settings = format!("{SHORT}reap_interval = \"1 s\"\n");
-    let mut grid = Fixture::start_with(2, &settings, &words);
+    let grid = Fixture::start_with(2, &settings, &words);
     let variable = format!("FOREBAY={}", forebay().display());
     let options = ["--checkpoint", "--rerunnable", "-m", "h1+1 h2", "--env", &variable];
     let job = grid.submit(&options, SCRIPT);

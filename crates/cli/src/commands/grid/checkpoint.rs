@@ -23,8 +23,9 @@ use crate::output::{Table, bytes, chain};
 /// For use inside a job that was submitted with --checkpoint: its work area, which holds the records, is kept
 /// when the job restarts. Where hosts have a place for checkpoints (`forebay agent --checkpoints`), `done` also copies
 /// what has changed in the work area, and ships it there in the background: a job whose host died starts on another
-/// one with the work area of the last step that was shipped. Exit code of `has`: 0 if the step has finished, 1 if not;
-/// of all: 2 on an error.
+/// one with the work area of the last step that was shipped.
+///
+/// Exit codes: 2 on an error; `has` exits with 0 if the step has finished, 1 if not.
 #[derive(clap::Args)]
 #[command(after_help = "Examples, in a script that was submitted with --checkpoint:
   forebay checkpoint has load || { ./load && forebay checkpoint done load; }
@@ -68,7 +69,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Forget finished steps: those named, or all.
+    /// Forget the named finished steps, or all.
     #[command(
         after_help = "Examples:\n  forebay checkpoint clear\n  forebay checkpoint clear load"
     )]
