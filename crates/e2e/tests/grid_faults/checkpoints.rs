@@ -108,7 +108,7 @@ fn checkpoints_beyond_the_setting_are_refused_with_its_name_and_the_job_goes_on(
     let job = grid.submit(&["--checkpoint", "--env", &variable], script);
     wait_until("the job has ended", LIMIT, || grid.state(&job) == "done");
     let said = grid.forebay(&["output", &job]).output();
-    assert!(said.contains("1.0 MiB of checkpoint_bytes_max"), "{said}");
+    assert!(said.contains("1 MiB of checkpoint_bytes_max"), "{said}");
     assert!(said.contains("shipped: checkpoint 1.1 after step small: "), "{said}");
 }
 

@@ -1,6 +1,6 @@
 //! `forebay controller`, `forebay agent`, `forebay relay` and the process that holds a job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -192,13 +192,8 @@ impl Agent {
             Some(util) => std::path::absolute(util)?,
             None => work.clone(),
         };
-        // Of several grids that share the directory each has its own folder.
-        let grid = match Cluster::of(&home)? {
-            Some(cluster) => cluster.node_home()?.existing()?.cluster_name,
-            None => home.id()?,
-        };
-        let checkpoints = self.checkpoints.map(std::path::absolute).transpose()?;
-        let checkpoints = checkpoints.map(|place| place.join(grid));
+        let checkpoints =
+            self.checkpoints.map(|place| folder_of_grid(&home, &place)).transpose()?;
         let name = match (self.name, Cluster::of(&home)?) {
             (Some(name), _) => name,
             (None, Some(cluster)) => {
@@ -225,6 +220,18 @@ impl Agent {
         })?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The folder of a grid in the directory for checkpoints: of several grids that share it each has its own.
+fn folder_of_grid(home: &GridHome, place: &Path) -> Result<PathBuf> {
+    let name = match Cluster::of(home)? {
+        Some(cluster) => cluster.node_home()?.existing()?.cluster_name,
+        None => {
+            home.make()?;
+            home.id()?
+        }
+    };
+    Ok(std::path::absolute(place)?.join(name))
 }
 
 impl JobShim {
