@@ -197,7 +197,7 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
             let event = (!sizes.is_empty()).then(|| Event::AreaSizes { host: host.clone(), sizes });
             return (event, Follow::Using { host, containment, runs });
         }
-        Report::Areas { .. } | Report::Reaped { .. } => {
+        Report::Areas { .. } | Report::Reaped { .. } | Report::CheckpointKept { .. } => {
             return (None, Follow::Areas { host, report });
         }
         Report::Exited { task, attempt, exit, usage } => {

@@ -34,6 +34,7 @@ impl<S: Store> Controller<S> {
                 self.waits.forget(connection);
                 self.flow_waits.forget(connection);
                 self.watches.forget(connection);
+                self.keeps.forget(connection);
             }
         }
     }
@@ -75,6 +76,12 @@ impl<S: Store> Controller<S> {
                 let asked = (user.clone(), orphans, reply.clone());
                 let orders = self.sessions.ask(engine, now, hosts, asked);
                 self.tell_all(orders);
+                return Ok(None);
+            }
+            &Ask::KeepCheckpoint { target, number } => {
+                let (hosts, asker) = (self.outboxes.hosts(), (user, connection, reply));
+                let order = self.keeps.ask(engine, &hosts, asker, (target, number))?;
+                self.tell_all(vec![order]);
                 return Ok(None);
             }
             &Ask::History { target, from } => {

@@ -100,6 +100,11 @@ pub trait Engine: Send {
     /// How a task is, if it is known.
     fn state(&self, task: TaskId) -> Option<State>;
 
+    /// The host on which a task is, and how often it had been requeued before; none if it is on none.
+    fn place_of(&self, _task: TaskId) -> Option<(HostName, u32)> {
+        None
+    }
+
     /// Whose run of a flow it is, and what became of it, if it is known.
     fn flow(&self, flow: FlowId) -> Option<(&UserName, FlowState)>;
 

@@ -4,12 +4,13 @@ use forebay_grid::config::Load;
 use forebay_grid::event::{JobSignal, KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
-use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, HostName, TaskId, UserName};
 use forebay_grid::wrap::Wrap;
 use serde::{Deserialize, Serialize};
 
 use super::caller::Numbers;
 use super::{Area, Seen, Sizes};
+use crate::checkpoint::{Bounds, Number};
 use crate::user::Account;
 
 /// Everything that a host needs to start a task.
@@ -38,6 +39,9 @@ pub struct Launch {
     /// What surrounds its program, if anything does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrap: Option<Box<Wrap>>,
+    /// What the settings say about its checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_bounds: Option<Bounds>,
 }
 
 impl Launch {
@@ -120,6 +124,21 @@ pub enum Order {
         task: TaskId,
         /// How often it had been requeued.
         requeues: u32,
+    },
+    /// Copy a checkpoint of a job on another host, so that its bytes lie here.
+    KeepCheckpoint {
+        /// Number of the question.
+        query: u64,
+        /// Whose.
+        task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
+        /// Its user, with whose rights it is copied.
+        user: UserName,
+        /// Which.
+        number: Number,
+        /// The host on which the job is.
+        job_host: HostName,
     },
     /// Say what work areas lie on the host.
     ListAreas {
@@ -216,6 +235,13 @@ pub enum Report {
         task: TaskId,
         /// How often it had been requeued.
         requeues: u32,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// A checkpoint was copied, or why not.
+    CheckpointKept {
+        /// Number of the question.
+        query: u64,
         /// Why not.
         result: Result<(), String>,
     },

@@ -11,6 +11,7 @@ use uuid::Uuid;
 #[cfg(doc)]
 use super::{Answer, Order, Report};
 use super::{FlowAsk, Orphans, UsageQuery};
+use crate::checkpoint::Number;
 
 /// What is asked of the controller. Each line gets one [`Answer`], but for [`Ask::Join`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -103,6 +104,13 @@ pub enum Ask {
         /// Whether orphans are removed.
         orphans: Orphans,
     },
+    /// Have another host copy a checkpoint of a job that runs; answered with [`Answer::Here`] once it has.
+    KeepCheckpoint {
+        /// Which task.
+        target: Target,
+        /// Which checkpoint.
+        number: Number,
+    },
     /// What was used: by the asker, or by everybody for an admin.
     Usage {
         /// Of which days, by what.
@@ -184,6 +192,7 @@ impl Ask {
             | Ask::Watch { .. }
             | Ask::Sessions { .. }
             | Ask::For { .. }
+            | Ask::KeepCheckpoint { .. }
             | Ask::Reload
             | Ask::Join { .. } => false,
         }

@@ -38,6 +38,7 @@ use forebay_base::time::SystemClock;
 use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_grid::vocabulary::UserName;
+use forebay_process::machine::boot_id;
 use forebay_process::stat::Stat;
 use forebay_process::{Accounting, descendants};
 use rustix::event::Timespec;
@@ -47,6 +48,7 @@ use signal_hook::iterator::Signals;
 
 use crate::area::{self, Left, bytes_below};
 use crate::cgroup::Group;
+use crate::checkpoint::{Setup, restore};
 use crate::run::request::{self, Word};
 use crate::run::{End, Log, Task, fence, granted, uptime_ms};
 use crate::terminal::job::{Caller, Ends};
@@ -256,8 +258,28 @@ fn prepare(task: &Task, account: &Account) -> Result<()> {
     };
     area::make(&task.work, left, account)?;
     area::make(&task.util, left, account)?;
+    bring_back(task, account)?;
     anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host has expired");
     Ok(())
+}
+
+/// Has the work area hold what the job's last checkpoint does, if that is later than what lies on this host.
+fn bring_back(task: &Task, account: &Account) -> Result<()> {
+    let (Some(place), Some(bounds)) = (&task.checkpoints, task.launch.checkpoint_bounds) else {
+        return Ok(());
+    };
+    area::make(place, Left::Kept, account)?;
+    let setup = Setup {
+        attempt: task.launch.attempt,
+        host: task.host.clone(),
+        boot: boot_id()?,
+        job: task.launch.task.into(),
+        root: task.root.clone(),
+        place: place.clone(),
+        bounds,
+        restored: None,
+    };
+    account.act(|| restore::prepare(&task.work, setup, &SystemClock))?
 }
 
 impl Shim {

@@ -148,6 +148,10 @@ pub struct General {
     pub journal_reserve: ByteSize,
     /// The I/O pressure of a host (`iop`) beyond which no job that is flagged I/O-heavy is started on it.
     pub io_pressure_max: f64,
+    /// The most bytes of one job's checkpoints where they are shipped to.
+    pub checkpoint_bytes_max: ByteSize,
+    /// The most bytes of one user's.
+    pub user_checkpoint_bytes_max: ByteSize,
 }
 
 impl Default for General {
@@ -183,6 +187,8 @@ impl Default for General {
             user_messages_bytes_max: ByteSize::mib(64),
             journal_reserve: ByteSize::mib(32),
             io_pressure_max: 0.5,
+            checkpoint_bytes_max: ByteSize::gib(256),
+            user_checkpoint_bytes_max: ByteSize::gib(1024),
         }
     }
 }

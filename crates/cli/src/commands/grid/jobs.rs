@@ -13,7 +13,7 @@ use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Moment, Target};
 
 use super::detail::{self, Choice};
-use super::{Listing, Which, explain, no_sense, or_dash, print_json};
+use super::{Listing, Which, checkpoint, explain, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes, on_one_line};
 
 /// The most lines of a table of jobs, if nothing else is said.
@@ -188,7 +188,8 @@ impl Jobs {
         let now = Moment::from(SystemClock.now());
         if self.long && !self.listing.json {
             for job in &jobs {
-                out!("{}", detail::block(job, now));
+                let shipped = checkpoint::of_job(&self.listing.which.home()?, &job.id, now);
+                out!("{}", detail::block(job, &shipped, now));
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -392,7 +393,9 @@ impl Explain {
         let Answer::Explained { explanation, used } = &answer else {
             return Err(no_sense(&answer));
         };
-        let reasons = explain::reasons(explanation, used.as_deref());
+        let mut reasons = explain::reasons(explanation, used.as_deref());
+        let (home, now) = (self.which.home()?, Moment::from(SystemClock.now()));
+        reasons.extend(checkpoint::of_job(&home, &self.job.to_string(), now));
         let hosts = explain::hosts(explanation);
         if self.json {
             let said = |(host, obstacle)| serde_json::json!({ "host": host, "obstacle": obstacle });

@@ -87,6 +87,11 @@ impl Engine for Grid {
         Grid::state(self, task)
     }
 
+    fn place_of(&self, task: TaskId) -> Option<(HostName, u32)> {
+        let run = self.ledger().task(task).and_then(Task::run)?;
+        Some((self.state(task)?.last_start().host?, run.requeues))
+    }
+
     fn flow(&self, flow: FlowId) -> Option<(&UserName, FlowState)> {
         let run: &FlowRun = self.ledger().flow(flow)?;
         Some((self.ledger().user_of_flow(run), run.state()))
@@ -168,6 +173,7 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Reload
         | Ask::Watch { .. }
         | Ask::Sessions { .. }
+        | Ask::KeepCheckpoint { .. }
         | Ask::Usage { .. }
         | Ask::Join { .. } => {
             Answer::refused(RefusalKind::NotUnderstood, "this request is not supported here")
