@@ -483,7 +483,7 @@ fn make(
             made.0.push(location.join(name));
         }
         let location = location.display().to_string();
-        disks.push(DiskRecord { id: DiskId(number), uuid: disk, location });
+        disks.push(DiskRecord::new(DiskId(number), &disk, &location));
     }
     for name in ["forebay.toml", Home::NAMES] {
         made.0.push(root.join(name));

@@ -135,6 +135,8 @@ pub(crate) struct FileInUse {
     pub is_cut: bool,
     /// It waits in the queue of closed objects.
     pub idle_queued: bool,
+    /// Its object is being copied to another disk, and nobody has used it since that began.
+    pub is_copied: bool,
 }
 
 /// Open handles of a file. All of this node's kernel go the same way at any one time.
@@ -182,6 +184,7 @@ static NOT_IN_USE: FileInUse = FileInUse {
     times_untold: false,
     is_cut: false,
     idle_queued: false,
+    is_copied: false,
 };
 
 impl std::ops::Deref for FileBody {

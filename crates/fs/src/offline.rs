@@ -13,7 +13,7 @@ use crate::key::{self, Key};
 use crate::native::NativePlace;
 use crate::ops::{DiskStatus, FilesetStatus};
 use crate::record::{
-    DiskUsage, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
+    DiskUsage, DiskUse, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
 };
 use crate::recovery::{read_superblock, scan_prefix};
 
@@ -90,15 +90,18 @@ pub fn look(stores: &dyn Stores, disks: &[(String, Arc<dyn Disk>)]) -> Result<Of
     let disk_of = |uuid: &str| disks.iter().find(|(known, _)| known == uuid).map(|(_, disk)| disk);
     let status = |record: &crate::record::DiskRecord| {
         let objects = objects.get(&record.id).copied().unwrap_or_default();
-        match disk_of(&record.uuid) {
+        let mut found = match disk_of(&record.uuid) {
             Some(disk) => DiskStatus::of(&record.uuid, &**disk, objects),
             None => {
                 let absent = AbsentDisk::new(&record.uuid, &record.location, "it cannot be opened");
                 DiskStatus::of(&record.uuid, &absent, objects)
             }
-        }
+        };
+        found.note_record(record);
+        found
     };
-    let disks = superblock.disks.iter().map(status).collect();
+    let there = superblock.disks.iter().filter(|record| record.used != DiskUse::Removed);
+    let disks = there.map(status).collect();
     Ok(Offline { superblock, filesets: shown, disks, store_bytes })
 }
 

@@ -22,7 +22,7 @@ use crate::shared::Shared;
 
 /// Where a native fileset lies.
 fn place_of(shared: &Shared, uuid: &str, settings: &FilesetSettings) -> Result<NativePlace> {
-    let disks = shared.objects.disks.iter().map(|disk: &FsDisk| (disk.uuid.as_str(), &*disk.disk));
+    let disks = shared.objects.disks.all().map(|disk: &FsDisk| (disk.uuid.as_str(), &*disk.disk));
     NativePlace::find(uuid, disks, settings)
 }
 
