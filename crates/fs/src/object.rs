@@ -95,7 +95,7 @@ pub const CLOSING_MAX: usize = 4096;
 impl Objects {
     /// Objects on `disks`.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         (disks, pools): (Vec<FsDisk>, Pools),
         clock: Arc<dyn forebay_base::Clock>,
         fail_points: FailPoints,

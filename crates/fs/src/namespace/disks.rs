@@ -237,6 +237,29 @@ impl Namespace {
         Ok(number)
     }
 
+    /// Has a disk that was emptied take new files again.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, or if there is no such disk, or it is being emptied still; what the store says.
+    pub fn use_disk_again(&self, which: &str) -> Result<()> {
+        self.alone("`forebay disk use`")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(which)?;
+        let name = &record.location;
+        let work = Work::Drain { disk: record.uuid.clone(), to: None };
+        if let Some(number) = self.unfinished_task(&work) {
+            return Err(FsError::Refused(format!(
+                "task {number} still empties disk {name}: `forebay tasks cancel` ends it, and the disk is used again"
+            )));
+        }
+        if record.used != DiskUse::Draining {
+            return Err(FsError::Refused(format!("disk {name} was not drained")));
+        }
+        self.change_disk(&record, BTreeMap::new(), |disk| disk.used = DiskUse::Normal)?;
+        self.shared.objects.disk(record.id)?.set_use(DiskUse::Normal);
+        Ok(())
+    }
+
     /// Evens out the fill of a pool; returns the number of the task.
     ///
     /// # Errors

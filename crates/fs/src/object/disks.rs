@@ -90,11 +90,6 @@ impl Pools {
         Ok(Pool(u8::try_from(place).unwrap_or(0)))
     }
 
-    /// The name of a pool.
-    pub fn name(&self, pool: Pool) -> String {
-        self.names.read().get(pool.place()).cloned().unwrap_or_default()
-    }
-
     /// Has objects of a pool made ahead of need. Returns whether that is new.
     pub fn want(&self, pool: Pool) -> bool {
         let bit = 1 << pool.place();

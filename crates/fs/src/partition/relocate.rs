@@ -43,13 +43,6 @@ pub(crate) struct Resting {
     seen: ObjectAttributes,
 }
 
-impl Resting {
-    /// Bytes of the file.
-    pub fn size(&self) -> u64 {
-        self.seen.size
-    }
-}
-
 impl Partition {
     /// Begins to move a file away from a disk; what it turns out to be instead if that is not possible.
     ///
