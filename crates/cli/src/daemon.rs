@@ -4,6 +4,7 @@
 //! then, the thread that asked would wait for an answer that cannot come, and keep the process, and with it
 //! /dev/fuse and the lock, alive for ever.
 
+mod disks;
 pub mod metrics;
 
 use std::ffi::OsString;
@@ -452,6 +453,19 @@ impl Running {
                 std::thread::Builder::new().name("waits".to_owned()).spawn(work)?;
                 Ok(())
             }
+            Some(
+                ask @ (Ask::AddDisk { .. }
+                | Ask::DrainDisk { .. }
+                | Ask::Rebalance { .. }
+                | Ask::RemoveDisk { .. }
+                | Ask::GiveUpDisk { .. }),
+            ) => {
+                // Files are synced, or all of them looked at.
+                let running = Arc::clone(self);
+                let work = move || running.answer_aside(&stream, ask);
+                std::thread::Builder::new().name("disks".to_owned()).spawn(work)?;
+                Ok(())
+            }
             Some(ask) => control::reply(&stream, &self.answer(ask)),
         }
     }
@@ -476,6 +490,12 @@ impl Running {
             }
         };
         if let Err(error) = control::reply(stream, &answer) {
+            tracing::debug!(%error, "a command disconnected");
+        }
+    }
+
+    fn answer_aside(&self, stream: &UnixStream, ask: Ask) {
+        if let Err(error) = control::reply(stream, &self.answer(ask)) {
             tracing::debug!(%error, "a command disconnected");
         }
     }
@@ -548,6 +568,20 @@ impl Running {
                     self.unbind_native(&name);
                 }
                 removed
+            }
+            Ask::SetPool { .. }
+            | Ask::AddDisk { .. }
+            | Ask::LabelDisk { .. }
+            | Ask::DrainDisk { .. }
+            | Ask::UseDisk { .. }
+            | Ask::RemoveDisk { .. }
+            | Ask::GiveUpDisk { .. }
+            | Ask::Rebalance { .. }
+            | Ask::Tasks
+            | Ask::OrderTask { .. } => {
+                return disks::answer(&self.fs, ask).unwrap_or_else(|error| Answer::Refused {
+                    reason: crate::output::chain(&error),
+                });
             }
             Ask::Sync => self.fs.sync_all(),
             Ask::BackUp { .. } | Ask::Waits { .. } => {

@@ -10,8 +10,8 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Term};
 use crate::ops::fileset_root;
 use crate::record::{
-    DEFAULT_POOL, DiskRecord, Durability, FilesetRecord, FilesetSettings, Kind, MountState, Placement, Stage,
-    Superblock, Usage, encode,
+    DEFAULT_POOL, DiskRecord, Durability, FilesetRecord, FilesetSettings, Kind, MountState,
+    Placement, Stage, Superblock, Usage, encode,
 };
 
 /// Identity of a new file system.

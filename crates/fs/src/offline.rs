@@ -16,6 +16,7 @@ use crate::record::{
     DiskUsage, DiskUse, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
 };
 use crate::recovery::{read_superblock, scan_prefix};
+use crate::tasks::TaskStatus;
 
 /// A file system that is not mounted.
 pub struct Offline {
@@ -52,6 +53,23 @@ pub fn all_filesets(root: &dyn Store) -> Result<Vec<(FilesetId, FilesetRecord)>>
         Ok(())
     })?;
     Ok(filesets)
+}
+
+/// The tasks of a file system that is not mounted.
+///
+/// # Errors
+/// What the store of the root fileset says.
+pub fn tasks(stores: &dyn Stores) -> Result<Vec<TaskStatus>> {
+    let root = stores.look(FilesetId::ROOT)?;
+    let disks = read_superblock(&*root)?.disks;
+    let mut tasks = Vec::new();
+    scan_prefix(&*root, &[key::TASK], &mut |key, value| {
+        if let Some(Key::Task(id)) = key::parse(key) {
+            tasks.push(TaskStatus::of(id, decode("task", value)?, &disks, 0));
+        }
+        Ok(())
+    })?;
+    Ok(tasks)
 }
 
 /// Whether a fileset has a store in which there may be more than its top directory. A store is made in one batch: one

@@ -124,7 +124,9 @@ fn bytes_of(number: u64) -> Vec<u8> {
     let mut dice = Dice::of(number);
     let most = [10, 5000, 300_000][dice.index(3)];
     let length = 1 + dice.index(most);
-    (0..length).map(|at| if at / 8192 % 3 == 1 { 0 } else { (at as u64 * 7 + number) as u8 }).collect()
+    (0..length)
+        .map(|at| if at / 8192 % 3 == 1 { 0 } else { (at as u64 * 7 + number) as u8 })
+        .collect()
 }
 
 fn fill(fs: &User, parent: Ino, count: u64) -> BTreeMap<Ino, Vec<u8>> {
@@ -325,7 +327,10 @@ fn a_file_that_is_open_is_moved_when_it_is_closed() {
 
 #[test]
 fn files_that_programs_use_while_they_are_moved_lose_and_tear_no_write() {
-    let first = support::seeds(3, "disks files_that_programs_use_while_they_are_moved_lose_and_tear_no_write");
+    let first = support::seeds(
+        3,
+        "disks files_that_programs_use_while_they_are_moved_lose_and_tear_no_write",
+    );
     for seed in first {
         let pair = Pair::new();
         let fs = pair.open_with_both(DEFAULT_POOL);
@@ -370,8 +375,7 @@ fn files_that_programs_use_while_they_are_moved_lose_and_tear_no_write() {
                 }
                 turns
             });
-            let truths: Vec<_> =
-                writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+            let truths: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
             ended.store(true, Ordering::Relaxed);
             assert!(mover.join().unwrap() >= 2);
             truths.iter().for_each(|truth| assert_holds(fs, truth));
@@ -675,6 +679,7 @@ fn a_removed_disk_keeps_its_number() {
     fs.close().unwrap();
     drop(fs);
     let superblock = forebay_fs::recovery::read_superblock(&pair.rig.store_of(FilesetId::ROOT));
-    let found: Vec<_> = superblock.unwrap().disks.iter().map(|disk| (disk.id.0, disk.used)).collect();
+    let found: Vec<_> =
+        superblock.unwrap().disks.iter().map(|disk| (disk.id.0, disk.used)).collect();
     assert_eq!(found, [(0, DiskUse::Normal), (1, DiskUse::Removed), (2, DiskUse::Normal)]);
 }

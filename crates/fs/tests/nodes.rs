@@ -42,8 +42,7 @@ impl Site {
     fn new() -> Site {
         let clock = Arc::new(StepClock::new(1_000_000));
         let stores = Arc::new(MemoryStores::default());
-        let record =
-            DiskRecord::new(DiskId(0), "disk-1", "memory");
+        let record = DiskRecord::new(DiskId(0), "disk-1", "memory");
         let identity = Identity {
             uuid: "whole".to_owned(),
             hash_key: [7; 16],

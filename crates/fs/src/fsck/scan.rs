@@ -14,7 +14,9 @@ use crate::acl::{self, Acl};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::number::RESERVE;
-use crate::record::{DiskUsage, DiskUse, InodeRecord, Kind, MountState, Record, Superblock, Usage, decode};
+use crate::record::{
+    DiskUsage, DiskUse, InodeRecord, Kind, MountState, Record, Superblock, Usage, decode,
+};
 use crate::recovery::scan_prefix;
 use crate::tasks::TaskRecord;
 

@@ -69,6 +69,14 @@ impl Namespace {
         Ok(())
     }
 
+    /// Whether disks can be added and removed.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster.
+    pub fn check_changes_of_disks(&self) -> Result<()> {
+        self.alone("`forebay disk`")
+    }
+
     /// The disk that somebody means: by its identity, the beginning of it, or its location.
     ///
     /// # Errors
@@ -77,9 +85,8 @@ impl Namespace {
         let disks = self.disks.read();
         let there = || disks.iter().filter(|disk| disk.used != DiskUse::Removed);
         let exact = there().find(|disk| disk.uuid == which || disk.location == which);
-        let begins = |disk: &&DiskRecord| {
-            which.len() >= UUID_PREFIX_MIN && disk.uuid.starts_with(which)
-        };
+        let begins =
+            |disk: &&DiskRecord| which.len() >= UUID_PREFIX_MIN && disk.uuid.starts_with(which);
         let mut beginning = there().filter(begins);
         match (exact.or_else(|| beginning.next()), beginning.next()) {
             (Some(found), None) => Ok(found.clone()),
@@ -142,7 +149,12 @@ impl Namespace {
         found.space.begin_reserve(&*found.disk, self.shared.settings.disk_reserve.0);
         self.disks.write().push(record.clone());
         self.shared.objects.add_disk(found);
-        tracing::info!(uuid = record.uuid, location = record.location, pool = record.pool, "a disk was added");
+        tracing::info!(
+            uuid = record.uuid,
+            location = record.location,
+            pool = record.pool,
+            "a disk was added"
+        );
         Ok(())
     }
 
@@ -359,7 +371,12 @@ impl Namespace {
         self.change_disk(&record, changes, |disk| disk.used = DiskUse::Lost)?;
         number.into_iter().for_each(|number| self.end_task(number));
         disk.set_use(DiskUse::Lost);
-        tracing::warn!(uuid = record.uuid, location = record.location, files = lost.total, "a disk was given up as lost");
+        tracing::warn!(
+            uuid = record.uuid,
+            location = record.location,
+            files = lost.total,
+            "a disk was given up as lost"
+        );
         Ok(lost)
     }
 
@@ -381,10 +398,12 @@ impl Namespace {
             match found {
                 Ok((files, total)) => {
                     lost.total += total;
-                    lost.files.extend(files.into_iter().map(|(ino, _)| LostFile { ino, path: None }));
+                    lost.files
+                        .extend(files.into_iter().map(|(ino, _)| LostFile { ino, path: None }));
                 }
                 Err(error) => {
-                    lost.unknown.push(format!("fileset \"{}\": {error}", shown_name(&settings.name)));
+                    lost.unknown
+                        .push(format!("fileset \"{}\": {error}", shown_name(&settings.name)));
                 }
             }
         }

@@ -43,12 +43,12 @@ pub use self::background::Background;
 use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
 use self::cluster::{Membership, Patience};
+pub use self::disks::{LostDisk, LostFile, NewDisk};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
-pub use self::disks::{LostDisk, LostFile, NewDisk};
-use self::tasks::Tasks;
 pub use self::report::UnreachableFile;
+use self::tasks::Tasks;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
 use crate::commit::{CommitHealth, is_full};
@@ -126,7 +126,8 @@ fn find_disks(
         let own = by_uuid.remove(&record.uuid);
         let is_near = own.is_some() || cluster.is_none();
         let disk = own.or_else(|| cluster?.disk(record)).unwrap_or_else(|| {
-            let why = if record.is_expected() { "it was not given" } else { "it was given up as lost" };
+            let why =
+                if record.is_expected() { "it was not given" } else { "it was given up as lost" };
             Arc::new(AbsentDisk::new(&record.uuid, &record.location, why))
         });
         let about = disk.describe();

@@ -127,9 +127,8 @@ impl Namespace {
         };
         let list = self.tasks.list.lock();
         let mut all = list.iter();
-        let found = all.find(|(_, task)| {
-            same(&task.work) && !task.at_work.lock().record.state.has_ended()
-        });
+        let found =
+            all.find(|(_, task)| same(&task.work) && !task.at_work.lock().record.state.has_ended());
         found.map(|(number, _)| *number)
     }
 
@@ -156,8 +155,13 @@ impl Namespace {
     /// All tasks that there are, and the latest that have ended, in order of their numbers.
     #[must_use]
     pub fn task_status(&self) -> Vec<TaskStatus> {
-        let tasks: Vec<(u64, Arc<Task>)> =
-            self.tasks.list.lock().iter().map(|(number, task)| (*number, Arc::clone(task))).collect();
+        let tasks: Vec<(u64, Arc<Task>)> = self
+            .tasks
+            .list
+            .lock()
+            .iter()
+            .map(|(number, task)| (*number, Arc::clone(task)))
+            .collect();
         tasks.into_iter().map(|(number, task)| self.status_of(number, &task)).collect()
     }
 
@@ -166,36 +170,29 @@ impl Namespace {
             let at_work = task.at_work.lock();
             (at_work.record.clone(), at_work.note.clone())
         };
-        let (title, left) = match &task.work {
-            Work::Drain { disk, to } => {
-                let found = self.disks.read().iter().find(|known| known.uuid == *disk).cloned();
-                let place = found.as_ref().map_or(disk.as_str(), |disk| disk.location.as_str());
-                let to = to.as_ref().map_or_else(String::new, |pool| format!(" to pool {pool}"));
-                let left = found.as_ref().map(|disk| self.objects_on(disk.id));
-                (format!("drain {place}{to}"), left)
+        let disks = self.disks.read().clone();
+        let left = match &task.work {
+            Work::Drain { disk, .. } if !record.state.has_ended() => {
+                let found = disks.iter().find(|known| known.uuid == *disk);
+                found.map(|disk| self.objects_on(disk.id))
             }
-            Work::Rebalance { pool } => (format!("rebalance pool {pool}"), None),
+            Work::Drain { .. } | Work::Rebalance { .. } => None,
         };
-        let files_left = left.filter(|_| !record.state.has_ended());
+        let progress = record.progress;
+        let speed = self.shared.settings.task_speed.0;
         TaskStatus {
-            id,
-            work: task.work.clone(),
-            title,
-            state: record.state,
-            progress: record.progress,
-            files_left,
-            seconds_left: files_left.and_then(|left| seconds_left(record.progress, left)),
-            speed: record.speed.unwrap_or(self.shared.settings.task_speed.0),
+            files_left: left,
+            seconds_left: left.and_then(|left| seconds_left(progress, left)),
             note,
-            begun: record.begun.seconds,
-            ended: record.ended.map(|ended| ended.seconds),
+            ..TaskStatus::of(id, record, &disks, speed)
         }
     }
 
     /// Objects that records refer to on a disk, in filesets that are open or were.
     fn objects_on(&self, disk: DiskId) -> u64 {
         let open = self.partitions().into_iter().map(|partition| partition.objects_on(disk));
-        let at_rest = self.catalogue.list().into_iter().map(|fileset| fileset.objects_at_rest(disk));
+        let at_rest =
+            self.catalogue.list().into_iter().map(|fileset| fileset.objects_at_rest(disk));
         open.chain(at_rest).sum()
     }
 
@@ -369,11 +366,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`FsError::Refused`] if it waits, with what it waits for; what a store or disk says.
-    pub fn work_through(
-        &self,
-        number: u64,
-        progress: &mut dyn FnMut(&TaskStatus),
-    ) -> Result<()> {
+    pub fn work_through(&self, number: u64, progress: &mut dyn FnMut(&TaskStatus)) -> Result<()> {
         let task = self.tasks.get(number)?;
         loop {
             let turn = self.work_on(&task)?;

@@ -99,7 +99,9 @@ impl Pools {
     /// The pools of which objects are made ahead of need.
     pub fn wanted(&self) -> impl Iterator<Item = Pool> {
         let wanted = self.wanted.load(Ordering::Acquire);
-        (0..POOLS_MAX).filter(move |place| wanted & 1 << place != 0).filter_map(|place| Some(Pool(u8::try_from(place).ok()?)))
+        (0..POOLS_MAX)
+            .filter(move |place| wanted & 1 << place != 0)
+            .filter_map(|place| Some(Pool(u8::try_from(place).ok()?)))
     }
 }
 

@@ -10,8 +10,8 @@ pub(crate) mod entries;
 mod idle;
 mod moving;
 pub(crate) mod ops;
-pub(crate) mod relocate;
 pub mod recovery;
+pub(crate) mod relocate;
 pub(crate) mod shortage;
 mod unreachable;
 

@@ -119,8 +119,7 @@ mod tests {
 
     #[test]
     fn a_superblock_of_version_2_has_disks_of_the_default_pool() {
-        let disk =
-            DiskRecord2 { id: DiskId(3), uuid: "one".to_owned(), location: "/a".to_owned() };
+        let disk = DiskRecord2 { id: DiskId(3), uuid: "one".to_owned(), location: "/a".to_owned() };
         let old = Superblock2 {
             uuid: "whole".to_owned(),
             fileset: FilesetId(1),

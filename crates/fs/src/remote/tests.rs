@@ -230,8 +230,7 @@ fn service() -> super::FilesService {
     let clock = Arc::new(forebay_base::time::StepClock::new(1_000_000));
     let disk = forebay_disk::memory::MemoryDisk::new(1 << 30, Arc::clone(&clock) as _);
     let stores = Arc::new(forebay_store::memory::MemoryStores::default());
-    let record =
-        DiskRecord::new(DiskId(0), "one", "memory");
+    let record = DiskRecord::new(DiskId(0), "one", "memory");
     let identity = Identity {
         uuid: "whole".to_owned(),
         hash_key: [7; 16],

@@ -57,11 +57,7 @@ pub fn plan(pool: &[Fill]) -> Vec<Shift> {
         from: disk.disk,
         to: to.clone(),
         bytes: disk.used_bytes.saturating_sub(fair(disk)),
-        reason: format!(
-            "it is {} % full, its pool {} %",
-            disk.permille() / 10,
-            average / 10
-        ),
+        reason: format!("it is {} % full, its pool {} %", disk.permille() / 10, average / 10),
     };
     too_full.map(shift).filter(|shift| shift.bytes > 0 && !shift.to.is_empty()).collect()
 }

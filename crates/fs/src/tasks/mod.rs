@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use pace::{Order, Pace};
 
-use crate::record::Record;
+use crate::record::{DiskRecord, Record};
 
 /// What a task does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +140,35 @@ pub struct TaskStatus {
     pub begun: i64,
     /// The same of its end.
     pub ended: Option<i64>,
+}
+
+impl TaskStatus {
+    /// A task as its record has it; `speed` counts where that says none.
+    pub(crate) fn of(id: u64, record: TaskRecord, disks: &[DiskRecord], speed: u64) -> TaskStatus {
+        let work = Work::from(record.work);
+        let title = match &work {
+            Work::Drain { disk, to } => {
+                let found = disks.iter().find(|known| known.uuid == *disk);
+                let place = found.map_or(disk.as_str(), |disk| disk.location.as_str());
+                let to = to.as_ref().map_or_else(String::new, |pool| format!(" to pool {pool}"));
+                format!("drain {place}{to}")
+            }
+            Work::Rebalance { pool } => format!("rebalance pool {pool}"),
+        };
+        TaskStatus {
+            id,
+            work,
+            title,
+            state: record.state,
+            progress: record.progress,
+            files_left: None,
+            seconds_left: None,
+            speed: record.speed.unwrap_or(speed),
+            note: None,
+            begun: record.begun.seconds,
+            ended: record.ended.map(|ended| ended.seconds),
+        }
+    }
 }
 
 /// Seconds that `left` more files take, after `progress`.

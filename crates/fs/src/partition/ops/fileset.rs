@@ -11,7 +11,8 @@ use crate::key;
 use crate::partition::Partition;
 use crate::partition::damage::DamagedFile;
 use crate::record::{
-    DiskRecord, DiskUse, Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, decode, encode,
+    DiskRecord, DiskUse, Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage,
+    decode, encode,
 };
 use crate::stale::Stale;
 use crate::writeset::Known;
