@@ -453,14 +453,7 @@ impl Running {
                 std::thread::Builder::new().name("waits".to_owned()).spawn(work)?;
                 Ok(())
             }
-            Some(
-                ask @ (Ask::AddDisk { .. }
-                | Ask::DrainDisk { .. }
-                | Ask::Rebalance { .. }
-                | Ask::RemoveDisk { .. }
-                | Ask::GiveUpDisk { .. }),
-            ) => {
-                // Files are synced, or all of them looked at.
+            Some(ask) if disks::takes_long(&ask) => {
                 let running = Arc::clone(self);
                 let work = move || running.answer_aside(&stream, ask);
                 std::thread::Builder::new().name("disks".to_owned()).spawn(work)?;
@@ -569,24 +562,11 @@ impl Running {
                 }
                 removed
             }
-            Ask::SetPool { .. }
-            | Ask::AddDisk { .. }
-            | Ask::LabelDisk { .. }
-            | Ask::DrainDisk { .. }
-            | Ask::UseDisk { .. }
-            | Ask::RemoveDisk { .. }
-            | Ask::GiveUpDisk { .. }
-            | Ask::Rebalance { .. }
-            | Ask::Tasks
-            | Ask::OrderTask { .. } => {
-                return disks::answer(&self.fs, ask).unwrap_or_else(|error| Answer::Refused {
-                    reason: crate::output::chain(&error),
-                });
-            }
             Ask::Sync => self.fs.sync_all(),
             Ask::BackUp { .. } | Ask::Waits { .. } => {
                 unreachable!("a thread of its own answers it")
             }
+            of_disks => return disks::answer(&self.fs, of_disks),
         };
         self.session.tell_kernel();
         match done {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ pub struct Objects {
     direct: OnceLock<Arc<dyn DirectAccess>>,
     stock: Stock,
     next_disk: AtomicUsize,
+    /// Copies of objects on other disks that were begun.
+    copies: AtomicU64,
     open_count: Arc<AtomicUsize>,
     /// Handles among `reclaim`.
     closing: AtomicUsize,
@@ -106,6 +108,7 @@ impl Objects {
             direct: OnceLock::new(),
             stock: Stock::default(),
             next_disk: AtomicUsize::new(0),
+            copies: AtomicU64::new(0),
             open_count: Arc::default(),
             closing: AtomicUsize::new(0),
             reclaim: Mutex::new(VecDeque::new()),
@@ -213,6 +216,11 @@ impl Objects {
     ) -> Result<Arc<LiveObject>> {
         let live = self.make_fresh(|of| of.space.takes_objects() && suits(of))?;
         number_fresh(live, number()?)
+    }
+
+    /// The number of a copy that is about to be made; never 0.
+    pub(crate) fn next_copy(&self) -> u64 {
+        self.copies.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn has_near(&self, pool: Pool) -> bool {

@@ -7,11 +7,25 @@ use crate::commands::disk::LOST_MAX;
 use crate::control::{Answer, Ask};
 use crate::home::disks;
 
+/// Whether the answer may take long: files are synced, or all of them looked at.
+pub fn takes_long(ask: &Ask) -> bool {
+    matches!(
+        ask,
+        Ask::AddDisk { .. }
+            | Ask::DrainDisk { .. }
+            | Ask::Rebalance { .. }
+            | Ask::RemoveDisk { .. }
+            | Ask::GiveUpDisk { .. }
+    )
+}
+
 /// Answers a command.
-///
-/// # Errors
-/// Why it is refused.
-pub fn answer(fs: &Namespace, ask: Ask) -> Result<Answer> {
+pub fn answer(fs: &Namespace, ask: Ask) -> Answer {
+    carry_out(fs, ask)
+        .unwrap_or_else(|error| Answer::Refused { reason: crate::output::chain(&error) })
+}
+
+fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
     match ask {
         Ask::SetPool { name, pool } => fs.set_fileset_pool(&name, &pool)?,
         Ask::AddDisk { directory, pool, group } => disks::add(fs, &directory, &pool, &group)?,
@@ -27,7 +41,7 @@ pub fn answer(fs: &Namespace, ask: Ask) -> Result<Answer> {
         }
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,
-        other => bail!("not a question of disks: {other:?}"),
+        other => bail!("not something that is asked of disks: {other:?}"),
     }
     Ok(Answer::Done)
 }

@@ -233,7 +233,9 @@ impl Namespace {
         let is_unswept = before.state == MountState::Mounted || before.sweep_due;
         let (disks, uuid) = (before.disks, before.uuid);
         let whole = Namespace::over(shared, stores, catalogue, (uuid, disks), is_unswept, cluster);
-        whole.take_up_tasks()?;
+        if whole.cluster.is_none() {
+            whole.take_up_tasks()?;
+        }
         Ok(whole)
     }
 

@@ -26,8 +26,8 @@ impl Partition {
         // Whoever holds a lock is at it, perhaps for long.
         let is_closed = |inode: &Arc<Inode>| {
             inode.try_lock().is_some_and(|state| {
-                let is_copied = state.file().is_some_and(|file| file.is_copied);
-                state.nlink > 0 && state.handles() == 0 && !is_copied
+                let is_copying = state.file().is_some_and(|file| file.copy != 0);
+                state.nlink > 0 && state.handles() == 0 && !is_copying
             })
         };
         self.gate.closed().is_none()

@@ -41,6 +41,7 @@ pub(crate) struct Resting {
     pub ino: Ino,
     old: Arc<LiveObject>,
     seen: ObjectAttributes,
+    copy: u64,
 }
 
 impl Partition {
@@ -82,11 +83,12 @@ impl Partition {
             };
         }
         let seen = self.shared.objects.observe(old.at.disk, old.object.attributes())?;
+        let copy = self.shared.objects.next_copy();
         if let Some(file) = state.file_mut() {
-            file.is_copied = true;
+            file.copy = copy;
             self.shared.idle.closed(ino, file);
         }
-        Ok(Ok(Resting { ino, old, seen }))
+        Ok(Ok(Resting { ino, old, seen, copy }))
     }
 
     /// Copies a resting file to one of the disks that `suit`. Nothing refers to the copy yet. Holds no lock.
@@ -167,8 +169,7 @@ impl Partition {
     /// # Errors
     /// [`FsError::Io`].
     pub(crate) fn finish_move(&self, resting: &Resting, new: &Arc<LiveObject>) -> Result<Moved> {
-        let Resting { ino, old, seen } = resting;
-        let moved = self.turn_to_copy(*ino, (old, *seen), new);
+        let moved = self.turn_to_copy(resting, new);
         if !matches!(moved, Ok(Moved::Whole(_))) {
             self.give_up_copy(new);
         }
@@ -176,12 +177,9 @@ impl Partition {
         moved
     }
 
-    fn turn_to_copy(
-        &self,
-        ino: Ino,
-        (old, seen): (&Arc<LiveObject>, ObjectAttributes),
-        new: &LiveObject,
-    ) -> Result<Moved> {
+    fn turn_to_copy(&self, resting: &Resting, new: &LiveObject) -> Result<Moved> {
+        let Resting { ino, old, seen, copy } = resting;
+        let ino = *ino;
         // One that was dropped from memory meanwhile may have been in use.
         let Some(inode) = self.shared.inodes.peek(ino) else { return Ok(Moved::InUse) };
         let mut state = inode.lock();
@@ -190,8 +188,11 @@ impl Partition {
         }
         let allocated = state.allocated_bytes;
         let Some(file) = state.file_mut() else { return Ok(Moved::Gone) };
-        let undisturbed = file.is_copied && file.opens.handles == 0 && file.object == Some(old.at);
-        file.is_copied = false;
+        if file.copy != *copy {
+            return Ok(Moved::InUse);
+        }
+        file.copy = 0;
+        let undisturbed = file.opens.handles == 0 && file.object == Some(old.at);
         if !undisturbed || old.is_open_elsewhere() {
             return Ok(Moved::InUse);
         }
@@ -216,8 +217,9 @@ impl Partition {
     pub(crate) fn give_up_move(&self, resting: &Resting) {
         if let Some(inode) = self.shared.inodes.peek(resting.ino)
             && let Some(file) = inode.lock().file_mut()
+            && file.copy == resting.copy
         {
-            file.is_copied = false;
+            file.copy = 0;
         }
     }
 

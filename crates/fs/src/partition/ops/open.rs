@@ -214,7 +214,7 @@ impl Partition {
     pub(crate) fn make_live(&self, file: &mut FileBody) -> Result<Arc<LiveObject>> {
         if let Some(live) = file.live.clone() {
             // Whoever needs it may change it.
-            file.is_copied = false;
+            file.copy = 0;
             return Ok(live);
         }
         let live = match file.object {
