@@ -61,7 +61,9 @@ impl Partition {
             let suits = |of: &FsDisk| disks.contains(&of.id) && of.pool() == self.pool();
             match self.shared.objects.make_named(suits, number) {
                 Ok(made) => return Ok(made),
-                Err(error) => tracing::debug!(%error, "new bytes do not go near their writer"),
+                Err(error) => {
+                    tracing::debug!(%error, "new bytes cannot go to the node that writes them")
+                }
             }
         }
         self.take_object()
