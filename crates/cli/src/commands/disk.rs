@@ -259,7 +259,7 @@ fn task(
             }
             *status
         }
-        Ok(_) => bail!("the daemon answered without a task; is it of another version?"),
+        Ok(_) => bail!("the daemon answered without a task; does it run another version?"),
         Err(status) => status,
     };
     if show.json {
@@ -286,7 +286,7 @@ fn follow(root: &Path, mut status: TaskStatus, show: Show) -> Result<TaskStatus>
         }
         std::thread::sleep(PAUSE);
         let Answer::Tasks { tasks } = control::ask(home.root(), &Ask::Tasks)? else {
-            bail!("the daemon answered without tasks; is it of another version?");
+            bail!("the daemon answered without tasks; does it run another version?");
         };
         let found = tasks.into_iter().find(|task| task.id == status.id);
         status = found.with_context(|| format!("task {} is not listed any more", status.id))?;
@@ -297,7 +297,7 @@ fn give_up(root: &Path, disk: &str, json: bool) -> Result<()> {
     let ask = Ask::GiveUpDisk { disk: disk.to_owned() };
     let lost = match changed(root, &ask, |fs| Ok(fs.give_up_disk(disk, LOST_MAX)?))? {
         Ok(Answer::LostDisk(lost)) | Err(lost) => lost,
-        Ok(_) => bail!("the daemon answered without a list; is it of another version?"),
+        Ok(_) => bail!("the daemon answered without a list; does it run another version?"),
     };
     if json {
         return crate::output::put_json(&lost);
@@ -325,7 +325,7 @@ fn list(root: &Path, json: bool) -> Result<()> {
     let disks = if home.try_lock()?.is_none() {
         match control::ask(home.root(), &Ask::Status)? {
             Answer::Status(status) => status.disks,
-            _ => bail!("the daemon answered without a status; is it of another version?"),
+            _ => bail!("the daemon answered without a status; does it run another version?"),
         }
     } else {
         let open = home.open()?;

@@ -90,7 +90,7 @@ enum Action {
         /// Who reads and writes its files: the kernel itself (direct) or the daemon (served).
         #[arg(long, value_enum)]
         placement: Option<PlacementArg>,
-        /// Pool of disks for its new files. Files that there are stay where they are.
+        /// Pool of disks for its new files. Existing files stay where they are.
         #[arg(long)]
         pool: Option<String>,
     },

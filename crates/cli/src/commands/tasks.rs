@@ -97,7 +97,7 @@ fn list(root: &Path, json: bool) -> Result<()> {
     let tasks = if home.try_lock()?.is_none() {
         match control::ask(home.root(), &Ask::Tasks)? {
             Answer::Tasks { tasks } => tasks,
-            _ => bail!("the daemon answered without tasks; is it of another version?"),
+            _ => bail!("the daemon answered without tasks; does it run another version?"),
         }
     } else {
         let open = home.open()?;
