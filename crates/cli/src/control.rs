@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::NodeId;
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::{DiskStatus, FilesetStatus, NewFileset};
+use forebay_fs::tasks::TaskStatus;
+use forebay_fs::{DiskStatus, FilesetStatus, LostDisk, Namespace, NewFileset};
 use forebay_node::members::visit::Wait;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,67 @@ pub enum Ask {
         #[serde(default)]
         lost: bool,
     },
+    /// Change the pool of a fileset.
+    SetPool {
+        /// Name of the fileset.
+        name: String,
+        /// The pool.
+        pool: String,
+    },
+    /// Make a disk of a directory and add it.
+    AddDisk {
+        /// The directory.
+        directory: PathBuf,
+        /// Its pool.
+        pool: String,
+        /// Its failure group.
+        group: String,
+    },
+    /// Change pool or failure group of a disk.
+    LabelDisk {
+        /// The disk.
+        disk: String,
+        /// Its pool, if that is to change.
+        pool: Option<String>,
+        /// Its failure group, if that is to change.
+        group: Option<String>,
+    },
+    /// Begin to empty a disk.
+    DrainDisk {
+        /// The disk.
+        disk: String,
+        /// Pool that its files go to.
+        to: Option<String>,
+    },
+    /// Have a disk that was emptied take new files.
+    UseDisk {
+        /// The disk.
+        disk: String,
+    },
+    /// Take away a disk that is empty.
+    RemoveDisk {
+        /// The disk.
+        disk: String,
+    },
+    /// Give up a disk that is lost.
+    GiveUpDisk {
+        /// The disk.
+        disk: String,
+    },
+    /// Begin to even out the fill of a pool.
+    Rebalance {
+        /// The pool.
+        pool: String,
+    },
+    /// Tasks of the background.
+    Tasks,
+    /// Change a task of the background.
+    OrderTask {
+        /// Its number.
+        task: u64,
+        /// What it is to do.
+        order: TaskOrder,
+    },
     /// Bind the native filesets that are not bound.
     Bind,
     /// Requests in flight.
@@ -65,6 +127,38 @@ pub enum Ask {
         /// The fileset whose store alone is wanted.
         fileset: Option<String>,
     },
+}
+
+/// What somebody orders of a task.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskOrder {
+    /// To stop until it is resumed.
+    Pause,
+    /// To go on.
+    Resume,
+    /// To end.
+    Cancel,
+    /// To copy no more than so many bytes per second.
+    Speed {
+        /// 0: no bound.
+        bytes_per_second: u64,
+    },
+}
+
+impl TaskOrder {
+    /// Gives the order.
+    ///
+    /// # Errors
+    /// If there is no such task, or it has ended.
+    pub fn give(self, fs: &Namespace, task: u64) -> forebay_fs::Result<()> {
+        match self {
+            TaskOrder::Pause => fs.pause_task(task),
+            TaskOrder::Resume => fs.resume_task(task),
+            TaskOrder::Cancel => fs.cancel_task(task),
+            TaskOrder::Speed { bytes_per_second } => fs.set_task_speed(task, bytes_per_second),
+        }
+    }
 }
 
 /// What a daemon answers.
@@ -96,6 +190,15 @@ pub enum Answer {
         /// All there is to do.
         total: u64,
     },
+    /// To [`Ask::DrainDisk`] and [`Ask::Rebalance`]: the task that has begun.
+    Task(Box<TaskStatus>),
+    /// To [`Ask::Tasks`].
+    Tasks {
+        /// The tasks.
+        tasks: Vec<TaskStatus>,
+    },
+    /// To [`Ask::GiveUpDisk`].
+    LostDisk(LostDisk),
     /// To [`Ask::BackUp`].
     BackedUp {
         /// Records of the copy.

@@ -4,6 +4,7 @@
 //! then, the thread that asked would wait for an answer that cannot come, and keep the process, and with it
 //! /dev/fuse and the lock, alive for ever.
 
+mod disks;
 pub mod metrics;
 
 use std::ffi::OsString;
@@ -452,6 +453,12 @@ impl Running {
                 std::thread::Builder::new().name("waits".to_owned()).spawn(work)?;
                 Ok(())
             }
+            Some(ask) if disks::takes_long(&ask) => {
+                let running = Arc::clone(self);
+                let work = move || running.answer_aside(&stream, ask);
+                std::thread::Builder::new().name("disks".to_owned()).spawn(work)?;
+                Ok(())
+            }
             Some(ask) => control::reply(&stream, &self.answer(ask)),
         }
     }
@@ -476,6 +483,12 @@ impl Running {
             }
         };
         if let Err(error) = control::reply(stream, &answer) {
+            tracing::debug!(%error, "a command disconnected");
+        }
+    }
+
+    fn answer_aside(&self, stream: &UnixStream, ask: Ask) {
+        if let Err(error) = control::reply(stream, &self.answer(ask)) {
             tracing::debug!(%error, "a command disconnected");
         }
     }
@@ -553,6 +566,7 @@ impl Running {
             Ask::BackUp { .. } | Ask::Waits { .. } => {
                 unreachable!("a thread of its own answers it")
             }
+            of_disks => return disks::answer(&self.fs, of_disks),
         };
         self.session.tell_kernel();
         match done {

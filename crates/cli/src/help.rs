@@ -12,8 +12,8 @@ const GROUPS: [(&str, &[&str]); 11] = [
     (
         "File system",
         &[
-            "mkfs", "mount", "umount", "status", "stat", "top", "waiters", "fileset", "fsck",
-            "store",
+            "mkfs", "mount", "umount", "status", "stat", "top", "waiters", "fileset", "disk",
+            "tasks", "fsck", "store",
         ],
     ),
     ("Many machines", &["cluster"]),

@@ -1,6 +1,7 @@
 //! A file system's home folder: settings, stores, reserve, log, pid, control socket and default disk.
 
 mod access;
+pub mod disks;
 mod lock;
 mod member;
 pub use member::node_at;
@@ -203,7 +204,7 @@ impl Home {
         let stores = self.stores(&settings)?;
         let superblock = self.superblock(&stores)?;
         let mut disks = Vec::new();
-        for record in &superblock.disks {
+        for record in superblock.disks.iter().filter(|record| record.is_expected()) {
             let disk = open_disk(&superblock, record).unwrap_or_else(|error| {
                 let why = crate::output::chain(&error);
                 Arc::new(AbsentDisk::new(&record.uuid, &record.location, &why))
@@ -483,7 +484,7 @@ fn make(
             made.0.push(location.join(name));
         }
         let location = location.display().to_string();
-        disks.push(DiskRecord { id: DiskId(number), uuid: disk, location });
+        disks.push(DiskRecord::new(DiskId(number), &disk, &location));
     }
     for name in ["forebay.toml", Home::NAMES] {
         made.0.push(root.join(name));

@@ -357,11 +357,9 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
             stores.remove(left)?;
         }
         let (sight, _) = book.read()?;
-        let disks = (0..).zip(sight.disks).map(|(number, (uuid, disk))| DiskRecord {
-            id: DiskId(number),
-            uuid,
-            location: disk.location,
-        });
+        let disks = (0..)
+            .zip(sight.disks)
+            .map(|(number, (uuid, disk))| DiskRecord::new(DiskId(number), &uuid, &disk.location));
         let identity = Identity {
             uuid: file.cluster.to_string(),
             hash_key: crate::home::random()?,

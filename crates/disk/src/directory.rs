@@ -93,7 +93,7 @@ pub struct DirectoryDisk {
     emptied: Mutex<Emptied>,
     reserve: Mutex<ReserveFile>,
     /// Holds the lock that makes this process the only user of the disk.
-    _label: OwnedFd,
+    label: OwnedFd,
 }
 
 impl DirectoryDisk {
@@ -112,6 +112,15 @@ impl DirectoryDisk {
     /// [`DiskError::Refused`] if it carries none that can be read, [`DiskError::Io`].
     pub fn read_label(path: impl AsRef<Path>) -> Result<Label> {
         label::read_label(path.as_ref())
+    }
+
+    /// Takes the mark of a disk off the directory at `path`, which must be the one that `label` says, in no use, and
+    /// without objects. It can be formatted again afterwards.
+    ///
+    /// # Errors
+    /// [`DiskError::Refused`] if it is in use, holds objects, or is another disk; [`DiskError::Io`].
+    pub fn unformat(path: impl AsRef<Path>, label: &Label) -> Result<()> {
+        label::remove_label(path.as_ref(), label)
     }
 
     /// Opens the disk at `path`, which must be the one that `label` says.
@@ -161,7 +170,7 @@ impl DirectoryDisk {
             newest_folders: Mutex::default(),
             emptied: Mutex::default(),
             reserve: Mutex::new(ReserveFile::at(&path.join(RESERVE))),
-            _label: lock,
+            label: lock,
         })
     }
 
@@ -498,6 +507,15 @@ impl Disk for DirectoryDisk {
     /// The file system may have been unmounted without its unsynced bytes, as after an error of the device.
     fn life(&self) -> u64 {
         self.mount
+    }
+
+    fn let_go(&self) {
+        let Ok(nothing) = std::fs::File::open("/dev/null") else { return };
+        let fresh = self.named_fresh.iter().map(|fresh| &fresh.directory);
+        for held in [&self.root, &*self.objects, &self.label].into_iter().chain(fresh) {
+            // SAFETY: both descriptors are open and owned here; the number stays this object's own.
+            unsafe { libc::dup3(nothing.as_raw_fd(), held.as_raw_fd(), libc::O_CLOEXEC) };
+        }
     }
 
     fn describe(&self) -> Description {

@@ -195,6 +195,11 @@ impl Object for FaultyObject {
         self.inner.attributes()
     }
 
+    fn set_modified(&self, modified: forebay_base::Timestamp) -> Result<()> {
+        self.strike_write()?;
+        self.inner.set_modified(modified)
+    }
+
     fn file(&self) -> Option<BorrowedFd<'_>> {
         self.inner.file()
     }

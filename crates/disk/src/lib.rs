@@ -219,6 +219,15 @@ pub trait Object: Send + std::marker::Sync {
     /// [`DiskError::Io`].
     fn attributes(&self) -> Result<ObjectAttributes>;
 
+    /// Sets the time of the last change of the content: that of the object whose copy this is.
+    ///
+    /// # Errors
+    /// [`DiskError::Unsupported`], [`DiskError::Io`].
+    fn set_modified(&self, modified: Timestamp) -> Result<()> {
+        let _ = modified;
+        Err(DiskError::Unsupported)
+    }
+
     /// The file that holds the object's bytes as they are, if there is one: the kernel can then read
     /// and write it without us.
     fn file(&self) -> Option<BorrowedFd<'_>>;
@@ -322,6 +331,10 @@ pub trait Disk: Send + std::marker::Sync {
     /// Gives up to `bytes` of what is kept aside back: whoever needs them must take them at once. Returns how
     /// many.
     fn give_reserve(&self, bytes: u64) -> u64;
+
+    /// Lets go of everything that keeps the disk in use, so that it can be unmounted. Its objects were all closed before,
+    /// and no other call follows.
+    fn let_go(&self) {}
 
     /// What the disk is, for people.
     fn describe(&self) -> Description;

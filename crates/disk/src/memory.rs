@@ -379,6 +379,15 @@ impl Object for MemoryObject {
         self.read(attributes_of)
     }
 
+    fn set_modified(&self, modified: forebay_base::Timestamp) -> Result<()> {
+        self.disk.power("disk.set_modified")?;
+        self.with(|contents, node| {
+            let Some(of) = contents.nodes.get_mut(&node) else { return Err(DiskError::Invalid) };
+            of.content.touch(modified);
+            Ok(())
+        })
+    }
+
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }

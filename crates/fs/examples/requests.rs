@@ -264,7 +264,7 @@ fn open(order: &Order, folder: &std::path::Path) -> Result<Arc<Namespace>, FsErr
     std::fs::create_dir(&names).map_err(|error| FsError::Io(error.to_string()))?;
     let stores = RedbFolder::at(&names, RedbOptions::default());
     let (uuid, location) = ("disk".to_owned(), String::new());
-    let disks = vec![DiskRecord { id: DiskId(0), uuid, location }];
+    let disks = vec![DiskRecord::new(DiskId(0), &uuid, &location)];
     let identity = Identity {
         uuid: "measured".to_owned(),
         hash_key: [7; 16],

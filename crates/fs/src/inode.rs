@@ -135,6 +135,9 @@ pub(crate) struct FileInUse {
     pub is_cut: bool,
     /// It waits in the queue of closed objects.
     pub idle_queued: bool,
+    /// Number of the copy that is being made of its object on another disk, while nobody has used it since that began;
+    /// 0 for none.
+    pub copy: u64,
 }
 
 /// Open handles of a file. All of this node's kernel go the same way at any one time.
@@ -182,6 +185,7 @@ static NOT_IN_USE: FileInUse = FileInUse {
     times_untold: false,
     is_cut: false,
     idle_queued: false,
+    copy: 0,
 };
 
 impl std::ops::Deref for FileBody {

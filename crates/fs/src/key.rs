@@ -5,6 +5,7 @@
 //! | `T` | two `u64` big endian | term: the epoch of the owner, and the number of its latest batch; see [`Term`] |
 //! | `S` | [`Superblock`](crate::record::Superblock) | identity, state, allocation limits, disks |
 //! | `F` fileset | [`FilesetRecord`](crate::record::FilesetRecord) | a fileset; in the root fileset's store alone |
+//! | `K` number | [`TaskRecord`](crate::tasks::TaskRecord) | a task of the background; in the root fileset's store alone |
 //! | `U` | [`Usage`](crate::record::Usage) | files and bytes of the fileset |
 //! | `O` disk | [`DiskUsage`](crate::record::DiskUsage) | objects that records refer to on a disk |
 //! | `I` ino | [`InodeRecord`](crate::record::InodeRecord) | an inode |
@@ -23,6 +24,8 @@ pub const SUPERBLOCK: &[u8] = b"S";
 
 /// First byte of fileset keys.
 pub const FILESET: u8 = b'F';
+/// First byte of the keys of tasks.
+pub const TASK: u8 = b'K';
 /// Key of the fileset's usage.
 pub const USAGE: &[u8] = b"U";
 /// First byte of disk usage keys.
@@ -96,6 +99,12 @@ pub fn fileset(id: FilesetId) -> Vec<u8> {
     key
 }
 
+/// Key of a task.
+#[must_use]
+pub fn task(number: u64) -> Vec<u8> {
+    numbered(TASK, &[number])
+}
+
 /// Key of a disk's usage.
 #[must_use]
 pub fn disk_usage(disk: DiskId) -> Vec<u8> {
@@ -153,6 +162,8 @@ pub enum Key {
     Superblock,
     /// [`fileset`].
     Fileset(FilesetId),
+    /// [`task`].
+    Task(u64),
     /// [`USAGE`].
     Usage,
     /// [`disk_usage`].
@@ -177,6 +188,7 @@ pub fn parse(key: &[u8]) -> Option<Key> {
         DISK_USAGE => {
             Some(Key::DiskUsage(DiskId(u16::from_be_bytes(key.get(1..)?.try_into().ok()?))))
         }
+        TASK if key.len() == 9 => Some(Key::Task(number_at(key, 1)?)),
         INODE if key.len() == 9 => Some(Key::Inode(Ino(number_at(key, 1)?))),
         ENTRY if key.len() == 17 => Some(Key::Entry(Ino(number_at(key, 1)?), number_at(key, 9)?)),
         XATTR if key.len() > 9 => Some(Key::Xattr(Ino(number_at(key, 1)?), key[9..].to_vec())),
@@ -195,6 +207,7 @@ mod tests {
             (SUPERBLOCK.to_vec(), Key::Superblock),
             (fileset(FilesetId(7)), Key::Fileset(FilesetId(7))),
             (USAGE.to_vec(), Key::Usage),
+            (task(4), Key::Task(4)),
             (disk_usage(DiskId(3)), Key::DiskUsage(DiskId(3))),
             (inode(Ino(9)), Key::Inode(Ino(9))),
             (entry(Ino(9), 1 << 62), Key::Entry(Ino(9), 1 << 62)),

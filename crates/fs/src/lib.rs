@@ -46,6 +46,7 @@ pub mod space;
 mod stale;
 pub mod stats;
 mod stock;
+pub mod tasks;
 pub mod writeset;
 
 pub use partition::recovery;
@@ -60,8 +61,8 @@ pub use growth::Growth;
 pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
-    Background, Cluster, HandOver, Interruption, KernelCache, Namespace, Parts, UnreachableFile,
-    Whose,
+    Background, Cluster, HandOver, Interruption, KernelCache, LostDisk, LostFile, Namespace,
+    NewDisk, Parts, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
 pub use object::DirectAccess;

@@ -10,8 +10,8 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Term};
 use crate::ops::fileset_root;
 use crate::record::{
-    DiskRecord, Durability, FilesetRecord, FilesetSettings, Kind, MountState, Placement, Stage,
-    Superblock, Usage, encode,
+    DEFAULT_POOL, DiskRecord, Durability, FilesetRecord, FilesetSettings, Kind, MountState,
+    Placement, Stage, Superblock, Usage, encode,
 };
 
 /// Identity of a new file system.
@@ -108,7 +108,8 @@ pub fn make(stores: &dyn Stores, identity: &Identity, clock: &dyn Clock) -> Resu
             Durability::Strict => Placement::Direct,
         };
         let disk = first_disk.clone().filter(|_| placement == Placement::Native);
-        FilesetSettings { name: name.to_owned(), durability, placement, disk }
+        let pool = DEFAULT_POOL.to_owned();
+        FilesetSettings { name: name.to_owned(), durability, placement, disk, pool }
     };
     let new = |id, settings, mode| StoredFileset { id, settings, identity, mode, first: (0, 0) };
     let root_settings = settings("", Durability::Strict);

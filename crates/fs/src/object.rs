@@ -12,19 +12,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay_base::{DiskId, FailPoints, FilesetId, ObjectId, Timestamp};
-use forebay_disk::{Disk, DiskError, Object, ObjectAttributes, Sync};
+use forebay_base::{DiskId, FailPoints, FilesetId, ObjectId};
+use forebay_disk::{DiskError, Object, ObjectAttributes, Sync};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{FsError, Result};
 use crate::record::ObjectRef;
-use crate::space::Space;
 use crate::stock::{Next, Stock};
 use crate::writeset::Removal;
 
+mod disks;
 mod live;
 mod pressure;
 
+pub use disks::{DiskHealth, Disks, FsDisk};
+pub(crate) use disks::{POOLS_MAX, Pool, Pools};
 pub use live::LiveObject;
 use live::Loss;
 
@@ -40,100 +42,17 @@ pub trait DirectAccess: Send + std::marker::Sync {
     fn unregister(&self, registration: u32);
 }
 
-/// Errors that a disk has shown, for `status`.
-#[derive(Debug, Default)]
-pub struct DiskHealth {
-    /// Number of failed operations.
-    pub errors: AtomicU64,
-    /// The latest failure and its time.
-    pub last_error: Mutex<Option<(Timestamp, String)>>,
-    /// Why the kernel refused to read and write objects of this disk itself, if it ever did.
-    pub direct_refusal: Mutex<Option<String>>,
-}
-
-impl DiskHealth {
-    /// Notes that the kernel refused an object; the log gets one line for each disk.
-    fn direct_refused(&self, error: &std::io::Error) {
-        let mut refusal = self.direct_refusal.lock();
-        if refusal.is_none() {
-            tracing::warn!(%error, "the kernel refuses the direct path to objects of a disk");
-            *refusal = Some(error.to_string());
-        }
-    }
-}
-
-/// A disk of the file system.
-pub struct FsDisk {
-    /// Its number, by which records refer to it.
-    pub id: DiskId,
-    /// Its identity.
-    pub uuid: String,
-    /// The disk itself.
-    pub disk: Arc<dyn Disk>,
-    /// It is one of this node: new objects go to such disks, as long as there is one.
-    pub is_near: bool,
-    /// What went wrong on it.
-    pub health: Arc<DiskHealth>,
-    /// What is left, and what is kept aside.
-    pub space: Space,
-}
-
-/// Disks that may come while the file system is mounted.
-const DISKS_TO_COME: usize = 1024;
-
-/// The disks of a file system: some may come, none goes.
-pub struct Disks(Box<[OnceLock<FsDisk>]>);
-
-impl Disks {
-    fn of(disks: Vec<FsDisk>) -> Disks {
-        let room = std::iter::repeat_with(OnceLock::new).take(DISKS_TO_COME);
-        Disks(disks.into_iter().map(OnceLock::from).chain(room).collect())
-    }
-
-    /// The disks, in the order in which they came.
-    pub fn iter(&self) -> impl Iterator<Item = &FsDisk> {
-        self.0.iter().map_while(OnceLock::get)
-    }
-
-    fn get(&self, place: usize) -> Option<&FsDisk> {
-        self.0.get(place)?.get()
-    }
-
-    fn add(&self, disk: FsDisk) {
-        let mut left = Some(disk);
-        for place in &self.0 {
-            if let Some(disk) = left.take() {
-                left = place.set(disk).err();
-            }
-        }
-        if let Some(disk) = left {
-            tracing::error!(
-                uuid = disk.uuid,
-                "too many disks were added since the mount: mount the file system again"
-            );
-        }
-    }
-}
-
-impl<'a> IntoIterator for &'a Disks {
-    type Item = &'a FsDisk;
-    type IntoIter = std::iter::MapWhile<
-        std::slice::Iter<'a, OnceLock<FsDisk>>,
-        fn(&OnceLock<FsDisk>) -> Option<&FsDisk>,
-    >;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter().map_while(OnceLock::get)
-    }
-}
-
 /// Makes, opens, publishes and removes objects on the disks of one file system.
 pub struct Objects {
     /// The disks, those that are not there included.
     pub disks: Disks,
+    /// Their pools.
+    pub(crate) pools: Pools,
     direct: OnceLock<Arc<dyn DirectAccess>>,
     stock: Stock,
     next_disk: AtomicUsize,
+    /// Copies of objects on other disks that were begun.
+    copies: AtomicU64,
     open_count: Arc<AtomicUsize>,
     /// Handles among `reclaim`.
     closing: AtomicUsize,
@@ -156,6 +75,13 @@ enum Dropped {
     Name(Removal),
 }
 
+/// Gives a fresh object, of which nobody else knows, its number.
+fn number_fresh(mut live: Arc<LiveObject>, id: ObjectId) -> Result<Arc<LiveObject>> {
+    Arc::get_mut(&mut live).expect("nobody else knows of a fresh object").at.id = id;
+    live.object.number(id);
+    Ok(live)
+}
+
 /// How long the reclaim thread lets dropped objects gather.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(10);
 
@@ -171,16 +97,18 @@ pub const CLOSING_MAX: usize = 4096;
 impl Objects {
     /// Objects on `disks`.
     #[must_use]
-    pub fn new(
-        disks: Vec<FsDisk>,
+    pub(crate) fn new(
+        (disks, pools): (Vec<FsDisk>, Pools),
         clock: Arc<dyn forebay_base::Clock>,
         fail_points: FailPoints,
     ) -> Objects {
         Objects {
             disks: Disks::of(disks),
+            pools,
             direct: OnceLock::new(),
             stock: Stock::default(),
             next_disk: AtomicUsize::new(0),
+            copies: AtomicU64::new(0),
             open_count: Arc::default(),
             closing: AtomicUsize::new(0),
             reclaim: Mutex::new(VecDeque::new()),
@@ -237,14 +165,12 @@ impl Objects {
 
     /// The disks with their numbers.
     pub fn numbered_disks(&self) -> impl Iterator<Item = (DiskId, &FsDisk)> {
-        self.disks.iter().map(|disk| (disk.id, disk))
+        self.disks.all().map(|disk| (disk.id, disk))
     }
 
-    /// A disk by its number.
-    fn disk(&self, id: DiskId) -> Result<&FsDisk> {
-        // Numbers are given in turn, so that a disk lies at its own unless others were taken away.
-        let at = self.disks.get(usize::from(id.0)).filter(|disk| disk.id == id);
-        at.or_else(|| self.disks.iter().find(|disk| disk.id == id)).ok_or_else(|| {
+    /// A disk by its number, also one that is gone.
+    pub(crate) fn disk(&self, id: DiskId) -> Result<&FsDisk> {
+        self.disks.numbered(id).ok_or_else(|| {
             FsError::Damaged(format!("a record names disk {id}, which the file system never had"))
         })
     }
@@ -261,25 +187,44 @@ impl Objects {
         Ok(result?)
     }
 
-    /// Takes a fresh object from stock, or makes one if there is none, and gives it the number that `number` says. Where
-    /// this node has no disk it is one of another node, published.
+    /// Takes a fresh object of a pool from stock, or makes one if there is none, and gives it the number that `number`
+    /// says. Where this node has no disk in the pool it is one of another node, published.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] if no disk can hold one more object; [`FsError::Io`]; that of `number`.
-    pub fn take_fresh(&self, number: impl Fn() -> Result<ObjectId>) -> Result<Arc<LiveObject>> {
-        if !self.has_near() {
-            return self.make_named(|_| true, number);
+    /// [`FsError::NoSpace`] if no disk of the pool can hold one more object; [`FsError::Io`]; that of `number`.
+    pub(crate) fn take_fresh(
+        &self,
+        pool: Pool,
+        number: impl Fn() -> Result<ObjectId>,
+    ) -> Result<Arc<LiveObject>> {
+        if !self.has_near(pool) {
+            return self.make_named(|of| of.pool() == pool, number);
         }
-        let on_any = || self.make_fresh(|disk| disk.space.takes_objects());
-        let mut live = self.stock.take().map_or_else(on_any, Ok)?;
-        let id = number()?;
-        Arc::get_mut(&mut live).expect("nobody else knows of an object in stock").at.id = id;
-        live.object.number(id);
-        Ok(live)
+        let on_any = || self.make_fresh(|of| of.pool() == pool && of.space.takes_objects());
+        let live = self.stock.take(pool.place()).map_or_else(on_any, Ok)?;
+        number_fresh(live, number()?)
     }
 
-    fn has_near(&self) -> bool {
-        self.disks.iter().any(|disk| disk.is_near)
+    /// Makes a fresh object on one of this node's disks that `suit`, for the copy of another one.
+    ///
+    /// # Errors
+    /// As [`Objects::take_fresh`].
+    pub(crate) fn make_for_copy(
+        &self,
+        suits: impl Fn(&FsDisk) -> bool,
+        number: impl Fn() -> Result<ObjectId>,
+    ) -> Result<Arc<LiveObject>> {
+        let live = self.make_fresh(|of| of.space.takes_objects() && suits(of))?;
+        number_fresh(live, number()?)
+    }
+
+    /// The number of a copy that is about to be made; never 0.
+    pub(crate) fn next_copy(&self) -> u64 {
+        self.copies.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn has_near(&self, pool: Pool) -> bool {
+        self.disks.all().any(|disk| disk.is_near && disk.pool() == pool)
     }
 
     /// Whether a disk is one of this node.
@@ -339,10 +284,15 @@ impl Objects {
         make: impl Fn(&FsDisk) -> Result<Arc<LiveObject>>,
     ) -> Result<Arc<LiveObject>> {
         let mut refusal = None;
-        let count = self.disks.iter().count();
+        let count = self.disks.count();
         for _ in 0..count {
             let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % count;
-            let Some(of) = self.disks.get(turn).filter(|of| suits(of)) else { continue };
+            let Some(of) = self.disks.get(turn) else { continue };
+            // Before the disk is looked at: whoever empties it sees that somebody is about to make an object there.
+            let _about_to = of.hold();
+            if !of.takes_new() || !suits(of) {
+                continue;
+            }
             match make(of) {
                 Ok(live) => return Ok(live),
                 // Another one may have room.
@@ -508,6 +458,10 @@ impl Objects {
             Dropped::Handle(live) => drop(live),
             Dropped::Name(Removal { at, bytes }) => {
                 let removed = self.disk(at.disk).and_then(|disk| {
+                    if !disk.is_expected() {
+                        // It went with its disk.
+                        return Ok(());
+                    }
                     self.fail_points.reach("reclaim.removed")?;
                     disk.space.freed(bytes);
                     self.observe(at.disk, disk.disk.remove(at.id))
@@ -521,25 +475,43 @@ impl Objects {
         }
     }
 
-    /// Body of the supply thread: keeps `target` fresh objects in stock until [`Objects::stop`].
+    /// Body of the supply thread: keeps `target` fresh objects of each pool that is wanted in stock until
+    /// [`Objects::stop`].
     pub fn run_supply(&self, target: usize) {
-        self.stock.aim(if self.has_near() { target } else { 0 });
         while self.background.load(Ordering::Acquire) {
             self.look_at_space();
-            let missing = self.stock.missing();
-            let mut next = Next::after(missing);
-            for _ in 0..missing {
-                let Ok(live) = self.make_fresh(|disk| !disk.space.is_short()) else {
-                    next = Next::Refused;
-                    break;
-                };
-                live.registration();
-                if !self.stock.put(live, &self.background) {
-                    return;
+            let mut next = Next::Rest;
+            for pool in self.pools.wanted() {
+                let place = pool.place();
+                self.stock.aim(place, if self.has_near(pool) { target } else { 0 });
+                let missing = self.stock.missing(place);
+                next = next.or(Next::after(missing));
+                for _ in 0..missing {
+                    let suits = |of: &FsDisk| of.pool() == pool && !of.space.is_short();
+                    let Ok(live) = self.make_fresh(suits) else {
+                        next = Next::Refused;
+                        break;
+                    };
+                    live.registration();
+                    if !self.stock.put(place, live, &self.background) {
+                        return;
+                    }
                 }
             }
             self.stock.await_demand(next, &self.background);
         }
+    }
+
+    /// Has new objects of a pool made ahead of need from now on.
+    pub(crate) fn want_pool(&self, pool: Pool) {
+        if self.pools.want(pool) {
+            self.stock.wake();
+        }
+    }
+
+    /// Gives the fresh objects of a disk back that are in stock.
+    pub(crate) fn give_up_stock_of(&self, disk: DiskId) {
+        drop(self.stock.give_up(|live| live.at.disk == disk));
     }
 
     /// Body of the reclaim thread, until [`Objects::stop`]; finishes what is queued.
@@ -588,7 +560,7 @@ impl Objects {
     /// # Errors
     /// [`FsError::Io`].
     pub fn sync_disks(&self) -> Result<()> {
-        for FsDisk { id, disk, .. } in &self.disks {
+        for FsDisk { id, disk, .. } in self.disks.all() {
             match self.observe(*id, disk.sync()) {
                 Err(FsError::Absent(_) | FsError::Away { .. }) | Ok(()) => {}
                 Err(error) => return Err(error),

@@ -13,9 +13,10 @@ use crate::key::{self, Key};
 use crate::native::NativePlace;
 use crate::ops::{DiskStatus, FilesetStatus};
 use crate::record::{
-    DiskUsage, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
+    DiskUsage, DiskUse, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
 };
 use crate::recovery::{read_superblock, scan_prefix};
+use crate::tasks::TaskStatus;
 
 /// A file system that is not mounted.
 pub struct Offline {
@@ -54,6 +55,23 @@ pub fn all_filesets(root: &dyn Store) -> Result<Vec<(FilesetId, FilesetRecord)>>
     Ok(filesets)
 }
 
+/// The tasks of a file system that is not mounted.
+///
+/// # Errors
+/// What the store of the root fileset says.
+pub fn tasks(stores: &dyn Stores) -> Result<Vec<TaskStatus>> {
+    let root = stores.look(FilesetId::ROOT)?;
+    let disks = read_superblock(&*root)?.disks;
+    let mut tasks = Vec::new();
+    scan_prefix(&*root, &[key::TASK], &mut |key, value| {
+        if let Some(Key::Task(id)) = key::parse(key) {
+            tasks.push(TaskStatus::of(id, decode("task", value)?, &disks, 0));
+        }
+        Ok(())
+    })?;
+    Ok(tasks)
+}
+
 /// Whether a fileset has a store in which there may be more than its top directory. A store is made in one batch: one
 /// that cannot be opened, or has nothing in it, was never complete.
 #[must_use]
@@ -90,15 +108,18 @@ pub fn look(stores: &dyn Stores, disks: &[(String, Arc<dyn Disk>)]) -> Result<Of
     let disk_of = |uuid: &str| disks.iter().find(|(known, _)| known == uuid).map(|(_, disk)| disk);
     let status = |record: &crate::record::DiskRecord| {
         let objects = objects.get(&record.id).copied().unwrap_or_default();
-        match disk_of(&record.uuid) {
+        let mut found = match disk_of(&record.uuid) {
             Some(disk) => DiskStatus::of(&record.uuid, &**disk, objects),
             None => {
                 let absent = AbsentDisk::new(&record.uuid, &record.location, "it cannot be opened");
                 DiskStatus::of(&record.uuid, &absent, objects)
             }
-        }
+        };
+        found.note_record(record);
+        found
     };
-    let disks = superblock.disks.iter().map(status).collect();
+    let there = superblock.disks.iter().filter(|record| record.used != DiskUse::Removed);
+    let disks = there.map(status).collect();
     Ok(Offline { superblock, filesets: shown, disks, store_bytes })
 }
 

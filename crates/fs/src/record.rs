@@ -14,6 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{FsError, Result};
 
+mod disks;
+mod old;
+
+pub use self::disks::{DEFAULT_POOL, DiskRecord, DiskUse};
+
 /// Whether the last owner left in an orderly way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountState {
@@ -21,17 +26,6 @@ pub enum MountState {
     Clean,
     /// An owner is at work, or died at it.
     Mounted,
-}
-
-/// A disk as the file system knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiskRecord {
-    /// Its number, by which records refer to it; never given to another disk.
-    pub id: DiskId,
-    /// Its own identity, as written in its label.
-    pub uuid: String,
-    /// Where it was when it was added: the path of a directory disk.
-    pub location: String,
 }
 
 /// Identity and state of a fileset: each store has one.
@@ -97,6 +91,8 @@ pub struct FilesetSettings {
     pub placement: Placement,
     /// Disk of a native fileset, by its identity.
     pub disk: Option<String>,
+    /// Pool of disks on which new files of another fileset lie.
+    pub pool: String,
 }
 
 /// How far a fileset has come: it is made and removed in two steps, its store and its name.
@@ -272,8 +268,6 @@ macro_rules! records {
 }
 
 records! {
-    Superblock: "superblock", 2;
-    FilesetRecord: "fileset", 2;
     Usage: "usage", 2;
     DiskUsage: "disk usage", 2;
     InodeRecord: "inode", 2;

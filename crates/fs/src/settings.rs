@@ -32,6 +32,8 @@ pub struct Settings {
     pub native_handles_max: usize,
     /// What one other node may hold: inodes that its kernel knows, and open files.
     pub client_holds_max: usize,
+    /// Bytes per second that a task of the background may copy; zero for no bound.
+    pub task_speed: ByteSize,
     /// How long a request waits for the owner of a fileset.
     pub owner_wait: Duration,
     /// After how long a fileset that nobody uses is closed; zero for never.
@@ -170,6 +172,14 @@ impl Section for Settings {
             set: |s, v| value::count(v, 1000, 100_000_000).map(|x| s.client_holds_max = x),
         },
         Setting {
+            name: "task_speed",
+            default: "\"100 MiB\"",
+            allowed: "a size from \"0 B\" to \"1 TiB\"",
+            meaning: "Bytes per second that a task of the background (drain, rebalance) may copy, unless another speed is \
+                      set for that task. \"0 B\" sets no bound.",
+            set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(1024)).map(|x| s.task_speed = x),
+        },
+        Setting {
             name: "owner_wait",
             default: "\"60 s\"",
             allowed: "a time from \"10 ms\" to \"24 h\"",
@@ -236,6 +246,7 @@ impl Default for Settings {
             disk_reserve: ByteSize(0),
             native_handles_max: 0,
             client_holds_max: 0,
+            task_speed: ByteSize(0),
             owner_wait: Duration::ZERO,
             fileset_idle: Duration::ZERO,
             away_timeout: Duration::ZERO,

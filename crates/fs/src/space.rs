@@ -106,6 +106,12 @@ impl Space {
         self.keep_reserve(disk);
     }
 
+    /// Keeps nothing aside any more.
+    pub(crate) fn end_reserve(&self, disk: &dyn Disk) {
+        self.reserve.target.store(0, Ordering::Relaxed);
+        self.keep_reserve(disk);
+    }
+
     /// Fills the reserve up as far as there is space.
     fn keep_reserve(&self, disk: &dyn Disk) {
         match disk.keep_reserve(load(&self.reserve.target)) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use forebay_base::DiskId;
 use parking_lot::{Condvar, Mutex};
 
-use crate::object::LiveObject;
+use crate::object::{LiveObject, POOLS_MAX};
 
 /// How long the thread pauses while objects are wanted.
 pub(crate) const PAUSE: Duration = Duration::from_millis(2);
@@ -24,13 +24,31 @@ const REFUSED_REST: Duration = Duration::from_millis(200);
 /// The stock.
 #[derive(Default)]
 pub(crate) struct Stock {
-    objects: Mutex<Vec<Arc<LiveObject>>>,
-    /// How many there are to be.
-    target: AtomicUsize,
+    /// A shelf for each pool of disks.
+    shelves: [Shelf; POOLS_MAX],
     /// The thread rests until it is woken.
     resting: AtomicBool,
     rest: Mutex<()>,
     woken: Condvar,
+}
+
+/// Objects of one pool.
+#[derive(Default)]
+struct Shelf {
+    objects: Mutex<Vec<Arc<LiveObject>>>,
+    /// How many there are to be.
+    target: AtomicUsize,
+}
+
+impl Shelf {
+    fn len(&self) -> usize {
+        self.objects.lock().len()
+    }
+
+    /// Objects below which a thread that rests is woken.
+    fn least(&self) -> usize {
+        self.target.load(Ordering::Relaxed).div_ceil(2)
+    }
 }
 
 /// What the thread does after it has looked.
@@ -49,28 +67,34 @@ impl Next {
     pub fn after(missing: usize) -> Next {
         if missing >= WANTED { Next::Pause } else { Next::Rest }
     }
+
+    /// The one of two pools that it has to do more for.
+    pub fn or(self, other: Next) -> Next {
+        if self == Next::Rest { other } else { self }
+    }
 }
 
 impl Stock {
-    /// Has the stock hold so many objects.
-    pub fn aim(&self, target: usize) {
-        self.target.store(target, Ordering::Relaxed);
+    /// Has the shelf of a pool hold so many objects.
+    pub fn aim(&self, pool: usize, target: usize) {
+        self.shelves[pool].target.store(target, Ordering::Relaxed);
     }
 
-    /// Takes an object out, if there is one.
-    pub fn take(&self) -> Option<Arc<LiveObject>> {
-        let mut objects = self.objects.lock();
+    /// Takes an object of a pool out, if there is one.
+    pub fn take(&self, pool: usize) -> Option<Arc<LiveObject>> {
+        let shelf = &self.shelves[pool];
+        let mut objects = shelf.objects.lock();
         let (taken, left) = (objects.pop(), objects.len());
         drop(objects);
-        if left < self.least() && self.resting.load(Ordering::Acquire) {
+        if left < shelf.least() && self.resting.load(Ordering::Acquire) {
             self.wake();
         }
         taken
     }
 
-    /// Puts an object in, if `wanted` still holds: asked with the stock locked.
-    pub fn put(&self, object: Arc<LiveObject>, wanted: &AtomicBool) -> bool {
-        let mut objects = self.objects.lock();
+    /// Puts an object of a pool in, if `wanted` still holds: asked with the shelf locked.
+    pub fn put(&self, pool: usize, object: Arc<LiveObject>, wanted: &AtomicBool) -> bool {
+        let mut objects = self.shelves[pool].objects.lock();
         let still = wanted.load(Ordering::Acquire);
         if still {
             objects.push(object);
@@ -80,38 +104,45 @@ impl Stock {
 
     /// Takes the objects out that are `unwanted`.
     pub fn give_up(&self, unwanted: impl Fn(&LiveObject) -> bool) -> Vec<Arc<LiveObject>> {
-        let mut objects = self.objects.lock();
-        if !objects.iter().any(|object| unwanted(object)) {
-            return Vec::new();
+        let mut all_given = Vec::new();
+        for shelf in &self.shelves {
+            let mut objects = shelf.objects.lock();
+            if objects.iter().any(|object| unwanted(object)) {
+                let (given, kept): (Vec<_>, Vec<_>) =
+                    objects.drain(..).partition(|object| unwanted(object));
+                *objects = kept;
+                all_given.extend(given);
+            }
         }
-        let (given, kept) = objects.drain(..).partition(|object| unwanted(object));
-        *objects = kept;
-        given
+        all_given
     }
 
     /// Takes all objects out.
     pub fn clear(&self) -> Vec<Arc<LiveObject>> {
-        std::mem::take(&mut *self.objects.lock())
+        self.shelves.iter().flat_map(|shelf| std::mem::take(&mut *shelf.objects.lock())).collect()
     }
 
-    /// Objects that are to be made.
-    pub fn missing(&self) -> usize {
-        self.target.load(Ordering::Relaxed).saturating_sub(self.len())
+    /// Objects of a pool that are to be made.
+    pub fn missing(&self, pool: usize) -> usize {
+        let shelf = &self.shelves[pool];
+        shelf.target.load(Ordering::Relaxed).saturating_sub(shelf.len())
     }
 
     /// Objects in stock.
     pub fn len(&self) -> usize {
-        self.objects.lock().len()
+        self.shelves.iter().map(Shelf::len).sum()
     }
 
     /// Objects in stock on one disk.
     pub fn len_on(&self, disk: DiskId) -> usize {
-        self.objects.lock().iter().filter(|object| object.at.disk == disk).count()
+        let on_it = |shelf: &Shelf| {
+            shelf.objects.lock().iter().filter(|object| object.at.disk == disk).count()
+        };
+        self.shelves.iter().map(on_it).sum()
     }
 
-    /// Objects below which a thread that rests is woken.
-    fn least(&self) -> usize {
-        self.target.load(Ordering::Relaxed).div_ceil(2)
+    fn has_enough(&self) -> bool {
+        self.shelves.iter().all(|shelf| shelf.len() >= shelf.least())
     }
 
     /// Has the thread wait for what comes next. It rests only while `wanted` holds and half of the stock is there.
@@ -122,7 +153,7 @@ impl Stock {
         let mut rest = self.rest.lock();
         self.resting.store(true, Ordering::SeqCst);
         // Looked at after the flag is up: whoever changes it later sees the flag.
-        let enough = next == Next::Refused || self.len() >= self.least();
+        let enough = next == Next::Refused || self.has_enough();
         if enough && wanted.load(Ordering::SeqCst) {
             let resting = &mut |_: &mut ()| self.resting.load(Ordering::Acquire);
             match next {
@@ -160,9 +191,9 @@ mod tests {
         let stock = Stock::default();
         // It would never come back.
         stock.await_demand(Next::Rest, &AtomicBool::new(false));
-        stock.aim(2);
+        stock.aim(0, 2);
         stock.await_demand(Next::Rest, &AtomicBool::new(true));
-        assert_eq!((stock.missing(), stock.take().is_none()), (2, true));
+        assert_eq!((stock.missing(0), stock.take(0).is_none()), (2, true));
     }
 
     #[test]

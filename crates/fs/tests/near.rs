@@ -40,8 +40,7 @@ struct Site {
 impl Site {
     fn over(disks: Vec<Arc<dyn Disk>>, clock: Arc<StepClock>) -> Site {
         let stores = Arc::new(MemoryStores::default());
-        let record =
-            DiskRecord { id: DiskId(0), uuid: "disk-1".to_owned(), location: "there".to_owned() };
+        let record = DiskRecord::new(DiskId(0), "disk-1", "there");
         let identity = Identity {
             uuid: SITE.to_owned(),
             hash_key: [7; 16],

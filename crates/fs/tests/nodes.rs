@@ -42,8 +42,7 @@ impl Site {
     fn new() -> Site {
         let clock = Arc::new(StepClock::new(1_000_000));
         let stores = Arc::new(MemoryStores::default());
-        let record =
-            DiskRecord { id: DiskId(0), uuid: "disk-1".to_owned(), location: "memory".to_owned() };
+        let record = DiskRecord::new(DiskId(0), "disk-1", "memory");
         let identity = Identity {
             uuid: "whole".to_owned(),
             hash_key: [7; 16],

@@ -68,23 +68,31 @@ enum Action {
         /// disk with the most space].
         #[arg(long, value_name = "UUID")]
         disk: Option<String>,
+        /// Pool of disks for its new files [default: default]. Not for a native fileset.
+        #[arg(long)]
+        pool: Option<String>,
         /// Permission bits of its directory, in octal digits.
         #[arg(long, default_value = "755", value_parser = octal)]
         mode: u16,
     },
     /// Change a fileset.
-    #[command(after_help = "Examples:\n  forebay fileset set /srv/forebay data --placement served")]
+    #[command(after_help = "Examples:
+  forebay fileset set /srv/forebay data --placement served
+  forebay fileset set /srv/forebay data --pool flash")]
     Set {
         /// Home folder of the file system.
         root: PathBuf,
         /// Name of the fileset; / for the root fileset, which holds everything outside the named filesets.
         name: String,
         /// What fsync promises.
-        #[arg(long, value_enum, required_unless_present = "placement")]
+        #[arg(long, value_enum, required_unless_present_any = ["placement", "pool"])]
         durability: Option<DurabilityArg>,
         /// Who reads and writes its files: the kernel itself (direct) or the daemon (served).
         #[arg(long, value_enum)]
         placement: Option<PlacementArg>,
+        /// Pool of disks for its new files. Existing files stay where they are.
+        #[arg(long)]
+        pool: Option<String>,
     },
     /// Remove an empty fileset, or one that is lost.
     #[command(after_help = "Examples:
@@ -165,15 +173,26 @@ impl Fileset {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
             Action::List { root, json } => list(&root, json)?,
-            Action::Create { root, name, durability, placement, disk, mode } => {
+            Action::Create { root, name, durability, placement, disk, pool, mode } => {
                 let placement = placement.into();
+                ensure!(
+                    pool.is_none() || placement != Placement::Native,
+                    "--pool is not for a native fileset, which lies on one disk: name that with --disk"
+                );
                 check_native(placement, durability, disk.as_deref())?;
                 let durability = durability.map_or(Durability::Strict, Into::into);
-                let new = NewFileset { name, durability, placement, disk, mode };
+                let new = NewFileset { name, durability, placement, disk, pool, mode };
                 let ask = Ask::CreateFileset { new: new.clone() };
                 change(&root, &ask, |fs| fs.add_fileset(&new))?;
             }
-            Action::Set { root, name, durability, placement } => {
+            Action::Set { root, name, durability, placement, pool } => {
+                if let Some(pool) = &pool {
+                    let ask = Ask::SetPool { name: name.clone(), pool: pool.clone() };
+                    change(&root, &ask, |fs| fs.set_fileset_pool(&name, pool))?;
+                }
+                if durability.is_none() && placement.is_none() {
+                    return Ok(ExitCode::SUCCESS);
+                }
                 let (durability, placement) =
                     (durability.map(Into::into), placement.map(Into::into));
                 let ask = Ask::SetFileset { name: name.clone(), durability, placement };
@@ -243,7 +262,7 @@ fn list(root: &Path, json: bool) -> Result<()> {
         crate::output::put_json(&filesets)?;
         return Ok(());
     }
-    let mut table = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "FILES", "BYTES"]);
+    let mut table = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "POOL", "FILES", "BYTES"]);
     for fileset in &filesets {
         table.row(cells(fileset));
     }
@@ -286,6 +305,7 @@ pub fn cells(fileset: &FilesetStatus) -> Vec<String> {
         fileset.name.clone(),
         durability.to_owned(),
         placement.to_owned(),
+        or_unknown(fileset.pool.clone()),
         known(fileset, or_unknown(fileset.files.map(|files| files.to_string()))),
         known(fileset, or_unknown(fileset.bytes.map(bytes))),
     ]

@@ -69,10 +69,11 @@ fn print(found: &Found) -> Result<()> {
     }
     outln!("stores       {}", bytes(found.store_bytes));
     let mut disks =
-        Table::new(&["DISK", "KIND", "SIZE", "AVAILABLE", "OBJECTS", "SPARE", "ERRORS"]);
+        Table::new(&["DISK", "POOL", "KIND", "SIZE", "AVAILABLE", "OBJECTS", "SPARE", "ERRORS"]);
     for disk in &found.disks {
         disks.row(vec![
             disk.location.clone(),
+            disk.pool.clone(),
             disk.kind.clone(),
             bytes(disk.total_bytes),
             bytes(disk.available_bytes),
@@ -99,7 +100,8 @@ fn print(found: &Found) -> Result<()> {
             outln!("  note on {}: {advice}", disk.location);
         }
     }
-    let mut filesets = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "FILES", "BYTES"]);
+    let mut filesets =
+        Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "POOL", "FILES", "BYTES"]);
     for fileset in &found.filesets {
         filesets.row(super::fileset::cells(fileset));
     }

@@ -91,6 +91,44 @@ pub(super) fn write_label(path: &Path, label: &Label) -> Result<()> {
     rustix::fs::fsync(&directory).map_err(|errno| failed("sync", path, errno))
 }
 
+/// Takes the label off a disk that holds no objects, with everything that formatting and use have made. The label goes
+/// last: what a crash leaves can be taken off again.
+pub(super) fn remove_label(path: &Path, label: &Label) -> Result<()> {
+    let directory = open_directory(path)?;
+    let _lock = lock_label(path, &directory, label)?;
+    let removed = |name: &str, flags| match rustix::fs::unlinkat(&directory, name, flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(failed(&format!("remove {name} from"), path, errno)),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(objects) = rustix::fs::openat(&directory, "objects", flags, Mode::empty()) {
+        let folders = Dir::read_from(&objects).map_err(|errno| failed("list", path, errno))?;
+        for folder in folders {
+            let folder = folder.map_err(|errno| failed("list", path, errno))?;
+            if [&b"."[..], b".."].contains(&folder.file_name().to_bytes()) {
+                continue;
+            }
+            // One with an object in it stays.
+            match rustix::fs::unlinkat(&objects, folder.file_name(), AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::NOTEMPTY | Errno::NOTDIR) => {
+                    return Err(DiskError::Refused(format!(
+                        "{} still holds objects: its label stays",
+                        path.display()
+                    )));
+                }
+                Err(errno) => return Err(failed("empty", path, errno)),
+            }
+        }
+    }
+    for folder in ["objects", "fresh"] {
+        removed(folder, AtFlags::REMOVEDIR)?;
+    }
+    removed("reserve", AtFlags::empty())?;
+    removed(LABEL_FILE, AtFlags::empty())?;
+    rustix::fs::fsync(&directory).map_err(|errno| failed("sync", path, errno))
+}
+
 /// Gives the finished label its name, replacing none.
 fn name_label(path: &Path, directory: &OwnedFd) -> Result<()> {
     let rename =

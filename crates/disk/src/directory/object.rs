@@ -261,6 +261,18 @@ impl Object for FileObject {
             .map_err(|errno| self.failed("look at", errno))
     }
 
+    fn set_modified(&self, modified: Timestamp) -> Result<()> {
+        let times = rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+            last_modification: rustix::fs::Timespec {
+                tv_sec: modified.seconds,
+                tv_nsec: modified.nanoseconds.into(),
+            },
+        };
+        rustix::fs::futimens(&self.file, &times)
+            .map_err(|errno| self.failed("set the time of", errno))
+    }
+
     fn file(&self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
     }

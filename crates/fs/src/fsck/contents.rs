@@ -16,7 +16,7 @@ use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::Damage;
 use crate::error::Result;
 use crate::key;
-use crate::record::{DiskRecord, DiskUsage, MountState, ObjectRef, Superblock, encode};
+use crate::record::{DiskRecord, DiskUsage, DiskUse, MountState, ObjectRef, Superblock, encode};
 
 /// The disks by their numbers; `None` for those that were not given.
 pub(super) fn in_order<'a>(superblock: &Superblock, disks: &'a [NamedDisk]) -> Disks<'a> {
@@ -26,12 +26,19 @@ pub(super) fn in_order<'a>(superblock: &Superblock, disks: &'a [NamedDisk]) -> D
     superblock.disks.iter().map(found).collect()
 }
 
+fn removed(superblock: &Superblock) -> HashSet<DiskId> {
+    let gone = superblock.disks.iter().filter(|record| record.used == DiskUse::Removed);
+    gone.map(|record| record.id).collect()
+}
+
 /// Disks by number.
 pub(super) type Disks<'a> = BTreeMap<DiskId, Option<&'a Arc<dyn Disk>>>;
 
 /// What the disks hold, against what the inodes claim.
 struct Contents<'a> {
     disks: Disks<'a>,
+    /// Disks that were taken away: nothing can lie there.
+    removed: HashSet<DiskId>,
     /// Objects of the fileset on each disk, sorted.
     listed: BTreeMap<DiskId, Vec<ObjectId>>,
     /// Records of this epoch or before are reconciled by the next mount.
@@ -50,6 +57,7 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
     let mounted = superblock.state == MountState::Mounted;
     let mut contents = Contents {
         disks: in_order(superblock, disks),
+        removed: removed(superblock),
         listed: BTreeMap::new(),
         suspect: if mounted { superblock.epoch } else { superblock.crashed_epoch },
         mounted,
@@ -100,7 +108,7 @@ impl Contents<'_> {
     /// Checks the claims on one object: there should be one.
     fn check_claims(&mut self, claims: &[Claim], image: &Image, ledger: &mut Ledger) -> Result<()> {
         let at = claims[0].at;
-        if matches!(self.disks.get(&at.disk), Some(None)) {
+        if matches!(self.disks.get(&at.disk), Some(None)) && !self.removed.contains(&at.disk) {
             return Ok(());
         }
         let size = self.size(at)?;

@@ -20,6 +20,7 @@ use crate::record::{
     DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage, decode,
 };
 use crate::recovery::read_superblock;
+use crate::tasks::TaskRecord;
 
 /// Copies of a store that are kept before names run out.
 const KEPT_MAX: u32 = 1000;
@@ -242,6 +243,7 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Xattr(ino, _)) => format!("an attribute of inode {ino}"),
         Some(Key::Fileset(id)) => format!("fileset {id}"),
         Some(Key::DiskUsage(id)) => format!("disk {id}"),
+        Some(Key::Task(number)) => format!("task {number}"),
         Some(Key::Superblock | Key::Term | Key::Usage) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
@@ -328,6 +330,7 @@ impl Judge for Records {
             Some(Key::Fileset(_)) => may_be::<FilesetRecord>(value),
             Some(Key::Usage) => may_be::<Usage>(value),
             Some(Key::DiskUsage(_)) => may_be::<DiskUsage>(value),
+            Some(Key::Task(_)) => may_be::<TaskRecord>(value),
             Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
             Some(Key::Entry(..)) => may_be::<EntryRecord>(value),
             Some(Key::Xattr(..)) => true,

@@ -14,7 +14,9 @@ use crate::error::Result;
 use crate::key;
 use crate::native::NativePlace;
 use crate::ops::check_fileset_name;
-use crate::record::{Durability, FilesetRecord, FilesetSettings, Placement, Stage, Usage, encode};
+use crate::record::{
+    DEFAULT_POOL, Durability, FilesetRecord, FilesetSettings, Placement, Stage, Usage, encode,
+};
 
 /// Filesets that have a store, if that is known.
 pub(super) type Found<'a> = Option<&'a [StoredFileset]>;
@@ -132,6 +134,7 @@ fn native_called(image: &Image, disks: &[NamedDisk], name: &str) -> Option<Files
         durability: Durability::Scratch,
         placement: Placement::Native,
         disk: Some(uuid.clone()),
+        pool: DEFAULT_POOL.to_owned(),
     };
     disks.iter().map(on).find(|settings| native_place(image, disks, settings).is_ok())
 }
@@ -171,6 +174,7 @@ fn default_record(name: String) -> FilesetRecord {
         durability: Durability::Strict,
         placement: Placement::Direct,
         disk: None,
+        pool: DEFAULT_POOL.to_owned(),
     };
     FilesetRecord { settings, stage: Stage::Made, first_ino: 0, first_object: 0 }
 }

@@ -14,8 +14,11 @@ use crate::acl::{self, Acl};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::number::RESERVE;
-use crate::record::{DiskUsage, InodeRecord, Kind, MountState, Record, Superblock, Usage, decode};
+use crate::record::{
+    DiskUsage, DiskUse, InodeRecord, Kind, MountState, Record, Superblock, Usage, decode,
+};
 use crate::recovery::scan_prefix;
+use crate::tasks::TaskRecord;
 
 /// No file system is ever mounted so often.
 const EPOCH_MAX: u64 = 1 << 61;
@@ -91,7 +94,12 @@ pub(super) fn check_disks(superblock: &Superblock, disks: &[NamedDisk], ledger: 
         if !seen.insert(&record.uuid) {
             ledger.refuse(Damage::Superblock, format!("disk {} is listed twice", record.uuid));
         }
-        if !disks.iter().any(|(uuid, _)| *uuid == record.uuid) {
+        if record.used == DiskUse::Lost {
+            let (uuid, location) = (&record.uuid, &record.location);
+            ledger.report.note(format!(
+                "disk {uuid} ({location}) was given up as lost: files that lie on it cannot be opened"
+            ));
+        } else if record.is_expected() && !disks.iter().any(|(uuid, _)| *uuid == record.uuid) {
             let text = format!("disk {} ({}) is missing", record.uuid, record.location);
             ledger.refuse(Damage::DiskMissing, text);
         }
@@ -111,6 +119,7 @@ pub(super) fn records(
     let mut image = Image::new(superblock);
     progress("reading filesets");
     filesets(store, &mut image, ledger)?;
+    tasks(store, &image, ledger)?;
     disk_usage(store, &mut image, ledger)?;
     progress("reading inodes");
     inodes(store, &mut image, ledger)?;
@@ -154,6 +163,23 @@ fn filesets(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result
         };
     }
     Ok(())
+}
+
+/// Checks the tasks of the background. One that cannot be read goes: what it was to do can be ordered again.
+fn tasks(store: &dyn Store, image: &Image, ledger: &mut Ledger) -> Result<()> {
+    let is_root = image.fileset() == FilesetId::ROOT;
+    scan_prefix(store, &[key::TASK], &mut |key, value| {
+        match key::parse(key) {
+            Some(Key::Task(number)) if is_root => {
+                if let Read::Bad(why) = read::<TaskRecord>(&format!("task {number}"), value)? {
+                    let fix = Fix::Set(key.to_vec(), None);
+                    ledger.found_with(Damage::Record, why, Tier::Records, fix);
+                }
+            }
+            _ => unknown_key(key, ledger),
+        }
+        Ok(())
+    })
 }
 
 fn disk_usage(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<()> {
@@ -266,6 +292,7 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
         vec![key::ENTRY],
         vec![key::FILESET],
         vec![key::INODE],
+        vec![key::TASK],
         vec![key::DISK_USAGE],
         key::SUPERBLOCK.to_vec(),
         key::TERM.to_vec(),

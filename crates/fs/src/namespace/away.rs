@@ -131,7 +131,7 @@ fn look_for(shared: &Weak<Shared>, uuid: &str) {
     loop {
         std::thread::sleep(LOOK);
         let Some(shared) = shared.upgrade() else { return };
-        let found = shared.objects.disks.iter().find(|disk| disk.uuid == uuid);
+        let found = shared.objects.disks.all().find(|disk| disk.uuid == uuid);
         let answered = found.map(|disk| disk.disk.capacity());
         if !matches!(answered, Some(Err(DiskError::Away { .. }))) {
             tracing::info!(disk = uuid, "the disk answers again");

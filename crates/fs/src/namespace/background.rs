@@ -142,6 +142,7 @@ impl Namespace {
         if self.cluster.is_some() {
             start("forgotten", Namespace::run_telling)?;
         }
+        start("tasks", Namespace::run_tasks)?;
         start("filesets", |namespace| {
             if let Err(error) = namespace.sweep() {
                 tracing::warn!(%error, "the sweep after the crash did not finish");
@@ -261,6 +262,7 @@ impl Background {
     pub fn stop(self) {
         self.namespace.shared.bell.stop();
         self.namespace.shared.objects.stop();
+        self.namespace.stop_tasks();
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");

@@ -24,7 +24,6 @@ use crate::partition::Partition;
 use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
 use crate::remote::{Answer, NearFiles, OpenFiles, RemoteOwner, Request, Whole};
 use crate::settings::LockChoice;
-use crate::space::Space;
 use crate::stale::Stale;
 
 /// Who owns a fileset.
@@ -401,7 +400,7 @@ impl Namespace {
     pub(crate) fn disks_of(&self, node: NodeId) -> Vec<DiskId> {
         let Some(membership) = &self.cluster else { return Vec::new() };
         let theirs = membership.cluster().disks_of(node);
-        let all = self.shared.objects.disks.iter();
+        let all = self.shared.objects.disks.all();
         all.filter(|disk| theirs.contains(&disk.uuid)).map(|disk| disk.id).collect()
     }
 
@@ -621,7 +620,7 @@ impl Namespace {
     }
 
     fn knows_disk(&self, uuid: &str) -> bool {
-        self.shared.objects.disks.iter().any(|disk| disk.uuid == uuid)
+        self.shared.objects.disks.all().any(|disk| disk.uuid == uuid)
     }
 
     /// Adds a disk to those of the file system, at the root's owner; one that is known already keeps its number.
@@ -659,14 +658,8 @@ impl Namespace {
             let (uuid, location) = (&record.uuid, &record.location);
             Arc::new(forebay_disk::absent::AbsentDisk::new(uuid, location, "no node has it"))
         });
-        self.shared.objects.add_disk(FsDisk {
-            id: record.id,
-            uuid: record.uuid.clone(),
-            disk: found,
-            is_near,
-            health: Arc::default(),
-            space: Space::default(),
-        });
+        let pool = super::pool_of(&self.shared.objects.pools, record);
+        self.shared.objects.add_disk(FsDisk::new(record, found, is_near, pool));
     }
 
     /// The settings of a fileset of this node have changed.

@@ -22,7 +22,9 @@ use crate::offline;
 use crate::ops::{FilesetStatus, check_fileset_name, shown_name};
 use crate::owner::Owner;
 use crate::partition::Partition;
-use crate::record::{Durability, FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode};
+use crate::record::{
+    DEFAULT_POOL, Durability, FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode,
+};
 use crate::remote::{Answer, RemoteOwner, Request};
 use crate::shared::Shared;
 
@@ -119,6 +121,7 @@ impl Namespace {
             durability,
             placement,
             disk: None,
+            pool: None,
             mode,
         })
     }
@@ -130,6 +133,10 @@ impl Namespace {
     pub fn add_fileset(&self, new: &NewFileset) -> Result<()> {
         let NewFileset { name, durability, placement, mode, .. } = new;
         check_fileset_name(name)?;
+        if let Some(pool) = &new.pool {
+            self.alone("a pool for a fileset")?;
+            self.check_pool(pool)?;
+        }
         if let Some(root) = self.remote_root()? {
             return self.done_by_root(root.ask(Request::AddFileset(new.clone())));
         }
@@ -147,7 +154,8 @@ impl Namespace {
             Placement::Direct | Placement::Served => None,
         };
         let (durability, placement) = (*durability, *placement);
-        let settings = FilesetSettings { name: name.clone(), durability, placement, disk };
+        let pool = new.pool.as_deref().unwrap_or(DEFAULT_POOL).to_owned();
+        let settings = FilesetSettings { name: name.clone(), durability, placement, disk, pool };
         let making = FilesetRecord {
             settings,
             stage: Stage::Making,

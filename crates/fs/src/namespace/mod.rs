@@ -14,15 +14,18 @@ mod away;
 mod background;
 mod catalogue;
 mod cluster;
+mod disks;
 mod filesets;
 mod handover;
 mod locks;
 mod lost;
 pub mod metrics;
+mod moves;
 mod native;
 mod operations;
 mod report;
 mod rest;
+mod tasks;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -40,10 +43,12 @@ pub use self::background::Background;
 use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
 use self::cluster::{Membership, Patience};
+pub use self::disks::{LostDisk, LostFile, NewDisk};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
 pub use self::report::UnreachableFile;
+use self::tasks::Tasks;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
 use crate::commit::{CommitHealth, is_full};
@@ -51,16 +56,15 @@ use crate::error::{FsError, Result};
 use crate::gate::Lease;
 use crate::growth::Growth;
 use crate::idle::IdleObjects;
-use crate::object::{DirectAccess, FsDisk, Objects};
+use crate::object::{DirectAccess, FsDisk, Objects, Pool, Pools};
 use crate::ops::{DiskStatus, Statistics};
 use crate::owner::{Owner, Owners, Route};
 use crate::partition::Partition;
-use crate::record::{DiskRecord, MountState, Placement};
+use crate::record::{DiskRecord, DiskUse, MountState, Placement};
 use crate::recovery::{Opening, read_superblock};
 use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::shared::{Bell, Shared};
-use crate::space::Space;
 use crate::stale::{Stale, StaleList};
 use crate::writeset::Crowd;
 
@@ -98,6 +102,7 @@ pub struct Namespace {
     /// The kernel's side of what it caches.
     kernel: OnceLock<Arc<dyn KernelCache>>,
     locks: LockTables,
+    tasks: Tasks,
     /// The cluster that it is a member of, if any.
     cluster: Option<Membership>,
 }
@@ -114,32 +119,37 @@ fn find_disks(
     records: &[DiskRecord],
     given: Vec<(String, Arc<dyn Disk>)>,
     cluster: Option<&dyn Cluster>,
-) -> Vec<FsDisk> {
+) -> (Vec<FsDisk>, Pools) {
+    let pools = Pools::default();
     let mut by_uuid: HashMap<String, Arc<dyn Disk>> = given.into_iter().collect();
     let found = |record: &DiskRecord| {
         let own = by_uuid.remove(&record.uuid);
         let is_near = own.is_some() || cluster.is_none();
         let disk = own.or_else(|| cluster?.disk(record)).unwrap_or_else(|| {
-            Arc::new(AbsentDisk::new(&record.uuid, &record.location, "it was not given"))
+            let why =
+                if record.is_expected() { "it was not given" } else { "it was given up as lost" };
+            Arc::new(AbsentDisk::new(&record.uuid, &record.location, why))
         });
         let about = disk.describe();
-        if about.kind == absent::KIND {
+        if about.kind == absent::KIND && record.is_expected() {
             let why = about.advice.first().map_or("", String::as_str);
             tracing::error!(uuid = record.uuid, why, "a disk is not there");
         }
-        FsDisk {
-            id: record.id,
-            uuid: record.uuid.clone(),
-            disk,
-            is_near,
-            health: Arc::default(),
-            space: Space::default(),
-        }
+        FsDisk::new(record, disk, is_near, pool_of(&pools, record))
     };
-    records.iter().map(found).collect()
+    let there = records.iter().filter(|record| record.used != DiskUse::Removed);
+    (there.map(found).collect(), pools)
 }
 
-fn shared_of(parts: Parts, disks: Vec<FsDisk>, is_member: bool) -> Arc<Shared> {
+/// The pool of a disk; the default one where there are too many.
+fn pool_of(pools: &Pools, record: &DiskRecord) -> Pool {
+    pools.named(&record.pool).unwrap_or_else(|error| {
+        tracing::error!(uuid = record.uuid, %error, "a disk is in the default pool");
+        Pool::default()
+    })
+}
+
+fn shared_of(parts: Parts, disks: (Vec<FsDisk>, Pools), is_member: bool) -> Arc<Shared> {
     let Parts { settings, clock, fail_points, reserve, .. } = parts;
     let objects = Objects::new(disks, Arc::clone(&clock), fail_points.clone());
     let crowd = Crowd::above(settings.uncommitted_max, settings.open_objects_max / 4);
@@ -222,7 +232,11 @@ impl Namespace {
         shared.owners.set(FilesetId::ROOT, Some(&Owner::Local(root)));
         let is_unswept = before.state == MountState::Mounted || before.sweep_due;
         let (disks, uuid) = (before.disks, before.uuid);
-        Ok(Namespace::over(shared, stores, catalogue, (uuid, disks), is_unswept, cluster))
+        let whole = Namespace::over(shared, stores, catalogue, (uuid, disks), is_unswept, cluster);
+        if whole.cluster.is_none() {
+            whole.take_up_tasks()?;
+        }
+        Ok(whole)
     }
 
     fn over(
@@ -248,6 +262,7 @@ impl Namespace {
             direct: OnceLock::new(),
             kernel: OnceLock::new(),
             locks: LockTables::default(),
+            tasks: Tasks::default(),
             cluster,
         })
     }
@@ -564,6 +579,7 @@ impl Namespace {
             let objects = open.chain(at_rest).sum();
             let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, objects);
             found.spare_objects = self.shared.objects.spares_on(disk.id) as u64;
+            self.describe_use(disk, &mut found);
             let (reserve, held, refusal) = disk.space.reserve_state();
             (found.reserve_bytes, found.reserve_held_bytes) = (reserve, held);
             found.advice.extend(refusal.map(|why| {
@@ -579,7 +595,7 @@ impl Namespace {
             }
             found
         };
-        self.shared.objects.disks.iter().filter(|disk| wanted(disk)).map(status).collect()
+        self.shared.objects.disks.all().filter(|disk| wanted(disk)).map(status).collect()
     }
 
     // --- what the kernel may hold although it changed ---

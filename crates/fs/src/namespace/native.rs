@@ -17,12 +17,12 @@ use crate::native::{
 };
 use crate::object::FsDisk;
 use crate::owner::Owner;
-use crate::record::{FilesetRecord, FilesetSettings, Placement, Stage};
+use crate::record::{DiskUse, FilesetRecord, FilesetSettings, Placement, Stage};
 use crate::shared::Shared;
 
 /// Where a native fileset lies.
 fn place_of(shared: &Shared, uuid: &str, settings: &FilesetSettings) -> Result<NativePlace> {
-    let disks = shared.objects.disks.iter().map(|disk: &FsDisk| (disk.uuid.as_str(), &*disk.disk));
+    let disks = shared.objects.disks.all().map(|disk: &FsDisk| (disk.uuid.as_str(), &*disk.disk));
     NativePlace::find(uuid, disks, settings)
 }
 
@@ -121,7 +121,8 @@ impl Namespace {
     /// Identity and directory of the disk for a new native fileset: the one that is wanted, or the suitable one with
     /// the most space.
     pub(super) fn disk_for_native(&self, wanted: Option<&str>) -> Result<(String, String)> {
-        let disks = self.disk_status();
+        let mut disks = self.disk_status();
+        disks.retain(|disk| disk.used == DiskUse::Normal);
         let fits = |uuid: &str| wanted.is_none_or(|wanted| wanted == uuid);
         let candidates: Vec<_> = disks.iter().filter(|disk| fits(&disk.uuid)).collect();
         let suitable = candidates.iter().filter(|disk| suits(&disk.kind));

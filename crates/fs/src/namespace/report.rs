@@ -58,7 +58,7 @@ impl Namespace {
     /// [`FsError::Io`](crate::FsError::Io), [`FsError::Damaged`](crate::FsError::Damaged).
     pub fn unreachable_files(&self, most: usize) -> Result<(Vec<UnreachableFile>, u64)> {
         let mut disks = HashMap::new();
-        for disk in self.shared.objects.disks.iter() {
+        for disk in self.shared.objects.disks.all() {
             if let Err(error @ (DiskError::Away { .. } | DiskError::Absent(_))) =
                 disk.disk.capacity()
             {
@@ -93,7 +93,7 @@ impl Namespace {
     /// The disks of this node by their identities.
     #[must_use]
     pub fn near_disks(&self) -> Vec<(String, Arc<dyn Disk>)> {
-        let near = self.shared.objects.disks.iter().filter(|disk| disk.is_near);
+        let near = self.shared.objects.disks.all().filter(|disk| disk.is_near);
         near.map(|disk| (disk.uuid.clone(), Arc::clone(&disk.disk))).collect()
     }
 }

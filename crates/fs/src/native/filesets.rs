@@ -20,6 +20,9 @@ pub struct NewFileset {
     pub placement: Placement,
     /// Disk of a native fileset, by its identity; `None`: the suitable one with the most space.
     pub disk: Option<String>,
+    /// Pool of disks for its new files; `None`: the default one. Not for a native fileset.
+    #[serde(default)]
+    pub pool: Option<String>,
     /// Permission bits of its top directory.
     pub mode: u16,
 }

@@ -333,18 +333,28 @@ impl Partition {
         self.superblock.lock().clone()
     }
 
-    /// Stores a list of disks that has grown. Disks are added one at a time: one of two that come together may have to
-    /// ask again.
-    pub(crate) fn store_disks(&self, disks: Vec<DiskRecord>) -> Result<()> {
+    /// Changes what the superblock says of the disks, in the root fileset, together with `changes`. One change at a time;
+    /// nothing is changed if `change` refuses.
+    ///
+    /// # Errors
+    /// What `change` or the store says.
+    pub(crate) fn change_disks<T>(
+        &self,
+        changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+        change: impl FnOnce(&mut Vec<DiskRecord>) -> Result<T>,
+    ) -> Result<T> {
         let _turn = self.turn.turn.lock();
         let mut superblock = self.superblock_now();
-        if superblock.disks.len() >= disks.len() {
-            return Err(FsError::Busy);
+        let before = superblock.disks.clone();
+        let changed = change(&mut superblock.disks)?;
+        if superblock.disks == before && changes.is_empty() {
+            return Ok(changed);
         }
-        superblock.disks = disks;
-        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)))].into())?;
+        let mut batch = changes;
+        batch.insert(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)));
+        self.store_batch(batch)?;
         self.superblock.lock().disks = superblock.disks;
-        Ok(())
+        Ok(changed)
     }
 
     fn limits_to_store(&self) -> Option<(u64, u64)> {

@@ -6,7 +6,7 @@ use forebay_base::{DiskId, Ino};
 
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::object::LiveObject;
+use crate::object::{FsDisk, LiveObject};
 use crate::partition::Partition;
 
 impl Partition {
@@ -18,14 +18,17 @@ impl Partition {
         {
             return Err(error);
         }
-        shared.objects.take_fresh(|| self.take_object_id())
+        shared.objects.take_fresh(self.pool(), || self.take_object_id())
     }
 
     /// Whether none of its files is open, none lives on without a name, and nothing is wrong with it.
     pub(crate) fn is_out_of_use(&self) -> bool {
         // Whoever holds a lock is at it, perhaps for long.
         let is_closed = |inode: &Arc<Inode>| {
-            inode.try_lock().is_some_and(|state| state.nlink > 0 && state.handles() == 0)
+            inode.try_lock().is_some_and(|state| {
+                let is_copying = state.file().is_some_and(|file| file.copy != 0);
+                state.nlink > 0 && state.handles() == 0 && !is_copying
+            })
         };
         self.gate.closed().is_none()
             && self.damage.files().is_empty()
@@ -55,7 +58,8 @@ impl Partition {
     pub(crate) fn take_object_on(&self, disks: &[DiskId]) -> Result<Arc<LiveObject>> {
         if !disks.is_empty() {
             let number = || self.take_object_id();
-            match self.shared.objects.make_named(|of| disks.contains(&of.id), number) {
+            let suits = |of: &FsDisk| disks.contains(&of.id) && of.pool() == self.pool();
+            match self.shared.objects.make_named(suits, number) {
                 Ok(made) => return Ok(made),
                 Err(error) => {
                     tracing::debug!(%error, "new bytes cannot go to the node that writes them");

@@ -11,12 +11,13 @@ mod idle;
 mod moving;
 pub(crate) mod ops;
 pub mod recovery;
+pub(crate) mod relocate;
 pub(crate) mod shortage;
 mod unreachable;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
@@ -30,6 +31,7 @@ use crate::inode::{Body, Counted, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
+use crate::object::{Objects, Pool};
 use crate::record::{
     Durability, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
 };
@@ -71,20 +73,30 @@ pub struct Partition {
 }
 
 /// What people choose of a fileset, as requests ask for it.
+#[derive(Default)]
 struct Choices {
     strict: AtomicBool,
     direct: AtomicBool,
+    /// A [`Pool`].
+    pool: AtomicU8,
 }
 
 impl Choices {
-    fn of(settings: &FilesetSettings) -> Choices {
-        let choices = Choices { strict: AtomicBool::default(), direct: AtomicBool::default() };
-        choices.set(settings);
+    fn of(settings: &FilesetSettings, objects: &Objects) -> Choices {
+        let choices = Choices::default();
+        choices.set(settings, objects);
         choices
     }
 
     /// What counts for files opened from now on.
-    fn set(&self, settings: &FilesetSettings) {
+    fn set(&self, settings: &FilesetSettings, objects: &Objects) {
+        match objects.pools.named(&settings.pool) {
+            Ok(pool) => {
+                self.pool.store(pool.to_byte(), Ordering::Relaxed);
+                objects.want_pool(pool);
+            }
+            Err(error) => tracing::error!(fileset = settings.name, %error, "the pool stays"),
+        }
         self.strict.store(settings.durability == Durability::Strict, Ordering::Relaxed);
         self.direct.store(settings.placement == Placement::Direct, Ordering::Relaxed);
     }
@@ -136,7 +148,7 @@ impl Partition {
 
     /// Changes what counts for files opened from now on.
     pub(crate) fn set_choices(&self, settings: &FilesetSettings) {
-        self.choices.set(settings);
+        self.choices.set(settings, &self.shared.objects);
     }
 
     /// What a fileset of the same file system is made with.
@@ -180,6 +192,11 @@ impl Partition {
     /// Whether new opens prefer the direct path.
     pub(crate) fn prefers_direct(&self) -> bool {
         self.choices.direct.load(Ordering::Relaxed)
+    }
+
+    /// The pool of disks for new files.
+    pub(crate) fn pool(&self) -> Pool {
+        Pool::from_byte(self.choices.pool.load(Ordering::Relaxed))
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -1,5 +1,6 @@
 //! What a partition takes along when its fileset gets another owner in order.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_base::{DiskId, Ino};
@@ -93,19 +94,25 @@ impl Partition {
     /// # Errors
     /// What the store says: the disk has no number then.
     pub(crate) fn add_disk(&self, uuid: &str, location: &str) -> Result<DiskRecord> {
-        let known = |disks: &[DiskRecord]| disks.iter().find(|disk| disk.uuid == uuid).cloned();
-        let mut superblock = self.superblock_now();
-        if let Some(record) = known(&superblock.disks) {
-            return Ok(record);
-        }
-        let next = superblock.disks.iter().map(|disk| disk.id.0.checked_add(1)).max();
-        let id = next.unwrap_or(Some(0)).ok_or_else(|| {
-            FsError::Refused("there are as many disks as a file system can have".to_owned())
-        })?;
-        let (uuid, location) = (uuid.to_owned(), location.to_owned());
-        let record = DiskRecord { id: DiskId(id), uuid, location };
-        superblock.disks.push(record.clone());
-        self.store_disks(superblock.disks)?;
-        Ok(record)
+        self.add_disk_like(&DiskRecord::new(DiskId(0), uuid, location))
+    }
+
+    /// As [`Partition::add_disk`], with everything that a record says but its number.
+    ///
+    /// # Errors
+    /// As [`Partition::add_disk`].
+    pub(crate) fn add_disk_like(&self, new: &DiskRecord) -> Result<DiskRecord> {
+        self.change_disks(BTreeMap::new(), |disks| {
+            if let Some(known) = disks.iter().find(|disk| disk.uuid == new.uuid) {
+                return Ok(known.clone());
+            }
+            let next = disks.iter().map(|disk| disk.id.0.checked_add(1)).max();
+            let id = next.unwrap_or(Some(0)).ok_or_else(|| {
+                FsError::Refused("there are as many disks as a file system can have".to_owned())
+            })?;
+            let record = DiskRecord { id: DiskId(id), ..new.clone() };
+            disks.push(record.clone());
+            Ok(record)
+        })
     }
 }

@@ -206,7 +206,7 @@ impl Partition {
             term: Mutex::new(term),
             epoch: superblock.epoch,
             hash_key: HashKey(superblock.hash_key),
-            choices: Choices::of(&settings),
+            choices: Choices::of(&settings, &shared.objects),
             counters,
             suspect_epoch: superblock.crashed_epoch,
             writes: Mutex::new(WriteSet::new(usage, objects, Arc::clone(&shared.crowd))),
@@ -281,6 +281,8 @@ impl Partition {
                 true
             });
             match listed {
+                // It will not come back.
+                Err(DiskError::Absent(_)) if !disk.is_expected() => {}
                 Err(DiskError::Absent(_) | DiskError::Away { .. }) => complete = false,
                 listed => listed?,
             }

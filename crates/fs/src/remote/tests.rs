@@ -30,6 +30,7 @@ fn settings() -> FilesetSettings {
         durability: Durability::Strict,
         placement: Placement::Served,
         disk: None,
+        pool: "flash".to_owned(),
     }
 }
 
@@ -58,6 +59,7 @@ fn requests() -> Vec<Request> {
         durability: Durability::Scratch,
         placement: Placement::Direct,
         disk: Some("disk".to_owned()),
+        pool: None,
         mode: 0o755,
     };
     let fileset = FilesetId(3);
@@ -151,7 +153,7 @@ fn answers() -> Vec<Answer> {
         DirectoryItem { ino: INO, kind: Kind::Fifo, name: b"entry".to_vec(), next_offset: 9 };
     let capacity = Capacity { total_bytes: 1, free_bytes: 2, ..Capacity::default() };
     let range = Range { start: 1, end: 2 };
-    let disk = DiskRecord { id: DiskId(1), uuid: "disk".to_owned(), location: "/there".to_owned() };
+    let disk = DiskRecord::new(DiskId(1), "disk", "/there");
     let whole = Whole {
         uuid: "whole".to_owned(),
         filesets: vec![(FilesetId(1), settings())],
@@ -228,8 +230,7 @@ fn service() -> super::FilesService {
     let clock = Arc::new(forebay_base::time::StepClock::new(1_000_000));
     let disk = forebay_disk::memory::MemoryDisk::new(1 << 30, Arc::clone(&clock) as _);
     let stores = Arc::new(forebay_store::memory::MemoryStores::default());
-    let record =
-        DiskRecord { id: DiskId(0), uuid: "one".to_owned(), location: "memory".to_owned() };
+    let record = DiskRecord::new(DiskId(0), "one", "memory");
     let identity = Identity {
         uuid: "whole".to_owned(),
         hash_key: [7; 16],

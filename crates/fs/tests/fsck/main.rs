@@ -644,7 +644,7 @@ fn an_object_on_another_disk_is_found_by_its_number() {
     let tree = Tree::make();
     let before = tree.listing();
     let (uuid, location) = ("disk-two".to_owned(), "there".to_owned());
-    let second = DiskRecord { id: DiskId(1), uuid, location };
+    let second = DiskRecord::new(DiskId(1), &uuid, &location);
     tree.change_superblock(|superblock| superblock.disks.push(second));
     let other = MemoryDisk::new(1 << 30, Arc::clone(&tree.rig.clock) as _);
     let mut disks = tree.rig.parts().disks;

@@ -46,6 +46,9 @@ fn read(store: &dyn Store) -> Image {
                 let usage: DiskUsage = decode("disk usage", &value).unwrap();
                 image.objects_in_use.insert(disk, usage.objects);
             }
+            Key::Task(_) => {
+                let _: forebay_fs::tasks::TaskRecord = decode("task", &value).unwrap();
+            }
             Key::Xattr(ino, _) => *image.xattrs.entry(ino).or_default() += 1,
         }
     }

@@ -161,7 +161,7 @@ impl Rig {
         hash_key: [u8; 16],
     ) -> Rig {
         let location = "here".to_owned();
-        let disks = vec![DiskRecord { id: DiskId(0), uuid: DISK.to_owned(), location }];
+        let disks = vec![DiskRecord::new(DiskId(0), DISK, &location)];
         let identity = Identity {
             uuid: FILE_SYSTEM.to_owned(),
             hash_key,

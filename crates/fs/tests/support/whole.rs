@@ -21,7 +21,7 @@ impl WholeStores {
     pub fn fileset_of(key: &[u8]) -> Option<FilesetId> {
         match key::parse(key)? {
             Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) => Some(ino.fileset()),
-            Key::Fileset(_) => Some(FilesetId::ROOT),
+            Key::Fileset(_) | Key::Task(_) => Some(FilesetId::ROOT),
             Key::Term | Key::Superblock | Key::Usage | Key::DiskUsage(_) => None,
         }
     }

@@ -37,7 +37,7 @@ fn adapter_with(disk: Arc<dyn Disk>, settings: Settings) -> Adapter {
     let clock = Arc::new(StepClock::new(1_000_000));
     let stores = MemoryStores::new();
     let (uuid, location) = ("disk".to_owned(), "here".to_owned());
-    let disks = vec![DiskRecord { id: DiskId(0), uuid, location }];
+    let disks = vec![DiskRecord::new(DiskId(0), &uuid, &location)];
     let identity = Identity {
         uuid: "fs".to_owned(),
         hash_key: [7; 16],

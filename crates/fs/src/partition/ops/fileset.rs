@@ -11,7 +11,8 @@ use crate::key;
 use crate::partition::Partition;
 use crate::partition::damage::DamagedFile;
 use crate::record::{
-    Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage, decode, encode,
+    DiskRecord, DiskUse, Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage,
+    decode, encode,
 };
 use crate::stale::Stale;
 use crate::writeset::Known;
@@ -25,6 +26,9 @@ pub struct FilesetStatus {
     pub durability: Durability,
     /// Data path of new opens.
     pub placement: Placement,
+    /// Pool of disks for its new files; none for a native fileset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Inodes of any kind; `None` for a native fileset, where only its disk's file system knows.
     pub files: Option<u64>,
     /// Sum of the sizes of its files; as above.
@@ -46,6 +50,15 @@ pub struct DiskStatus {
     pub location: String,
     /// What it is made of.
     pub kind: String,
+    /// Name of its pool.
+    #[serde(default)]
+    pub pool: String,
+    /// Name of its failure group; empty if it fails alone.
+    #[serde(default)]
+    pub group: String,
+    /// What it is used for.
+    #[serde(default)]
+    pub used: DiskUse,
     /// Size in bytes.
     pub total_bytes: u64,
     /// Bytes left for ordinary users.
@@ -165,6 +178,7 @@ impl FilesetStatus {
             name: shown_name(&settings.name).to_owned(),
             durability: settings.durability,
             placement: settings.placement,
+            pool: is_counted.then(|| settings.pool.clone()),
             files: is_counted.then_some(usage.inodes),
             bytes: is_counted.then_some(usage.bytes),
             problem,
@@ -174,6 +188,31 @@ impl FilesetStatus {
 }
 
 impl DiskStatus {
+    /// Notes what its record says.
+    pub(crate) fn note_record(&mut self, record: &DiskRecord) {
+        (self.pool, self.group) = (record.pool.clone(), record.group.clone());
+        self.used = record.used;
+        match record.used {
+            DiskUse::Lost => {
+                self.location.clone_from(&record.location);
+                self.advice = vec![format!(
+                    "it was given up as lost: {} files on it cannot be opened; remove or replace them, then `forebay \
+                     disk remove` takes it off the list",
+                    self.objects_in_use
+                )];
+            }
+            DiskUse::Draining => {
+                let next = if self.objects_in_use == 0 {
+                    "it is empty, or nearly: `forebay disk remove` takes it away once the task is done"
+                } else {
+                    "it is being emptied; `forebay tasks` shows how far that is"
+                };
+                self.advice.push(next.to_owned());
+            }
+            DiskUse::Normal | DiskUse::Removed => {}
+        }
+    }
+
     /// A disk with so many objects in use.
     pub(crate) fn of(uuid: &str, disk: &dyn Disk, objects_in_use: u64) -> DiskStatus {
         let description = disk.describe();
@@ -182,6 +221,9 @@ impl DiskStatus {
             uuid: uuid.to_owned(),
             location: description.location,
             kind: description.kind,
+            pool: String::new(),
+            group: String::new(),
+            used: DiskUse::default(),
             total_bytes: capacity.total_bytes,
             available_bytes: capacity.available_bytes,
             objects_in_use,

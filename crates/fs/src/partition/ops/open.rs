@@ -212,8 +212,10 @@ impl Partition {
 
     /// Makes sure that the file has an open object.
     pub(crate) fn make_live(&self, file: &mut FileBody) -> Result<Arc<LiveObject>> {
-        if let Some(live) = &file.live {
-            return Ok(Arc::clone(live));
+        if let Some(live) = file.live.clone() {
+            // Whoever needs it may change it.
+            file.copy = 0;
+            return Ok(live);
         }
         let live = match file.object {
             Some(at) => self.shared.objects.open(at)?,
@@ -226,7 +228,7 @@ impl Partition {
     /// Takes the size of an object that was just opened and is not what the record says: users of a daemon
     /// that died went on to write after the file was first compared. Nobody cuts an object: one that is
     /// shorter has lost bytes, and the file must not look as if it ended there.
-    fn take_unseen_growth(&self, ino: Ino, state: &mut State) {
+    pub(crate) fn take_unseen_growth(&self, ino: Ino, state: &mut State) {
         let Some(file) = state.file() else { return };
         let found = file.seen;
         let Some(live) = file.live.as_ref().filter(|live| live.is_published()) else { return };

@@ -1,0 +1,382 @@
+//! `forebay disk`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use forebay_fs::record::{DEFAULT_POOL, DiskUse};
+use forebay_fs::tasks::{TaskState, TaskStatus};
+use forebay_fs::{DiskStatus, LostDisk, Namespace};
+
+use crate::control::{self, Answer, Ask};
+use crate::home::{Home, disks};
+use crate::output::{Table, bytes};
+
+/// List, add, empty and remove the disks of a file system.
+///
+/// A disk is a directory on a disk of this machine. Each belongs to a pool (flash, disk, archive, or any other name):
+/// new files lie on the disks of their fileset's pool, which `forebay fileset set --pool` chooses. The file system may be
+/// mounted or not, and programs go on meanwhile. Draining and rebalancing are tasks of the background (`forebay tasks`)
+/// while it is mounted; otherwise the command itself does the work. Not available in a cluster, whose disks come and go
+/// with their nodes.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay disk list /srv/forebay
+  forebay disk add /srv/forebay /mnt/nvme1/forebay --pool flash
+  forebay disk label /srv/forebay /mnt/nvme1/forebay --group rack-2
+  forebay disk drain /srv/forebay /mnt/old/forebay --wait
+  forebay disk remove /srv/forebay /mnt/old/forebay
+  forebay disk rebalance /srv/forebay --pool flash")]
+pub struct Disk {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List disks with their pools, sizes and use.
+    #[command(after_help = "Examples:
+  forebay disk list /srv/forebay
+  forebay disk list /srv/forebay --json | jq '.[] | {uuid, pool}'")]
+    List {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a disk, on which new files of its pool lie from now on.
+    #[command(after_help = "Examples:
+  forebay disk add /srv/forebay /mnt/nvme1/forebay
+  forebay disk add /srv/forebay /mnt/hdd/forebay --pool archive --group shelf-1")]
+    Add {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Existing, empty directory on the disk.
+        directory: PathBuf,
+        /// Pool that it belongs to.
+        #[arg(long, default_value = DEFAULT_POOL)]
+        pool: String,
+        /// Failure group: disks that may fail together have the same [default: it fails alone].
+        #[arg(long, default_value = "", hide_default_value = true)]
+        group: String,
+    },
+    /// Change the pool or failure group of a disk. Files that lie on it stay there.
+    #[command(after_help = "Examples:
+  forebay disk label /srv/forebay /mnt/hdd/forebay --pool archive
+  forebay disk label /srv/forebay 1f0c --group shelf-2")]
+    Label {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Directory of the disk, or its identity, or the beginning of that.
+        disk: String,
+        /// Pool that it is to belong to.
+        #[arg(long, required_unless_present = "group")]
+        pool: Option<String>,
+        /// Failure group; an empty text if it fails alone.
+        #[arg(long)]
+        group: Option<String>,
+    },
+    /// Move everything off a disk, to others of its pool.
+    ///
+    /// From now on no new file lies on it. Files at rest are copied, synced and switched one by one; a file that a program
+    /// has open is moved when it is closed. A crash loses nothing: the next mount goes on.
+    #[command(after_help = "Examples:
+  forebay disk drain /srv/forebay /mnt/old/forebay
+  forebay disk drain /srv/forebay /mnt/old/forebay --to flash --wait")]
+    Drain {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Directory of the disk, or its identity, or the beginning of that.
+        disk: String,
+        /// Pool that the files go to [default: that of the disk].
+        #[arg(long, value_name = "POOL")]
+        to: Option<String>,
+        /// Wait until the disk is empty, and report progress.
+        #[arg(long)]
+        wait: bool,
+        /// Print the task as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a disk that was drained take new files again.
+    #[command(after_help = "Examples:\n  forebay disk use /srv/forebay /mnt/old/forebay")]
+    Use {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Directory of the disk, or its identity, or the beginning of that.
+        disk: String,
+    },
+    /// Take away a disk that is empty, or give up one that is lost.
+    ///
+    /// The directory of an empty disk loses its label and can be used for something else. A lost disk takes along the files
+    /// that lie on it, which are listed: they keep their names, and cannot be opened. Once they are removed or replaced,
+    /// `forebay disk remove` takes the lost disk off the list.
+    #[command(after_help = "Examples:
+  forebay disk remove /srv/forebay /mnt/old/forebay
+  forebay disk remove /srv/forebay /mnt/dead/forebay --lost --json")]
+    Remove {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Directory of the disk, or its identity, or the beginning of that.
+        disk: String,
+        /// Give up a disk that is not there and will not come back, and list the files that are lost with it.
+        #[arg(long)]
+        lost: bool,
+        /// Print the files that are lost as JSON.
+        #[arg(long, requires = "lost")]
+        json: bool,
+    },
+    /// Even out the fill of the disks of a pool.
+    #[command(after_help = "Examples:
+  forebay disk rebalance /srv/forebay
+  forebay disk rebalance /srv/forebay --pool archive --wait")]
+    Rebalance {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// The pool.
+        #[arg(long, default_value = DEFAULT_POOL)]
+        pool: String,
+        /// Wait until it is done, and report progress.
+        #[arg(long)]
+        wait: bool,
+        /// Print the task as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Files of a lost disk that are listed.
+pub const LOST_MAX: usize = 10_000;
+
+impl Disk {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::List { root, json } => list(&root, json)?,
+            Action::Add { root, directory, pool, group } => {
+                // The daemon has another current directory.
+                let directory = std::path::absolute(&directory)?;
+                let ask = Ask::AddDisk {
+                    directory: directory.clone(),
+                    pool: pool.clone(),
+                    group: group.clone(),
+                };
+                change(&root, &ask, |fs| disks::add(fs, &directory, &pool, &group))?;
+            }
+            Action::Label { root, disk, pool, group } => {
+                let ask =
+                    Ask::LabelDisk { disk: place(&disk), pool: pool.clone(), group: group.clone() };
+                change(&root, &ask, |fs| {
+                    Ok(fs.label_disk(&place(&disk), pool.as_deref(), group.as_deref())?)
+                })?;
+            }
+            Action::Drain { root, disk, to, wait, json } => {
+                let ask = Ask::DrainDisk { disk: place(&disk), to: to.clone() };
+                let begin = |fs: &Namespace| Ok(fs.drain_disk(&place(&disk), to.as_deref())?);
+                task(&root, &ask, begin, Show { wait, json })?;
+            }
+            Action::Use { root, disk } => {
+                let ask = Ask::UseDisk { disk: place(&disk) };
+                change(&root, &ask, |fs| Ok(fs.use_disk_again(&place(&disk))?))?;
+            }
+            Action::Remove { root, disk, lost: false, .. } => {
+                let ask = Ask::RemoveDisk { disk: place(&disk) };
+                change(&root, &ask, |fs| disks::remove(fs, &place(&disk)))?;
+            }
+            Action::Remove { root, disk, lost: true, json } => give_up(&root, &place(&disk), json)?,
+            Action::Rebalance { root, pool, wait, json } => {
+                let ask = Ask::Rebalance { pool: pool.clone() };
+                task(&root, &ask, |fs| Ok(fs.rebalance(&pool)?), Show { wait, json })?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What somebody means by a disk: its directory as the file system knows it, where there is one.
+fn place(disk: &str) -> String {
+    let path = Path::new(disk);
+    if !path.is_absolute() && !disk.contains('/') {
+        return disk.to_owned();
+    }
+    path.canonicalize().map_or_else(|_| disk.to_owned(), |path| path.display().to_string())
+}
+
+/// Has the daemon make a change, or makes it in the unmounted file system.
+pub fn change(root: &Path, ask: &Ask, make: impl FnOnce(&Namespace) -> Result<()>) -> Result<()> {
+    changed(root, ask, make).map(drop)
+}
+
+/// As [`change`]; what the daemon or `make` answered.
+fn changed<T>(
+    root: &Path,
+    ask: &Ask,
+    make: impl FnOnce(&Namespace) -> Result<T>,
+) -> Result<std::result::Result<Answer, T>> {
+    let home = Home::at(root)?;
+    if home.try_lock()?.is_none() {
+        return Ok(Ok(control::ask(home.root(), ask)?));
+    }
+    let (fs, _lock) = home.open()?.into_file_system(&home)?;
+    let made = make(&fs);
+    fs.close().context("the file system could not be closed cleanly")?;
+    Ok(Err(made?))
+}
+
+#[derive(Clone, Copy)]
+struct Show {
+    wait: bool,
+    json: bool,
+}
+
+/// Begins a task: one of the background where the file system is mounted; otherwise it is done here.
+fn task(
+    root: &Path,
+    ask: &Ask,
+    begin: impl FnOnce(&Namespace) -> Result<u64>,
+    show: Show,
+) -> Result<()> {
+    let done_here = |fs: &Namespace| {
+        let number = begin(fs)?;
+        fs.work_through(number, &mut |status| {
+            if !show.json {
+                note!("{}", super::tasks::line(status));
+            }
+        })?;
+        let found = fs.task_status().into_iter().find(|task| task.id == number);
+        found.context("the task is gone")
+    };
+    let status = match changed(root, ask, done_here)? {
+        Ok(Answer::Task(status)) if show.wait => follow(root, *status, show)?,
+        Ok(Answer::Task(status)) => {
+            if !show.json {
+                outln!(
+                    "task {} has begun: {}; `forebay tasks list` shows how far it is",
+                    status.id,
+                    status.title
+                );
+            }
+            *status
+        }
+        Ok(_) => bail!("the daemon answered without a task; does it run another version?"),
+        Err(status) => status,
+    };
+    if show.json {
+        crate::output::put_json(&status)?;
+    }
+    Ok(())
+}
+
+/// Waits for the end of a task of a daemon.
+fn follow(root: &Path, mut status: TaskStatus, show: Show) -> Result<TaskStatus> {
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+    let home = Home::at(root)?;
+    let mut shown = String::new();
+    loop {
+        let line = super::tasks::line(&status);
+        if !show.json && line != shown {
+            note!("{line}");
+            shown = line;
+        }
+        match status.state {
+            TaskState::Done => return Ok(status),
+            TaskState::Cancelled => bail!("task {} was cancelled", status.id),
+            TaskState::Running | TaskState::Paused => {}
+        }
+        std::thread::sleep(PAUSE);
+        let Answer::Tasks { tasks } = control::ask(home.root(), &Ask::Tasks)? else {
+            bail!("the daemon answered without tasks; does it run another version?");
+        };
+        let found = tasks.into_iter().find(|task| task.id == status.id);
+        status = found.with_context(|| format!("task {} is not listed any more", status.id))?;
+    }
+}
+
+fn give_up(root: &Path, disk: &str, json: bool) -> Result<()> {
+    let ask = Ask::GiveUpDisk { disk: disk.to_owned() };
+    let lost = match changed(root, &ask, |fs| Ok(fs.give_up_disk(disk, LOST_MAX)?))? {
+        Ok(Answer::LostDisk(lost)) | Err(lost) => lost,
+        Ok(_) => bail!("the daemon answered without a list; does it run another version?"),
+    };
+    if json {
+        return crate::output::put_json(&lost);
+    }
+    print_lost(&lost)
+}
+
+fn print_lost(lost: &LostDisk) -> Result<()> {
+    outln!("{} files are lost with the disk", lost.total);
+    for file in &lost.files {
+        outln!("  {}", file.path.clone().unwrap_or_else(|| format!("inode {}", file.ino)));
+    }
+    let more = lost.total.saturating_sub(lost.files.len() as u64);
+    if more > 0 {
+        outln!("  and {more} more");
+    }
+    for unknown in &lost.unknown {
+        outln!("  not known: {unknown}");
+    }
+    Ok(())
+}
+
+fn list(root: &Path, json: bool) -> Result<()> {
+    let home = Home::at(root)?;
+    let disks = if home.try_lock()?.is_none() {
+        match control::ask(home.root(), &Ask::Status)? {
+            Answer::Status(status) => status.disks,
+            _ => bail!("the daemon answered without a status; does it run another version?"),
+        }
+    } else {
+        let open = home.open()?;
+        forebay_fs::offline::look(&open.stores, &open.disks)?.disks
+    };
+    if json {
+        return crate::output::put_json(&disks);
+    }
+    let mut table = Table::new(&[
+        "DISK",
+        "ID",
+        "POOL",
+        "GROUP",
+        "USE",
+        "KIND",
+        "SIZE",
+        "AVAILABLE",
+        "FULL",
+        "OBJECTS",
+    ]);
+    for disk in &disks {
+        table.row(cells(disk));
+    }
+    out!("{}", table.render());
+    for disk in &disks {
+        for advice in &disk.advice {
+            outln!("  note on {}: {advice}", disk.location);
+        }
+    }
+    Ok(())
+}
+
+fn cells(disk: &DiskStatus) -> Vec<String> {
+    let used = match disk.used {
+        DiskUse::Normal => "normal",
+        DiskUse::Draining => "draining",
+        DiskUse::Lost => "lost",
+        DiskUse::Removed => "removed",
+    };
+    let taken = u128::from(disk.total_bytes.saturating_sub(disk.available_bytes));
+    let full = taken * 100 / u128::from(disk.total_bytes.max(1));
+    vec![
+        disk.location.clone(),
+        disk.uuid.chars().take(8).collect(),
+        disk.pool.clone(),
+        if disk.group.is_empty() { "-".to_owned() } else { disk.group.clone() },
+        used.to_owned(),
+        disk.kind.clone(),
+        bytes(disk.total_bytes),
+        bytes(disk.available_bytes),
+        format!("{full} %"),
+        disk.objects_in_use.to_string(),
+    ]
+}

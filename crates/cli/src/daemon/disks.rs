@@ -1,0 +1,52 @@
+//! What commands ask of disks, pools and tasks.
+
+use anyhow::{Context as _, Result, bail};
+use forebay_fs::Namespace;
+
+use crate::commands::disk::LOST_MAX;
+use crate::control::{Answer, Ask};
+use crate::home::disks;
+
+/// Whether the answer may take long: files are synced, or all of them looked at.
+pub fn takes_long(ask: &Ask) -> bool {
+    matches!(
+        ask,
+        Ask::AddDisk { .. }
+            | Ask::DrainDisk { .. }
+            | Ask::Rebalance { .. }
+            | Ask::RemoveDisk { .. }
+            | Ask::GiveUpDisk { .. }
+    )
+}
+
+/// Answers a command.
+pub fn answer(fs: &Namespace, ask: Ask) -> Answer {
+    carry_out(fs, ask)
+        .unwrap_or_else(|error| Answer::Refused { reason: crate::output::chain(&error) })
+}
+
+fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
+    match ask {
+        Ask::SetPool { name, pool } => fs.set_fileset_pool(&name, &pool)?,
+        Ask::AddDisk { directory, pool, group } => disks::add(fs, &directory, &pool, &group)?,
+        Ask::LabelDisk { disk, pool, group } => {
+            fs.label_disk(&disk, pool.as_deref(), group.as_deref())?;
+        }
+        Ask::DrainDisk { disk, to } => return begun(fs, fs.drain_disk(&disk, to.as_deref())?),
+        Ask::Rebalance { pool } => return begun(fs, fs.rebalance(&pool)?),
+        Ask::UseDisk { disk } => fs.use_disk_again(&disk)?,
+        Ask::RemoveDisk { disk } => disks::remove(fs, &disk)?,
+        Ask::GiveUpDisk { disk } => {
+            return Ok(Answer::LostDisk(fs.give_up_disk(&disk, LOST_MAX)?));
+        }
+        Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
+        Ask::OrderTask { task, order } => order.give(fs, task)?,
+        other => bail!("not something that is asked of disks: {other:?}"),
+    }
+    Ok(Answer::Done)
+}
+
+fn begun(fs: &Namespace, number: u64) -> Result<Answer> {
+    let found = fs.task_status().into_iter().find(|task| task.id == number);
+    Ok(Answer::Task(Box::new(found.context("the task has ended already")?)))
+}

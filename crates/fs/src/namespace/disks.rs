@@ -1,0 +1,528 @@
+//! Disks that come, change and go.
+//!
+//! The store of the root fileset says which disks there are. Each change is one batch of that store, made before anybody
+//! uses the disk in the new way; so after a crash a disk is used as before the change or as after it. A disk that was taken
+//! away keeps its number, which no other one gets.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use forebay_base::Ino;
+use forebay_disk::Disk;
+use serde::{Deserialize, Serialize};
+
+use super::{Namespace, pool_of};
+use crate::error::{FsError, Result};
+use crate::key;
+use crate::object::FsDisk;
+use crate::ops::{DiskStatus, shown_name};
+use crate::owner::Owner;
+use crate::record::{DiskRecord, DiskUse, FilesetRecord, Placement, Stage, encode};
+use crate::tasks::Work;
+
+/// A disk that is to become one of the file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewDisk {
+    /// Its identity, as written in its label.
+    pub uuid: String,
+    /// Where it is.
+    pub location: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its failure group; empty if it fails alone.
+    pub group: String,
+}
+
+/// A file that a lost disk took along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFile {
+    /// Its number.
+    pub ino: Ino,
+    /// Its path from the top of the file system; none if no name leads to it.
+    pub path: Option<String>,
+}
+
+/// What a lost disk took along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostDisk {
+    /// Files, of many some.
+    pub files: Vec<LostFile>,
+    /// How many there are.
+    pub total: u64,
+    /// Filesets that could not be looked at, with the reason.
+    pub unknown: Vec<String>,
+}
+
+/// Letters of an identity that are enough to name a disk.
+const UUID_PREFIX_MIN: usize = 4;
+/// Longest name of a pool or failure group, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+impl Namespace {
+    /// Refuses what is done on one machine alone.
+    pub(super) fn alone(&self, what: &str) -> Result<()> {
+        if self.cluster.is_some() {
+            return Err(FsError::Refused(format!(
+                "{what} is not available in a cluster: its disks come and go with their nodes"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether disks can be added and removed.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster.
+    pub fn check_changes_of_disks(&self) -> Result<()> {
+        self.alone("`forebay disk`")
+    }
+
+    /// The disk that somebody means: by its identity, the beginning of it, or its location.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if there is none, or more than one.
+    pub fn disk_named(&self, which: &str) -> Result<DiskRecord> {
+        let disks = self.disks.read();
+        let there = || disks.iter().filter(|disk| disk.used != DiskUse::Removed);
+        let exact = there().find(|disk| disk.uuid == which || disk.location == which);
+        let begins =
+            |disk: &&DiskRecord| which.len() >= UUID_PREFIX_MIN && disk.uuid.starts_with(which);
+        let mut beginning = there().filter(begins);
+        match (exact.or_else(|| beginning.next()), beginning.next()) {
+            (Some(found), None) => Ok(found.clone()),
+            (Some(found), Some(_)) if exact.is_some() => Ok(found.clone()),
+            (Some(_), Some(_)) => Err(FsError::Refused(format!(
+                "\"{which}\" is the beginning of several disks: write more of the identity"
+            ))),
+            (None, _) => {
+                let known: Vec<&str> = there().map(|disk| disk.location.as_str()).collect();
+                Err(FsError::Refused(format!(
+                    "there is no disk \"{which}\"; choose from {}, or name an identity that `forebay disk list` shows",
+                    known.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// The identity of a disk of this file system that is not in use any more, if `uuid` is one.
+    #[must_use]
+    pub fn was_removed(&self, uuid: &str) -> bool {
+        let is_it = |disk: &DiskRecord| disk.uuid == uuid && disk.used == DiskUse::Removed;
+        self.disks.read().iter().any(is_it)
+    }
+
+    /// Whether `uuid` is a disk of this file system, one that was removed included.
+    #[must_use]
+    pub fn has_disk(&self, uuid: &str) -> bool {
+        self.disks.read().iter().any(|disk| disk.uuid == uuid)
+    }
+
+    /// Adds a disk, on which new files of its pool lie from now on.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, for a bad name of the pool or group, or if there are too many pools or disks;
+    /// what the store says. Nothing is changed then.
+    pub fn add_disk(&self, new: &NewDisk, disk: Arc<dyn Disk>) -> Result<()> {
+        self.alone("`forebay disk add`")?;
+        check_name("pool", &new.pool)?;
+        if !new.group.is_empty() {
+            check_name("failure group", &new.group)?;
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
+        if self.has_disk(&new.uuid) {
+            return Err(FsError::Refused(format!("disk {} is one already", new.uuid)));
+        }
+        if !self.shared.objects.disks.has_room() {
+            return Err(FsError::Refused(
+                "too many disks were added since the mount: mount the file system again".to_owned(),
+            ));
+        }
+        let pool = self.shared.objects.pools.named(&new.pool)?;
+        let wanted = DiskRecord {
+            pool: new.pool.clone(),
+            group: new.group.clone(),
+            ..DiskRecord::new(forebay_base::DiskId(0), &new.uuid, &new.location)
+        };
+        let record = self.root()?.add_disk_like(&wanted)?;
+        self.shared.fail_points.reach("disk.added")?;
+        let found = FsDisk::new(&record, disk, true, pool);
+        found.space.begin_reserve(&*found.disk, self.shared.settings.disk_reserve.0);
+        self.disks.write().push(record.clone());
+        self.shared.objects.add_disk(found);
+        tracing::info!(
+            uuid = record.uuid,
+            location = record.location,
+            pool = record.pool,
+            "a disk was added"
+        );
+        Ok(())
+    }
+
+    /// Changes pool and failure group of a disk. Files that lie on it stay there.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, if there is no such disk, or a fileset would be left without a disk for its
+    /// new files; what the store says.
+    pub fn label_disk(&self, which: &str, pool: Option<&str>, group: Option<&str>) -> Result<()> {
+        self.alone("`forebay disk label`")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(which)?;
+        if let Some(pool) = pool {
+            check_name("pool", pool)?;
+            self.shared.objects.pools.named(pool)?;
+            if pool != record.pool && record.used == DiskUse::Normal {
+                self.check_pool_without(&record, "move it to another pool")?;
+            }
+        }
+        if let Some(group) = group.filter(|group| !group.is_empty()) {
+            check_name("failure group", group)?;
+        }
+        let changed = self.change_disk(&record, BTreeMap::new(), |disk| {
+            if let Some(pool) = pool {
+                pool.clone_into(&mut disk.pool);
+            }
+            if let Some(group) = group {
+                group.clone_into(&mut disk.group);
+            }
+        })?;
+        let disk = self.shared.objects.disk(record.id)?;
+        disk.set_pool(pool_of(&self.shared.objects.pools, &changed));
+        self.shared.objects.give_up_stock_of(record.id);
+        Ok(())
+    }
+
+    /// Begins to empty a disk, into its pool or into another one; returns the number of the task. No new file gets an
+    /// object on it from now on.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, if the disk cannot be emptied, or nothing could take what lies on it; what the
+    /// store says.
+    pub fn drain_disk(&self, which: &str, to: Option<&str>) -> Result<u64> {
+        self.alone("`forebay disk drain`")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(which)?;
+        let name = &record.location;
+        match record.used {
+            DiskUse::Normal => {}
+            DiskUse::Draining => {
+                return Err(FsError::Refused(format!(
+                    "disk {name} is being emptied already: see `forebay tasks`"
+                )));
+            }
+            DiskUse::Lost | DiskUse::Removed => {
+                return Err(FsError::Refused(format!(
+                    "disk {name} was given up as lost: nothing can be moved off it"
+                )));
+            }
+        }
+        let holds = |fileset: &Arc<super::Fileset>| {
+            let settings = fileset.settings();
+            (settings.placement == Placement::Native
+                && settings.disk.as_deref() == Some(record.uuid.as_str()))
+            .then_some(settings.name)
+        };
+        if let Some(native) = self.catalogue.list().iter().find_map(holds) {
+            return Err(FsError::Refused(format!(
+                "the native fileset \"{native}\" lies on disk {name}, and only people can move its files: create another \
+                 fileset, move them there, and remove it first"
+            )));
+        }
+        self.check_pool_without(&record, "empty it")?;
+        let pool = to.unwrap_or(&record.pool);
+        let takes = |disk: &DiskRecord| {
+            disk.id != record.id && disk.pool == pool && disk.used == DiskUse::Normal
+        };
+        if !self.disks.read().iter().any(takes) {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" has no other disk that could take what lies on {name}: add one, or name another pool \
+                 with --to"
+            )));
+        }
+        let work = Work::Drain { disk: record.uuid.clone(), to: to.map(str::to_owned) };
+        let (number, task) = self.new_task(&work);
+        let changes = [(key::task(number), Some(encode(&task)))].into();
+        self.change_disk(&record, changes, |disk| disk.used = DiskUse::Draining)?;
+        self.shared.fail_points.reach("disk.draining")?;
+        self.shared.objects.disk(record.id)?.set_use(DiskUse::Draining);
+        self.shared.objects.give_up_stock_of(record.id);
+        self.add_task(number, task);
+        Ok(number)
+    }
+
+    /// Has a disk that was emptied take new files again.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, or if there is no such disk, or it is being emptied still; what the store says.
+    pub fn use_disk_again(&self, which: &str) -> Result<()> {
+        self.alone("`forebay disk use`")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(which)?;
+        let name = &record.location;
+        let work = Work::Drain { disk: record.uuid.clone(), to: None };
+        if let Some(number) = self.unfinished_task(&work) {
+            return Err(FsError::Refused(format!(
+                "task {number} still empties disk {name}: `forebay tasks cancel` ends it, and the disk is used again"
+            )));
+        }
+        if record.used != DiskUse::Draining {
+            return Err(FsError::Refused(format!("disk {name} was not drained")));
+        }
+        self.change_disk(&record, BTreeMap::new(), |disk| disk.used = DiskUse::Normal)?;
+        self.shared.objects.disk(record.id)?.set_use(DiskUse::Normal);
+        Ok(())
+    }
+
+    /// Evens out the fill of a pool; returns the number of the task.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, or if the pool has fewer than two disks; what the store says.
+    pub fn rebalance(&self, pool: &str) -> Result<u64> {
+        self.alone("`forebay disk rebalance`")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let is_in = |disk: &&DiskRecord| disk.pool == pool && disk.used == DiskUse::Normal;
+        if self.disks.read().iter().filter(is_in).count() < 2 {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" has fewer than two disks in use: there is nothing to even out; `forebay disk list` shows \
+                 the pools"
+            )));
+        }
+        let work = Work::Rebalance { pool: pool.to_owned() };
+        if let Some(number) = self.unfinished_task(&work) {
+            return Err(FsError::Refused(format!("task {number} does that already")));
+        }
+        let (number, task) = self.new_task(&work);
+        let changes = [(key::task(number), Some(encode(&task)))].into();
+        self.root()?.change_disks(changes, |_| Ok(()))?;
+        self.add_task(number, task);
+        Ok(number)
+    }
+
+    /// Takes a disk away that is empty. Its directory can be used for something else afterwards.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, or if something lies on it; what the store says.
+    pub fn remove_disk(&self, which: &str) -> Result<DiskRecord> {
+        self.alone("`forebay disk remove`")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(which)?;
+        let name = &record.location;
+        if record.used == DiskUse::Normal {
+            return Err(FsError::Refused(format!(
+                "disk {name} is in use: `forebay disk drain` empties it first"
+            )));
+        }
+        self.open_all()?;
+        let was_lost = record.used == DiskUse::Lost;
+        if !self.is_empty(&record)? {
+            let why = if was_lost {
+                "files that it took along still have their names: remove or replace them first"
+            } else {
+                "it is not empty: `forebay tasks` shows what it waits for"
+            };
+            return Err(FsError::Refused(format!("disk {name} cannot be taken away yet: {why}")));
+        }
+        // Whatever was moved is durable before the disk that had it goes.
+        self.sync_all()?;
+        let number = self.unfinished_task(&Work::Drain { disk: record.uuid.clone(), to: None });
+        let mut changes = BTreeMap::new();
+        if let Some((number, ended)) = number.and_then(|number| self.task_as_done(number)) {
+            changes.insert(key::task(number), Some(encode(&ended)));
+        }
+        self.shared.fail_points.reach("disk.removing")?;
+        self.change_disk(&record, changes, |disk| disk.used = DiskUse::Removed)?;
+        number.into_iter().for_each(|number| self.end_task(number));
+        self.shared.fail_points.reach("disk.removed")?;
+        let disk = self.shared.objects.disk(record.id)?;
+        if !was_lost {
+            disk.space.end_reserve(&*disk.disk);
+        }
+        disk.set_use(DiskUse::Removed);
+        disk.disk.let_go();
+        tracing::info!(uuid = record.uuid, location = record.location, "a disk was taken away");
+        Ok(record)
+    }
+
+    /// Gives a disk up that is not there and will not come back. Returns what it takes along: at most `most` files.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, or if the disk can be reached; what the store says.
+    pub fn give_up_disk(&self, which: &str, most: usize) -> Result<LostDisk> {
+        self.alone("`forebay disk remove --lost`")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(which)?;
+        let disk = self.shared.objects.disk(record.id)?;
+        if record.used != DiskUse::Lost {
+            if disk.disk.describe().kind != forebay_disk::absent::KIND {
+                return Err(FsError::Refused(format!(
+                    "disk {} is there: `forebay disk drain` moves off it what can be read",
+                    record.location
+                )));
+            }
+            if record.used == DiskUse::Normal {
+                self.check_pool_without(&record, "give it up")?;
+            }
+        }
+        let lost = self.lost_with(&record, most)?;
+        let number = self.unfinished_task(&Work::Drain { disk: record.uuid.clone(), to: None });
+        let mut changes = BTreeMap::new();
+        if let Some((number, ended)) = number.and_then(|number| self.task_as_done(number)) {
+            changes.insert(key::task(number), Some(encode(&ended)));
+        }
+        self.change_disk(&record, changes, |disk| disk.used = DiskUse::Lost)?;
+        number.into_iter().for_each(|number| self.end_task(number));
+        disk.set_use(DiskUse::Lost);
+        tracing::warn!(
+            uuid = record.uuid,
+            location = record.location,
+            files = lost.total,
+            "a disk was given up as lost"
+        );
+        Ok(lost)
+    }
+
+    fn lost_with(&self, record: &DiskRecord, most: usize) -> Result<LostDisk> {
+        let mut lost = LostDisk { files: Vec::new(), total: 0, unknown: Vec::new() };
+        for fileset in self.catalogue.list() {
+            let settings = fileset.settings();
+            if settings.placement == Placement::Native {
+                if settings.disk.as_deref() == Some(record.uuid.as_str()) {
+                    lost.unknown.push(format!("the native fileset \"{}\", whole", settings.name));
+                }
+                continue;
+            }
+            let found = self.open_fileset(fileset.id).and_then(|partition| {
+                partition.commit()?;
+                let room = most.saturating_sub(lost.files.len());
+                partition.files_on(&HashSet::from([record.id]), room)
+            });
+            match found {
+                Ok((files, total)) => {
+                    lost.total += total;
+                    lost.files
+                        .extend(files.into_iter().map(|(ino, _)| LostFile { ino, path: None }));
+                }
+                Err(error) => {
+                    lost.unknown
+                        .push(format!("fileset \"{}\": {error}", shown_name(&settings.name)));
+                }
+            }
+        }
+        let inos: Vec<Ino> = lost.files.iter().map(|file| file.ino).collect();
+        let mut paths = self.paths_of(&inos);
+        for file in &mut lost.files {
+            file.path = paths.remove(&file.ino);
+        }
+        Ok(lost)
+    }
+
+    /// Has new files of a fileset lie in another pool. Files that there are stay where they are.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, if there is no such fileset, it is native, or the pool has no disk; what the
+    /// store says.
+    pub fn set_fileset_pool(&self, name: &str, pool: &str) -> Result<()> {
+        self.alone("a pool for a fileset")?;
+        let _one_at_a_time = self.fileset_changes.lock();
+        let fileset = self.fileset_named(name)?;
+        let mut settings = fileset.settings();
+        if settings.placement == Placement::Native {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" is native: its files lie on one disk, whatever its pool"
+            )));
+        }
+        self.check_pool(pool)?;
+        pool.clone_into(&mut settings.pool);
+        fileset.set_settings(settings.clone());
+        if let Some(Owner::Local(partition)) =
+            self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route))
+        {
+            partition.set_choices(&settings);
+        }
+        let record = FilesetRecord { settings, stage: Stage::Made, first_ino: 0, first_object: 0 };
+        self.root()?.put_fileset(fileset.id, &record);
+        self.commit_change()
+    }
+
+    /// Makes sure that new files can lie in a pool.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if none of its disks takes any.
+    pub(super) fn check_pool(&self, pool: &str) -> Result<()> {
+        let disks = self.disks.read();
+        let in_use = || disks.iter().filter(|disk| disk.used == DiskUse::Normal);
+        if in_use().any(|disk| disk.pool == pool) {
+            return Ok(());
+        }
+        let pools: std::collections::BTreeSet<&str> =
+            in_use().map(|disk| disk.pool.as_str()).collect();
+        let pools: Vec<&str> = pools.into_iter().collect();
+        Err(FsError::Refused(format!(
+            "pool \"{pool}\" has no disk that takes new files; choose from {}, or add a disk to it first",
+            pools.join(", ")
+        )))
+    }
+
+    /// Makes sure that every fileset has a disk for its new files without one of them.
+    fn check_pool_without(&self, record: &DiskRecord, what: &str) -> Result<()> {
+        let others = |disk: &DiskRecord| {
+            disk.id != record.id && disk.pool == record.pool && disk.used == DiskUse::Normal
+        };
+        if self.disks.read().iter().any(others) {
+            return Ok(());
+        }
+        let uses = |fileset: &Arc<super::Fileset>| {
+            let settings = fileset.settings();
+            (settings.placement != Placement::Native && settings.pool == record.pool)
+                .then(|| shown_name(&settings.name).to_owned())
+        };
+        let users: Vec<String> = self.catalogue.list().iter().filter_map(uses).collect();
+        if users.is_empty() {
+            return Ok(());
+        }
+        Err(FsError::Refused(format!(
+            "disk {} is the last one of pool \"{}\", which takes the new files of {}: add a disk to that pool first, or \
+             give these filesets another pool (forebay fileset set NAME --pool POOL), then {what}",
+            record.location,
+            record.pool,
+            users.join(", ")
+        )))
+    }
+
+    /// Changes the record of a disk, together with `changes`.
+    pub(super) fn change_disk(
+        &self,
+        record: &DiskRecord,
+        changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+        change: impl FnOnce(&mut DiskRecord),
+    ) -> Result<DiskRecord> {
+        let changed = self.root()?.change_disks(changes, |disks| {
+            let found = disks.iter_mut().find(|disk| disk.id == record.id);
+            let disk = found.ok_or(FsError::Stale)?;
+            change(disk);
+            Ok(disk.clone())
+        })?;
+        let mut disks = self.disks.write();
+        if let Some(disk) = disks.iter_mut().find(|disk| disk.id == record.id) {
+            disk.clone_from(&changed);
+        }
+        Ok(changed)
+    }
+
+    /// What people are told of the use of a disk.
+    pub(super) fn describe_use(&self, disk: &FsDisk, found: &mut DiskStatus) {
+        if let Some(record) = self.disks.read().iter().find(|record| record.id == disk.id) {
+            found.note_record(record);
+        }
+    }
+}
+
+/// Refuses what is not a name of a pool or group.
+fn check_name(what: &str, name: &str) -> Result<()> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fine) {
+        return Err(FsError::Refused(format!(
+            "\"{name}\" is not a valid name for a {what}: use up to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'"
+        )));
+    }
+    Ok(())
+}

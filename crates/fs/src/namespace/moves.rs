@@ -1,0 +1,259 @@
+//! Moving files between disks: off one that is to be empty, and between those of a pool that are not filled alike.
+//!
+//! A fileset may be closed between the steps of a move, because nobody uses it. So each step finds the owner anew, and a
+//! copy that was begun for another owner is given up.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_base::{DiskId, Ino};
+
+use super::Namespace;
+use super::tasks::{Task, Turn};
+use crate::error::{FsError, Result};
+use crate::object::FsDisk;
+use crate::owner::{Owner, Route};
+use crate::partition::Partition;
+use crate::partition::relocate::Moved;
+use crate::record::{DiskRecord, DiskUse, Placement};
+use crate::tasks::balance::{Fill, plan};
+
+/// Records that are looked at together.
+const CHUNK: usize = 4096;
+
+/// What one pass over the files of a disk came to.
+#[derive(Default)]
+struct Pass {
+    moved: u64,
+    bytes: u64,
+    in_use: u64,
+    /// A file that is in use, for people.
+    example: Option<Ino>,
+    /// The first thing that went wrong, and how often something did.
+    failure: Option<FsError>,
+    failures: u64,
+}
+
+/// Where the files of a pass come from, and where they go.
+struct Course<'a> {
+    from: DiskId,
+    suits: &'a dyn Fn(&FsDisk) -> bool,
+    /// No more than so many bytes.
+    most: u64,
+}
+
+impl Namespace {
+    /// One turn of emptying a disk.
+    pub(super) fn drain(&self, task: &Task, uuid: &str, to: Option<&str>) -> Result<Turn> {
+        let record = self.disk_named(uuid)?;
+        if record.used != DiskUse::Draining {
+            return Ok(Turn::Done);
+        }
+        self.shared.objects.give_up_stock_of(record.id);
+        self.open_all()?;
+        self.commit()?;
+        let pool = self.shared.objects.pools.named(to.unwrap_or(&record.pool))?;
+        let suits = |disk: &FsDisk| disk.id != record.id && disk.pool() == pool;
+        let course = Course { from: record.id, suits: &suits, most: u64::MAX };
+        let pass = self.pass(task, &course)?;
+        self.commit()?;
+        self.shared.objects.finish_reclaim();
+        if self.is_empty(&record)? {
+            // Nothing of what was moved may be lost with the disk.
+            self.sync_all()?;
+            return Ok(Turn::Done);
+        }
+        Ok(self.turn_after(pass))
+    }
+
+    fn turn_after(&self, pass: Pass) -> Turn {
+        if pass.moved > 0 {
+            return Turn::More;
+        }
+        if let Some(failure) = pass.failure {
+            let more = match pass.failures {
+                1 => String::new(),
+                count => format!(" ({count} files could not be moved)"),
+            };
+            return Turn::Waits(format!("{failure}{more}"));
+        }
+        let name = pass.example.map(|ino| self.shown(ino)).unwrap_or_default();
+        match pass.in_use {
+            0 => Turn::Waits("files that are open, or about to be removed".to_owned()),
+            1 => Turn::Waits(format!("1 file is in use, and is moved when it is closed: {name}")),
+            count => Turn::Waits(format!(
+                "{count} files are in use, and are moved when they are closed: {name}, ..."
+            )),
+        }
+    }
+
+    fn shown(&self, ino: Ino) -> String {
+        self.paths_of(&[ino]).remove(&ino).unwrap_or_else(|| format!("inode {ino}"))
+    }
+
+    /// One turn of evening out the fill of a pool.
+    pub(super) fn even_out(&self, task: &Task, name: &str) -> Result<Turn> {
+        self.open_all()?;
+        self.commit()?;
+        let pool = self.shared.objects.pools.named(name)?;
+        let mut fills = Vec::new();
+        for disk in self.shared.objects.disks.all() {
+            if disk.pool() != pool || !disk.takes_new() {
+                continue;
+            }
+            let capacity = self.shared.objects.observe(disk.id, disk.disk.capacity())?;
+            fills.push(Fill {
+                disk: disk.id,
+                total_bytes: capacity.total_bytes,
+                used_bytes: capacity.total_bytes.saturating_sub(capacity.available_bytes),
+            });
+        }
+        let mut all = Pass::default();
+        for shift in plan(&fills) {
+            tracing::info!(pool = name, from = %shift.from, bytes = shift.bytes, reason = shift.reason, "rebalancing");
+            let to: BTreeSet<DiskId> = shift.to.into_iter().collect();
+            let suits = |disk: &FsDisk| disk.pool() == pool && to.contains(&disk.id);
+            let course = Course { from: shift.from, suits: &suits, most: shift.bytes };
+            let pass = self.pass(task, &course)?;
+            all.moved += pass.moved;
+            all.failures += pass.failures;
+            all.failure = all.failure.or(pass.failure);
+        }
+        self.commit()?;
+        self.shared.objects.finish_reclaim();
+        match all.failure {
+            Some(failure) if all.moved == 0 => Ok(Turn::Waits(failure.to_string())),
+            _ if all.moved > 0 => Ok(Turn::More),
+            // What is left is as even as it gets: the rest is in use, or not ours.
+            _ => Ok(Turn::Done),
+        }
+    }
+
+    /// Whether nothing of an open fileset lies on a disk, or may yet. All filesets are open.
+    ///
+    /// # Errors
+    /// What a commit says.
+    pub(super) fn is_empty(&self, record: &DiskRecord) -> Result<bool> {
+        let disk = self.shared.objects.disk(record.id)?;
+        self.shared.objects.give_up_stock_of(record.id);
+        // In this order: an object that is open for a file that has no record yet is counted as open, until its record
+        // counts it.
+        if disk.has_open_objects() {
+            return Ok(false);
+        }
+        let lies_there = |partition: &Arc<Partition>| partition.objects_on(record.id) > 0;
+        if self.partitions().iter().any(lies_there) {
+            return Ok(false);
+        }
+        // Files without a name are in no record.
+        let partitions = self.partitions();
+        if partitions.iter().any(|partition| !partition.cached_on(record.id).0.is_empty()) {
+            return Ok(false);
+        }
+        // What the records say is also what the stores say.
+        self.commit()?;
+        Ok(true)
+    }
+
+    /// Goes once through all files that lie on a disk.
+    fn pass(&self, task: &Task, course: &Course<'_>) -> Result<Pass> {
+        let mut pass = Pass::default();
+        for fileset in self.catalogue.list() {
+            if fileset.settings().placement == Placement::Native {
+                continue;
+            }
+            let mut next = None;
+            loop {
+                let partition = self.open_fileset(fileset.id)?;
+                let (files, more) = partition.stored_on(course.from, next, CHUNK)?;
+                drop(partition);
+                for ino in files {
+                    if pass.bytes >= course.most {
+                        return Ok(pass);
+                    }
+                    self.move_and_note(task, ino, course, &mut pass)?;
+                }
+                if !task.pace.goes_on() {
+                    return Err(FsError::Busy);
+                }
+                next = more;
+                if next.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(pass)
+    }
+
+    /// Moves a file, and notes what came of it.
+    fn move_and_note(
+        &self,
+        task: &Task,
+        ino: Ino,
+        course: &Course<'_>,
+        pass: &mut Pass,
+    ) -> Result<()> {
+        let begun = self.shared.clock.instant();
+        match self.move_file(task, ino, course) {
+            Ok(Moved::Whole(bytes)) => {
+                pass.moved += 1;
+                pass.bytes = pass.bytes.saturating_add(bytes);
+                task.did(1, bytes, self.since(begun));
+            }
+            Ok(Moved::InUse) => {
+                pass.in_use += 1;
+                pass.example.get_or_insert(ino);
+                task.did(0, 0, self.since(begun));
+            }
+            Ok(Moved::Gone) => {}
+            Err(stop @ FsError::Busy) => return Err(stop),
+            Err(error) => {
+                pass.failures += 1;
+                pass.failure.get_or_insert(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn move_file(&self, task: &Task, ino: Ino, course: &Course<'_>) -> Result<Moved> {
+        let Some((partition, route)) = self.local_owner(ino)? else { return Ok(Moved::Gone) };
+        let resting = match partition.begin_move(ino, course.from)? {
+            Ok(resting) => resting,
+            Err(outcome) => return Ok(outcome),
+        };
+        drop(route);
+        let pace = |bytes| task.pace.after(bytes);
+        let copied = partition.copy_resting(&resting, course.suits, &pace);
+        let Ok(new) = copied else {
+            partition.give_up_move(&resting);
+            return copied.map(|_| Moved::InUse);
+        };
+        let same = |found: &Arc<Partition>| Arc::ptr_eq(found, &partition);
+        match self.local_owner(ino) {
+            Ok(Some((found, _route))) if same(&found) => {
+                let moved = partition.finish_move(&resting, &new);
+                self.shared.objects.drop_handle(new);
+                moved
+            }
+            _ => {
+                partition.give_up_copy(&new);
+                Ok(Moved::InUse)
+            }
+        }
+    }
+
+    fn since(&self, then: Instant) -> Duration {
+        self.shared.clock.instant().saturating_duration_since(then)
+    }
+
+    /// The owner of a fileset of this node. While the route is held it stays so.
+    fn local_owner(&self, ino: Ino) -> Result<Option<(Arc<Partition>, Route)>> {
+        let route = self.owner(ino)?;
+        let local = match &*route {
+            Owner::Local(partition) => Some(Arc::clone(partition)),
+            Owner::Native(_) | Owner::Remote(_) => None,
+        };
+        Ok(local.map(|partition| (partition, route)))
+    }
+}

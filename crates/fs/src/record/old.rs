@@ -1,0 +1,161 @@
+//! Records as earlier versions of this program wrote them, and what they are now.
+//!
+//! Version 2 of superblock and fileset had neither pools nor failure groups of disks, and all disks were in use.
+
+use forebay_base::{DiskId, Epoch, FilesetId};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    DEFAULT_POOL, DiskRecord, Durability, FilesetRecord, FilesetSettings, MountState, Placement,
+    Record, Stage, Superblock, decode_body,
+};
+use crate::error::Result;
+
+#[derive(Serialize, Deserialize)]
+struct DiskRecord2 {
+    id: DiskId,
+    uuid: String,
+    location: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FilesetSettings2 {
+    name: String,
+    durability: Durability,
+    placement: Placement,
+    disk: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FilesetRecord2 {
+    settings: FilesetSettings2,
+    stage: Stage,
+    first_ino: u64,
+    first_object: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Superblock2 {
+    uuid: String,
+    fileset: FilesetId,
+    settings: FilesetSettings2,
+    hash_key: [u8; 16],
+    epoch: Epoch,
+    state: MountState,
+    crashed_epoch: Epoch,
+    ino_limit: u64,
+    object_limit: u64,
+    sweep_due: bool,
+    disks: Vec<DiskRecord2>,
+}
+
+impl From<FilesetSettings2> for FilesetSettings {
+    fn from(old: FilesetSettings2) -> FilesetSettings {
+        let FilesetSettings2 { name, durability, placement, disk } = old;
+        FilesetSettings { name, durability, placement, disk, pool: DEFAULT_POOL.to_owned() }
+    }
+}
+
+impl From<Superblock2> for Superblock {
+    fn from(old: Superblock2) -> Superblock {
+        let disk = |disk: &DiskRecord2| DiskRecord::new(disk.id, &disk.uuid, &disk.location);
+        Superblock {
+            disks: old.disks.iter().map(disk).collect(),
+            uuid: old.uuid,
+            fileset: old.fileset,
+            settings: old.settings.into(),
+            hash_key: old.hash_key,
+            epoch: old.epoch,
+            state: old.state,
+            crashed_epoch: old.crashed_epoch,
+            ino_limit: old.ino_limit,
+            object_limit: old.object_limit,
+            sweep_due: old.sweep_due,
+        }
+    }
+}
+
+impl Record for Superblock {
+    const KIND: &str = "superblock";
+    const VERSION: u8 = 3;
+
+    fn upgrade(version: u8, body: &[u8]) -> Option<Result<Superblock>> {
+        (version == 2).then(|| decode_body::<Superblock2>("superblock", body).map(Into::into))
+    }
+}
+
+impl Record for FilesetRecord {
+    const KIND: &str = "fileset";
+    const VERSION: u8 = 3;
+
+    fn upgrade(version: u8, body: &[u8]) -> Option<Result<FilesetRecord>> {
+        let upgraded = |old: FilesetRecord2| FilesetRecord {
+            settings: old.settings.into(),
+            stage: old.stage,
+            first_ino: old.first_ino,
+            first_object: old.first_object,
+        };
+        (version == 2).then(|| decode_body("fileset", body).map(upgraded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{DiskUse, decode, encode};
+
+    fn old_bytes(record: &impl Serialize) -> Vec<u8> {
+        postcard::to_extend(record, vec![2]).unwrap()
+    }
+
+    fn old_settings() -> FilesetSettings2 {
+        FilesetSettings2 {
+            name: "data".to_owned(),
+            durability: Durability::Strict,
+            placement: Placement::Served,
+            disk: None,
+        }
+    }
+
+    #[test]
+    fn a_superblock_of_version_2_has_disks_of_the_default_pool() {
+        let disk = DiskRecord2 { id: DiskId(3), uuid: "one".to_owned(), location: "/a".to_owned() };
+        let old = Superblock2 {
+            uuid: "whole".to_owned(),
+            fileset: FilesetId(1),
+            settings: old_settings(),
+            hash_key: [7; 16],
+            epoch: Epoch(9),
+            state: MountState::Clean,
+            crashed_epoch: Epoch(2),
+            ino_limit: 100,
+            object_limit: 200,
+            sweep_due: true,
+            disks: vec![disk],
+        };
+        let found: Superblock = decode("superblock", &old_bytes(&old)).unwrap();
+        let expected = DiskRecord::new(DiskId(3), "one", "/a");
+        assert_eq!(found.disks, [expected.clone()]);
+        assert_eq!((expected.pool.as_str(), expected.used), (DEFAULT_POOL, DiskUse::Normal));
+        assert_eq!(found.settings.pool, DEFAULT_POOL);
+        assert_eq!((found.object_limit, found.sweep_due), (200, true));
+        // From now on it is written in the new version.
+        let bytes = encode(&found);
+        assert_eq!(bytes[0], 3);
+        assert_eq!(decode::<Superblock>("superblock", &bytes).unwrap(), found);
+    }
+
+    #[test]
+    fn a_fileset_of_version_2_places_its_files_in_the_default_pool() {
+        let old = FilesetRecord2 {
+            settings: old_settings(),
+            stage: Stage::Made,
+            first_ino: 5,
+            first_object: 6,
+        };
+        let found: FilesetRecord = decode("fileset", &old_bytes(&old)).unwrap();
+        assert_eq!((found.first_ino, found.first_object), (5, 6));
+        assert_eq!(found.settings.pool, DEFAULT_POOL);
+        assert_eq!(found.settings.placement, Placement::Served);
+    }
+}
