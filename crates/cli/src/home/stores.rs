@@ -206,7 +206,7 @@ fn find_all_disks(stores: &RedbFolder) -> Result<Vec<NamedDisk>> {
         let Ok(superblock) = superblock.and_then(|store| read_superblock(&*store)) else {
             continue;
         };
-        let disks = superblock.disks.iter();
+        let disks = superblock.disks.iter().filter(|record| record.is_expected());
         return disks
             .map(|record| Ok((record.uuid.clone(), open_disk(&superblock, record)?)))
             .collect();
