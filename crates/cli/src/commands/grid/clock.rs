@@ -8,7 +8,7 @@ use forebay_grid::vocabulary::Moment;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 
-/// What is told of a text that is not a point in time.
+/// What is said against a text that is not a point in time.
 const ALLOWED: &str = "write a time of day such as 18:00, a date and time such as 2027-01-31T18:00 (with a zone behind it if \
                        it is not yours, as in 2027-01-31T18:00Z), or a time from now such as '+2 h' or '+90 s'";
 

@@ -17,7 +17,7 @@ use forebay_grid::vocabulary::{JobId, Moment, QueueName};
 
 use super::{Which, clock, no_sense};
 
-/// Change jobs that have not ended; none takes an option away.
+/// Change unfinished jobs; the value none removes what an option had set.
 ///
 /// What decides where and when a job starts applies to tasks that have not started yet. The queue, the time limit and
 /// the deadline apply to running tasks as well. A whole array is changed, not its elements.
@@ -58,7 +58,7 @@ struct Options {
     /// Counted resources, such as gpu:2,sas:1; or none.
     #[arg(long, value_name = "LIST", value_parser = |text: &str| set(text, |text| text.parse::<Resources>()))]
     resource: Option<Set<Resources>>,
-    /// Whether other jobs may run on its host: yes for none.
+    /// Whether it has its host to itself while it runs.
     #[arg(short = 'x', long, value_name = "yes|no", value_parser = yes_or_no)]
     exclusive: Option<bool>,
     /// Name of the job.
