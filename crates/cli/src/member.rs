@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forebay_base::channel::{CallError, Message, Service, ServiceId};
+use forebay_base::channel::{CallError, Channel, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
 use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
 use forebay_cluster::Moment;
@@ -19,7 +19,7 @@ use forebay_etcd::Runtime;
 use forebay_fs::fsck::NamedDisk;
 use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, Placement};
-use forebay_fs::remote::FilesService;
+use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
@@ -202,6 +202,11 @@ impl Cluster for Way {
     fn disks_of(&self, node: NodeId) -> Vec<String> {
         self.0.member().map_or_else(Vec::new, |member| member.disks_of(node))
     }
+
+    fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
+        let member = self.0.member()?;
+        Some(member.channel(node, ServiceId::Cache))
+    }
 }
 
 impl Ownership for Joint {
@@ -217,8 +222,9 @@ impl Ownership for Joint {
         }
     }
 
-    // Nothing is cached on other nodes, so no change has to wait for what an earlier owner granted.
-    fn open(&self, fileset: FilesetId, epoch: Epoch, _lapse: Duration) -> Result<(), String> {
+    fn open(&self, fileset: FilesetId, epoch: Epoch, lapse: Duration) -> Result<(), String> {
+        // Until then other nodes may use what a former life of this daemon granted, and has not committed.
+        std::thread::sleep(lapse);
         self.here.lock().insert(fileset, epoch);
         self.changed(fileset).inspect_err(|_| {
             self.here.lock().remove(&fileset);
@@ -283,17 +289,17 @@ impl Ownership for Joint {
 /// A service that comes later: its callers wait for it.
 #[derive(Default)]
 struct Late {
-    service: Mutex<Option<Arc<FilesService>>>,
+    service: Mutex<Option<Arc<dyn Service>>>,
     arrived: Condvar,
 }
 
 impl Late {
-    fn set(&self, service: FilesService) {
-        *self.service.lock() = Some(Arc::new(service));
+    fn set(&self, service: Arc<dyn Service>) {
+        *self.service.lock() = Some(service);
         self.arrived.notify_all();
     }
 
-    fn get(&self) -> Option<Arc<FilesService>> {
+    fn get(&self) -> Option<Arc<dyn Service>> {
         let mut service = self.service.lock();
         if service.is_none() {
             self.arrived.wait_while_for(&mut service, |service| service.is_none(), OPENING_WAIT);
@@ -398,12 +404,13 @@ pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lo
 /// As [`join`], with no other process that is the node.
 fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     let joint = Arc::<Joint>::default();
-    let files = Arc::new(Late::default());
+    let (files, cache) = (Arc::new(Late::default()), Arc::new(Late::default()));
     let disks = Arc::new(DiskService::new(machine()?, life()?, HANDLES_MAX));
     let member = Arc::new(Member::start(MemberStart {
         home: open.node.clone(),
         services: vec![
             (ServiceId::Files, Arc::clone(&files) as _),
+            (ServiceId::Cache, Arc::clone(&cache) as _),
             (ServiceId::Disks, Arc::clone(&disks) as _),
         ],
         ownership: Arc::clone(&joint) as _,
@@ -431,7 +438,8 @@ fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, 
             tracing::warn!(%fileset, error, "a fileset of this node is not open yet");
         }
     }
-    files.set(FilesService::new(Arc::clone(&fs)));
+    cache.set(Arc::new(CacheService::new(Arc::clone(&fs))));
+    files.set(Arc::new(FilesService::new(Arc::clone(&fs))));
     Ok((fs, lock, joined))
 }
 

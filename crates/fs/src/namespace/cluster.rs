@@ -4,12 +4,12 @@
 //! The catalogue of filesets and the list of disks lie with the root's owner. Other members read them there: when they
 //! join, before they open a fileset, and when they meet the number of a fileset that they do not know.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
-use forebay_base::{Channel, ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
+use forebay_base::{Channel, ClientId, Clock, DiskId, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
@@ -17,6 +17,7 @@ use super::catalogue::{Catalogue, Fileset};
 use super::{Namespace, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
+use crate::grants::{Kept, Traffic};
 use crate::object::FsDisk;
 use crate::ops::Access;
 use crate::owner::{Owner, Route};
@@ -48,6 +49,13 @@ pub trait Cluster: Send + Sync {
 
     /// Uuids of the disks that a node has.
     fn disks_of(&self, node: NodeId) -> Vec<String>;
+
+    /// The way to the [`CacheService`](crate::remote::CacheService) of a node that is a client of this one; nothing is granted
+    /// to a node without one.
+    fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
+        let _ = node;
+        None
+    }
 }
 
 /// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
@@ -80,6 +88,8 @@ pub(super) struct Membership {
     pub(super) released: Mutex<HashSet<FilesetId>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
     pub(super) near: Arc<NearFiles>,
+    /// Requests to other nodes.
+    pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
 }
 
 impl Membership {
@@ -91,11 +101,16 @@ impl Membership {
             released: Mutex::default(),
             open_files: Mutex::default(),
             near: Arc::default(),
+            traffic: Mutex::default(),
         }
     }
 
     pub(super) fn cluster(&self) -> &dyn Cluster {
         &*self.cluster
+    }
+
+    pub(super) fn shared_cluster(&self) -> Arc<dyn Cluster> {
+        Arc::clone(&self.cluster)
     }
 
     pub(super) fn whose(&self, fileset: FilesetId) -> Whose {
@@ -120,10 +135,13 @@ impl Membership {
         fileset: FilesetId,
         node: NodeId,
         channel: Arc<dyn Channel>,
+        clock: &Arc<dyn Clock>,
     ) -> Owner {
         let open_files = self.open_files(fileset);
         let near = Arc::clone(&self.near);
-        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near)))
+        let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
+        let kept = Kept::new(clock, &traffic);
+        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
     }
 
     /// Everybody who waits for an owner looks again.
@@ -188,9 +206,8 @@ impl Namespace {
         node: NodeId,
         channel: Arc<dyn Channel>,
     ) -> Result<Whole> {
-        let Owner::Remote(root) = membership.remote_owner(FilesetId::ROOT, node, channel) else {
-            return Err(FsError::Moved);
-        };
+        let owner = membership.remote_owner(FilesetId::ROOT, node, channel, &parts.clock);
+        let Owner::Remote(root) = owner else { return Err(FsError::Moved) };
         for (uuid, disk) in &parts.disks {
             let location = disk.describe().location;
             root.ask(Request::AddDisk { uuid: uuid.clone(), location })?;
@@ -203,7 +220,7 @@ impl Namespace {
         let given = std::mem::take(&mut parts.disks);
         let disks = find_disks(&whole.disks, given, Some(membership.cluster()));
         let stores = Arc::clone(&parts.stores);
-        let shared = shared_of(parts, disks, true);
+        let shared = shared_of(parts, disks, Some(membership.shared_cluster()));
         shared.reserve.hold();
         shared.objects.begin_reserves(shared.settings.disk_reserve.0);
         let catalogue = Catalogue::of(whole.filesets);
@@ -256,7 +273,7 @@ impl Namespace {
         let known = self.catalogue.get(fileset);
         let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
         if self.shared.owners.find(fileset).is_none() {
-            let owner = membership.remote_owner(fileset, node, channel);
+            let owner = membership.remote_owner(fileset, node, channel, &self.shared.clock);
             self.shared.owners.set(fileset, Some(&owner));
         }
     }
@@ -498,15 +515,6 @@ impl Namespace {
         &self.shared.clients
     }
 
-    /// What a name of a partition of this node leads to, if anything.
-    pub(crate) fn named_here(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
-        self.kernel.get()?;
-        match &*self.own(parent).ok()? {
-            Owner::Local(partition) => partition.named(parent, name),
-            Owner::Native(_) | Owner::Remote(_) => None,
-        }
-    }
-
     /// The latest crash that the store of a fileset of this node knows of.
     pub(crate) fn crash_of(&self, fileset: FilesetId) -> Epoch {
         match self.shared.owners.find(fileset).as_deref() {
@@ -541,7 +549,7 @@ impl Namespace {
         let Some(membership) = &self.cluster else { return Ok(Usage::default()) };
         match membership.whose(fileset.id) {
             Whose::There(node, channel) => {
-                match membership.remote_owner(fileset.id, node, channel) {
+                match membership.remote_owner(fileset.id, node, channel, &self.shared.clock) {
                     Owner::Remote(remote) => remote.usage(),
                     Owner::Local(_) | Owner::Native(_) => Ok(Usage::default()),
                 }
