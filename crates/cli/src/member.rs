@@ -3,7 +3,7 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
 };
 use forebay_node::members::{Book, InUse, Ownership};
+use forebay_node::metrics::Caching;
 use forebay_node::session::SessionStatus;
 use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
@@ -92,11 +93,28 @@ fn start_without_mount(node: &NodeHome) -> anyhow::Result<()> {
     started.context("the daemon of the node without a mount did not start").map(drop)
 }
 
+/// What this node caches of others, and they of it.
+pub fn caching(fs: &Namespace) -> BTreeMap<NodeId, Caching> {
+    let mut nodes = BTreeMap::<NodeId, Caching>::new();
+    for (node, _, answers) in fs.remote_traffic() {
+        nodes.entry(node).or_default().answers = answers;
+    }
+    for (client, figures) in fs.grant_figures() {
+        let one = nodes.entry(client.node).or_default();
+        one.grants += figures.grants;
+        one.recalls += figures.recalls;
+        one.evictions += figures.evictions;
+    }
+    nodes
+}
+
 /// The sessions of a node, with what the other nodes hold here.
 pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters> {
-    let (nodes, held) = (member.sight().nodes, fs.client_usage());
+    let (nodes, held, caching) = (member.sight().nodes, fs.client_usage(), caching(fs));
     let counters = |session: SessionStatus| {
         let SessionStatus { node, is_guest, figures } = session;
+        let cached = caching.get(&node).copied().unwrap_or_default();
+        let of_client = |count: u64| if is_guest { count } else { 0 };
         let holds = held.iter().filter(|(client, ..)| is_guest && client.node == node);
         SessionCounters {
             node,
@@ -109,6 +127,10 @@ pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters>
             round_trip_us: figures.round_trip_us,
             inodes: holds.clone().map(|(_, inodes, _)| inodes).sum(),
             open_files: holds.map(|(.., open)| open).sum(),
+            cached: if is_guest { 0 } else { cached.answers },
+            grants: of_client(cached.grants),
+            recalls: of_client(cached.recalls),
+            evictions: of_client(cached.evictions),
         }
     };
     member.sessions().into_iter().map(counters).collect()

@@ -201,10 +201,10 @@ fn every_request_and_answer_comes_back_as_it_was() {
         encoded.push(encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), ..head }));
     }
     // Each kind has a number; those here are all there are, and the next one is none.
-    let kinds: std::collections::BTreeSet<u8> = encoded.iter().map(|bytes| bytes[3]).collect();
-    let last = last_kind(&encoded, 3);
+    let kinds: std::collections::BTreeSet<u8> = encoded.iter().map(|bytes| bytes[4]).collect();
+    let last = last_kind(&encoded, 4);
     assert_eq!(kinds.len(), usize::from(last) + 1, "a kind of request is missing here");
-    let mut beyond = vec![VERSION, 0, 0, last + 1];
+    let mut beyond = vec![VERSION, 0, 0, 0, last + 1];
     beyond.extend([0; 200]);
     // One that exists would be decoded, and the rest be too much.
     assert!(!decode::<Head>(&beyond).unwrap_err().contains("too many"), "a kind is missing here");
