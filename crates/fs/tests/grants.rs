@@ -411,3 +411,23 @@ fn a_file_that_is_open_for_writing_anywhere_is_not_granted() {
         assert_eq!(calls, 0, "{name}: granted when it is closed");
     }
 }
+
+#[test]
+fn a_change_that_comes_late_recalls_what_its_own_client_was_granted_since() {
+    let site = Site::new();
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    let data = one.fileset("data");
+    let ino = one.make_file(data, "file");
+    two.getattr(ino).unwrap();
+    *site.nodes.late.lock() = Some(TWO);
+    assert!(matches!(two.set_attributes(ino, chmod(0o600)), Err(FsError::Io(_))));
+    assert!(matches!(two.create(data, b"new", file(0o644), ROOT), Err(FsError::Io(_))));
+    *site.nodes.late.lock() = None;
+    for _ in 0..2 {
+        assert_eq!(two.getattr(ino).unwrap().mode, 0o644);
+        assert!(matches!(two.lookup(data, b"new"), Err(FsError::NotFound)));
+    }
+    site.nodes.deliver();
+    assert_eq!(two.getattr(ino).unwrap().mode, 0o600);
+    assert!(two.lookup(data, b"new").is_ok());
+}

@@ -49,6 +49,9 @@ pub struct Nodes {
     pub payload: AtomicU64,
     /// Recalls that were sent.
     pub recalls: AtomicU64,
+    /// Requests of this node are told to have failed, and are carried out later.
+    pub late: Mutex<Option<NodeId>>,
+    delayed: Mutex<Vec<(Loop, Message)>>,
 }
 
 impl Nodes {
@@ -167,6 +170,13 @@ impl Nodes {
         services.iter().for_each(|service| service.drop_client(client));
     }
 
+    /// Carries out what was late.
+    pub fn deliver(&self) {
+        *self.late.lock() = None;
+        let delayed = std::mem::take(&mut *self.delayed.lock());
+        delayed.into_iter().for_each(|(way, request)| drop(way.serve(request)));
+    }
+
     /// Names the owner of a fileset, in a new epoch.
     pub fn give(&self, fileset: FilesetId, node: NodeId, epoch: u64) {
         self.owners.lock().insert(fileset, (node, Epoch(epoch)));
@@ -226,6 +236,7 @@ impl Cluster for View {
 }
 
 /// A channel that is a call.
+#[derive(Clone)]
 struct Loop {
     nodes: Arc<Nodes>,
     from: ClientId,
@@ -264,6 +275,10 @@ impl Channel for Loop {
         let is_dead = |node| self.nodes.dead.lock().contains(&node);
         if is_dead(self.to) || is_dead(self.from.node) {
             return Err(CallError::Unsent("no connection (test)".to_owned()));
+        }
+        if *self.nodes.late.lock() == Some(self.from.node) {
+            self.nodes.delayed.lock().push((self.clone(), request));
+            return Err(unreachable());
         }
         let answer = self.serve(request);
         if is_lost || is_dead(self.to) {
