@@ -22,6 +22,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long a thread that carries recalls waits for more.
 const IDLE: Duration = Duration::from_secs(2);
 
+/// How long nodes may take to open again at a new owner what they had open at the former one. They look each second; one that
+/// cannot has lost its lease, and is dropped.
+const OPEN_AGAIN_MAX: Duration = Duration::from_secs(15);
+
 /// How long a recall that did not arrive waits to be sent again.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -34,6 +38,8 @@ pub(crate) struct Granting {
     lease: Option<Arc<Lease>>,
     cluster: Arc<dyn Cluster>,
     settings: Settings,
+    /// When the fileset was opened.
+    since: Moment,
     /// Some client has asked for a word. Until then a change need not look for grants.
     is_on: AtomicBool,
     turning_on: Mutex<()>,
@@ -144,6 +150,7 @@ impl Granting {
             lease: lease.cloned(),
             cluster: Arc::clone(cluster),
             settings,
+            since: Moment(clock.boottime()),
             is_on: AtomicBool::new(false),
             turning_on: Mutex::default(),
             table: Mutex::new(Table {
@@ -162,6 +169,11 @@ impl Granting {
     /// Whether a change must look for grants.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
+    }
+
+    /// Whether every node has had the time to say what it has open since an earlier owner.
+    pub fn knows_what_is_open(&self) -> bool {
+        self.now() >= self.since + OPEN_AGAIN_MAX
     }
 
     fn now(&self) -> Moment {

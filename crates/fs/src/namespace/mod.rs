@@ -16,6 +16,7 @@ mod catalogue;
 mod cluster;
 mod filesets;
 mod grants;
+mod handles;
 mod handover;
 mod locks;
 mod lost;

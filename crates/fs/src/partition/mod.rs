@@ -161,6 +161,18 @@ impl Partition {
         self.shared.inodes.peek(ino).is_none_or(is_quiet)
     }
 
+    /// Whether attributes that were just read stay as they are until somebody opens the file, or changes it here. For a while after an
+    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before.
+    pub(crate) fn knows_writers(&self, ino: Ino) -> bool {
+        let is_far = |inode: Arc<Inode>| {
+            let state = inode.lock();
+            let object = state.file().and_then(|file| file.object);
+            object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
+        };
+        let knows_all = || self.granting.as_ref().is_some_and(|it| it.knows_what_is_open());
+        self.shared.inodes.peek(ino).is_some_and(|inode| !is_far(inode)) || knows_all()
+    }
+
     /// What every request passes first.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate

@@ -7,6 +7,7 @@ use forebay_base::{FilesetId, Ino};
 
 use super::service::Work;
 use super::wire::Answer;
+use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
 use crate::grants::{Changer, Granted, Item, Touched};
 use crate::ops::Found;
@@ -58,6 +59,24 @@ impl Work<'_> {
         found
     }
 
+    /// As [`Work::read_granted`], of attributes.
+    pub(super) fn read_attributes(
+        &mut self,
+        ino: Ino,
+        read: impl FnOnce(&Owner) -> Result<Attributes>,
+    ) -> Result<Attributes> {
+        let found = self.read_granted(ino, read, Result::is_ok)?;
+        self.keep_if_it_stays(ino, found.cacheable);
+        Ok(found)
+    }
+
+    fn keep_if_it_stays(&mut self, ino: Ino, is_cacheable: bool) {
+        let knows_writers = |partition: Arc<Partition>| partition.knows_writers(ino);
+        if !(is_cacheable && self.partition(ino).is_some_and(knows_writers)) {
+            self.granted.attributes = None;
+        }
+    }
+
     /// Carries out a change at the owner of an inode, once nobody caches any more what it touches.
     pub(super) fn change<T>(
         &mut self,
@@ -96,11 +115,7 @@ impl Work<'_> {
             Ok(Answer::Attributes(attributes)) => {
                 // Read once more, now that what it leads to is known.
                 let ino = attributes.ino;
-                let again = self.read_granted(
-                    ino,
-                    |owner| owner.attributes(ino),
-                    |found| found.as_ref().is_ok_and(|attributes| attributes.cacheable),
-                );
+                let again = self.read_attributes(ino, |owner| owner.attributes(ino));
                 Ok(Answer::Attributes(again.unwrap_or(attributes)))
             }
             Ok(_) | Err(FsError::NotFound) => found,
@@ -114,10 +129,9 @@ impl Work<'_> {
 
     pub(super) fn look_at(&mut self, ino: Ino) -> Result<Answer> {
         self.grant_attributes(ino);
-        let found = self.tell_at(ino, |owner| owner.look_at(ino));
-        let may_be = matches!(&found, Ok(Answer::Attributes(attributes)) if attributes.cacheable);
-        self.granted.attributes = self.granted.attributes.filter(|_| may_be);
-        found
+        let found = self.tell_at(ino, |owner| owner.look_at(ino))?;
+        self.keep_if_it_stays(ino, matches!(found, Answer::Attributes(found) if found.cacheable));
+        Ok(found)
     }
 
     /// Vouches for what the client caches of a fileset.

@@ -124,6 +124,10 @@ impl OpenFiles {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().files.is_empty()
+    }
+
     fn is_open(&self, ino: Ino) -> bool {
         self.state.lock().files.contains_key(&ino)
     }
@@ -224,6 +228,11 @@ impl RemoteOwner {
         self.kept.recalled(recall, items);
     }
 
+    /// Whether what this node has open is open there, too.
+    pub(crate) fn is_asserted(&self) -> bool {
+        self.is_asserted.load(Ordering::Acquire)
+    }
+
     /// The node.
     pub fn node(&self) -> NodeId {
         self.node
@@ -314,7 +323,7 @@ impl RemoteOwner {
 
     /// Opens again what was open before the fileset came to this owner. Where something was lost on the way, all of it
     /// is stale.
-    pub(super) fn assert_open_files(&self) -> Result<()> {
+    pub(crate) fn assert_open_files(&self) -> Result<()> {
         let _one_at_a_time = self.asserting.lock();
         if self.is_asserted.load(Ordering::Acquire) {
             return Ok(());

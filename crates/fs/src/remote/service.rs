@@ -365,12 +365,7 @@ impl Work<'_> {
     fn attributes(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::Attributes { ino } => {
-                let found = self.read_granted(
-                    ino,
-                    |owner| owner.getattr(ino),
-                    |found| found.as_ref().is_ok_and(|attributes| attributes.cacheable),
-                );
-                found.map(Answer::Attributes)
+                self.read_attributes(ino, |owner| owner.getattr(ino)).map(Answer::Attributes)
             }
             Request::SetAttributes { ino, set } => {
                 self.changed(ino);
