@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
-use forebay_base::{Channel, ClientId, Clock, DiskId, Epoch, FilesetId, Ino, NodeId};
+use forebay_base::{Channel, ClientId, Clock, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
@@ -19,7 +19,6 @@ use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
 use crate::grants::{Kept, Traffic};
 use crate::object::FsDisk;
-use crate::ops::Access;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
