@@ -195,9 +195,7 @@ pub(super) fn accepted(answer: Answer) -> Result<Answer> {
 
 /// An answer that does not fit its request: the other node is broken.
 pub(super) fn senseless<T>(answer: &Answer) -> Result<T> {
-    Err(FsError::Io(format!(
-        "the owner of the fileset sent an answer that makes no sense: {answer:?}"
-    )))
+    Err(FsError::Io(format!("the owner of the fileset sent an unexpected answer: {answer:?}")))
 }
 
 impl RemoteOwner {
@@ -268,7 +266,7 @@ impl RemoteOwner {
                     FsError::Stale
                 }
                 CallError::Refused(why) => FsError::Io(format!(
-                    "node {} does not understand a request: {why}; does it run another version?",
+                    "node {} does not understand a request: {why}; does it run a different version?",
                     self.node
                 )),
             })?;
