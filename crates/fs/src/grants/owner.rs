@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_base::channel::Message;
+use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{ClientId, Clock, Epoch, FilesetId, Ino};
 use forebay_cluster::grants::owner::{Effect, Event};
 use forebay_cluster::grants::{ChangeNumber, GrantNumber, Grants, RecallNumber};
@@ -260,7 +261,12 @@ impl Granting {
             table = self.table.lock();
             changing.changes.push(self.change(&mut table, NOBODY, targets));
         }
+        let mut waits = None;
         while !changing.changes.iter().all(|change| table.ready.contains(change)) {
+            let slow = table.grants.waits(self.now()).next();
+            if let (None, Some((client, _))) = (&waits, slow) {
+                waits = Some(in_flight::waits_for(|| WaitsFor::Node(client.node)));
+            }
             self.changed.wait_for(&mut table, LOOK);
             self.step(&mut table, Event::Tick);
         }
