@@ -394,6 +394,7 @@ fn a_file_that_is_open_for_writing_anywhere_is_not_granted() {
     let site = Site::new();
     let all = [site.join(ONE), site.join(TWO), site.join(THREE)];
     let (data, reader) = (all[0].fileset("data"), &all[2]);
+    let begun = Instant::now();
     for (writer, name) in [(&all[0], "at the owner"), (&all[1], "near its writer")] {
         let ino = writer.make_file(data, name);
         reader.getattr(ino).unwrap();
@@ -407,8 +408,15 @@ fn a_file_that_is_open_for_writing_anywhere_is_not_granted() {
         writer.close_file(ino, WRITE).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(reader.getattr(ino).unwrap().size, 4);
-        let (calls, _) = site.calls(|| reader.getattr(ino).unwrap());
-        assert_eq!(calls, 0, "{name}: granted when it is closed");
+        let asked_again = || site.calls(|| reader.getattr(ino).unwrap()).0;
+        if name == "near its writer" {
+            // A new owner does not know yet who else had it open before: for 15 seconds.
+            assert!(asked_again() > 0, "{name}");
+            std::thread::sleep(Duration::from_secs(16).saturating_sub(begun.elapsed()));
+            // The owner's word is asked for anew, perhaps.
+            asked_again();
+        }
+        assert_eq!(asked_again(), 0, "{name}: granted when it is closed");
     }
 }
 
