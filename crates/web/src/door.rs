@@ -173,16 +173,16 @@ fn accept(app: &App, listener: &UnixListener) {
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if let Err(error) = converse(app, stream) {
+        if let Err(error) = converse(app, &stream) {
             tracing::debug!("a command: {error:#}");
         }
     }
 }
 
-fn converse(app: &App, stream: UnixStream) -> Result<()> {
+fn converse(app: &App, stream: &UnixStream) -> Result<()> {
     stream.set_read_timeout(Some(TIME_MAX))?;
     stream.set_write_timeout(Some(TIME_MAX))?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
     let asked = Reader::new(stream.try_clone()?).read::<Ask>();
     let answer = match asked {
         Ok(None) => return Ok(()),
@@ -190,7 +190,7 @@ fn converse(app: &App, stream: UnixStream) -> Result<()> {
         Err(error) => Err(error),
     };
     let answer = answer.unwrap_or_else(|error| Answer::Refused { reason: format!("{error:#}") });
-    write(&stream, &answer)
+    write(stream, &answer)
 }
 
 fn answer(app: &App, who: &Who, ask: Ask) -> Result<Answer> {

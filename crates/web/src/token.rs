@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(tokens.find(&secret, Moment(1499)), Some(&token));
         assert_eq!(tokens.find(&secret, Moment(1500)), None);
         assert_eq!(tokens.find(&token.hash, Moment(1000)), None);
-        assert_eq!(tokens.list(Some(7), Moment(1000)), [token.clone()]);
+        assert_eq!(tokens.list(Some(7), Moment(1000)), std::slice::from_ref(&token));
         tokens.revoke(Some(7), other.id).unwrap_err();
         tokens.revoke(Some(7), token.id).unwrap();
         assert_eq!(Tokens::open(&path).unwrap().find(&secret, Moment(1000)), None);

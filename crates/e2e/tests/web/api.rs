@@ -175,7 +175,7 @@ fn flows(api: &mut Client<'_>, folder: &str) {
     assert_eq!(answer.status, 201, "{answer:?}");
     let flow = answer.json()["flow"].to_string();
     wait_until("the flow fails", LIMIT, || api.get("show_flow", &[&flow], "")["state"] == "failed");
-    assert_eq!(api.get("show_flow", &[&flow], "")["steps"][1]["after"], "done(a)");
+    assert_eq!(api.get("show_flow", &[&flow], "")["steps"][1]["after"], "done(\"a\")");
     assert_eq!(api.get("list_flows", &[], "?ended=true")["flows"][0]["failed"], json!(["b"]));
     assert_eq!(api.call("rerun_flow", &[&flow], "", None).status, 200);
     let again = api.call("kill_flow", &[&flow], "", None).status;

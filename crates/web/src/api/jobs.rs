@@ -25,10 +25,8 @@ type Done = Result<Reply, Problem>;
 
 pub(super) fn list(call: &Call<'_>) -> Done {
     let most = call.parameter::<u32>("limit")?.unwrap_or(100).clamp(1, PAGE_MAX);
-    let from = match call.parameter::<Target>("page")? {
-        Some(Target { job, index }) => Some(TaskId { job, index: index.unwrap_or(0) }),
-        None => None,
-    };
+    let task = |Target { job, index }| TaskId { job, index: index.unwrap_or(0) };
+    let from = call.parameter::<Target>("page")?.map(task);
     let page = Page { from, most: Some(most), ..Page::default() };
     let ask = Ask::Jobs { target: None, ended: call.is_set("ended")?, page };
     match call.app.client(call.who)?.ask(&ask)? {

@@ -35,6 +35,7 @@ pub struct Call<'a> {
 }
 
 /// One operation.
+#[derive(Clone, Copy)]
 pub struct Operation {
     /// Method.
     pub method: &'static str,
