@@ -637,7 +637,7 @@ fn a_lost_disk_takes_its_files_along_and_no_others() {
     fs.set_fileset_pool("work", DEFAULT_POOL).unwrap();
     let lost = fs.give_up_disk(SECOND, 2).unwrap();
     assert_eq!((lost.total, lost.files.len(), lost.unknown.len()), (3, 2, 0));
-    assert_eq!(lost.files[0].path.as_deref(), Some("/work/file-0"));
+    assert!(lost.files[0].path.as_deref().unwrap().ends_with("work/file-0"));
     assert_eq!(fs.disk_status()[1].used, DiskUse::Lost);
     assert_holds(&fs, &kept);
     for ino in gone.keys() {

@@ -183,7 +183,8 @@ fn a_lost_disk_is_given_up_with_a_list_of_its_files() {
     grid.run_on_root(&["fileset", "set"], &["work", "--pool", "default"]).succeeds();
     let lost = grid.run_on_root(&["disk", "remove"], &[text(&second), "--lost", "--json"]);
     let lost = json(&lost.output());
-    assert_eq!((&lost["total"], &lost["files"][0]["path"]), (&1.into(), &"/work/gone".into()));
+    assert_eq!(lost["total"], 1);
+    assert!(lost["files"][0]["path"].as_str().is_some_and(|path| path.ends_with("work/gone")));
     assert_eq!(disk_in(&grid, &second), is("archive", "lost"));
     grid.mount();
     fs::read(grid.mountpoint().join("work/gone")).expect_err("its bytes are gone");
