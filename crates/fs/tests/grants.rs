@@ -5,8 +5,9 @@ mod support;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use forebay_base::time::SystemClock;
 use forebay_base::{ClientId, Clock as _, DiskId, FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::grants::recall_wait_max;
@@ -231,7 +232,7 @@ fn a_change_waits_for_a_node_that_does_not_answer_only_as_long_as_it_is_vouched_
     assert_eq!(two.lookup(data, b"file").unwrap().mode, 0o644);
     // Frozen: no call reaches it, and it makes none.
     site.nodes.kill(TWO);
-    let begun = Instant::now();
+    let begun = SystemClock.instant();
     one.set_attributes(ino, chmod(0o600)).unwrap();
     let waited = begun.elapsed();
     let most = recall_wait_max() + Duration::from_secs(2);
@@ -239,7 +240,7 @@ fn a_change_waits_for_a_node_that_does_not_answer_only_as_long_as_it_is_vouched_
     let [(_, figures)] = one.grant_figures()[..] else { panic!("one client") };
     assert_eq!((figures.evictions, figures.grants), (1, 0));
     // The next one waits for nobody.
-    let begun = Instant::now();
+    let begun = SystemClock.instant();
     one.set_attributes(ino, chmod(0o640)).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(1));
     site.nodes.thaw(TWO);
@@ -310,7 +311,7 @@ fn a_session_that_is_lost_takes_its_grants_along() {
     two.getattr(ino).unwrap();
     three.getattr(ino).unwrap();
     site.nodes.drop_client(ClientId { node: TWO, incarnation: 1 });
-    let begun = Instant::now();
+    let begun = SystemClock.instant();
     one.set_attributes(ino, chmod(0o600)).unwrap();
     assert!(begun.elapsed() < recall_wait_max() + Duration::from_secs(2));
     assert_eq!(three.getattr(ino).unwrap().mode, 0o600);
@@ -324,7 +325,7 @@ fn nodes_that_change_one_directory_at_once_wait_for_nobody_long() {
     let data = all[0].fileset("data");
     let top = all[0].make_directory(data, "shared");
     site.nodes.weather.lock().delay_us = 300;
-    let begun = Instant::now();
+    let begun = SystemClock.instant();
     std::thread::scope(|scope| {
         for (number, fs) in all.iter().enumerate() {
             scope.spawn(move || {
@@ -393,7 +394,7 @@ fn a_file_that_is_open_for_writing_anywhere_is_not_granted() {
     let site = Site::new();
     let all = [site.join(ONE), site.join(TWO), site.join(THREE)];
     let (data, reader) = (all[0].fileset("data"), &all[2]);
-    let begun = Instant::now();
+    let begun = SystemClock.instant();
     for (writer, name) in [(&all[0], "at the owner"), (&all[1], "near its writer")] {
         let ino = writer.make_file(data, name);
         reader.getattr(ino).unwrap();

@@ -343,9 +343,11 @@ impl World {
             time_limit: (job.limit > 0).then(|| Period::seconds(40 * u64::from(job.limit))),
             held: job.held,
             begin: (job.begin > 0).then(|| self.now.after(20_000 * u64::from(job.begin))),
-            resources: (job.licences > 0)
-                .then(|| format!("lic:{}", job.licences).parse().unwrap())
-                .unwrap_or_default(),
+            resources: if job.licences > 0 {
+                format!("lic:{}", job.licences).parse().unwrap()
+            } else {
+                Default::default()
+            },
             sharing: if job.exclusive { Sharing::Exclusive } else { Sharing::Shared },
             ..JobSpec::default()
         };
@@ -378,7 +380,7 @@ impl World {
             2 => changes.priority = Some(i32::from(to.priority)),
             3 => {
                 changes.sharing =
-                    Some(if to.exclusive { Sharing::Exclusive } else { Sharing::Shared })
+                    Some(if to.exclusive { Sharing::Exclusive } else { Sharing::Shared });
             }
             4 => changes.depends = Some(Set::Nothing),
             5 => {
