@@ -31,7 +31,7 @@ pub struct Lookout {
 fn read(pair: Option<&Pair>) -> Leader {
     let pair = pair?;
     let record = decode(&pair.key, &pair.value).inspect_err(|error| {
-        tracing::error!("{error}; this node is ignored in the search for the controller")
+        tracing::error!("{error}; this node is ignored in the search for the controller");
     });
     Some((record.ok()?, pair.create_revision))
 }

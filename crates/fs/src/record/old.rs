@@ -135,7 +135,7 @@ mod tests {
         };
         let found: Superblock = decode("superblock", &old_bytes(&old)).unwrap();
         let expected = DiskRecord::new(DiskId(3), "one", "/a");
-        assert_eq!(found.disks, [expected.clone()]);
+        assert_eq!(found.disks, std::slice::from_ref(&expected));
         assert_eq!((expected.pool.as_str(), expected.used), (DEFAULT_POOL, DiskUse::Normal));
         assert_eq!(found.settings.pool, DEFAULT_POOL);
         assert_eq!((found.object_limit, found.sweep_due), (200, true));
