@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install dist test-dist test test-compat demo demo-cluster bench bench-grid bench-probe bench-peers bench-cluster soak clean
+.PHONY: help setup build install dist test-dist test test-compat test-api demo demo-cluster bench bench-grid bench-probe bench-peers bench-cluster soak clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -35,6 +35,11 @@ test-compat: ## Run tools that know Slurm or LSF on a grid: submitit, Snakemake,
 	scripts/setup build
 	$(CARGO) build --locked --release --package forebay-cli
 	scripts/test-compat
+
+test-api: ## Test the REST API by its description, with a generated Python client and Schemathesis (about a minute)
+	scripts/setup build
+	$(CARGO) build --locked --release --package forebay-cli
+	scripts/test-api
 
 demo: ## Run the analytics demonstration: the 2013 New York flights, then a small mixed workload
 	scripts/setup demo

@@ -7,11 +7,17 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_engine::checkpoint::setup_of;
+use forebay_engine::checkpoint::ship::{self, Until};
+use forebay_engine::checkpoint::snapshot::{self, Taken};
 use serde::{Deserialize, Serialize};
+
+use crate::output::chain;
 
 /// Folder of a work area for what belongs to the grid.
 pub const FOLDER: &str = ".forebay";
@@ -179,6 +185,44 @@ impl Steps {
         }
         Ok(File::open(&self.folder)?.sync_all()?)
     }
+}
+
+/// Whether a command returns before its checkpoint is shipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// At once.
+    No,
+    /// Only then.
+    UntilShipped,
+}
+
+/// Takes a checkpoint and has it shipped, if jobs have a place for that. The step has finished whatever becomes of it.
+pub fn take(job: &Job, step: &str, wait: Wait) -> Result<Option<Taken>> {
+    let Some(setup) = setup_of(&job.work)? else { return Ok(None) };
+    // What went wrong in the background was told to nobody yet.
+    if let Some(trouble) = ship::trouble(&job.work)? {
+        note!("forebay: checkpoint {}: {}", trouble.number, trouble.reason);
+    }
+    let taken = match snapshot::take(&job.work, &setup, step, &SystemClock) {
+        Ok(taken) => taken,
+        Err(error) => {
+            note!("forebay: no checkpoint was taken after step {step}: {}", chain(&error));
+            return Ok(None);
+        }
+    };
+    if wait == Wait::UntilShipped {
+        ship::run(&job.work, Until::Waited)?;
+        if let Some(trouble) = ship::trouble(&job.work)? {
+            note!("forebay: checkpoint {}: {}", trouble.number, trouble.reason);
+        }
+        return Ok(Some(taken));
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["checkpoint", "ship"]).stdin(Stdio::null());
+    // The streams of the job are not kept open by it.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().context("nothing ships the checkpoint")?;
+    Ok(Some(taken))
 }
 
 #[cfg(test)]

@@ -329,6 +329,18 @@ pub struct SessionCounters {
     pub inodes: usize,
     /// Files of this node's filesets that the other node has open; as above.
     pub open_files: usize,
+    /// Requests about files of the other node that were answered from what this one caches; 0 unless that is the server.
+    #[serde(default)]
+    pub cached: u64,
+    /// Items of this node's filesets that the other node may cache; 0 unless that is the client.
+    #[serde(default)]
+    pub grants: u64,
+    /// Items that were recalled from the other node; as above.
+    #[serde(default)]
+    pub recalls: u64,
+    /// How often the other node did not answer a recall in time, and all that it cached of a fileset was void; as above.
+    #[serde(default)]
+    pub evictions: u64,
 }
 
 /// A path to the socket that is short enough for a socket address, whatever the folder is called.

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _};
 use super::Cli;
 
 /// Commands by area, in the order in which the help lists them.
-const GROUPS: [(&str, &[&str]); 10] = [
+const GROUPS: [(&str, &[&str]); 11] = [
     (
         "File system",
         &[
@@ -32,12 +32,30 @@ const GROUPS: [(&str, &[&str]); 10] = [
             "hold",
             "release",
             "requeue",
+            "signal",
+            "modify",
+            "switch",
             "checkpoint",
         ],
     ),
     ("Flows of jobs", &["flow"]),
     ("Commands of Slurm and LSF", &["compat"]),
-    ("Grid", &["up", "down", "hosts", "queues", "areas", "usage", "reload", "host", "queue"]),
+    (
+        "Grid",
+        &[
+            "up",
+            "down",
+            "hosts",
+            "queues",
+            "resources",
+            "areas",
+            "usage",
+            "reload",
+            "host",
+            "queue",
+        ],
+    ),
+    ("Web pages, REST API, alerts", &["web", "alerts"]),
     ("Daemons of the grid, which up starts", &["controller", "agent", "relay"]),
     ("Shells and manuals", &["completions", "man"]),
 ];

@@ -29,6 +29,7 @@ mod monitors;
 mod mounts;
 mod tuning;
 mod waits;
+mod watched;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -83,6 +84,7 @@ enum Command {
     Jobs(commands::grid::jobs::Jobs),
     Hosts(commands::grid::jobs::Hosts),
     Queues(commands::grid::jobs::Queues),
+    Resources(commands::grid::jobs::Resources),
     History(commands::grid::jobs::History),
     Explain(commands::grid::jobs::Explain),
     Areas(commands::grid::areas::Areas),
@@ -105,9 +107,14 @@ enum Command {
     /// Restart jobs, whether running or finished.
     #[command(after_help = "Examples:\n  forebay requeue 12\n  forebay requeue '17[3]'")]
     Requeue(commands::grid::switch::Targets),
+    Signal(commands::grid::switch::Signal),
+    Modify(Box<commands::grid::modify::Modify>),
+    Switch(commands::grid::modify::Switch),
     Host(commands::grid::switch::Host),
     Queue(commands::grid::switch::Queue),
     Flow(commands::grid::flow::Flow),
+    Web(commands::web::Web),
+    Alerts(commands::web::Alerts),
     Compat(commands::compat::Compat),
     Completions(commands::shell::Completions),
     Man(commands::shell::Man),
@@ -192,6 +199,7 @@ impl Command {
             Command::Jobs(command) => command.run(),
             Command::Hosts(command) => command.run(),
             Command::Queues(command) => command.run(),
+            Command::Resources(command) => command.run(),
             Command::History(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Areas(command) => command.run(),
@@ -201,9 +209,14 @@ impl Command {
             Command::Hold(command) => command.run(Verb::Hold),
             Command::Release(command) => command.run(Verb::Release),
             Command::Requeue(command) => command.run(Verb::Requeue),
+            Command::Signal(command) => command.run(),
+            Command::Modify(command) => command.run(),
+            Command::Switch(command) => command.run(),
             Command::Host(command) => command.run(),
             Command::Queue(command) => command.run(),
             Command::Flow(command) => command.run(),
+            Command::Web(command) => command.run(),
+            Command::Alerts(command) => command.run(),
             Command::Compat(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),

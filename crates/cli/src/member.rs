@@ -3,13 +3,13 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forebay_base::channel::{CallError, Message, Service, ServiceId};
+use forebay_base::channel::{CallError, Channel, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
 use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
 use forebay_cluster::Moment;
@@ -19,12 +19,13 @@ use forebay_etcd::Runtime;
 use forebay_fs::fsck::NamedDisk;
 use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, Placement};
-use forebay_fs::remote::FilesService;
+use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
 };
 use forebay_node::members::{Book, InUse, Ownership};
+use forebay_node::metrics::Caching;
 use forebay_node::session::SessionStatus;
 use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
@@ -92,11 +93,28 @@ fn start_without_mount(node: &NodeHome) -> anyhow::Result<()> {
     started.context("the daemon of the node without a mount did not start").map(drop)
 }
 
+/// What this node caches of others, and they of it.
+pub fn caching(fs: &Namespace) -> BTreeMap<NodeId, Caching> {
+    let mut nodes = BTreeMap::<NodeId, Caching>::new();
+    for (node, _, answers) in fs.remote_traffic() {
+        nodes.entry(node).or_default().answers = answers;
+    }
+    for (client, figures) in fs.grant_figures() {
+        let one = nodes.entry(client.node).or_default();
+        one.grants += figures.grants;
+        one.recalls += figures.recalls;
+        one.evictions += figures.evictions;
+    }
+    nodes
+}
+
 /// The sessions of a node, with what the other nodes hold here.
 pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters> {
-    let (nodes, held) = (member.sight().nodes, fs.client_usage());
+    let (nodes, held, caching) = (member.sight().nodes, fs.client_usage(), caching(fs));
     let counters = |session: SessionStatus| {
         let SessionStatus { node, is_guest, figures } = session;
+        let cached = caching.get(&node).copied().unwrap_or_default();
+        let of_client = |count: u64| if is_guest { count } else { 0 };
         let holds = held.iter().filter(|(client, ..)| is_guest && client.node == node);
         SessionCounters {
             node,
@@ -109,6 +127,10 @@ pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters>
             round_trip_us: figures.round_trip_us,
             inodes: holds.clone().map(|(_, inodes, _)| inodes).sum(),
             open_files: holds.map(|(.., open)| open).sum(),
+            cached: if is_guest { 0 } else { cached.answers },
+            grants: of_client(cached.grants),
+            recalls: of_client(cached.recalls),
+            evictions: of_client(cached.evictions),
         }
     };
     member.sessions().into_iter().map(counters).collect()
@@ -202,6 +224,11 @@ impl Cluster for Way {
     fn disks_of(&self, node: NodeId) -> Vec<String> {
         self.0.member().map_or_else(Vec::new, |member| member.disks_of(node))
     }
+
+    fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
+        let member = self.0.member()?;
+        Some(member.channel(node, ServiceId::Cache))
+    }
 }
 
 impl Ownership for Joint {
@@ -217,8 +244,9 @@ impl Ownership for Joint {
         }
     }
 
-    // Nothing is cached on other nodes, so no change has to wait for what an earlier owner granted.
-    fn open(&self, fileset: FilesetId, epoch: Epoch, _lapse: Duration) -> Result<(), String> {
+    fn open(&self, fileset: FilesetId, epoch: Epoch, lapse: Duration) -> Result<(), String> {
+        // Until then other nodes may use what a former life of this daemon granted, and has not committed.
+        std::thread::sleep(lapse);
         self.here.lock().insert(fileset, epoch);
         self.changed(fileset).inspect_err(|_| {
             self.here.lock().remove(&fileset);
@@ -283,17 +311,17 @@ impl Ownership for Joint {
 /// A service that comes later: its callers wait for it.
 #[derive(Default)]
 struct Late {
-    service: Mutex<Option<Arc<FilesService>>>,
+    service: Mutex<Option<Arc<dyn Service>>>,
     arrived: Condvar,
 }
 
 impl Late {
-    fn set(&self, service: FilesService) {
-        *self.service.lock() = Some(Arc::new(service));
+    fn set(&self, service: Arc<dyn Service>) {
+        *self.service.lock() = Some(service);
         self.arrived.notify_all();
     }
 
-    fn get(&self) -> Option<Arc<FilesService>> {
+    fn get(&self) -> Option<Arc<dyn Service>> {
         let mut service = self.service.lock();
         if service.is_none() {
             self.arrived.wait_while_for(&mut service, |service| service.is_none(), OPENING_WAIT);
@@ -396,12 +424,13 @@ pub fn join(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lo
 /// As [`join`], with no other process that is the node.
 fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, Lock, Joined)> {
     let joint = Arc::<Joint>::default();
-    let files = Arc::new(Late::default());
+    let (files, cache) = (Arc::new(Late::default()), Arc::new(Late::default()));
     let disks = Arc::new(DiskService::new(machine()?, life()?, HANDLES_MAX));
     let member = Arc::new(Member::start(MemberStart {
         home: open.node.clone(),
         services: vec![
             (ServiceId::Files, Arc::clone(&files) as _),
+            (ServiceId::Cache, Arc::clone(&cache) as _),
             (ServiceId::Disks, Arc::clone(&disks) as _),
         ],
         ownership: Arc::clone(&joint) as _,
@@ -429,7 +458,8 @@ fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, 
             tracing::warn!(%fileset, error, "a fileset of this node is not open yet");
         }
     }
-    files.set(FilesService::new(Arc::clone(&fs)));
+    cache.set(Arc::new(CacheService::new(Arc::clone(&fs))));
+    files.set(Arc::new(FilesService::new(Arc::clone(&fs))));
     Ok((fs, lock, joined))
 }
 

@@ -126,6 +126,12 @@ impl GridHome {
         self.folder.join("streams.sock")
     }
 
+    /// Names the folder of this machine in which checkpoints are; there is no such file where jobs have none.
+    #[must_use]
+    pub fn checkpoints(&self) -> PathBuf {
+        self.folder.join("checkpoints")
+    }
+
     /// Which cluster the grid belongs to; there is no such file on a grid of one machine.
     #[must_use]
     pub fn cluster(&self) -> PathBuf {

@@ -16,6 +16,7 @@
 //! - [`cluster`] is what controllers of several nodes share in etcd; [`relay`] makes the one that leads reachable on each
 //!   node.
 //! - `area` makes and removes work areas; [`cgroup`] makes control groups of jobs.
+//! - [`checkpoint`] copies work areas to where another host finds them, and brings them back.
 //! - `run` is what an agent and the processes of its jobs keep on disk and say to each other, and the end of a run from
 //!   outside.
 //! - [`terminal`] carries the streams of interactive jobs between their clients and their shims.
@@ -29,6 +30,7 @@ pub mod agent;
 mod area;
 pub mod causes;
 pub mod cgroup;
+pub mod checkpoint;
 pub mod cluster;
 pub mod controller;
 pub mod engine;

@@ -327,8 +327,16 @@ fn a_launch_carries_what_was_asked_for_and_work_that_was_left_is_told_to_who_joi
     let mut rig = Rig::new();
     rig.script.lock().unwrap().left = vec![(TASK, 4)];
     let (attempt, time_limit) = (Attempt(2), None);
-    let launch =
-        Effect::Launch { task: TASK, attempt, requeues: 1, host: host(), slots: 3, time_limit };
+    let launch = Effect::Launch {
+        task: TASK,
+        attempt,
+        requeues: 1,
+        host: host(),
+        slots: 3,
+        time_limit,
+        gpus: None,
+        wrap: None,
+    };
     rig.decide(vec![launch]);
     let told: Vec<Order> = rig.join().try_iter().collect();
     match &told[..] {

@@ -124,6 +124,13 @@ impl Clients {
         Ok(())
     }
 
+    /// Whether `client` was dropped meanwhile.
+    pub fn check(&self, client: ClientId) -> Result<(), Dropped> {
+        let table = self.0.lock();
+        let is_there = table.clients.get(&client).is_some_and(|held| !held.is_dropped);
+        if is_there { Ok(()) } else { Err(Dropped) }
+    }
+
     /// A request of `client` has ended. What is to be released now, if the client was dropped meanwhile and this was its
     /// last request.
     pub fn leave(&self, client: ClientId) -> Option<Held> {

@@ -43,6 +43,14 @@ impl Lease {
         self.until_ns.store(until.map_or(u64::MAX, ns), Ordering::Release);
     }
 
+    /// How long it still lasts; as long as can be said if it has no end.
+    pub fn left(&self) -> Duration {
+        match self.until_ns.load(Ordering::Acquire) {
+            u64::MAX => Duration::MAX,
+            until_ns => Duration::from_nanos(until_ns).saturating_sub(self.clock.boottime()),
+        }
+    }
+
     /// Whether it lasts.
     pub fn lasts(&self) -> bool {
         let until_ns = self.until_ns.load(Ordering::Acquire);

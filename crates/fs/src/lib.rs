@@ -23,6 +23,7 @@ mod directory;
 pub mod error;
 pub mod fsck;
 mod gate;
+pub mod grants;
 mod growth;
 mod idle;
 mod inode;

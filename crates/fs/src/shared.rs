@@ -14,7 +14,7 @@ use crate::clients::Clients;
 use crate::gate::Lease;
 use crate::growth::Growth;
 use crate::idle::IdleObjects;
-use crate::namespace::AwayDisks;
+use crate::namespace::{AwayDisks, Cluster};
 use crate::object::Objects;
 use crate::owner::Owners;
 use crate::reserve::Reserve;
@@ -43,8 +43,8 @@ pub(crate) struct Shared {
     pub bell: Bell,
     /// How long this node may answer, in a cluster.
     pub lease: Option<Arc<Lease>>,
-    /// Other nodes use the filesets of this one, or may.
-    pub is_member: bool,
+    /// The cluster, if other nodes use the filesets of this one, or may.
+    pub cluster: Option<Arc<dyn Cluster>>,
     /// What other nodes hold.
     pub clients: Clients,
     /// Disks whose nodes do not answer.
@@ -128,7 +128,7 @@ impl Shared {
     /// Whether bytes and names can change without a word to the kernel of this node: it caches no pages then that are
     /// not those of the object's own file.
     pub fn has_other_nodes(&self) -> bool {
-        self.is_member
+        self.cluster.is_some()
     }
 
     /// Fills up what was given away of the reserves, before anybody else has the space.

@@ -110,7 +110,9 @@ fn bucket_of(nanos: u64) -> usize {
     usize::try_from(bucket).unwrap_or(usize::MAX).min(BUCKETS - 1)
 }
 
-fn upper_edge(bucket: usize) -> u64 {
+/// The upper edge of a bucket, in nanoseconds.
+#[must_use]
+pub fn upper_edge(bucket: usize) -> u64 {
     let (power, step) = (bucket as u64 / STEPS, bucket as u64 % STEPS);
     (STEPS + step + 1) << power
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_base::time::StepClock;
 use forebay_base::{ClientId, DiskId, FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::Sync;
 use forebay_disk::memory::MemoryDisk;
@@ -22,7 +21,8 @@ use forebay_fs::{
 use forebay_store::memory::MemoryStores;
 use parking_lot::Mutex;
 use support::{
-    Nodes, READ, READ_WRITE, ROOT, Shorthand as _, TRUNCATE, WRITE, Weather, directory, file,
+    Nodes, READ, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, TRUNCATE, WRITE, Weather,
+    directory, file,
 };
 
 const ONE: NodeId = NodeId(1);
@@ -33,14 +33,14 @@ const DATA: FilesetId = FilesetId(1);
 /// A file system whose stores all nodes reach, as they would an object store.
 struct Site {
     stores: Arc<MemoryStores>,
-    clock: Arc<StepClock>,
+    clock: Arc<SteppedTimes>,
     nodes: Arc<Nodes>,
 }
 
 impl Site {
     /// Node 1 owns everything that is given to nobody else. Its disk is the first.
     fn new() -> Site {
-        let clock = Arc::new(StepClock::new(1_000_000));
+        let clock = Arc::new(SteppedTimes::new(1_000_000));
         let stores = Arc::new(MemoryStores::default());
         let record = DiskRecord::new(DiskId(0), "disk-1", "memory");
         let identity = Identity {

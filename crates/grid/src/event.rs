@@ -1,6 +1,7 @@
 //! Events in and effects out.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -11,10 +12,12 @@ use crate::flow::FlowId;
 use crate::flow::event::{FlowEffect, FlowEvent};
 use crate::hosts::Facts;
 use crate::journal::{HostSwitch, Record};
+use crate::modify::Changes;
 use crate::parse::period::Period;
 use crate::spec::{Exit, JobSpec, Usage};
 use crate::task::Ending;
 use crate::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId, UserName};
+use crate::wrap::Wrap;
 
 /// What happened, or what somebody wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +39,15 @@ pub enum Event {
         target: Target,
         /// What.
         verb: Verb,
+    },
+    /// A user changes a job that was submitted.
+    Modify {
+        /// Who.
+        by: UserName,
+        /// Which.
+        job: JobId,
+        /// What.
+        changes: Box<Changes>,
     },
     /// An admin switches a queue.
     Queue {
@@ -138,6 +150,67 @@ pub enum Verb {
     Release,
     /// Start them again: those that run or have ended.
     Requeue,
+    /// Send their processes a signal, which is theirs to understand.
+    Signal(JobSignal),
+}
+
+/// A signal that means something to programs and nothing to the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each is that of the system")]
+pub enum JobSignal {
+    Hup,
+    Quit,
+    Usr1,
+    Usr2,
+    Winch,
+}
+
+impl JobSignal {
+    /// All of them.
+    pub const ALL: [JobSignal; 5] =
+        [JobSignal::Hup, JobSignal::Quit, JobSignal::Usr1, JobSignal::Usr2, JobSignal::Winch];
+
+    /// Its name without SIG.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            JobSignal::Hup => "HUP",
+            JobSignal::Quit => "QUIT",
+            JobSignal::Usr1 => "USR1",
+            JobSignal::Usr2 => "USR2",
+            JobSignal::Winch => "WINCH",
+        }
+    }
+
+    /// Its number on Linux.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            JobSignal::Hup => 1,
+            JobSignal::Quit => 3,
+            JobSignal::Usr1 => 10,
+            JobSignal::Usr2 => 12,
+            JobSignal::Winch => 28,
+        }
+    }
+}
+
+impl FromStr for JobSignal {
+    type Err = String;
+
+    /// By its name, with SIG before it or without, or by its number.
+    fn from_str(text: &str) -> Result<JobSignal, String> {
+        let upper = text.to_ascii_uppercase();
+        let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+        let is_it = |signal: &JobSignal| {
+            signal.name() == name || text.parse().is_ok_and(|number: u8| number == signal.number())
+        };
+        JobSignal::ALL.into_iter().find(is_it).ok_or_else(|| {
+            let all = JobSignal::ALL.map(JobSignal::name).join(", ");
+            format!("signal \"{text}\": choose from {all}; kill, hold and release stand for TERM, STOP and CONT")
+        })
+    }
 }
 
 /// What an admin wants of a queue.
@@ -271,6 +344,10 @@ pub enum Effect {
         slots: u32,
         /// How long it may run.
         time_limit: Option<Period>,
+        /// Numbers of the devices that it may use; none if its host has no devices that are counted.
+        gpus: Option<Vec<u32>>,
+        /// What surrounds its program, if anything does.
+        wrap: Option<Box<Wrap>>,
     },
     /// Tell the host to end a task, if it has it: first gently, then by force. It answers with
     /// [`Event::Exited`] as for any end.
@@ -301,6 +378,17 @@ pub enum Effect {
         attempt: Attempt,
         /// Where.
         host: HostName,
+    },
+    /// Tell the host to send the processes of a task a signal.
+    Signal {
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+        /// Which signal.
+        signal: JobSignal,
     },
     /// Tell the host that it may let jobs run for so long, counted from when it sent the message that
     /// this answers. A lease that is over without another ends all its jobs by force.
@@ -366,6 +454,8 @@ pub enum KillReason {
     TimeLimit,
     /// Its work areas held more than its queue allows.
     AreaLimit,
+    /// The time by which it had to have ended has come.
+    Deadline,
     /// The grid has given this attempt up before.
     Stale,
 }
@@ -376,6 +466,7 @@ impl From<Ending> for KillReason {
             Ending::Killed | Ending::Requeued => KillReason::Asked,
             Ending::TimeLimit => KillReason::TimeLimit,
             Ending::AreaLimit => KillReason::AreaLimit,
+            Ending::Deadline => KillReason::Deadline,
         }
     }
 }

@@ -69,14 +69,19 @@ fn bytes_of_environment(environment: &Environment) -> u64 {
 
 fn own_bytes(spec: &JobSpec, condition: Option<&Condition<Target>>) -> u64 {
     let texts = [Some(&spec.directory), spec.output.as_ref(), spec.error.as_ref()];
-    let text: usize =
-        texts.into_iter().chain([spec.script.as_ref()]).flatten().map(String::len).sum();
+    let text: usize = texts
+        .into_iter()
+        .chain([spec.script.as_ref(), spec.pre.as_ref(), spec.post.as_ref()])
+        .flatten()
+        .map(String::len)
+        .sum();
     let words: usize = spec.command.iter().map(|word| word.len() + PIECE_BYTES).sum();
     let ranges = spec.array.as_ref().map_or(0, |array| array.ranges()) * PIECE_BYTES;
     let mut conditions = 0;
     condition.into_iter().for_each(|condition| condition.each(&mut |_, _| conditions += 1));
     let mut named = spec.hosts.entries();
     spec.depends.iter().for_each(|depends| depends.0.each(&mut |_, _| named += 1));
+    named += spec.resources.iter().count();
     let listed = named * NAMED_BYTES + conditions * CONDITION_BYTES;
     (JOB_BYTES + text + words + ranges + listed) as u64
 }

@@ -1,13 +1,14 @@
 //! Hosts as the controller sees them now: contact, load and what is in use. Nothing here lasts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Load;
-use crate::task::Run;
-use crate::vocabulary::{Attempt, Moment, QueueId, TaskId, UserId};
+use crate::parse::resources::GPU;
+use crate::task::{Held, Run};
+use crate::vocabulary::{Attempt, Moment, QueueId, ResourceName, TaskId, UserId};
 
 /// What a host has, as its agent says when it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,32 @@ pub enum Reach {
     Away,
 }
 
+/// How much of which resource is in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts(BTreeMap<ResourceName, u32>);
+
+impl Counts {
+    pub fn add(&mut self, held: Option<&Held>) {
+        for (name, count) in held.iter().flat_map(|held| held.resources.iter()) {
+            *self.0.entry(name.clone()).or_default() += count;
+        }
+    }
+
+    pub fn remove(&mut self, held: Option<&Held>) {
+        for (name, count) in held.iter().flat_map(|held| held.resources.iter()) {
+            let Some(used) = self.0.get_mut(name) else { continue };
+            *used -= count;
+            if *used == 0 {
+                self.0.remove(name);
+            }
+        }
+    }
+
+    pub fn of(&self, name: &ResourceName) -> u32 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+}
+
 /// One host now.
 #[derive(Clone, Debug)]
 pub(crate) struct HostNow {
@@ -56,6 +83,13 @@ pub(crate) struct HostNow {
     pub since_load: u32,
     pub used_slots: u32,
     pub used_memory: u64,
+    /// Counted resources that it has, by settings.
+    pub resources: BTreeMap<ResourceName, u32>,
+    pub used_resources: Counts,
+    /// Numbers of the devices that jobs have.
+    pub used_gpus: BTreeSet<u32>,
+    /// The job that no other one may run beside.
+    pub exclusive: Option<TaskId>,
     /// Used slots by queue's place.
     pub used_by_queue: Vec<u32>,
     /// What runs there, as far as the ledger says.
@@ -85,6 +119,10 @@ impl Default for HostNow {
             since_load: 0,
             used_slots: 0,
             used_memory: 0,
+            resources: BTreeMap::new(),
+            used_resources: Counts::default(),
+            used_gpus: BTreeSet::new(),
+            exclusive: None,
             used_by_queue: Vec::new(),
             runs: BTreeSet::new(),
             rests_until: Moment(0),
@@ -104,6 +142,11 @@ impl HostNow {
             self.used_by_queue.resize(queue.0 as usize + 1, 0);
         }
         self.used_by_queue[queue.0 as usize] += run.slots;
+        self.used_resources.add(run.held.as_deref());
+        if let Some(held) = &run.held {
+            self.used_gpus.extend(&held.gpus);
+            self.exclusive = held.exclusive.then_some(task).or(self.exclusive);
+        }
         self.runs.insert(task);
     }
 
@@ -111,11 +154,24 @@ impl HostNow {
         self.used_slots -= run.slots;
         self.used_memory -= run.memory_bytes;
         self.used_by_queue[queue.0 as usize] -= run.slots;
+        self.used_resources.remove(run.held.as_deref());
+        for gpu in run.held.iter().flat_map(|held| &held.gpus) {
+            self.used_gpus.remove(gpu);
+        }
+        if self.exclusive == Some(task) {
+            self.exclusive = None;
+        }
         self.runs.remove(&task);
     }
 
     pub fn used_by(&self, queue: QueueId) -> u32 {
         self.used_by_queue.get(queue.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Numbers of devices that no job has, the lowest first; as many as are wanted, or all that there are.
+    pub fn free_gpus(&self, wanted: u32) -> Vec<u32> {
+        let all = 0..self.resources.get(GPU).copied().unwrap_or(0);
+        all.filter(|gpu| !self.used_gpus.contains(gpu)).take(wanted as usize).collect()
     }
 
     pub fn free_slots(&self) -> u32 {

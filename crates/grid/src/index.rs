@@ -11,13 +11,14 @@ use crate::fairshare::InUse;
 use crate::finished::Finished;
 use crate::flow::{FlowId, ScheduleId};
 use crate::footprint::Footprint;
-use crate::hosts::{HostNow, Reach};
+use crate::hosts::{Counts, HostNow, Reach};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::{Condition, Test};
 use crate::ready::{Entry, Ready, Shape, ShapeId, Shapes};
 use crate::reserve::Reserve;
 use crate::spans::Spans;
 use crate::task::{Run, Task};
+use crate::times::Times;
 use crate::vocabulary::{HostId, JobId, Moment, QueueId, Target, TaskId, UserId};
 use crate::waits::Waits;
 
@@ -50,6 +51,8 @@ pub(crate) struct Open {
     /// Places that wait and have, with their shapes.
     pub excluded: BTreeMap<u32, ShapeId>,
     pub waits: Waits,
+    /// Whether it waits for the time at which it may begin.
+    pub waits_for_time: bool,
     /// Whether its entries are among the ready ones.
     entered: bool,
     entered_fresh: bool,
@@ -103,6 +106,10 @@ pub(crate) struct Index {
     pub reserve: Reserve,
     /// Jobs, but for steps of flows, whose dependency can no longer be met; to look at.
     pub vain: BTreeSet<JobId>,
+    /// When jobs may begin, and must have ended.
+    pub times: Times,
+    /// What jobs on hosts hold of counted resources.
+    pub used_resources: Counts,
 }
 
 /// What the index has to know of a task before it changes.
@@ -127,13 +134,7 @@ fn shape_of(job: &Job, task: &Task) -> Shape {
         Task::Pending(waiting) => waiting.excluded.as_ref().map(|hosts| hosts.0.clone()),
         Task::Held(_) | Task::Active(_) | Task::Finished(_) => None,
     };
-    Shape {
-        slots: job.spec.slots(),
-        memory_bytes: job.spec.memory_bytes(),
-        hosts: job.spec.hosts.clone(),
-        time_limit: job.spec.time_limit,
-        excluded: excluded.unwrap_or_default(),
-    }
+    Shape::of(&job.spec, excluded.unwrap_or_default())
 }
 
 /// What holds of a job or an element now.
@@ -196,6 +197,7 @@ impl Index {
                 .and_then(|config| config.memory)
                 .map(|memory| memory.0)
                 .or(host.facts.map(|facts| facts.memory_bytes));
+            host.resources = config.map(|config| config.resources.clone()).unwrap_or_default();
         }
         self.stir();
     }
@@ -254,6 +256,42 @@ impl Index {
         self.refresh(id, job);
     }
 
+    /// Takes a job out that has not ended, as it was taken in.
+    pub fn take_out(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
+        self.unname(id, job);
+        self.let_go(job);
+        let unfinished = u64::from(job.tally.all() - job.tally.ended());
+        self.user(job.user).tasks -= unfinished;
+        self.tasks -= unfinished;
+        for (index, task) in job.tasks() {
+            if let Task::Active(run) = task {
+                let task = TaskId { job: id, index };
+                self.vacate(task, job, run);
+                if let Some(at) = run.deadline() {
+                    self.deadlines.remove(&(at, task));
+                }
+            }
+        }
+        self.times.close(id, &job.spec);
+        self.vain.remove(&id);
+        self.reserve.passed.remove(&id);
+        self.reserve.holds.retain(|hold| hold.entry.job != id);
+        let Some(open) = self.open.remove(&id) else { return };
+        if open.entered_fresh {
+            self.ready.remove(job.queue, job.user, open.shape, &entry(id, job, None));
+        }
+        for (place, shape) in &open.excluded {
+            if open.entered {
+                self.ready.remove(job.queue, job.user, *shape, &entry(id, job, Some(*place)));
+            }
+            self.give_back(*shape);
+        }
+        self.give_back(open.shape);
+        if let Some(condition) = &job.condition {
+            self.release_kept(ledger, condition);
+        }
+    }
+
     fn open_job(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
         let shape = Shape { excluded: Vec::new(), ..shape_of(job, &job.tasks[0]) };
         let open = Open {
@@ -263,6 +301,7 @@ impl Index {
             waits: job.condition.as_ref().map_or_else(Waits::default, |condition| {
                 Waits::new(condition, |test, target| verdict_of(ledger, test, target))
             }),
+            waits_for_time: self.times.open(id, &job.spec),
             entered: false,
             entered_fresh: false,
         };
@@ -359,6 +398,12 @@ impl Index {
     pub fn forget(&mut self, id: JobId, job: &Job) {
         self.unnote_finished(job, id);
         self.let_go(job);
+        self.unname(id, job);
+        self.dependents.remove(&id);
+    }
+
+    /// Takes a job out of those of a name, and of those that wait for others.
+    fn unname(&mut self, id: JobId, job: &Job) {
         let key = (job.user, job.spec.name.clone());
         if let Some(jobs) = self.named.get_mut(&key) {
             jobs.remove(&id);
@@ -366,7 +411,6 @@ impl Index {
                 self.named.remove(&key);
             }
         }
-        self.dependents.remove(&id);
         for other in job.condition.iter().flat_map(Condition::jobs) {
             if let Some(jobs) = self.dependents.get_mut(&other) {
                 jobs.remove(&id);
@@ -379,6 +423,7 @@ impl Index {
 
     fn occupy(&mut self, task: TaskId, job: &Job, run: &Run) {
         self.hosts[run.host.0 as usize].occupy(task, job.queue, run);
+        self.used_resources.add(run.held.as_deref());
         let queue = &mut self.queues[job.queue.0 as usize];
         queue.used_slots += run.slots;
         *queue.used_by_user.entry(job.user).or_insert(0) += run.slots;
@@ -387,6 +432,7 @@ impl Index {
 
     fn vacate(&mut self, task: TaskId, job: &Job, run: &Run) {
         self.hosts[run.host.0 as usize].vacate(task, job.queue, run);
+        self.used_resources.remove(run.held.as_deref());
         let queue = &mut self.queues[job.queue.0 as usize];
         queue.used_slots -= run.slots;
         if let Some(used) = queue.used_by_user.get_mut(&job.user) {
@@ -443,7 +489,7 @@ impl Index {
     fn refresh(&mut self, id: JobId, job: &Job) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let throttled = job.throttled();
-        let enters = open.waits.verdict() == Verdict::Met && !throttled;
+        let enters = open.waits.verdict() == Verdict::Met && !open.waits_for_time && !throttled;
         let fresh = enters && !open.fresh.is_empty();
         let (queue, user) = (job.queue, job.user);
         if fresh != open.entered_fresh {
@@ -530,10 +576,20 @@ impl Index {
             && let Some(open) = self.open.remove(&id)
         {
             self.give_back(open.shape);
+            self.times.close(id, &job.spec);
             self.note_finished(job, id);
             if let Some(condition) = &job.condition {
                 self.release_kept(ledger, condition);
             }
+        }
+    }
+
+    /// Lets jobs start whose time has come.
+    pub fn let_begin(&mut self, ledger: &Ledger, now: Moment) {
+        while let Some(id) = self.times.take_begun(now) {
+            let Some(open) = self.open.get_mut(&id) else { continue };
+            open.waits_for_time = false;
+            self.refresh(id, &ledger.jobs[&id]);
         }
     }
 

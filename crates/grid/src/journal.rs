@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::config::Config;
 use crate::flow::event::FlowChange;
+use crate::modify::Set;
 use crate::parse::dependency::Condition;
 use crate::spans::Spans;
 use crate::spec::JobSpec;
@@ -70,6 +71,21 @@ pub enum Change {
     Flow(Box<FlowChange>),
     /// Until then hosts may have leases that are longer than the settings say.
     Leased(Moment),
+    /// A job was changed that has not ended.
+    Modified(Box<Modified>),
+}
+
+/// A job that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modified {
+    /// Its number.
+    pub job: JobId,
+    /// What is asked for from now on, without its environment and its script, which stay; its queue is named.
+    pub spec: JobSpec,
+    /// What has to come true first, with names looked up.
+    pub condition: Option<Condition<Target>>,
+    /// How long its tasks on hosts may run, in milliseconds, if that has changed.
+    pub limit_ms: Option<Set<u64>>,
 }
 
 /// A job that was taken.

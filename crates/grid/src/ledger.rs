@@ -13,8 +13,9 @@ use crate::config::Config;
 use crate::depend::Tally;
 use crate::fairshare::Used;
 use crate::flow::ledger::Flows;
-use crate::journal::{Change, HostSwitch, Record, Submitted, Switch};
+use crate::journal::{Change, HostSwitch, Modified, Record, Submitted, Switch};
 use crate::keys::Keys;
+use crate::modify::Set;
 use crate::parse::dependency::Condition;
 use crate::spec::{JobSpec, Usage};
 use crate::task::{Step, Task, Waiting};
@@ -155,7 +156,10 @@ impl Ledger {
             }
             Change::Submitted(submitted) => self.submit(record.at, submitted)?,
             Change::Waiting { job, places, step } => {
-                if !matches!(step, Step::Held | Step::Released | Step::Cancelled | Step::NeverMet) {
+                if !matches!(
+                    step,
+                    Step::Held | Step::Released | Step::Cancelled | Step::NeverMet | Step::Expired
+                ) {
                     return Err(format!("job {job}: {step:?} does not apply to many tasks"));
                 }
                 for place in places.iter() {
@@ -180,6 +184,7 @@ impl Ledger {
                 self.jobs.remove(job);
             }
             Change::Flow(change) => self.apply_flow(record.at, change)?,
+            Change::Modified(modified) => self.modify(modified)?,
             Change::Leased(until) => self.leased = self.leased.max(*until),
         }
         self.at = self.at.max(record.at);
@@ -221,6 +226,34 @@ impl Ledger {
             tally,
         };
         self.jobs.insert(*job, job_entry);
+        Ok(())
+    }
+
+    fn modify(&mut self, modified: &Modified) -> Result<(), String> {
+        let Modified { job, spec, condition, limit_ms } = modified;
+        let queue = spec.queue.as_ref().ok_or_else(|| format!("job {job} has no queue"))?;
+        let queue = QueueId(self.queues.place(queue));
+        let entry = self.jobs.get_mut(job).ok_or_else(|| format!("there is no job {job}"))?;
+        if entry.tally.is_finished() || spec.tasks() != entry.spec.tasks() {
+            return Err(format!("job {job} has ended, or has other elements"));
+        }
+        // The environment stays where it lies: others may share it.
+        let environment = std::mem::take(&mut entry.spec.environment);
+        let script = entry.spec.script.take();
+        *entry.spec = JobSpec { environment, script, ..spec.clone() };
+        entry.queue = queue;
+        entry.condition.clone_from(condition);
+        if let Some(limit) = limit_ms {
+            let limit_ms = match limit {
+                Set::To(limit) => Some(*limit),
+                Set::Nothing => None,
+            };
+            for task in &mut entry.tasks {
+                if let Task::Active(run) = task {
+                    run.limit_ms = limit_ms;
+                }
+            }
+        }
         Ok(())
     }
 

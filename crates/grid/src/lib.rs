@@ -73,6 +73,7 @@ mod index;
 pub mod journal;
 mod keys;
 mod ledger;
+pub mod modify;
 mod output;
 pub mod parse;
 mod ready;
@@ -82,8 +83,10 @@ pub mod spans;
 pub mod spec;
 pub mod state;
 pub mod task;
+mod times;
 pub mod vocabulary;
 mod waits;
+pub mod wrap;
 
 pub use event::{Effect, Event, Outcome};
 pub use grid::Grid;

@@ -1,6 +1,7 @@
 //! Who may go next: tasks that wait for nothing but a place, by queue, user and shape.
 //!
-//! A shape is what decides on which hosts a task fits: slots, memory, host list, time limit and excluded hosts.
+//! A shape is what decides on which hosts a task fits: slots, memory, resources, whether it shares its host, host list,
+//! time limit and excluded hosts.
 //! Tasks of one shape fit or fail together, so a round looks at each shape once and not at each task.
 //! An array is one entry, whatever its size.
 
@@ -11,6 +12,8 @@ use rustc_hash::FxHashMap;
 
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
+use crate::parse::resources::Resources;
+use crate::spec::{JobSpec, Sharing};
 use crate::vocabulary::{HostId, JobId, QueueId, UserId};
 
 /// What decides on which hosts a task fits.
@@ -22,6 +25,25 @@ pub(crate) struct Shape {
     /// That of the job: whether it can end before a reserved job starts.
     pub time_limit: Option<Period>,
     pub excluded: Vec<HostId>,
+    pub resources: Resources,
+    pub sharing: Sharing,
+    pub io_heavy: bool,
+}
+
+impl Shape {
+    /// That of a job, for a task that may not run on some hosts.
+    pub fn of(spec: &JobSpec, excluded: Vec<HostId>) -> Shape {
+        Shape {
+            slots: spec.slots(),
+            memory_bytes: spec.memory_bytes(),
+            hosts: spec.hosts.clone(),
+            time_limit: spec.time_limit,
+            excluded,
+            resources: spec.resources.clone(),
+            sharing: spec.sharing,
+            io_heavy: spec.io_heavy,
+        }
+    }
 }
 
 /// Number of a shape; never reused.
@@ -58,6 +80,11 @@ impl Shapes {
         self.known.remove(shape);
         self.by_id.remove(&id);
         true
+    }
+
+    /// Whether one that is in use is like that. Takes as long as there are shapes.
+    pub fn any(&self, is_like: impl Fn(&Shape) -> bool) -> bool {
+        self.known.keys().any(is_like)
     }
 
     pub fn get(&self, id: ShapeId) -> &Shape {

@@ -94,6 +94,9 @@ impl Touched {
             Change::Submitted(submitted) => {
                 self.jobs.insert(submitted.job);
             }
+            Change::Modified(modified) => {
+                self.jobs.insert(modified.job);
+            }
             Change::Waiting { job, .. } | Change::Forgotten(job) => {
                 self.jobs.insert(*job);
             }

@@ -14,7 +14,9 @@ use crate::parse::dependency::Dependency;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
-use crate::vocabulary::{HostName, QueueName};
+use crate::parse::resources::Resources;
+use crate::vocabulary::{HostName, Moment, ProfileName, QueueName};
+use crate::wrap;
 
 /// The most slots of a job.
 pub const SLOTS_MAX: u32 = 100_000;
@@ -49,6 +51,17 @@ pub enum Checkpoint {
     None,
     /// Its work area is kept.
     Steps,
+}
+
+/// Whether a job shares its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Other jobs may run beside it.
+    #[default]
+    Shared,
+    /// No other job runs on its host while it does.
+    Exclusive,
 }
 
 /// What the standard streams of an interactive job are.
@@ -129,6 +142,22 @@ pub struct JobSpec {
     pub script: Option<String>,
     /// How it was submitted, if not with our own words.
     pub dialect: Option<Dialect>,
+    /// When it may start at the earliest.
+    pub begin: Option<Moment>,
+    /// When it is ended at the latest, whether it runs or waits.
+    pub deadline: Option<Moment>,
+    /// Counted resources that it holds while it is on a host.
+    pub resources: Resources,
+    /// Whether it shares its host with other jobs.
+    pub sharing: Sharing,
+    /// A shell command before its program.
+    pub pre: Option<String>,
+    /// A shell command after its program.
+    pub post: Option<String>,
+    /// The application profile that fills in what it leaves open.
+    pub profile: Option<ProfileName>,
+    /// Whether it is kept from hosts that starve for I/O.
+    pub io_heavy: bool,
 }
 
 impl JobSpec {
@@ -192,6 +221,13 @@ impl JobSpec {
         if self.time_limit == Some(Period(0)) {
             return Some("the time limit is 0; give a longer one, or none".to_owned());
         }
+        if let (Some(begin), Some(deadline)) = (self.begin, self.deadline)
+            && deadline <= begin
+        {
+            return Some(
+                "it must have ended before it may begin: give a later deadline".to_owned(),
+            );
+        }
         if self.slots() > SLOTS_MAX {
             return Some(format!("{} slots: a job has at most {SLOTS_MAX}", self.slots));
         }
@@ -211,6 +247,12 @@ impl JobSpec {
         }
         if self.dialect.as_ref().is_some_and(|of| of.comment.len() > COMMENT_BYTES_MAX) {
             return Some(format!("a comment has at most {COMMENT_BYTES_MAX} bytes"));
+        }
+        let wraps = [("pre", self.pre.as_ref()), ("post", self.post.as_ref())];
+        for (what, command) in wraps {
+            if let Some(allowed) = command.and_then(|command| wrap::fault(command)) {
+                return Some(format!("{what}: expected {allowed}"));
+            }
         }
         let zero = |text: &str| text.contains('\0');
         if self.command.iter().any(|word| zero(word))
@@ -236,8 +278,10 @@ impl JobSpec {
                 "socket {socket:?} of an interactive job: an absolute path of at most {most} bytes"
             ));
         }
-        (self.array.is_some() || self.held)
-            .then(|| "an interactive job cannot be an array, and cannot be held".to_owned())
+        (self.array.is_some() || self.held || self.begin.is_some()).then(|| {
+            "an interactive job cannot be an array, cannot be held, and cannot begin later"
+                .to_owned()
+        })
     }
 }
 

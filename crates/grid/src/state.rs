@@ -39,11 +39,13 @@ pub enum JobState {
     Skipped,
     /// Its work areas held more than its queue allows.
     AreaLimit,
+    /// The time by which it had to have ended came.
+    Deadline,
 }
 
 impl JobState {
     /// All of them, in the order of a task's life.
-    pub const ALL: [JobState; 15] = [
+    pub const ALL: [JobState; 16] = [
         JobState::Pending,
         JobState::Held,
         JobState::Starting,
@@ -59,6 +61,7 @@ impl JobState {
         JobState::DependencyNever,
         JobState::Skipped,
         JobState::AreaLimit,
+        JobState::Deadline,
     ];
 
     /// The word, as messages have it.
@@ -80,6 +83,7 @@ impl JobState {
             JobState::DependencyNever => "dependency_never",
             JobState::Skipped => "skipped",
             JobState::AreaLimit => "area_limit",
+            JobState::Deadline => "deadline",
         }
     }
 }

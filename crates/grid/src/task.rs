@@ -14,6 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::parse::resources::Resources;
 use crate::spec::{Exit, Usage};
 use crate::state::JobState;
 use crate::vocabulary::{Attempt, HostId, Moment};
@@ -59,6 +60,8 @@ pub struct Run {
     pub slots: u32,
     /// Memory that it holds.
     pub memory_bytes: u64,
+    /// What else it holds, if anything.
+    pub held: Option<Box<Held>>,
     /// How long it may run.
     pub limit_ms: Option<u64>,
     /// When it was given to the host.
@@ -73,6 +76,17 @@ pub struct Run {
     pub why: Why,
     /// Hosts on which it may not run again.
     pub excluded: Option<Box<Excluded>>,
+}
+
+/// What a task on a host holds besides slots and memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Counted resources.
+    pub resources: Resources,
+    /// Numbers of devices of the host.
+    pub gpus: Vec<u32>,
+    /// Whether no other job may run beside it.
+    pub exclusive: bool,
 }
 
 /// How far a task on a host is.
@@ -151,6 +165,8 @@ pub enum Ending {
     Requeued,
     /// Its work areas held more than its queue allows.
     AreaLimit,
+    /// The time by which it had to have ended has come.
+    Deadline,
 }
 
 /// Why a task was given to its host, recorded when it was.
@@ -227,6 +243,8 @@ pub enum Cause {
     DependencyNever,
     /// Its work areas held more than its queue allows.
     AreaLimit,
+    /// The time by which it had to have ended came.
+    Deadline,
 }
 
 impl Cause {
@@ -239,6 +257,7 @@ impl Cause {
             Cause::Killed => JobState::Killed,
             Cause::TimeLimit => JobState::TimeLimit,
             Cause::AreaLimit => JobState::AreaLimit,
+            Cause::Deadline => JobState::Deadline,
             Cause::HostLost => JobState::HostLost,
             Cause::AttemptsMax => JobState::AttemptsMax,
             Cause::DependencyNever => JobState::DependencyNever,
@@ -285,6 +304,8 @@ pub enum Step {
         limit_ms: Option<u64>,
         /// Why there.
         why: Why,
+        /// What it holds besides slots and memory, if anything.
+        held: Option<Box<Held>>,
     },
     /// The host has started it.
     Started,
@@ -314,6 +335,8 @@ pub enum Step {
     },
     /// It ended without having been started again, as its dependency can no longer be met.
     NeverMet,
+    /// It ended without having been started again, as the time by which it had to have ended came.
+    Expired,
 }
 
 /// What becomes of a task whose attempt ended.
@@ -343,9 +366,13 @@ impl Task {
         match (self, step) {
             (
                 Task::Pending(_),
-                Step::Held | Step::Cancelled | Step::NeverMet | Step::Dispatched { .. },
+                Step::Held
+                | Step::Cancelled
+                | Step::NeverMet
+                | Step::Expired
+                | Step::Dispatched { .. },
             )
-            | (Task::Held(_), Step::Released | Step::Cancelled | Step::NeverMet)
+            | (Task::Held(_), Step::Released | Step::Cancelled | Step::NeverMet | Step::Expired)
             | (Task::Active(_), Step::Stopped(_) | Step::Ending(_) | Step::Ended { .. })
             | (Task::Finished(_), Step::Requeued) => true,
             (Task::Active(run), Step::Started) => run.phase == Phase::Starting,
@@ -371,12 +398,16 @@ impl Task {
             (Task::Held(waiting), Step::Released) => Task::Pending(waiting),
             (
                 Task::Pending(waiting) | Task::Held(waiting),
-                step @ (Step::Cancelled | Step::NeverMet),
+                step @ (Step::Cancelled | Step::NeverMet | Step::Expired),
             ) => {
-                let never = *step == Step::NeverMet;
+                let cause = match step {
+                    Step::NeverMet => Cause::DependencyNever,
+                    Step::Expired => Cause::Deadline,
+                    _ => Cause::Killed,
+                };
                 Task::Finished(Box::new(Finish {
                     exit: None,
-                    cause: if never { Cause::DependencyNever } else { Cause::Killed },
+                    cause,
                     attempts: waiting.attempts,
                     requeues: waiting.requeues,
                     ended: at,
@@ -384,13 +415,14 @@ impl Task {
                     post: if waiting.attempts == 0 { Post::Nothing } else { Post::Awaited },
                 }))
             }
-            (Task::Pending(waiting), Step::Dispatched { host, limit_ms, why }) => {
+            (Task::Pending(waiting), Step::Dispatched { host, limit_ms, why, held }) => {
                 Task::Active(Box::new(Run {
                     attempt: Attempt(waiting.attempts + 1),
                     requeues: waiting.requeues,
                     host: *host,
                     slots,
                     memory_bytes,
+                    held: held.clone(),
                     limit_ms: *limit_ms,
                     launched: at,
                     phase: Phase::Starting,

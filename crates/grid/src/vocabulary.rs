@@ -224,6 +224,14 @@ name! {
     /// Name of a user.
     UserName, "user"
 }
+name! {
+    /// Name of an application profile.
+    ProfileName, "profile"
+}
+name! {
+    /// Name of a counted resource, such as a licence.
+    ResourceName, "resource"
+}
 
 /// Names and their places: a name keeps the place at which it was first seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! What a node of a cluster reports to monitors: its lease, its sessions, what other nodes hold of its filesets.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_base::{ClientId, NodeId};
@@ -59,6 +60,40 @@ static OPEN: Metric = Metric::gauge(
     "Files of this node's filesets that another node has open",
 );
 
+static CACHED: Metric = Metric::counter(
+    "forebay_cached_answers",
+    &["node"],
+    "Requests about files of another node that were answered from what this one caches",
+);
+static GRANTS: Metric = Metric::gauge(
+    "forebay_grants",
+    &["node"],
+    "Names and attributes of filesets of this node that another one may cache",
+);
+static RECALLS: Metric = Metric::counter(
+    "forebay_recalled_grants",
+    &["node"],
+    "Names and attributes that another node cached and that were recalled because they change",
+);
+static EVICTIONS: Metric = Metric::counter(
+    "forebay_grant_evictions",
+    &["node"],
+    "How often another node did not answer a recall in time, so that all that it cached of a fileset was void",
+);
+
+/// What a node caches of another one, and that one of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caching {
+    /// Requests that were answered from what this node caches of the other.
+    pub answers: u64,
+    /// Items that the other node may cache now.
+    pub grants: u64,
+    /// Items that were recalled from it.
+    pub recalls: u64,
+    /// How often it did not answer in time.
+    pub evictions: u64,
+}
+
 /// What a node reports.
 pub static TABLE: Table = Table {
     title: "Node of a cluster",
@@ -76,11 +111,21 @@ pub static TABLE: Table = Table {
         &SILENT,
         &INODES,
         &OPEN,
+        &CACHED,
+        &GRANTS,
+        &RECALLS,
+        &EVICTIONS,
     ],
 };
 
 /// Adds what a node reports: `owned` filesets are its own, and `held` is what others hold of them (inodes, open files).
-pub fn report(page: &mut Page, member: &Member, owned: usize, held: &[(ClientId, usize, usize)]) {
+pub fn report(
+    page: &mut Page,
+    member: &Member,
+    owned: usize,
+    held: &[(ClientId, usize, usize)],
+    caching: &BTreeMap<NodeId, Caching>,
+) {
     let sight = member.sight();
     page.set_whole(&NODES, &["all"], sight.nodes.len() as u64);
     page.set_whole(&NODES, &["running"], sight.alive.len() as u64);
@@ -106,5 +151,12 @@ pub fn report(page: &mut Page, member: &Member, owned: usize, held: &[(ClientId,
         let node = name(client.node);
         page.set_whole(&INODES, &[&node], *inodes as u64);
         page.set_whole(&OPEN, &[&node], *open as u64);
+    }
+    for (node, caching) in caching {
+        let node = name(*node);
+        page.count(&CACHED, &[&node], caching.answers);
+        page.set_whole(&GRANTS, &[&node], caching.grants);
+        page.count(&RECALLS, &[&node], caching.recalls);
+        page.count(&EVICTIONS, &[&node], caching.evictions);
     }
 }

@@ -21,3 +21,4 @@ pub mod tasks;
 pub mod top;
 pub mod umount;
 pub mod waiters;
+pub mod web;

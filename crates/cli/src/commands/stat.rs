@@ -19,6 +19,9 @@ use crate::output::{Table, bytes};
 /// Show the activity of a mounted file system: operations, bytes, latencies, kernel requests, and in a cluster
 /// the sessions with other nodes.
 ///
+/// A row of a server counts the calls to it, and the requests that needed none because this node cached what they asked for. A row
+/// of a client counts what it may cache of the filesets of this node (grants), and what was taken back from it (recalls).
+///
 /// Without --interval it prints the counts since the mount. With --interval it prints one report per interval, with
 /// the counts of that interval. Only reads and writes that the daemon performs are counted. On the direct path
 /// the kernel performs them: bytes_written is then the growth of files, and reads do not appear.
@@ -222,7 +225,14 @@ fn since_before(now: &SessionCounters, before: Option<&Counters>) -> SessionCoun
         let earlier = earlier.map_or(0, of);
         if of(now) >= earlier { of(now) - earlier } else { of(now) }
     };
-    SessionCounters { calls: since(|it| it.calls), served: since(|it| it.served), ..now.clone() }
+    SessionCounters {
+        calls: since(|it| it.calls),
+        served: since(|it| it.served),
+        cached: since(|it| it.cached),
+        recalls: since(|it| it.recalls),
+        evictions: since(|it| it.evictions),
+        ..now.clone()
+    }
 }
 
 fn render_causes(by: By, seconds: f64, rows: &[(Whose, Work)]) -> String {
@@ -270,6 +280,10 @@ fn render_sessions(sessions: &[SessionCounters]) -> String {
         "ROUND TRIP us",
         "INODES HELD",
         "FILES OPEN",
+        "CACHED HERE",
+        "GRANTS",
+        "RECALLS",
+        "EVICTIONS",
     ]);
     for session in sessions {
         table.row(vec![
@@ -282,6 +296,10 @@ fn render_sessions(sessions: &[SessionCounters]) -> String {
             session.round_trip_us.to_string(),
             session.inodes.to_string(),
             session.open_files.to_string(),
+            session.cached.to_string(),
+            session.grants.to_string(),
+            session.recalls.to_string(),
+            session.evictions.to_string(),
         ]);
     }
     format!("{}\n", table.render())

@@ -10,9 +10,12 @@ pub fn verb_of(option: &str, signal: &str) -> Result<Verb> {
         "KILL" | "9" | "TERM" | "15" | "INT" | "2" => Verb::Kill,
         "STOP" | "19" | "TSTP" | "20" => Verb::Hold,
         "CONT" | "18" => Verb::Release,
-        _ => bail!(
-            "{option}{signal}: a Forebay grid ends (TERM, KILL), stops (STOP) and continues (CONT) jobs, and sends no \
-             other signals"
-        ),
+        _ => match signal.parse() {
+            Ok(signal) => Verb::Signal(signal),
+            Err(_) => bail!(
+                "{option}{signal}: a Forebay grid ends (TERM, KILL, INT), stops (STOP) and continues (CONT) jobs, and sends HUP, \
+                 QUIT, USR1, USR2 and WINCH"
+            ),
+        },
     })
 }

@@ -168,7 +168,8 @@ impl Running {
         self.fs.report(page);
         if let Some(member) = self.member.as_ref().and_then(Weak::upgrade) {
             let owned = self.fs.own_filesets().len();
-            forebay_node::metrics::report(page, &member, owned, &self.fs.client_usage());
+            let (held, caching) = (self.fs.client_usage(), crate::member::caching(&self.fs));
+            forebay_node::metrics::report(page, &member, owned, &held, &caching);
         }
     }
 }

@@ -155,6 +155,18 @@ impl Grants {
         client.order.len() + client.recalls.values().map(|recall| recall.items.len()).sum::<usize>()
     }
 
+    /// Whether a client has given up all that it was granted of these items, if it knew of no grant after `seen` when it did:
+    /// nothing later is held, and nothing is being recalled from it.
+    #[must_use]
+    pub fn has_given_up(&self, client: ClientId, items: &[Item], seen: GrantNumber) -> bool {
+        let mut granted = items.iter().filter_map(|item| self.items.get(item));
+        granted.all(|granted| {
+            let held = granted.holders.get(&client);
+            held.is_none_or(|held| held.number <= seen)
+                && granted.recalls.values().all(|recalled| *recalled != client)
+        })
+    }
+
     /// Whether every grant is back after [`Event::Settle`] or [`Event::Abandon`].
     #[must_use]
     pub fn is_settled(&self) -> bool {

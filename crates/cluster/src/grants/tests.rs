@@ -297,3 +297,21 @@ fn the_late_end_of_a_change_of_a_lost_session_does_not_end_another_one() {
     let after = cache.begin();
     assert_eq!(cache.answered(after, granted), [file(7)]);
 }
+
+#[test]
+fn a_client_has_given_up_what_it_knew_of_and_nothing_that_came_later() {
+    let mut grants = grants();
+    let items = [name("a"), file(7)];
+    assert!(grants.has_given_up(id(1), &items, GrantNumber(0)), "it has nothing");
+    let first = grant(&mut grants, 1, &items[0], 0).unwrap();
+    assert!(!grants.has_given_up(id(1), &items, GrantNumber(first.0 - 1)));
+    assert!(grants.has_given_up(id(1), &items, first));
+    let second = grant(&mut grants, 1, &items[1], 1).unwrap();
+    assert!(!grants.has_given_up(id(1), &items, first), "it came after the client asked");
+    assert!(grants.has_given_up(id(1), &items, second));
+    let effects = grants.step(change(1, 2, &items), at(5));
+    assert!(!grants.has_given_up(id(1), &items, second), "it is being recalled");
+    let [(1, recall, _)] = recalls(&effects)[..] else { panic!("{effects:?}") };
+    grants.step(Event::Acknowledged(id(1), recall), at(6));
+    assert!(grants.has_given_up(id(1), &items, GrantNumber(0)));
+}

@@ -241,7 +241,7 @@ fn the_kind_of_file_system_is_told() {
     assert_eq!(description.location, folder.path().display().to_string());
     assert_ne!(description.kind, "unknown");
     let named = |disk: &DirectoryDisk| {
-        disk.describe().advice.iter().any(|advice| advice.contains("nameless"))
+        disk.describe().advice.iter().any(|advice| advice.contains("unnamed files"))
     };
     drop(disk);
     let disk = DirectoryDisk::open_with_named_fresh_objects(folder.path(), &label()).unwrap();

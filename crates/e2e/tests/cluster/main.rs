@@ -1,5 +1,6 @@
 //! Several nodes: how machines become a cluster, one namespace on all of them, and what happens when one fails.
 
+mod cached;
 mod etcd;
 mod faults;
 mod membership;

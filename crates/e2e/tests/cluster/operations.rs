@@ -149,7 +149,7 @@ fn waiters_name_the_operation_the_file_the_program_and_the_reason() {
 
     // An owner that does not answer is named by those who wait for it.
     cluster.signal(0, Signal::STOP);
-    let asking = start("stat", &[&data(&cluster, 1).join("locked").display().to_string()]);
+    let asking = start("cat", &[&data(&cluster, 1).join("locked").display().to_string()]);
     // The list takes until the frozen node has been given up, and shows what waited when it was asked for.
     std::thread::sleep(Duration::from_millis(1500));
     let all = waits(&cluster, 1, "0.5");

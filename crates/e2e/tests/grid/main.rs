@@ -2,6 +2,7 @@
 
 mod account;
 mod areas;
+mod asked;
 mod checkpoint;
 mod compat;
 mod flow;

@@ -30,7 +30,7 @@ pub struct Fixture {
     pub jobs: PathBuf,
     controller: Option<Child>,
     agents: BTreeMap<String, Child>,
-    /// Words that every agent gets.
+    /// Words that every agent gets; `{host}` stands for its name.
     options: Vec<String>,
 }
 
@@ -83,7 +83,9 @@ impl Fixture {
     pub fn start_agent(&mut self, host: &str) {
         let root = self.root.display().to_string();
         let mut words = vec!["agent", &root, "--name", host, "--slots", "4"];
-        words.extend(self.options.iter().map(String::as_str));
+        let own: Vec<String> =
+            self.options.iter().map(|word| word.replace("{host}", host)).collect();
+        words.extend(own.iter().map(String::as_str));
         let agent = self.spawn(&words, host);
         self.agents.insert(host.to_owned(), agent);
     }

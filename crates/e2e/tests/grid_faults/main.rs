@@ -1,6 +1,7 @@
 //! The grid under faults: killed daemons and jobs, reboots, other users, bad input.
 
 mod beginning;
+mod checkpoints;
 mod ends;
 mod fixture;
 mod frozen;

@@ -27,6 +27,20 @@ impl Nodes {
         (0..2).max_by_key(|node| self.led_since(*node)).expect("one leads")
     }
 
+    /// Waits until `cluster status` lists the controllers of these nodes and no others, one of which leads.
+    fn wait_for_controllers(&self, nodes: &[&str]) {
+        wait_until("the controllers are listed", LIMIT, || {
+            let said = self.cluster.forebay(0, &["cluster", "status", "--json"]);
+            let Ok(status) = serde_json::from_str::<serde_json::Value>(&said.stdout) else {
+                return false;
+            };
+            let listed = status["controllers"].as_array().cloned().unwrap_or_default();
+            let names: Vec<&str> = listed.iter().filter_map(|one| one["name"].as_str()).collect();
+            let leading = listed.iter().filter(|one| one["leads"] == true).count();
+            names == nodes && leading == 1
+        });
+    }
+
     /// Waits until the controller of another node leads, or the same once more.
     fn wait_for_another(&self, before: &Option<String>) -> usize {
         wait_until("another controller leads", LIMIT, || {
@@ -49,6 +63,7 @@ fn submit_on(grid: &Nodes, ran: &str, is_over: &AtomicBool, jobs: &Mutex<Vec<Str
 #[test]
 fn jobs_end_once_while_leaders_are_killed_frozen_and_cut_off() {
     let grid = Nodes::start(3, 2, "[general]\nlease = \"30 s\"\nhost_timeout = \"40 s\"\n");
+    grid.wait_for_controllers(&["n0", "n1"]);
     let ran = text(&grid.root(0).with_file_name("ran"));
     std::fs::write(&ran, "").expect("makes a file");
     std::fs::set_permissions(&ran, std::fs::Permissions::from_mode(0o666)).expect("opens it");
@@ -103,6 +118,7 @@ fn disturb(
     grid.kill(first, "lock");
     let second = grid.wait_for_another(&before);
     assert_ne!(second, first, "the one that was killed leads");
+    grid.wait_for_controllers(&[&format!("n{second}")]);
     some_more(submitting, jobs);
     grid.up(first, &["--controller"]).succeeds();
     // Killed alone, it is started again.

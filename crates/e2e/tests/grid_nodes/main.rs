@@ -1,6 +1,8 @@
 //! The grid of a cluster: agents, commands and controllers on several nodes, each in a network namespace of its own.
 
+mod checkpoints;
 mod fixture;
 mod jobs;
 mod leaders;
 mod strangers;
+mod visible;

@@ -5,21 +5,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use anyhow::Result;
-use forebay_grid::vocabulary::TaskId;
+use anyhow::{Context as _, Result};
+use forebay_grid::vocabulary::{HostName, TaskId, UserName};
 
 use super::Input;
 use super::crew::Crew;
 use crate::agent::load::FreeSpace;
 use crate::area::tree;
 use crate::area::{self, Places};
+use crate::causes::chain;
+use crate::checkpoint::{Number, keep};
 use crate::protocol::{Area, Report, Seen, Sizes};
+use crate::user::account_of;
 
 /// Threads that remove work areas.
 const REMOVALS: usize = 4;
 
 /// How many questions for work areas may wait.
 const LOOKS_MAX: usize = 8;
+
+/// A checkpoint that this host is to copy.
+pub struct KeptElsewhere {
+    pub query: u64,
+    pub task: TaskId,
+    pub requeues: u32,
+    pub number: Number,
+    /// The host whose bytes do not count.
+    pub job_host: HostName,
+}
 
 /// Work areas, and who deals with them.
 pub struct Areas {
@@ -31,6 +44,8 @@ pub struct Areas {
     clearing: Crew,
     removals: Arc<Crew>,
     looks: Crew,
+    /// Copies checkpoints of jobs on other hosts.
+    copies: Crew,
     looks_waiting: Arc<AtomicUsize>,
     /// Whether what was taken away before is being looked for.
     is_sweeping: Arc<AtomicBool>,
@@ -51,6 +66,7 @@ impl Areas {
             clearing: Crew::begin("clearing", 1)?,
             removals: Arc::new(Crew::begin("removal", REMOVALS)?),
             looks: Crew::begin("areas", 1)?,
+            copies: Crew::begin("checkpoints", 1)?,
             looks_waiting: Arc::default(),
             is_sweeping: Arc::default(),
             inputs,
@@ -65,6 +81,27 @@ impl Areas {
         self.places.areas(task, requeues)
     }
 
+    /// Where the checkpoints of a task are, if there is a place for them.
+    pub fn checkpoint(&self, task: TaskId, requeues: u32) -> Option<PathBuf> {
+        self.places.checkpoint(task, requeues)
+    }
+
+    /// Copies a checkpoint to this host with the rights of its user, after those that were asked for before.
+    pub fn keep(&self, kept: KeptElsewhere, user: UserName, host: HostName) {
+        let inputs = self.inputs.clone();
+        let place = self.places.checkpoint(kept.task, kept.requeues);
+        self.copies.give(move || {
+            let KeptElsewhere { query, number, job_host, .. } = kept;
+            let copied = (|| {
+                let place = place.context("this host has no place for checkpoints")?;
+                let account = account_of(&user)?;
+                account.act(|| keep::keep(&place, number, &job_host, &host))?
+            })();
+            let result = copied.map_err(|error| chain(&error));
+            let _ = inputs.send(Input::Say(Report::CheckpointKept { query, result }));
+        });
+    }
+
     /// What is free for work areas in MiB, as far as that is known.
     pub fn free_mib(&self) -> f64 {
         self.free.mib()
@@ -73,11 +110,12 @@ impl Areas {
     /// Takes the areas of a task away, and removes what is in them meanwhile.
     pub fn release(&self, task: TaskId, requeues: u32) {
         let (work, util) = self.places.areas(task, requeues);
+        let checkpoint = self.places.checkpoint(task, requeues);
         let (inputs, removals) = (self.inputs.clone(), Arc::clone(&self.removals));
         self.clearing.give(move || {
             let mut aside = Vec::new();
             let mut result = Ok(());
-            for area in [work, util] {
+            for area in [work, util].into_iter().chain(checkpoint) {
                 match area::take_away(&area) {
                     Ok(left) => aside.extend(left),
                     Err(error) => result = Err(format!("{}: {error}", area.display())),
@@ -156,7 +194,7 @@ impl Areas {
         }
         let (places, is_sweeping) = (self.places.clone(), Arc::clone(&self.is_sweeping));
         self.removals.give(move || {
-            for place in [&places.work, &places.util] {
+            for place in [&places.work, &places.util].into_iter().chain(&places.checkpoints) {
                 if let Err(error) = remove_left(place) {
                     tracing::warn!("{}: {error}", place.display());
                 }

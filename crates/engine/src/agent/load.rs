@@ -10,6 +10,8 @@
 //!   minute. Reading and writing files is no paging.
 //! - `io`: KiB per second read from and written to whole disks (/proc/diskstats; no partitions, stacked or
 //!   posing devices), averaged over one minute.
+//! - `iop`: the part of the last minute in which some process waited for I/O (`some avg60` of /proc/pressure/io), 0 to 1;
+//!   0 on a kernel without pressure stall information.
 //! - `tmp`, `mem`, `swp`: free MiB now.
 //!
 //! Averages decay with the time that has really passed between two looks, which are at least a second and,
@@ -119,6 +121,7 @@ impl Meter {
             tmp: free_mib,
             mem: meminfo("MemAvailable:") / MIB,
             swp: meminfo("SwapFree:") / MIB,
+            iop: pressure(&std::fs::read_to_string("/proc/pressure/io").unwrap_or_default()),
         }
     }
 }
@@ -147,6 +150,14 @@ impl FreeSpace {
     pub fn mib(&self) -> f64 {
         self.bytes.load(Ordering::Relaxed) as f64 / MIB
     }
+}
+
+/// The part of the last minute in which some process waited, as a file of /proc/pressure says; 0 without the file.
+fn pressure(text: &str) -> f64 {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "));
+    let mut words = some.unwrap_or_default().split_ascii_whitespace();
+    let percent = words.find_map(|word| word.strip_prefix("avg60=")?.parse::<f64>().ok());
+    percent.map_or(0.0, |percent| (percent / 100.0).clamp(0.0, 1.0))
 }
 
 /// The averages of /proc/loadavg over one, five and fifteen minutes.

@@ -39,7 +39,7 @@ use crate::files;
 use crate::home::GridHome;
 use crate::protocol::{Launch, Order, Report};
 use crate::run::{self, End, Run, Task, uptime_ms};
-use areas::Areas;
+use areas::{Areas, KeptElsewhere};
 pub use ending::end_left_jobs;
 use space::Space;
 pub use start::run;
@@ -60,6 +60,8 @@ pub struct Settings {
     pub work: PathBuf,
     /// Where areas for utility files are made.
     pub util: PathBuf,
+    /// Where checkpoints are shipped to, which all hosts reach by some path; none if jobs have none.
+    pub checkpoints: Option<PathBuf>,
     /// Below what the control groups of its jobs are made.
     pub cgroup: Parent,
     /// Where monitors are answered, if they are.
@@ -311,6 +313,9 @@ impl Agent {
             Order::Suspend { task, attempt } => {
                 self.change(task, attempt, Status::Stopped, Signal::USR1);
             }
+            Order::Signal { task, attempt, signal } => {
+                self.signal(task, attempt, crate::shim::relayed(signal));
+            }
             Order::Resume { task, attempt } => {
                 self.change(task, attempt, Status::Running, Signal::USR2);
             }
@@ -321,6 +326,10 @@ impl Agent {
                 }
             }
             Order::ReleaseWork { task, requeues } => self.areas.release(task, requeues),
+            Order::KeepCheckpoint { query, task, requeues, user, number, job_host } => {
+                let kept = KeptElsewhere { query, task, requeues, number, job_host };
+                self.areas.keep(kept, user, self.settings.name.clone());
+            }
             Order::ListAreas { query, sizes } => self.areas.list(query, sizes),
             Order::Reap { query, areas } => self.areas.reap(query, areas),
         }
@@ -342,6 +351,7 @@ impl Agent {
             return;
         }
         let (work, util) = self.areas.of(task, launch.requeues);
+        let checkpoints = self.areas.checkpoint(task, launch.requeues);
         let order = Task {
             launch,
             host: self.settings.name.clone(),
@@ -349,6 +359,7 @@ impl Agent {
             agent: self.folder.clone(),
             work,
             util,
+            checkpoints,
             groups: self.groups.clone(),
         };
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {

@@ -22,7 +22,7 @@ use super::watchdog::Watchdog;
 use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load, metrics};
 use crate::area::{self, place};
 use crate::cgroup::{self, Parent, Places};
-use crate::files::{claim_soon, folder};
+use crate::files::{self, claim_soon, folder};
 use crate::run::{self, Run};
 
 /// Runs an agent until SIGTERM, which leaves its jobs alone, or SIGINT, which ends them.
@@ -50,7 +50,10 @@ pub fn run(settings: Settings) -> Result<()> {
     let obey = move || obey_signals(signals, &for_signals);
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
     let memory = remember_boot(&own)?;
-    let places = area::Places { work: settings.work.clone(), util: settings.util.clone() };
+    let checkpoints = settings.checkpoints.clone();
+    make_checkpoint_place(&settings)?;
+    let places =
+        area::Places { work: settings.work.clone(), util: settings.util.clone(), checkpoints };
     let areas = Areas::begin(places, settings.home.hosts(), inputs.clone())?;
     let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
     let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
@@ -90,6 +93,26 @@ pub fn run(settings: Settings) -> Result<()> {
     agent.find_runs()?;
     agent.work(&taken)?;
     sweep(&agent.folder, Keep::Nothing)
+}
+
+/// Makes the folder of this grid for checkpoints, and the one above it in a directory that is there: where a file system is
+/// not mounted nothing is made below its mount point. Commands of this machine find it by the file in the folder of the grid.
+fn make_checkpoint_place(settings: &Settings) -> Result<()> {
+    let mark = settings.home.checkpoints();
+    let Some(place) = &settings.checkpoints else {
+        let _ = std::fs::remove_file(&mark);
+        return Ok(());
+    };
+    // Users read the sizes of their own there.
+    let mode = if is_root() { 0o755 } else { 0o700 };
+    let above = place.parent().filter(|above| !above.exists());
+    for folder in above.into_iter().chain([place.as_path()]) {
+        files::folder(folder, mode)
+            .with_context(|| format!("--checkpoints {}", folder.display()))?;
+    }
+    files::replace(&mark, place.as_os_str().as_encoded_bytes())?;
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&mark, readable).with_context(|| mark.display().to_string())
 }
 
 /// Finds out where the groups of jobs are made, and says so; what an agent before this one has left is ended.

@@ -43,6 +43,8 @@ pub struct Places {
     pub work: PathBuf,
     /// Of areas for utility files; may be the same.
     pub util: PathBuf,
+    /// Of checkpoints, if there are any.
+    pub checkpoints: Option<PathBuf>,
 }
 
 /// The name of an area. A task that is requeued after its end has another one, as the old one may still be
@@ -56,6 +58,7 @@ fn name_of(task: TaskId, requeues: u32, kind: AreaKind) -> String {
     match kind {
         AreaKind::Work => name,
         AreaKind::Util => format!("{name}-util"),
+        AreaKind::Checkpoint => format!("{name}-checkpoint"),
     }
 }
 
@@ -68,15 +71,32 @@ struct Name {
     aside: bool,
 }
 
+/// The folder in a place with the checkpoints of a task, those of its latest requeue; none if it has none.
+pub(crate) fn latest_checkpoint(place: &Path, task: TaskId) -> io::Result<Option<PathBuf>> {
+    let mut latest: Option<(u32, PathBuf)> = None;
+    for entry in std::fs::read_dir(place)? {
+        let entry = entry?;
+        let Some(name) = entry.file_name().to_str().and_then(parse) else { continue };
+        let is_it = name.task == task && name.kind == AreaKind::Checkpoint && !name.aside;
+        if is_it && latest.as_ref().is_none_or(|(requeues, _)| *requeues <= name.requeues) {
+            latest = Some((name.requeues, entry.path()));
+        }
+    }
+    Ok(latest.map(|(_, path)| path))
+}
+
 /// None if it is no area's.
 fn parse(name: &str) -> Option<Name> {
     let (own, aside) = match name.strip_prefix(ASIDE) {
         Some(rest) => (rest.rsplit_once('-')?.0, true),
         None => (name, false),
     };
-    let (numbers, kind) = match own.strip_suffix("-util") {
-        Some(numbers) => (numbers, AreaKind::Util),
-        None => (own, AreaKind::Work),
+    let (numbers, kind) = if let Some(numbers) = own.strip_suffix("-util") {
+        (numbers, AreaKind::Util)
+    } else if let Some(numbers) = own.strip_suffix("-checkpoint") {
+        (numbers, AreaKind::Checkpoint)
+    } else {
+        (own, AreaKind::Work)
     };
     let numbers = numbers.strip_prefix("job-")?;
     let (numbers, requeues) = numbers.split_once('.').unwrap_or((numbers, "0"));
@@ -116,18 +136,24 @@ pub fn is_aside(name: &OsStr) -> bool {
 }
 
 impl Places {
-    /// Where an area of this kind is made.
-    pub fn of(&self, kind: AreaKind) -> &Path {
+    /// Where an area of this kind is made; none if there are none of it here.
+    pub fn of(&self, kind: AreaKind) -> Option<&Path> {
         match kind {
-            AreaKind::Work => &self.work,
-            AreaKind::Util => &self.util,
+            AreaKind::Work => Some(&self.work),
+            AreaKind::Util => Some(&self.util),
+            AreaKind::Checkpoint => self.checkpoints.as_deref(),
         }
     }
 
     /// The two areas of a task.
     pub fn areas(&self, task: TaskId, requeues: u32) -> (PathBuf, PathBuf) {
-        let path = |kind| self.of(kind).join(name_of(task, requeues, kind));
-        (path(AreaKind::Work), path(AreaKind::Util))
+        let name = |kind| name_of(task, requeues, kind);
+        (self.work.join(name(AreaKind::Work)), self.util.join(name(AreaKind::Util)))
+    }
+
+    /// Where the checkpoints of a task are, if there is a place for them.
+    pub fn checkpoint(&self, task: TaskId, requeues: u32) -> Option<PathBuf> {
+        Some(self.checkpoints.as_ref()?.join(name_of(task, requeues, AreaKind::Checkpoint)))
     }
 
     /// The areas that are here.
@@ -137,6 +163,7 @@ impl Places {
         if self.util != self.work {
             places.push(&self.util);
         }
+        places.extend(&self.checkpoints);
         for place in places {
             if let Err(error) = list_place(place, sizes, AREAS_MAX, &mut seen) {
                 seen.faults.push(format!("{}: {error}", place.display()));
@@ -150,7 +177,9 @@ impl Places {
     /// # Errors
     /// If it is another one by now, or cannot be renamed.
     pub fn take_away(&self, area: &Area) -> Result<PathBuf> {
-        let (place, name) = (self.of(area.kind), name_of(area.task, area.requeues, area.kind));
+        let place = self.of(area.kind);
+        let place = place.with_context(|| format!("{}: not a place here", area.path.display()))?;
+        let name = name_of(area.task, area.requeues, area.kind);
         let shown = place.join(&name).display().to_string();
         let folder = rustix::fs::open(place, FOLDER, Mode::empty()).context(shown.clone())?;
         let is_it = |name: &str| match look(folder.as_fd(), OsStr::new(name)) {
@@ -321,6 +350,7 @@ mod tests {
             (task(7, 0), 2, AreaKind::Util),
             (task(12, 3), 0, AreaKind::Work),
             (task(12, 3), 1, AreaKind::Util),
+            (task(12, 3), 1, AreaKind::Checkpoint),
         ] {
             let name = name_of(task, requeues, kind);
             let parsed = Name { task, requeues, kind, aside: false };
@@ -346,7 +376,7 @@ mod tests {
     }
 
     fn places(root: &Path) -> Places {
-        Places { work: root.to_owned(), util: root.to_owned() }
+        Places { work: root.to_owned(), util: root.to_owned(), checkpoints: None }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Each node has a folder ROOT of its own, for its relay, its agent and its controller, if it has one. What they share lies in
 //! etcd: which controller leads ([`leader`]), and the journal ([`journal`]).
 
+pub mod controllers;
 pub mod journal;
 pub mod leader;
 

@@ -58,8 +58,8 @@ pub fn answer(
     mut attempts: Vec<AttemptRecord>,
     next: Option<Start>,
 ) -> Answer {
-    let known = engine.owner(target.job).is_some_and(|owner| engine.may_see(user, owner));
-    attempts.retain(|attempt| engine.may_see(user, &attempt.user));
+    let known = engine.may_see_job(user, target.job);
+    attempts.retain(|attempt| known || engine.may_see(user, &attempt.user));
     if attempts.is_empty() && !known {
         Answer::no_job(target)
     } else {

@@ -173,6 +173,7 @@ fn ask_event(user: &UserName, ask: Ask) -> Result<Event, Ask> {
     Ok(match ask {
         Ask::Submit { spec, key } => Event::Submit { user: by, spec, key },
         Ask::Command { target, verb } => Event::Command { by, target, verb },
+        Ask::Modify { job, changes } => Event::Modify { by, job, changes },
         Ask::Queue { queue, verb } => Event::Queue { by, queue, verb },
         Ask::Host { host, state } => Event::Host { by, host, state },
         Ask::Flow { flow } => flow::event_of(user, &flow).ok_or(Ask::Flow { flow })?,
@@ -196,7 +197,7 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
             let event = (!sizes.is_empty()).then(|| Event::AreaSizes { host: host.clone(), sizes });
             return (event, Follow::Using { host, containment, runs });
         }
-        Report::Areas { .. } | Report::Reaped { .. } => {
+        Report::Areas { .. } | Report::Reaped { .. } | Report::CheckpointKept { .. } => {
             return (None, Follow::Areas { host, report });
         }
         Report::Exited { task, attempt, exit, usage } => {

@@ -20,13 +20,16 @@ use forebay_base::Clock;
 use forebay_grid::config::Config;
 use forebay_grid::flow::FlowId;
 use forebay_grid::flow::event::FlowEffect;
+use forebay_grid::spec::{Checkpoint, JobSpec};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event, Outcome};
 use forebay_store::Store;
 
+use crate::checkpoint::Bounds;
 use crate::controller::figures::Figures;
 use crate::controller::input::Follow;
 pub use crate::controller::input::Input;
+use crate::controller::keeps::Keeps;
 use crate::controller::listeners::Listeners;
 use crate::controller::lookups::Lookups;
 use crate::controller::outboxes::Outboxes;
@@ -43,6 +46,7 @@ use crate::protocol::{Answer, Launch, Order, Report};
 pub mod figures;
 mod history;
 mod input;
+mod keeps;
 mod listeners;
 mod lookups;
 mod outboxes;
@@ -88,6 +92,7 @@ pub struct Controller<S> {
     flow_waits: Listeners<FlowId>,
     watches: Watches,
     sessions: Sessions,
+    keeps: Keeps,
     lookups: Lookups,
     uses: Uses,
     figures: Figures,
@@ -140,6 +145,7 @@ impl<S: Store> Controller<S> {
             flow_waits: Listeners::default(),
             watches: Watches::default(),
             sessions: Sessions::new(),
+            keeps: Keeps::default(),
             lookups: Lookups::default(),
             uses: Uses::default(),
             figures: Figures::default(),
@@ -434,12 +440,22 @@ impl<S: Store> Controller<S> {
             Effect::Rejected(refusal) => {
                 return Some(Answer::Refused(refusal.into()));
             }
-            Effect::Launch { task, attempt, requeues, host, slots, time_limit } => {
+            Effect::Launch { task, attempt, requeues, host, slots, time_limit, gpus, wrap } => {
                 let user = self.engine.owner(task.job)?.clone();
                 let spec = self.engine.spec(task.job)?.clone();
-                let numbers = None;
-                let launch =
-                    Launch { task, attempt, requeues, user, numbers, spec, slots, time_limit };
+                let launch = Launch {
+                    task,
+                    attempt,
+                    requeues,
+                    user,
+                    numbers: None,
+                    checkpoint_bounds: self.checkpoint_bounds(&spec),
+                    spec,
+                    slots,
+                    time_limit,
+                    gpus,
+                    wrap,
+                };
                 self.outboxes.tell(&host, Order::Launch(Box::new(launch)));
             }
             Effect::Kill { task, attempt, host, why } => {
@@ -450,6 +466,9 @@ impl<S: Store> Controller<S> {
             }
             Effect::Resume { task, attempt, host } => {
                 self.outboxes.tell(&host, Order::Resume { task, attempt });
+            }
+            Effect::Signal { task, attempt, host, signal } => {
+                self.outboxes.tell(&host, Order::Signal { task, attempt, signal });
             }
             Effect::GrantLease { host, lease } => self.outboxes.tell(&host, Order::Grant { lease }),
             Effect::ReleaseWork { task, requeues, host } => {
@@ -473,6 +492,17 @@ impl<S: Store> Controller<S> {
         None
     }
 
+    /// What the settings say about the checkpoints of a job, if it has any.
+    fn checkpoint_bounds(&self, spec: &JobSpec) -> Option<Bounds> {
+        let settings = self.engine.settings();
+        (spec.checkpoint == Checkpoint::Steps).then(|| Bounds {
+            job_bytes_max: settings.checkpoint_bytes_max.0,
+            user_bytes_max: settings.user_checkpoint_bytes_max.0,
+            // On the nodes of a cluster new bytes lie on the node that writes them.
+            elsewhere: self.leads.is_some(),
+        })
+    }
+
     /// Carries out what concerns flows; the answer if it is one.
     fn perform_flow(&mut self, effect: &FlowEffect) -> Option<Answer> {
         let answer = match effect {
@@ -491,6 +521,7 @@ impl<S: Store> Controller<S> {
     /// Forgets where the orders of a host went.
     fn disconnect(&mut self, host: &HostName) {
         if self.outboxes.close(host) {
+            self.keeps.left(host);
             let orders = self.sessions.left(&*self.engine, host);
             self.tell_all(orders);
         }
@@ -514,6 +545,10 @@ impl<S: Store> Controller<S> {
             | Report::Exited { .. }
             | Report::Lost { .. }
             | Report::WorkReleased { .. } => Vec::new(),
+            Report::CheckpointKept { query, result } => {
+                self.keeps.kept(host, query, result);
+                Vec::new()
+            }
         };
         self.tell_all(orders);
     }

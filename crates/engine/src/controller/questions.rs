@@ -34,6 +34,7 @@ impl<S: Store> Controller<S> {
                 self.waits.forget(connection);
                 self.flow_waits.forget(connection);
                 self.watches.forget(connection);
+                self.keeps.forget(connection);
             }
         }
     }
@@ -48,7 +49,7 @@ impl<S: Store> Controller<S> {
         let engine = &*self.engine;
         Ok(Some(match ask {
             // Settings were read by whoever had the connection.
-            Ask::Ping | Ask::Reload => Answer::Here,
+            Ask::Ping | Ask::For { .. } | Ask::Reload => Answer::Here,
             &Ask::Wait { job } => match self.end(user, job)? {
                 Some(JobEnd { value, .. }) => Answer::Ended { value },
                 None => {
@@ -75,6 +76,12 @@ impl<S: Store> Controller<S> {
                 let asked = (user.clone(), orphans, reply.clone());
                 let orders = self.sessions.ask(engine, now, hosts, asked);
                 self.tell_all(orders);
+                return Ok(None);
+            }
+            &Ask::KeepCheckpoint { target, number } => {
+                let (hosts, asker) = (self.outboxes.hosts(), (user, connection, reply));
+                let order = self.keeps.ask(engine, &hosts, asker, (target, number))?;
+                self.tell_all(vec![order]);
                 return Ok(None);
             }
             &Ask::History { target, from } => {
@@ -124,10 +131,10 @@ impl<S: Store> Controller<S> {
 
     /// How a job ended, if all of it has; an error if there is none that the user may see.
     fn end(&self, user: &UserName, job: JobId) -> Result<Option<JobEnd>> {
-        match self.engine.owner(job) {
-            Some(owner) if self.engine.may_see(user, owner) => Ok(self.engine.end(job)),
-            Some(_) | None => bail!(Refusal::no_job(job.into())),
+        if self.engine.may_see_job(user, job) {
+            return Ok(self.engine.end(job));
         }
+        bail!(Refusal::no_job(job.into()))
     }
 }
 

@@ -100,6 +100,11 @@ pub trait Engine: Send {
     /// How a task is, if it is known.
     fn state(&self, task: TaskId) -> Option<State>;
 
+    /// The host on which a task is, and how often it had been requeued before; none if it is on none.
+    fn place_of(&self, _task: TaskId) -> Option<(HostName, u32)> {
+        None
+    }
+
     /// Whose run of a flow it is, and what became of it, if it is known.
     fn flow(&self, flow: FlowId) -> Option<(&UserName, FlowState)>;
 
@@ -115,6 +120,11 @@ pub trait Engine: Send {
 
     /// The files that flows wait for.
     fn watches(&self) -> Vec<Watch>;
+
+    /// Whether a user may see a job.
+    fn may_see_job(&self, user: &UserName, job: JobId) -> bool {
+        self.owner(job).is_some_and(|owner| self.may_see(user, owner))
+    }
 
     /// Whether a user may see what is this owner's: users see their own, admins all.
     fn may_see(&self, user: &UserName, owner: &UserName) -> bool {

@@ -1,14 +1,16 @@
 //! What the controller tells an agent, and what an agent reports.
 
 use forebay_grid::config::Load;
-use forebay_grid::event::{KillReason, Loss};
+use forebay_grid::event::{JobSignal, KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
-use forebay_grid::vocabulary::{Attempt, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, HostName, TaskId, UserName};
+use forebay_grid::wrap::Wrap;
 use serde::{Deserialize, Serialize};
 
 use super::caller::Numbers;
 use super::{Area, Seen, Sizes};
+use crate::checkpoint::{Bounds, Number};
 use crate::user::Account;
 
 /// Everything that a host needs to start a task.
@@ -31,6 +33,15 @@ pub struct Launch {
     pub slots: u32,
     /// How long it may run.
     pub time_limit: Option<Period>,
+    /// Numbers of the devices that it may use; none if its host has no devices that are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Vec<u32>>,
+    /// What surrounds its program, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrap: Option<Box<Wrap>>,
+    /// What the settings say about its checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_bounds: Option<Bounds>,
 }
 
 impl Launch {
@@ -86,6 +97,15 @@ pub enum Order {
         /// Which start of it.
         attempt: Attempt,
     },
+    /// Send the processes of a task a signal.
+    Signal {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Which signal.
+        signal: JobSignal,
+    },
     /// Jobs may run for so long, counted from the message that this answers.
     Grant {
         /// How long.
@@ -104,6 +124,21 @@ pub enum Order {
         task: TaskId,
         /// How often it had been requeued.
         requeues: u32,
+    },
+    /// Copy a checkpoint of a job on another host, so that its bytes lie here.
+    KeepCheckpoint {
+        /// Number of the question.
+        query: u64,
+        /// Whose.
+        task: TaskId,
+        /// How often it had been requeued.
+        requeues: u32,
+        /// Its user, with whose rights it is copied.
+        user: UserName,
+        /// Which.
+        number: Number,
+        /// The host on which the job is.
+        job_host: HostName,
     },
     /// Say what work areas lie on the host.
     ListAreas {
@@ -200,6 +235,13 @@ pub enum Report {
         task: TaskId,
         /// How often it had been requeued.
         requeues: u32,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// A checkpoint was copied, or why not.
+    CheckpointKept {
+        /// Number of the question.
+        query: u64,
         /// Why not.
         result: Result<(), String>,
     },

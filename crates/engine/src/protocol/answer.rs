@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::Ask;
-use super::{AreaView, FlowAnswer, HostView, JobView, Notice, QueueView, Start, UsageRow};
+use super::{
+    AreaView, FlowAnswer, HostView, JobView, Notice, QueueView, ResourceView, Start, UsageRow,
+};
 
 /// What the controller answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +60,11 @@ pub enum Answer {
         /// What is wrong with the journal, if anything is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trouble: Option<String>,
+    },
+    /// To [`Ask::Resources`].
+    Resources {
+        /// First those that all hosts share.
+        resources: Vec<ResourceView>,
     },
     /// To [`Ask::History`].
     History {

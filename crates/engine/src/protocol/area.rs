@@ -13,6 +13,8 @@ pub enum AreaKind {
     Work,
     /// Utility files: UTIL.
     Util,
+    /// Checkpoints of its work area, in the place that all hosts reach.
+    Checkpoint,
 }
 
 /// One work area as a host sees it.

@@ -2,6 +2,7 @@
 
 use forebay_grid::event::{Joined, QueueVerb, Verb};
 use forebay_grid::journal::HostSwitch;
+use forebay_grid::modify::Changes;
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use uuid::Uuid;
 #[cfg(doc)]
 use super::{Answer, Order, Report};
 use super::{FlowAsk, Orphans, UsageQuery};
+use crate::checkpoint::Number;
 
 /// What is asked of the controller. Each line gets one [`Answer`], but for [`Ask::Join`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +32,13 @@ pub enum Ask {
         target: Target,
         /// What.
         verb: Verb,
+    },
+    /// Change a job that has not ended.
+    Modify {
+        /// Which.
+        job: JobId,
+        /// What.
+        changes: Box<Changes>,
     },
     /// Switch a queue.
     Queue {
@@ -59,6 +68,8 @@ pub enum Ask {
     Hosts,
     /// List queues.
     Queues,
+    /// List counted resources.
+    Resources,
     /// Attempts of a job that ended.
     History {
         /// Which.
@@ -93,10 +104,23 @@ pub enum Ask {
         /// Whether orphans are removed.
         orphans: Orphans,
     },
+    /// Have another host copy a checkpoint of a job that runs; answered with [`Answer::Here`] once it has.
+    KeepCheckpoint {
+        /// Which task.
+        target: Target,
+        /// Which checkpoint.
+        number: Number,
+    },
     /// What was used: by the asker, or by everybody for an admin.
     Usage {
         /// Of which days, by what.
         query: UsageQuery,
+    },
+    /// Carry out what follows on this connection for another user. For root and the user whose grid it is, once on a
+    /// connection; answered with [`Answer::Here`].
+    For {
+        /// Number of the user where the controller runs.
+        uid: u32,
     },
     /// Say whether the controller is there.
     Ping,
@@ -153,6 +177,7 @@ impl Ask {
             Ask::Jobs { .. }
             | Ask::Hosts
             | Ask::Queues
+            | Ask::Resources
             | Ask::History { .. }
             | Ask::Explain { .. }
             | Ask::Wait { .. }
@@ -160,11 +185,14 @@ impl Ask {
             | Ask::Ping => true,
             Ask::Submit { .. }
             | Ask::Command { .. }
+            | Ask::Modify { .. }
             | Ask::Queue { .. }
             | Ask::Host { .. }
             | Ask::Flow { .. }
             | Ask::Watch { .. }
             | Ask::Sessions { .. }
+            | Ask::For { .. }
+            | Ask::KeepCheckpoint { .. }
             | Ask::Reload
             | Ask::Join { .. } => false,
         }

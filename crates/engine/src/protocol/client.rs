@@ -38,6 +38,8 @@ pub struct Client {
     home: GridHome,
     stream: UnixStream,
     reader: Reader,
+    /// The user for whom is asked, if it is not the one who asks.
+    represented: Option<u32>,
 }
 
 impl Client {
@@ -54,7 +56,29 @@ impl Client {
         trust::check_peer(&stream)
             .with_context(|| format!("the controller of {}", home.folder().display()))?;
         let reader = Reader::of_answers(stream.try_clone()?);
-        Ok(Client { home: home.clone(), stream, reader })
+        Ok(Client { home: home.clone(), stream, reader, represented: None })
+    }
+
+    /// Connects to ask for another user, by number. Only root and the user whose grid it is may do so.
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and if the controller refuses.
+    pub fn connect_for(home: &GridHome, uid: u32) -> Result<Client> {
+        let mut client = Client::connect(home)?;
+        client.represented = Some(uid);
+        match client.exchange(&Ask::For { uid })? {
+            Answer::Here => Ok(client),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            answer => Err(makes_no_sense(&answer)),
+        }
+    }
+
+    /// Connects once more, for the same user.
+    fn again(&self) -> Result<Client> {
+        match self.represented {
+            Some(uid) => Client::connect_for(&self.home, uid),
+            None => Client::connect(&self.home),
+        }
     }
 
     /// Whether the grid is one of a cluster, where another controller may take over.
@@ -70,7 +94,7 @@ impl Client {
         let mut answer = self.exchange(ask);
         if answer.is_err() && ask.only_looks() && self.is_of_cluster() {
             // The controller that led may be gone; the relay waits for the next one.
-            *self = Client::connect(&self.home)?;
+            *self = self.again()?;
             answer = self.exchange(ask);
         }
         match answer? {
@@ -156,7 +180,7 @@ impl Client {
             }
             std::thread::sleep(SUBMIT_PAUSE);
             // While there is none, the questions above fail at once.
-            if let Ok(client) = Client::connect(&self.home) {
+            if let Ok(client) = self.again() {
                 *self = client;
             }
         }
@@ -356,7 +380,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let reader = Reader::of_answers(ours.try_clone().unwrap());
         let home = GridHome::of(std::path::Path::new("/")).unwrap();
-        let mut client = Client { home, stream: ours, reader };
+        let mut client = Client { home, stream: ours, reader, represented: None };
         let reason = "256 connections are open".to_owned();
         socket::write(&theirs, &Answer::Busy { reason: reason.clone() }).unwrap();
         socket::write(&theirs, &Answer::refused(RefusalKind::NotAllowed, "it is closed")).unwrap();

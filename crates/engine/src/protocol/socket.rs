@@ -32,11 +32,18 @@ fn with_short_path<T>(socket: &Path, act: impl FnOnce(&Path) -> std::io::Result<
     act(&short).with_context(|| socket.display().to_string())
 }
 
+/// Connects.
+///
+/// # Errors
+/// If nobody listens there.
 pub fn connect(socket: &Path) -> Result<UnixStream> {
     with_short_path(socket, |short| UnixStream::connect(short))
 }
 
 /// Listens; `mode` says who may connect.
+///
+/// # Errors
+/// If the socket cannot be made.
 pub fn listen(socket: &Path, mode: u32) -> Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt as _;
     let _ = std::fs::remove_file(socket);
@@ -70,6 +77,7 @@ pub struct Reader {
 const READY_BYTES: usize = 64 << 10;
 
 impl Reader {
+    /// One for short questions and answers.
     pub fn new(stream: UnixStream) -> Reader {
         Reader::over(BufReader::new(stream))
     }
@@ -94,12 +102,12 @@ impl Reader {
     }
 
     /// As [`Reader::of_many`], for a peer whose long lines are counted.
-    pub fn of_counted(stream: UnixStream, share: Share) -> Reader {
+    pub(crate) fn of_counted(stream: UnixStream, share: Share) -> Reader {
         Reader { share: Some(share), ..Reader::of_many(stream) }
     }
 
     /// Bytes of the line that was read last, and what it was counted by, to be kept as long as it is in memory.
-    pub fn last_line(&mut self) -> (u64, Option<Share>) {
+    pub(crate) fn last_line(&mut self) -> (u64, Option<Share>) {
         (self.length, self.share.as_mut().and_then(Share::split_off))
     }
 

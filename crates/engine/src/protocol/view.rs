@@ -5,7 +5,7 @@ use forebay_grid::dialect::Dialect;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::spec::{Exit, Rerun, Usage};
 use forebay_grid::state::JobState;
-use forebay_grid::vocabulary::{HostName, Moment, QueueName, UserName};
+use forebay_grid::vocabulary::{HostName, Moment, QueueName, ResourceName, UserName};
 use serde::{Deserialize, Serialize};
 
 use super::Containment;
@@ -88,6 +88,30 @@ pub struct Asked {
     /// [`RANGES_MAX`] ranges. Empty if it stands for one task, and where it is not asked for.
     #[serde(default)]
     pub elements: Vec<(u32, u32)>,
+    /// When it may start at the earliest.
+    #[serde(default)]
+    pub begin: Option<Moment>,
+    /// When it is ended at the latest.
+    #[serde(default)]
+    pub deadline: Option<Moment>,
+    /// Counted resources that it needs; may be empty.
+    #[serde(default)]
+    pub resources: String,
+    /// Whether no other job runs on its host while it does.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// A shell command before its program.
+    #[serde(default)]
+    pub pre: Option<String>,
+    /// A shell command after its program.
+    #[serde(default)]
+    pub post: Option<String>,
+    /// Its application profile.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// Whether it is kept from hosts that starve for I/O.
+    #[serde(default)]
+    pub io_heavy: bool,
 }
 
 /// The most ranges of elements that are told of one line.
@@ -117,6 +141,19 @@ pub struct HostView {
     /// What holds its jobs, as far as it was reported.
     #[serde(default)]
     pub containment: Option<Containment>,
+}
+
+/// One counted resource, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceView {
+    /// Its name.
+    pub name: ResourceName,
+    /// The host that it belongs to; none if all hosts share it.
+    pub host: Option<HostName>,
+    /// How much there is.
+    pub total: u32,
+    /// How much jobs hold.
+    pub used: u32,
 }
 
 /// Whether a host can be reached.

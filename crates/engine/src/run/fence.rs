@@ -127,10 +127,22 @@ mod tests {
             spec: JobSpec::default(),
             slots: 1,
             time_limit: None,
+            gpus: None,
+            wrap: None,
+            checkpoint_bounds: None,
         };
         let (root, work) = (agent.to_owned(), agent.join("work"));
         let host = "h1".parse().unwrap();
-        Task { launch, host, root, agent: agent.to_owned(), util: work.clone(), work, groups: None }
+        Task {
+            launch,
+            host,
+            root,
+            agent: agent.to_owned(),
+            util: work.clone(),
+            work,
+            checkpoints: None,
+            groups: None,
+        }
     }
 
     /// A process with one below it, stopped, in the place of a shim.

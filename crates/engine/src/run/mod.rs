@@ -49,6 +49,9 @@ pub struct Task {
     pub work: PathBuf,
     /// Its area for utility files.
     pub util: PathBuf,
+    /// Where its checkpoints are, if this host has a place for them.
+    #[serde(default)]
+    pub checkpoints: Option<PathBuf>,
     /// Where its control group is made, by the name of its file; none if it has none.
     #[serde(default)]
     pub groups: Option<Places>,

@@ -20,7 +20,7 @@ use crate::protocol::budget::{AWAITED_BYTES_MAX, Budget, Share};
 use crate::protocol::caller::{Numbers, Relayed};
 use crate::protocol::flow::FlowAsk;
 use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Answer, Ask, Order, RefusalKind, Report};
+use crate::protocol::{Answer, Ask, Order, Refusal, RefusalKind, Report};
 use crate::server::connections::Connections;
 use crate::trust::{check_peer, is_trusted};
 use crate::user;
@@ -110,25 +110,62 @@ fn converse_as(
     (home, budget): (&GridHome, &Arc<Budget>),
     inputs: &Sender<Input>,
 ) -> Result<()> {
-    let Caller { uid, user, node } = caller;
-    let (uid, trusted) = (*uid, is_trusted(*uid));
     let reading = stream.try_clone()?;
     // Who could end the controller is not counted: what an agent says when it joins grows with its jobs.
-    let mut reader = if trusted {
+    let mut reader = if is_trusted(caller.uid) {
         Reader::of_agents(reading)
     } else {
-        Reader::of_counted(reading, Share::of(budget, uid))
+        Reader::of_counted(reading, Share::of(budget, caller.uid))
     };
+    let first = reader.read::<Ask>();
+    if let Ok(Some(Ask::For { uid })) = first {
+        let other = match represented(caller, uid) {
+            Ok(other) => other,
+            Err(refusal) => return socket::write(&stream, &Answer::Refused(refusal)),
+        };
+        socket::write(&stream, &Answer::Here)?;
+        let next = reader.read();
+        let talked = talk((&other, connection), stream, (reader, next), (home, budget), inputs);
+        if talked.is_err() {
+            let _ = inputs.send(Input::Closed { connection, user: other.user });
+        }
+        return talked;
+    }
+    talk((caller, connection), stream, (reader, first), (home, budget), inputs)
+}
+
+/// The user for whom somebody asks.
+fn represented(caller: &Caller, uid: u32) -> Result<Caller, Refusal> {
+    if !is_trusted(caller.uid) {
+        let reason = format!("{} may not ask for other users", caller.user);
+        return Err(Refusal::new(RefusalKind::NotAllowed, reason));
+    }
+    let user = user::name_of(uid)
+        .map_err(|error| Refusal::new(RefusalKind::NotAllowed, format!("user {uid}: {error:#}")))?;
+    Ok(Caller { uid: Uid::from_raw(uid), user, node: caller.node.clone() })
+}
+
+/// What a user asks on a connection, one after the other, from the first question on.
+fn talk(
+    (caller, connection): (&Caller, u64),
+    stream: UnixStream,
+    (mut reader, first): (Reader, Result<Option<Ask>>),
+    (home, budget): (&GridHome, &Arc<Budget>),
+    inputs: &Sender<Input>,
+) -> Result<()> {
+    let Caller { uid, user, node } = caller;
+    let trusted = is_trusted(*uid);
+    let mut first = Some(first);
     // Answers to what was asked without waiting for an answer, in order; bytes of it, and what they are counted by.
     let (mut awaited, mut awaited_bytes, mut shares) = (Vec::new(), 0, Vec::new());
     loop {
         let is_much = awaited.len() >= AWAITED_MAX || awaited_bytes >= AWAITED_BYTES_MAX;
-        if !reader.has_line() || is_much {
+        if first.is_none() && (!reader.has_line() || is_much) {
             answer_all(&stream, &mut awaited)?;
             awaited_bytes = 0;
             shares.clear();
         }
-        let ask = match reader.read::<Ask>() {
+        let ask = match first.take().unwrap_or_else(|| reader.read::<Ask>()) {
             Ok(None) => return Ok(()),
             Ok(Some(ask)) => ask.asked_on(node.as_ref()),
             Err(error) => {
@@ -153,6 +190,11 @@ fn converse_as(
         }
         let (reply, answer) = channel();
         awaited.push(answer);
+        if let Ask::For { .. } = ask {
+            let reason = "\"for\" comes first on a connection, and once";
+            let _ = reply.send(Answer::refused(RefusalKind::NotUnderstood, reason));
+            continue;
+        }
         if let Ask::Reload = ask {
             if !trusted {
                 let _ = reply.send(Answer::refused(RefusalKind::NotAllowed, not_theirs(user)));
@@ -196,6 +238,7 @@ fn has_long_answer(ask: &Ask) -> bool {
             | Ask::Sessions { .. }
             | Ask::Hosts
             | Ask::Queues
+            | Ask::Resources
             | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }
     )
 }
@@ -302,6 +345,47 @@ mod tests {
         let (_reply, answer) = channel();
         let error = answer_all(&ours, &mut vec![answer]).unwrap_err();
         assert_eq!(error.to_string(), "the client disconnected");
+    }
+
+    #[test]
+    fn only_root_and_the_owner_of_a_grid_ask_for_others() {
+        let own = rustix::process::geteuid();
+        let caller = |uid: Uid| Caller { uid, user: "ann".parse().unwrap(), node: None };
+        let stranger = Uid::from_raw(own.as_raw() + 4321);
+        assert!(matches!(
+            represented(&caller(stranger), own.as_raw()),
+            Err(refusal) if refusal.kind == RefusalKind::NotAllowed
+        ));
+        let other = represented(&caller(own), 4_000_000_001).ok().unwrap();
+        assert_eq!((other.uid.as_raw(), other.user.as_str()), (4_000_000_001, "4000000001"));
+
+        // On a connection: what follows is asked by the other user, who may not do so again.
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (inputs, taken) = channel();
+        let served = std::thread::spawn(move || {
+            let nowhere = GridHome::of(std::path::Path::new("/")).unwrap();
+            let budget = Arc::new(Budget::new(forebay_base::ByteSize::mib(16)));
+            let connections = Arc::new(Connections::new());
+            converse(ours, (7, Door::Users), (&nowhere, &budget, &connections), &inputs)
+        });
+        let mut reader = Reader::new(theirs.try_clone().unwrap());
+        socket::write(&theirs, &Ask::For { uid: 4_000_000_001 }).unwrap();
+        assert!(matches!(reader.read(), Ok(Some(Answer::Here))));
+        socket::write(&theirs, &Ask::Hosts).unwrap();
+        match taken.recv().unwrap() {
+            Input::Ask { user, ask: Ask::Hosts, reply, .. } => {
+                assert_eq!(user.as_str(), "4000000001");
+                reply.send(Answer::Here).unwrap();
+            }
+            _ => panic!("no question"),
+        }
+        assert!(matches!(reader.read(), Ok(Some(Answer::Here))));
+        for ask in [Ask::For { uid: own.as_raw() }, Ask::Reload] {
+            socket::write(&theirs, &ask).unwrap();
+            assert!(matches!(reader.read(), Ok(Some(Answer::Refused(_)))), "{ask:?}");
+        }
+        theirs.shutdown(std::net::Shutdown::Both).unwrap();
+        served.join().unwrap().unwrap();
     }
 
     #[test]

@@ -28,6 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::causes::chain;
+use crate::cluster::controllers::Presence;
 use crate::cluster::leader::{self, Lead};
 use crate::cluster::{self, Cluster, Seat};
 use crate::controller::{Controller, Input};
@@ -114,6 +115,7 @@ impl Front {
         let seat = Seat::take(cluster, self.home.folder())?;
         let _ = std::fs::remove_file(self.home.door());
         self.obey(signals)?;
+        let _presence = Presence::begin(&seat)?;
         let is_told_to_end = || taken.try_iter().any(|input| matches!(input, Input::Stop));
         let Some(lead) = leader::campaign(&seat, is_told_to_end) else { return Ok(()) };
         let served = self.serve_as(&seat, &lead, begin, taken);

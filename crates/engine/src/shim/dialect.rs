@@ -56,6 +56,13 @@ fn slurm(task: &Task, dialect: &Dialect) -> Vec<(String, String)> {
     if launch.attempt.0 > 1 {
         variables.extend(named([("SLURM_RESTART_COUNT", (launch.attempt.0 - 1).to_string())]));
     }
+    if let Some(gpus) = launch.gpus.as_ref().filter(|gpus| !gpus.is_empty()) {
+        let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+        variables.extend(named([
+            ("SLURM_JOB_GPUS", numbers.join(",")),
+            ("SLURM_GPUS_ON_NODE", gpus.len().to_string()),
+        ]));
+    }
     if launch.spec.array.is_some() {
         variables.extend(named([
             ("SLURM_ARRAY_JOB_ID", id.job.to_string()),

@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use super::GRACE;
 use super::beginning::end_by_force;
 use super::fault::Fault;
+use super::orders::meant;
 use super::program::{Channels, become_job, command, take_terminal};
 use super::progress::Progress;
 use super::sampler::Seen;
@@ -177,7 +178,11 @@ impl Job {
             SIGUSR1 => self.signal(Signal::STOP),
             SIGUSR2 => self.signal(Signal::CONT),
             SIGCHLD => self.first().into_iter().for_each(|first| self.orphans.reap(first)),
-            _ => {}
+            other => {
+                if let Some(signal) = meant(other) {
+                    self.signal(signal);
+                }
+            }
         }
     }
 

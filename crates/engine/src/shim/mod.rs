@@ -3,7 +3,8 @@
 //! It makes the work areas, starts the job as its user in a process group of its own, passes signals on,
 //! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
 //! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
-//! lets it go on. Before the job runs both end the shim (`beginning.rs`). When the lease in the agent's
+//! lets it go on; five others stand for signals that the job gets (`orders.rs`). Before the job runs SIGTERM and SIGINT end
+//! the shim (`beginning.rs`). When the lease in the agent's
 //! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
 //! others end that come from it: those in its control group, and those below the shim. If the shim is killed itself,
 //! the kernel kills the job's first process with it, and whoever sees it next (the agent, the next one, the watchdog or
@@ -24,6 +25,7 @@ mod program;
 mod progress;
 mod sampler;
 mod script;
+mod wrap;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,7 @@ use forebay_base::time::SystemClock;
 use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_grid::vocabulary::UserName;
+use forebay_process::machine::boot_id;
 use forebay_process::stat::Stat;
 use forebay_process::{Accounting, descendants};
 use rustix::event::Timespec;
@@ -45,6 +48,7 @@ use signal_hook::iterator::Signals;
 
 use crate::area::{self, Left, bytes_below};
 use crate::cgroup::Group;
+use crate::checkpoint::{Setup, restore};
 use crate::run::request::{self, Word};
 use crate::run::{End, Log, Task, fence, granted, uptime_ms};
 use crate::terminal::job::{Caller, Ends};
@@ -52,6 +56,7 @@ use crate::user::{Account, account_of};
 use beginning::{Beginning, Stage};
 use fault::Fault;
 use job::{Begun, Job, exit_of};
+pub use orders::relayed;
 use orders::{ORDERS, block_orders, orders};
 pub use program::VARIABLES;
 use sampler::Sampler;
@@ -253,8 +258,28 @@ fn prepare(task: &Task, account: &Account) -> Result<()> {
     };
     area::make(&task.work, left, account)?;
     area::make(&task.util, left, account)?;
+    bring_back(task, account)?;
     anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host has expired");
     Ok(())
+}
+
+/// Has the work area hold what the job's last checkpoint does, if that is later than what lies on this host.
+fn bring_back(task: &Task, account: &Account) -> Result<()> {
+    let (Some(place), Some(bounds)) = (&task.checkpoints, task.launch.checkpoint_bounds) else {
+        return Ok(());
+    };
+    area::make(place, Left::Kept, account)?;
+    let setup = Setup {
+        attempt: task.launch.attempt,
+        host: task.host.clone(),
+        boot: boot_id()?,
+        job: task.launch.task.into(),
+        root: task.root.clone(),
+        place: place.clone(),
+        bounds,
+        restored: None,
+    };
+    account.act(|| restore::prepare(&task.work, setup, &SystemClock))?
 }
 
 impl Shim {

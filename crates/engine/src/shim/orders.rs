@@ -2,10 +2,39 @@
 
 use std::mem::MaybeUninit;
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use forebay_grid::event::JobSignal;
+use rustix::process::Signal;
+use signal_hook::consts::{
+    SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
+};
 
 /// Signals with which the agent orders a shim about.
-pub const ORDERS: [i32; 4] = [SIGTERM, SIGINT, SIGUSR1, SIGUSR2];
+pub const ORDERS: [i32; 9] =
+    [SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT, SIGVTALRM, SIGPROF, SIGWINCH];
+
+/// The signal by which a shim is told to send one to its job: two of them are orders themselves.
+#[must_use]
+pub fn relayed(signal: JobSignal) -> Signal {
+    match signal {
+        JobSignal::Hup => Signal::HUP,
+        JobSignal::Quit => Signal::QUIT,
+        JobSignal::Usr1 => Signal::VTALARM,
+        JobSignal::Usr2 => Signal::PROF,
+        JobSignal::Winch => Signal::WINCH,
+    }
+}
+
+/// What the job gets for a signal of [`relayed`].
+pub fn meant(order: i32) -> Option<Signal> {
+    Some(match order {
+        SIGHUP => Signal::HUP,
+        SIGQUIT => Signal::QUIT,
+        SIGVTALRM => Signal::USR1,
+        SIGPROF => Signal::USR2,
+        SIGWINCH => Signal::WINCH,
+        _ => return None,
+    })
+}
 
 /// The set of [`ORDERS`].
 pub fn orders() -> libc::sigset_t {

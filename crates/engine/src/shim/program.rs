@@ -13,7 +13,7 @@ use forebay_process::user::{Account, is_root};
 
 use super::dialect;
 use super::progress::{Part, Progress};
-use super::script;
+use super::{script, wrap};
 use crate::run::Task;
 
 /// Between fork and exec: makes the terminal at standard input that of a new session.
@@ -61,6 +61,11 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
     let brought = launch.spec.environment.iter();
     variables.extend(brought.filter(|(key, _)| !VARIABLES.contains(&key.as_str())).cloned());
     variables.extend(dialect::variables(task));
+    let (work, util) = (path(&task.work), path(&task.util));
+    for spill in launch.wrap.iter().flat_map(|wrap| &wrap.spill) {
+        let (name, value) = spill.variable(&work, &util);
+        variables.push((name.to_owned(), value));
+    }
     variables.extend([
         ("WORK".to_owned(), path(&task.work)),
         ("UTIL".to_owned(), path(&task.util)),
@@ -72,6 +77,11 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
         ("FOREBAY_SLOTS".to_owned(), launch.slots.to_string()),
         ("FOREBAY_HOST".to_owned(), task.host.to_string()),
     ]);
+    if let Some(gpus) = &launch.gpus {
+        // Also without any: a job that has asked for no device sees none.
+        let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+        variables.push(("CUDA_VISIBLE_DEVICES".to_owned(), numbers.join(",")));
+    }
     if launch.spec.checkpoint == Checkpoint::Steps {
         variables.push(("FOREBAY_CHECKPOINT".to_owned(), "1".to_owned()));
     }
@@ -88,7 +98,12 @@ pub fn command(task: &Task, account: &Account) -> Result<Command> {
         Some(text) => script::command(text, &task.work, account)?,
         None => Command::new(&spec.command[0]),
     };
-    command.args(&spec.command[1..]).env_clear().envs(environment(task, account));
+    command.args(&spec.command[1..]);
+    let mut command = match &task.launch.wrap {
+        Some(wrap) if wrap.surrounds() => wrap::around(&command, wrap),
+        Some(_) | None => command,
+    };
+    command.env_clear().envs(environment(task, account));
     Ok(command)
 }
 

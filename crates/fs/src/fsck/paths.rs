@@ -5,6 +5,8 @@
 //! whose record is lost the last entry that names it tells the path; where even a name on the way is lost,
 //! the path begins with the number of the inode below which it lies.
 
+use std::collections::HashSet;
+
 use forebay_store::Store;
 
 use super::image::{Image, Place};
@@ -58,16 +60,20 @@ fn prefix(image: &Image) -> String {
 /// The path of an entry.
 fn climb(image: &Image, store: &dyn Store, from: Place) -> Result<String> {
     let mut names: Vec<String> = Vec::new();
+    let mut passed = HashSet::new();
     let mut at = from;
     let head = loop {
         names.push(name_at(store, at)?);
+        passed.insert(at.parent);
         if at.parent == image.top() {
             break prefix(image);
         }
         let above = image.nodes.get(&at.parent).filter(|node| node.names > 0);
         let above =
             above.map(|node| node.name).or_else(|| image.last_names.get(&at.parent).copied());
-        match above.filter(|_| names.len() < DEPTH_MAX) {
+        // Directories that lead to each other and to nothing else have no way to the top.
+        let leads_on = |place: &Place| !passed.contains(&place.parent) && names.len() < DEPTH_MAX;
+        match above.filter(leads_on) {
             Some(place) => at = place,
             None => break format!("(directory {})", at.parent),
         }

@@ -44,10 +44,18 @@ impl Namespace {
         ino: Ino,
         mut operation: impl FnMut(&Owner) -> Result<T>,
     ) -> Result<T> {
-        match self.at(ino, &mut operation) {
+        self.waiting_for_disks(|| self.at(ino, &mut operation))
+    }
+
+    /// Carries out what may be carried out twice, and waits for a disk whose node does not answer.
+    pub(super) fn waiting_for_disks<T>(
+        &self,
+        mut carry_out: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        match carry_out() {
             Err(FsError::Away { disk, location, why }) => {
                 let away = AwayDisk { uuid: disk, location, why };
-                self.wait_for_disk(away, &mut || self.at(ino, &mut operation))
+                self.wait_for_disk(away, &mut carry_out)
             }
             done => done,
         }

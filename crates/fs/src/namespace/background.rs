@@ -13,6 +13,9 @@ use crate::record::MountState;
 use crate::recovery::read_superblock;
 use crate::shared::Waking;
 
+/// Longest time until a new owner knows what programs of this node have open.
+const TELLING_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// The first error of several things that are all done.
 fn first_error(outcomes: impl Iterator<Item = Result<()>>) -> Result<()> {
     outcomes.fold(Ok(()), Result::and)
@@ -111,9 +114,10 @@ impl Namespace {
     /// Tells other owners what the kernel has forgotten, where no request does for long: a removed file keeps its bytes
     /// until then.
     fn run_telling(&self) {
-        let interval = self.shared.settings.commit_interval;
+        let interval = self.shared.settings.commit_interval.min(TELLING_MAX);
         while !self.shared.bell.is_stopping() {
             self.shared.bell.wait_for_stop(interval);
+            self.open_again_at_new_owners();
             self.shared.owners.remote().iter().for_each(|remote| remote.tell_forgotten());
         }
     }

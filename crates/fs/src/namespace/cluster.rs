@@ -4,12 +4,12 @@
 //! The catalogue of filesets and the list of disks lie with the root's owner. Other members read them there: when they
 //! join, before they open a fileset, and when they meet the number of a fileset that they do not know.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
-use forebay_base::{Channel, ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
+use forebay_base::{Channel, ClientId, Clock, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
@@ -17,8 +17,8 @@ use super::catalogue::{Catalogue, Fileset};
 use super::{Namespace, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
+use crate::grants::{Kept, Traffic};
 use crate::object::FsDisk;
-use crate::ops::Access;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
@@ -47,6 +47,13 @@ pub trait Cluster: Send + Sync {
 
     /// Uuids of the disks that a node has.
     fn disks_of(&self, node: NodeId) -> Vec<String>;
+
+    /// The way to the [`CacheService`](crate::remote::CacheService) of a node that is a client of this one; nothing is granted
+    /// to a node without one.
+    fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
+        let _ = node;
+        None
+    }
 }
 
 /// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
@@ -79,6 +86,8 @@ pub(super) struct Membership {
     pub(super) released: Mutex<HashSet<FilesetId>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
     pub(super) near: Arc<NearFiles>,
+    /// Requests to other nodes.
+    pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
 }
 
 impl Membership {
@@ -90,11 +99,16 @@ impl Membership {
             released: Mutex::default(),
             open_files: Mutex::default(),
             near: Arc::default(),
+            traffic: Mutex::default(),
         }
     }
 
     pub(super) fn cluster(&self) -> &dyn Cluster {
         &*self.cluster
+    }
+
+    pub(super) fn shared_cluster(&self) -> Arc<dyn Cluster> {
+        Arc::clone(&self.cluster)
     }
 
     pub(super) fn whose(&self, fileset: FilesetId) -> Whose {
@@ -114,15 +128,23 @@ impl Membership {
         Arc::clone(self.open_files.lock().entry(fileset).or_default())
     }
 
+    pub(super) fn filesets_with_open_files(&self) -> Vec<FilesetId> {
+        let all = self.open_files.lock();
+        all.iter().filter(|(_, open)| !open.is_empty()).map(|(fileset, _)| *fileset).collect()
+    }
+
     pub(super) fn remote_owner(
         &self,
         fileset: FilesetId,
         node: NodeId,
         channel: Arc<dyn Channel>,
+        clock: &Arc<dyn Clock>,
     ) -> Owner {
         let open_files = self.open_files(fileset);
         let near = Arc::clone(&self.near);
-        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near)))
+        let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
+        let kept = Kept::new(clock, &traffic);
+        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
     }
 
     /// Everybody who waits for an owner looks again.
@@ -187,9 +209,8 @@ impl Namespace {
         node: NodeId,
         channel: Arc<dyn Channel>,
     ) -> Result<Whole> {
-        let Owner::Remote(root) = membership.remote_owner(FilesetId::ROOT, node, channel) else {
-            return Err(FsError::Moved);
-        };
+        let owner = membership.remote_owner(FilesetId::ROOT, node, channel, &parts.clock);
+        let Owner::Remote(root) = owner else { return Err(FsError::Moved) };
         for (uuid, disk) in &parts.disks {
             let location = disk.describe().location;
             root.ask(Request::AddDisk { uuid: uuid.clone(), location })?;
@@ -202,7 +223,7 @@ impl Namespace {
         let given = std::mem::take(&mut parts.disks);
         let disks = find_disks(&whole.disks, given, Some(membership.cluster()));
         let stores = Arc::clone(&parts.stores);
-        let shared = shared_of(parts, disks, true);
+        let shared = shared_of(parts, disks, Some(membership.shared_cluster()));
         shared.reserve.hold();
         shared.objects.begin_reserves(shared.settings.disk_reserve.0);
         let catalogue = Catalogue::of(whole.filesets);
@@ -255,7 +276,7 @@ impl Namespace {
         let known = self.catalogue.get(fileset);
         let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
         if self.shared.owners.find(fileset).is_none() {
-            let owner = membership.remote_owner(fileset, node, channel);
+            let owner = membership.remote_owner(fileset, node, channel, &self.shared.clock);
             self.shared.owners.set(fileset, Some(&owner));
         }
     }
@@ -370,85 +391,6 @@ impl Namespace {
         }
     }
 
-    // --- handles ---
-
-    /// The lineage of handles that are opened now; 0 where owners do not change.
-    pub(super) fn lineage(&self, fileset: FilesetId) -> u32 {
-        self.cluster.as_ref().map_or(0, |membership| membership.open_files(fileset).lineage())
-    }
-
-    pub(super) fn tell_of_lost_names(&self, directory: Ino) -> Result<()> {
-        let Some(membership) = &self.cluster else { return Ok(()) };
-        let open_files = membership.open_files(directory.fileset());
-        if open_files.unsynced().tell(directory) { Err(FsError::Stale) } else { Ok(()) }
-    }
-
-    /// A handle has ended whose file this node reads and writes on a disk of its own, although another node owned it.
-    pub fn let_go_of(&self, ino: Ino) {
-        if let Some(membership) = &self.cluster {
-            membership.near.let_go_of(ino);
-        }
-    }
-
-    pub(super) fn let_go_of_all(&self) {
-        if let Some(membership) = &self.cluster {
-            membership.near.clear();
-        }
-    }
-
-    /// The disks of another node, as far as they are known here.
-    pub(crate) fn disks_of(&self, node: NodeId) -> Vec<DiskId> {
-        let Some(membership) = &self.cluster else { return Vec::new() };
-        let theirs = membership.cluster().disks_of(node);
-        let all = self.shared.objects.disks.all();
-        all.filter(|disk| theirs.contains(&disk.uuid)).map(|disk| disk.id).collect()
-    }
-
-    /// Whether a handle is still one: it is stale once its fileset has lost changes, or its owner has dropped this node.
-    ///
-    /// # Errors
-    /// [`FsError::Stale`].
-    pub fn check_lineage(&self, ino: Ino, lineage: u32) -> Result<()> {
-        if lineage == 0 || lineage == self.lineage(ino.fileset()) {
-            return Ok(());
-        }
-        Err(FsError::Stale)
-    }
-
-    pub(super) fn close_in_cluster(&self, ino: Ino, access: Access) -> Result<()> {
-        let Some(membership) = &self.cluster else { return Ok(()) };
-        for _ in 0..3 {
-            let Some(route) = self.shared.owners.find(ino.fileset()) else {
-                // Whoever is just handing it over sees to it, or it is noted for the next owner.
-                let known = self.catalogue.get(ino.fileset());
-                let _settled = known.as_ref().map(|known| known.opening.lock());
-                if self.shared.owners.find(ino.fileset()).is_none() {
-                    membership.open_files(ino.fileset()).closed(ino, access);
-                    return Ok(());
-                }
-                continue;
-            };
-            let done = match &*route {
-                Owner::Remote(remote) => {
-                    let remote = Arc::clone(remote);
-                    drop(route);
-                    let done = remote.close_file(ino, access);
-                    if matches!(done, Err(FsError::Moved)) {
-                        self.leave_remote(ino.fileset(), &remote);
-                    }
-                    done
-                }
-                owner => owner.close_file(ino, access),
-            };
-            match done {
-                Err(FsError::Moved) => {}
-                done => return done,
-            }
-        }
-        membership.open_files(ino.fileset()).closed(ino, access);
-        Ok(())
-    }
-
     // --- for the service that answers other nodes ---
 
     /// The owner of an inode, through its gate, if that is this node. Who asks waits for no other owner here: it looks
@@ -497,15 +439,6 @@ impl Namespace {
         &self.shared.clients
     }
 
-    /// What a name of a partition of this node leads to, if anything.
-    pub(crate) fn named_here(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
-        self.kernel.get()?;
-        match &*self.own(parent).ok()? {
-            Owner::Local(partition) => partition.named(parent, name),
-            Owner::Native(_) | Owner::Remote(_) => None,
-        }
-    }
-
     /// The latest crash that the store of a fileset of this node knows of.
     pub(crate) fn crash_of(&self, fileset: FilesetId) -> Epoch {
         match self.shared.owners.find(fileset).as_deref() {
@@ -540,7 +473,7 @@ impl Namespace {
         let Some(membership) = &self.cluster else { return Ok(Usage::default()) };
         match membership.whose(fileset.id) {
             Whose::There(node, channel) => {
-                match membership.remote_owner(fileset.id, node, channel) {
+                match membership.remote_owner(fileset.id, node, channel, &self.shared.clock) {
                     Owner::Remote(remote) => remote.usage(),
                     Owner::Local(_) | Owner::Native(_) => Ok(Usage::default()),
                 }

@@ -153,6 +153,7 @@ impl Namespace {
             Placement::Native => Some(self.disk_for_native(new.disk.as_deref())?.0),
             Placement::Direct | Placement::Served => None,
         };
+        let _recalled = self.recall_name_of_root(name)?;
         let (durability, placement) = (*durability, *placement);
         let pool = new.pool.as_deref().unwrap_or(DEFAULT_POOL).to_owned();
         let settings = FilesetSettings { name: name.clone(), durability, placement, disk, pool };
@@ -283,6 +284,7 @@ impl Namespace {
         if fileset.id == FilesetId::ROOT {
             return Err(FsError::Refused("the root fileset cannot be removed".to_owned()));
         }
+        let _recalled = self.recall_name_of_root(name)?;
         if fileset.settings().placement == Placement::Native {
             return self.remove_native(&fileset);
         }
@@ -340,11 +342,13 @@ impl Namespace {
             }
         }
         let partition = self.open_fileset(fileset.id)?;
+        partition.granting().iter().for_each(|granting| granting.settle());
         partition.gate().wait();
         // Whoever has passed the gate may be about to make something.
         self.shared.owners.drain();
         if let Err(error) = self.empty_out(&partition, name) {
             partition.gate().open();
+            partition.granting().iter().for_each(|granting| granting.resume());
             return Err(error);
         }
         let unused = partition.unused_numbers();

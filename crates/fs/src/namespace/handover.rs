@@ -61,11 +61,15 @@ impl Namespace {
         how: HandOver,
     ) -> Result<()> {
         let id = partition.number();
+        // While reads are still answered: other nodes may need them to give back what they cache.
+        let granting = partition.granting();
+        granting.iter().for_each(|granting| granting.settle());
         partition.gate().wait();
         self.shared.owners.drain();
         let made_ready = self.make_ready(partition, how);
         if let Err(error) = made_ready {
             partition.gate().open();
+            granting.iter().for_each(|granting| granting.resume());
             return Err(error);
         }
         membership.released.lock().insert(id);
@@ -222,10 +226,12 @@ impl Namespace {
         let _one_at_a_time = known.opening.lock();
         let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         let Some(Owner::Local(partition)) = current else { return Err(FsError::Moved) };
+        partition.granting().iter().for_each(|granting| granting.settle());
         partition.gate().wait();
         self.shared.owners.drain();
         if let Err(error) = self.empty_out(&partition, name) {
             partition.gate().open();
+            partition.granting().iter().for_each(|granting| granting.resume());
             return Err(error);
         }
         let unused = partition.unused_numbers();

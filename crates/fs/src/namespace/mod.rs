@@ -16,6 +16,8 @@ mod catalogue;
 mod cluster;
 mod disks;
 mod filesets;
+mod grants;
+mod handles;
 mod handover;
 mod locks;
 mod lost;
@@ -149,12 +151,16 @@ fn pool_of(pools: &Pools, record: &DiskRecord) -> Pool {
     })
 }
 
-fn shared_of(parts: Parts, disks: (Vec<FsDisk>, Pools), is_member: bool) -> Arc<Shared> {
+fn shared_of(
+    parts: Parts,
+    disks: (Vec<FsDisk>, Pools),
+    cluster: Option<Arc<dyn Cluster>>,
+) -> Arc<Shared> {
     let Parts { settings, clock, fail_points, reserve, .. } = parts;
     let objects = Objects::new(disks, Arc::clone(&clock), fail_points.clone());
     let crowd = Crowd::above(settings.uncommitted_max, settings.open_objects_max / 4);
     Arc::new(Shared {
-        lease: is_member.then(|| Arc::new(Lease::new(Arc::clone(&clock)))),
+        lease: cluster.is_some().then(|| Arc::new(Lease::new(Arc::clone(&clock)))),
         inodes: InodeCache::new(settings.inode_cache_max.as_usize()),
         idle: IdleObjects::default(),
         stale: StaleList::default(),
@@ -167,7 +173,7 @@ fn shared_of(parts: Parts, disks: (Vec<FsDisk>, Pools), is_member: bool) -> Arc<
         fail_points,
         reserve,
         objects,
-        is_member,
+        cluster,
         clients: Clients::default(),
         away: AwayDisks::default(),
         growth: OnceLock::new(),
@@ -213,7 +219,7 @@ impl Namespace {
         let (catalogue, unfinished) = Catalogue::read(&*store)?;
         let given = std::mem::take(&mut parts.disks);
         let disks = find_disks(&before.disks, given, cluster.as_ref().map(Membership::cluster));
-        let shared = shared_of(parts, disks, cluster.is_some());
+        let shared = shared_of(parts, disks, cluster.as_ref().map(Membership::shared_cluster));
         let root_entry = catalogue.get(FilesetId::ROOT).expect("the catalogue has the root");
         let root = Partition::open(Opening {
             number: FilesetId::ROOT,

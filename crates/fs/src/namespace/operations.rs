@@ -13,6 +13,7 @@ use forebay_disk::{Allocate, Seek, Sync};
 use super::Namespace;
 use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
+use crate::grants::Touched;
 use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr};
 use crate::owner::{At, Owner, Source};
 use crate::partition::Caller;
@@ -43,7 +44,8 @@ impl Namespace {
         new: New<'_>,
         caller: Caller,
     ) -> Result<Attributes> {
-        self.at(parent, |owner| owner.create(parent, name, new, caller))
+        let touched = || Touched::new_name(parent, name);
+        self.change(parent, touched, |owner| owner.create(parent, name, new, caller))
     }
 
     /// Makes a regular file without a name; [`Namespace::link`] can give it one. The kernel is told of it.
@@ -63,7 +65,12 @@ impl Namespace {
         if ino.fileset() != parent.fileset() {
             return Err(FsError::CrossFileset);
         }
-        self.at(parent, |owner| owner.link(ino, parent, name))
+        let touched = || {
+            let mut touched = Touched::new_name(parent, name);
+            touched.inodes.push(ino);
+            touched
+        };
+        self.change(parent, touched, |owner| owner.link(ino, parent, name))
     }
 
     /// Removes the name of something that is not a directory.
@@ -71,7 +78,8 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`].
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.at(parent, |owner| owner.unlink(parent, name))
+        let touched = || Touched::names([(parent, name)]);
+        self.change(parent, touched, |owner| owner.unlink(parent, name))
     }
 
     /// Removes an empty directory.
@@ -80,7 +88,8 @@ impl Namespace {
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NotEmpty`], [`FsError::Busy`] for
     /// the root of a fileset.
     pub fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.at(parent, |owner| owner.remove_directory(parent, name))
+        let touched = || Touched::names([(parent, name)]);
+        self.change(parent, touched, |owner| owner.remove_directory(parent, name))
     }
 
     /// Moves the entry `name` of `parent` to `new_name` of `new_parent`.
@@ -98,7 +107,8 @@ impl Namespace {
         replace: Replace,
     ) -> Result<()> {
         self.check_one_fileset(parent, name, new_parent)?;
-        self.at(parent, |owner| owner.rename((parent, name), (new_parent, new_name), replace))
+        let (from, to) = ((parent, name), (new_parent, new_name));
+        self.change(parent, || Touched::names([from, to]), |owner| owner.rename(from, to, replace))
     }
 
     /// As [`Namespace::rename`], and leaves a whiteout of `caller` at the old name. Not for [`Replace::Exchange`].
@@ -113,7 +123,8 @@ impl Namespace {
         caller: Caller,
     ) -> Result<()> {
         self.check_one_fileset(from.0, from.1, to.0)?;
-        self.at(from.0, |owner| owner.rename_with_whiteout(from, to, replace, caller))
+        let touched = || Touched::names([from, to]);
+        self.change(from.0, touched, |owner| owner.rename_with_whiteout(from, to, replace, caller))
     }
 
     /// Refuses a rename between filesets, and one of a fileset itself: that is not to be copied in its place.
@@ -228,7 +239,7 @@ impl Namespace {
     /// [`FsError::IsDirectory`] or [`FsError::Invalid`] for the size of something that is not a file,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
     pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
-        self.at_bytes(ino, |owner| owner.set_attributes(ino, set))
+        self.change_bytes(ino, || Touched::inode(ino), |owner| owner.set_attributes(ino, set))
     }
 
     /// Takes the set-id bits of a file away, as a change of its content by an ordinary user does.
@@ -236,7 +247,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Stale`].
     pub fn kill_set_id(&self, ino: Ino) -> Result<()> {
-        self.at(ino, |owner| owner.kill_set_id(ino))
+        self.change(ino, || Touched::inode(ino), |owner| owner.kill_set_id(ino))
     }
 
     /// Value of an extended attribute.
@@ -262,7 +273,7 @@ impl Namespace {
     /// attributes of the inode would take more than 1 MiB, [`FsError::NameTooLong`], [`FsError::Invalid`] for a
     /// malformed list.
     pub fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
-        self.at(ino, |owner| owner.set_xattr(ino, set))
+        self.change(ino, || Touched::inode(ino), |owner| owner.set_xattr(ino, set))
     }
 
     /// Removes an extended attribute.
@@ -270,7 +281,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NoAttribute`].
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.at(ino, |owner| owner.remove_xattr(ino, name))
+        self.change(ino, || Touched::inode(ino), |owner| owner.remove_xattr(ino, name))
     }
 
     // --- open files ---
@@ -283,7 +294,12 @@ impl Namespace {
     /// [`FsError::Io`].
     pub fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         let lineage = self.lineage(ino.fileset());
-        let opened = self.at_bytes(ino, |owner| owner.open_file(ino, access, caller))?;
+        let open = |owner: &Owner| owner.open_file(ino, access, caller);
+        let opened = if access.write || access.truncate {
+            self.change_bytes(ino, || Touched::inode(ino), open)?
+        } else {
+            self.at_bytes(ino, open)?
+        };
         Ok(Opened { lineage, ..opened })
     }
 

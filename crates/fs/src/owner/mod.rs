@@ -11,6 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use forebay_base::FilesetId;
 use parking_lot::Mutex;
 
+use crate::grants::Changing;
 use crate::native::NativeOwner;
 use crate::partition::Partition;
 use crate::remote::RemoteOwner;
@@ -55,6 +56,16 @@ impl Deref for Route {
 
     fn deref(&self) -> &Owner {
         at(&self.table, self.fileset).expect("a route leads to an owner")
+    }
+}
+
+impl Owner {
+    /// The partition that a change must wait at for recalls, unless it has done so.
+    pub(crate) fn waits_for_recalls(&self, changing: Option<&Changing>) -> Option<Arc<Partition>> {
+        let Owner::Local(partition) = self else { return None };
+        let granting = partition.granting()?;
+        let has_waited = changing.is_some_and(|changing| changing.is_at(granting));
+        (granting.is_on() && !has_waited).then(|| Arc::clone(partition))
     }
 }
 

@@ -440,8 +440,8 @@ impl Owner {
                 Ok(native.tree().and_then(NativeTree::look_up_top).ok())
             }
             Owner::Native(native) => native.tree()?.listed_attributes(parent, item),
-            // The kernel may keep nothing of it, and would ask again at once.
-            Owner::Remote(_) => Ok(None),
+            // What is not kept here is left to whoever asks for it.
+            Owner::Remote(remote) => Ok(remote.listed_attributes(parent, item)),
         }
     }
 }

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use crate::commit::CommitTurn;
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
+use crate::grants::{Changer, Changing, Granting, Item, Touched};
 use crate::inode::{Body, Counted, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
@@ -70,6 +71,8 @@ pub struct Partition {
     directory_moves: Mutex<u64>,
     sweep: Mutex<Sweep>,
     damage: damage::Damage,
+    /// What other nodes may cache of it, in a cluster.
+    granting: Option<Arc<Granting>>,
 }
 
 /// What people choose of a fileset, as requests ask for it.
@@ -139,6 +142,47 @@ impl Partition {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// What other nodes may cache of it, in a cluster.
+    pub(crate) fn granting(&self) -> Option<&Arc<Granting>> {
+        self.granting.as_ref()
+    }
+
+    /// Recalls what a change by `by` touches from all other nodes, and waits until nobody uses it. No way to this partition may
+    /// be held.
+    pub(crate) fn begin_change(&self, by: Changer, touched: &Touched<'_>) -> Option<Changing> {
+        let leads_to = |parent: Ino, name: &[u8]| self.named(parent, name);
+        self.granting.as_ref().map(|granting| granting.begin(by, touched, leads_to))
+    }
+
+    /// Takes back from other nodes what has changed although nobody asked for it.
+    fn take_back(&self, items: Vec<Item>) {
+        if let Some(granting) = self.granting.as_ref().filter(|granting| granting.is_on()) {
+            granting.take_back(items);
+        }
+    }
+
+    /// Whether nobody has an inode open for writing.
+    pub(crate) fn is_quiet(&self, ino: Ino) -> bool {
+        let is_quiet = |inode: Arc<Inode>| {
+            let state = inode.lock();
+            state.file().is_none_or(|file| !file.opens.is_written())
+        };
+        // What is open is in memory.
+        self.shared.inodes.peek(ino).is_none_or(is_quiet)
+    }
+
+    /// Whether attributes that were just read stay as they are until somebody opens the file, or changes it here. For a while after an
+    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before.
+    pub(crate) fn knows_writers(&self, ino: Ino) -> bool {
+        let is_far = |inode: Arc<Inode>| {
+            let state = inode.lock();
+            let object = state.file().and_then(|file| file.object);
+            object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
+        };
+        let knows_all = || self.granting.as_ref().is_some_and(|it| it.knows_what_is_open());
+        self.shared.inodes.peek(ino).is_some_and(|inode| !is_far(inode)) || knows_all()
     }
 
     /// What every request passes first.

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use crate::commit::{CommitTurn, is_full};
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
+use crate::grants::Granting;
 use crate::inode::{Inode, State};
 use crate::key::{self, Key, Term};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
@@ -200,8 +201,13 @@ impl Partition {
             .into(),
         };
         shared.reserve.spend(|| store.commit(&taken_over), is_full)?;
+        let granting = shared.cluster.as_ref().map(|cluster| {
+            let (clock, lease) = (&shared.clock, shared.lease.as_ref());
+            Granting::new(number, superblock.epoch, clock, lease, cluster)
+        });
         Ok(Arc::new(Partition {
             number,
+            granting,
             gate: Gate::with(shared.lease.clone()),
             term: Mutex::new(term),
             epoch: superblock.epoch,

@@ -1,9 +1,9 @@
 //! Filesets of other nodes.
 //!
 //! One node owns a fileset. On every other one, [`Owner::Remote`](crate::Owner) sends each operation to it over a
-//! [`Channel`](forebay_base::Channel); there, a [`FilesService`] carries it out for its client. Everything goes to the
-//! owner today: nothing is cached on other nodes, neither here nor by their kernels (entry and attribute timeouts of 0,
-//! no pages but those of mappings).
+//! [`Channel`](forebay_base::Channel); there, a [`FilesService`] carries it out for its client. What was granted with an
+//! answer is kept by the daemon of the other node until it is recalled ([`crate::grants`]); its kernel keeps nothing (entry and
+//! attribute timeouts of 0, no pages but those of mappings).
 //!
 //! **Near bytes.** New bytes of another node go to a disk of that node, and it is told where: it reads and writes the object
 //! itself, on the direct path where it has one (`near.rs`). The owner reaches the object by way of that node
@@ -36,7 +36,8 @@
 //!   root's owner, and the catalogue is read there, or from the root's store where the node owns it.
 //! - A [`FilesService`] over the namespace is registered with the node's sessions as
 //!   [`ServiceId::Files`](forebay_base::channel::ServiceId), before the first other node may call. Calls may wait (for a
-//!   gate, for a store): the sessions need more threads than one for them.
+//!   gate, for a store): the sessions need more threads than one for them. A [`CacheService`] answers the recalls of
+//!   other nodes as [`ServiceId::Cache`](forebay_base::channel::ServiceId).
 //! - Where the members say that owners changed: [`Namespace::owner_changed`](crate::Namespace::owner_changed), for each
 //!   fileset. Before this node's own lease could be over for others:
 //!   [`Namespace::pause`](crate::Namespace::pause); when it is sure again, [`Namespace::resume`](crate::Namespace::resume).
@@ -45,6 +46,9 @@
 //!   again at the next request.
 //! - [`Namespace::set_kernel_cache`](crate::Namespace::set_kernel_cache) once there is a mount.
 
+mod cache;
+mod granting;
+mod keeping;
 mod locking;
 mod near;
 mod owner;
@@ -53,10 +57,11 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod unsynced;
-mod wire;
+pub(crate) mod wire;
 
 use std::time::Duration;
 
+pub use cache::CacheService;
 pub(crate) use near::NearFiles;
 pub(crate) use owner::OpenFiles;
 pub use owner::RemoteOwner;

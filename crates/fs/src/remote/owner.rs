@@ -1,8 +1,8 @@
 //! A fileset of another node, as this one uses it: every operation is a request to its owner.
 //!
-//! Nothing of what the owner answers is kept here, and the kernel may keep nothing either. What is known here is what
-//! this node holds there: its open files, to open them again where the fileset gets another owner in order, and what
-//! its kernel has forgotten, which goes with the next request.
+//! What the owner grants with its answers is kept here ([`Kept`]) until it is recalled; the kernel may keep nothing. What is
+//! known here beside that is what this node holds there: its open files, to open them again where the fileset gets another
+//! owner in order, and what its kernel has forgotten, which goes with the next request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use forebay_base::channel::{CallError, Message};
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
+use forebay_cluster::grants::RecallNumber;
 use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -18,14 +19,15 @@ use rustc_hash::FxHashMap;
 use super::NearFiles;
 use super::unsynced::Unsynced;
 use super::wire::{
-    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, decode, encode,
+    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, decode, encode,
 };
 use crate::attributes::{Attributes, KeepName, SetAttributes, SetId};
 use crate::clients::Handles;
 use crate::error::{FsError, Result};
+use crate::grants::{Item, Kept, Touched};
 use crate::locks::{Ticket, Waited};
-use crate::ops::{Access, Found, Home, New, Opened, Replace, SetXattr, Statistics};
-use crate::owner::{At, Visit};
+use crate::ops::{Access, Home, New, Opened, Replace, SetXattr, Statistics};
+use crate::owner::At;
 use crate::partition::Caller;
 use crate::record::Usage;
 
@@ -122,6 +124,10 @@ impl OpenFiles {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().files.is_empty()
+    }
+
     fn is_open(&self, ino: Ino) -> bool {
         self.state.lock().files.contains_key(&ino)
     }
@@ -160,25 +166,35 @@ impl OpenFiles {
 
 /// A fileset of another node.
 pub struct RemoteOwner {
-    fileset: FilesetId,
+    pub(super) fileset: FilesetId,
     node: NodeId,
     channel: Arc<dyn Channel>,
     open_files: Arc<OpenFiles>,
     near: Arc<NearFiles>,
     /// The files that were open before this node became the owner are open there, too, in this epoch of it.
-    is_asserted: AtomicBool,
+    pub(super) is_asserted: AtomicBool,
     epoch: AtomicU64,
     asserting: Mutex<()>,
     forgotten: Mutex<Vec<(Ino, u64)>>,
+    pub(super) kept: Kept,
 }
 
 /// What the kernel is told: it may keep nothing.
-fn not_kept(attributes: Attributes) -> Attributes {
+pub(super) fn not_kept(attributes: Attributes) -> Attributes {
     Attributes { cacheable: false, name: KeepName::Never, ..attributes }
 }
 
+/// An answer that is not a refusal.
+pub(super) fn accepted(answer: Answer) -> Result<Answer> {
+    match answer {
+        Answer::Refused(error) => Err(error),
+        Answer::NotMine => Err(FsError::Moved),
+        answer => Ok(answer),
+    }
+}
+
 /// An answer that does not fit its request: the other node is broken.
-fn senseless<T>(answer: &Answer) -> Result<T> {
+pub(super) fn senseless<T>(answer: &Answer) -> Result<T> {
     Err(FsError::Io(format!("the owner of the fileset sent an unexpected answer: {answer:?}")))
 }
 
@@ -189,6 +205,7 @@ impl RemoteOwner {
         channel: Arc<dyn Channel>,
         open_files: Arc<OpenFiles>,
         near: Arc<NearFiles>,
+        kept: Kept,
     ) -> RemoteOwner {
         RemoteOwner {
             fileset,
@@ -200,7 +217,18 @@ impl RemoteOwner {
             epoch: AtomicU64::new(0),
             asserting: Mutex::default(),
             forgotten: Mutex::default(),
+            kept,
         }
+    }
+
+    /// The owner takes back what it granted.
+    pub(crate) fn recalled(&self, recall: RecallNumber, items: Vec<Item>) {
+        self.kept.recalled(recall, items);
+    }
+
+    /// Whether what this node has open is open there, too.
+    pub(crate) fn is_asserted(&self) -> bool {
+        self.is_asserted.load(Ordering::Acquire)
     }
 
     /// The node.
@@ -211,10 +239,16 @@ impl RemoteOwner {
     // --- asking ---
 
     fn send(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
+        let (reply, payload) = self.exchange(request, payload)?;
+        Ok((accepted(reply.answer)?, payload))
+    }
+
+    pub(super) fn exchange(&self, request: Request, payload: Vec<u8>) -> Result<(Reply, Vec<u8>)> {
+        let seen = self.kept.sending();
         let forgotten = std::mem::take(&mut *self.forgotten.lock());
         let epoch = Epoch(self.epoch.load(Ordering::Acquire));
         let (repeatable, unsent) = (request.is_repeatable(), request.is_repeatable_unsent());
-        let head = encode(&Head { epoch, forgotten, request });
+        let head = encode(&Head { epoch, forgotten, seen, request });
         let _waits = in_flight::waits_for(|| WaitsFor::Node(self.node));
         let answered =
             self.channel.call(Message { head, payload }).map_err(|error| match error {
@@ -228,6 +262,7 @@ impl RemoteOwner {
                 )),
                 CallError::Evicted(_) => {
                     self.open_files.lose();
+                    self.kept.lose();
                     FsError::Stale
                 }
                 CallError::Refused(why) => FsError::Io(format!(
@@ -235,14 +270,10 @@ impl RemoteOwner {
                     self.node
                 )),
             })?;
-        let answer = decode::<Answer>(&answered.head).map_err(|why| {
+        let reply = decode::<Reply>(&answered.head).map_err(|why| {
             FsError::Io(format!("node {} sent an answer that cannot be read: {why}", self.node))
         })?;
-        match answer {
-            Answer::Refused(error) => Err(error),
-            Answer::NotMine => Err(FsError::Moved),
-            answer => Ok((answer, answered.payload)),
-        }
+        Ok((reply, answered.payload))
     }
 
     fn ask_with(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
@@ -267,7 +298,7 @@ impl RemoteOwner {
         answer
     }
 
-    fn do_it(&self, request: Request) -> Result<()> {
+    pub(super) fn do_it(&self, request: Request) -> Result<()> {
         match self.ask(request)? {
             Answer::Done => Ok(()),
             other => senseless(&other),
@@ -281,13 +312,6 @@ impl RemoteOwner {
         }
     }
 
-    fn ask_bytes(&self, request: Request) -> Result<Vec<u8>> {
-        match self.ask(request)? {
-            Answer::Bytes(bytes) => Ok(bytes),
-            other => senseless(&other),
-        }
-    }
-
     fn ask_count(&self, request: Request, payload: Vec<u8>) -> Result<u64> {
         match self.ask_with(request, payload)?.0 {
             Answer::Count(count) => Ok(count),
@@ -297,7 +321,7 @@ impl RemoteOwner {
 
     /// Opens again what was open before the fileset came to this owner. Where something was lost on the way, all of it
     /// is stale.
-    fn assert_open_files(&self) -> Result<()> {
+    pub(crate) fn assert_open_files(&self) -> Result<()> {
         let _one_at_a_time = self.asserting.lock();
         if self.is_asserted.load(Ordering::Acquire) {
             return Ok(());
@@ -352,18 +376,6 @@ impl RemoteOwner {
         Ok(())
     }
 
-    pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
-        match self.ask(Request::Lookup { parent, name: name.to_vec() })? {
-            Answer::Attributes(attributes) => Ok(Found::Here(not_kept(attributes))),
-            Answer::Elsewhere(ino) => Ok(Found::Elsewhere(ino)),
-            other => senseless(&other),
-        }
-    }
-
-    pub(crate) fn look_at(&self, ino: Ino) -> Result<Attributes> {
-        self.ask_attributes(Request::LookAt { ino })
-    }
-
     pub(crate) fn create(
         &self,
         parent: Ino,
@@ -371,6 +383,7 @@ impl RemoteOwner {
         new: New<'_>,
         caller: Caller,
     ) -> Result<Attributes> {
+        let _own = self.kept.changing(&Touched::new_name(parent, name));
         let (name, new) = (name.to_vec(), NewInode::of(new));
         let request = Request::Create { parent, name, new, caller };
         self.changing_names(&[parent], || self.ask_attributes(request))
@@ -386,16 +399,21 @@ impl RemoteOwner {
     }
 
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
+        let mut touched = Touched::new_name(parent, name);
+        touched.inodes.push(ino);
+        let _own = self.kept.changing(&touched);
         let request = Request::Link { ino, parent, name: name.to_vec() };
         self.changing_names(&[parent], || self.ask_attributes(request))
     }
 
     pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let _own = self.kept.changing(&Touched::names([(parent, name)]));
         let request = Request::Unlink { parent, name: name.to_vec() };
         self.changing_names(&[parent], || self.do_it(request))
     }
 
     pub(crate) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let _own = self.kept.changing(&Touched::names([(parent, name)]));
         let request = Request::RemoveDirectory { parent, name: name.to_vec() };
         self.changing_names(&[parent], || self.do_it(request))
     }
@@ -407,6 +425,7 @@ impl RemoteOwner {
         replace: Replace,
         whiteout: Option<Caller>,
     ) -> Result<()> {
+        let _own = self.kept.changing(&Touched::names([from, to]));
         let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
         let parents = [from.0, to.0];
         let request = Request::Rename { from, to, replace, whiteout };
@@ -417,64 +436,27 @@ impl RemoteOwner {
         self.do_it(Request::CheckLeaves { parent, name: name.to_vec() })
     }
 
-    pub(crate) fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.ask_bytes(Request::ReadLink { ino })
-    }
-
-    pub(crate) fn open_directory(&self, ino: Ino) -> Result<()> {
-        self.do_it(Request::OpenDirectory { ino })
-    }
-
-    pub(crate) fn read_directory(
-        &self,
-        ino: Ino,
-        mut offset: u64,
-        visit: &mut Visit<'_>,
-    ) -> Result<()> {
-        loop {
-            let items = match self.ask(Request::ReadDirectory { ino, offset })? {
-                Answer::Items(items) => items,
-                other => return senseless(&other),
-            };
-            let Some(last) = items.last() else { return Ok(()) };
-            offset = last.next_offset;
-            for item in &items {
-                if visit(item).is_break() {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
     // --- attributes ---
 
-    pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
-        self.ask_attributes(Request::Attributes { ino })
-    }
-
     pub(crate) fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        let _own = self.kept.changing(&Touched::inode(ino));
         self.ask_attributes(Request::SetAttributes { ino, set })
     }
 
     pub(crate) fn kill_set_id(&self, ino: Ino) -> Result<()> {
+        let _own = self.kept.changing(&Touched::inode(ino));
         self.do_it(Request::KillSetId { ino })
     }
 
-    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.ask_bytes(Request::Xattr { ino, name: name.to_vec() })
-    }
-
-    pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.ask_bytes(Request::ListXattrs { ino })
-    }
-
     pub(crate) fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
+        let _own = self.kept.changing(&Touched::inode(ino));
         let SetXattr { name, value, mode, kill_set_gid } = set;
         let (name, value) = (name.to_vec(), value.to_vec());
         self.do_it(Request::SetXattr { ino, name, value, mode, kill_set_gid })
     }
 
     pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let _own = self.kept.changing(&Touched::inode(ino));
         self.do_it(Request::RemoveXattr { ino, name: name.to_vec() })
     }
 
@@ -483,6 +465,8 @@ impl RemoteOwner {
     pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         // A lineage that breaks meanwhile makes the handle stale.
         let lineage = self.open_files.lineage();
+        let changes = access.write || access.truncate;
+        let _own = changes.then(|| self.kept.changing(&Touched::inode(ino)));
         let request = Request::Open { ino, access, caller };
         let mut place = None;
         let answer = self.ask_and_note(request, |answer| {
@@ -638,6 +622,10 @@ impl RemoteOwner {
 
     /// The kernel forgets `count` of the times it was told of an inode: the owner hears of it with the next request.
     pub fn forget(&self, ino: Ino, count: u64) {
+        let count = self.kept.forget(ino, count);
+        if count == 0 {
+            return;
+        }
         let mut forgotten = self.forgotten.lock();
         forgotten.push((ino, count));
         if forgotten.len() >= FORGOTTEN_MAX {

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use forebay_base::channel::{CallError, Message, Service};
 use forebay_base::in_flight::{self, Asker};
 use forebay_base::{ClientId, Epoch, Ino};
+use forebay_cluster::grants::GrantNumber;
 
 use super::wire::{
-    Answer, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Request, decode, encode,
+    Answer, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Reply, Request, decode, encode,
 };
 use super::{LOCK_POLL, locking};
 use crate::attributes::{Attributes, SetId};
 use crate::clients::{Held, NotHeld};
 use crate::directory::check_name;
 use crate::error::{FsError, Result};
+use crate::grants::{Granted, Touched};
 use crate::locks::Locks;
 use crate::namespace::Namespace;
-use crate::ops::{Access, Closer, Found, SetXattr};
-use crate::owner::{At, Owner};
+use crate::ops::{Access, Closer, SetXattr};
+use crate::owner::{At, Owner, Route};
 use crate::partition::Caller;
 use crate::stale::Stale;
 
@@ -31,16 +33,20 @@ pub struct FilesService {
 }
 
 /// One request being carried out.
-struct Work<'a> {
-    fs: &'a Namespace,
-    client: ClientId,
+pub(super) struct Work<'a> {
+    pub(super) fs: &'a Namespace,
+    pub(super) client: ClientId,
     /// The epoch in which it takes this node for the owner.
     epoch: Epoch,
+    /// The latest grant that the client had heard of when it asked.
+    pub(super) seen: GrantNumber,
     payload: Vec<u8>,
     /// Bytes beside the answer.
     bytes: Vec<u8>,
+    /// What the client may cache of the answer.
+    pub(super) granted: Granted,
     /// What this node's kernel may hold although it changed.
-    stale: Vec<Stale>,
+    pub(super) stale: Vec<Stale>,
 }
 
 impl FilesService {
@@ -90,7 +96,7 @@ fn evicted(client: ClientId) -> CallError {
 
 impl Service for FilesService {
     fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
-        let Head { epoch, forgotten, request: asked } =
+        let Head { epoch, forgotten, seen, request: asked } =
             decode(&request.head).map_err(CallError::Refused)?;
         if request.payload.len() > PAYLOAD_MAX {
             return Err(CallError::Refused(format!(
@@ -116,8 +122,10 @@ impl Service for FilesService {
             fs: &self.fs,
             client: from,
             epoch,
+            seen,
             payload: request.payload,
             bytes: Vec::new(),
+            granted: Granted::default(),
             stale: Vec::new(),
         };
         let answer = work.carry_out(asked).unwrap_or_else(|error| match error {
@@ -126,7 +134,8 @@ impl Service for FilesService {
         });
         // Before anybody can rely on the change: whoever looks on this node from now on sees it.
         self.fs.tell_own_kernel(&work.stale);
-        Ok(Message { head: encode(&answer), payload: work.bytes })
+        let reply = Reply { answer, granted: work.granted };
+        Ok(Message { head: encode(&reply), payload: work.bytes })
     }
 
     fn welcome(&self, client: ClientId) {
@@ -134,6 +143,7 @@ impl Service for FilesService {
     }
 
     fn drop_client(&self, client: ClientId) {
+        self.fs.end_grants_of(client);
         if let Some(held) = self.fs.clients().drop_client(client) {
             self.release(client, &held);
         }
@@ -142,13 +152,18 @@ impl Service for FilesService {
 
 impl Work<'_> {
     /// Carries out `operation` at the owner of an inode, if that is this node.
-    fn at<T>(&self, ino: Ino, operation: impl FnOnce(&Owner) -> Result<T>) -> Result<T> {
-        let route = self.fs.own(ino)?;
-        self.check_epoch(&route)?;
-        operation(&route)
+    pub(super) fn at<T>(&self, ino: Ino, operation: impl FnOnce(&Owner) -> Result<T>) -> Result<T> {
+        operation(&*self.route(ino)?)
     }
 
-    fn check_epoch(&self, owner: &Owner) -> Result<()> {
+    /// The way to the owner of an inode, if that is this node in the epoch that the client means.
+    pub(super) fn route(&self, ino: Ino) -> Result<Route> {
+        let route = self.fs.own(ino)?;
+        self.check_epoch(&route)?;
+        Ok(route)
+    }
+
+    pub(super) fn check_epoch(&self, owner: &Owner) -> Result<()> {
         let is_same = match owner {
             Owner::Local(partition) => partition.epoch() == self.epoch,
             Owner::Native(_) => true,
@@ -173,11 +188,25 @@ impl Work<'_> {
     }
 
     /// Carries out what tells the kernel of the client of an inode, and notes that, before the fileset can go anywhere.
-    fn tell_at(&self, ino: Ino, find: impl FnOnce(&Owner) -> Result<Attributes>) -> Result<Answer> {
+    pub(super) fn tell_at(
+        &self,
+        ino: Ino,
+        find: impl FnOnce(&Owner) -> Result<Attributes>,
+    ) -> Result<Answer> {
         self.at(ino, |owner| self.tell(find(owner)?))
     }
 
-    fn tell(&self, attributes: Attributes) -> Result<Answer> {
+    /// As [`Work::tell_at`] of a change.
+    fn tell_change(
+        &mut self,
+        ino: Ino,
+        touched: &Touched<'_>,
+        change: impl FnOnce(&Owner) -> Result<Attributes>,
+    ) -> Result<Answer> {
+        self.change(ino, touched, |work, owner| work.tell(change(owner)?))
+    }
+
+    pub(super) fn tell(&self, attributes: Attributes) -> Result<Answer> {
         match self.fs.clients().refer(self.client, attributes.ino, self.most()) {
             Ok(()) => Ok(Answer::Attributes(attributes)),
             Err(why) => {
@@ -194,13 +223,6 @@ impl Work<'_> {
     fn changed_name(&mut self, parent: Ino, name: &[u8]) {
         self.stale.push(Stale::Entry(parent, name.to_vec()));
         self.changed(parent);
-    }
-
-    /// What a name leads to changes with it: the number of its links, or its time.
-    fn changes_named(&mut self, parent: Ino, name: &[u8]) {
-        if let Some(ino) = self.fs.named_here(parent, name) {
-            self.changed(ino);
-        }
     }
 
     /// Refuses what the client does not have open. While that is looked up the fileset can go nowhere: what is open at
@@ -247,6 +269,7 @@ impl Work<'_> {
             | Request::TestLock(_)
             | Request::ReleaseLocks { .. } => self.locks(&request),
             Request::Forget { .. }
+            | Request::Vouch { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
             | Request::Catalogue
@@ -261,17 +284,15 @@ impl Work<'_> {
 
     fn names(&mut self, request: Request) -> Result<Answer> {
         match request {
-            Request::Lookup { parent, name } => {
-                self.at(parent, |owner| match owner.lookup(parent, &name)? {
-                    Found::Here(attributes) => self.tell(attributes),
-                    Found::Elsewhere(ino) => Ok(Answer::Elsewhere(ino)),
-                })
-            }
-            Request::LookAt { ino } => self.tell_at(ino, |owner| owner.look_at(ino)),
+            Request::Lookup { parent, name } => self.lookup(parent, &name),
+            Request::LookAt { ino } => self.look_at(ino),
             Request::Create { parent, name, new, caller } => {
                 check_name(&name)?;
                 self.changed_name(parent, &name);
-                self.tell_at(parent, |owner| owner.create(parent, &name, new.as_new(), caller))
+                let touched = Touched::new_name(parent, &name);
+                self.tell_change(parent, &touched, |owner| {
+                    owner.create(parent, &name, new.as_new(), caller)
+                })
             }
             Request::CreateUnnamed { parent, new, caller } => {
                 self.tell_at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))
@@ -283,17 +304,19 @@ impl Work<'_> {
                 }
                 self.changed_name(parent, &name);
                 self.changed(ino);
-                self.tell_at(parent, |owner| owner.link(ino, parent, &name))
+                let mut touched = Touched::new_name(parent, &name);
+                touched.inodes.push(ino);
+                self.tell_change(parent, &touched, |owner| owner.link(ino, parent, &name))
             }
             Request::Unlink { parent, name } => {
-                self.changes_named(parent, &name);
-                self.at(parent, |owner| owner.unlink(parent, &name))?;
+                let touched = Touched::names([(parent, name.as_slice())]);
+                self.change(parent, &touched, |_, owner| owner.unlink(parent, &name))?;
                 self.changed_name(parent, &name);
                 Ok(Answer::Done)
             }
             Request::RemoveDirectory { parent, name } => {
-                self.changes_named(parent, &name);
-                self.at(parent, |owner| owner.remove_directory(parent, &name))?;
+                let touched = Touched::names([(parent, name.as_slice())]);
+                self.change(parent, &touched, |_, owner| owner.remove_directory(parent, &name))?;
                 self.changed_name(parent, &name);
                 Ok(Answer::Done)
             }
@@ -303,9 +326,7 @@ impl Work<'_> {
                     return Err(FsError::CrossFileset);
                 }
                 let (old, new) = ((from.0, from.1.as_slice()), (to.0, to.1.as_slice()));
-                self.changes_named(old.0, old.1);
-                self.changes_named(new.0, new.1);
-                self.at(from.0, |owner| match whiteout {
+                self.change(from.0, &Touched::names([old, new]), |_, owner| match whiteout {
                     None => owner.rename(old, new, replace),
                     Some(caller) => owner.rename_with_whiteout(old, new, replace, caller),
                 })?;
@@ -317,7 +338,8 @@ impl Work<'_> {
                 self.at(parent, |owner| owner.check_leaves(parent, &name)).map(|()| Answer::Done)
             }
             Request::ReadLink { ino } => {
-                self.at(ino, |owner| owner.read_link(ino)).map(Answer::Bytes)
+                let found = self.read_granted(ino, |owner| owner.read_link(ino), Result::is_ok);
+                found.map(Answer::Bytes)
             }
             Request::OpenDirectory { ino } => {
                 self.at(ino, |owner| owner.open_directory(ino)).map(|()| Answer::Done)
@@ -327,9 +349,9 @@ impl Work<'_> {
         }
     }
 
-    fn list(&self, ino: Ino, offset: u64) -> Result<Answer> {
+    fn list(&mut self, ino: Ino, offset: u64) -> Result<Answer> {
         let mut items = Vec::new();
-        self.at(ino, |owner| {
+        let list = |owner: &Owner| {
             owner.read_directory(ino, offset, &mut |item| {
                 items.push(item.clone());
                 if items.len() < ITEMS_AT_ONCE {
@@ -338,37 +360,48 @@ impl Work<'_> {
                     ControlFlow::Break(())
                 }
             })
-        })?;
+        };
+        self.read_granted(ino, list, Result::is_ok)?;
         Ok(Answer::Items(items))
     }
 
     fn attributes(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::Attributes { ino } => {
-                self.at(ino, |owner| owner.getattr(ino)).map(Answer::Attributes)
+                self.read_attributes(ino, |owner| owner.getattr(ino)).map(Answer::Attributes)
             }
             Request::SetAttributes { ino, set } => {
                 self.changed(ino);
-                self.at(ino, |owner| owner.set_attributes(ino, set)).map(Answer::Attributes)
+                self.change(ino, &Touched::inode(ino), |_, owner| owner.set_attributes(ino, set))
+                    .map(Answer::Attributes)
             }
             Request::KillSetId { ino } => {
                 self.changed(ino);
-                self.at(ino, |owner| owner.kill_set_id(ino)).map(|()| Answer::Done)
+                self.change(ino, &Touched::inode(ino), |_, owner| owner.kill_set_id(ino))
+                    .map(|()| Answer::Done)
             }
             Request::Xattr { ino, name } => {
-                self.at(ino, |owner| owner.xattr(ino, &name)).map(Answer::Bytes)
+                let found = self.read_granted(
+                    ino,
+                    |owner| owner.xattr(ino, &name),
+                    |found| matches!(found, Ok(_) | Err(FsError::NoAttribute)),
+                );
+                found.map(Answer::Bytes)
             }
             Request::ListXattrs { ino } => {
-                self.at(ino, |owner| owner.list_xattrs(ino)).map(Answer::Bytes)
+                let found = self.read_granted(ino, |owner| owner.list_xattrs(ino), Result::is_ok);
+                found.map(Answer::Bytes)
             }
             Request::SetXattr { ino, name, value, mode, kill_set_gid } => {
                 self.changed(ino);
                 let set = SetXattr { name: &name, value: &value, mode, kill_set_gid };
-                self.at(ino, |owner| owner.set_xattr(ino, set)).map(|()| Answer::Done)
+                self.change(ino, &Touched::inode(ino), |_, owner| owner.set_xattr(ino, set))
+                    .map(|()| Answer::Done)
             }
             Request::RemoveXattr { ino, name } => {
                 self.changed(ino);
-                self.at(ino, |owner| owner.remove_xattr(ino, &name)).map(|()| Answer::Done)
+                self.change(ino, &Touched::inode(ino), |_, owner| owner.remove_xattr(ino, &name))
+                    .map(|()| Answer::Done)
             }
             _ => Err(FsError::Invalid),
         }
@@ -458,16 +491,21 @@ impl Work<'_> {
             self.changed(ino);
         }
         let disks = self.fs.disks_of(self.client.node);
-        let home = self.at(ino, |owner| {
+        let open = |work: &Work<'_>, owner: &Owner| {
             let home = owner.open_for_node(ino, access, caller, &disks)?;
             // Before the fileset can go anywhere.
-            let held = self.fs.clients().open(self.client, ino, access, self.most());
+            let held = work.fs.clients().open(work.client, ino, access, work.most());
             held.or_else(|why| {
                 owner.close_for_node(ino, access, Closer::Node)?;
-                self.not_held(why)
+                work.not_held(why)
             })?;
             Ok(home)
-        })?;
+        };
+        let home = if access.write || access.truncate {
+            self.change(ino, &Touched::inode(ino), open)?
+        } else {
+            self.at(ino, |owner| open(self, owner))?
+        };
         Ok(Answer::Opened { crash: self.fs.crash_of(ino.fileset()), home })
     }
 
@@ -528,6 +566,7 @@ impl Work<'_> {
     fn filesets(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::Forget { .. } => Ok(Answer::Done),
+            Request::Vouch { fileset } => self.vouch(fileset),
             Request::Statistics { ino } => {
                 drop(self.fs.own(ino)?);
                 self.fs.statistics_at(ino).map(Answer::Statistics)

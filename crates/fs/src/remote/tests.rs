@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use forebay_base::channel::{CallError, Message, Service as _};
 use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, Timestamp};
+use forebay_cluster::grants::GrantNumber;
 use forebay_disk::{Allocate, Capacity, Seek, Sync};
 
 use super::wire::{
-    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Request, VERSION, Whole, decode,
-    encode,
+    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, VERSION, Whole,
+    decode, encode,
 };
 use crate::attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 use crate::clients::Handles;
@@ -114,6 +115,7 @@ fn requests() -> Vec<Request> {
         Request::TestLock(lock()),
         Request::ReleaseLocks { ino: INO, owner: 6, whole: true },
         Request::Forget { fileset },
+        Request::Vouch { fileset },
         Request::Statistics { ino: INO },
         Request::Usage { fileset },
         Request::Catalogue,
@@ -168,6 +170,7 @@ fn answers() -> Vec<Answer> {
         Answer::Opened { crash: Epoch(7), home: None },
         Answer::Reopened { crash: Epoch(3), epoch: Epoch(5) },
         Answer::Count(8),
+        Answer::Vouched { word_ms: 5000, term: 2 },
         Answer::Statistics(Statistics { capacity, inodes: 9 }),
         Answer::Usage(Usage { inodes: 1, bytes: 2 }),
         Answer::Lock(LockAnswer::Waiting(Ticket(3))),
@@ -190,15 +193,20 @@ fn last_kind(encoded: &[Vec<u8>], place: usize) -> u8 {
 fn every_request_and_answer_comes_back_as_it_was() {
     let mut encoded = Vec::new();
     for request in requests() {
-        let head = Head { epoch: Epoch(0), forgotten: vec![(INO, 3), (Ino(1), u64::MAX)], request };
+        let head = Head {
+            epoch: Epoch(0),
+            forgotten: vec![(INO, 3), (Ino(1), u64::MAX)],
+            seen: GrantNumber(9),
+            request,
+        };
         assert_eq!(decode::<Head>(&encode(&head)).unwrap(), head);
         encoded.push(encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), ..head }));
     }
     // Each kind has a number; those here are all there are, and the next one is none.
-    let kinds: std::collections::BTreeSet<u8> = encoded.iter().map(|bytes| bytes[3]).collect();
-    let last = last_kind(&encoded, 3);
+    let kinds: std::collections::BTreeSet<u8> = encoded.iter().map(|bytes| bytes[4]).collect();
+    let last = last_kind(&encoded, 4);
     assert_eq!(kinds.len(), usize::from(last) + 1, "a kind of request is missing here");
-    let mut beyond = vec![VERSION, 0, 0, last + 1];
+    let mut beyond = vec![VERSION, 0, 0, 0, last + 1];
     beyond.extend([0; 200]);
     // One that exists would be decoded, and the rest be too much.
     assert!(!decode::<Head>(&beyond).unwrap_err().contains("too many"), "a kind is missing here");
@@ -210,8 +218,12 @@ fn every_request_and_answer_comes_back_as_it_was() {
 
 #[test]
 fn heads_of_other_versions_and_broken_ones_are_refused() {
-    let good =
-        encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), request: Request::Catalogue });
+    let good = encode(&Head {
+        epoch: Epoch(0),
+        forgotten: Vec::new(),
+        seen: GrantNumber(0),
+        request: Request::Catalogue,
+    });
     let mut other = good.clone();
     other[0] = VERSION + 1;
     assert!(decode::<Head>(&other).unwrap_err().contains("version"));
@@ -268,7 +280,14 @@ fn whatever_bytes_arrive_nothing_breaks() {
         .filter(|request| {
             !matches!(request, Request::Retire { .. } | Request::RemoveFileset { .. })
         })
-        .map(|request| encode(&Head { epoch: Epoch(0), forgotten: vec![(Ino(1), 1)], request }))
+        .map(|request| {
+            encode(&Head {
+                epoch: Epoch(0),
+                forgotten: vec![(Ino(1), 1)],
+                seen: GrantNumber(0),
+                request,
+            })
+        })
         .collect();
     let mut understood = 0;
     for _ in 0..20_000 {
@@ -285,7 +304,7 @@ fn whatever_bytes_arrive_nothing_breaks() {
         match service.serve(from, Message { head, payload }) {
             Ok(answer) => {
                 understood += 1;
-                assert!(decode::<Answer>(&answer.head).is_ok());
+                assert!(decode::<Reply>(&answer.head).is_ok());
             }
             Err(CallError::Refused(_)) => {}
             Err(other) => panic!("{other}"),
@@ -293,8 +312,29 @@ fn whatever_bytes_arrive_nothing_breaks() {
     }
     assert!(understood > 1000, "{understood}");
     service.drop_client(from);
-    let head =
-        encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), request: Request::Catalogue });
+    let head = encode(&Head {
+        epoch: Epoch(0),
+        forgotten: Vec::new(),
+        seen: GrantNumber(0),
+        request: Request::Catalogue,
+    });
     let after = service.serve(from, Message { head, payload: Vec::new() });
     assert!(matches!(after, Err(CallError::Evicted(_))));
+}
+
+#[test]
+fn grants_and_recalls_come_back_as_they_were_and_broken_ones_are_refused() {
+    use forebay_cluster::grants::RecallNumber;
+
+    use crate::grants::{Granted, Item, Recall};
+    let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, term: 3 };
+    let reply = Reply { answer: Answer::Done, granted };
+    assert_eq!(decode::<Reply>(&encode(&reply)).unwrap().granted, granted);
+    let items = vec![Item::Attributes(INO), Item::Entry(INO, b"a name".as_slice().into())];
+    let recall = Recall { fileset: FilesetId(3), recalls: vec![(RecallNumber(7), items)] };
+    let good = encode(&recall);
+    assert_eq!(decode::<Recall>(&good).unwrap(), recall);
+    for length in 0..good.len() {
+        assert!(decode::<Recall>(&good[..length]).is_err());
+    }
 }

@@ -5,6 +5,7 @@
 //! missing makes it an error.
 
 use forebay_base::{Epoch, FilesetId, Ino};
+use forebay_cluster::grants::GrantNumber;
 use forebay_disk::{Allocate, Seek, Sync};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::attributes::{Attributes, SetAttributes};
 use crate::clients::Handles;
 use crate::error::FsError;
+use crate::grants::Granted;
 use crate::locks::{Kind as LockKind, Range, Ticket};
 use crate::native::NewFileset;
 use crate::ops::{Access, DirectoryItem, New, Replace, SetMode, Statistics};
@@ -32,6 +34,8 @@ pub(crate) struct Head {
     /// not, and nothing is carried out. 0 for a fileset without epochs.
     pub epoch: Epoch,
     pub forgotten: Vec<(Ino, u64)>,
+    /// The latest grant that the asking node has heard of: of what it changes it has given up all up to this one.
+    pub seen: GrantNumber,
     pub request: Request,
 }
 
@@ -229,6 +233,10 @@ pub(crate) enum Request {
     Forget {
         fileset: FilesetId,
     },
+    /// For how long the owner vouches for what the asking node caches.
+    Vouch {
+        fileset: FilesetId,
+    },
     Statistics {
         ino: Ino,
     },
@@ -277,6 +285,7 @@ impl Request {
             | Request::ListXattrs { .. }
             | Request::Read { .. }
             | Request::Seek { .. }
+            | Request::Vouch { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
             | Request::Catalogue => true,
@@ -362,6 +371,10 @@ pub(crate) enum Answer {
     },
     /// Bytes were moved, or found; those of a read are beside it.
     Count(u64),
+    Vouched {
+        word_ms: u64,
+        term: u64,
+    },
     Statistics(Statistics),
     Usage(Usage),
     Lock(LockAnswer),
@@ -376,6 +389,13 @@ pub(crate) enum Answer {
     Refused(FsError),
     /// This node does not own the fileset: ask again who does.
     NotMine,
+}
+
+/// An answer, and what of it may be cached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    pub answer: Answer,
+    pub granted: Granted,
 }
 
 /// Encodes a head.

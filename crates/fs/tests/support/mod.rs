@@ -31,7 +31,7 @@ pub mod whole;
 
 pub use self::whole::WholeStores;
 pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
-pub use nodes::{Nodes, Weather};
+pub use nodes::{Nodes, SteppedTimes, Weather};
 
 /// The superuser.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };

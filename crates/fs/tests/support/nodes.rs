@@ -3,13 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_base::channel::{CallError, Channel, Message, Service};
-use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
+use forebay_base::time::{StepClock, SystemClock};
+use forebay_base::{ClientId, Clock, Epoch, FilesetId, NodeId, Timestamp};
 use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Life, Machine, RemoteDisk};
 use forebay_fs::record::DiskRecord;
+use forebay_fs::remote::CacheService;
 use forebay_fs::{Cluster, FilesService, Namespace, Parts, Whose};
 use parking_lot::{Mutex, RwLock};
 
@@ -31,6 +33,7 @@ pub struct Nodes {
     owners: Mutex<HashMap<FilesetId, (NodeId, Epoch)>>,
     default_owner: Mutex<Option<NodeId>>,
     services: RwLock<HashMap<NodeId, Arc<FilesService>>>,
+    caches: RwLock<HashMap<NodeId, Arc<CacheService>>>,
     /// Nodes that answer nobody.
     dead: Mutex<HashSet<NodeId>>,
     disks: RwLock<HashMap<String, Kept>>,
@@ -44,6 +47,11 @@ pub struct Nodes {
     pub calls: AtomicU64,
     /// Bytes of files that were sent.
     pub payload: AtomicU64,
+    /// Recalls that were sent.
+    pub recalls: AtomicU64,
+    /// Requests of this node are told to have failed, and are carried out later.
+    pub late: Mutex<Option<NodeId>>,
+    delayed: Mutex<Vec<(Loop, Message)>>,
 }
 
 impl Nodes {
@@ -135,16 +143,23 @@ impl Nodes {
     pub fn serve(&self, node: NodeId, fs: &Arc<Namespace>) {
         self.dead.lock().remove(&node);
         self.services.write().insert(node, Arc::new(FilesService::new(Arc::clone(fs))));
+        self.caches.write().insert(node, Arc::new(CacheService::new(Arc::clone(fs))));
     }
 
     /// A node leaves: its namespace is let go.
     pub fn leave(&self, node: NodeId) {
         self.services.write().remove(&node);
+        self.caches.write().remove(&node);
     }
 
     /// A node stops answering.
     pub fn kill(&self, node: NodeId) {
         self.dead.lock().insert(node);
+    }
+
+    /// A node answers again.
+    pub fn thaw(&self, node: NodeId) {
+        self.dead.lock().remove(&node);
     }
 
     /// All others drop what a node held.
@@ -153,6 +168,13 @@ impl Nodes {
         services.iter().for_each(|service| service.drop_client(client));
         let services: Vec<_> = self.disk_services.read().values().cloned().collect();
         services.iter().for_each(|service| service.drop_client(client));
+    }
+
+    /// Carries out what was late.
+    pub fn deliver(&self) {
+        *self.late.lock() = None;
+        let delayed = std::mem::take(&mut *self.delayed.lock());
+        delayed.into_iter().for_each(|(way, request)| drop(way.serve(request)));
     }
 
     /// Names the owner of a fileset, in a new epoch.
@@ -206,9 +228,15 @@ impl Cluster for View {
         let disks = self.nodes.disks.read();
         disks.iter().filter(|(_, (of, _))| *of == node).map(|(uuid, _)| uuid.clone()).collect()
     }
+
+    fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
+        let from = ClientId { node: self.node, incarnation: self.incarnation };
+        Some(Arc::new(Back { nodes: Arc::clone(&self.nodes), from, to: node }))
+    }
 }
 
 /// A channel that is a call.
+#[derive(Clone)]
 struct Loop {
     nodes: Arc<Nodes>,
     from: ClientId,
@@ -248,10 +276,62 @@ impl Channel for Loop {
         if is_dead(self.to) || is_dead(self.from.node) {
             return Err(CallError::Unsent("no connection (test)".to_owned()));
         }
+        if *self.nodes.late.lock() == Some(self.from.node) {
+            self.nodes.delayed.lock().push((self.clone(), request));
+            return Err(unreachable());
+        }
         let answer = self.serve(request);
         if is_lost || is_dead(self.to) {
             return Err(unreachable());
         }
         answer
+    }
+}
+
+/// The way back to a client.
+struct Back {
+    nodes: Arc<Nodes>,
+    from: ClientId,
+    to: NodeId,
+}
+
+impl Channel for Back {
+    fn call(&self, request: Message) -> Result<Message, CallError> {
+        self.nodes.recalls.fetch_add(1, Ordering::Relaxed);
+        let Weather { delay_us, .. } = *self.nodes.weather.lock();
+        if delay_us > 0 {
+            std::thread::sleep(Duration::from_micros(self.nodes.random() % delay_us));
+        }
+        let unreachable = || CallError::Unreachable("no answer (test)".to_owned());
+        let is_dead = |node| self.nodes.dead.lock().contains(&node);
+        if is_dead(self.to) || is_dead(self.from.node) {
+            return Err(unreachable());
+        }
+        let service = self.nodes.caches.read().get(&self.to).cloned();
+        service.ok_or_else(unreachable)?.serve(self.from, request)
+    }
+}
+
+/// Times of files are in steps, as [`StepClock`] has them; leases and grants last as long as they say.
+#[derive(Debug)]
+pub struct SteppedTimes(StepClock);
+
+impl SteppedTimes {
+    pub fn new(seconds: i64) -> SteppedTimes {
+        SteppedTimes(StepClock::new(seconds))
+    }
+}
+
+impl Clock for SteppedTimes {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn instant(&self) -> Instant {
+        SystemClock.instant()
+    }
+
+    fn boottime(&self) -> Duration {
+        SystemClock.boottime()
     }
 }

@@ -9,7 +9,8 @@ use super::{
     Config, ConfigError, Dispatch, FairShare, General, LoadIndex, QueueConfig, Thresholds, Unlisted,
 };
 use crate::parse::line_of;
-use crate::vocabulary::{HostName, UserName};
+use crate::parse::resources::{COUNT_MAX, GPU, GPUS_MAX};
+use crate::vocabulary::{HostName, ResourceName, UserName};
 
 /// One message of the greatest length fits, a command with its environment.
 const MESSAGES_BYTES_MIN: u64 = 16 << 20;
@@ -97,6 +98,8 @@ impl Config {
             .or_else(|| self.fair_share.fault().map(|fault| fault.below([Key("fair_share")])))
             .or_else(|| self.queue_fault())
             .or_else(|| self.host_fault())
+            .or_else(|| self.resource_fault())
+            .or_else(|| self.profile_fault())
             .or_else(|| self.queue_host_fault())
     }
 
@@ -134,9 +137,13 @@ impl Config {
             return Some(Fault::at([Key("fair_share"), Key("shares")], user, allowed));
         }
         self.queues.iter().enumerate().find_map(|(queue, config)| {
-            let place = config.users.iter().position(|user| !exists(user))?;
-            let path = [Key("queue"), Place(queue), Key("users"), Place(place)];
-            Some(Fault::at(path, &config.users[place], allowed))
+            [("users", &config.users), ("admins", &config.admins)].into_iter().find_map(
+                |(key, users)| {
+                    let place = users.iter().position(|user| !exists(user))?;
+                    let path = [Key("queue"), Place(queue), Key(key), Place(place)];
+                    Some(Fault::at(path, &users[place], allowed))
+                },
+            )
         })
     }
 
@@ -174,6 +181,51 @@ impl Config {
     }
 }
 
+impl Config {
+    fn profile_fault(&self) -> Option<Fault> {
+        self.profiles.iter().enumerate().find_map(|(place, profile)| {
+            let unknown = profile.queue.as_ref().filter(|queue| self.queue(queue).is_none());
+            let fault = if self.profiles[..place].iter().any(|other| other.name == profile.name) {
+                let allowed = "unique: two profiles have this name";
+                Some(Fault::at([Key("name")], &profile.name, allowed))
+            } else if let Some(queue) = unknown {
+                Some(Fault::at([Key("queue")], queue, "the name of a queue"))
+            } else {
+                wrap_fault([("pre", profile.pre.as_ref()), ("post", profile.post.as_ref())])
+            };
+            Some(fault?.below([Key("profile"), Place(place)]))
+        })
+    }
+
+    /// A resource belongs to the grid or to hosts, and there is a sensible number of it.
+    fn resource_fault(&self) -> Option<Fault> {
+        let most = |name: &ResourceName| if name.as_str() == GPU { GPUS_MAX } else { COUNT_MAX };
+        let fine = |name: &ResourceName, count: u32| count <= most(name);
+        let wrong = |(name, count): (&ResourceName, &u32)| {
+            let allowed = format!("at most {} for {name}", most(name));
+            (!fine(name, *count)).then(|| Fault::at([Key("resources")], count, allowed))
+        };
+        if let Some(fault) = self.resources.iter().find_map(wrong) {
+            return Some(fault);
+        }
+        if let Some(count) = self.resources.get(GPU) {
+            let allowed = "in a [[host]]: devices belong to hosts, as in resources = { gpu = 4 }";
+            return Some(Fault::at([Key("resources")], format!("gpu = {count}"), allowed));
+        }
+        self.hosts.iter().enumerate().find_map(|(place, host)| {
+            let twice = host.resources.keys().find(|name| self.resources.contains_key(*name));
+            let fault = match twice {
+                Some(name) => {
+                    let allowed = "either in [resources] or in [[host]], not in both";
+                    Some(Fault::at([Key("resources")], name, allowed))
+                }
+                None => host.resources.iter().find_map(wrong),
+            };
+            Some(fault?.below([Key("host"), Place(place)]))
+        })
+    }
+}
+
 impl General {
     fn fault(&self) -> Option<Fault> {
         const SHORTEST: u64 = 100;
@@ -206,6 +258,10 @@ impl General {
                 self.user_messages_bytes_max,
                 format!("at least {least}"),
             ));
+        }
+        if !(0.0..=1.0).contains(&self.io_pressure_max) {
+            let path = [Key("io_pressure_max")];
+            return Some(Fault::at(path, self.io_pressure_max, "a number from 0 to 1"));
         }
         if self.journal_reserve.0 > JOURNAL_RESERVE_LIMIT {
             let allowed = format!("at most {}", ByteSize(JOURNAL_RESERVE_LIMIT));
@@ -272,8 +328,21 @@ impl QueueConfig {
         if self.area_limit == Some(ByteSize(0)) {
             return Some(Fault::at([Key("area_limit")], 0, "more than 0; omit it for no limit"));
         }
-        thresholds_fault(&self.load)
+        let wraps = [
+            ("pre", self.pre.as_ref()),
+            ("post", self.post.as_ref()),
+            ("starter", self.starter.as_ref()),
+        ];
+        wrap_fault(wraps).or_else(|| thresholds_fault(&self.load))
     }
+}
+
+/// The first command that is not one.
+fn wrap_fault<const N: usize>(commands: [(&'static str, Option<&String>); N]) -> Option<Fault> {
+    commands.into_iter().find_map(|(key, command)| {
+        let allowed = crate::wrap::fault(command?)?;
+        Some(Fault::at([Key(key)], format!("{:?}", command?), allowed))
+    })
 }
 
 fn thresholds_fault(load: &Thresholds) -> Option<Fault> {

@@ -2,8 +2,10 @@
 //! and the line.
 
 mod check;
+mod profile;
 mod queue;
 
+pub use profile::ProfileConfig;
 pub use queue::{
     AreaExceeded, Exceeded, Load, LoadIndex, Order, QueueConfig, RerunDefault, Threshold,
     Thresholds,
@@ -17,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::parse::line_of;
 use crate::parse::period::Period;
 use crate::parse::zone::Zone;
-use crate::vocabulary::{HostName, QueueName, UserName};
+use crate::vocabulary::{HostName, QueueName, ResourceName, UserName};
 
 /// All settings of a grid. [`Config::read`] gives only such as are fine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +37,12 @@ pub struct Config {
     /// What is said of hosts; a host need not be listed.
     #[serde(rename = "host", default)]
     pub hosts: Vec<HostConfig>,
+    /// Application profiles.
+    #[serde(rename = "profile", default)]
+    pub profiles: Vec<ProfileConfig>,
+    /// Resources that jobs on all hosts share, such as licences, with how much there is of each.
+    #[serde(default)]
+    pub resources: BTreeMap<ResourceName, u32>,
 }
 
 /// When jobs are started.
@@ -138,6 +146,12 @@ pub struct General {
     pub user_messages_bytes_max: ByteSize,
     /// Space of the disk that is kept for the journal.
     pub journal_reserve: ByteSize,
+    /// The I/O pressure of a host (`iop`) beyond which no job that is flagged I/O-heavy is started on it.
+    pub io_pressure_max: f64,
+    /// The most bytes of one job's checkpoints where they are shipped to.
+    pub checkpoint_bytes_max: ByteSize,
+    /// The most bytes of one user's.
+    pub user_checkpoint_bytes_max: ByteSize,
 }
 
 impl Default for General {
@@ -172,6 +186,9 @@ impl Default for General {
             script_bytes_max: 1 << 20,
             user_messages_bytes_max: ByteSize::mib(64),
             journal_reserve: ByteSize::mib(32),
+            io_pressure_max: 0.5,
+            checkpoint_bytes_max: ByteSize::gib(256),
+            user_checkpoint_bytes_max: ByteSize::gib(1024),
         }
     }
 }
@@ -238,6 +255,9 @@ pub struct HostConfig {
     /// Load at which jobs are started on it, and suspended.
     #[serde(default)]
     pub load: Thresholds,
+    /// Resources that it has, such as `gpu`, with how much of each.
+    #[serde(default)]
+    pub resources: BTreeMap<ResourceName, u32>,
 }
 
 fn one_queue() -> Vec<QueueConfig> {
@@ -259,6 +279,11 @@ fn one_queue() -> Vec<QueueConfig> {
         time_limit_max: None,
         area_limit: None,
         area_exceeded: AreaExceeded::Warn,
+        admins: Vec::new(),
+        pre: None,
+        post: None,
+        starter: None,
+        spill: Vec::new(),
     }]
 }
 
@@ -269,6 +294,8 @@ impl Default for Config {
             fair_share: FairShare::default(),
             queues: one_queue(),
             hosts: Vec::new(),
+            profiles: Vec::new(),
+            resources: BTreeMap::new(),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::window::Windows;
 use crate::vocabulary::{QueueName, UserName};
+use crate::wrap::Spill;
 
 /// In which order the users of a queue take turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +95,21 @@ pub struct QueueConfig {
     /// What happens to a job whose areas hold more.
     #[serde(default)]
     pub area_exceeded: AreaExceeded,
+    /// Who may see and control everybody's jobs in it.
+    #[serde(default)]
+    pub admins: Vec<UserName>,
+    /// Shell command before the program of each job.
+    #[serde(default)]
+    pub pre: Option<String>,
+    /// Shell command after it.
+    #[serde(default)]
+    pub post: Option<String>,
+    /// Shell command that starts the program of each job.
+    #[serde(default)]
+    pub starter: Option<String>,
+    /// Programs whose temporary files go to the work area of the job.
+    #[serde(default)]
+    pub spill: Vec<Spill>,
 }
 
 /// Load at which jobs are started, and suspended.
@@ -130,11 +146,13 @@ pub enum LoadIndex {
     Mem,
     /// Free swap in MiB.
     Swp,
+    /// I/O pressure: the part of the time in which some process waits for I/O, 0 to 1.
+    Iop,
 }
 
 impl LoadIndex {
     /// All of them.
-    pub const ALL: [LoadIndex; 9] = [
+    pub const ALL: [LoadIndex; 10] = [
         LoadIndex::R15s,
         LoadIndex::R1m,
         LoadIndex::R15m,
@@ -144,6 +162,7 @@ impl LoadIndex {
         LoadIndex::Tmp,
         LoadIndex::Mem,
         LoadIndex::Swp,
+        LoadIndex::Iop,
     ];
 
     /// Its name in settings.
@@ -159,6 +178,7 @@ impl LoadIndex {
             LoadIndex::Tmp => "tmp",
             LoadIndex::Mem => "mem",
             LoadIndex::Swp => "swp",
+            LoadIndex::Iop => "iop",
         }
     }
 
@@ -172,7 +192,8 @@ impl LoadIndex {
             | LoadIndex::R15m
             | LoadIndex::Ut
             | LoadIndex::Pg
-            | LoadIndex::Io => value > limit,
+            | LoadIndex::Io
+            | LoadIndex::Iop => value > limit,
         }
     }
 }
@@ -201,6 +222,8 @@ macro_rules! by_index {
             pub mem: $value,
             /// See [`LoadIndex::Swp`].
             pub swp: $value,
+            /// See [`LoadIndex::Iop`].
+            pub iop: $value,
         }
 
         impl $name {
@@ -217,6 +240,7 @@ macro_rules! by_index {
                     LoadIndex::Tmp => self.tmp,
                     LoadIndex::Mem => self.mem,
                     LoadIndex::Swp => self.swp,
+                    LoadIndex::Iop => self.iop,
                 }
             }
         }

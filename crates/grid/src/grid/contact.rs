@@ -114,7 +114,7 @@ impl Grid {
         now.load = Some(load);
         now.since_load = 0;
         self.grant(host, out);
-        if self.has_thresholds() {
+        if self.has_thresholds() || self.index.shapes.any(|shape| shape.io_heavy) {
             self.index.stir();
         }
         // Also without thresholds: what was suspended for load goes on once they are out of the settings.

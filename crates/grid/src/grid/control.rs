@@ -1,7 +1,7 @@
 //! Commands of users and admins.
 
 use crate::depend::Verdict;
-use crate::event::{Effect, Outcome, QueueVerb, Refusal, Verb};
+use crate::event::{Effect, JobSignal, Outcome, QueueVerb, Refusal, Verb};
 use crate::footprint;
 use crate::grid::Grid;
 use crate::hosts::Reach;
@@ -9,7 +9,7 @@ use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
 use crate::ledger::Job;
 use crate::spans::Spans;
-use crate::task::{Ending, Step, Stops, Task};
+use crate::task::{Ending, Phase, Step, Stops, Task};
 use crate::vocabulary::{HostId, HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
 
 /// What a command means for a task in some state.
@@ -24,6 +24,8 @@ enum Meaning {
     Resume,
     /// A task that ended starts again.
     Again,
+    /// The processes of a task on a host get a signal.
+    Signal(JobSignal),
     /// Nothing.
     Nothing,
 }
@@ -42,7 +44,12 @@ fn meaning(verb: Verb, task: &Task) -> Meaning {
             Meaning::End(Ending::Requeued)
         }
         (Verb::Requeue, Task::Finished(_)) => Meaning::Again,
-        (Verb::Kill | Verb::Hold | Verb::Release | Verb::Requeue, _) => Meaning::Nothing,
+        (Verb::Signal(signal), Task::Active(run)) if run.phase != Phase::Starting => {
+            Meaning::Signal(signal)
+        }
+        (Verb::Kill | Verb::Hold | Verb::Release | Verb::Requeue | Verb::Signal(_), _) => {
+            Meaning::Nothing
+        }
     }
 }
 
@@ -55,6 +62,13 @@ impl Grid {
     /// whatever is asked.
     pub(super) fn sees(&self, by: &UserName, owner: &UserName) -> bool {
         by == owner || self.is_admin(by)
+    }
+
+    /// A job: also who administers the queue that it is in.
+    #[must_use]
+    pub fn sees_job(&self, by: &UserName, job: &Job) -> bool {
+        let of_queue = || self.queue_config(job.queue).is_some_and(|q| q.admins.contains(by));
+        self.sees(by, self.ledger.user_of(job)) || of_queue()
     }
 
     fn check_admin(&self, by: &UserName, what: impl FnOnce() -> String) -> Result<(), Refusal> {
@@ -79,6 +93,7 @@ impl Grid {
                         Verb::Hold => "is neither waiting nor running",
                         Verb::Release => "is not held",
                         Verb::Requeue => "is already waiting",
+                        Verb::Signal(_) => "is not running on a host that can be reached",
                     };
                     Effect::Rejected(Refusal::WrongState { target, state })
                 };
@@ -92,9 +107,7 @@ impl Grid {
     /// A job, if the user sees it.
     pub(super) fn job_for(&self, by: &UserName, target: Target) -> Result<&Job, Refusal> {
         let known = self.ledger.jobs.get(&target.job);
-        known
-            .filter(|job| self.sees(by, self.ledger.user_of(job)))
-            .ok_or(Refusal::NoSuchJob(target))
+        known.filter(|job| self.sees_job(by, job)).ok_or(Refusal::NoSuchJob(target))
     }
 
     /// The places that a command is about, if the user may give it.
@@ -122,6 +135,11 @@ impl Grid {
         let again = places.iter().filter(ended).count() as u32;
         if again == 0 {
             return Ok(());
+        }
+        if job.spec.deadline.is_some_and(|deadline| deadline <= self.now) {
+            return Err(Refusal::Invalid(format!(
+                "job {target} had to have ended by a time that has passed, so it cannot start again"
+            )));
         }
         self.check_number(Some(job.user), again)?;
         if job.tally.is_finished() {
@@ -167,6 +185,15 @@ impl Grid {
                 Meaning::Suspend => self.suspend(task, Stops::ASKED, out),
                 Meaning::Resume => self.resume(task, Stops::ASKED, out),
                 Meaning::Again => self.step(task, Step::Requeued, out),
+                Meaning::Signal(signal) => {
+                    let run = entry.tasks[place as usize].run().expect("an active task");
+                    if self.reaches(run.host) {
+                        let (attempt, host) = (run.attempt, self.host_name(run.host));
+                        out.effects.push(Effect::Signal { task, attempt, host, signal });
+                    } else {
+                        count -= 1;
+                    }
+                }
                 Meaning::Nothing => count -= 1,
             }
         }
@@ -190,7 +217,7 @@ impl Grid {
         for place in places.iter() {
             let task = &entry.tasks[place as usize];
             before.push((place, Before::of(task)));
-            if matches!(step, Step::Cancelled | Step::NeverMet)
+            if matches!(step, Step::Cancelled | Step::NeverMet | Step::Expired)
                 && let Task::Pending(waiting) | Task::Held(waiting) = task
                 && waiting.attempts > 0
             {

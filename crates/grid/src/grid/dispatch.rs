@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::config::{Dispatch, Order, Role};
+use crate::config::{Dispatch, Exceeded, LoadIndex, Order, Role};
 use crate::event::{Effect, Outcome};
 use crate::grid::Grid;
 use crate::grid::explain::{HostObstacle, Reason};
@@ -21,9 +21,12 @@ use crate::hosts::Reach;
 use crate::index::Candidate;
 use crate::journal::{HostSwitch, Starts};
 use crate::parse::period::Period;
+use crate::parse::resources::GPU;
 use crate::ready::{Entry, Line, Shape, ShapeId};
+use crate::spec::Sharing;
 use crate::task::{Second, Step, Why};
 use crate::vocabulary::{HostId, JobId, QueueId, TaskId, UserId};
+use crate::wrap::Wrap;
 
 /// Whose turn it is: the greatest goes first.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +182,8 @@ impl Grid {
     ) -> Option<(ShapeId, Entry)> {
         let left = self.slots_left(queue, user);
         line.first(&self.index.ready, |shape| {
-            !full.contains(&shape) && self.index.shapes.get(shape).slots <= left
+            let needs = self.index.shapes.get(shape);
+            !full.contains(&shape) && needs.slots <= left && self.grid_short(needs).is_none()
         })
     }
 
@@ -319,11 +323,28 @@ impl Grid {
                 return Some(HostObstacle::Memory { free });
             }
         }
+        if let Some(short) = self.host_short(host, shape) {
+            return Some(short.obstacle);
+        }
+        if let Some(TaskId { job, .. }) = now.exclusive {
+            return Some(HostObstacle::Exclusive { job });
+        }
+        if shape.sharing == Sharing::Exclusive && !now.runs.is_empty() {
+            return Some(HostObstacle::Busy { jobs: now.runs.len() as u32 });
+        }
         let own = now.config.map(|place| &self.ledger.config.hosts[place].load);
         for load in own.into_iter().chain([&queue_config.load]).filter(|load| !load.is_empty()) {
             let Some(measured) = &now.load else { return Some(HostObstacle::NoLoad) };
             if let Some(exceeded) = load.refuses(measured) {
                 return Some(HostObstacle::Load(exceeded));
+            }
+        }
+        if shape.io_heavy {
+            let limit = self.ledger.config.general.io_pressure_max;
+            let Some(measured) = &now.load else { return Some(HostObstacle::NoLoad) };
+            if measured.iop > limit {
+                let (index, value) = (LoadIndex::Iop, measured.iop);
+                return Some(HostObstacle::Load(Exceeded { index, value, limit }));
             }
         }
         if now.unable_until > self.now {
@@ -353,7 +374,12 @@ impl Grid {
         let time_limit = self.time_limit(entry.job);
         let limit_ms = time_limit.map(Period::as_ms);
         debug_assert_eq!(job.queue, queue);
-        self.step(task, Step::Dispatched { host, limit_ms, why }, out);
+        let wrap = Wrap::of(&job.spec, self.queue_config(queue));
+        let held = self.held_by(entry.job, host);
+        let has_gpus = self.index.hosts[host.0 as usize].resources.contains_key(GPU);
+        let gpus = held.as_ref().map(|held| held.gpus.clone());
+        let gpus = has_gpus.then(|| gpus.unwrap_or_default());
+        self.step(task, Step::Dispatched { host, limit_ms, why, held }, out);
         let run = self.ledger.task(task).and_then(|task| task.run()).expect("was dispatched");
         let (attempt, requeues) = (run.attempt, run.requeues);
         let now = &mut self.index.hosts[host.0 as usize];
@@ -371,6 +397,8 @@ impl Grid {
             host: self.host_name(host),
             slots,
             time_limit,
+            gpus,
+            wrap,
         });
     }
 }

@@ -17,7 +17,7 @@ use crate::ledger::Job;
 use crate::parse::period::Period;
 use crate::ready::{Entry, Shape};
 use crate::task::{Cause, Excluded, Finish, Task, Waiting, Why};
-use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueName, TaskId};
+use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueName, ResourceName, TaskId};
 
 /// Why a task is how it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,22 @@ pub enum Reason {
     Dependency(Vec<String>),
     /// These conditions can no longer be met.
     DependencyNever(Vec<String>),
+    /// It may not begin yet.
+    Begin {
+        /// When it may.
+        at: Moment,
+    },
+    /// Jobs on the grid hold too much of a resource that all hosts share.
+    Resource {
+        /// Which.
+        name: ResourceName,
+        /// How much it needs.
+        needed: u32,
+        /// How much is in use.
+        used: u32,
+        /// How much there is.
+        most: u32,
+    },
     /// As many tasks of its array are on hosts as may be at once.
     Throttle {
         /// So many.
@@ -135,6 +151,9 @@ pub struct HostVerdict {
     pub obstacle: Option<HostObstacle>,
     /// Why it could not start a job of the same user, if that is the obstacle.
     pub unable: Option<String>,
+    /// The resource that is short, if that is the obstacle.
+    #[serde(default)]
+    pub resource: Option<ResourceName>,
 }
 
 /// Why a host cannot take a task.
@@ -186,6 +205,26 @@ pub enum HostObstacle {
         /// Free bytes.
         free: u64,
     },
+    /// It has less of a resource than the job needs.
+    ResourceTooSmall {
+        /// How much it has.
+        total: u32,
+    },
+    /// Too little of a resource is free.
+    Resource {
+        /// How much is free.
+        free: u32,
+    },
+    /// Jobs run there, and the job wants no other one beside it.
+    Busy {
+        /// How many.
+        jobs: u32,
+    },
+    /// A job runs there that wants no other one beside it.
+    Exclusive {
+        /// Which.
+        job: JobId,
+    },
     /// There are thresholds and it has not reported its load.
     NoLoad,
     /// It is loaded beyond a threshold.
@@ -218,6 +257,7 @@ impl HostObstacle {
             | HostObstacle::NotInJob
             | HostObstacle::Excluded
             | HostObstacle::TooSmall { .. }
+            | HostObstacle::ResourceTooSmall { .. }
             | HostObstacle::MemoryTooSmall { .. } => true,
             HostObstacle::Gone
             | HostObstacle::Away
@@ -226,6 +266,9 @@ impl HostObstacle {
             | HostObstacle::Slots { .. }
             | HostObstacle::QueueSlots { .. }
             | HostObstacle::Memory { .. }
+            | HostObstacle::Resource { .. }
+            | HostObstacle::Busy { .. }
+            | HostObstacle::Exclusive { .. }
             | HostObstacle::NoLoad
             | HostObstacle::Load(_)
             | HostObstacle::Reserved { .. }
@@ -293,6 +336,9 @@ impl Grid {
         mut reasons: Vec<Reason>,
     ) -> Explanation {
         self.explain_dependency(id, job, &mut reasons);
+        if let Some(at) = job.spec.begin.filter(|at| *at > self.now) {
+            reasons.push(Reason::Begin { at });
+        }
         if job.throttled() {
             reasons.push(Reason::Throttle { active: job.tally.active });
         }
@@ -307,17 +353,13 @@ impl Grid {
                 });
             }
         }
-        let shape = Shape {
-            slots: job.spec.slots(),
-            memory_bytes: job.spec.memory_bytes(),
-            hosts: job.spec.hosts.clone(),
-            time_limit: job.spec.time_limit,
-            excluded: waiting
-                .excluded
-                .as_deref()
-                .map(|Excluded(hosts)| hosts.clone())
-                .unwrap_or_default(),
-        };
+        let excluded = waiting.excluded.as_deref();
+        let excluded = excluded.map(|Excluded(hosts)| hosts.clone()).unwrap_or_default();
+        let shape = Shape::of(&job.spec, excluded);
+        if let Some((name, used, most)) = self.grid_short(&shape) {
+            let needed = shape.resources.of(name.as_str());
+            reasons.push(Reason::Resource { name, needed, used, most });
+        }
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)
             .filter(|host| self.is_listed(*host))
@@ -357,7 +399,13 @@ impl Grid {
             }
             _ => None,
         };
-        HostVerdict { host: self.host_name(host), obstacle, unable }
+        let resource = match obstacle {
+            Some(HostObstacle::Resource { .. } | HostObstacle::ResourceTooSmall { .. }) => {
+                self.host_short(host, shape).map(|short| short.name)
+            }
+            _ => None,
+        };
+        HostVerdict { host: self.host_name(host), obstacle, unable, resource }
     }
 
     fn explain_dependency(&self, id: TaskId, job: &Job, reasons: &mut Vec<Reason>) {
@@ -381,6 +429,12 @@ impl Grid {
     }
 }
 
+/// A moment for people, in UTC.
+fn utc(at: Moment) -> String {
+    let time = i64::try_from(at.0 / 1000).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
+    time.map_or_else(|| "the end of time".to_owned(), |time| time.to_string())
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -388,6 +442,10 @@ impl fmt::Display for Reason {
             Reason::Dependency(parts) => write!(f, "it waits for {}", parts.join(", ")),
             Reason::DependencyNever(parts) => {
                 write!(f, "it can never start: {}", parts.join(", "))
+            }
+            Reason::Begin { at } => write!(f, "it may not begin before {}", utc(*at)),
+            Reason::Resource { name, needed, used, most } => {
+                write!(f, "it needs {needed} of {name}, and jobs use {used} of {most} on the grid")
             }
             Reason::Throttle { active } => {
                 write!(f, "{active} elements of the array are running, the limit of the array")
@@ -475,6 +533,12 @@ impl fmt::Display for HostObstacle {
             HostObstacle::Memory { free } => {
                 write!(f, "has only {} of free memory", ByteSize(*free))
             }
+            HostObstacle::ResourceTooSmall { total } => write!(f, "has only {total} of it"),
+            HostObstacle::Resource { free } => write!(f, "has only {free} of it free"),
+            HostObstacle::Busy { jobs } => {
+                write!(f, "runs {jobs} other jobs, and this one wants the host for itself")
+            }
+            HostObstacle::Exclusive { job } => write!(f, "is exclusive to job {job}"),
             HostObstacle::NoLoad => f.write_str("has not reported its load yet"),
             HostObstacle::Load(Exceeded { index, value, limit }) => {
                 write!(f, "{} is {value}, beyond its threshold {limit}", index.name())

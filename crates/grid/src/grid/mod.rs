@@ -6,8 +6,10 @@ mod control;
 mod dispatch;
 mod explain;
 mod flow;
+mod modify;
 mod possible;
 mod reserve;
+mod resource;
 mod running;
 mod schedule;
 mod submit;
@@ -16,6 +18,7 @@ mod view;
 
 pub use explain::{Explanation, HostObstacle, HostVerdict, Placement, Reason};
 pub use flow::StepState;
+pub use resource::ResourceView;
 pub use view::{HostView, LastStart, QueueView, State};
 
 use crate::config::{Config, Dispatch};
@@ -75,6 +78,11 @@ impl Grid {
         match event {
             Event::Submit { user, spec, key } => self.submit(user, *spec, key, out),
             Event::Command { by, target, verb } => self.command(&by, target, verb, out),
+            Event::Modify { by, job, changes } => {
+                let answer = out.effects.len();
+                let modified = self.modify(&by, job, &changes, out);
+                out.effects.insert(answer, modified.unwrap_or_else(Effect::Rejected));
+            }
             Event::Queue { by, queue, verb } => {
                 let switched = self.switch_queue(&by, &queue, verb, out);
                 out.effects.push(switched.unwrap_or_else(Effect::Rejected));
@@ -103,6 +111,7 @@ impl Grid {
         }
         self.follow_flows(out);
         self.end_what_waits_in_vain(out);
+        self.index.let_begin(&self.ledger, self.now);
         if self.ledger.config.general.dispatch == Dispatch::Event {
             self.dispatch(out);
         }
@@ -120,7 +129,9 @@ impl Grid {
             Dispatch::Interval { .. } => Moment::NEVER,
             Dispatch::Event => self.next_reservation(),
         };
-        self.next_look.min(deadline).min(round).min(self.next_forgetting()).min(self.next_firing())
+        let times = self.index.times.next();
+        let next = self.next_look.min(deadline).min(times).min(round);
+        next.min(self.next_forgetting()).min(self.next_firing())
     }
 
     /// The latest time that it was told, or that a record of its journal was made.

@@ -3,6 +3,8 @@
 //! Hosts of the grid are those that have joined and were not removed, and those that the settings name. What a
 //! host has is known once it has joined or where the settings say it; until then it may have anything.
 
+use std::collections::BTreeMap;
+
 use forebay_base::ByteSize;
 
 use crate::config::{HostConfig, OnNever, Role};
@@ -58,15 +60,12 @@ impl Grid {
         if let Some(name) = spec.hosts.named().find(|name| !self.is_known(name)) {
             return Err(Refusal::NoSuchHost(name.clone()));
         }
-        let shape = Shape {
-            slots: spec.slots(),
-            memory_bytes: spec.memory_bytes(),
-            hosts: spec.hosts.clone(),
-            time_limit: None,
-            excluded: Vec::new(),
-        };
+        let shape = Shape::of(spec, Vec::new());
         if self.may_ever_run(queue, &shape) {
             return Ok(());
+        }
+        if let Some(refusal) = self.resource_refusal(&shape) {
+            return Err(refusal);
         }
         let sizes = listed.filter(|host| self.listed(queue, &shape, *host).is_ok());
         let largest = sizes.map(|host| (self.size_of(host).slots, host)).max();
@@ -100,6 +99,7 @@ impl Grid {
             self.is_listed(host)
                 && self.listed(queue, shape, host).is_ok()
                 && self.size_of(host).may_hold(shape)
+                && self.has_resources(&self.index.hosts[host.0 as usize].resources, shape)
         }) {
             return true;
         }
@@ -111,13 +111,16 @@ impl Grid {
             |name: &HostName| !self.host_id(name).is_some_and(|host| self.is_listed(host));
         let holds = |host: &&HostConfig| {
             let memory_bytes = host.memory.map(|memory| memory.0);
-            host.role == Role::Compute && Size { slots: host.slots, memory_bytes }.may_hold(shape)
+            host.role == Role::Compute
+                && Size { slots: host.slots, memory_bytes }.may_hold(shape)
+                && self.has_resources(&host.resources, shape)
         };
         let hosts = &self.ledger.config.hosts;
         let named = config.hosts.allowed();
         let said = |name: &HostName| hosts.iter().any(|host| host.name == *name);
         hosts.iter().filter(holds).any(|host| to_come(&host.name) && lets(&host.name))
-            || named.filter(|name| !said(name)).any(|name| to_come(name) && lets(name))
+            || self.has_resources(&BTreeMap::new(), shape)
+                && named.filter(|name| !said(name)).any(|name| to_come(name) && lets(name))
     }
 
     fn size_of(&self, host: HostId) -> Size {

@@ -17,6 +17,7 @@ use crate::journal::HostSwitch;
 use crate::parse::period::Period;
 use crate::ready::{Entry, Shape, ShapeId};
 use crate::reserve::{Fit, Hold, Leaving, Passed, Room, fit};
+use crate::spec::Sharing;
 use crate::task::{Phase, Run};
 use crate::vocabulary::{HostId, JobId, Moment, QueueId, UserId};
 
@@ -68,7 +69,8 @@ impl Grid {
     /// Notes a job that found no host. If others have passed it before, a host is reserved at once.
     pub(super) fn found_none(&mut self, blocked: Blocked, waiters: &mut Waiters) {
         let shape = self.index.shapes.get(blocked.shape);
-        if shape.slots == 1 && shape.memory_bytes == 0 {
+        let takes_little = shape.slots == 1 && shape.memory_bytes == 0;
+        if takes_little && shape.sharing == Sharing::Shared {
             return;
         }
         if self.index.reserve.passed.contains_key(&blocked.entry.job) {
@@ -110,8 +112,12 @@ impl Grid {
         self.index.reserve.passed.insert(job, Passed { since, host });
         if let Some(spare) = spare {
             let Blocked { queue, user, shape, entry } = *blocked;
-            let slots = self.index.shapes.get(shape).slots;
             let host = candidate.host;
+            let needs = self.index.shapes.get(shape);
+            let slots = match needs.sharing {
+                Sharing::Shared => needs.slots,
+                Sharing::Exclusive => self.index.hosts[host.0 as usize].slots,
+            };
             self.index.reserve.holds.push(Hold { host, queue, user, entry, slots, start, spare });
         }
     }
@@ -149,22 +155,27 @@ impl Grid {
             memory_bytes: now.memory_bytes.unwrap_or(u64::MAX),
             queue_slots: most,
         };
-        let need = room_of(shape, true);
+        let mut need = room_of(shape, true);
+        if shape.sharing == Sharing::Exclusive {
+            need.slots = whole.slots;
+        }
         if !(reached && open && able && whole.has(need))
             || self.index.reserve.hold_on(host).is_some()
         {
             return None;
         }
         let used = Room {
-            slots: u64::from(now.used_slots),
+            slots: if now.exclusive.is_some() { whole.slots } else { u64::from(now.used_slots) },
             memory_bytes: now.memory_bytes.map_or(0, |_| now.used_memory),
             queue_slots: config.host_slots_max.map_or(0, |_| u64::from(now.used_by(queue))),
         };
         let leaving = now.runs.iter().filter_map(|task| {
             let of = self.ledger.jobs[&task.job].queue;
             let run = self.ledger.task(*task)?.run()?;
-            let slots = u64::from(run.slots);
-            let queue_slots = if of == queue { slots } else { 0 };
+            let own = u64::from(run.slots);
+            let exclusive = run.held.as_ref().is_some_and(|held| held.exclusive);
+            let slots = if exclusive { whole.slots } else { own };
+            let queue_slots = if of == queue { own } else { 0 };
             let room = Room { slots, memory_bytes: run.memory_bytes, queue_slots };
             Some(Leaving { at: self.end_of(of, run), room })
         });
@@ -268,6 +279,8 @@ impl Grid {
 
 /// What a job of a shape takes; of the slots of a queue only if it is the job's.
 fn room_of(shape: &Shape, own_queue: bool) -> Room {
-    let slots = u64::from(shape.slots);
-    Room { slots, memory_bytes: shape.memory_bytes, queue_slots: if own_queue { slots } else { 0 } }
+    let own = u64::from(shape.slots);
+    // What shares its host with nobody takes all of it.
+    let slots = if shape.sharing == Sharing::Exclusive { u64::from(u32::MAX) } else { own };
+    Room { slots, memory_bytes: shape.memory_bytes, queue_slots: if own_queue { own } else { 0 } }
 }

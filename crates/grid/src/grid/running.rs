@@ -112,6 +112,7 @@ impl Grid {
             Some(Ending::Killed) => return Fate::Finished(Cause::Killed),
             Some(Ending::TimeLimit) => return Fate::Finished(Cause::TimeLimit),
             Some(Ending::AreaLimit) => return Fate::Finished(Cause::AreaLimit),
+            Some(Ending::Deadline) => return Fate::Finished(Cause::Deadline),
             Some(Ending::Requeued) => return Fate::Again,
             None => {}
         }
@@ -152,13 +153,7 @@ impl Grid {
     fn may_run_elsewhere(&self, job: &Job, run: &Run) -> bool {
         let mut excluded = vec![run.host];
         excluded.extend(run.excluded.iter().flat_map(|hosts| hosts.0.iter().copied()));
-        let shape = Shape {
-            slots: run.slots,
-            memory_bytes: run.memory_bytes,
-            hosts: job.spec.hosts.clone(),
-            time_limit: None,
-            excluded,
-        };
+        let shape = Shape::of(&job.spec, excluded);
         self.may_ever_run(job.queue, &shape)
     }
 

@@ -21,14 +21,19 @@ const CONDITIONS_MAX: usize = 10_000;
 const NAMES_MAX: usize = 1_000_000;
 
 /// What the names of one dependency have cost so far. It ends where a limit is, not after it.
-struct Search<'a> {
+pub(super) struct Search<'a> {
     by: &'a UserName,
     user: Option<UserId>,
     conditions: usize,
     names: usize,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// One that a user begins, for conditions on jobs of an owner.
+    pub fn new(by: &'a UserName, owner: Option<u32>) -> Search<'a> {
+        Search { by, user: owner.map(UserId), conditions: 0, names: 0 }
+    }
+
     fn found(&mut self, jobs: usize) -> Result<(), Refusal> {
         self.conditions += jobs;
         if self.conditions <= CONDITIONS_MAX {
@@ -83,13 +88,38 @@ impl Grid {
         user: &UserName,
         spec: &mut JobSpec,
     ) -> Result<Option<Condition<Target>>, Refusal> {
-        if let Some(fault) = spec.fault() {
-            return Err(Refusal::Invalid(fault));
+        if let Some(name) = &spec.profile {
+            let profiles = &self.ledger.config.profiles;
+            let profile = profiles.iter().find(|profile| profile.name == *name);
+            let Some(profile) = profile else {
+                let all: Vec<&str> = profiles.iter().map(|known| known.name.as_str()).collect();
+                let there = match all[..] {
+                    [] => "the grid has no profiles (grid.toml, [[profile]])".to_owned(),
+                    _ => format!("choose from {}", all.join(", ")),
+                };
+                return Err(Refusal::Invalid(format!("there is no profile {name}: {there}")));
+            };
+            profile.complete(spec);
         }
+        let id = self.check_intake(user, spec)?;
+        self.check_spec(id, spec, true)?;
+        let known = self.ledger.users.find(user).map(UserId);
+        self.check_number(known, spec.tasks())?;
+        let mut search = Search::new(user, known.map(|UserId(place)| place));
+        let condition = spec.depends.as_ref().map(|depends| self.look_up(&depends.0, &mut search));
+        let condition = condition.transpose()?;
+        self.check_condition(spec, condition.as_ref())?;
+        self.check_bytes(known, footprint::bytes_of(spec, condition.as_ref()))?;
+        Ok(condition)
+    }
+
+    /// Whether the queue of a job takes it from a user; names the queue.
+    pub(super) fn check_intake(
+        &self,
+        user: &UserName,
+        spec: &mut JobSpec,
+    ) -> Result<QueueId, Refusal> {
         let config = &self.ledger.config;
-        if let Some(fault) = size_fault(spec, &config.general) {
-            return Err(Refusal::Invalid(fault));
-        }
         let name = spec.queue.get_or_insert_with(|| config.queue_default().clone()).clone();
         let no_queue = || Refusal::NoSuchQueue(name.clone());
         let queue = config.queue(&name).ok_or_else(no_queue)?;
@@ -101,31 +131,46 @@ impl Grid {
             let what = format!("use queue {name}");
             return Err(Refusal::NotAllowed { user: user.clone(), what });
         }
-        if let (Some(limit), Some(most)) = (spec.time_limit, queue.time_limit_max)
-            && limit > most
-        {
-            let fault = format!("time limit {limit}: queue {name} allows at most {most}");
+        Ok(id)
+    }
+
+    /// Whether a queue and the grid allow what a job asks for; its deadline may be one that it had before.
+    pub(super) fn check_spec(
+        &self,
+        id: QueueId,
+        spec: &JobSpec,
+        deadline_is_new: bool,
+    ) -> Result<(), Refusal> {
+        let config = &self.ledger.config;
+        let fault = spec.fault().or_else(|| size_fault(spec, &config.general));
+        if let Some(fault) = fault {
             return Err(Refusal::Invalid(fault));
         }
-        let most = [queue.slots_max, queue.user_slots_max, queue.host_slots_max];
-        if let Some(most) = most.into_iter().flatten().find(|most| *most < spec.slots()) {
-            let fault = format!("{} slots: queue {name} allows at most {most}", spec.slots());
-            return Err(Refusal::Invalid(fault));
+        if deadline_is_new && spec.deadline.is_some_and(|deadline| deadline <= self.now) {
+            let fault = "the time by which it must have ended has passed";
+            return Err(Refusal::Invalid(fault.to_owned()));
+        }
+        if let Some(queue) = self.queue_config(id) {
+            let name = &queue.name;
+            if let (Some(limit), Some(most)) = (spec.time_limit, queue.time_limit_max)
+                && limit > most
+            {
+                let fault = format!("time limit {limit}: queue {name} allows at most {most}");
+                return Err(Refusal::Invalid(fault));
+            }
+            let most = [queue.slots_max, queue.user_slots_max, queue.host_slots_max];
+            if let Some(most) = most.into_iter().flatten().find(|most| *most < spec.slots()) {
+                let fault = format!("{} slots: queue {name} allows at most {most}", spec.slots());
+                return Err(Refusal::Invalid(fault));
+            }
         }
         if let Some(most) = config.general.user_slots_max.filter(|most| *most < spec.slots()) {
             let fault =
                 format!("{} slots: a user may use at most {most} on this grid", spec.slots());
             return Err(Refusal::Invalid(fault));
         }
-        self.check_hosts(id, spec)?;
-        let known = self.ledger.users.find(user).map(UserId);
-        self.check_number(known, spec.tasks())?;
-        let mut search = Search { by: user, user: known, conditions: 0, names: 0 };
-        let condition = spec.depends.as_ref().map(|depends| self.look_up(&depends.0, &mut search));
-        let condition = condition.transpose()?;
-        self.check_condition(spec, condition.as_ref())?;
-        self.check_bytes(known, footprint::bytes_of(spec, condition.as_ref()))?;
-        Ok(condition)
+        self.check_resources(spec)?;
+        self.check_hosts(id, spec)
     }
 
     /// Whether there is room for so many more bytes of jobs.
@@ -165,7 +210,7 @@ impl Grid {
     /// The condition with numbers in place of names: a name is the latest job of the user that is known
     /// under it, one with `*` all that match. What is submitted later does not count, and what the user does not see is
     /// not there: it would be kept, and its exit value told.
-    fn look_up(
+    pub(super) fn look_up(
         &self,
         condition: &Condition<JobRef>,
         search: &mut Search<'_>,

@@ -3,7 +3,8 @@
 use crate::config::{Dispatch, QueueConfig};
 use crate::event::Outcome;
 use crate::grid::Grid;
-use crate::task::{Ending, Phase, Stops, Task};
+use crate::grid::possible::waiting_places;
+use crate::task::{Ending, Phase, Step, Stops, Task};
 use crate::vocabulary::{Moment, QueueId, TaskId};
 
 impl Grid {
@@ -14,7 +15,9 @@ impl Grid {
         {
             self.end(task, Ending::TimeLimit, out);
         }
+        self.end_what_is_late(out);
         self.fire_due(out);
+        self.index.let_begin(&self.ledger, self.now);
         if self.next_look <= self.now {
             let hosts = self.look_at_hosts(out);
             let windows = self.look_at_windows();
@@ -30,6 +33,25 @@ impl Grid {
             let sleep = sleep.as_ms();
             self.next_round = Moment((self.now.0 / sleep + 1) * sleep);
             self.dispatch(out);
+        }
+    }
+
+    /// Ends jobs that had to have ended by now, whether they run or wait.
+    fn end_what_is_late(&mut self, out: &mut Outcome) {
+        while let Some(id) = self.index.times.take_late(self.now) {
+            let job = &self.ledger.jobs[&id];
+            let waiting = waiting_places(job);
+            let active = job.tasks().filter(|(_, task)| {
+                let ending = task.run().map(|run| run.ending);
+                ending.is_some_and(|ending| !matches!(ending, Some(Ending::Killed)))
+            });
+            let active: Vec<TaskId> = active.map(|(index, _)| TaskId { job: id, index }).collect();
+            if !waiting.is_empty() {
+                self.change_waiting(id, waiting, Step::Expired, out);
+            }
+            for task in active {
+                self.end(task, Ending::Deadline, out);
+            }
         }
     }
 
@@ -56,7 +78,7 @@ impl Grid {
     }
 
     /// Suspends what runs outside the run window of its queue, and lets it go on inside.
-    fn follow_run_window(&mut self, queue: QueueId, out: &mut Outcome) {
+    pub(super) fn follow_run_window(&mut self, queue: QueueId, out: &mut Outcome) {
         let now = &self.index.queues[queue.0 as usize];
         if now.used_slots == 0 {
             return;

@@ -12,6 +12,7 @@ pub mod hosts;
 pub mod memory;
 pub mod period;
 pub mod requeue;
+pub mod resources;
 pub mod window;
 pub mod zone;
 

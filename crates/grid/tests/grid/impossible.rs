@@ -29,11 +29,11 @@ fn what_no_host_of_the_grid_could_ever_take_is_refused_with_the_reason() {
     let queue = |name: &str| Some(name.parse().unwrap());
     for (job, words) in [
         (JobSpec { slots: 100, ..spec() }, "it needs 100 slots on one host"),
-        (JobSpec { slots: 3, queue: queue("far"), ..spec() }, "b has 2 slots"),
+        (JobSpec { slots: 3, queue: queue("far"), ..spec() }, "b, has 2 slots"),
         (JobSpec { slots: 5, memory: gib(5), ..spec() }, "5 slots and 5 GiB of memory on one host"),
         (
             JobSpec { memory: gib(9), hosts: "a".parse().unwrap(), ..spec() },
-            "a has 4 slots and 8 GiB",
+            "a, has 4 slots and 8 GiB",
         ),
         (
             JobSpec { memory: Some(ByteSize(9_000_000_000_000)), ..spec() },

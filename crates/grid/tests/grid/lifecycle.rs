@@ -2,7 +2,7 @@
 
 use crate::support::{Rig, launched, refusal, spec};
 use forebay_grid::config::Load;
-use forebay_grid::event::{KillReason, Loss, Memory, RunReport, RunStatus, Verb};
+use forebay_grid::event::{JobSignal, KillReason, Loss, Memory, RunReport, RunStatus, Verb};
 use forebay_grid::grid::{Explanation, HostObstacle, State};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::parse::period::Period;
@@ -611,4 +611,22 @@ fn a_requeue_does_not_go_over_the_bounds_of_unfinished_tasks() {
     assert!(refusal(&refused).contains("at most 3"), "{refused:?}");
     rig.exit(TaskId::only(other), 0);
     assert_eq!(rig.command("u", job, Verb::Requeue)[0], Effect::Obeyed { tasks: 3 });
+}
+
+#[test]
+fn a_signal_goes_to_what_runs_and_to_nothing_else() {
+    let mut rig = Rig::new("", &[("a", 1)]);
+    let (job, waits) = (rig.submit(spec()), rig.submit(spec()));
+    let usr1 = Verb::Signal(JobSignal::Usr1);
+    assert!(refusal(&rig.command("u", job, usr1)).contains("not running"), "it has not begun");
+    rig.start(TaskId::only(job));
+    let (task, attempt, signal) = (TaskId::only(job), Attempt(1), JobSignal::Usr1);
+    let sent = Effect::Signal { task, attempt, host: "a".parse().unwrap(), signal };
+    assert!(rig.command("u", job, usr1).contains(&sent));
+    assert!(refusal(&rig.command("u", waits, usr1)).contains("not running"));
+    assert!(refusal(&rig.command("v", job, usr1)).contains("no job"));
+    for text in ["usr1", "SIGUSR1", "10"] {
+        assert_eq!(text.parse(), Ok(JobSignal::Usr1));
+    }
+    assert!("SEGV".parse::<JobSignal>().unwrap_err().contains("USR1"));
 }

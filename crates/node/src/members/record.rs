@@ -97,6 +97,8 @@ pub enum Key<'a> {
     Token(&'a str),
     /// Which node's controller leads the grid of the cluster; ends with its lease.
     GridLeader,
+    /// A node whose grid controller runs, whether it leads or stands by; ends with its lease.
+    GridController(NodeId),
     /// Whether the grid of the cluster has begun: nothing is in it that is not in its journal.
     GridBegun,
 }
@@ -115,6 +117,7 @@ impl fmt::Display for Key<'_> {
             Key::Disk(uuid) => write!(f, "disks/{uuid}"),
             Key::Token(id) => write!(f, "tokens/{id}"),
             Key::GridLeader => f.write_str("grid/leader"),
+            Key::GridController(node) => write!(f, "grid/controller-{node}"),
             Key::GridBegun => f.write_str("grid/begun"),
         }
     }
@@ -142,6 +145,10 @@ impl<'a> Key<'a> {
             "tokens" => Key::Token(name),
             "grid" if name == "leader" => Key::GridLeader,
             "grid" if name == "begun" => Key::GridBegun,
+            "grid" => {
+                let node = name.strip_prefix("controller-")?;
+                Key::GridController(NodeId(node.parse().ok()?))
+            }
             _ => return None,
         })
     }
@@ -239,6 +246,7 @@ mod tests {
             Key::Disk("abc"),
             Key::Token("0102"),
             Key::GridLeader,
+            Key::GridController(NodeId(7)),
             Key::GridBegun,
         ] {
             assert_eq!(names.parse(&names.key(key)), Some(key));

@@ -115,6 +115,7 @@ fn change_of(key: Key<'_>, pair: Option<&Pair>, sight: &mut Sight) -> Option<Cha
         | Key::Name(_)
         | Key::Token(_)
         | Key::GridLeader
+        | Key::GridController(_)
         | Key::GridBegun => None,
     }
 }

@@ -324,7 +324,7 @@ fn a_removed_node_is_refused_although_its_certificate_is_valid() {
     let tools = tools();
     let book = nodes[&1].member.book();
     let error = tools.remove(book, NodeId(2), Disks::None).unwrap_err().to_string();
-    assert!(error.contains("host2 runs"), "{error}");
+    assert!(error.contains("host2 is running"), "{error}");
     // As an administrator does with a node that cannot be reached any more.
     book.remove_node(NodeId(2)).unwrap();
     wait_until("it hears of it", || {

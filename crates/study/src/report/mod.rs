@@ -26,6 +26,7 @@ use crate::record::Record;
 
 pub use comparison::comparison;
 pub use overview::report;
+pub use page::{SCRIPT, STYLE};
 
 /// Name of the report in the result's directory.
 pub const FILE: &str = "report.html";

@@ -4,8 +4,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::summary::{Level, Verdict};
 
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
+/// The style of reports, with the colours of charts for light and dark.
+pub const STYLE: &str = include_str!("style.css");
+/// The script of reports, which reads values of charts under the pointer.
+pub const SCRIPT: &str = include_str!("script.js");
 
 /// Whether what a page shows ran to its end.
 pub enum Standing {

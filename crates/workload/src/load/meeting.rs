@@ -206,7 +206,7 @@ mod tests {
         let directory = root.path().join("start");
         let limit = Duration::from_millis(20);
         let error = Meeting::attend(&directory, "a", 3, limit, &SystemClock).unwrap_err();
-        assert!(error.to_string().contains("1 of 3 came within 0 s"), "{error}");
+        assert!(error.to_string().contains("1 of 3 arrived within 0 s"), "{error}");
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 }

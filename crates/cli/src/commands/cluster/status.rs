@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use forebay_base::time::SystemClock;
 use forebay_base::{Clock as _, FilesetId, NodeId};
+use forebay_engine::cluster::controllers::{self, ControllerView};
 use forebay_node::home::NodeFile;
 use forebay_node::members::record::DiskRecord;
 use forebay_node::members::visit::{DiskSpace, NodeStatus};
@@ -15,7 +16,7 @@ use super::{Which, tools};
 use crate::commands::waiters;
 use crate::output::{Table, bytes, put_json};
 
-/// Show the nodes of the cluster with their leases, owners of filesets, disks, sessions and long waits.
+/// Show the nodes of the cluster with their leases, controllers of the grid, owners of filesets, disks, sessions and long waits.
 ///
 /// If etcd does not answer, the command shows what this node itself knows, and fails.
 #[derive(clap::Args)]
@@ -37,6 +38,8 @@ struct Found {
     nodes: Vec<FoundNode>,
     filesets: Vec<FoundFileset>,
     disks: BTreeMap<String, FoundDisk>,
+    /// Of the grid on its nodes.
+    controllers: Vec<ControllerView>,
 }
 
 #[derive(Serialize)]
@@ -94,7 +97,8 @@ impl Status {
         match book.read() {
             Ok(read) => {
                 let view = ClusterView::of(&home, &file, read);
-                let (found, waits) = (look(&file, &view), waiters::summary(&view));
+                let (mut found, waits) = (look(&file, &view), waiters::summary(&view));
+                found.controllers = controllers::all(&book)?;
                 if self.json { put_json(&found) } else { print(&found, waits.as_deref()) }
             }
             Err(error) => {
@@ -166,6 +170,7 @@ fn look(file: &NodeFile, view: &ClusterView) -> Found {
         nodes: nodes.collect(),
         filesets: filesets.collect(),
         disks: disks.collect(),
+        controllers: Vec::new(),
     }
 }
 
@@ -210,6 +215,7 @@ fn print(found: &Found, waits: Option<&str>) -> Result<()> {
     }
     out!("{}", nodes.render());
     print_problems(found)?;
+    print_controllers(found)?;
     print_filesets(found, &name)?;
     print_disks(found, &name)?;
     print_sessions(found, &name)?;
@@ -233,6 +239,21 @@ fn print_problems(found: &Found) -> Result<()> {
             outln!("  {}: fileset {name}: {}", node.name, problem.reason);
         }
     }
+    Ok(())
+}
+
+/// Prints which controllers of the grid run, and which of them leads.
+fn print_controllers(found: &Found) -> Result<()> {
+    if found.controllers.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["CONTROLLER", "STATE", "ROOT"]);
+    for controller in &found.controllers {
+        let state = if controller.leads { "leads" } else { "stands by" };
+        let root = controller.root.display().to_string();
+        table.row(vec![controller.name.clone(), state.to_owned(), root]);
+    }
+    out!("\n{}", table.render());
     Ok(())
 }
 

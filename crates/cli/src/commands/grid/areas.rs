@@ -13,7 +13,8 @@ use crate::output::{Table, bytes, on_one_line};
 
 /// List the work areas of jobs: your own, or everybody's for an admin.
 ///
-/// Each job has one area for temporary data sets (WORK) and one for utility files (UTIL). An area is running,
+/// Each job has one area for temporary data sets (WORK), one for utility files (UTIL), and one for its checkpoints
+/// if they are shipped. An area is running,
 /// kept (its job will start again), unknown (its job was on a host that is unreachable), orphaned (its job is
 /// gone) or being removed. Areas on unreachable hosts are not listed; those hosts are named on standard error,
 /// or under "unknown" with --json. Hosts remove orphans when they join and at every reap_interval; --reap does
@@ -84,6 +85,7 @@ fn table(areas: &[AreaView], now: Moment) -> Table {
         let kind = match area.kind {
             AreaKind::Work => "work",
             AreaKind::Util => "util",
+            AreaKind::Checkpoint => "checkpoint",
         };
         let state = match area.state {
             AreaState::Running => "running",
@@ -107,7 +109,7 @@ fn table(areas: &[AreaView], now: Moment) -> Table {
 }
 
 /// Days, hours, minutes and seconds as Slurm writes them.
-fn age(seconds: u64) -> String {
+pub fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let clock = format!("{}:{:02}:{:02}", hours % 24, minutes % 60, seconds % 60);
     if days == 0 { clock } else { format!("{days}-{clock}") }

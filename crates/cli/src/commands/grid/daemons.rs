@@ -1,6 +1,6 @@
 //! `forebay controller`, `forebay agent`, `forebay relay` and the process that holds a job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -69,7 +69,8 @@ pub struct Reload {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay agent /srv/forebay --name gridn1 --slots 8
-  forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work")]
+  forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work
+  forebay agent /srv/forebay --name gridn1 --slots 8 --checkpoints /mnt/forebay/data/.checkpoints")]
 pub struct Agent {
     /// Folder of the grid.
     root: PathBuf,
@@ -85,6 +86,10 @@ pub struct Agent {
     /// Directory for the utility files of jobs [default: that of --work].
     #[arg(long, value_name = "DIR")]
     util: Option<PathBuf>,
+    /// Directory to which checkpoints of jobs are shipped, which all hosts of the grid reach; the directory above it must
+    /// exist [default: none].
+    #[arg(long, value_name = "DIR")]
+    checkpoints: Option<PathBuf>,
     /// Where to create control groups of jobs: below the agent's own group, below a cgroup v2 folder, or none.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
@@ -187,6 +192,8 @@ impl Agent {
             Some(util) => std::path::absolute(util)?,
             None => work.clone(),
         };
+        let checkpoints =
+            self.checkpoints.map(|place| folder_of_grid(&home, &place)).transpose()?;
         let name = match (self.name, Cluster::of(&home)?) {
             (Some(name), _) => name,
             (None, Some(cluster)) => {
@@ -206,12 +213,25 @@ impl Agent {
             slots: self.slots,
             work,
             util,
+            checkpoints,
             cgroup: self.cgroup,
             monitors: self.monitors.listen()?,
             shim: (std::env::current_exe()?, "job-shim".to_owned()),
         })?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The folder of a grid in the directory for checkpoints: of several grids that share it each has its own.
+fn folder_of_grid(home: &GridHome, place: &Path) -> Result<PathBuf> {
+    let name = match Cluster::of(home)? {
+        Some(cluster) => cluster.node_home()?.existing()?.cluster_name,
+        None => {
+            home.make()?;
+            home.id()?
+        }
+    };
+    Ok(std::path::absolute(place)?.join(name))
 }
 
 impl JobShim {

@@ -76,8 +76,8 @@ pub fn took(job: &JobView, now: Moment) -> String {
     or_dash(seconds.map(|s| format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)))
 }
 
-/// All that is known of a job, a line for each thing.
-pub fn block(job: &JobView, now: Moment) -> String {
+/// All that is known of a job, a line for each thing; `shipped` is what is known of its checkpoints.
+pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
     let mut lines = vec![
         ("job", job.id.clone()),
         ("name", job.name.clone()),
@@ -110,9 +110,18 @@ pub fn block(job: &JobView, now: Moment) -> String {
             ("rerunnable", rerun(asked.rerun).to_owned()),
             ("requeue exit", asked.requeue_exits.clone()),
             ("checkpoint", yes(asked.checkpoint)),
+            ("begin", asked.begin.map(time).unwrap_or_default()),
+            ("deadline", asked.deadline.map(time).unwrap_or_default()),
+            ("resources", asked.resources.clone()),
+            ("exclusive", yes(asked.exclusive)),
+            ("pre", asked.pre.clone().unwrap_or_default()),
+            ("post", asked.post.clone().unwrap_or_default()),
+            ("profile", asked.profile.clone().unwrap_or_default()),
+            ("io heavy", yes(asked.io_heavy)),
             ("directory", asked.directory.clone()),
         ]);
     }
+    lines.extend(shipped.iter().map(|shipped| ("shipped", shipped.clone())));
     if let Some(used) = &job.usage {
         let cpu = format!("{:.3} s", used.cpu_seconds());
         lines.push(("cpu time", cpu));

@@ -13,7 +13,7 @@ use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Moment, Target};
 
 use super::detail::{self, Choice};
-use super::{Listing, Which, explain, no_sense, or_dash, print_json};
+use super::{Listing, Which, checkpoint, explain, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes, on_one_line};
 
 /// The most lines of a table of jobs, if nothing else is said.
@@ -65,6 +65,39 @@ pub struct Hosts {
 pub struct Queues {
     #[command(flatten)]
     listing: Listing,
+}
+
+/// List the counted resources of the grid: licences that all hosts share, and devices such as gpu of each host.
+///
+/// The settings name them (grid.toml: [resources], and resources of a [[host]]); forebay submit --resource asks for
+/// them.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  forebay resources\n  forebay resources --json")]
+pub struct Resources {
+    #[command(flatten)]
+    listing: Listing,
+}
+
+impl Resources {
+    pub fn run(self) -> Result<ExitCode> {
+        let wanted = |answer| match answer {
+            Answer::Resources { resources } => Ok(resources),
+            answer => Err(no_sense(&answer)),
+        };
+        self.listing.print(&Ask::Resources, wanted, |resources| {
+            let mut table = Table::new(&["resource", "host", "total", "used", "free"]);
+            for of in resources {
+                table.row(vec![
+                    of.name.to_string(),
+                    or_dash(of.host),
+                    of.total.to_string(),
+                    of.used.to_string(),
+                    of.total.saturating_sub(of.used).to_string(),
+                ]);
+            }
+            table
+        })
+    }
 }
 
 /// Show every finished start of a job, with the time, memory and I/O that it used.
@@ -155,7 +188,8 @@ impl Jobs {
         let now = Moment::from(SystemClock.now());
         if self.long && !self.listing.json {
             for job in &jobs {
-                out!("{}", detail::block(job, now));
+                let shipped = checkpoint::of_job(&self.listing.which.home()?, &job.id, now);
+                out!("{}", detail::block(job, &shipped, now));
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -359,7 +393,9 @@ impl Explain {
         let Answer::Explained { explanation, used } = &answer else {
             return Err(no_sense(&answer));
         };
-        let reasons = explain::reasons(explanation, used.as_deref());
+        let mut reasons = explain::reasons(explanation, used.as_deref());
+        let (home, now) = (self.which.home()?, Moment::from(SystemClock.now()));
+        reasons.extend(checkpoint::of_job(&home, &self.job.to_string(), now));
         let hosts = explain::hosts(explanation);
         if self.json {
             let said = |(host, obstacle)| serde_json::json!({ "host": host, "obstacle": obstacle });

@@ -3,13 +3,14 @@
 pub mod areas;
 mod batch;
 pub mod checkpoint;
+pub mod clock;
 pub mod daemons;
 mod detail;
-mod explain;
 pub mod flow;
 mod job_file;
 pub mod jobs;
 mod memory;
+pub mod modify;
 mod nodes;
 pub mod placement;
 pub mod run;
@@ -26,15 +27,23 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_engine::home::GridHome;
 use forebay_engine::protocol::client::{Client, makes_no_sense as no_sense};
-use forebay_engine::protocol::{Answer, Ask, JobView, Refusal, RefusalKind};
+use forebay_engine::protocol::{Answer, Ask, JobView, Refusal, RefusalKind, explain};
 use forebay_grid::spec::Exit;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{JobId, Target};
 
 use crate::output::{Table, put_json};
 
+/// A moment in the reader's time zone.
+pub fn time_of(moment: forebay_grid::vocabulary::Moment) -> String {
+    detail::time(moment)
+}
+
 /// How a job ended whose work areas held too much.
 const AREA_LIMIT: &str = "was killed: its work areas held more than area_limit of its queue";
+
+/// How a job ended that had to have ended by a time.
+const DEADLINE: &str = "was ended: its --deadline has come";
 
 /// Which grid.
 #[derive(clap::Args, Clone, Default)]
@@ -83,6 +92,7 @@ impl Which {
             (_, JobState::Killed) => "was killed".to_owned(),
             (_, JobState::TimeLimit) => "reached its time limit".to_owned(),
             (_, JobState::AreaLimit) => AREA_LIMIT.to_owned(),
+            (_, JobState::Deadline) => DEADLINE.to_owned(),
             (_, JobState::HostLost) => {
                 "was lost: its host or the process that held it failed".to_owned()
             }

@@ -9,8 +9,11 @@ use forebay_grid::parse::dependency::Dependency;
 use forebay_grid::parse::hosts::HostList;
 use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::JobSpec;
-use forebay_grid::vocabulary::QueueName;
+use forebay_grid::parse::resources::Resources;
+use forebay_grid::spec::{JobSpec, Sharing};
+use forebay_grid::vocabulary::{Moment, QueueName};
+
+use super::clock;
 
 /// Where and when a job runs, and with which environment.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -47,6 +50,18 @@ pub struct Placement {
     /// Time limit: '90 s', '2 h', '1:30:00', or a number of minutes.
     #[arg(long, value_name = "TIME", value_parser = |text: &str| text.parse::<Period>())]
     time_limit: Option<Period>,
+    /// Start the job at this time at the earliest: 18:00 (the next time it is that late), 2027-01-31T18:00, or '+2 h'.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = clock::read)]
+    begin: Option<Moment>,
+    /// End the job at this time, whether it runs or still waits; written as for --begin.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = clock::read)]
+    deadline: Option<Moment>,
+    /// Counted resources of the grid that the job needs, such as gpu:2,sas:1 (see forebay resources).
+    #[arg(long, value_name = "LIST", value_parser = |text: &str| text.parse::<Resources>())]
+    resource: Option<Resources>,
+    /// Run no other job on its host while it runs.
+    #[arg(short = 'x', long)]
+    exclusive: bool,
     /// Which of your environment variables the job inherits: ALL, NONE, or a list such as 'A,B=value';
     /// 'ALL,B=value' adds to all [default: ALL].
     #[arg(long, value_name = "LIST", value_parser = Export::read)]
@@ -114,6 +129,10 @@ impl Placement {
             priority: self.priority.or(other.priority),
             project: self.project.or(other.project),
             time_limit: self.time_limit.or(other.time_limit),
+            begin: self.begin.or(other.begin),
+            deadline: self.deadline.or(other.deadline),
+            resource: self.resource.or(other.resource),
+            exclusive: self.exclusive || other.exclusive,
             export: self.export.or(other.export),
             // A later variable of one name wins.
             env: [other.env, self.env].concat(),
@@ -158,6 +177,10 @@ impl Placement {
             priority: self.priority.unwrap_or(base.priority),
             project: self.project.unwrap_or(base.project),
             time_limit: self.time_limit.or(base.time_limit),
+            begin: self.begin.or(base.begin),
+            deadline: self.deadline.or(base.deadline),
+            resources: self.resource.unwrap_or(base.resources),
+            sharing: if self.exclusive { Sharing::Exclusive } else { base.sharing },
             environment,
             ..base
         })

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::parse::requeue::RequeueExits;
 use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
+use forebay_grid::vocabulary::ProfileName;
 
 use super::batch::{self, Print};
 use super::job_file::{JobFile, Program};
@@ -91,6 +92,20 @@ pub struct Options {
     /// Hold the job until `forebay release`.
     #[arg(long)]
     hold: bool,
+    /// Shell command to run before the program, on its host, as a part of the job. If it fails, the program is not started
+    /// and the job exits with its exit code.
+    #[arg(long, value_name = "COMMAND")]
+    pre: Option<String>,
+    /// Shell command to run after the program, also if that failed or was terminated gently; FOREBAY_EXIT is its exit
+    /// code.
+    #[arg(long, value_name = "COMMAND")]
+    post: Option<String>,
+    /// Application profile of the grid, which fills in what is not given here.
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| text.parse::<ProfileName>())]
+    profile: Option<ProfileName>,
+    /// Start the job on no host whose I/O pressure is beyond the grid's setting io_pressure_max.
+    #[arg(long)]
+    io_heavy: bool,
 }
 
 impl Options {
@@ -104,6 +119,10 @@ impl Options {
             error: self.error.or(other.error),
             checkpoint: self.checkpoint || other.checkpoint,
             hold: self.hold || other.hold,
+            pre: self.pre.or(other.pre),
+            post: self.post.or(other.post),
+            profile: self.profile.or(other.profile),
+            io_heavy: self.io_heavy || other.io_heavy,
         }
     }
 
@@ -128,6 +147,10 @@ impl Options {
             error: self.error.map(in_directory).or(base.error),
             checkpoint: if self.checkpoint { Checkpoint::Steps } else { base.checkpoint },
             held: self.hold || base.held,
+            pre: self.pre.or(base.pre),
+            post: self.post.or(base.post),
+            profile: self.profile.or(base.profile),
+            io_heavy: self.io_heavy || base.io_heavy,
             ..base
         }
     }

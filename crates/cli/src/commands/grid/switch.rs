@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Subcommand;
 use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask, JobView, Refusal};
-use forebay_grid::event::{QueueVerb, Verb};
+use forebay_grid::event::{JobSignal, QueueVerb, Verb};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::vocabulary::{HostName, JobId, QueueName, Target};
 
@@ -62,6 +62,28 @@ impl Targets {
             code = refused(error);
         }
         Ok(code)
+    }
+}
+
+/// Send running jobs a signal: HUP, QUIT, USR1, USR2 or WINCH.
+///
+/// All processes of a job get it. What it means is the program's own matter; a program that has not prepared for HUP, QUIT,
+/// USR1 or USR2 ends. Use kill, hold and release for TERM, STOP and CONT.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  forebay signal USR1 12\n  forebay signal HUP --name 'server*'"
+)]
+pub struct Signal {
+    /// Signal to send.
+    #[arg(value_parser = |text: &str| text.parse::<JobSignal>())]
+    signal: JobSignal,
+    #[command(flatten)]
+    targets: Targets,
+}
+
+impl Signal {
+    pub fn run(self) -> Result<ExitCode> {
+        self.targets.run(Verb::Signal(self.signal))
     }
 }
 

@@ -65,6 +65,10 @@ pub struct Up {
     /// Where to create control groups of jobs, as with `forebay agent`.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
+    /// Directory to which checkpoints of jobs are shipped, or none [default: data/.checkpoints of the file system that is
+    /// mounted, that of --mount or of the cluster].
+    #[arg(long, value_name = "DIR|none")]
+    checkpoints: Option<PathBuf>,
     #[command(flatten)]
     monitors: Monitors,
     /// Print JSON.
@@ -185,6 +189,8 @@ impl Up {
         start_controller(&home, &root, begin, &self.monitors)?;
         let cores = std::thread::available_parallelism()?.get();
         let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
+        let mount = self.mount.as_deref().map(Path::canonicalize).transpose()?;
+        let checkpoints = self.checkpoints_at(mount.as_deref())?;
         let (mut agents, mut there) = (Vec::new(), Vec::new());
         for number in 1..=self.hosts {
             let name = format!("host{number}");
@@ -199,6 +205,9 @@ impl Up {
             arguments.extend(["--cgroup", &cgroup].map(OsStr::new));
             let monitors = self.monitors_of(number)?.arguments()?;
             arguments.extend(monitors.iter().map(OsString::as_os_str));
+            if let Some(place) = &checkpoints {
+                arguments.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
+            }
             if let Some((work, util)) = &areas {
                 arguments.extend([OsStr::new("--work"), work.as_os_str()]);
                 arguments.extend([OsStr::new("--util"), util.as_os_str()]);
@@ -245,6 +254,12 @@ impl Up {
         let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
         let cgroup = self.cgroup.to_string();
         let mut options = ["--slots", &slots, "--cgroup", &cgroup].map(OsStr::new).to_vec();
+        let files = Home::at(&cluster.node.join("fs")).ok();
+        let mount = files.and_then(|files| mounts::of_home(&files)).map(|mount| mount.mountpoint);
+        let checkpoints = self.checkpoints_at(mount.as_deref())?;
+        if let Some(place) = &checkpoints {
+            options.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
+        }
         let of_agent = self.monitors_of(1)?.arguments()?;
         options.extend(of_agent.iter().map(OsString::as_os_str));
         let agent = (self.hosts == 1).then_some(&options[..]);
@@ -263,6 +278,18 @@ impl Up {
             crate::output::put_json_line(&told)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Where checkpoints are shipped to, if the file system of the grid is mounted here.
+    fn checkpoints_at(&self, mountpoint: Option<&Path>) -> Result<Option<PathBuf>> {
+        match &self.checkpoints {
+            Some(place) if place.as_os_str() == "none" => Ok(None),
+            Some(place) => Ok(Some(std::path::absolute(place)?)),
+            None => {
+                let data = mountpoint.map(|mountpoint| mountpoint.join("data"));
+                Ok(data.filter(|data| data.is_dir()).map(|data| data.join(".checkpoints")))
+            }
+        }
     }
 
     /// Where the agent of a host answers monitors: the controller and the file system come before it.

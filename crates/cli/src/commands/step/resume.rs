@@ -14,7 +14,7 @@ use forebay_workload::program::StepRecord;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{FOLDER, Job, make_durably, write_durably};
+use crate::checkpoint::{FOLDER, Job, Wait, make_durably, take, write_durably};
 
 /// What the records belong to.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,7 +158,11 @@ impl Resume {
             record.outcome.table = None;
             bytes = serde_json::to_vec(&record)?;
         }
-        write_durably(&self.record_path(number), &bytes)
+        write_durably(&self.record_path(number), &bytes)?;
+        match self.job.as_ref().filter(|job| job.keeps_steps) {
+            Some(job) => take(job, &format!("step {number}"), Wait::No).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The program has finished: removes its directories, and the records too if nobody needs them.

@@ -5,45 +5,44 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_base::ByteSize;
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::dialect::{Dialect, OldOutput, System};
 use forebay_grid::parse::array::name_and_array;
-use forebay_grid::spec::{JobSpec, Rerun, SCRIPT_BYTES_LIMIT};
+use forebay_grid::spec::{JobSpec, Rerun, SCRIPT_BYTES_LIMIT, Sharing};
+use forebay_grid::vocabulary::Moment;
 
 use super::super::row::{client, me};
 use super::super::words::{
     Given, Grammar, Opt, Style, Takes, Until, directives, harmless, ignored, read, refused,
 };
-use super::units::{memory, run_limit, unit_for_limits};
+use super::requirement::Needs;
+use super::units::{memory, point_in_time, run_limit, unit_for_limits};
 use super::{default_queue, host_name};
+use crate::commands::grid::clock::of_system;
 use crate::commands::grid::placement::umask;
 use crate::commands::grid::run::attached;
 
 use Takes::{Nothing, Value};
 
-const NO_RESOURCES: &str = "a Forebay grid counts slots and memory only";
-const NO_TIMES: &str = "a Forebay grid starts jobs as soon as it can";
-
 const OPTIONS: &[Opt] = &[
-    ignored("app", ' ', Value),
+    read("app", ' ', Value),
     harmless("ar", ' ', Nothing),
-    refused("b", ' ', Value, NO_TIMES),
+    read("b", ' ', Value),
     harmless("B", ' ', Nothing),
     harmless("C", ' ', Value),
     harmless("c", ' ', Value),
     read("cwd", ' ', Value),
     harmless("D", ' ', Value),
     read("e", ' ', Value),
-    refused("E", ' ', Value, "put the commands into the script"),
+    read("E", ' ', Value),
     read("env", ' ', Value),
     read("eo", ' ', Value),
-    refused("Ep", ' ', Value, "put the commands into the script"),
+    read("Ep", ' ', Value),
     harmless("F", ' ', Value),
     refused("f", ' ', Value, "hosts of a grid see the same files"),
     ignored("g", ' ', Value),
     ignored("G", ' ', Value),
-    refused("gpu", ' ', Value, NO_RESOURCES),
+    read("gpu", ' ', Value),
     read("H", ' ', Nothing),
     refused("i", ' ', Value, "redirect standard input in the script"),
     read("I", ' ', Nothing),
@@ -72,7 +71,7 @@ const OPTIONS: &[Opt] = &[
     harmless("S", ' ', Value),
     ignored("sla", ' ', Value),
     read("sp", ' ', Value),
-    refused("t", ' ', Value, NO_TIMES),
+    read("t", ' ', Value),
     harmless("T", ' ', Value),
     harmless("ti", ' ', Nothing),
     harmless("tty", ' ', Nothing),
@@ -83,7 +82,7 @@ const OPTIONS: &[Opt] = &[
     read("w", ' ', Value),
     harmless("We", ' ', Value),
     read("W", ' ', Value),
-    refused("x", ' ', Nothing, "a host of a Forebay grid is shared; ask for all of its slots"),
+    read("x", ' ', Nothing),
     harmless("XF", ' ', Nothing),
     read("V", ' ', Nothing),
 ];
@@ -135,25 +134,6 @@ fn script(given: &Given) -> Result<(String, String, Given)> {
     Ok(("script".to_owned(), text, options))
 }
 
-/// The amount behind `mem=` in `rusage[...]` of a requirement; a span over several hosts is refused.
-fn requirement(text: &str) -> Result<Option<ByteSize>> {
-    if let Some((_, span)) = text.split_once("span[") {
-        let span = span.split(']').next().unwrap_or_default().trim();
-        ensure!(
-            !span.starts_with("ptile") || span == "ptile=1",
-            "span[{span}]: a job of a Forebay grid runs on one host: span[hosts=1]"
-        );
-    }
-    let Some((_, usage)) = text.split_once("rusage[") else { return Ok(None) };
-    let usage = usage.split(']').next().unwrap_or_default();
-    let parts = usage.split([',', ':']).map(str::trim);
-    let amount = parts.filter_map(|part| part.strip_prefix("mem=")).next();
-    amount
-        .map(|amount| memory(amount, unit_for_limits().unwrap_or('M')))
-        .transpose()
-        .map(Option::flatten)
-}
-
 /// What `-env` says, as the names and values of the environment.
 fn environment(said: Option<&str>) -> BTreeMap<String, String> {
     let export = said.unwrap_or("all").split(',').map(str::trim).map(|part| match part {
@@ -165,6 +145,17 @@ fn environment(said: Option<&str>) -> BTreeMap<String, String> {
     let mut variables = super::super::slurm::spec::environment(Some(&export));
     variables.retain(|key, _| !OF_A_JOB.iter().any(|start| key.starts_with(start)));
     variables
+}
+
+/// A point in time that an option has.
+pub fn moment(given: &Given, option: &'static str) -> Result<Option<Moment>> {
+    let text = given.value(option);
+    let read = |text: &str| {
+        of_system(text, point_in_time).with_context(|| {
+            format!("-{option} {text}: write [[[year:]month:]day:]hour:minute, such as 20:30")
+        })
+    };
+    text.map(read).transpose()
 }
 
 /// A job as bsub's options describe it; it has no program yet.
@@ -186,10 +177,7 @@ pub fn job(given: &Given) -> Result<JobSpec> {
             .with_context(|| format!("{text}: Bad processor number"))
     });
     let slots = slots.transpose()?.unwrap_or(1);
-    let mut reserved = None;
-    for text in given.every("R") {
-        reserved = requirement(text)?.or(reserved);
-    }
+    let needs = Needs::of(given)?;
     // LSF's -M limits what rusage sets aside.
     let limit = given
         .value("M")
@@ -221,7 +209,7 @@ pub fn job(given: &Given) -> Result<JobSpec> {
             .collect(),
         slots,
         hosts,
-        memory: limit.or(reserved),
+        memory: limit.or(needs.memory),
         array,
         depends: given.value("w").map(str::parse).transpose()?,
         priority: priority.transpose()?.unwrap_or(0),
@@ -233,6 +221,13 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         requeue_exits: given.value("Q").map(str::parse).transpose()?.unwrap_or_default(),
         environment: variables.into_iter().collect(),
         time_limit: given.value("W").map(run_limit).transpose()?.flatten(),
+        pre: given.value("E").map(str::to_owned),
+        post: given.value("Ep").map(str::to_owned),
+        profile: given.value("app").map(str::parse).transpose().map_err(anyhow::Error::msg)?,
+        begin: moment(given, "b")?,
+        deadline: moment(given, "t")?,
+        resources: needs.resources,
+        sharing: if given.has("x") { Sharing::Exclusive } else { Sharing::Shared },
         output: output.map(str::to_owned),
         error: errors.filter(|errors| Some(*errors) != output).map(str::to_owned),
         directory: utf8(&given.value("cwd").map_or(here.clone(), |to| here.join(to)))?,
@@ -294,15 +289,6 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_memory_of_a_requirement_is_found() {
-        let of = |text| requirement(text).unwrap().map(|bytes| bytes.0 >> 20);
-        assert_eq!(of("select[mem>=100] rusage[mem=512]"), Some(512));
-        assert_eq!(of("rusage[ngpus=0,mem=2GB]"), Some(2048));
-        assert_eq!(of("span[hosts=1]"), None);
-        assert!(requirement("span[ptile=4]").is_err());
-    }
 
     #[test]
     fn a_line_of_options_needs_no_blank() {

@@ -7,6 +7,8 @@ mod bjobs;
 pub mod bsub;
 mod control;
 mod lists;
+mod modify;
+mod requirement;
 pub mod site;
 mod state;
 mod units;
@@ -35,6 +37,10 @@ pub const NAMES: &[Name] = &[
     Name { name: "bstop", call: control::bstop, fault: 255 },
     Name { name: "bresume", call: control::bresume, fault: 255 },
     Name { name: "brequeue", call: control::brequeue, fault: 255 },
+    Name { name: "bmod", call: modify::bmod, fault: 255 },
+    Name { name: "bswitch", call: modify::bswitch, fault: 255 },
+    Name { name: "btop", call: modify::btop, fault: 255 },
+    Name { name: "bbot", call: modify::bbot, fault: 255 },
     Name { name: "bpeek", call: lists::bpeek, fault: 255 },
     Name { name: "bqueues", call: lists::bqueues, fault: 255 },
     Name { name: "bhosts", call: lists::bhosts, fault: 255 },

@@ -25,7 +25,8 @@ pub fn of(state: JobState) -> &'static str {
         | JobState::AttemptsMax
         | JobState::DependencyNever
         | JobState::Skipped
-        | JobState::AreaLimit => "EXIT",
+        | JobState::AreaLimit
+        | JobState::Deadline => "EXIT",
     }
 }
 

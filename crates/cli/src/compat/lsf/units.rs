@@ -5,6 +5,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use forebay_base::ByteSize;
 use forebay_grid::parse::period::Period;
+use forebay_grid::vocabulary::Moment;
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
+
+use crate::commands::grid::clock::{at_clock, next, today};
 
 /// A run limit: `[HOURS:]MINUTES`, with the name of a host behind a slash, which says nothing here. Also
 /// `HOURS:MINUTES:SECONDS`, as some tools write it. No limit if it is 0.
@@ -23,6 +28,33 @@ pub fn run_limit(text: &str) -> Result<Option<Period>> {
         _ => anyhow::bail!("{text}: Bad RUNLIMIT specification"),
     };
     Ok((seconds > 0).then(|| Period::seconds(seconds)))
+}
+
+/// A point in time to come, `[[[YEAR:]MONTH:]DAY:]HOUR:MINUTE`. None if it is not one.
+pub fn point_in_time(text: &str, now: Moment, zone: &TimeZone) -> Option<Moment> {
+    let parts: Option<Vec<i16>> = text.split(':').map(|part| part.parse().ok()).collect();
+    let parts = parts?;
+    let (&[hour, minute], date) = parts.split_last_chunk::<2>().map(|(date, time)| (time, date))?;
+    let time = Time::new(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0).ok()?;
+    let today = today(now, zone)?;
+    let at = |year: i16, month: i16, day: i16| {
+        let day = Date::new(year, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
+        at_clock(day.to_datetime(time), zone)
+    };
+    let (year, month) = (today.year(), i16::from(today.month()));
+    match date {
+        [] => next(time, now, zone),
+        [day] => {
+            let this = at(year, month, *day).filter(|at| *at > now);
+            let (year, month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+            this.or_else(|| at(year, month, *day))
+        }
+        [month, day] => {
+            at(year, *month, *day).filter(|at| *at > now).or_else(|| at(year + 1, *month, *day))
+        }
+        [year, month, day] => at(*year, *month, *day),
+        _ => None,
+    }
 }
 
 /// Memory with a unit, or a number of `unit`; all units are powers of 1024.
@@ -73,6 +105,30 @@ mod tests {
         assert_eq!(run_limit("0").unwrap(), None);
         for text in ["", "x", "1:2:3:4", "1h"] {
             assert!(run_limit(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn points_in_time_are_the_next_that_the_clocks_show() {
+        // 2026-11-24 18:00 UTC.
+        let now = Moment(1_795_543_200_000);
+        let of = |text: &str| {
+            let at = point_in_time(text, now, &TimeZone::UTC)?;
+            let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap()).unwrap();
+            Some(at.to_string())
+        };
+        for (text, expected) in [
+            ("20:30", "2026-11-24T20:30:00Z"),
+            ("8:00", "2026-11-25T08:00:00Z"),
+            ("30:8:00", "2026-11-30T08:00:00Z"),
+            ("1:8:00", "2026-12-01T08:00:00Z"),
+            ("1:31:8:00", "2027-01-31T08:00:00Z"),
+            ("2027:2:28:23:59", "2027-02-28T23:59:00Z"),
+        ] {
+            assert_eq!(of(text).as_deref(), Some(expected), "{text}");
+        }
+        for text in ["", "8", "24:00", "8:60", "2:30:8:00", "1:2:3:4:5:6", "x:y"] {
+            assert_eq!(of(text), None, "{text}");
         }
     }
 

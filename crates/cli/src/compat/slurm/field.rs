@@ -209,7 +209,10 @@ pub fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
             Some(limit) => short_span(limit.saturating_sub(ran.unwrap_or(0))),
             None => "UNLIMITED".to_owned(),
         },
-        "submit" | "eligible" => moment(Some(row.view.submitted), "Unknown"),
+        "submit" => moment(Some(row.view.submitted), "Unknown"),
+        "eligible" => {
+            moment(Some(row.view.submitted.max(row.asked.begin.unwrap_or_default())), "Unknown")
+        }
         "start" => moment(row.view.started, "Unknown"),
         "end" => moment(row.view.ended, "Unknown"),
         "jobid" => job_id(row),

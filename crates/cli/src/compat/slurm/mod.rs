@@ -9,6 +9,7 @@ mod dependency;
 mod field;
 mod hostlist;
 mod options;
+mod resources;
 mod sacct;
 pub mod sbatch;
 mod scancel;
@@ -19,6 +20,7 @@ mod squeue;
 mod srun;
 mod state;
 mod units;
+mod update;
 
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;

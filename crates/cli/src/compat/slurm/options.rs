@@ -5,7 +5,8 @@ use super::super::words::{Opt, Takes, harmless, ignored, read, refused};
 use Takes::{Maybe, Nothing, Value};
 
 const ONE_HOST: &str = "a job of a Forebay grid runs on one host";
-const NO_RESOURCES: &str = "a Forebay grid counts slots and memory only";
+const NO_RESOURCES: &str =
+    "a Forebay grid counts slots, memory and resources for a job as a whole; use --gres";
 
 /// What a job asks for: sbatch and srun have these in common.
 pub const JOB: &[Opt] = &[
@@ -23,26 +24,21 @@ pub const JOB: &[Opt] = &[
     ignored("cpu-freq", ' ', Value),
     read("cpus-per-task", 'c', Value),
     refused("cpus-per-gpu", ' ', Value, NO_RESOURCES),
-    refused("deadline", ' ', Value, "use --time"),
+    read("deadline", ' ', Value),
     ignored("delay-boot", ' ', Value),
     read("dependency", 'd', Value),
     harmless("distribution", 'm', Value),
     read("error", 'e', Value),
     read("exclude", 'x', Value),
-    refused(
-        "exclusive",
-        ' ',
-        Maybe,
-        "a host of a Forebay grid is shared; ask for all of its slots",
-    ),
+    read("exclusive", ' ', Maybe),
     read("export", ' ', Value),
     harmless("extra-node-info", 'B', Value),
     harmless("get-user-env", ' ', Maybe),
     harmless("gid", ' ', Value),
-    refused("gpus", 'G', Value, NO_RESOURCES),
-    refused("gpus-per-node", ' ', Value, NO_RESOURCES),
+    read("gpus", 'G', Value),
+    read("gpus-per-node", ' ', Value),
     refused("gpus-per-socket", ' ', Value, NO_RESOURCES),
-    refused("gpus-per-task", ' ', Value, NO_RESOURCES),
+    read("gpus-per-task", ' ', Value),
     read("gres", ' ', Value),
     harmless("gres-flags", ' ', Value),
     harmless("hint", ' ', Value),
@@ -50,7 +46,7 @@ pub const JOB: &[Opt] = &[
     harmless("immediate", 'I', Maybe),
     read("input", 'i', Value),
     read("job-name", 'J', Value),
-    refused("licenses", 'L', Value, NO_RESOURCES),
+    read("licenses", 'L', Value),
     ignored("mail-type", ' ', Value),
     ignored("mail-user", ' ', Value),
     harmless("mcs-label", ' ', Value),
@@ -120,7 +116,11 @@ pub const SBATCH_VARIABLES: &[(&str, &str)] = &[
     ("SBATCH_ACCOUNT", "account"),
     ("SBATCH_ARRAY_INX", "array"),
     ("SBATCH_CONSTRAINT", "constraint"),
+    ("SBATCH_EXCLUSIVE", "exclusive"),
     ("SBATCH_EXPORT", "export"),
+    ("SBATCH_GPUS", "gpus"),
+    ("SBATCH_GPUS_PER_NODE", "gpus-per-node"),
+    ("SBATCH_GRES", "gres"),
     ("SBATCH_JOB_NAME", "job-name"),
     ("SBATCH_MEM_PER_CPU", "mem-per-cpu"),
     ("SBATCH_MEM_PER_NODE", "mem"),

@@ -127,6 +127,8 @@ mod tests {
         ] {
             assert_eq!(verb_of("--signal=", signal).unwrap(), verb);
         }
-        assert!(verb_of("--signal=", "USR1").is_err());
+        let usr1 = Verb::Signal(forebay_grid::event::JobSignal::Usr1);
+        assert_eq!(verb_of("--signal=", "USR1").unwrap(), usr1);
+        assert!(verb_of("--signal=", "SEGV").is_err());
     }
 }

@@ -13,7 +13,7 @@ use forebay_grid::vocabulary::Moment;
 use super::super::row::{Row, client, known, rows};
 use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
 use super::sinfo::{Cluster, availability};
-use super::{choice, field, hostlist, now, scancel, state};
+use super::{choice, field, hostlist, now, scancel, state, update};
 
 use Takes::{Nothing, Value};
 
@@ -61,10 +61,8 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
             outln!("slurm {}", super::SLURM_VERSION);
             Ok(ExitCode::SUCCESS)
         }
-        "update" => bail!(
-            "update is not supported by a Forebay grid: a job keeps what it was submitted with; cancel it and submit it \
-             again, or use hold and release"
-        ),
+        "update" => update::update(rest),
+        "top" => update::top(rest),
         other => bail!("invalid keyword: {other}"),
     }
 }

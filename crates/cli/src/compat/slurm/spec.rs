@@ -8,13 +8,13 @@ use forebay_engine::protocol::client::Client;
 use forebay_grid::config::OnNever;
 use forebay_grid::dialect::{Dialect, OldOutput, System};
 use forebay_grid::parse::array::ArraySpec;
-use forebay_grid::spec::{JobSpec, Rerun};
-use forebay_grid::vocabulary::NAME_BYTES_MAX;
+use forebay_grid::spec::{JobSpec, Rerun, Sharing};
+use forebay_grid::vocabulary::{Moment, NAME_BYTES_MAX};
 
 use super::super::row::me;
 use super::super::words::Given;
-use super::dependency;
-use super::units::{memory, time_limit};
+use super::units::{begin_time, memory, time_limit};
+use super::{dependency, resources};
 use crate::commands::grid::placement::umask;
 
 /// Variables of another job, or of a submission, which a job does not inherit.
@@ -66,14 +66,6 @@ fn refuse_what_is_not_done(given: &Given) -> Result<()> {
     };
     if let Some(features) = wanted("constraint") {
         bail!("--constraint={features}: hosts of a Forebay grid have no features; use --nodelist");
-    }
-    if let Some(resources) = wanted("gres") {
-        bail!("--gres={resources}: a Forebay grid counts slots and memory only");
-    }
-    if let Some(begin) = wanted("begin").filter(|begin| *begin != "now") {
-        bail!(
-            "--begin={begin}: a Forebay grid starts jobs as soon as it can; see forebay flow for times"
-        );
     }
     if let Some(input) = wanted("input").filter(|input| *input != "/dev/null") {
         bail!("--input={input}: standard input of a job is /dev/null; redirect it in the script");
@@ -244,6 +236,10 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         priority: given.value("nice").map_or(Ok(0), nice)?,
         rerun: rerun(given),
         time_limit: time_limit.flatten(),
+        begin: moment(given, "begin")?.filter(|begin| *begin > super::now()),
+        deadline: moment(given, "deadline")?,
+        resources: resources::of(given, shape.tasks)?,
+        sharing: if given.has("exclusive") { Sharing::Exclusive } else { Sharing::Shared },
         output: Some(file("output")?.unwrap_or_else(|| unnamed.to_owned())),
         error: file("error")?,
         umask: umask(),
@@ -256,6 +252,15 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
     };
     describe(&spec, given, shape, &utf8(&here)?, &mut variables);
     Ok(JobSpec { environment: variables.into_iter().collect(), ..spec })
+}
+
+/// A point in time that an option has.
+fn moment(given: &Given, option: &'static str) -> Result<Option<Moment>> {
+    let text = given.value(option).filter(|text| !text.is_empty());
+    let read = |text: &str| begin_time(text, super::now(), &jiff::tz::TimeZone::system());
+    let read =
+        text.map(|text| read(text).with_context(|| format!("--{option}={text}: invalid time")));
+    read.transpose()
 }
 
 /// The first of several partitions, without the star of the default one.

@@ -26,6 +26,7 @@ pub fn words(state: JobState, exit: Option<&Exit>) -> Words {
             ("CA", "CANCELLED")
         }
         (JobState::TimeLimit, _) => ("TO", "TIMEOUT"),
+        (JobState::Deadline, _) => ("DL", "DEADLINE"),
         (JobState::HostLost, _) => ("NF", "NODE_FAIL"),
     }
 }
@@ -88,10 +89,14 @@ pub fn exit_code(exit: Option<&Exit>) -> String {
 pub fn reason(row: &Row) -> &'static str {
     match (row.view.state, &row.view.exit) {
         (JobState::Held, _) => "JobHeldUser",
+        (JobState::Pending, _) if row.asked.begin.is_some_and(|begin| begin > super::now()) => {
+            "BeginTime"
+        }
         (JobState::Pending, _) if row.asked.depends.is_some() => "Dependency",
         (JobState::Pending, _) => "Resources",
         (JobState::DependencyNever, _) => "DependencyNeverSatisfied",
         (JobState::TimeLimit, _) => "TimeLimit",
+        (JobState::Deadline, _) => "DeadLine",
         (JobState::HostLost, _) => "NodeDown",
         (JobState::AttemptsMax, _) => "JobHoldMaxRequeue",
         (JobState::Exited, Some(Exit::NotStarted(_))) => "JobLaunchFailure",

@@ -4,6 +4,8 @@ use forebay_base::ByteSize;
 use forebay_grid::parse::period::Period;
 use forebay_grid::vocabulary::Moment;
 
+use crate::commands::grid::clock::{at_clock, clock, next, today};
+
 /// A time limit: `MIN`, `MIN:SEC`, `H:MIN:SEC`, `D-H`, `D-H:MIN`, `D-H:MIN:SEC`. No limit if none.
 ///
 /// # Errors
@@ -113,6 +115,69 @@ pub fn since(text: &str, now: Moment) -> Result<Moment, String> {
     Ok(Moment(u64::try_from(zoned.timestamp().as_millisecond()).unwrap_or(0)))
 }
 
+/// A moment to come that sbatch is given: `now+1hour`, `16:00` (the next time it is that late), `noon`, `tomorrow`,
+/// `2027-01-31T12:00`, `01/31/27`. None if it is none of these.
+pub fn begin_time(text: &str, now: Moment, zone: &jiff::tz::TimeZone) -> Option<Moment> {
+    let lower = text.to_ascii_lowercase();
+    if let Some(rest) = lower.strip_prefix("now") {
+        return relative(rest, now);
+    }
+    let (day, time) = match lower.split_once('t').filter(|(day, _)| day.contains(['-', '/', '.'])) {
+        Some((day, time)) => (Some(day), Some(time)),
+        None if lower.contains(['-', '/', '.']) => (Some(&lower[..]), None),
+        None => (None, Some(&lower[..])),
+    };
+    let midnight = jiff::civil::Time::midnight();
+    if let Some(day) = day {
+        let time = time.map_or(Some(midnight), clock)?;
+        return at_clock(date(day, now, zone)?.to_datetime(time), zone);
+    }
+    match &lower[..] {
+        "today" => at_clock(today(now, zone)?.to_datetime(midnight), zone),
+        "tomorrow" => at_clock(today(now, zone)?.tomorrow().ok()?.to_datetime(midnight), zone),
+        "midnight" => next(midnight, now, zone),
+        "noon" => next(jiff::civil::time(12, 0, 0, 0), now, zone),
+        "fika" => next(jiff::civil::time(15, 0, 0, 0), now, zone),
+        "teatime" => next(jiff::civil::time(16, 0, 0, 0), now, zone),
+        time => next(half_day(time)?, now, zone),
+    }
+}
+
+/// `4:30pm`, `16:30`.
+fn half_day(text: &str) -> Option<jiff::civil::Time> {
+    let (time, is_late) = match (text.strip_suffix("am"), text.strip_suffix("pm")) {
+        (Some(time), _) => (time, Some(false)),
+        (None, Some(time)) => (time, Some(true)),
+        (None, None) => (text, None),
+    };
+    let time = clock(time.trim())?;
+    let Some(is_late) = is_late else { return Some(time) };
+    let hour = if (1..=12).contains(&time.hour()) { time.hour() % 12 } else { return None };
+    let hour = if is_late { hour + 12 } else { hour };
+    jiff::civil::Time::new(hour, time.minute(), time.second(), 0).ok()
+}
+
+/// `2027-01-31`, `01/31`, `01/31/27`, `01.31.27`.
+fn date(text: &str, now: Moment, zone: &jiff::tz::TimeZone) -> Option<jiff::civil::Date> {
+    if text.contains('-') {
+        return text.parse().ok();
+    }
+    let parts: Option<Vec<i16>> = text.split(['/', '.']).map(|part| part.parse().ok()).collect();
+    let today = today(now, zone)?;
+    let of = |year: i16, month: i16, day: i16| {
+        jiff::civil::Date::new(year, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()
+    };
+    match parts?[..] {
+        [month, day] => {
+            let this = of(today.year(), month, day)?;
+            if this >= today { Some(this) } else { of(today.year() + 1, month, day) }
+        }
+        [month, day, year] if (0..100).contains(&year) => of(2000 + year, month, day),
+        [month, day, year] => of(year, month, day),
+        _ => None,
+    }
+}
+
 /// `+2hours`, `-3days`, `-90`: seconds without a unit.
 fn relative(text: &str, now: Moment) -> Option<Moment> {
     if text.is_empty() {
@@ -181,6 +246,38 @@ mod tests {
             (93_784, "1-02:03:04", "1-02:03:04"),
         ] {
             assert_eq!((short_span(seconds), long_span(seconds)), (short.into(), long.into()));
+        }
+    }
+
+    #[test]
+    fn a_time_to_begin_is_the_next_one_that_the_clocks_show() {
+        // 2026-11-24 18:00 UTC.
+        let (now, zone) = (Moment(1_795_543_200_000), jiff::tz::TimeZone::UTC);
+        let of = |text: &str| {
+            let at = begin_time(text, now, &zone)?;
+            let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap()).unwrap();
+            Some(at.to_string())
+        };
+        for (text, expected) in [
+            ("now", "2026-11-24T18:00:00Z"),
+            ("now+60", "2026-11-24T18:01:00Z"),
+            ("now+1hour", "2026-11-24T19:00:00Z"),
+            ("16:00", "2026-11-25T16:00:00Z"),
+            ("8:30pm", "2026-11-24T20:30:00Z"),
+            ("12:00am", "2026-11-25T00:00:00Z"),
+            ("tomorrow", "2026-11-25T00:00:00Z"),
+            ("noon", "2026-11-25T12:00:00Z"),
+            ("teatime", "2026-11-25T16:00:00Z"),
+            ("2027-01-31T12:00:00", "2027-01-31T12:00:00Z"),
+            ("2027-01-31", "2027-01-31T00:00:00Z"),
+            ("01/31/27", "2027-01-31T00:00:00Z"),
+            ("01/31", "2027-01-31T00:00:00Z"),
+            ("12.24", "2026-12-24T00:00:00Z"),
+        ] {
+            assert_eq!(of(text).as_deref(), Some(expected), "{text}");
+        }
+        for text in ["", "soon", "25:00", "13:00pm", "2027-13-01", "1/2/3/4", "now+x"] {
+            assert_eq!(of(text), None, "{text}");
         }
     }
 

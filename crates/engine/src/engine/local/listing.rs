@@ -37,7 +37,7 @@ pub(super) fn jobs(
     let Some(target) = target else {
         let wanted = if ended { Wanted::All } else { Wanted::Unfinished };
         let admin = grid.settings().admins.contains(user);
-        let seen = |job: &Job| admin || ledger.user_of(job) == user;
+        let seen = |job: &Job| admin || grid.sees_job(user, job);
         let known = |first| ledger.jobs_from(first).filter(move |(_, job)| seen(job));
         let total = || known(JobId(0)).map(|(_, job)| count(job, wanted)).sum();
         let total = page.from.is_none().then(total);
@@ -50,7 +50,7 @@ pub(super) fn jobs(
         }
         return lines.answer(total);
     };
-    let job = ledger.job(target.job).filter(|job| grid.may_see(user, ledger.user_of(job)));
+    let job = ledger.job(target.job).filter(|job| grid.sees_job(user, job));
     let Some(job) = job else { return Answer::no_job(target) };
     let Some(index) = target.index else {
         let total = page.from.is_none().then(|| count(job, Wanted::All));

@@ -62,6 +62,10 @@ impl Engine for Grid {
         self.ledger().job(job).map(|job| self.ledger().user_of(job))
     }
 
+    fn may_see_job(&self, user: &UserName, job: JobId) -> bool {
+        self.ledger().job(job).is_some_and(|job| self.sees_job(user, job))
+    }
+
     fn spec(&self, job: JobId) -> Option<&JobSpec> {
         self.ledger().job(job).map(Job::spec)
     }
@@ -81,6 +85,11 @@ impl Engine for Grid {
 
     fn state(&self, task: TaskId) -> Option<State> {
         Grid::state(self, task)
+    }
+
+    fn place_of(&self, task: TaskId) -> Option<(HostName, u32)> {
+        let run = self.ledger().task(task).and_then(Task::run)?;
+        Some((self.state(task)?.last_start().host?, run.requeues))
     }
 
     fn flow(&self, flow: FlowId) -> Option<(&UserName, FlowState)> {
@@ -149,18 +158,22 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         Ask::Jobs { target, ended, page } => listing::jobs(grid, user, (*target, *ended), *page),
         Ask::Hosts => Answer::Hosts { hosts: view::hosts(grid, user), trouble: None },
         Ask::Queues => Answer::Queues { queues: view::queues(grid), trouble: None },
+        Ask::Resources => Answer::Resources { resources: view::resources(grid) },
         Ask::Explain { target } => view::explain(grid, user, *target),
         Ask::Flow { flow } => flow::answer(grid, user, flow),
         Ask::Submit { .. }
         | Ask::Command { .. }
+        | Ask::Modify { .. }
         | Ask::Queue { .. }
         | Ask::Host { .. }
         | Ask::History { .. }
         | Ask::Wait { .. }
+        | Ask::For { .. }
         | Ask::Ping
         | Ask::Reload
         | Ask::Watch { .. }
         | Ask::Sessions { .. }
+        | Ask::KeepCheckpoint { .. }
         | Ask::Usage { .. }
         | Ask::Join { .. } => {
             Answer::refused(RefusalKind::NotUnderstood, "this request is not supported here")

@@ -8,13 +8,12 @@ use forebay_grid::grid::State;
 use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::Checkpoint;
+use forebay_grid::spec::{Checkpoint, Sharing};
 use forebay_grid::state::JobState;
 use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
-use crate::engine::Engine as _;
-use crate::protocol::{Answer, Asked, HostState, HostView, JobView, QueueView};
+use crate::protocol::{Answer, Asked, HostState, HostView, JobView, QueueView, ResourceView};
 
 /// One task, as a line of a list.
 pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
@@ -63,9 +62,7 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
 
 pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
     let ledger = grid.ledger();
-    let seen = |task: &&TaskId| {
-        ledger.job(task.job).is_some_and(|job| grid.may_see(user, ledger.user_of(job)))
-    };
+    let seen = |task: &&TaskId| ledger.job(task.job).is_some_and(|job| grid.sees_job(user, job));
     grid.hosts()
         .map(|host| HostView {
             name: host.name,
@@ -103,7 +100,26 @@ pub(super) fn asked(job: &Job) -> Asked {
         dialect: spec.dialect.clone(),
         array: spec.array.as_ref().map(ToString::to_string),
         elements: Vec::new(),
+        begin: spec.begin,
+        deadline: spec.deadline,
+        resources: spec.resources.to_string(),
+        exclusive: spec.sharing == Sharing::Exclusive,
+        pre: spec.pre.clone(),
+        post: spec.post.clone(),
+        profile: spec.profile.as_ref().map(ToString::to_string),
+        io_heavy: spec.io_heavy,
     }
+}
+
+/// Counted resources of the grid and of its hosts.
+pub(super) fn resources(grid: &Grid) -> Vec<ResourceView> {
+    let view = |seen: forebay_grid::grid::ResourceView| ResourceView {
+        name: seen.name,
+        host: seen.host,
+        total: seen.total,
+        used: seen.used,
+    };
+    grid.resources().into_iter().map(view).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -149,7 +165,7 @@ pub(super) fn queues(grid: &Grid) -> Vec<QueueView> {
 
 pub(super) fn explain(grid: &Grid, user: &UserName, target: Target) -> Answer {
     let ledger = grid.ledger();
-    let known = ledger.job(target.job).filter(|job| grid.may_see(user, ledger.user_of(job)));
+    let known = ledger.job(target.job).filter(|job| grid.sees_job(user, job));
     let Some(job) = known else { return Answer::no_job(target) };
     // Of a whole array, the first element that has not ended speaks for the others.
     let open = || job.tasks().find(|(_, task)| !matches!(task, Task::Finished(_)));

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
 use crate::error::{FsError, Result};
+use crate::grants::Item;
 use crate::inode::{Body, State};
 use crate::key;
 use crate::partition::Partition;
@@ -165,6 +166,7 @@ impl Partition {
     fn tell_of_top_level_change(&self, name: &[u8]) {
         let entry = Stale::Entry(Ino::ROOT, name.to_vec());
         self.shared.stale.add([Stale::Attributes(Ino::ROOT), entry]);
+        self.take_back(vec![Item::Attributes(Ino::ROOT), Item::Entry(Ino::ROOT, name.into())]);
     }
 }
 

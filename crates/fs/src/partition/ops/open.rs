@@ -12,6 +12,7 @@ use forebay_base::{DiskId, Ino};
 use forebay_disk::ObjectAttributes;
 
 use crate::error::{FsError, Result};
+use crate::grants::Item;
 use crate::inode::{FileBody, State, Way};
 use crate::object::LiveObject;
 use crate::partition::{Caller, Partition};
@@ -250,6 +251,7 @@ impl Partition {
         state.changed = state.changed.max(found.modified);
         self.put_inode(&mut self.writes.lock(), ino, state);
         self.shared.stale.add([Stale::Attributes(ino)]);
+        self.take_back(vec![Item::Attributes(ino)]);
     }
 
     fn choose_way(&self, state: &State, access: Access) -> Way {

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_grid::config::{Load, QueueConfig};
 use forebay_grid::grid::{Explanation, HostObstacle, Reason, State};
 use forebay_grid::parse::dependency::{Compare, Condition, Countable, JobName, JobRef, Test};
-use forebay_grid::spec::JobSpec;
+use forebay_grid::spec::{JobSpec, Sharing};
 use forebay_grid::task::{Cause, Phase, Stops, Task};
 use forebay_grid::vocabulary::{HostName, JobId, TaskId};
 
-use super::world::World;
+use super::world::{LICENCES, World};
 
 impl World {
     fn queue(&self, spec: &JobSpec) -> Option<&QueueConfig> {
@@ -36,6 +36,17 @@ impl World {
 
     fn used_on(&self, host: &HostName) -> u32 {
         self.used(|_, on| on == host)
+    }
+
+    /// Licences in use.
+    fn licences(&self) -> u32 {
+        self.placed.values().map(|placed| placed.licences).sum()
+    }
+
+    /// Whether a job has a host for itself.
+    fn has_alone(&self, host: &HostName) -> bool {
+        let mut there = self.placed.values().filter(|placed| placed.host == *host);
+        there.any(|placed| placed.sharing == Sharing::Exclusive)
     }
 
     fn in_queue(&self, task: TaskId, spec: &JobSpec) -> bool {
@@ -84,6 +95,11 @@ impl World {
         assert!(self.window_open(&queue.dispatch_windows.to_string()), "dispatch window");
         assert!(self.window_open(&queue.run_windows.to_string()), "run window");
         assert!(queue.hosts.preference(host).is_some() && spec.hosts.preference(host).is_some());
+        assert!(spec.begin.is_none_or(|begin| begin <= self.now), "{task} started before its time");
+        assert!(self.licences() + spec.resources.of("lic") <= LICENCES, "licences of {task}");
+        assert!(!self.has_alone(host), "{task} beside an exclusive job");
+        let is_empty = self.placed.values().all(|placed| placed.host != *host);
+        assert!(is_empty || spec.sharing == Sharing::Shared, "{task} is not alone");
         if let Some(depends) = &spec.depends {
             assert!(self.holds(&depends.0), "{task} started before {depends}");
         }
@@ -249,6 +265,13 @@ impl World {
                 Reason::Held => matches!(state, State::Held { .. }),
                 Reason::DependencyNever(_) => false,
                 Reason::Dependency(_) => !self.holds(&spec.depends.as_ref().unwrap().0),
+                Reason::Begin { at } => *at > self.now && spec.begin == Some(*at),
+                Reason::Resource { name, needed, used, most } => {
+                    *used == self.licences()
+                        && *most == LICENCES
+                        && used + needed > *most
+                        && *needed == spec.resources.of(name.as_str())
+                }
                 Reason::Throttle { active } => {
                     let now = self.placed.keys().filter(|other| other.job == task.job).count();
                     now as u32 == *active
@@ -278,7 +301,11 @@ impl World {
                     hosts.iter().all(|verdict| verdict.obstacle.is_some())
                 }
                 Reason::Reserved { host, slots, .. } => {
-                    *slots == spec.slots() && self.slots_of(host) >= *slots
+                    let wanted = match spec.sharing {
+                        Sharing::Shared => spec.slots(),
+                        Sharing::Exclusive => self.slots_of(host),
+                    };
+                    *slots == wanted && self.slots_of(host) >= *slots
                 }
                 Reason::Passed { left } => left.as_ms() > 0,
                 // Of tasks that were started only.
@@ -304,6 +331,13 @@ impl World {
                 }
                 Some(HostObstacle::NotInJob) => {
                     assert!(spec.hosts.preference(&verdict.host).is_none());
+                }
+                Some(HostObstacle::Busy { jobs }) => {
+                    let there = self.placed.values().filter(|placed| placed.host == verdict.host);
+                    assert_eq!(there.count(), jobs as usize);
+                }
+                Some(HostObstacle::Exclusive { job }) => {
+                    assert!(self.has_alone(&verdict.host) && self.jobs.contains_key(&job));
                 }
                 Some(HostObstacle::TooSmall { slots }) => assert!(u64::from(slots) < needed),
                 Some(HostObstacle::Reserved { job }) => {

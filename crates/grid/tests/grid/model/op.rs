@@ -11,6 +11,12 @@ pub enum Op {
     Hold(Pick),
     Release(Pick),
     Requeue(Pick),
+    /// Its user changes a job.
+    Modify {
+        job: u8,
+        to: Job,
+        what: u8,
+    },
     /// An agent that is connected tells of the processes that it has started.
     Confirm(u8),
     /// A process ends.
@@ -79,6 +85,10 @@ pub struct Job {
     pub requeue: bool,
     pub limit: u8,
     pub held: bool,
+    /// Twenties of seconds from now.
+    pub begin: u8,
+    pub licences: u8,
+    pub exclusive: bool,
 }
 
 fn job() -> impl Strategy<Value = Job> {
@@ -86,7 +96,11 @@ fn job() -> impl Strategy<Value = Job> {
     let depends = prop::option::weighted(0.3, (0..4_u8, 0..4_u8, 0..6_u8));
     let rest =
         (-2..3_i8, any::<bool>(), prop::bool::weighted(0.3), 0..4_u8, prop::bool::weighted(0.1));
-    (sizes, depends, rest).prop_map(|(sizes, depends, rest)| {
+    let begin = prop_oneof![4 => Just(0), 1 => 1..4_u8];
+    let licences = prop_oneof![3 => Just(0), 1 => 1..4_u8];
+    let more = (begin, licences, prop::bool::weighted(0.1));
+    (sizes, depends, rest, more).prop_map(|(sizes, depends, rest, more)| {
+        let (begin, licences, exclusive) = more;
         let (user, queue, slots, memory, tasks, throttle, hosts) = sizes;
         let (priority, rerunnable, requeue, limit, held) = rest;
         Job {
@@ -103,6 +117,9 @@ fn job() -> impl Strategy<Value = Job> {
             requeue,
             limit,
             held,
+            begin,
+            licences,
+            exclusive,
         }
     })
 }
@@ -118,6 +135,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => pick().prop_map(Op::Hold),
         2 => pick().prop_map(Op::Release),
         2 => pick().prop_map(Op::Requeue),
+        3 => (any::<u8>(), job(), 0..7_u8).prop_map(|(job, to, what)| Op::Modify { job, to, what }),
         8 => any::<u8>().prop_map(Op::Confirm),
         12 => (any::<u8>(), any::<u8>(), prop_oneof![3 => Just(0), 1 => Just(1), 1 => 98..100_u8])
             .prop_map(|(host, process, code)| Op::Exit { host, process, code }),

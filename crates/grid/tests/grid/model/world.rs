@@ -6,8 +6,9 @@ use forebay_base::ByteSize;
 use forebay_grid::config::Config;
 use forebay_grid::event::{Loss, Memory, QueueVerb, Verb};
 use forebay_grid::journal::{HostSwitch, Record};
+use forebay_grid::modify::{Changes, Rank, Set};
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::{Exit, JobSpec, Rerun};
+use forebay_grid::spec::{Exit, JobSpec, Rerun, Sharing};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, Target, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Ledger, Outcome};
 
@@ -95,6 +96,14 @@ slots_max = 5
 "#,
 ];
 
+/// Licences of every configuration.
+pub const LICENCES: u32 = 3;
+
+pub fn read_config(config: usize) -> Config {
+    let text = CONFIGS[config % CONFIGS.len()];
+    Config::read(&format!("{text}\n[resources]\nlic = {LICENCES}\n")).unwrap()
+}
+
 /// A task that was given to a host and has not ended, as told by effects alone.
 #[derive(Clone, Debug)]
 pub struct Placed {
@@ -102,6 +111,8 @@ pub struct Placed {
     pub attempt: Attempt,
     pub slots: u32,
     pub memory_bytes: u64,
+    pub licences: u32,
+    pub sharing: Sharing,
 }
 
 pub struct World {
@@ -188,7 +199,11 @@ impl World {
                 self.check_launch(*task, host, *slots);
                 let memory_bytes = self.jobs[&task.job].1.memory.map_or(0, |memory| memory.0);
                 let (attempt, slots) = (*attempt, *slots);
-                let placed = Placed { host: host.clone(), attempt, slots, memory_bytes };
+                let spec = &self.jobs[&task.job].1;
+                let (licences, sharing) = (spec.resources.of("lic"), spec.sharing);
+                let host_of = host.clone();
+                let placed =
+                    Placed { host: host_of, attempt, slots, memory_bytes, licences, sharing };
                 assert!(self.placed.insert(*task, placed).is_none(), "{task} was given out twice");
                 let (task, now) = (*task, self.now);
                 let agent = self.agent(host);
@@ -228,7 +243,8 @@ impl World {
                 self.jobs.remove(job);
             }
             Effect::Disconnect { host } => self.agent(host).connected = false,
-            Effect::Accepted { .. }
+            Effect::Signal { .. }
+            | Effect::Accepted { .. }
             | Effect::Obeyed { .. }
             | Effect::Rejected(_)
             | Effect::KeepWork { .. }
@@ -287,7 +303,7 @@ impl World {
     }
 
     fn configure(&mut self, config: usize) {
-        self.config = Config::read(CONFIGS[config % CONFIGS.len()]).unwrap();
+        self.config = read_config(config);
         self.send(Event::Configured(Box::new(self.config.clone())));
     }
 
@@ -326,6 +342,13 @@ impl World {
             requeue_exits: if job.requeue { "99 EXCLUDE(98)" } else { "" }.parse().unwrap(),
             time_limit: (job.limit > 0).then(|| Period::seconds(40 * u64::from(job.limit))),
             held: job.held,
+            begin: (job.begin > 0).then(|| self.now.after(20_000 * u64::from(job.begin))),
+            resources: if job.licences > 0 {
+                format!("lic:{}", job.licences).parse().unwrap()
+            } else {
+                Default::default()
+            },
+            sharing: if job.exclusive { Sharing::Exclusive } else { Sharing::Shared },
             ..JobSpec::default()
         };
         // Known before, because it may be started at once.
@@ -345,6 +368,40 @@ impl World {
         let place = |task: u8| u32::from(task) % spec.tasks();
         let index = pick.task.and_then(|task| spec.array.as_ref()?.index_at(place(task)));
         Some((user.clone(), Target { job, index }))
+    }
+
+    /// Changes one thing of a job to that of another.
+    fn modify(&mut self, job: u8, to: &Job, what: u8) {
+        let Some((by, Target { job, .. })) = self.target(Pick { job, task: None }) else { return };
+        let mut changes = Changes::default();
+        match what {
+            0 => changes.queue = Some(format!("q{}", to.queue).parse().unwrap()),
+            1 => changes.slots = Some(u32::from(to.slots)),
+            2 => changes.priority = Some(i32::from(to.priority)),
+            3 => {
+                changes.sharing =
+                    Some(if to.exclusive { Sharing::Exclusive } else { Sharing::Shared });
+            }
+            4 => changes.depends = Some(Set::Nothing),
+            5 => {
+                let limit = Period::seconds(40 * u64::from(to.limit) + 40);
+                changes.time_limit = Some(Set::To(limit));
+            }
+            _ => changes.rank = Some(if to.held { Rank::Top } else { Rank::Bottom }),
+        }
+        // What the time alone brings comes before the change.
+        self.send(Event::Tick);
+        let Some(before) = self.jobs.get(&job).cloned() else { return };
+        // Known before, as it may be started at once. Tasks on hosts keep their slots.
+        let spec = changes.of(&before.1);
+        self.jobs.get_mut(&job).unwrap().1 = spec;
+        let effects = self.send(Event::Modify { by, job, changes: Box::new(changes) });
+        if !effects.iter().any(|effect| matches!(effect, Effect::Obeyed { .. })) {
+            assert!(effects.iter().any(|effect| matches!(effect, Effect::Rejected(_))));
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                *entry = before;
+            }
+        }
     }
 
     fn command(&mut self, pick: Pick, verb: Verb) {
@@ -446,6 +503,7 @@ impl World {
             Op::Kill(pick) => self.command(*pick, Verb::Kill),
             Op::Hold(pick) => self.command(*pick, Verb::Hold),
             Op::Release(pick) => self.command(*pick, Verb::Release),
+            Op::Modify { job, to, what } => self.modify(*job, to, *what),
             Op::Requeue(pick) => self.command(*pick, Verb::Requeue),
             Op::Confirm(host) => self.confirm(at(*host)),
             Op::Exit { host, process, code } => {

@@ -317,7 +317,7 @@ fn streams_of_a_class_start_together_and_leave_nothing() {
     assert!(files_below(root.path()).is_empty());
     let alone = settings("file_bytes = \"1 MiB\"\nstart_together = 2\nstart_limit_seconds = 0");
     let text = run(root.path(), &alone).unwrap_err().to_string();
-    assert!(text.contains("1 of 2 came within 0 s"), "{text}");
+    assert!(text.contains("1 of 2 arrived within 0 s"), "{text}");
     assert!(files_below(root.path()).is_empty());
 }
 

@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 use self::attach::{Attached, News, Over};
 use self::listen::Listener;
 use super::placement::Placement;
-use super::{AREA_LIMIT, Which, explain, memory, no_sense};
+use super::{AREA_LIMIT, DEADLINE, Which, explain, memory, no_sense};
 use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
@@ -294,8 +294,9 @@ impl Session {
                 say(&format!("job {job} reached its time limit"));
                 TIME_LIMIT
             }
-            (Some(JobState::AreaLimit), _) => {
-                say(&format!("job {job} {AREA_LIMIT}"));
+            (Some(state @ (JobState::AreaLimit | JobState::Deadline)), _) => {
+                let why = if state == JobState::Deadline { DEADLINE } else { AREA_LIMIT };
+                say(&format!("job {job} {why}"));
                 value.filter(|value| *value != 0).unwrap_or(KILLED)
             }
             (Some(JobState::DependencyNever), _) => {

@@ -25,7 +25,9 @@ pub fn hosts(explanation: &Explanation) -> Vec<(String, Option<String>)> {
     let Explanation::Waits { hosts, .. } = explanation else { return Vec::new() };
     let said = |verdict: &HostVerdict| {
         let why = verdict.unable.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        let obstacle = verdict.obstacle.as_ref().map(|obstacle| format!("{obstacle}{why}"));
+        let which = verdict.resource.as_ref().map(|name| format!("resource {name}: "));
+        let which = which.unwrap_or_default();
+        let obstacle = verdict.obstacle.as_ref().map(|obstacle| format!("{which}{obstacle}{why}"));
         (verdict.host.to_string(), obstacle)
     };
     hosts.iter().map(said).collect()

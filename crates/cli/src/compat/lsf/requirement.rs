@@ -1,0 +1,138 @@
+//! Requirements of resources: `-R "select[...] rusage[mem=512,lic=1] span[hosts=1]"` and `-gpu "num=2"`.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use forebay_base::ByteSize;
+use forebay_grid::parse::resources::{GPU, Resources};
+use forebay_grid::vocabulary::ResourceName;
+
+use super::super::words::Given;
+use super::units::{memory, unit_for_limits};
+
+/// Names in `rusage[...]` that say something else than how much of a resource is held, or what is not counted here.
+const NOT_COUNTED: [&str; 9] =
+    ["swp", "tmp", "duration", "decay", "r15s", "r1m", "r15m", "ut", "io"];
+
+/// Names of LSF for devices.
+const GPUS: [&str; 2] = ["ngpus_physical", "ngpus"];
+
+/// What a job's requirements ask for.
+#[derive(Debug, Default)]
+pub struct Needs {
+    /// Memory that is set aside.
+    pub memory: Option<ByteSize>,
+    /// Counted resources.
+    pub resources: Resources,
+}
+
+impl Needs {
+    /// What the options of a job say.
+    ///
+    /// # Errors
+    /// If a requirement is wrong, or wants several hosts.
+    pub fn of(given: &Given) -> Result<Needs> {
+        let mut needs = Needs::default();
+        let mut counted = Vec::new();
+        for text in given.every("R") {
+            needs.add(text, &mut counted)?;
+        }
+        if let Some(text) = given.value("gpu") {
+            counted.push((GPU.parse().map_err(anyhow::Error::msg)?, gpus(text)?));
+        }
+        needs.resources = counted.into_iter().collect();
+        Ok(needs)
+    }
+
+    fn add(&mut self, text: &str, counted: &mut Vec<(ResourceName, u32)>) -> Result<()> {
+        if let Some(span) = section(text, "span") {
+            ensure!(
+                !span.starts_with("ptile") || span == "ptile=1",
+                "span[{span}]: a job of a Forebay grid runs on one host: span[hosts=1]"
+            );
+        }
+        let Some(usage) = section(text, "rusage") else { return Ok(()) };
+        ensure!(
+            !usage.contains("||"),
+            "rusage[{usage}]: alternatives (||) are not supported; give one requirement"
+        );
+        for part in usage.split([',', ':']).map(str::trim).filter(|part| !part.is_empty()) {
+            let refused = || format!("rusage[{usage}]: {part}: expected NAME=NUMBER");
+            let (name, value) = part.split_once('=').with_context(refused)?;
+            let (name, value) = (name.trim(), value.trim());
+            if name == "mem" {
+                let amount = memory(value, unit_for_limits().unwrap_or('M'))?;
+                self.memory = amount.or(self.memory);
+                continue;
+            }
+            if NOT_COUNTED.contains(&name) {
+                continue;
+            }
+            let count: u32 = value.parse().with_context(refused)?;
+            let name = if GPUS.contains(&name) { GPU } else { name };
+            let name = name.parse::<ResourceName>().map_err(anyhow::Error::msg);
+            counted.push((name.with_context(refused)?, count));
+        }
+        Ok(())
+    }
+}
+
+/// The text of a section, such as `rusage[...]`.
+fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("{name}["))?;
+    Some(rest.split(']').next().unwrap_or_default().trim())
+}
+
+/// How many devices `-gpu` asks for: `num=2:mode=shared`, or `-` for one.
+fn gpus(text: &str) -> Result<u32> {
+    let parts = text.split(':').filter_map(|part| part.split_once('='));
+    let mut count = 1;
+    for (name, value) in parts {
+        match name.trim() {
+            "num" => {
+                let number = value.split('/').next().unwrap_or_default().trim();
+                let number = number.parse().ok().filter(|number| *number > 0);
+                count = number.with_context(|| format!("-gpu {text}: num= is not a number"))?;
+            }
+            "gmodel" | "gmem" | "gtile" => bail!(
+                "-gpu {text}: hosts of a Forebay grid have devices of one kind; give num=N only"
+            ),
+            _ => {}
+        }
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(options: &[(&'static str, &str)]) -> Result<Needs> {
+        let mut given = Given::default();
+        options.iter().for_each(|(name, value)| given.set(name, (*value).to_owned()));
+        Needs::of(&given)
+    }
+
+    #[test]
+    fn the_memory_of_a_requirement_is_found() {
+        let mib = |text| of(&[("R", text)]).unwrap().memory.map(|bytes| bytes.0 >> 20);
+        assert_eq!(mib("select[mem>=100] rusage[mem=512]"), Some(512));
+        assert_eq!(mib("rusage[ngpus=0,mem=2GB]"), Some(2048));
+        assert_eq!(mib("span[hosts=1]"), None);
+        assert!(of(&[("R", "span[ptile=4]")]).is_err());
+    }
+
+    #[test]
+    fn licences_and_devices_of_a_requirement_are_counted() {
+        let text = |options: &[_]| of(options).unwrap().resources.to_string();
+        assert_eq!(text(&[("R", "rusage[sas=2:duration=5, tmp=100] span[hosts=1]")]), "sas:2");
+        assert_eq!(text(&[("R", "rusage[ngpus_physical=2]"), ("R", "rusage[r=1]")]), "gpu:2,r:1");
+        assert_eq!(text(&[("gpu", "num=2:mode=exclusive_process")]), "gpu:2");
+        assert_eq!(
+            (text(&[("gpu", "-")]), text(&[("R", "rusage[ngpus=0]")])),
+            ("gpu:1".into(), String::new())
+        );
+        for bad in ["rusage[sas]", "rusage[sas=x]", "rusage[a=1||b=1]", "rusage[a b=1]"] {
+            assert!(of(&[("R", bad)]).is_err(), "{bad}");
+        }
+        assert!(of(&[("gpu", "num=0")]).is_err() && of(&[("gpu", "gmodel=V100")]).is_err());
+    }
+}

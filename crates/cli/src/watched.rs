@@ -1,0 +1,173 @@
+//! What the web server is told of the file system and of this machine.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use forebay_advisor::mute::{self, Mutes};
+use forebay_advisor::{Host, examine};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_fs::stats::upper_edge;
+use forebay_web::watched::{Cause, Disk, Files, Fileset, Finding, Watched};
+use jiff::Zoned;
+use parking_lot::Mutex;
+
+use crate::attribution::{self, Activity, By, Users};
+use crate::control::{self, Answer, Ask, Status};
+use crate::home::Home;
+use crate::mounts;
+
+/// How long requests wait that are counted as waiting.
+const WAITING_MIN_MS: u64 = 1000;
+
+/// The file system beside a grid, and this machine.
+pub struct System {
+    home: Option<PathBuf>,
+    users: Mutex<Users>,
+    /// What was found last, and when.
+    found: Mutex<Option<(Instant, Vec<Finding>)>>,
+}
+
+/// How long the advisor is not asked again: its checks read a lot, and little of it changes.
+const FINDINGS_AGE: Duration = Duration::from_secs(60);
+
+impl System {
+    /// The file system at `place`, or the one whose home folder is that of the grid, if there is one.
+    ///
+    /// # Errors
+    /// If there is none at `place`.
+    pub fn new(root: &Path, place: Option<&Path>) -> Result<System> {
+        let home = match place {
+            Some(place) => Some(super::commands::waiters::home_of(Some(place))?),
+            None => Home::at(root).ok(),
+        };
+        Ok(System {
+            home: home.map(|home| home.root().to_owned()),
+            users: Mutex::default(),
+            found: Mutex::default(),
+        })
+    }
+
+    fn look(&self, home: &Path) -> Result<Files> {
+        let mut files = Files { home: home.display().to_string(), ..Files::default() };
+        if let Answer::Status(status) = control::ask(home, &Ask::Status)? {
+            of_status(&mut files, *status);
+        }
+        if let Answer::Waits { waits } = control::ask(home, &Ask::Waits { min_ms: WAITING_MIN_MS })?
+        {
+            files.waiting = waits.len();
+        }
+        self.of_activity(&mut files, &attribution::read(home)?);
+        Ok(files)
+    }
+
+    fn of_activity(&self, files: &mut Files, activity: &Activity) {
+        for row in &activity.operations {
+            files.nanoseconds += row.nanoseconds;
+            for (bucket, count) in &row.buckets {
+                files.operations += count;
+                #[expect(clippy::cast_precision_loss, reason = "for people")]
+                let edge = upper_edge(*bucket) as f64 / 1e9;
+                files.latencies.push((edge, *count));
+            }
+        }
+        files.latencies.sort_by(|one, other| one.0.total_cmp(&other.0));
+        files.latencies.dedup_by(|next, kept| {
+            let same = next.0.to_bits() == kept.0.to_bits();
+            if same {
+                kept.1 += next.1;
+            }
+            same
+        });
+        let nothing = Activity::default();
+        for (whose, work) in
+            attribution::grouped(activity, &nothing, By::Job, &mut self.users.lock())
+        {
+            files.read_bytes += work.read_bytes;
+            files.written_bytes += work.written_bytes;
+            files.causes.push(Cause {
+                user: whose.user,
+                job: whose.job,
+                operations: work.operations,
+                bytes: work.read_bytes + work.written_bytes,
+            });
+        }
+    }
+}
+
+fn of_status(files: &mut Files, status: Status) {
+    if let Some(mount) = status.mount {
+        files.mountpoint = Some(mount.mountpoint.display().to_string());
+        files.commit_age_seconds = mount.commit_age_seconds;
+        files.uncommitted = mount.uncommitted;
+        files.commit_error = mount.commit_error;
+    }
+    files.disks = status
+        .disks
+        .into_iter()
+        .map(|disk| Disk {
+            name: disk.location,
+            total_bytes: disk.total_bytes,
+            free_bytes: disk.available_bytes,
+            fault: None,
+        })
+        .collect();
+    files.filesets = status
+        .filesets
+        .into_iter()
+        .map(|fileset| Fileset {
+            name: fileset.name,
+            kind: format!("{:?}, {:?}", fileset.durability, fileset.placement).to_lowercase(),
+            bytes: fileset.bytes,
+            inodes: fileset.files,
+            fault: fileset.problem,
+        })
+        .collect();
+}
+
+impl Watched for System {
+    fn files(&self) -> Option<Files> {
+        let home = self.home.as_ref()?;
+        mounts::all().iter().find(|mounted| mounted.home == *home)?;
+        match self.look(home) {
+            Ok(files) => Some(files),
+            Err(error) => {
+                tracing::debug!("the file system: {error:#}");
+                None
+            }
+        }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let now = SystemClock.instant();
+        let mut found = self.found.lock();
+        match &*found {
+            Some((at, findings)) if now.duration_since(*at) < FINDINGS_AGE => findings.clone(),
+            _ => found.insert((now, self.examine())).1.clone(),
+        }
+    }
+}
+
+impl System {
+    /// Asks the advisor.
+    fn examine(&self) -> Vec<Finding> {
+        let places: Vec<PathBuf> = self.home.iter().cloned().collect();
+        let Ok(host) = Host::here(&places) else { return Vec::new() };
+        let mutes =
+            mute::read(Path::new("/etc/forebay/doctor.toml")).unwrap_or_else(|_| Mutes::default());
+        let today = Zoned::now().date().to_string();
+        let shown = examine(&host).findings.into_iter();
+        shown
+            .filter(|finding| !mute::is_muted(&mutes, finding.code, &today))
+            .map(|finding| Finding {
+                code: finding.code.to_owned(),
+                severity: finding.severity.word().to_owned(),
+                title: finding.title.to_owned(),
+                why: finding.why.to_owned(),
+                fix: finding.fix.line(),
+                evidence: finding.evidence,
+            })
+            .collect()
+    }
+}

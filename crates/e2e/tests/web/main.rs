@@ -1,0 +1,9 @@
+//! The web server of a grid: its REST API, its pages in a real browser, its history, and alerts.
+
+mod alerts;
+mod api;
+mod browser;
+mod fixture;
+mod history;
+mod pages;
+mod schema;

@@ -1,0 +1,267 @@
+//! Shipping: what waits in the work area goes to the place that all hosts reach, one snapshot after the other.
+//!
+//! One process of a job ships at a time, and one more may wait for its turn: it sees everything that was taken before it was
+//! started. Objects come first and are synced, then the manifest. A snapshot that cannot be shipped is given up, with the
+//! reason in `status.json`; the next one copies again what it lacks.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use forebay_base::time::SystemClock;
+use forebay_base::{ByteSize, Clock as _};
+use forebay_grid::vocabulary::Moment;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::snapshot::{pending, pending_folder};
+use super::{
+    FOLDER, Manifest, Number, Setup, Shelf, copy, read_json, read_json_if_there, sync_folder,
+    write_json,
+};
+use crate::home::GridHome;
+use crate::protocol::client::Client;
+use crate::protocol::{Answer, Ask};
+
+/// How long after a failure another host is asked again to copy a checkpoint.
+const KEEP_AGAIN: Duration = Duration::from_secs(5);
+
+/// For how long a command that waits has others asked.
+const KEEP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What went wrong last: `status.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// With which checkpoint.
+    pub number: Number,
+    /// When.
+    pub at: Moment,
+    /// What.
+    pub reason: String,
+}
+
+/// What went wrong with the checkpoints of a work area last, if the latest one is concerned.
+///
+/// # Errors
+/// If the file is damaged.
+pub fn trouble(work: &Path) -> Result<Option<Trouble>> {
+    read_json_if_there(&work.join(FOLDER).join("status.json"))
+}
+
+/// How long a process ships.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until everything is shipped and counts.
+    Done,
+    /// No longer than somebody waits for it.
+    Waited,
+}
+
+/// Ships what waits, and has it copied by another host if it must be.
+///
+/// # Errors
+/// If the work area cannot be read. What could not be shipped is in [`trouble`].
+pub fn run(work: &Path, until: Until) -> Result<()> {
+    let setup = super::setup_of(work)?.context("this job has no place for checkpoints")?;
+    let own = work.join(FOLDER);
+    if until == Until::Done {
+        let waiting = File::create(own.join("waiting"))?;
+        match rustix::fs::flock(&waiting, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(()),
+            waits => waits?,
+        }
+        // Held while this one waits for its turn only.
+        let lock = lock(work)?;
+        drop(waiting);
+        return to_the_end(work, &setup, until, &lock);
+    }
+    to_the_end(work, &setup, until, &lock(work)?)
+}
+
+fn lock(work: &Path) -> Result<File> {
+    let lock = File::create(work.join(FOLDER).join("shipping"))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
+}
+
+fn to_the_end(work: &Path, setup: &Setup, until: Until, _lock: &File) -> Result<()> {
+    let begun = SystemClock.instant();
+    loop {
+        ship_all(work, setup)?;
+        let shelf = Shelf::at(&setup.place);
+        let Some(number) = shelf.numbers()?.first().copied() else { return Ok(()) };
+        if !setup.bounds.elsewhere || shelf.kept(number)?.is_some() {
+            shelf.prune(number)?;
+            if pending(work)?.is_empty() {
+                return Ok(());
+            }
+            continue;
+        }
+        if let Err(error) = have_it_kept(setup, number) {
+            note(work, number, &format!("no other host has copied it yet: {error:#}"))?;
+            let waited = SystemClock.instant().saturating_duration_since(begun);
+            if until == Until::Waited && waited >= KEEP_PATIENCE {
+                return Ok(());
+            }
+            std::thread::sleep(KEEP_AGAIN);
+        } else {
+            forget_trouble(work);
+        }
+    }
+}
+
+/// Ships what waits, when there is no room for more snapshots.
+pub(super) fn ship_pending(work: &Path, setup: &Setup) -> Result<()> {
+    let _lock = lock(work)?;
+    ship_all(work, setup)
+}
+
+fn ship_all(work: &Path, setup: &Setup) -> Result<()> {
+    for number in pending(work)? {
+        let folder = pending_folder(work).join(number.to_string());
+        match ship(&folder, number, setup) {
+            Ok(()) => forget_trouble(work),
+            Err(error) => note(work, number, &format!("{error:#}"))?,
+        }
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn note(work: &Path, number: Number, reason: &str) -> Result<()> {
+    let trouble = Trouble { number, at: SystemClock.now().into(), reason: reason.to_owned() };
+    write_json(&work.join(FOLDER).join("status.json"), &trouble)
+}
+
+fn forget_trouble(work: &Path) {
+    let _ = std::fs::remove_file(work.join(FOLDER).join("status.json"));
+}
+
+/// Ships one snapshot.
+fn ship(folder: &Path, number: Number, setup: &Setup) -> Result<()> {
+    let shelf = Shelf::at(&setup.place);
+    let manifest: Manifest = read_json(&folder.join("manifest.json"))?;
+    check_bounds(&shelf, &manifest, setup)?;
+    let objects = shelf.objects();
+    std::fs::create_dir_all(&objects).with_context(|| objects.display().to_string())?;
+    for (object, bytes) in manifest.objects() {
+        let (from, to) = (folder.join(object), objects.join(object));
+        let Ok(from) = copy::open(&from) else {
+            // Shipped before.
+            let there = std::fs::metadata(&to).is_ok_and(|about| about.len() == bytes);
+            ensure!(there, "an earlier checkpoint that it needs was not shipped");
+            continue;
+        };
+        write_object(&to, &from, bytes)?;
+    }
+    sync_folder(&objects)?;
+    write_json(&shelf.manifest(number), &manifest)
+}
+
+/// Writes an object as a whole, whatever was there under its name.
+pub(super) fn write_object(to: &Path, from: &File, bytes: u64) -> Result<()> {
+    let draft = to.with_extension(format!("draft-{}", std::process::id()));
+    let written = (|| {
+        let _ = std::fs::remove_file(&draft);
+        let file = copy::create(&draft)?;
+        let (_, copied) = copy::fill(&file, from)?;
+        if copied != bytes {
+            return Err(std::io::Error::other(format!("{copied} bytes instead of {bytes}")));
+        }
+        file.sync_all()?;
+        std::fs::rename(&draft, to)
+    })();
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written.with_context(|| format!("cannot write {}", to.display()))
+}
+
+/// Refuses what would exceed the bounds of the job or of its user.
+fn check_bounds(shelf: &Shelf, manifest: &Manifest, setup: &Setup) -> Result<()> {
+    let more = manifest.changed_bytes;
+    let own = shelf.bytes()?.saturating_add(more);
+    let most = setup.bounds.job_bytes_max;
+    if own > most {
+        bail!(
+            "the checkpoints of this job would have {}, more than the {} of checkpoint_bytes_max in the settings of the grid \
+             (the one before stays until this one is complete)",
+            ByteSize(own),
+            ByteSize(most)
+        );
+    }
+    let most = setup.bounds.user_bytes_max;
+    let all = bytes_of_user(&shelf.folder)?.saturating_add(more);
+    if all > most {
+        bail!(
+            "the checkpoints of all your jobs would have {}, more than the {} of user_checkpoint_bytes_max in the settings of \
+             the grid",
+            ByteSize(all),
+            ByteSize(most)
+        );
+    }
+    Ok(())
+}
+
+/// Bytes of the checkpoints of all jobs of whoever owns `folder`.
+fn bytes_of_user(folder: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = folder.parent().context("a job's folder lies in a place")?;
+    let uid = std::fs::metadata(folder).with_context(|| folder.display().to_string())?.uid();
+    let mut sum: u64 = 0;
+    for entry in std::fs::read_dir(place).with_context(|| place.display().to_string())? {
+        let path = entry?.path();
+        if std::fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir() && about.uid() == uid)
+        {
+            sum = sum.saturating_add(Shelf::at(&path).bytes()?);
+        }
+    }
+    Ok(sum)
+}
+
+/// Asks the controller to have another host copy a checkpoint; returns once that has.
+fn have_it_kept(setup: &Setup, number: Number) -> Result<()> {
+    let home = GridHome::of(&setup.root)?;
+    match Client::connect(&home)?.ask(&Ask::KeepCheckpoint { target: setup.job, number })? {
+        Answer::Here => Ok(()),
+        Answer::Refused(refusal) => bail!("{refusal}"),
+        answer => bail!("unexpected answer of the controller: {answer:?}"),
+    }
+}
+
+impl Shelf {
+    /// Removes the checkpoints before one that counts, and the objects that only they have.
+    fn prune(&self, counts: Number) -> Result<()> {
+        let mut needed = BTreeSet::new();
+        let mut former = Vec::new();
+        for number in self.numbers()? {
+            if number < counts {
+                former.push(number);
+                continue;
+            }
+            let manifest = self.read(number)?;
+            needed.extend(manifest.objects().map(|(object, _)| object.to_owned()));
+        }
+        for number in former {
+            // The manifest first: without its objects it would be one that cannot be read.
+            let manifest = self.manifest(number);
+            std::fs::remove_file(&manifest).with_context(|| manifest.display().to_string())?;
+            let _ = std::fs::remove_file(self.kept_file(number));
+        }
+        let objects = self.objects();
+        if !objects.exists() {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(&objects).with_context(|| objects.display().to_string())? {
+            let entry = entry?;
+            if !needed.contains(&*entry.file_name().to_string_lossy()) {
+                let path = entry.path();
+                std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+            }
+        }
+        Ok(())
+    }
+}

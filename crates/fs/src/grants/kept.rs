@@ -1,0 +1,460 @@
+//! The client's side: what this node caches of one fileset of another node.
+//!
+//! All of it is in the daemon, bounded by [`COST_MAX`]. What was granted is used while the owner vouches for it; the word is
+//! asked for when something is wanted that it has lapsed for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_base::{Clock, Ino};
+use forebay_cluster::Moment;
+use forebay_cluster::grants::client::Ticket;
+use forebay_cluster::grants::{Cache, GrantNumber, RecallNumber};
+use forebay_cluster::time::Drift;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use super::{Granted, Item, Touched, settings};
+use crate::attributes::Attributes;
+use crate::ops::DirectoryItem;
+
+/// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
+const COST_MAX: usize = 64 << 20;
+/// What an inode or a name costs beside its bytes.
+const COST_OF_ONE: usize = 300;
+/// How long an owner that does not vouch now is not asked again, and one that grants nothing at all.
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+const NEVER_PAUSE: Duration = Duration::from_secs(10);
+
+/// What is kept of an inode.
+#[derive(Default)]
+struct KeptInode {
+    attributes: Option<Attributes>,
+    /// `None` for one that it does not have.
+    xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    xattr_names: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    listing: Option<Arc<Vec<DirectoryItem>>>,
+    cost: usize,
+}
+
+/// What an answer says.
+pub(crate) enum Learned {
+    /// What a name leads to, with the attributes if it is of this fileset.
+    Name(Ino, Vec<u8>, Option<(Ino, Option<Attributes>)>),
+    Attributes(Attributes),
+    Xattr(Ino, Vec<u8>, Option<Vec<u8>>),
+    XattrNames(Ino, Vec<u8>),
+    Link(Ino, Vec<u8>),
+    Listing(Ino, Arc<Vec<DirectoryItem>>),
+}
+
+/// What became of a look.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Looked<T> {
+    /// It is kept, and may be used.
+    Kept(T),
+    /// It is kept, but nobody vouches for it now.
+    Lapsed,
+    /// It is not kept.
+    Unknown,
+}
+
+#[derive(Default)]
+struct State {
+    cache: Cache,
+    term: u64,
+    /// The latest grant that was heard of.
+    seen: GrantNumber,
+    /// Before then the owner is not asked to vouch.
+    rests_until: Moment,
+    inodes: FxHashMap<Ino, KeptInode>,
+    names: FxHashMap<Ino, FxHashMap<Box<[u8]>, Option<Ino>>>,
+    cost: usize,
+    /// How often the kernel was told of an inode without the owner's knowledge.
+    untold: FxHashMap<Ino, u64>,
+}
+
+/// Requests for files of one other node.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    calls: AtomicU64,
+    hits: AtomicU64,
+}
+
+impl Traffic {
+    /// Those that were sent.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Those that were answered from what is cached here.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+}
+
+/// What this node caches of a fileset of another node.
+pub(crate) struct Kept {
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    state: Mutex<State>,
+    /// Held by whoever asks the owner to vouch.
+    pub asking: Mutex<()>,
+    traffic: Arc<Traffic>,
+}
+
+impl Kept {
+    pub fn new(clock: &Arc<dyn Clock>, traffic: &Arc<Traffic>) -> Kept {
+        Kept {
+            clock: Arc::clone(clock),
+            drift: settings().clock_drift,
+            state: Mutex::default(),
+            asking: Mutex::default(),
+            traffic: Arc::clone(traffic),
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment(self.clock.boottime())
+    }
+
+    /// A request is sent to the owner. Returns the latest grant that was heard of.
+    pub fn sending(&self) -> GrantNumber {
+        self.traffic.calls.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().seen
+    }
+
+    // --- looking ---
+
+    fn look<T>(
+        &self,
+        item: &Item,
+        find: impl FnOnce(&mut State, Moment) -> Looked<T>,
+    ) -> Looked<T> {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let looked = match find(&mut state, now) {
+            Looked::Kept(_) if !state.cache.may_use(item, now) => Looked::Lapsed,
+            looked => looked,
+        };
+        if matches!(looked, Looked::Kept(_)) {
+            self.traffic.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        looked
+    }
+
+    fn look_at_inode<T>(&self, ino: Ino, find: impl FnOnce(&KeptInode) -> Option<T>) -> Looked<T> {
+        self.look(&Item::Attributes(ino), |state, _| {
+            let found = state.inodes.get(&ino).and_then(find);
+            found.map_or(Looked::Unknown, Looked::Kept)
+        })
+    }
+
+    /// What a name leads to: an inode of another fileset comes without attributes. The kernel is told of one of this
+    /// fileset, and of one that is listed.
+    pub fn name(&self, parent: Ino, name: &[u8]) -> Looked<Option<(Ino, Option<Attributes>)>> {
+        let entry = Item::Entry(parent, name.into());
+        self.look(&entry, |state, now| {
+            let known = state.names.get(&parent).and_then(|names| names.get(name)).copied();
+            match known {
+                None => Looked::Unknown,
+                // Nothing is counted then.
+                Some(_) if !state.cache.may_use(&entry, now) => Looked::Lapsed,
+                Some(None) => Looked::Kept(None),
+                Some(Some(ino)) if ino.fileset() != parent.fileset() => {
+                    Looked::Kept(Some((ino, None)))
+                }
+                Some(Some(ino)) => match state.attributes(ino, now) {
+                    Looked::Kept(attributes) => {
+                        *state.untold.entry(ino).or_default() += 1;
+                        Looked::Kept(Some((ino, Some(attributes))))
+                    }
+                    Looked::Lapsed => Looked::Lapsed,
+                    Looked::Unknown => Looked::Unknown,
+                },
+            }
+        })
+    }
+
+    pub fn attributes(&self, ino: Ino) -> Looked<Attributes> {
+        self.look_at_inode(ino, |kept| kept.attributes)
+    }
+
+    /// As [`Kept::attributes`], of an inode that a name leads to. The kernel is told of it.
+    pub fn told_attributes(&self, ino: Ino) -> Looked<Attributes> {
+        self.look(&Item::Attributes(ino), |state, now| {
+            let found = state.attributes(ino, now);
+            if matches!(found, Looked::Kept(_)) {
+                *state.untold.entry(ino).or_default() += 1;
+            }
+            found
+        })
+    }
+
+    /// The value of an extended attribute; `None` if there is none.
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Looked<Option<Vec<u8>>> {
+        self.look_at_inode(ino, |kept| kept.xattrs.get(name).cloned())
+    }
+
+    pub fn xattr_names(&self, ino: Ino) -> Looked<Vec<u8>> {
+        self.look_at_inode(ino, |kept| kept.xattr_names.clone())
+    }
+
+    pub fn link(&self, ino: Ino) -> Looked<Vec<u8>> {
+        self.look_at_inode(ino, |kept| kept.link.clone())
+    }
+
+    pub fn listing(&self, ino: Ino) -> Looked<Arc<Vec<DirectoryItem>>> {
+        self.look_at_inode(ino, |kept| kept.listing.clone())
+    }
+
+    // --- learning ---
+
+    /// A request is sent whose answer may be kept.
+    pub fn begin(&self) -> Asking<'_> {
+        Asking { kept: self, ticket: self.state.lock().cache.begin() }
+    }
+
+    /// A change by this node is sent: what it touches is not used any more.
+    pub fn changing(&self, touched: &Touched<'_>) -> OwnChange<'_> {
+        let items = touched.items();
+        let mut state = self.state.lock();
+        let ticket = state.cache.changing(&items);
+        state.drop_values(&items);
+        OwnChange { kept: self, items, ticket }
+    }
+
+    // --- the owner's word ---
+
+    /// Whether the owner is to be asked to vouch: somebody needs it, or nobody has asked yet.
+    pub fn needs_word(&self) -> bool {
+        let state = self.state.lock();
+        let now = self.now();
+        now >= state.cache.vouched_until() && now >= state.rests_until
+    }
+
+    /// Whether the owner vouches for what is kept.
+    pub fn is_vouched(&self) -> bool {
+        let state = self.state.lock();
+        self.now() < state.cache.vouched_until()
+    }
+
+    /// The present moment, to be taken before the owner is asked.
+    pub fn moment(&self) -> Moment {
+        self.now()
+    }
+
+    /// The owner vouches for so long from `asked` on.
+    pub fn vouched(&self, asked: Moment, word: Duration, term: u64) {
+        let mut state = self.state.lock();
+        if !state.is_of_term(term) {
+            return;
+        }
+        if word.is_zero() {
+            let pause = if term == 0 { NEVER_PAUSE } else { REFUSED_PAUSE };
+            state.rests_until = self.now() + pause;
+        } else {
+            state.cache.vouched(asked + self.drift.at_least(word));
+        }
+    }
+
+    /// The owner takes items back. They are not used from now on.
+    pub fn recalled(&self, recall: RecallNumber, items: Vec<Item>) {
+        let mut state = self.state.lock();
+        state.drop_values(&items);
+        let _ = state.cache.recall(recall, items);
+        // The kernel has been given no timeouts: there is nothing to wait for.
+        let _ = state.cache.invalidated(recall);
+    }
+
+    /// Nothing that was granted counts any more.
+    pub fn lose(&self) {
+        self.state.lock().lose();
+    }
+
+    /// The kernel forgets `count` of the times it was told of an inode. Returns those that the owner knows of; what is kept of
+    /// the inode then is not given to the kernel again without its knowledge.
+    pub fn forget(&self, ino: Ino, count: u64) -> u64 {
+        let mut state = self.state.lock();
+        let untold = state.untold.get(&ino).copied().unwrap_or(0);
+        if untold > count {
+            state.untold.insert(ino, untold - count);
+        } else {
+            state.untold.remove(&ino);
+        }
+        if count > untold {
+            let item = [Item::Attributes(ino)];
+            state.drop_values(&item);
+            let _ = state.cache.forget(item);
+        }
+        count.saturating_sub(untold)
+    }
+}
+
+/// A request under way whose answer may be kept.
+pub(crate) struct Asking<'a> {
+    kept: &'a Kept,
+    ticket: Ticket,
+}
+
+impl Asking<'_> {
+    /// It has an answer, with these grants of what it is about.
+    pub fn answered(self, granted: Granted, learned: Learned) {
+        if !granted.any() {
+            return;
+        }
+        let mut state = self.kept.state.lock();
+        state.seen = state.seen.max(granted.entry.max(granted.attributes).unwrap_or_default());
+        if !state.is_of_term(granted.term) {
+            return;
+        }
+        let (entry, attributes) = learned.items();
+        let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
+        let grants = [of(entry, granted.entry), of(attributes, granted.attributes)];
+        let used = state.cache.answered(self.ticket, grants.into_iter().flatten().collect());
+        if !used.is_empty() {
+            state.learn(&used, learned);
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        // Nothing happens if it was answered.
+        self.kept.state.lock().cache.failed(self.ticket);
+    }
+}
+
+impl Learned {
+    /// The name and the inode that it is about.
+    fn items(&self) -> (Option<Item>, Option<Item>) {
+        match self {
+            Learned::Name(parent, name, target) => {
+                let entry = Item::Entry(*parent, name.as_slice().into());
+                let known = target.filter(|(_, attributes)| attributes.is_some());
+                (Some(entry), known.map(|(ino, _)| Item::Attributes(ino)))
+            }
+            Learned::Attributes(attributes) => (None, Some(Item::Attributes(attributes.ino))),
+            Learned::Xattr(ino, ..)
+            | Learned::XattrNames(ino, _)
+            | Learned::Link(ino, _)
+            | Learned::Listing(ino, _) => (None, Some(Item::Attributes(*ino))),
+        }
+    }
+}
+
+/// A change of this node's own that is under way.
+pub(crate) struct OwnChange<'a> {
+    kept: &'a Kept,
+    items: Vec<Item>,
+    ticket: Ticket,
+}
+
+impl Drop for OwnChange<'_> {
+    fn drop(&mut self) {
+        let mut state = self.kept.state.lock();
+        let _ = state.cache.changed(self.ticket, &self.items, Vec::new());
+    }
+}
+
+impl State {
+    fn lose(&mut self) {
+        self.cache.lost();
+        self.inodes.clear();
+        self.names.clear();
+        self.cost = 0;
+    }
+
+    /// Whether an answer is of the present term; a later one ends it.
+    fn is_of_term(&mut self, term: u64) -> bool {
+        if term > self.term {
+            self.lose();
+            self.term = term;
+        }
+        term == self.term
+    }
+
+    fn attributes(&self, ino: Ino, now: Moment) -> Looked<Attributes> {
+        let Some(attributes) = self.inodes.get(&ino).and_then(|kept| kept.attributes) else {
+            return Looked::Unknown;
+        };
+        let may_use = self.cache.may_use(&Item::Attributes(ino), now);
+        if may_use { Looked::Kept(attributes) } else { Looked::Lapsed }
+    }
+
+    fn drop_values(&mut self, items: &[Item]) {
+        for item in items {
+            match item {
+                Item::Attributes(ino) => {
+                    let gone = self.inodes.remove(ino);
+                    self.cost = self.cost.saturating_sub(gone.map_or(0, |kept| kept.cost));
+                }
+                Item::Entry(parent, name) => {
+                    let Some(names) = self.names.get_mut(parent) else { continue };
+                    if names.remove(name).is_some() {
+                        self.cost = self.cost.saturating_sub(COST_OF_ONE + name.len());
+                    }
+                    if names.is_empty() {
+                        self.names.remove(parent);
+                    }
+                }
+            }
+        }
+    }
+
+    fn learn(&mut self, used: &[Item], learned: Learned) {
+        match learned {
+            Learned::Name(parent, name, target) => {
+                if used.contains(&Item::Entry(parent, name.as_slice().into())) {
+                    let names = self.names.entry(parent).or_default();
+                    let cost = COST_OF_ONE + name.len();
+                    if names.insert(name.into(), target.map(|(ino, _)| ino)).is_none() {
+                        self.cost += cost;
+                    }
+                }
+                if let Some((ino, Some(attributes))) = target
+                    && used.contains(&Item::Attributes(ino))
+                {
+                    self.keep(ino, 0, |kept| kept.attributes = Some(attributes));
+                }
+            }
+            Learned::Attributes(attributes) => {
+                self.keep(attributes.ino, 0, |kept| kept.attributes = Some(attributes));
+            }
+            Learned::Xattr(ino, name, value) => {
+                let cost = name.len() + value.as_ref().map_or(0, Vec::len) + COST_OF_ONE;
+                self.keep(ino, cost, |kept| drop(kept.xattrs.insert(name, value)));
+            }
+            Learned::XattrNames(ino, names) => {
+                self.keep(ino, names.len(), |kept| kept.xattr_names = Some(names));
+            }
+            Learned::Link(ino, target) => {
+                self.keep(ino, target.len(), |kept| kept.link = Some(target));
+            }
+            Learned::Listing(ino, items) => {
+                let cost = items.iter().map(|item| size_of::<DirectoryItem>() + item.name.len());
+                let cost = cost.sum();
+                self.keep(ino, cost, |kept| kept.listing = Some(items));
+            }
+        }
+        if self.cost > COST_MAX {
+            let held: Vec<Item> = self.inodes.keys().map(|ino| Item::Attributes(*ino)).collect();
+            let _ = self.cache.forget(held);
+            self.inodes.clear();
+            self.names.clear();
+            self.cost = 0;
+        }
+    }
+
+    fn keep(&mut self, ino: Ino, cost: usize, put: impl FnOnce(&mut KeptInode)) {
+        let is_new = !self.inodes.contains_key(&ino);
+        let cost = cost + if is_new { COST_OF_ONE } else { 0 };
+        let kept = self.inodes.entry(ino).or_default();
+        put(kept);
+        kept.cost += cost;
+        self.cost += cost;
+    }
+}

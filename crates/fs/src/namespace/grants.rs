@@ -1,0 +1,107 @@
+//! Changes of this node's own filesets that other nodes may have cached, and what there is to count of all that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_base::{ClientId, FilesetId, Ino, NodeId};
+
+use super::Namespace;
+use crate::error::Result;
+use crate::grants::{Changer, Changing, GrantFigures, Touched};
+use crate::owner::Owner;
+use crate::remote::RemoteOwner;
+
+impl Namespace {
+    /// Carries out a change by this node, as [`Namespace::at`] does, once no other node caches any more what it touches.
+    pub(super) fn change<'a, T>(
+        &self,
+        ino: Ino,
+        touched: impl Fn() -> Touched<'a>,
+        mut operation: impl FnMut(&Owner) -> Result<T>,
+    ) -> Result<T> {
+        let mut changing: Option<Changing> = None;
+        loop {
+            let mut waits = None;
+            let done = self.at(ino, |owner| {
+                waits = owner.waits_for_recalls(changing.as_ref());
+                // Whoever changes owners must not wait for clients: not here.
+                if waits.is_some() { Ok(None) } else { operation(owner).map(Some) }
+            })?;
+            match (done, waits) {
+                (Some(done), _) => return Ok(done),
+                (None, Some(partition)) => {
+                    changing = partition.begin_change(Changer::LOCAL, &touched());
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// As [`Namespace::change`], for what needs the bytes of a file, as [`Namespace::at_bytes`] does.
+    pub(super) fn change_bytes<'a, T>(
+        &self,
+        ino: Ino,
+        touched: impl Fn() -> Touched<'a>,
+        mut operation: impl FnMut(&Owner) -> Result<T>,
+    ) -> Result<T> {
+        self.waiting_for_disks(|| self.change(ino, &touched, &mut operation))
+    }
+
+    /// Recalls what a change of the root directory touches, where it does not go through [`Namespace::change`]. Nothing is granted
+    /// of it until what is returned is dropped.
+    pub(super) fn recall_name_of_root(&self, name: &str) -> Result<Option<Changing>> {
+        let root = self.root()?;
+        // Also if nobody was granted anything yet: that may change meanwhile.
+        Ok(root.begin_change(Changer::LOCAL, &Touched::names([(Ino::ROOT, name.as_bytes())])))
+    }
+
+    /// Where requests of a fileset go, if that is this node.
+    pub(crate) fn remote_owner_at(
+        &self,
+        fileset: FilesetId,
+        node: NodeId,
+    ) -> Option<Arc<RemoteOwner>> {
+        match self.shared.owners.find(fileset).as_deref() {
+            Some(Owner::Remote(remote)) if remote.node() == node => Some(Arc::clone(remote)),
+            Some(Owner::Local(_) | Owner::Native(_) | Owner::Remote(_)) | None => None,
+        }
+    }
+
+    /// Waits until every request has ended that was on its way to an owner.
+    pub(crate) fn drain_owners(&self) {
+        self.shared.owners.drain();
+    }
+
+    /// A client was dropped: what it was granted is void as soon as it cannot use it any more.
+    pub(crate) fn end_grants_of(&self, client: ClientId) {
+        for partition in self.partitions() {
+            if let Some(granting) = partition.granting() {
+                granting.leave(client);
+            }
+        }
+    }
+
+    /// What other nodes may cache of the filesets of this one, and what was recalled.
+    #[must_use]
+    pub fn grant_figures(&self) -> Vec<(ClientId, GrantFigures)> {
+        let mut all: BTreeMap<ClientId, GrantFigures> = BTreeMap::new();
+        for partition in self.partitions() {
+            let found = partition.granting().map(|granting| granting.figures());
+            for (client, one) in found.unwrap_or_default() {
+                let sum = all.entry(client).or_default();
+                sum.grants += one.grants;
+                sum.recalls += one.recalls;
+                sum.evictions += one.evictions;
+            }
+        }
+        all.into_iter().collect()
+    }
+
+    /// Requests to each other node for files, and those that were answered from what this node caches of it.
+    #[must_use]
+    pub fn remote_traffic(&self) -> Vec<(NodeId, u64, u64)> {
+        let Some(membership) = &self.cluster else { return Vec::new() };
+        let traffic = membership.traffic.lock();
+        traffic.iter().map(|(node, one)| (*node, one.calls(), one.hits())).collect()
+    }
+}

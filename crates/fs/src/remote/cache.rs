@@ -1,0 +1,36 @@
+//! The answers to recalls: what an owner takes back is not used any more.
+
+use std::sync::Arc;
+
+use forebay_base::ClientId;
+use forebay_base::channel::{CallError, Message, Service};
+
+use super::wire::{decode, encode};
+use crate::grants::Recall;
+use crate::namespace::Namespace;
+
+/// Answers recalls of other nodes.
+pub struct CacheService {
+    fs: Arc<Namespace>,
+}
+
+impl CacheService {
+    /// Answers for what `fs` caches.
+    #[must_use]
+    pub fn new(fs: Arc<Namespace>) -> CacheService {
+        CacheService { fs }
+    }
+}
+
+impl Service for CacheService {
+    fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
+        let Recall { fileset, recalls } = decode(&request.head).map_err(CallError::Refused)?;
+        // Of another owner than the present one nothing is used any more.
+        if let Some(owner) = self.fs.remote_owner_at(fileset, from.node) {
+            for (recall, items) in recalls {
+                owner.recalled(recall, items);
+            }
+        }
+        Ok(Message { head: encode(&()), payload: Vec::new() })
+    }
+}

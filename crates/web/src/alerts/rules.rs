@@ -1,0 +1,242 @@
+//! When alerts are raised: thresholds of the settings, and what a look at the system means by them.
+
+use anyhow::{Result, ensure};
+use forebay_engine::protocol::HostState;
+use forebay_grid::parse::period::Period;
+use serde::Deserialize;
+
+use crate::history::collect::Look;
+
+/// The thresholds, and whom alerts reach.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rules {
+    /// How long something has to be wrong before it is an alert.
+    pub persist: Period,
+    /// Share of a disk that is used, 0 to 1.
+    pub fill: f64,
+    /// 99 of 100 operations of the file system take no longer.
+    pub latency: Period,
+    /// Age of the oldest change that is not committed.
+    pub commit_age: Period,
+    /// Share of a host's processors that is used at least while all its slots are.
+    pub processors_used_min: f64,
+    /// Jobs that fail within `failed_jobs_within`.
+    pub failed_jobs: u64,
+    /// The time in which they are counted.
+    pub failed_jobs_within: Period,
+    /// How long before its end a certificate is to be renewed.
+    pub certificate: Period,
+    /// Where alerts are sent by POST.
+    pub webhook: Option<String>,
+    /// Addresses to which alerts are mailed.
+    pub mail: Vec<String>,
+    /// The program that sends mail; it reads a message with its header.
+    pub sendmail: String,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            persist: Period(30_000),
+            fill: 0.9,
+            latency: Period(1_000),
+            commit_age: Period(60_000),
+            processors_used_min: 0.2,
+            failed_jobs: 20,
+            failed_jobs_within: Period(600_000),
+            certificate: Period(14 * 86_400_000),
+            webhook: None,
+            mail: Vec::new(),
+            sendmail: "/usr/sbin/sendmail".to_owned(),
+        }
+    }
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What, and of what: `fill/data`.
+    pub code: String,
+    /// In words.
+    pub text: String,
+}
+
+fn condition(code: impl Into<String>, text: impl Into<String>) -> Condition {
+    Condition { code: code.into(), text: text.into() }
+}
+
+impl Rules {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// The first one that cannot be.
+    pub fn check(&self) -> Result<()> {
+        for (name, share) in
+            [("fill", self.fill), ("processors_used_min", self.processors_used_min)]
+        {
+            ensure!((0.0..=1.0).contains(&share), "alerts.{name} = {share}: choose from 0 to 1");
+        }
+        if let Some(url) = &self.webhook {
+            ensure!(
+                url.starts_with("https://") || url.starts_with("http://"),
+                "alerts.webhook = \"{url}\": give a URL that begins with https:// or http://"
+            );
+        }
+        for address in &self.mail {
+            ensure!(
+                address.contains('@') && !address.contains(|c: char| c.is_control() || c == ','),
+                "alerts.mail: \"{address}\" is not an address"
+            );
+        }
+        Ok(())
+    }
+
+    /// All that is wrong.
+    #[must_use]
+    pub fn judge(&self, look: &Look) -> Vec<Condition> {
+        let mut found = Vec::new();
+        if let Some(reason) = &look.unreachable {
+            found.push(condition("controller", format!("the controller is unreachable: {reason}")));
+        }
+        if let Some(trouble) = &look.trouble {
+            found.push(condition("journal", trouble));
+        }
+        self.hosts(look, &mut found);
+        self.files(look, &mut found);
+        if look.failed_lately >= self.failed_jobs && self.failed_jobs > 0 {
+            found.push(condition(
+                "failed_jobs",
+                format!("{} jobs failed within {}", look.failed_lately, self.failed_jobs_within),
+            ));
+        }
+        for certificate in &look.certificates {
+            let left = certificate.expires.since(look.at);
+            if left < self.certificate.as_ms() {
+                let days = left / 86_400_000;
+                let text = format!("the certificate {} expires in {days} days", certificate.file);
+                found.push(condition("certificate/web", text));
+            }
+        }
+        found
+    }
+
+    fn hosts(&self, look: &Look, found: &mut Vec<Condition>) {
+        for host in &look.hosts {
+            let name = &host.name;
+            if host.state == HostState::Unreachable {
+                let text = format!("host {name} is unreachable");
+                found.push(condition(format!("host_unreachable/{name}"), text));
+            }
+            let Some(load) = host.load.filter(|_| host.state == HostState::Up) else { continue };
+            let is_full = host.slots > 0 && host.used_slots >= host.slots;
+            if is_full && load.ut < self.processors_used_min {
+                let text = format!(
+                    "all {} slots of host {name} are in use, and its processors are {:.0} % busy: its jobs wait for something \
+                     else, such as I/O",
+                    host.slots,
+                    load.ut * 100.0
+                );
+                found.push(condition(format!("starved/{name}"), text));
+            }
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    fn files(&self, look: &Look, found: &mut Vec<Condition>) {
+        let Some(files) = &look.files else { return };
+        for disk in &files.disks {
+            let name = &disk.name;
+            if let Some(fault) = &disk.fault {
+                found.push(condition(format!("disk/{name}"), format!("disk {name}: {fault}")));
+            }
+            let used = 1.0 - disk.free_bytes as f64 / disk.total_bytes.max(1) as f64;
+            if disk.total_bytes > 0 && used >= self.fill {
+                let text = format!("disk {name} is {:.0} % full", used * 100.0);
+                found.push(condition(format!("fill/{name}"), text));
+            }
+        }
+        for fileset in &files.filesets {
+            if let Some(fault) = &fileset.fault {
+                let name = &fileset.name;
+                let text = format!("fileset {name}: {fault}");
+                found.push(condition(format!("fileset/{name}"), text));
+            }
+        }
+        if let Some(error) = &files.commit_error {
+            found.push(condition("commit", format!("the last commit failed: {error}")));
+        }
+        if files.uncommitted > 0
+            && files.commit_age_seconds * 1000.0 > self.commit_age.as_ms() as f64
+        {
+            let text = format!(
+                "{} changes are not committed, for {:.0} s",
+                files.uncommitted, files.commit_age_seconds
+            );
+            found.push(condition("commit_age", text));
+        }
+        if look.rates.latency_p99 * 1000.0 > self.latency.as_ms() as f64 {
+            let text = format!(
+                "one of 100 operations of the file system takes {:.1} s or longer",
+                look.rates.latency_p99
+            );
+            found.push(condition("latency", text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_grid::vocabulary::Moment;
+
+    use super::*;
+    use crate::history::collect::Rates;
+    use crate::http::Certificate;
+    use crate::watched::{Disk, Files, Fileset};
+
+    #[test]
+    fn each_threshold_raises_its_alert() {
+        let rules = Rules::default();
+        let files = Files {
+            uncommitted: 5,
+            commit_age_seconds: 61.0,
+            commit_error: Some("no space".to_owned()),
+            disks: vec![Disk {
+                name: "nvme0".to_owned(),
+                total_bytes: 100,
+                free_bytes: 9,
+                fault: None,
+            }],
+            filesets: vec![Fileset {
+                name: "x".to_owned(),
+                fault: Some("lost".to_owned()),
+                ..Fileset::default()
+            }],
+            ..Files::default()
+        };
+        let look = Look {
+            at: Moment(1_000_000),
+            files: Some(files),
+            trouble: Some("the journal has no space".to_owned()),
+            unreachable: Some("gone".to_owned()),
+            failed_lately: 20,
+            rates: Rates { latency_p99: 1.5, ..Rates::default() },
+            certificates: vec![Certificate { file: "c".to_owned(), expires: Moment(86_400_000) }],
+            ..Look::default()
+        };
+        let codes: Vec<String> = rules.judge(&look).into_iter().map(|found| found.code).collect();
+        let wanted = [
+            "controller",
+            "journal",
+            "fill/nvme0",
+            "fileset/x",
+            "commit",
+            "commit_age",
+            "latency",
+            "failed_jobs",
+            "certificate/web",
+        ];
+        assert_eq!(codes, wanted);
+        assert_eq!(rules.judge(&Look::default()), []);
+    }
+}

@@ -1,0 +1,195 @@
+//! Operations on jobs.
+
+use std::io::{Read as _, Seek as _, SeekFrom};
+
+use forebay_engine::protocol::client::{Client, makes_no_sense};
+use forebay_engine::protocol::{Answer, Ask, JobView, Page};
+use forebay_grid::event::Verb;
+use forebay_grid::vocabulary::{Target, TaskId};
+use uuid::Uuid;
+
+use super::operation::{Call, sent};
+use super::views::{Accepted, Attempt, AttemptList, Job, JobList, NewJob, Obeyed, Output, Reasons};
+use crate::app::{App, Who};
+use crate::http::Reply;
+use crate::problem::Problem;
+
+/// The most lines of a page.
+const PAGE_MAX: u32 = 1000;
+/// The most bytes of output that are sent at once.
+pub const OUTPUT_MAX: u64 = 1 << 20;
+/// How many are sent if nothing is said.
+const OUTPUT_BYTES: u64 = 64 << 10;
+
+type Done = Result<Reply, Problem>;
+
+pub(super) fn list(call: &Call<'_>) -> Done {
+    let most = call.parameter::<u32>("limit")?.unwrap_or(100).clamp(1, PAGE_MAX);
+    let task = |Target { job, index }| TaskId { job, index: index.unwrap_or(0) };
+    let from = call.parameter::<Target>("page")?.map(task);
+    let page = Page { from, most: Some(most), ..Page::default() };
+    let ask = Ask::Jobs { target: None, ended: call.is_set("ended")?, page };
+    match call.app.client(call.who)?.ask(&ask)? {
+        Answer::Jobs { mut jobs, next, total } => {
+            // The controller ends a page where it likes.
+            let omitted = jobs.get(most as usize).map(|job| job.id.clone());
+            jobs.truncate(most as usize);
+            let next = omitted.or(next.map(|task| format!("{}[{}]", task.job, task.index)));
+            sent(200, &JobList { jobs: jobs.into_iter().map(Job::from).collect(), next, total })
+        }
+        answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+pub(super) fn submit(call: &Call<'_>) -> Done {
+    let job: NewJob = call.body()?;
+    let spec = job.into_spec(&call.who.user, &call.app.account(call.who)?)?;
+    let key = match call.request.header("idempotency-key") {
+        None => Uuid::new_v4(),
+        Some(text) => Uuid::parse_str(text).map_err(|error| {
+            Problem::not_understood(format!("Idempotency-Key: \"{text}\" is not a UUID: {error}"))
+        })?,
+    };
+    let ask = Ask::Submit { spec: Box::new(spec), key: Some(key) };
+    match call.app.client(call.who)?.ask(&ask)? {
+        Answer::Accepted { job } => {
+            let reply = sent(201, &Accepted { job: job.0 })?;
+            Ok(reply.with("location", format!("/api/v1/jobs/{job}")))
+        }
+        answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+/// The lines of one job or element, with its options in the first one.
+pub fn lines(app: &App, who: &Who, target: Target) -> Result<Vec<JobView>, Problem> {
+    Ok(app.client(who)?.jobs(Some(target), true, None)?.0)
+}
+
+pub(super) fn show(call: &Call<'_>) -> Done {
+    let jobs = lines(call.app, call.who, call.part(0, "job")?)?;
+    let jobs: Vec<Job> = jobs.into_iter().map(Job::from).collect();
+    let total = Some(jobs.len() as u64);
+    sent(200, &JobList { jobs, next: None, total })
+}
+
+/// Why a job waits, or ran where it ran.
+pub fn reasons(client: &mut Client, target: Target) -> Result<Reasons, Problem> {
+    match client.ask(&Ask::Explain { target })? {
+        Answer::Explained { explanation, used } => Ok(Reasons::of(&explanation, used.as_deref())),
+        answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+pub(super) fn explain(call: &Call<'_>) -> Done {
+    let target = call.part(0, "job")?;
+    sent(200, &reasons(&mut call.app.client(call.who)?, target)?)
+}
+
+pub(super) fn history(call: &Call<'_>) -> Done {
+    let target = call.part(0, "job")?;
+    let attempts = call.app.client(call.who)?.history(target)?;
+    sent(200, &AttemptList { attempts: attempts.into_iter().map(Attempt::from).collect() })
+}
+
+/// Which file of a job is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Its output.
+    Output,
+    /// Its errors.
+    Errors,
+}
+
+/// The end of what a job has written, read with the rights of who asks.
+pub fn tail(
+    app: &App,
+    who: &Who,
+    (target, stream): (Target, Stream),
+    (from, bytes): (Option<u64>, u64),
+) -> Result<Output, Problem> {
+    let (mut jobs, _) = app.client(who)?.jobs(Some(target), true, Some(1))?;
+    let Some(job) = jobs.pop() else {
+        return Err(Problem::own("no_output", format!("nothing is known of job {target}")));
+    };
+    let none = |reason: &str| Problem::own("no_output", format!("job {} {reason}", job.id));
+    let path = match (stream, job.error) {
+        _ if job.output.is_empty() => {
+            return Err(none("is interactive: its output went to its terminal"));
+        }
+        (Stream::Errors, Some(path)) => path,
+        (Stream::Errors, None) => return Err(none("writes errors to its output file")),
+        (Stream::Output, _) => job.output.clone(),
+    };
+    if job.attempts == 0 {
+        return Err(none("was never started"));
+    }
+    let ended = job.ended.is_some();
+    app.as_user(who, || {
+        let read = || -> std::io::Result<(u64, u64, Vec<u8>)> {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            // A pipe in its place keeps nobody waiting.
+            let mut file = std::fs::OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+                .open(&path)?;
+            let about = file.metadata()?;
+            if !about.is_file() {
+                return Err(std::io::Error::other("it is not a regular file"));
+            }
+            let length = about.len();
+            let offset = from.unwrap_or(length.saturating_sub(bytes)).min(length);
+            file.seek(SeekFrom::Start(offset))?;
+            let mut text = Vec::new();
+            file.take(bytes).read_to_end(&mut text)?;
+            Ok((length, offset, text))
+        };
+        let (length, offset, text) = read().map_err(|error| {
+            Problem::own("no_output", format!("{path} cannot be read: {error}"))
+        })?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(Output { path, length, offset, text, ended })
+    })
+}
+
+pub(super) fn output(call: &Call<'_>) -> Done {
+    let stream = match call.request.parameter("stream") {
+        None | Some("output") => Stream::Output,
+        Some("errors") => Stream::Errors,
+        Some(other) => {
+            let reason = format!("stream=\"{other}\": choose output or errors");
+            return Err(Problem::not_understood(reason));
+        }
+    };
+    let bytes = call.parameter::<u64>("bytes")?.unwrap_or(OUTPUT_BYTES).clamp(1, OUTPUT_MAX);
+    let part = (call.parameter("offset")?, bytes);
+    sent(200, &tail(call.app, call.who, (call.part(0, "job")?, stream), part)?)
+}
+
+/// Does something to a job.
+pub fn command(app: &App, who: &Who, target: Target, verb: Verb) -> Result<u32, Problem> {
+    match app.client(who)?.ask(&Ask::Command { target, verb })? {
+        Answer::Obeyed { tasks } => Ok(tasks),
+        answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+fn obey(call: &Call<'_>, verb: Verb) -> Done {
+    let tasks = command(call.app, call.who, call.part(0, "job")?, verb)?;
+    sent(200, &Obeyed { tasks })
+}
+
+pub(super) fn kill(call: &Call<'_>) -> Done {
+    obey(call, Verb::Kill)
+}
+
+pub(super) fn hold(call: &Call<'_>) -> Done {
+    obey(call, Verb::Hold)
+}
+
+pub(super) fn release(call: &Call<'_>) -> Done {
+    obey(call, Verb::Release)
+}
+
+pub(super) fn requeue(call: &Call<'_>) -> Done {
+    obey(call, Verb::Requeue)
+}

@@ -1,0 +1,170 @@
+//! What is submitted, from the texts of a request.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use forebay_engine::shim::VARIABLES;
+use forebay_grid::flow::FlowSpec;
+use forebay_grid::flow::file::Surroundings;
+use forebay_grid::parse::array::name_and_array;
+use forebay_grid::parse::memory::Memory;
+use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
+use forebay_grid::vocabulary::UserName;
+use forebay_process::user::Account;
+
+use super::views::{NewFlow, NewJob};
+use crate::problem::Problem;
+
+/// The file mode creation mask where none is given.
+const UMASK: u32 = 0o022;
+
+/// Reads a text of the request by the rules of the command line.
+fn read<T: FromStr>(field: &str, text: Option<String>) -> Result<Option<T>, Problem>
+where
+    T::Err: Display,
+{
+    let read = |text: String| {
+        text.parse().map_err(|error| Problem::invalid(format!("{field} = \"{text}\": {error}")))
+    };
+    text.map(read).transpose()
+}
+
+/// The variables that a job gets: those of a log-in, and those that are given.
+fn environment(
+    (user, account): (&UserName, &Account),
+    given: Option<BTreeMap<String, String>>,
+) -> Result<Vec<(String, String)>, Problem> {
+    let own = [
+        ("HOME", account.home.clone()),
+        ("USER", user.to_string()),
+        ("LOGNAME", user.to_string()),
+        ("SHELL", "/bin/sh".to_owned()),
+        ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
+        ("LANG", "C.UTF-8".to_owned()),
+    ];
+    let mut all: BTreeMap<String, String> =
+        own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    for (key, value) in given.unwrap_or_default() {
+        if VARIABLES.contains(&key.as_str()) {
+            let reason = format!("environment: {key} is set by the grid and cannot be changed");
+            return Err(Problem::invalid(reason));
+        }
+        all.insert(key, value);
+    }
+    Ok(all.into_iter().collect())
+}
+
+fn directory(account: &Account, given: Option<String>) -> Result<String, Problem> {
+    match given {
+        None => Ok(account.home.clone()),
+        Some(path) if path.starts_with('/') => Ok(path),
+        Some(path) => {
+            Err(Problem::invalid(format!("directory = \"{path}\": give an absolute path")))
+        }
+    }
+}
+
+impl NewJob {
+    /// The job of a user.
+    ///
+    /// # Errors
+    /// The first field that cannot be read.
+    pub fn into_spec(self, user: &UserName, account: &Account) -> Result<JobSpec, Problem> {
+        let name = self.name.unwrap_or_default();
+        let (name, array) = name_and_array(&name)
+            .map_err(|error| Problem::invalid(format!("name = \"{name}\": {error}")))?;
+        let octal = |text: &String| u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
+        let umask = match &self.umask {
+            None => UMASK,
+            Some(text) => octal(text).ok_or_else(|| {
+                Problem::invalid(format!("umask = \"{text}\": give an octal number such as 022"))
+            })?,
+        };
+        let yes = |given: Option<bool>| given == Some(true);
+        Ok(JobSpec {
+            name: name.to_owned(),
+            array,
+            command: self.command,
+            script: self.script,
+            queue: read("queue", self.queue)?,
+            slots: self.slots.unwrap_or(1),
+            hosts: read("hosts", self.hosts)?.unwrap_or_default(),
+            memory: read("memory", self.memory)?.map(|Memory(bytes)| bytes),
+            depends: read("depends", self.depends)?,
+            priority: self.priority.unwrap_or(0),
+            project: self.project.unwrap_or_default(),
+            time_limit: read("time_limit", self.time_limit)?,
+            environment: environment((user, account), self.environment)?.into(),
+            directory: directory(account, self.directory)?,
+            umask,
+            output: self.output,
+            error: self.error,
+            rerun: if yes(self.rerunnable) { Rerun::Rerunnable } else { Rerun::AsQueue },
+            requeue_exits: read("requeue_exit", self.requeue_exit)?.unwrap_or_default(),
+            checkpoint: if yes(self.checkpoint) { Checkpoint::Steps } else { Checkpoint::None },
+            held: yes(self.hold),
+            ..JobSpec::default()
+        })
+    }
+}
+
+impl NewFlow {
+    /// The flow of a user.
+    ///
+    /// # Errors
+    /// The first fault in its file, with its line.
+    pub fn into_spec(self, user: &UserName, account: &Account) -> Result<FlowSpec, Problem> {
+        let around = Surroundings {
+            directory: directory(account, self.directory)?,
+            umask: UMASK,
+            environment: environment((user, account), self.environment)?,
+        };
+        FlowSpec::read(&self.file, &around)
+            .map_err(|error| Problem::invalid(format!("file: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> Result<JobSpec, Problem> {
+        let account = Account { uid: 7, gid: 7, groups: vec![7], home: "/h/ann".to_owned() };
+        let job: NewJob = serde_json::from_str(text).unwrap();
+        job.into_spec(&"ann".parse().unwrap(), &account)
+    }
+
+    #[test]
+    fn a_job_of_a_request_is_read_as_the_command_line_reads_it() {
+        let job = spec(
+            r#"{"command":["true"],"name":"load[1-3]%2","memory":"2G","time_limit":"90 s","umask":"077",
+                "environment":{"A":"1","PATH":"/x"},"checkpoint":true}"#,
+        )
+        .unwrap();
+        assert_eq!((job.name.as_str(), job.tasks()), ("load", 3));
+        assert_eq!((job.memory_bytes(), job.umask, job.slots), (2 << 30, 0o077, 1));
+        assert_eq!((job.directory.as_str(), job.checkpoint), ("/h/ann", Checkpoint::Steps));
+        let variable =
+            |name: &str| job.environment.iter().find(|(key, _)| key == name).unwrap().1.clone();
+        assert_eq!(
+            (variable("A"), variable("PATH"), variable("USER")),
+            ("1".into(), "/x".into(), "ann".into())
+        );
+    }
+
+    #[test]
+    fn a_field_that_cannot_be_read_is_named() {
+        for (text, named) in [
+            (r#"{"command":["a"],"memory":"much"}"#, "memory = \"much\""),
+            (r#"{"command":["a"],"time_limit":"soon"}"#, "time_limit = \"soon\""),
+            (r#"{"command":["a"],"umask":"999"}"#, "umask = \"999\""),
+            (r#"{"command":["a"],"directory":"x"}"#, "directory = \"x\""),
+            (r#"{"command":["a"],"environment":{"FOREBAY_JOB":"1"}}"#, "FOREBAY_JOB"),
+        ] {
+            let problem = spec(text).unwrap_err();
+            assert!(problem.detail.contains(named), "{}", problem.detail);
+            assert_eq!(problem.status, 422);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Queues and hosts.
+
+use forebay_engine::protocol::{HostState, HostView, QueueView};
+use forebay_grid::journal::HostSwitch;
+use forebay_study::chart::unit::Unit;
+use maud::{Markup, html};
+
+use super::action::encoded;
+use super::layout::Content;
+use super::plot::{bytes, chart, meter, range, ranges, state};
+use super::{Page, View, button};
+use crate::api::grid::{all_hosts, all_queues};
+
+/// The most charts of a page.
+const CHARTS: usize = 12;
+
+pub fn queues(view: &View<'_>) -> Page {
+    let (queues, _) = all_queues(&mut view.site.app.client(view.who)?)?;
+    let (seconds, _) = range(view);
+    let body = html! {
+        div.scroll {
+            table {
+                thead { tr { th { "Queue" } th.number { "Priority" } th { "Takes" } th { "Starts" } th { "Windows" } th { "Slots" } th.number { "Waiting" } th.number { "Held" } th.number { "On hosts" } @if view.who.admin { th { "Change" } } } }
+                tbody { @for queue in &queues { (queue_row(view, queue)) } }
+            }
+        }
+        (ranges(view))
+        div.pair {
+            @for queue in queues.iter().take(CHARTS) {
+                (chart(view, (&format!("queue/{}", queue.name), seconds), (queue.name.as_str(), Unit::Count), &[("active_tasks", "on hosts"), ("pending_tasks", "waiting")]))
+            }
+        }
+    };
+    Ok(Content { title: "Queues".to_owned(), body })
+}
+
+fn queue_row(view: &View<'_>, queue: &QueueView) -> Markup {
+    let path = |verb: &str| format!("/queues/{}/{verb}", encoded(queue.name.as_str()));
+    let most = queue.slots_max.map_or_else(|| "no limit".to_owned(), |most| format!("of {most}"));
+    html! {
+        tr {
+            td { (queue.name) @if queue.is_default { " (default)" } }
+            td.number { @if let Some(priority) = queue.priority { (priority) } }
+            td { (state(if queue.open { "open" } else { "closed" })) }
+            td { (state(if queue.active { "active" } else { "inactive" })) }
+            td { (state(if queue.windows_open { "open" } else { "closed" })) }
+            td { (meter(f64::from(queue.used_slots), queue.slots_max.map_or(0.0, f64::from), &format!("{} {most}", queue.used_slots))) }
+            td.number { (queue.pending_tasks) }
+            td.number { (queue.held_tasks) }
+            td.number { (queue.active_tasks) }
+            @if view.who.admin {
+                td.actions {
+                    @if queue.open { (button(view, &path("close"), "Close")) } @else { (button(view, &path("open"), "Open")) }
+                    @if queue.active { (button(view, &path("inactivate"), "Stop starting")) } @else { (button(view, &path("activate"), "Start again")) }
+                }
+            }
+        }
+    }
+}
+
+pub fn hosts(view: &View<'_>) -> Page {
+    let (hosts, _) = all_hosts(&mut view.site.app.client(view.who)?)?;
+    let (seconds, _) = range(view);
+    let body = html! {
+        (map(&hosts))
+        div.scroll {
+            table {
+                thead { tr { th { "Host" } th { "State" } th { "Jobs may start" } th { "Slots" } th { "Processors" } th { "Memory reserved" } th.number { "Load" } th { "Jobs" } @if view.who.admin { th { "Change" } } } }
+                tbody { @for host in &hosts { (host_row(view, host)) } }
+            }
+        }
+        (ranges(view))
+        div.pair {
+            @for host in hosts.iter().take(CHARTS) {
+                (chart(view, (&format!("host/{}", host.name), seconds), (&format!("{}: slots", host.name), Unit::Count), &[("used_slots", "in use"), ("slots", "all"), ("load", "load")]))
+            }
+        }
+    };
+    Ok(Content { title: "Hosts".to_owned(), body })
+}
+
+/// A map of all slots: a square each, filled if it is in use.
+fn map(hosts: &[HostView]) -> Markup {
+    const SHOWN: u32 = 256;
+    html! {
+        ul.map aria-label="Slots" {
+            @for host in hosts {
+                li class=(if host.state == HostState::Up { "up" } else { "down" }) {
+                    b { (host.name) } " " (host.used_slots) " of " (host.slots)
+                    @if host.state != HostState::Up { ", " (host.state.word()) }
+                    span.slots aria-hidden="true" {
+                        @for slot in 0..host.slots.min(SHOWN) { i class=(if slot < host.used_slots { "used" } else { "free" }) {} }
+                        @if host.slots > SHOWN { " ..." }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a bar")]
+fn host_row(view: &View<'_>, host: &HostView) -> Markup {
+    let path = |verb: &str| format!("/hosts/{}/{verb}", encoded(host.name.as_str()));
+    let is_open = host.switch == HostSwitch::Open;
+    let memory = host.memory_bytes.unwrap_or(0);
+    html! {
+        tr {
+            td { (host.name) }
+            td { (state(host.state.word())) }
+            td { (state(if is_open { "open" } else { "closed" })) }
+            td { (meter(f64::from(host.used_slots), f64::from(host.slots), &format!("{} of {}", host.used_slots, host.slots))) }
+            td { @if let Some(load) = host.load { (meter(load.ut, 1.0, &Unit::Share.show(load.ut))) } @else { "-" } }
+            td { (meter(host.used_memory_bytes as f64, memory as f64, &format!("{} of {}", bytes(host.used_memory_bytes), bytes(memory)))) }
+            td.number { @if let Some(load) = host.load { (format!("{:.2}", load.r1m)) } }
+            td { @for task in host.tasks.iter().take(8) { a href={ "/jobs/" (encoded(task)) } { (task) } " " } @if host.tasks.len() > 8 { "and " (host.tasks.len() - 8) " more" } }
+            @if view.who.admin {
+                td.actions { @if is_open { (button(view, &path("close"), "Close")) } @else { (button(view, &path("open"), "Open")) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Jobs, and one job.
+
+use forebay_engine::protocol::{JobView, RefusalKind};
+use forebay_grid::account::AttemptRecord;
+use forebay_grid::vocabulary::Target;
+use forebay_study::chart::unit::{Unit, span};
+use maud::{Markup, html};
+
+use super::layout::Content;
+use super::plot::{bytes, jobs, name_of, state, time, took};
+use super::{Page, View, button};
+use crate::api::jobs::{Stream, reasons, tail};
+use crate::problem::{Problem, kind_of};
+
+/// The most lines of the list.
+const LINES: u32 = 1000;
+/// Bytes of output that the page of a job shows.
+const TAIL: u64 = 16 << 10;
+
+pub fn list(view: &View<'_>) -> Page {
+    let wanted = |name: &str| view.request.parameter(name).unwrap_or_default().to_owned();
+    let (text, chosen) = (wanted("text"), wanted("state"));
+    let ended = view.request.parameter("ended").is_some();
+    let (mut found, total) = view.site.app.client(view.who)?.jobs(None, ended, Some(LINES))?;
+    let read = found.len() as u64;
+    found.retain(|job| {
+        let fits = [name_of(job), job.user.to_string(), job.queue.to_string(), job.id.clone()]
+            .iter()
+            .any(|part| part.to_lowercase().contains(&text.to_lowercase()));
+        fits && (chosen.is_empty() || job.state.word() == chosen)
+    });
+    let body = html! {
+        form.filter method="get" action="/jobs" {
+            label { "Name, user, queue or number " input type="search" name="text" value=(text); }
+            label {
+                "State "
+                select name="state" {
+                    option value="" { "all" }
+                    @for state in forebay_grid::state::JobState::ALL {
+                        option value=(state.word()) selected[state.word() == chosen] { (state.word().replace('_', " ")) }
+                    }
+                }
+            }
+            label { input type="checkbox" name="ended" value="1" checked[ended]; " finished ones too" }
+            button type="submit" { "Show" }
+        }
+        (jobs(view, &found))
+        @if total > read { p.note { "The first " (read) " of " (total) " lines were looked at." } }
+    };
+    Ok(Content { title: "Jobs".to_owned(), body })
+}
+
+pub fn one(view: &View<'_>, id: &str) -> Page {
+    let target: Target = id
+        .parse()
+        .map_err(|_| Problem::own("not_found", format!("\"{id}\" is not the number of a job")))?;
+    let mut client = view.site.app.client(view.who)?;
+    let attempts = client.history(target)?;
+    let found = client.jobs(Some(target), true, Some(1000)).map_err(Problem::from);
+    let lines = match found {
+        Ok((lines, _)) => lines,
+        Err(problem) if problem.kind == kind_of(RefusalKind::NoJob).0 && !attempts.is_empty() => {
+            let body = html! { p { "The job has finished, and only its history is still known." } (history(&attempts)) };
+            return Ok(Content { title: format!("Job {target}"), body });
+        }
+        Err(problem) => return Err(problem),
+    };
+    let Some(first) = lines.first() else {
+        return Err(Problem::own("not_found", format!("nothing is known of job {target}")));
+    };
+    let is_array = lines.len() > 1 || first.tasks > 1;
+    let said = reasons(&mut client, target);
+    let body = html! {
+        (buttons(view, target, &lines))
+        (facts(view, first))
+        h2 { "Why" }
+        @match &said {
+            Ok(said) => {
+                ul { @for reason in &said.reasons { li { (reason) } } }
+                @if !said.hosts.is_empty() {
+                    div.scroll {
+                        table {
+                            thead { tr { th { "Host" } th { "Says" } } }
+                            tbody { @for host in &said.hosts { tr { td { (host.host) } td { (host.obstacle.as_deref().unwrap_or("could take it")) } } } }
+                        }
+                    }
+                }
+            }
+            Err(problem) => { p.note { (problem.detail) } }
+        }
+        @if is_array { h2 { "Elements" } (jobs(view, &lines)) }
+        (history(&attempts))
+        @if !is_array { (output(view, target, first)) }
+    };
+    Ok(Content { title: format!("Job {target}: {}", name_of(first)), body })
+}
+
+fn buttons(view: &View<'_>, target: Target, lines: &[JobView]) -> Markup {
+    let path = |verb: &str| format!("/jobs/{}/{verb}", super::action::encoded(&target.to_string()));
+    let any = |of: fn(&JobView) -> bool| lines.iter().any(of);
+    let unfinished = any(|job| job.ended.is_none());
+    let held = any(|job| matches!(job.state.word(), "held" | "suspended"));
+    html! {
+        div.actions {
+            @if unfinished { (button(view, &path("kill"), "Kill")) }
+            @if unfinished && !held { (button(view, &path("hold"), "Hold")) }
+            @if held { (button(view, &path("release"), "Release")) }
+            @if any(|job| job.attempts > 0) { (button(view, &path("requeue"), "Requeue")) }
+        }
+    }
+}
+
+fn facts(view: &View<'_>, job: &JobView) -> Markup {
+    let now = view.site.app.now();
+    let used = job.usage;
+    let seconds = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), span);
+    html! {
+        dl.facts {
+            dt { "State" } dd { (state(job.state.word())) @if let Some(exit) = &job.exit { " " (exit) } }
+            dt { "User" } dd { (job.user) }
+            dt { "Queue" } dd { (job.queue) }
+            dt { "Host" } dd { @if let Some(host) = &job.host { (host) } @else { "-" } }
+            dt { "Command" } dd { code { (job.command.join(" ")) } }
+            dt { "Submitted" } dd { (time(job.submitted)) }
+            dt { "Started" } dd { @if let Some(at) = job.started { (time(at)) ", for " (took(job.started, job.ended.unwrap_or(now))) } @else { "-" } }
+            dt { "Ended" } dd { @if let Some(at) = job.ended { (time(at)) } @else { "-" } }
+            dt { "Slots" } dd { (job.slots) " requested; " (used.and_then(|used| used.cpu_per_real()).map_or_else(|| "-".to_owned(), |cpu| Unit::Plain.show(cpu))) " processors used" }
+            @if let Some(asked) = &job.asked {
+                dt { "Memory" } dd {
+                    (asked.memory_bytes.map_or_else(|| "-".to_owned(), bytes)) " requested; "
+                    (used.and_then(|used| used.peak_memory_bytes).map_or_else(|| "-".to_owned(), bytes)) " used at most"
+                }
+                dt { "Time limit" } dd { (seconds(asked.time_limit_seconds)) }
+                dt { "Directory" } dd { code { (asked.directory) } }
+            }
+            @if let Some(used) = used {
+                dt { "Processor" } dd { (span(used.cpu_seconds())) }
+                dt { "Waited for I/O" } dd { (seconds(used.io_wait_seconds.or(used.io_pressure_seconds))) }
+                dt { "Read, written" } dd { (used.read_bytes.map_or_else(|| "-".to_owned(), bytes)) ", " (used.written_bytes.map_or_else(|| "-".to_owned(), bytes)) }
+            }
+        }
+    }
+}
+
+/// The timeline: finished starts, with where their time went.
+fn history(attempts: &[AttemptRecord]) -> Markup {
+    if attempts.is_empty() {
+        return html! {};
+    }
+    html! {
+        h2 { "Finished starts" }
+        div.scroll {
+            table {
+                thead { tr { th { "Job" } th.number { "Start" } th { "Host" } th { "From" } th { "To" } th.number { "Real" } th.number { "Processor" } th.number { "I/O wait" } th.number { "Memory" } th { "End" } } }
+                tbody {
+                    @for attempt in attempts.iter().rev().take(200) {
+                        @let used = attempt.usage;
+                        tr {
+                            td { (attempt.task) } td.number { (attempt.attempt) } td { (attempt.host) }
+                            td { (time(attempt.started.unwrap_or(attempt.launched))) } td { (time(attempt.ended)) }
+                            td.number { (used.map_or_else(|| "-".to_owned(), |used| span(used.real_seconds))) }
+                            td.number { (used.map_or_else(|| "-".to_owned(), |used| span(used.cpu_seconds()))) }
+                            td.number { (used.and_then(|used| used.io_wait_seconds.or(used.io_pressure_seconds)).map_or_else(|| "-".to_owned(), span)) }
+                            td.number { (used.and_then(|used| used.peak_memory_bytes).map_or_else(|| "-".to_owned(), bytes)) }
+                            td { (attempt.state().replace('_', " ")) @if let Some(outcome) = attempt.outcome() { ": " (outcome) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn output(view: &View<'_>, target: Target, job: &JobView) -> Markup {
+    let show = |title: &str, stream: Stream| {
+        html! {
+            h2 { (title) }
+            @match tail(&view.site.app, view.who, (target, stream), (None, TAIL)) {
+                Ok(read) => {
+                    p.note { (read.path) ", " (bytes(read.length)) @if read.offset > 0 { "; the end of it" } }
+                    pre.output tabindex="0" { (read.text) }
+                }
+                Err(problem) => { p.note { (problem.detail) } }
+            }
+        }
+    };
+    html! {
+        (show("Output", Stream::Output))
+        @if job.error.is_some() { (show("Errors", Stream::Errors)) }
+    }
+}

@@ -1,0 +1,122 @@
+//! What the server is told of the file system beside the grid and of the machine: whoever starts it knows how to ask.
+
+use std::collections::BTreeMap;
+
+/// The file system and the machine.
+pub trait Watched: Send + Sync {
+    /// How the file system is doing; none if there is none, or its daemon does not answer.
+    fn files(&self) -> Option<Files>;
+
+    /// What the advisor finds on this machine. It may take a second.
+    fn findings(&self) -> Vec<Finding>;
+}
+
+/// How a file system is doing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Files {
+    /// Home folder.
+    pub home: String,
+    /// Where it is mounted.
+    pub mountpoint: Option<String>,
+    /// Operations since the mount.
+    pub operations: u64,
+    /// Nanoseconds that they took together.
+    pub nanoseconds: u64,
+    /// Bytes that the daemon read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// Requests that have waited for over a second.
+    pub waiting: usize,
+    /// Seconds since the last commit that holds everything before it.
+    pub commit_age_seconds: f64,
+    /// Records that are not committed.
+    pub uncommitted: usize,
+    /// Why the last commit failed.
+    pub commit_error: Option<String>,
+    /// Latencies since the mount: upper edges of classes in seconds, with how many operations lie in each.
+    pub latencies: Vec<(f64, u64)>,
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// Its filesets.
+    pub filesets: Vec<Fileset>,
+    /// Who caused what since the mount, by user and job.
+    pub causes: Vec<Cause>,
+}
+
+/// A disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Disk {
+    /// Name or folder.
+    pub name: String,
+    /// Its size.
+    pub total_bytes: u64,
+    /// What is free of it.
+    pub free_bytes: u64,
+    /// What is wrong with it.
+    pub fault: Option<String>,
+}
+
+/// A fileset.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fileset {
+    /// Name.
+    pub name: String,
+    /// What kind it is, in words.
+    pub kind: String,
+    /// Bytes of its files.
+    pub bytes: Option<u64>,
+    /// Files and directories.
+    pub inodes: Option<u64>,
+    /// What is wrong with it.
+    pub fault: Option<String>,
+}
+
+/// What somebody caused.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cause {
+    /// Name of the user.
+    pub user: String,
+    /// The job; - if there is none, ? if it is not known.
+    pub job: String,
+    /// Operations.
+    pub operations: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+}
+
+/// Something that the advisor found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finding {
+    /// Code.
+    pub code: String,
+    /// Severity: problem, warning or advice.
+    pub severity: String,
+    /// What is wrong.
+    pub title: String,
+    /// What was seen.
+    pub evidence: String,
+    /// Why it matters.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// The difference of two looks at who caused what, by user and job.
+#[must_use]
+pub fn causes_since(now: &Files, before: &Files) -> Vec<Cause> {
+    let earlier: BTreeMap<(&str, &str), &Cause> =
+        before.causes.iter().map(|cause| ((&*cause.user, &*cause.job), cause)).collect();
+    let since = |cause: &Cause| {
+        let old = earlier.get(&(&*cause.user, &*cause.job));
+        Cause {
+            operations: cause.operations.saturating_sub(old.map_or(0, |old| old.operations)),
+            bytes: cause.bytes.saturating_sub(old.map_or(0, |old| old.bytes)),
+            ..cause.clone()
+        }
+    };
+    let mut all: Vec<Cause> = now.causes.iter().map(since).collect();
+    all.retain(|cause| cause.operations > 0 || cause.bytes > 0);
+    all.sort_by_key(|cause| std::cmp::Reverse((cause.bytes, cause.operations)));
+    all
+}
