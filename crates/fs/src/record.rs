@@ -251,8 +251,8 @@ pub trait Record: Serialize + DeserializeOwned {
 
     /// Reads the record of another version, if this program knows it: one that a program before this one wrote. By
     /// default there is none.
-    fn upgrade(version: u8, body: &[u8]) -> Option<Result<Self>> {
-        let _ = (version, body);
+    fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<Self>> {
+        let _ = (what, version, body);
         None
     }
 }
@@ -295,7 +295,7 @@ pub fn decode<T: Record>(what: &str, bytes: &[u8]) -> Result<T> {
     if version == T::VERSION {
         return decode_body(what, body);
     }
-    T::upgrade(version, body).unwrap_or_else(|| {
+    T::upgrade(what, version, body).unwrap_or_else(|| {
         Err(FsError::UnknownVersion(format!(
             "{what}: a {} record of version {version}; this program knows version {} and changes nothing: use the \
              program that wrote it",
@@ -347,8 +347,8 @@ mod tests {
         const KIND: &str = "pair";
         const VERSION: u8 = 4;
 
-        fn upgrade(version: u8, body: &[u8]) -> Option<Result<Pair>> {
-            (version == 3).then(|| decode_body("pair", body).map(|number: u32| Pair(number, 0)))
+        fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<Pair>> {
+            (version == 3).then(|| decode_body(what, body).map(|number: u32| Pair(number, 0)))
         }
     }
 

@@ -79,8 +79,8 @@ impl Record for Superblock {
     const KIND: &str = "superblock";
     const VERSION: u8 = 3;
 
-    fn upgrade(version: u8, body: &[u8]) -> Option<Result<Superblock>> {
-        (version == 2).then(|| decode_body::<Superblock2>("superblock", body).map(Into::into))
+    fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<Superblock>> {
+        (version == 2).then(|| decode_body::<Superblock2>(what, body).map(Into::into))
     }
 }
 
@@ -88,14 +88,14 @@ impl Record for FilesetRecord {
     const KIND: &str = "fileset";
     const VERSION: u8 = 3;
 
-    fn upgrade(version: u8, body: &[u8]) -> Option<Result<FilesetRecord>> {
+    fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<FilesetRecord>> {
         let upgraded = |old: FilesetRecord2| FilesetRecord {
             settings: old.settings.into(),
             stage: old.stage,
             first_ino: old.first_ino,
             first_object: old.first_object,
         };
-        (version == 2).then(|| decode_body("fileset", body).map(upgraded))
+        (version == 2).then(|| decode_body(what, body).map(upgraded))
     }
 }
 
