@@ -125,7 +125,7 @@ fn inputs_that_cannot_be_made_end_the_run_before_it_begins() {
     );
     let mix = format!("{HEAD}{input}{}", streams("write", 1, WRITES));
     let ended = bench.run(&mix, &[]).expect_code(2);
-    assert_says(&ended.stderr, &["cannot make the input", "facts", "stream"]);
+    assert_says(&ended.stderr, &["cannot create the input", "facts", "stream"]);
     bench.leaves_nothing();
     assert!(!bench.out().exists(), "no result of nothing");
     // A folder that was there before stays, as it was.

@@ -150,7 +150,7 @@ fn machines_become_a_cluster_and_stop_being_one() {
     wait_for_states(&one, &["host1 up", "host2 up", "host3 up"]);
     three.signal(Signal::KILL);
     wait_until("the daemon is gone", LIMIT, || three.daemon().is_none());
-    assert_says(&one.cluster(&["remove", "host3"]).refused(), &["host3 runs", "lease"]);
+    assert_says(&one.cluster(&["remove", "host3"]).refused(), &["host3 is running", "lease"]);
     wait_for_states(&one, &["host1 up", "host2 up", "host3 down"]);
 
     // Removed, it gets nowhere although its certificate is valid.

@@ -42,7 +42,11 @@ struct Pump<'a> {
 ///
 /// # Errors
 /// Why the connection broke.
-pub fn carry(tls: Connection, far: TcpStream, near: &UnixStream) -> io::Result<()> {
+pub fn carry(mut tls: Connection, mut far: TcpStream, near: &UnixStream) -> io::Result<()> {
+    // A near side that ends before the far side is known would take its last words along.
+    if tls.is_handshaking() {
+        tls.complete_io(&mut far)?;
+    }
     far.set_read_timeout(None)?;
     far.set_write_timeout(None)?;
     far.set_nonblocking(true)?;
