@@ -511,4 +511,7 @@ pub enum Refusal {
         /// What is wrong with it.
         state: &'static str,
     },
+    /// A run of a flow is not in a state to which this applies.
+    #[error("{0}")]
+    FlowInWrongState(String),
 }

@@ -98,7 +98,7 @@ fn what_is_asked_for_and_not_there_is_refused() {
     let said = place.call("up R --mount other").refused();
     assert!(said.contains("is mounted at") && said.contains("/m by process"), "{said}");
     let said = place.call("up R --mount M --transport uring").refused();
-    assert!(said.contains("with --transport dev and not"), "{said}");
+    assert!(said.contains("with --transport dev, not"), "{said}");
     let said = place.call("up R --slots 3").refused();
     assert!(said.contains("host1 is already running, with 2 slots"), "{said}");
     place.call("up R --mount M --slots 2 --transport dev").succeeds();

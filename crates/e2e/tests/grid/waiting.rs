@@ -42,8 +42,8 @@ fn whoever_waits_for_a_job_that_can_never_start_is_told_why() {
     let kept = grid.submit(&["-w", &on_first, "--dependency-never", "keep"], "true");
     assert_eq!(grid.state(&kept), "pending");
     for (arguments, reason) in [
-        (&["submit", "--wait", "-n", "100", "--", "true"][..], "h1 has 4 slots"),
-        (&["run", "-n", "100", "--", "true"], "h1 has 4 slots"),
+        (&["submit", "--wait", "-n", "100", "--", "true"][..], "h1, has 4 slots"),
+        (&["run", "-n", "100", "--", "true"], "h1, has 4 slots"),
         (&["submit", "--wait", "-m", "nosuch", "--", "true"], "there is no host nosuch"),
         (&["submit", "--mem", "900T", "--", "true"], "900 TiB of memory"),
     ] {

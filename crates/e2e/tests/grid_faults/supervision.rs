@@ -39,7 +39,7 @@ fn a_controller_that_was_killed_is_started_again() {
     }
     assert!(place.ask(&["jobs", &job]).output().contains("sleep"), "it has forgotten a job");
     let log = fs::read_to_string(place.root().join("grid/controller.log")).expect("reads the log");
-    assert!(log.matches("it is started again").count() == 2, "{log}");
+    assert!(log.matches("it will be restarted").count() == 2, "{log}");
     // Taken down, it stays down.
     place.forebay("down", &["--now"]).succeeds();
     assert!(!place.answers());

@@ -214,7 +214,7 @@ fn files_of_the_grid_are_closed_to_its_users() {
     let mut command = Command::new("/usr/bin/python3");
     command.args(["-c", program]).arg(home.join("controller.sock")).arg(join);
     let said = run(command.uid(bob.uid).gid(bob.gid), LIMIT).output();
-    assert!(said.contains("may not be an agent"), "{said}");
+    assert!(said.contains("is not allowed to be an agent"), "{said}");
 }
 
 /// The number of a group with a name, which no user has.

@@ -182,7 +182,7 @@ impl From<forebay_grid::event::Refusal> for Refusal {
             Of::QueueClosed(_) => RefusalKind::QueueClosed,
             Of::Invalid(_) => RefusalKind::Invalid,
             Of::TooMany(_) => RefusalKind::TooMany,
-            Of::WrongState { .. } => RefusalKind::WrongState,
+            Of::WrongState { .. } | Of::FlowInWrongState(_) => RefusalKind::WrongState,
         };
         Refusal::new(kind, refusal.to_string())
     }

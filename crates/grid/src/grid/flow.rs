@@ -199,7 +199,7 @@ impl Grid {
     ) -> Result<Effect, Refusal> {
         let run = self.flow_for(by, flow)?;
         if run.ended.is_some() {
-            return Err(Refusal::Invalid(format!("flow {flow} has ended")));
+            return Err(Refusal::FlowInWrongState(format!("flow {flow} has ended")));
         }
         let jobs: Vec<JobId> = run.steps.iter().map(|step| step.job).collect();
         self.record_flow(FlowChange::Killed(flow), out);
@@ -225,11 +225,11 @@ impl Grid {
         match run.state() {
             FlowState::Running => {
                 let reason = format!("flow {flow} is still running: rerun it when it has ended");
-                return Err(Refusal::Invalid(reason));
+                return Err(Refusal::FlowInWrongState(reason));
             }
             FlowState::Done => {
                 let reason = format!("flow {flow} succeeded: there is nothing to run again");
-                return Err(Refusal::Invalid(reason));
+                return Err(Refusal::FlowInWrongState(reason));
             }
             FlowState::Failed | FlowState::Killed => {}
         }
