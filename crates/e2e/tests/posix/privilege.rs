@@ -57,7 +57,18 @@ impl Program {
     }
 
     fn open(&self) -> File {
-        OpenOptions::new().read(true).write(true).open(&self.path).expect("opens")
+        let start = Instant::now();
+        loop {
+            match OpenOptions::new().read(true).write(true).open(&self.path) {
+                Ok(file) => return file,
+                // Whoever looks at the process that ran it (/proc/PID/environ) keeps its program for a moment.
+                Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => {
+                    assert!(start.elapsed() < LIMIT, "{} stays busy", self.path.display());
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => panic!("cannot open {}: {error}", self.path.display()),
+            }
+        }
     }
 
     /// What it prints when the stranger runs it. Nothing but execve(2) is asked of its file.
