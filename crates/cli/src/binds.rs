@@ -241,7 +241,8 @@ pub fn put_back(mount: &Mounted) {
 /// Whether a mount within ours shows the native fileset of its name.
 fn is_native(entry: &Mount, mount: &Mounted) -> bool {
     let name = entry.mountpoint.strip_prefix(&mount.mountpoint).ok().and_then(Path::to_str);
-    name.is_some_and(|name| !name.contains('/') && entry.root.ends_with(end_of_tree(name)))
+    // A name, or that of a node within it.
+    name.is_some_and(|name| name.split('/').count() <= 2 && entry.root.ends_with(end_of_tree(name)))
 }
 
 /// How the path of a native fileset's tree ends, wherever its disk is mounted.

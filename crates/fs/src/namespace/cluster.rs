@@ -36,6 +36,8 @@ pub enum Whose {
     There(NodeId, Arc<dyn Channel>),
     /// Nobody yet: requests wait.
     Nobody,
+    /// Nobody can answer now, for this reason: requests fail.
+    Lost(String),
 }
 
 /// What a namespace asks of the cluster that it is a member of. Requests wait for the answers: they come from memory.
@@ -48,6 +50,19 @@ pub trait Cluster: Send + Sync {
 
     /// Uuids of the disks that a node has.
     fn disks_of(&self, node: NodeId) -> Vec<String>;
+
+    /// Who answers for the native filesets on a disk: the node that has it.
+    fn home_of(&self, disk: &str) -> Whose;
+
+    /// Whether any node has a disk.
+    fn has_disk(&self, disk: &str) -> bool;
+
+    /// Name of this node.
+    fn node_name(&self) -> String;
+
+    /// The other nodes that have mounted the file system, with the way to their
+    /// [`FilesService`](crate::remote::FilesService).
+    fn members(&self) -> Vec<(NodeId, Arc<dyn Channel>)>;
 }
 
 /// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
@@ -103,11 +118,6 @@ impl Membership {
             return Whose::Nobody;
         }
         self.cluster.owner_of(fileset)
-    }
-
-    /// Whether the node of `remote` owns a fileset, as far as is known now.
-    fn is_at(&self, fileset: FilesetId, remote: &RemoteOwner) -> bool {
-        matches!(self.whose(fileset), Whose::There(node, _) if node == remote.node())
     }
 
     /// What this node's programs have open of a fileset that is not its own.
@@ -170,6 +180,7 @@ impl Namespace {
                 }
                 Whose::Nobody if parts.clock.instant() < deadline => {}
                 Whose::Nobody => return Err(nobody_owns(FilesetId::ROOT)),
+                Whose::Lost(why) => return Err(FsError::Io(why)),
             }
             membership.wait(seen);
         };
@@ -225,7 +236,10 @@ impl Namespace {
             if let Some(route) = self.shared.owners.find(fileset) {
                 return Ok(route);
             }
-            match membership.whose(fileset) {
+            if fileset != FilesetId::ROOT {
+                self.know(fileset)?;
+            }
+            match self.whose(membership, fileset) {
                 Whose::Here(epoch) => {
                     let opened = self.open_own(fileset, epoch);
                     // Whoever took it over by force is told of in a moment.
@@ -235,11 +249,11 @@ impl Namespace {
                     }
                 }
                 Whose::There(node, channel) => {
-                    self.know(fileset)?;
                     self.go_to(membership, fileset, node, channel);
                     continue;
                 }
                 Whose::Nobody => {}
+                Whose::Lost(why) => return Err(FsError::Io(why)),
             }
             self.look_for_owner(fileset, &mut patience)?;
         }
@@ -264,6 +278,9 @@ impl Namespace {
     fn open_own(&self, fileset: FilesetId, epoch: Option<Epoch>) -> Result<()> {
         if fileset == FilesetId::ROOT {
             return self.open_root(epoch);
+        }
+        if self.is_native(fileset) {
+            return self.open_here(fileset, None);
         }
         // Settings may have changed since. Should the root's owner be out of reach, those that are known are good enough:
         // a takeover must not depend on it.
@@ -332,7 +349,7 @@ impl Namespace {
         let now = self.shared.clock.instant();
         let deadline = *patience.0.get_or_insert_with(|| now + self.settings().owner_wait);
         if now >= deadline {
-            return Err(nobody_owns(fileset));
+            return Err(self.nobody_answers(fileset));
         }
         let _waits = in_flight::waits_for(|| WaitsFor::Owner(fileset));
         let seen = *membership.changes.lock();
@@ -340,7 +357,7 @@ impl Namespace {
         if let Some(Owner::Remote(remote)) = current {
             // Also if it is the same node, which may have become the owner anew: what is open there is opened again.
             self.leave_remote(fileset, &remote);
-            if !membership.is_at(fileset, &remote) {
+            if !self.is_at(membership, fileset, &remote) {
                 return Ok(());
             }
         }
@@ -348,10 +365,26 @@ impl Namespace {
         Ok(())
     }
 
+    /// Whether the node of `remote` owns a fileset, as far as is known now.
+    fn is_at(&self, membership: &Membership, fileset: FilesetId, remote: &RemoteOwner) -> bool {
+        matches!(self.whose(membership, fileset), Whose::There(node, _) if node == remote.node())
+    }
+
+    /// Why a fileset has no owner that answers.
+    fn nobody_answers(&self, fileset: FilesetId) -> FsError {
+        match self.catalogue.get(fileset).filter(|known| known.seat().is_some()) {
+            Some(native) => FsError::Io(format!(
+                "the node of the native fileset {} does not answer (owner_wait has passed): see forebay cluster status",
+                native.settings().name
+            )),
+            None => nobody_owns(fileset),
+        }
+    }
+
     /// Whether another node than this one owns a fileset by now, or none: then no more requests are sent to it.
     pub(super) fn has_moved(&self, fileset: FilesetId, remote: &Arc<RemoteOwner>) -> bool {
         let Some(membership) = &self.cluster else { return false };
-        let has_moved = !membership.is_at(fileset, remote);
+        let has_moved = !self.is_at(membership, fileset, remote);
         if has_moved {
             self.leave_remote(fileset, remote);
         }
@@ -473,12 +506,13 @@ impl Namespace {
 
     fn open_if_own(&self, fileset: FilesetId) -> Result<()> {
         let Some(membership) = &self.cluster else { return self.open_here(fileset, None) };
-        match membership.whose(fileset) {
+        match self.whose(membership, fileset) {
             Whose::Here(epoch) => match self.open_own(fileset, epoch) {
                 Err(FsError::Fenced) => Err(FsError::Moved),
                 opened => opened,
             },
             Whose::There(..) | Whose::Nobody => Err(FsError::Moved),
+            Whose::Lost(why) => Err(FsError::Io(why)),
         }
     }
 
@@ -546,7 +580,7 @@ impl Namespace {
                     Owner::Local(_) | Owner::Native(_) => Ok(Usage::default()),
                 }
             }
-            Whose::Here(_) | Whose::Nobody => fileset.usage_when_closed(|| {
+            Whose::Here(_) | Whose::Nobody | Whose::Lost(_) => fileset.usage_when_closed(|| {
                 let store = self.stores.look(fileset.id)?;
                 let usage = store.get(crate::key::USAGE)?;
                 usage.map_or(Ok(Usage::default()), |usage| decode("usage", &usage))
@@ -603,7 +637,7 @@ impl Namespace {
             Owner::Local(_) | Owner::Native(_) => Ok(None),
         })?;
         if let Some(whole) = whole {
-            self.catalogue.adopt(whole.filesets);
+            self.adopt_filesets(whole.filesets);
             for record in &whole.disks {
                 self.learn_disk(record, None);
             }

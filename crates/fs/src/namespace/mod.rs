@@ -20,6 +20,7 @@ mod locks;
 mod lost;
 pub mod metrics;
 mod native;
+mod node_directories;
 mod operations;
 mod report;
 mod rest;
@@ -85,7 +86,7 @@ pub struct Parts {
 pub struct Namespace {
     shared: Arc<Shared>,
     stores: Arc<dyn Stores>,
-    catalogue: Catalogue,
+    catalogue: Arc<Catalogue>,
     /// The disks of the file system, in order of their numbers.
     disks: RwLock<Vec<DiskRecord>>,
     uuid: String,
@@ -97,6 +98,8 @@ pub struct Namespace {
     direct: OnceLock<Arc<dyn DirectAccess>>,
     /// The kernel's side of what it caches.
     kernel: OnceLock<Arc<dyn KernelCache>>,
+    /// Has native filesets bound that were made while the file system is mounted.
+    binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     /// The cluster that it is a member of, if any.
     cluster: Option<Membership>,
@@ -241,12 +244,13 @@ impl Namespace {
             others_unswept: AtomicBool::new(others_unswept && cluster.is_none()),
             shared,
             stores,
-            catalogue,
+            catalogue: Arc::new(catalogue),
             disks: RwLock::new(disks),
             uuid,
             fileset_changes: Mutex::default(),
             direct: OnceLock::new(),
             kernel: OnceLock::new(),
+            binder: OnceLock::new(),
             locks: LockTables::default(),
             cluster,
         })
@@ -518,6 +522,7 @@ impl Namespace {
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
             Owner::Local(_) => self.statistics(),
+            Owner::Native(native) if native.is_list() => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })

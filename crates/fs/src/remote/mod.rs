@@ -60,6 +60,7 @@ use std::time::Duration;
 pub(crate) use near::NearFiles;
 pub(crate) use owner::OpenFiles;
 pub use owner::RemoteOwner;
+pub(crate) use owner::tell;
 pub use service::FilesService;
 pub(crate) use wire::{Answer, LockAsked, Request, Whole};
 

@@ -252,7 +252,8 @@ impl Work<'_> {
             | Request::RemoveFileset { .. }
             | Request::AddDisk { .. }
             | Request::Retire { .. }
-            | Request::Apply { .. } => self.filesets(request),
+            | Request::Apply { .. }
+            | Request::Native => self.filesets(request),
         }
     }
 
@@ -555,6 +556,10 @@ impl Work<'_> {
             }
             Request::Apply { fileset, settings } => {
                 self.fs.apply_settings(fileset, &settings);
+                Ok(Answer::Done)
+            }
+            Request::Native => {
+                self.stale.extend(self.fs.hear_of_native()?);
                 Ok(Answer::Done)
             }
             _ => Err(FsError::Invalid),

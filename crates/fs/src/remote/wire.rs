@@ -19,7 +19,7 @@ use crate::partition::Caller;
 use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 /// Version of requests and answers.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// Longest head, in bytes: an extended attribute, or a part of a listing, is at most 64 KiB; lists of filesets grow.
 pub(crate) const HEAD_MAX: usize = 64 << 20;
 /// Most bytes of a file in one request or answer.
@@ -260,6 +260,8 @@ pub(crate) enum Request {
         fileset: FilesetId,
         settings: FilesetSettings,
     },
+    /// To every node: native filesets have come or gone.
+    Native,
 }
 
 impl Request {
@@ -309,7 +311,8 @@ impl Request {
             | Request::RemoveFileset { .. }
             | Request::AddDisk { .. }
             | Request::Retire { .. }
-            | Request::Apply { .. } => false,
+            | Request::Apply { .. }
+            | Request::Native => false,
         }
     }
 }
