@@ -110,6 +110,11 @@ fn bind_one(bind: &Bind, target: &Path, options: &str) -> Result<()> {
         Some(libc::ENOSYS) => anyhow::anyhow!("this kernel has no mount_setattr (Linux 5.12)"),
         _ => anyhow::Error::new(error).context("cannot set the options of a bind mount"),
     })?;
+    if bind.name.contains('/') {
+        // The kernel keeps it, so that a daemon that is killed is not asked on the way.
+        let list = target.parent().unwrap_or(target);
+        let _ = rustix::fs::lgetxattr(list, ACCESS_LIST, &mut [0_u8; 0]);
+    }
     let moved = move_mount(tree.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH);
     moved.with_context(|| format!("cannot mount at {}", target.display()))
 }
