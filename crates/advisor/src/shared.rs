@@ -251,7 +251,7 @@ impl<'a> Sides<'a> {
             "names/rename",
             missing,
             looks,
-            "a file that is replaced by rename was missing or not whole",
+            "a file that is replaced by rename was missing or incomplete",
             Severity::Problem,
         ))
     }
@@ -377,7 +377,7 @@ impl<'a> Sides<'a> {
         let quick = median < Duration::from_micros(20);
         let mut text = format!("fsync takes {} us in the median", median.as_micros());
         if quick {
-            text += ": no device is that quick, so it may not reach one";
+            text += ": no device is that fast, so fsync may not reach one";
         }
         Ok(Shown { test: "bytes/sync", severity: quick.then_some(Severity::Warning), text })
     }
@@ -420,11 +420,11 @@ pub fn verdict(shown: &[Shown]) -> &'static str {
              writes and others read later"
         }
         Some(Severity::Warning) => {
-            "fit for files that are written by one host and read by others after a while; not for files that several \
-             hosts change, nor for databases"
+            "fit for files that one host writes and others read after a while; unfit for files that several hosts \
+             change, and for databases"
         }
         Some(Severity::Advice) | None => {
-            "fit for shared analytics data: what one side does, the other sees at once"
+            "fit for shared analytics data: each side sees at once what the other does"
         }
     }
 }

@@ -23,7 +23,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         then: "transparent huge pages: never",
         today: "transparent_hugepage/enabled",
-        still_true: "partly: madvise is enough; programs that ask for huge pages gain by them",
+        still_true: "partly: madvise is enough; programs that request huge pages gain from them",
         check: Some("memory/huge-pages"),
     },
     Setting {
@@ -47,7 +47,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         then: "vm.swappiness = 10",
         today: "vm.swappiness",
-        still_true: "yes, where there is swap",
+        still_true: "yes, if there is swap",
         check: Some("memory/swappiness"),
     },
     Setting {
@@ -89,13 +89,13 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         then: "MTU 9000",
         today: "the same",
-        still_true: "from 10 Gbit/s on, if all hosts and switches agree",
+        still_true: "at 10 Gbit/s and above, if all hosts and switches agree",
         check: Some("network/frame-size"),
     },
     Setting {
         then: "ring buffers of 8192",
         today: "ethtool -G",
-        still_true: "from 10 Gbit/s on, up to what the interface allows",
+        still_true: "at 10 Gbit/s and above, up to the limit of the interface",
         check: Some("network/rings"),
     },
     Setting {

@@ -127,7 +127,7 @@ pub enum Error {
         needed: u64,
     },
     /// A computation left more than rounding explains: the machine or its memory is at fault.
-    #[error("{what}: what is left is {residual:e}, where {allowed:e} is allowed")]
+    #[error("{what}: the remainder is {residual:e}, but at most {allowed:e} is allowed")]
     Inexact {
         /// What was computed.
         what: &'static str,

@@ -157,7 +157,7 @@ impl Users {
 pub fn read(home: &Path) -> Result<Activity> {
     match control::ask(home, &Ask::Activity)? {
         Answer::Activity(activity) => Ok(activity),
-        _ => bail!("the daemon answered without its activity; is it of another version?"),
+        _ => bail!("the daemon's answer lacks its activity; is it a different version?"),
     }
 }
 

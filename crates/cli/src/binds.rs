@@ -315,7 +315,7 @@ pub fn have(action: &str, mountpoint: &Path, rest: &[OsString]) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     let reason = said.lines().find_map(|line| line.strip_prefix("forebay: ")).unwrap_or("");
     match reason {
-        "" => bail!("the process that changes the mount ended with {}", output.status),
+        "" => bail!("the process that changes the mount exited with {}", output.status),
         reason => bail!("{reason}"),
     }
 }

@@ -285,7 +285,7 @@ pub fn ask_with_progress(
         let mut line = String::new();
         lines.read_line(&mut line).context("the daemon did not answer in time")?;
         match serde_json::from_str(&line)
-            .context("unexpected answer of the daemon (another version?)")?
+            .context("unexpected answer from the daemon; is it a different version?")?
         {
             Answer::Refused { reason } => bail!("{reason}"),
             Answer::Progress { done, total } => progress(done, total),

@@ -181,9 +181,9 @@ fn clear_dead_mount(order: &Order) -> Result<()> {
         .into_iter()
         .find(|mount| mount.mountpoint == place && mount.home == order.home.root());
     let Some(dead) = dead else { return Ok(()) };
-    tracing::info!(mountpoint = %place.display(), "clearing the mount of a daemon that died");
+    tracing::info!(mountpoint = %place.display(), "removing the mount of a daemon that died");
     unmount(&dead.mountpoint, WhenBusy::Detach, By::this_process())
-        .with_context(|| format!("cannot clear the dead mount at {}", place.display()))
+        .with_context(|| format!("cannot remove the dead mount at {}", place.display()))
 }
 
 fn check_mountpoint(order: &Order) -> Result<PathBuf> {
@@ -195,7 +195,7 @@ fn check_mountpoint(order: &Order) -> Result<PathBuf> {
     }
     if mountpoint.starts_with(order.home.root()) || order.home.root().starts_with(&mountpoint) {
         bail!(
-            "cannot mount at {shown}: one of it and the home folder {} contains the other; choose another place",
+            "cannot mount at {shown}: the mount point and the home folder {} must not contain each other; choose another place",
             order.home.root().display()
         );
     }
@@ -410,7 +410,7 @@ impl Running {
 
     /// Ends when requests may wait for ever: the kernel ends them with this process.
     fn give_up(&self) -> ! {
-        tracing::error!("a thread that answers requests is gone: unmounting and exiting");
+        tracing::error!("a thread that answers requests has died: unmounting and exiting");
         if let Err(error) = self.detach() {
             tracing::error!(%error, "cannot unmount");
         }
@@ -580,7 +580,10 @@ impl Running {
             return Err(error.context("the mount was lost"));
         }
         let error = crate::output::chain(&error);
-        tracing::info!(error, "each path of another user over the root takes a request");
+        tracing::info!(
+            error,
+            "the mount could not be raised: each absolute path that another user opens takes a request to the daemon"
+        );
         Ok(())
     }
 

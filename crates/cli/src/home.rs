@@ -77,15 +77,15 @@ impl Home {
         };
         if home.settings_path().is_file() && home.root.join(OLD_STORE).exists() {
             bail!(
-                "{0} was made by an earlier version of Forebay, which kept all names in {0}/{OLD_STORE}: this \
-                 version cannot read it; copy the files with the version that made it into a new file system",
+                "{0} was created by an earlier version of Forebay, which kept all names in {0}/{OLD_STORE}: \
+                 this version cannot read it; copy the files into a new file system with the version that created it",
                 root.display()
             );
         }
         let store = home.root_store_path();
         if home.settings_path().is_file() && !store.exists() {
             bail!(
-                "the file system {0} has lost its store, {1}: bring a backup back with `forebay store restore \
+                "the file system {0} has lost its store, {1}: restore a backup with `forebay store restore \
                  {0} FOLDER`; without one, the contents of files can be read from the folder \"objects\" of each \
                  disk",
                 root.display(),
@@ -184,8 +184,8 @@ impl Home {
             .with_context(|| format!("cannot read {}", path.display()))?;
         if text.trim().is_empty() {
             bail!(
-                "{} is empty, as a full disk or a crash may leave a file: put the settings back, or write a \
-                 line that begins with # into it to have the defaults",
+                "{} is empty, possibly because of a full disk or a crash: restore the settings, or write a \
+                 line that begins with # into it to use the defaults",
                 path.display()
             );
         }

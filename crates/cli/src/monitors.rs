@@ -66,7 +66,7 @@ impl Monitors {
         let Some(address) = self.metrics else { return Ok(()) };
         std::net::TcpStream::connect(address).map(drop).with_context(|| {
             format!(
-                "{daemon} is running, but serves no metrics at {address}: forebay down it first, or omit --metrics"
+                "{daemon} is running, but serves no metrics at {address}: stop it first (forebay down), or omit --metrics"
             )
         })
     }

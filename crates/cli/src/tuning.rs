@@ -39,7 +39,7 @@ impl Tuning {
                 self.raised.push((knob.to_owned(), before));
             }
             Err(error) => {
-                tracing::info!(knob = %knob.display(), %error, "read-ahead stays as it is");
+                tracing::info!(knob = %knob.display(), %error, "read-ahead could not be raised");
             }
         }
     }

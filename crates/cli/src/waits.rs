@@ -27,7 +27,7 @@ pub fn with_paths(fs: &Namespace, min: Duration) -> Vec<Wait> {
 fn wait(fs: &Namespace, request: &InFlight) -> Wait {
     let (reason, waits_for) = match &request.waits_for {
         None => ("is being carried out".to_owned(), None),
-        Some(WaitsFor::Node(node)) => (format!("an answer of node {node}"), Some(*node)),
+        Some(WaitsFor::Node(node)) => (format!("an answer from node {node}"), Some(*node)),
         Some(WaitsFor::Owner(fileset)) => {
             let names = fs.fileset_names();
             let name = names.iter().find(|(id, _)| id == fileset).map(|(_, name)| name.clone());

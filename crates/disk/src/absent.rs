@@ -78,7 +78,7 @@ impl Disk for AbsentDisk {
             location: self.location.clone(),
             kind: KIND.to_owned(),
             advice: vec![format!(
-                "{}; its files cannot be opened until it is there and the file system is mounted again",
+                "{}; its files cannot be opened until the disk is back and the file system is mounted again",
                 self.why
             )],
         }

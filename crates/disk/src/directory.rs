@@ -485,7 +485,7 @@ impl Disk for DirectoryDisk {
         self.reserve.lock().hold(bytes).map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::OPNOTSUPP | Errno::NOSYS) => DiskError::Unsupported,
             _ => DiskError::Io(format!(
-                "cannot keep space aside in {}/{RESERVE}: {error}",
+                "cannot reserve space in {}/{RESERVE}: {error}",
                 self.path.display()
             )),
         })
@@ -504,7 +504,7 @@ impl Disk for DirectoryDisk {
         let mut advice = self.kind.advice();
         if self.named_fresh.is_some() {
             advice.push(format!(
-                "{} has no nameless files, temporary files cost more; XFS has them",
+                "{} does not support unnamed files (O_TMPFILE), so temporary files cost more; XFS supports them",
                 self.kind.name
             ));
         }

@@ -39,7 +39,7 @@ pub enum DiskError {
     #[error("object {0} does not exist")]
     NotFound(ObjectId),
     /// The number is taken: publishing would replace an object.
-    #[error("object {0} exists already")]
+    #[error("object {0} already exists")]
     Exists(ObjectId),
     /// The offset or length is beyond what the disk can hold.
     #[error("file too large for the disk")]

@@ -141,7 +141,7 @@ fn the_demo_of_a_cluster_kills_a_node_and_leaves_nothing_behind() {
     let status = child.wait().expect("waits for it");
     assert!(status.success(), "{output}");
     for said in
-        ["n3 joined it", "is killed (kill -9)", "answers on", "in the next instant", "done:"]
+        ["n3 joined it", "is killed (kill -9)", "is available on", "on all nodes at once", "done:"]
     {
         assert!(output.contains(said), "{said} is missing:\n{output}");
     }

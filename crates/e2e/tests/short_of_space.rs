@@ -110,7 +110,7 @@ fn a_full_disk_never_stops_commits(kind: &str, placement: Placement) {
     let _alone = alone();
     let disk = LoopDisk::make(kind, 300);
     let grid = Mounted::make_in(&disk.path(), placement);
-    grid.expect_log("the reserve was given away");
+    grid.expect_log("the reserve was used");
     grid.add_settings("commit_interval = \"200 ms\"");
     grid.mount();
     let big = grid.data().join("big");
@@ -218,7 +218,7 @@ fn a_file_is_cut_and_written_again_on_a_full_disk() {
         let disk = LoopDisk::make("xfs", 320);
         let grid = Mounted::make_in(&disk.path(), placement);
         // The store of a fileset is small, and grows for the records of the changes.
-        grid.expect_log("the reserve was given away");
+        grid.expect_log("the reserve was used");
         grid.add_settings(NO_COMMITS);
         grid.mount();
         let file = grid.data().join("file");
@@ -239,7 +239,7 @@ fn a_full_home_is_mounted_after_a_crash_and_after_an_orderly_end() {
     for kind in ["ext4", "xfs"] {
         let disk = LoopDisk::make(kind, 300);
         let grid = Mounted::make_in(&disk.path(), Placement::Direct);
-        grid.expect_log("the reserve was given away");
+        grid.expect_log("the reserve was used");
         grid.mount();
         let kept = grid.data().join("kept");
         fs::write(&kept, "kept").expect("writes");

@@ -181,7 +181,7 @@ fn every_clause_of_the_semantics_names_a_test_that_exists() {
 
 /// Phrases that readers stumbled over, and what to write instead. They are looked for in pages of docs, in help texts and in
 /// errors, without regard to case.
-const STUMBLES: [(&str, &str); 16] = [
+const STUMBLES: [(&str, &str); 26] = [
     ("ended well", "succeeded"),
     (" is no ", " is not a "),
     ("on to count", "stay in force"),
@@ -198,6 +198,16 @@ const STUMBLES: [(&str, &str); 16] = [
     ("told of", "notified of"),
     ("whoever ", "anyone who, or the user"),
     ("of a name", "with this name"),
+    ("makes no sense", "cannot be understood"),
+    ("is of another version", "is a different version"),
+    ("exists already", "already exists"),
+    ("for ever ", "forever"),
+    ("in the next instant", "at once"),
+    ("set aside", "reserved"),
+    ("kept aside", "reserved"),
+    ("unit of systemd", "systemd unit"),
+    ("left out", "omitted"),
+    ("what it takes to", "its requirements"),
 ];
 
 /// Help texts that say nothing.

@@ -531,7 +531,7 @@ fn an_aborted_connection_ends_the_daemon_in_order() {
         fs::write(grid.data().join("file"), "content").expect("writes");
         let daemon = grid.daemon().expect("the daemon runs");
         // A client may be inside a write that goes past the daemon: its file is not at rest when the daemon ends.
-        grid.expect_log("programs still write");
+        grid.expect_log("programs are still writing");
         // Clients that are in the middle of something get errors, not silence.
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -21,13 +21,13 @@ pub fn folder(path: &Path, mode: u32) -> Result<()> {
     }
     let about = std::fs::symlink_metadata(path).with_context(shown)?;
     if !about.is_dir() {
-        bail!("{} is in the way: it is not a directory", path.display());
+        bail!("{} exists, but is not a directory", path.display());
     }
     let own = rustix::process::geteuid().as_raw();
     if about.uid() != own {
         let (path, owner) = (path.display(), about.uid());
         bail!(
-            "{path} belongs to user {owner}, not to user {own} who starts this: use another folder"
+            "{path} belongs to user {owner}, not to user {own} who runs this command: use another folder"
         );
     }
     let now = about.mode() & 0o7777;

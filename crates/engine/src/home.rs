@@ -199,7 +199,7 @@ impl GridHome {
         if journal.exists() {
             if begin == Begin::Anew {
                 let journal = journal.display();
-                bail!("--new begins an empty grid, and {journal} is there: move it away first");
+                bail!("--new starts an empty grid, but {journal} exists: move it elsewhere first");
             }
             return Ok(());
         }
@@ -207,7 +207,7 @@ impl GridHome {
         match trace.filter(|_| begin == Begin::First) {
             Some(trace) => bail!(
                 "the journal {} is missing, but {} shows that {folder} held a grid: restore the journal, or give --new to \
-                 begin an empty grid, without the jobs, the history and the schedules of the one before",
+                 start an empty grid, without the jobs, history and schedules of the former one",
                 journal.display(),
                 trace.display()
             ),
@@ -250,6 +250,6 @@ mod tests {
         std::fs::write(home.journal(), "").unwrap();
         home.check_journal(Begin::First).unwrap();
         let refused = format!("{:#}", home.check_journal(Begin::Anew).unwrap_err());
-        assert!(refused.contains("move it away first"), "{refused}");
+        assert!(refused.contains("move it elsewhere first"), "{refused}");
     }
 }

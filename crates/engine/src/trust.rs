@@ -71,8 +71,8 @@ pub fn check_owner(path: &Path) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     ensure!(
         is_trusted(Uid::from_raw(owner)),
-        "{} belongs to user {owner}, whose orders user {own} does not take: use a folder of user {own}, or act as \
-         user {owner}",
+        "{} belongs to user {owner}, from whom user {own} does not accept orders: use a folder of user {own}, or \
+         act as user {owner}",
         path.display()
     );
     Ok(())
@@ -91,7 +91,7 @@ pub fn check_peer(stream: impl AsFd) -> Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(stream.as_fd())?;
     ensure!(
         is_trusted(peer.uid),
-        "process {} of user {} answers there, and user {} takes no orders and no answers from it",
+        "process {} of user {} answers there, but user {} accepts no orders and no answers from it",
         peer.pid.as_raw_nonzero(),
         peer.uid.as_raw(),
         rustix::process::geteuid().as_raw()

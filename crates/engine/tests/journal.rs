@@ -186,7 +186,7 @@ fn a_journal_of_an_unknown_format_is_refused_with_a_reason() {
     }
     assert!(refused(Some(Vec::new())).contains("has format 0"));
     let reason = refused(None);
-    assert!(reason.contains("names no format") && reason.contains("move it away"), "{reason}");
+    assert!(reason.contains("names no format") && reason.contains("move it elsewhere"), "{reason}");
 }
 
 #[test]

@@ -202,11 +202,13 @@ fn reach(endpoint: &str, options: &Options) -> std::result::Result<Endpoint, Str
             }
         })?,
         (Some(("http", _)), Some(_)) => {
-            return Err("certificates are given: use https://".to_owned());
+            return Err("certificates were given: use https://".to_owned());
         }
         (Some(("https", _)), None) => {
-            return Err("no certificates are given: name at least the authority's, or use http://"
-                .to_owned());
+            return Err(
+                "no certificates were given: name at least the authority's, or use http://"
+                    .to_owned(),
+            );
         }
         (Some(_) | None, _) => {
             return Err("not an endpoint (example: https://etcd1:2379)".to_owned());

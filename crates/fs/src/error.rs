@@ -89,7 +89,7 @@ pub enum FsError {
     #[error("the file is locked")]
     Locked,
     /// To wait for the lock would be to wait for ever: its holder waits for the caller (EDEADLK).
-    #[error("waiting for the lock would never end")]
+    #[error("waiting for the lock would be a deadlock")]
     Deadlock,
     /// As many locks, or waits for locks, as there may be (ENOLCK).
     #[error("no more locks: {0}")]
@@ -127,8 +127,8 @@ impl FsError {
     pub(crate) fn from_store_of(error: Option<&StoreError>) -> FsError {
         match error {
             Some(StoreError::Unknown(why)) => FsError::Io(format!(
-                "the fileset is stopped, as it is not known whether its last commit is in the store ({why}): unmount \
-                 and mount the file system again"
+                "the fileset is stopped, because it is not known whether its last commit is in the store ({why}): \
+                 unmount and mount the file system again"
             )),
             _ => FsError::Fenced,
         }

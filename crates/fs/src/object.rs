@@ -109,7 +109,7 @@ impl Disks {
         if let Some(disk) = left {
             tracing::error!(
                 uuid = disk.uuid,
-                "too many disks came since the mount: mount the file system again"
+                "too many disks were added since the mount: mount the file system again"
             );
         }
     }

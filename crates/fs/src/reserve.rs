@@ -50,7 +50,7 @@ impl Reserve {
             return;
         }
         if let Err(error) = file.hold(place.target()) {
-            tracing::debug!(%error, "no space can be kept aside in the home folder");
+            tracing::debug!(%error, "no space can be reserved in the home folder");
         }
     }
 
@@ -79,7 +79,7 @@ impl Reserve {
         }
         if given {
             tracing::warn!(
-                "the disk of the home folder is full: the reserve was given away, or a part of it"
+                "the disk of the home folder is full: the reserve was used, or a part of it"
             );
         }
         done

@@ -83,7 +83,7 @@ impl Section for Settings {
             name: "uncommitted_max",
             default: "200000",
             allowed: "a number from 1000 to 10000000",
-            meaning: "Uncommitted changes (records) that trigger a commit before its time.",
+            meaning: "Number of uncommitted changes (records) that triggers an early commit.",
             set: |s, v| value::count(v, 1000, 10_000_000).map(|x| s.uncommitted_max = x),
         },
         Setting {
@@ -93,7 +93,7 @@ impl Section for Settings {
             meaning: "Memory for cached inodes and directory entries. Beside it the daemon takes up to 1 KiB for \
                       each record of uncommitted_max, store_cache, up to 40 bytes for each inode that the kernel \
                       knows, about 100 KiB for each open fileset, buffers for requests (see forebay status), about \
-                      10 MiB of its own, and what is in use now.",
+                      10 MiB of its own, and memory for files in use.",
             set: |s, v| {
                 value::size(v, ByteSize::mib(1), ByteSize::gib(1024)).map(|x| s.inode_cache_max = x)
             },
@@ -102,8 +102,8 @@ impl Section for Settings {
             name: "directory_load_max",
             default: "65536",
             allowed: "a number from 0 to 10000000",
-            meaning: "Directories with at most this many entries are cached whole when they are \
-                      listed, or when many names were not found in them.",
+            meaning: "Directories with at most this many entries are cached as a whole when they \
+                      are listed, or when many names were not found in them.",
             set: |s, v| value::number(v, 0, 10_000_000).map(|x| s.directory_load_max = x),
         },
         Setting {
@@ -131,8 +131,8 @@ impl Section for Settings {
             name: "store_cache",
             default: "\"64 MiB\"",
             allowed: "a size from \"1 MiB\" to \"64 GiB\"",
-            meaning: "Memory in which the stores of all open filesets cache their pages, together. The root fileset gets an \
-                      eighth, and each other one half of what is left when it is opened, at least 64 KiB.",
+            meaning: "Total memory in which the stores of all open filesets cache their pages. The root fileset gets an \
+                      eighth, and each other fileset half of the remainder when it is opened, at least 64 KiB.",
             set: |s, v| {
                 value::size(v, ByteSize::mib(1), ByteSize::gib(64)).map(|x| s.store_cache = x)
             },
@@ -141,32 +141,32 @@ impl Section for Settings {
             name: "store_reserve",
             default: "\"64 MiB\"",
             allowed: "a size from \"0 B\" to \"16 GiB\"",
-            meaning: "Space kept aside in the home folder, at most an eighth of its disk, so that deletes \
-                      can be committed when it is full.",
+            meaning: "Space reserved in the home folder, at most an eighth of its disk, so that deletes \
+                      can be committed when the disk is full.",
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.store_reserve = x),
         },
         Setting {
             name: "disk_reserve",
             default: "\"16 MiB\"",
             allowed: "a size from \"0 B\" to \"16 GiB\"",
-            meaning: "Space kept aside on each disk, at most an eighth of it, so that new files can be committed \
-                      when it is full. With less than four times as much free, no objects are made ahead of need.",
+            meaning: "Space reserved on each disk, at most an eighth of it, so that new files can be committed \
+                      when it is full. With less than four times as much free, no objects are prepared in advance.",
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.disk_reserve = x),
         },
         Setting {
             name: "native_handles_max",
             default: "4096",
             allowed: "a number from 16 to 1000000, below the process's file descriptor limit",
-            meaning: "Descriptors that stand for files of a native fileset served by the daemon while nobody has them \
-                      open, for each such fileset. Native filesets that are bound in place need none.",
+            meaning: "Descriptors that the daemon keeps for files that nobody has open, for each native fileset that \
+                      it serves. Native filesets that are bound in place need none.",
             set: |s, v| value::count(v, 16, 1_000_000).map(|x| s.native_handles_max = x),
         },
         Setting {
             name: "client_holds_max",
             default: "4000000",
             allowed: "a number from 1000 to 100000000",
-            meaning: "What one other node may hold of the filesets that this one owns: inodes that its kernel knows, and \
-                      open files. Beyond it, requests of that node are refused. Each takes up to 50 bytes.",
+            meaning: "Maximum number of inodes that another node's kernel may know, plus its open files, in filesets that \
+                      this node owns. Beyond it, requests from that node are refused. Each takes up to 50 bytes.",
             set: |s, v| value::count(v, 1000, 100_000_000).map(|x| s.client_holds_max = x),
         },
         Setting {
@@ -180,8 +180,8 @@ impl Section for Settings {
             name: "fileset_idle",
             default: "\"10 min\"",
             allowed: "a time from \"0 s\" to \"24 h\"",
-            meaning: "After how long a fileset that nobody uses is closed, which gives back its memory; its next use opens \
-                      it again. \"0 s\" keeps all open. In a cluster filesets stay open.",
+            meaning: "Time after which an unused fileset is closed, which frees its memory; its next use opens it again. \
+                      \"0 s\" keeps all filesets open. In a cluster filesets stay open.",
             set: |s, v| value::duration(v, MS(0), MS(86_400_000)).map(|x| s.fileset_idle = x),
         },
         Setting {
@@ -189,33 +189,33 @@ impl Section for Settings {
             default: "\"30 s\"",
             allowed: "a time from \"0 ms\" to \"10000 h\"",
             meaning: "How long programs wait for the bytes of a file whose disk belongs to another node that does not answer, \
-                      counted from when that was noticed. Then they get EIO, until the node is back. \"10000 h\" waits for \
-                      ever in effect.",
+                      counted from when that was noticed. After that they get EIO, until the node is back. \"10000 h\" means, \
+                      in effect, forever.",
             set: |s, v| value::duration(v, MS(0), MS(36_000_000_000)).map(|x| s.away_timeout = x),
         },
         Setting {
             name: "locks",
             default: "\"kernel\"",
             allowed: "\"kernel\" or \"shared\"",
-            meaning: "Who keeps locks of programs on files (flock, fcntl): the kernel, for the programs of this mount \
-                      (\"kernel\"), or the owner of the fileset, for those of all nodes (\"shared\"). A mount of a \
-                      cluster always uses \"shared\".",
+            meaning: "Who keeps the locks of programs on files (flock, fcntl): the kernel, for programs on this mount \
+                      (\"kernel\"), or the owner of the fileset, for programs on all nodes (\"shared\"). A mount of \
+                      a cluster always uses \"shared\".",
             set: |s, v| v.as_str()?.parse().ok().map(|x| s.locks = x),
         },
         Setting {
             name: "locks_max",
             default: "1000000",
             allowed: "a number from 100 to 100000000",
-            meaning: "Ranges that are locked at once in each fileset, at most (locks = \"shared\"). Beyond it, locks are \
-                      refused (ENOLCK). Each takes about 100 bytes.",
+            meaning: "Maximum number of ranges locked at the same time in each fileset (locks = \"shared\"). Beyond it, \
+                      locks are refused (ENOLCK). Each takes about 100 bytes.",
             set: |s, v| value::count(v, 100, 100_000_000).map(|x| s.locks_max = x),
         },
         Setting {
             name: "lock_waits_max",
             default: "4096",
             allowed: "a number from 1 to 1000000",
-            meaning: "Requests that wait for a lock at once in each fileset, at most (locks = \"shared\"). Beyond it, \
-                      requests that would wait are refused (ENOLCK).",
+            meaning: "Maximum number of requests that wait for a lock at the same time in each fileset (locks = \
+                      \"shared\"). Beyond it, requests that would wait are refused (ENOLCK).",
             set: |s, v| value::count(v, 1, 1_000_000).map(|x| s.lock_waits_max = x),
         },
     ];

@@ -117,9 +117,11 @@ impl Space {
                 // It stays so: a disk that cannot keep space aside is used without.
                 self.reserve.target.store(0, Ordering::Relaxed);
                 self.reserve.held.store(0, Ordering::Relaxed);
-                tracing::warn!(%error, "no space can be kept aside on a disk");
+                tracing::warn!(%error, "no space can be reserved on a disk");
                 let why = match error {
-                    DiskError::Unsupported => "its file system cannot allocate ahead".to_owned(),
+                    DiskError::Unsupported => {
+                        "its file system cannot allocate in advance".to_owned()
+                    }
                     other => other.to_string(),
                 };
                 *self.reserve.refusal.lock() = Some(why);

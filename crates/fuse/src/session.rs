@@ -81,7 +81,7 @@ impl Opening {
             seat.answer(length, &adapter, &device)?;
             if adapter.is_refused() {
                 return Err(io::Error::other(
-                    "the kernel speaks another FUSE protocol: Linux 5.10 or later is needed",
+                    "the kernel uses a different FUSE protocol: Linux 5.10 or later is needed",
                 ));
             }
         }

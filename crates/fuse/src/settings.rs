@@ -124,7 +124,7 @@ impl Section for Settings {
             default: "true",
             allowed: "true or false",
             meaning: "Whether extended attributes and access control lists are supported. Without \
-                      them the kernel sends one request less for each file that is written.",
+                      them the kernel sends one request fewer for each file that is written.",
             set: |s, v| v.as_bool().map(|x| s.extended_attributes = x),
         },
         Setting {

@@ -204,7 +204,7 @@ impl JobSpec {
         {
             let most = crate::vocabulary::NAME_BYTES_MAX;
             let project = &self.project;
-            return Some(format!("project {project:?}: at most {most} bytes, without comma"));
+            return Some(format!("project {project:?}: at most {most} bytes, without commas"));
         }
         if self.name.contains(['*', '"', '[', ']']) || self.name.contains(char::is_control) {
             return Some(format!("\"{}\": the name of a job has no * \" [ ]", self.name));
@@ -220,7 +220,8 @@ impl JobSpec {
                 .any(|(key, value)| key.is_empty() || key.contains('=') || zero(key) || zero(value))
         {
             return Some(
-                "words must not contain a NUL byte, nor the names of variables a = sign".to_owned(),
+                "words must not contain a NUL byte, and names of variables must not contain ="
+                    .to_owned(),
             );
         }
         self.interactive.as_ref().and_then(|interactive| self.interactive_fault(interactive))

@@ -72,7 +72,7 @@ impl Token {
         let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
         let about = file.metadata().map_err(|error| error.to_string())?;
         if about.mode() & 0o077 != 0 {
-            return Err(format!("others may read or write it: chmod 600 {}", path.display()));
+            return Err(format!("other users can read or write it: chmod 600 {}", path.display()));
         }
         let owner = about.uid();
         if owner != 0 && owner != rustix::process::geteuid().as_raw() {

@@ -16,16 +16,20 @@ static RESIDENT: Metric =
     Metric::gauge("process_resident_memory", &[], "Memory of the daemon").bytes();
 static VIRTUAL: Metric =
     Metric::gauge("process_virtual_memory", &[], "Address space of the daemon").bytes();
-static FILES: Metric = Metric::gauge("process_open_fds", &[], "Files that the daemon has open");
-static FILES_MAX: Metric = Metric::gauge("process_max_fds", &[], "Files that the daemon may open");
+static FILES: Metric = Metric::gauge("process_open_fds", &[], "Open files of the daemon");
+static FILES_MAX: Metric =
+    Metric::gauge("process_max_fds", &[], "Limit of open files of the daemon");
 static THREADS: Metric = Metric::gauge("process_threads", &[], "Threads of the daemon");
-static START: Metric =
-    Metric::gauge("process_start_time", &[], "When the daemon was started, in the time of Unix")
-        .seconds();
+static START: Metric = Metric::gauge(
+    "process_start_time",
+    &[],
+    "Start time of the daemon, in seconds since the epoch",
+)
+.seconds();
 static BUILD: Metric = Metric::gauge(
     "forebay_build",
     &["version", "daemon"],
-    "1, with the version of the daemon and which one it is",
+    "1, with the version and the kind of the daemon",
 );
 
 /// What every daemon says of itself.

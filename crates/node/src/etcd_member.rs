@@ -95,8 +95,8 @@ pub fn program() -> Result<PathBuf> {
         found.filter(|path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok());
     found.find(|path| path.is_file()).ok_or_else(|| {
         Error::Invalid(
-            "etcd is not installed on this machine: run `apt-get install etcd-server` (3.4 or later) and try again, or name an \
-             etcd that is running with --etcd"
+            "etcd is not installed on this machine: run `apt-get install etcd-server` (3.4 or later) and try again, or name a \
+             running etcd with --etcd"
                 .to_owned(),
         )
     })

@@ -314,7 +314,7 @@ impl NodeHome {
             let mut number = String::new();
             let _ = file.read_to_string(&mut number);
             return Err(Error::Invalid(format!(
-                "process {} is this node already (it holds {}): stop it first, with forebay umount or forebay cluster stop",
+                "process {} already runs this node (it holds {}): stop it first, with forebay umount or forebay cluster stop",
                 number.trim(),
                 path.display()
             )));

@@ -10,7 +10,7 @@ use crate::Member;
 static NODES: Metric = Metric::gauge(
     "forebay_cluster_nodes",
     &["state"],
-    "Nodes of the cluster: all, and those that run",
+    "Nodes of the cluster: all, and the running ones",
 );
 static LEASE: Metric = Metric::gauge(
     "forebay_lease_left",
@@ -27,17 +27,17 @@ static CALLS: Metric = Metric::counter(
 static SERVED: Metric = Metric::counter(
     "forebay_session_served",
     &["node"],
-    "Calls of another node that were carried out here",
+    "Calls from another node that were carried out here",
 );
 static WAITING: Metric = Metric::gauge(
     "forebay_session_waiting_calls",
     &["node"],
-    "Calls to another node that have no answer yet",
+    "Calls to another node that are not answered yet",
 );
 static SERVED_NOW: Metric = Metric::gauge(
     "forebay_session_served_now",
     &["node"],
-    "Calls of another node that are being carried out, or wait for it",
+    "Calls from another node that are being carried out, or wait for that",
 );
 static ROUND_TRIP: Metric =
     Metric::gauge("forebay_session_round_trip", &["node"], "The latest round trip to another node")
@@ -45,7 +45,7 @@ static ROUND_TRIP: Metric =
 static SILENT: Metric = Metric::gauge(
     "forebay_session_silent",
     &["node"],
-    "How long nothing has been heard of another node",
+    "Time since another node was last heard from",
 )
 .seconds();
 static INODES: Metric = Metric::gauge(

@@ -85,7 +85,7 @@ pub(crate) fn with_port(address: &str) -> String {
 pub(crate) fn own_address_towards(other: &str) -> Result<String> {
     let refused = |reason: String| {
         Error::Invalid(format!(
-            "cannot find this machine's address on the way to {other} ({reason}): give it with --address"
+            "cannot find the address from which this machine reaches {other} ({reason}): give it with --address"
         ))
     };
     let target = other.to_socket_addrs().map_err(|error| refused(error.to_string()))?.next();
@@ -173,7 +173,7 @@ impl Tools {
             return match book.node(file.node)? {
                 Some((record, _)) if record.name == file.name => Ok(Made::Before(file)),
                 _ => Err(Error::Invalid(format!(
-                    "{} belongs to a node of a cluster {} that etcd does not know (any more): run `forebay cluster leave \
+                    "{} belongs to a node of cluster {}, which etcd does not know (any more): run `forebay cluster leave \
                      --name {}` to remove it, and try again",
                     home.folder().display(),
                     new.name,
@@ -314,13 +314,13 @@ impl Tools {
         };
         let admission = self.apply(token, application)?;
         if sha256(&certificate_of(&admission.authority)?) != token.authority {
-            return Err(Error::Token("the node answers with another authority".to_owned()));
+            return Err(Error::Token("the node presents a different authority".to_owned()));
         }
         let home = NodeHome::of(base, &admission.cluster_name)?;
         if home.node()?.is_some() {
             return Err(Error::Invalid(format!(
-                "this machine is a node of another cluster with the name {} ({}): leave that one first, or name another folder \
-                 with --home",
+                "this machine is a node of another cluster with the name {} ({}): leave that cluster first, or name another \
+                 folder with --home",
                 admission.cluster_name,
                 home.folder().display()
             )));
@@ -466,8 +466,8 @@ impl Tools {
         let Some(record) = sight.nodes.get(&node) else { return Ok(()) };
         if sight.alive.contains_key(&node) {
             return Err(Error::Invalid(format!(
-                "node {0} runs, or has run until a moment ago: run `forebay cluster leave` there; if it cannot be reached, wait \
-                 until its lease is over",
+                "node {0} is running, or was until a moment ago: run `forebay cluster leave` there; if it cannot be reached, wait \
+                 until its lease has expired",
                 record.name
             )));
         }
@@ -499,8 +499,8 @@ impl Tools {
                 book.erase()?;
             } else {
                 return Err(Error::Invalid(format!(
-                    "this is the last node of cluster {}: add --last if the cluster is to end; its {} filesets become \
-                     unreachable then",
+                    "this is the last node of cluster {}: add --last to end the cluster; its {} filesets then become \
+                     unreachable",
                     file.cluster_name,
                     view.owners.len()
                 )));
@@ -536,14 +536,14 @@ fn check_removable(sight: &Sight, view: &View, node: NodeId, with_disks: Disks) 
     let owned = view.owners.values().filter(|it| it.owner.is_some_and(|it| it.node == node));
     if owned.count() > 0 && sight.alive.keys().any(|alive| *alive != node) {
         return Err(Error::Invalid(format!(
-            "node {name} still owns filesets, which other nodes take over in a moment: try again in a few seconds"
+            "node {name} still owns filesets, which other nodes will take over in a moment: try again in a few seconds"
         )));
     }
     let disks = sight.disks.values().filter(|disk| disk.node == node);
     let disks: Vec<&str> = disks.map(|disk| disk.location.as_str()).collect();
     if !disks.is_empty() && with_disks == Disks::None {
         return Err(Error::Invalid(format!(
-            "node {name} brings disks ({}): files on them become unreachable without it. Add --with-disks if that is intended",
+            "node {name} has disks ({}): files on them become unreachable without it. Add --with-disks if that is intended",
             disks.join(", ")
         )));
     }
@@ -559,7 +559,7 @@ fn check_removable(sight: &Sight, view: &View, node: NodeId, with_disks: Disks) 
 
 fn name_taken(found: &ClusterRecord) -> Error {
     Error::Invalid(format!(
-        "the name {} is taken: this etcd has a cluster {} with it. Choose another --name, or join that cluster (forebay \
+        "the name {} is taken: this etcd already has a cluster {} with this name. Choose another --name, or join that cluster (forebay \
          cluster token on one of its nodes)",
         found.name, found.id
     ))

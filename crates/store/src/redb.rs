@@ -241,7 +241,7 @@ impl RedbStore {
             let mut state = self.state.write();
             if state.closed {
                 let path = self.path.display();
-                return Err(StoreError::Io(format!("{path} is closed already")));
+                return Err(StoreError::Io(format!("{path} is already closed")));
             }
             if state.database.is_none() {
                 state.database = Some(self.open_database()?);
@@ -409,7 +409,7 @@ impl Store for RedbStore {
     fn commit(&self, batch: &Batch) -> Result<()> {
         if self.access != Access::Own {
             let path = self.path.display();
-            return Err(StoreError::Io(format!("{path} was opened to read only")));
+            return Err(StoreError::Io(format!("{path} was opened read-only")));
         }
         let _committing = self.committing.lock();
         match self.run(|database| self.apply(database, batch)) {

@@ -26,7 +26,7 @@ pub enum Error {
         missing: String,
     },
     /// An input could not be made.
-    #[error("cannot make the input {name}: {reason}")]
+    #[error("cannot create the input {name}: {reason}")]
     Input {
         /// The input.
         name: String,

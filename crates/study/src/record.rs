@@ -358,10 +358,10 @@ impl Record {
         let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let refuse = |reason| Error::Record { path: path.clone(), reason };
         let version: Version = serde_json::from_str(&text)
-            .map_err(|error| refuse(format!("no record of a study: {error}")))?;
+            .map_err(|error| refuse(format!("not the record of a study: {error}")))?;
         if version.schema != Record::SCHEMA {
             return Err(refuse(format!(
-                "schema {} where this version reads {}",
+                "schema {}, but this version reads schema {}",
                 version.schema,
                 Record::SCHEMA
             )));

@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "disks/read-ahead",
         title: "Read-ahead",
-        why: "Spinning disks and arrays need megabytes of it to stream (the studies [1, 3, 4] raised it). Flash may lose by it: Forebay \
+        why: "Spinning disks and arrays need megabytes of it to stream (the studies [1, 3, 4] raised it). Flash may lose: Forebay \
               measured 1.17 of the rate with 1 MiB on one device and 0.59 on another, so there it is only reported.",
         look: read_ahead,
     },

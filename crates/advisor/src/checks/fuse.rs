@@ -17,8 +17,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "fuse/io-uring",
         title: "FUSE over io_uring",
-        why: "It serves each request on the core that issued it. The kernel has it from Linux 6.14 on, switched off; a mount by root \
-              switches it on, one of an ordinary user cannot.",
+        why: "It serves each request on the core that issued it. Linux 6.14 and later have it, switched off by default; a mount by \
+              root switches it on, a mount by an ordinary user cannot.",
         look: io_uring,
     },
     Check {
@@ -30,7 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "fuse/other-users",
         title: "Mounts of ordinary users for others",
-        why: "fusermount3 refuses allow_other to ordinary users unless /etc/fuse.conf permits it; then only the one who mounted sees \
+        why: "fusermount3 refuses allow_other to ordinary users unless /etc/fuse.conf permits it; then only the user who mounted sees \
               the files.",
         look: other_users,
     },

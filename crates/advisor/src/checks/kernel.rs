@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "kernel/pressure",
         title: "Pressure stall information",
-        why: "/proc/pressure tells how much of the time work stood still for processors, memory or I/O; the grid's \
+        why: "/proc/pressure reports how much of the time work waited for processors, memory or I/O; the grid's \
               I/O-aware decisions and the monitor read it.",
         look: pressure,
     },
@@ -87,9 +87,7 @@ fn pressure(host: &Host) -> Vec<Verdict> {
     } else {
         Verdict::warning(
             "/proc/pressure is missing".to_owned(),
-            Fix::ByHand {
-                advice: "add psi=1 to the kernel's command line and boot again".to_owned(),
-            },
+            Fix::ByHand { advice: "add psi=1 to the kernel's command line and reboot".to_owned() },
         )
     }]
 }
@@ -109,12 +107,12 @@ fn slice(host: &Host) -> Vec<Verdict> {
 
 fn synchronised(host: &Host) -> Vec<Verdict> {
     match host.told.clock_synchronised {
-        None => unknown("adjtimex(2) does not say"),
+        None => unknown("adjtimex(2) does not report it"),
         Some(true) => vec![Verdict::Fine("the clock is kept by a time server".to_owned())],
         Some(false) => vec![Verdict::advice(
-            "the kernel takes its clock for unsynchronised".to_owned(),
+            "the kernel reports its clock as unsynchronised".to_owned(),
             Fix::ByHand {
-                advice: "run a time service (chrony, systemd-timesyncd); in a container or virtual machine the host's may be enough"
+                advice: "run a time service (chrony, systemd-timesyncd); in a container or virtual machine the time service of the host may be enough"
                     .to_owned(),
             },
         )],

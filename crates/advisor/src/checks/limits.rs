@@ -15,14 +15,14 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "limits/open-files",
         title: "Open files of a process",
-        why: "The daemon keeps objects open so that they need not be opened again, and analytics programs open one file for each \
-              partition of a table.",
+        why: "The daemon keeps objects open to avoid opening them again, and analytics programs open one file for each partition \
+              of a table.",
         look: open_files,
     },
     Check {
         code: "limits/locked-memory",
         title: "Locked memory of a process",
-        why: "Kernels count io_uring's rings of ordinary users as locked memory: below this, mounts of ordinary users go back to /dev/fuse.",
+        why: "Kernels count io_uring's rings of ordinary users as locked memory: below this limit, mounts by ordinary users fall back to /dev/fuse.",
         look: locked_memory,
     },
     Check {
@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "limits/system-open-files",
         title: "Open files of the machine",
-        why: "When fs.file-max is reached nobody can open a file, daemons included.",
+        why: "When fs.file-max is reached no process can open a file, not even a daemon.",
         look: system_open_files,
     },
 ];

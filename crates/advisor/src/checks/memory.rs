@@ -35,15 +35,15 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "memory/dirty-expire",
         title: "Age at which dirty pages are written",
-        why: "Files that live less than dirty_expire_centisecs are never written unless there is too much of them; 30 s is the \
+        why: "Files that live less than dirty_expire_centisecs are never written unless there are too many of them; 30 s is the \
               kernel's default, and shorter times bring temporary files to the disk.",
         look: expire,
     },
     Check {
         code: "memory/swappiness",
         title: "Swappiness",
-        why: "Programs that stream through large files fill the page cache; a high swappiness pushes memory of programs out to \
-              keep pages that nobody reads again. The studies [1, 3, 4] set 10.",
+        why: "Programs that stream through large files fill the page cache; a high swappiness swaps out memory of programs to \
+              keep pages that are never read again. The studies [1, 3, 4] set 10.",
         look: swappiness,
     },
     Check {
@@ -70,7 +70,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "memory/numa-balancing",
         title: "Automatic NUMA balancing",
-        why: "It unmaps pages to see who uses them. Long computations may gain; I/O-bound programs pay the page faults.",
+        why: "It unmaps pages to see who uses them. Long computations may gain; I/O-bound programs pay for the page faults.",
         look: numa_balancing,
     },
 ];

@@ -15,7 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "network/frame-size",
         title: "Size of network frames",
-        why: "Frames of 9000 bytes take a sixth of the interrupts and headers; the studies [1, 3, 4] set them. All hosts and \
+        why: "Frames of 9000 bytes need only a sixth of the interrupts and headers; the studies [1, 3, 4] set them. All hosts and \
               switches between must agree.",
         look: frames,
     },
@@ -111,7 +111,7 @@ fn interrupts(host: &Host) -> Vec<Verdict> {
         Verdict::Fine("irqbalance runs".to_owned())
     } else {
         Verdict::advice(
-            format!("{name} has several receive queues, and irqbalance does not run"),
+            format!("{name} has several receive queues, but irqbalance is not running"),
             Fix::ByHand {
                 advice: "install and start irqbalance, unless the driver spreads its interrupts by itself (see /proc/interrupts)"
                     .to_owned(),

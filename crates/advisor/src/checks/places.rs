@@ -13,8 +13,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "places/file-system",
         title: "File system of the directory",
-        why: "Forebay keeps objects on a local file system with passthrough and reflinks in mind: XFS, or ext4. A stacked or remote \
-              one below costs a round trip for each call, or refuses passthrough.",
+        why: "Objects belong on a local file system that supports passthrough and, if possible, reflinks: XFS, or ext4. A stacked or \
+              remote file system costs a round trip for each call, or refuses passthrough.",
         look: file_system,
     },
     Check {
@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "places/space",
         title: "Free space",
-        why: "File systems that are nearly full fragment, and a job that fills scratch takes all others down.",
+        why: "File systems that are nearly full fragment, and a job that fills scratch makes all others fail.",
         look: space,
     },
     Check {
@@ -109,10 +109,10 @@ fn file_system(host: &Host) -> Vec<Verdict> {
             _ if kind.starts_with("fuse") => Verdict::advice(
                 evidence,
                 by_hand(
-                    "a FUSE file system below costs a round trip for each call: use what it lies on",
+                    "a FUSE file system below costs a round trip for each call: use the file system that it lies on",
                 ),
             ),
-            _ => Verdict::Unknown(format!("{evidence}, which has not been tried")),
+            _ => Verdict::Unknown(format!("{evidence}, which has not been tested")),
         })
     })
 }

@@ -24,8 +24,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         code: "processors/idle-polling",
         title: "Polling before a virtual processor halts",
-        why: "A virtual machine pays an exit to its host each time a core goes idle. On Forebay's own measurements one program that \
-              creates files reached 4,300 files/s or 12,000, as the guest polled before it halted or not (docs/benchmarks.md).",
+        why: "A virtual machine pays an exit to its host each time a core goes idle. In Forebay's own measurements one program created \
+              4,300 files/s or 12,000, depending on whether the guest polled before it halted (docs/benchmarks.md).",
         look: idle_polling,
     },
     Check {
@@ -126,8 +126,8 @@ fn clock_source(host: &Host) -> Vec<Verdict> {
         Verdict::warning(
             format!("{source} (available: {available})"),
             Fix::ByHand {
-                advice: "find out in the kernel's log why the processor's own counter is not used; `clocksource=tsc` on the \
-                         kernel's command line forces it"
+                advice: "look in the kernel's log for the reason why the processor's own counter is not used; `clocksource=tsc` \
+                         on the kernel's command line forces it"
                     .to_owned(),
             },
         )

@@ -71,7 +71,7 @@ fn scratch_on_flash(plan: &Plan) -> Layout {
     let data = part("data", "disk", &site.disk, plan.value("data_tb"), need * (1.0 - share));
     let note = if each > site.node.flash_slots {
         format!(
-            "does not fit: {} flash devices in each node, which has room for {}",
+            "does not fit: needs {} flash devices in each node, which has room for {}",
             shown(each),
             shown(site.node.flash_slots)
         )
@@ -99,7 +99,7 @@ fn names_on_flash(plan: &Plan) -> Layout {
         number: 3.0,
         ..part("names (etcd)", "flash", &site.flash, plan.value("etcd_mb") / 1e6, 0.0)
     };
-    let note = "cheap space; temporary files that die young never reach the disks".to_owned();
+    let note = "cheap space; short-lived temporary files never reach the disks".to_owned();
     layout(
         plan,
         "names on flash, the rest on disk",

@@ -6,6 +6,7 @@
 
 pub mod layouts;
 pub mod published;
+pub mod simulation;
 mod site;
 
 use serde::Serialize;
@@ -151,7 +152,7 @@ fn compute(site: &Site, lines: &mut Lines) -> (f64, f64) {
         (jobs * growth).ceil(),
         "jobs",
         format!("({}) x {}", terms.join(" + "), shown(growth)),
-        "users x part that works x jobs of each",
+        "users x fraction that works x jobs of each",
     );
     let needed = lines.add(
         ("cores", "cores needed"),
@@ -179,10 +180,10 @@ fn rates(site: &Site, cores: f64, nodes: f64, lines: &mut Lines) {
         cores * site.mb_s_per_core,
         "MB/s",
         format!("{} x {}", shown(cores), shown(site.mb_s_per_core)),
-        "MB/s per core: 100 is the usual demand, 150 the newer one, or as measured",
+        "MB/s per core: 100 is the usual demand, 150 the newer one, or the measured rate",
     );
     lines.add(
-        ("storage_mb_s", "storage that can do"),
+        ("storage_mb_s", "capability of the storage"),
         need * HEADROOM,
         "MB/s",
         format!("{} x {HEADROOM}", shown(need)),
@@ -240,7 +241,7 @@ fn space(site: &Site, lines: &mut Lines) {
     );
     let records = site.files_millions * 1e6 * growth * RECORDS_PER_FILE;
     lines.add(
-        ("etcd_mb", "names in etcd, if the cluster keeps them there"),
+        ("etcd_mb", "names in etcd, if the cluster stores them there"),
         records * RECORD_BYTES / 1e6,
         "MB",
         format!(
@@ -248,7 +249,7 @@ fn space(site: &Site, lines: &mut Lines) {
             shown(site.files_millions),
             shown(growth)
         ),
-        "measured; etcd suggests 8 GB at most, beyond it use an object store",
+        "measured; etcd recommends 8 GB at most; beyond that use an object store",
     );
 }
 
@@ -320,11 +321,11 @@ pub const CHECKLIST: &[&str] = &[
     "count the jobs that run at once in the busiest hour (forebay usage, sacct, bacct), and the largest inputs",
     "run forebay bench run mixed on a machine like those planned, and plan again with --record",
     "run forebay bench run probe on a device of the kind to buy: MB/s under 32 streams, not the data sheet's",
-    "decide what must outlive a node (strict filesets, copies, backup) and what need not (scratch)",
-    "three machines for etcd, each with flash of its own; forebay doctor looks at its latency",
+    "decide which data must survive the loss of a node (strict filesets, copies, backup) and which need not (scratch)",
+    "three machines for etcd, each with its own flash device; forebay doctor checks its latency",
     "one time source, the same users and groups, and the same kernel (6.14 or later) on all nodes",
     "forebay doctor on every node, and forebay doctor --shared for storage that hosts share",
-    "space for what a growth of one year needs, and room in chassis and switches for the next",
+    "space for one year of growth, and room in chassis and switches for the next",
 ];
 
 #[cfg(test)]

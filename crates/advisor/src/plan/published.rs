@@ -43,7 +43,7 @@ pub const PUBLISHED: &[Published] = &[
         jobs: Some(192.0),
         mb_s: None,
         rate: 100.0,
-        remark: "two processes for each core, where the plan has 1.25: it would buy more cores",
+        remark: "two processes per core, while the plan assumes 1.25: it would buy more cores",
     },
     Published {
         study: "[4] mixed 20, one node, work and util on flash",
@@ -51,7 +51,7 @@ pub const PUBLISHED: &[Published] = &[
         jobs: Some(20.0),
         mb_s: Some(3250.0),
         rate: 150.0,
-        remark: "what flash gave, 200 MB/s per core: more than the 150 that the plan asks for",
+        remark: "flash delivered 200 MB/s per core: more than the 150 that the plan requires",
     },
 ];
 

@@ -236,8 +236,8 @@ name = "risk department"
 [[users]]
 type = "base"
 number = 60        # people
-working = 0.5      # part of them that works in the busiest hour
-#jobs = 1          # jobs that each of those has running at once
+working = 0.5      # fraction of them that works in the busiest hour
+#jobs = 1          # jobs that each of them runs at once
 #input_gb = 10     # what a large job reads; base, mining and etl 10, advanced 1
 
 [[users]]
@@ -253,10 +253,10 @@ pub const TEMPLATE_HEAD: &str = r#"#data_tb = 0           # permanent data today
 #files_millions = 0    # permanent files today
 #copies = 1            # copies of permanent data
 #growth_per_year = 0   # of users and data; 0.2 is 20 %
-#years = 0             # that the plan is for
+#years = 0             # years that the plan covers
 #mb_s_per_core = 100   # 100 is the usual demand, 150 the newer one; or forebay plan --record
 #jobs_per_core = 1.25  # 20 jobs at once on 16 cores
-#scratch_share = 0.6   # part of all bytes that are of temporary files
+#scratch_share = 0.6   # fraction of all bytes that belongs to temporary files
 #spare_nodes = 0
 #node = { cores = 16, flash_slots = 8 }
 #flash = { tb = 3.84, mb_s = 2000 }

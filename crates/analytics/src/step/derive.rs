@@ -167,7 +167,7 @@ impl Derive {
                 return Err(Error::Column {
                     path: self.input.clone(),
                     column: derived.name.clone(),
-                    reason: "exists already; drop it, or name the new column otherwise".to_owned(),
+                    reason: "already exists; drop it, or name the new column otherwise".to_owned(),
                 });
             }
             columns.push(derived.column().ok_or_else(|| {

@@ -174,11 +174,11 @@ impl Glm {
             return refuse("link", "logit".to_owned(), "identity, log or inverse in this family");
         }
         if let (Some(trials), false) = (&self.trials, binomial) {
-            return refuse("trials", trials.clone(), "left out unless family is binomial");
+            return refuse("trials", trials.clone(), "omitted unless family is binomial");
         }
         match self.theta {
             Some(theta) if self.family != Family::NegativeBinomial => {
-                refuse("theta", theta.to_string(), "left out unless family is negative_binomial")
+                refuse("theta", theta.to_string(), "omitted unless family is negative_binomial")
             }
             Some(theta) if !(theta > 0.0 && theta.is_finite()) => {
                 refuse("theta", theta.to_string(), "above 0")
@@ -216,7 +216,7 @@ impl GlmFit {
         let mut table = Table::new(&["statistic", "value"]);
         let rows: [(&str, Cell); 10] = [
             ("n", self.n.into()),
-            ("rows left out", self.missing.into()),
+            ("rows omitted", self.missing.into()),
             ("deviance", self.deviance.into()),
             ("null deviance", self.null_deviance.into()),
             ("Pearson", self.pearson.into()),

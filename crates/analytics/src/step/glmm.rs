@@ -221,7 +221,7 @@ impl Glmm {
             (Counts::Poisson, Some(trials)) => Err(Error::Setting {
                 setting: "trials",
                 value: trials.clone(),
-                allowed: "left out unless family is binomial".to_owned(),
+                allowed: "omitted unless family is binomial".to_owned(),
             }),
             (Counts::Binomial, _) | (Counts::Poisson, None) => Ok(()),
         }

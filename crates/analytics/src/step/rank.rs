@@ -106,7 +106,7 @@ impl Rank {
     ///
     /// # Errors
     /// [`Error::Setting`] if a setting is out of bounds; [`Error::Column`] if a column does not exist,
-    /// is of the wrong type or exists already; those of sorting and of reading and writing data sets.
+    /// is of the wrong type or already exists; those of sorting and of reading and writing data sets.
     pub fn run(&self, progress: &mut Progress<'_>) -> Result<u64> {
         refuse_input(&self.output, &[&self.input])?;
         if self.groups.is_some_and(|groups| !(1..=GROUPS_MAX).contains(&groups)) {
@@ -122,7 +122,7 @@ impl Rank {
             return Err(Error::Column {
                 path: self.input.clone(),
                 column: name,
-                reason: "exists already; name the new column otherwise".to_owned(),
+                reason: "already exists; name the new column otherwise".to_owned(),
             });
         }
         let schema = reader.schema().with(Column::number(&name))?;

@@ -195,7 +195,7 @@ impl RegressionFit {
         let mut table = Table::new(&["statistic", "value"]);
         let rows: [(&str, Cell); 8] = [
             ("n", self.n.into()),
-            ("rows left out", self.missing.into()),
+            ("rows omitted", self.missing.into()),
             ("R squared", self.r_squared.into()),
             ("adjusted R squared", self.r_squared_adjusted.into()),
             ("residual std error", self.residual_std_error.into()),

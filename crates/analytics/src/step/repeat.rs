@@ -64,7 +64,7 @@ impl Repeat {
             return Err(Error::Column {
                 path: self.input.clone(),
                 column: self.replicate_column.clone(),
-                reason: "exists already; name the replicate column otherwise".to_owned(),
+                reason: "already exists; name the replicate column otherwise".to_owned(),
             });
         }
         let schema = reader.schema().with(Column::number(&self.replicate_column))?;

@@ -245,8 +245,8 @@ fn bad_settings_are_refused_and_leave_nothing() {
         Derived { expr: None, cases: vec![Case { when: "x >".into(), ..case }], ..neither.clone() };
     let with = |columns: Vec<Derived>| Derive { columns, ..step.clone() };
     for (step, expected) in [
-        (with(vec![Derived::number("x", "1")]), "exists already"),
-        (with(vec![Derived::number("z", "1"), Derived::number("z", "1")]), "exists already"),
+        (with(vec![Derived::number("x", "1")]), "already exists"),
+        (with(vec![Derived::number("z", "1"), Derived::number("z", "1")]), "already exists"),
         (with(vec![Derived::number("z", "w"), Derived::number("w", "1")]), "no column \"w\""),
         (with(vec![both]), "an expr"),
         (with(vec![neither]), "an expr"),

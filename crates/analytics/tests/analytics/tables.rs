@@ -331,7 +331,7 @@ fn bad_rank_settings_leave_nothing() {
         (Rank { column: "t".into(), ..step.clone() }, "is a text"),
         (Rank { column: "y".into(), ..step.clone() }, "does not exist"),
         (Rank { class: vec!["z".into()], ..step.clone() }, "does not exist"),
-        (Rank { name: Some("t".into()), ..step.clone() }, "exists already"),
+        (Rank { name: Some("t".into()), ..step.clone() }, "already exists"),
         (Rank { sort_memory: Some(ByteSize::kib(1)), ..step.clone() }, "sort_memory"),
         (Rank { output: step.input.clone(), ..step.clone() }, "another file"),
     ] {

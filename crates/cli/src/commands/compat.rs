@@ -15,7 +15,7 @@ use crate::output::put_json;
 /// Use the commands of Slurm and LSF on a grid: sbatch, squeue, sacct, bsub, bjobs and others.
 ///
 /// Tools and scripts written for these systems then run on a Forebay grid unchanged. The commands act on the grid that the
-/// environment variable FOREBAY_GRID names. docs/compat.md lists the options that each of them understands.
+/// environment variable FOREBAY_GRID names. docs/compat.md lists the options that each command understands.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay compat install ~/grid-bin
@@ -29,10 +29,10 @@ pub struct Compat {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make symbolic links to this program in a directory, one for each command.
+    /// Create symbolic links to this program in a directory, one for each command.
     ///
-    /// Links of earlier installs are replaced. Nothing else is: if another file has one of the names, nothing is changed
-    /// and the command fails.
+    /// Only links of earlier installs are replaced: if another file has one of the names, nothing is changed and the
+    /// command fails.
     #[command(after_help = "Examples:\n  forebay compat install ~/grid-bin")]
     Install {
         /// Directory for the links; it is created if it does not exist.
@@ -41,7 +41,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Run one of the commands without a link to it.
+    /// Run one of the commands without a link.
     #[command(hide = true, disable_help_flag = true)]
     Call {
         /// Name of the command.

@@ -19,18 +19,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// Slots of the grid: jobs at once, as the published study has them.
 const SLOTS: &str = "20";
 
-/// Show it all: create a file system and a grid, run analytics programs, check the file system.
+/// Demonstrate Forebay: create a file system and a grid, run analytics programs, check the file system.
 ///
 /// Creates a file system in a temporary folder, mounts it and copies the 2013 New York flights to it. One
 /// program imports, repeats, sorts, summarises, regresses and exports them, with inputs and results in data,
-/// temporary data sets in work and sort files in util; the time and I/O of each step and the results are
-/// printed. Then it starts a grid on the file system, submits the mixed workload of `forebay bench` at a small
+/// temporary data sets in work and sort files in util. The demo prints the time and I/O of each step and
+/// the results. Then it starts a grid on the file system, submits the mixed workload of `forebay bench` at a small
 /// scale (77 jobs, 20 at a time) and writes the report. At the end it stops the grid, unmounts and checks the
-/// file system, and removes everything but the report.
+/// file system, and removes everything except the report.
 ///
-/// With --cluster (as root, with etcd installed) it makes a cluster of four nodes on this machine instead, each in a network of
-/// its own, runs the calibration workload on all of them, kills one node in the middle of it, says what that did, mounts
-/// the node again, and removes everything but the report.
+/// With --cluster (as root, with etcd installed) it creates a cluster of four nodes on this machine instead, each in its own
+/// network, runs the calibration workload on all of them, kills one node halfway through, reports the effects, mounts the node
+/// again, and removes everything except the report.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay demo                                 about 1 GiB of rows
@@ -38,16 +38,16 @@ const SLOTS: &str = "20";
   forebay demo --keep                          leave the file system mounted, to look around
   forebay demo --cluster                       four nodes on this machine, one of which is killed")]
 pub struct Demo {
-    /// Make a cluster of four nodes on this machine, run a workload on all of them and kill one node.
+    /// Create a cluster of four nodes on this machine, run a workload on all of them and kill one node.
     #[arg(long, conflicts_with_all = ["rows_times", "csv", "keep"])]
     cluster: bool,
-    /// How many times to repeat the 336,776 rows [default: as often as makes about 1 GiB].
+    /// How many times to repeat the 336,776 rows [default: enough for about 1 GiB].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows_times: Option<u32>,
     /// Folder for the report of the mixed workload; an earlier report in it is replaced.
     #[arg(long, value_name = "DIR", default_value = "forebay-demo-report")]
     report: PathBuf,
-    /// Scale of the mixed workload, 1 being the size of the published study; 0 skips the workload.
+    /// Scale of the mixed workload; 1 is the size of the published study, 0 skips the workload.
     #[arg(long, value_name = "X", default_value_t = 0.001)]
     scale: f64,
     /// Leave the file system mounted at the end.
@@ -238,7 +238,7 @@ impl Stage {
         let stage = Stage { folder: self.folder.clone() };
         std::thread::spawn(move || {
             if signals.forever().next().is_some() {
-                note!("\nforebay: interrupted, clearing up");
+                note!("\nforebay: interrupted, cleaning up");
                 // The program still has files open: they go with this process.
                 let _ =
                     stage.forebay(&["down".as_ref(), stage.root().as_os_str(), "--now".as_ref()]);

@@ -22,8 +22,8 @@ use crate::output::{Table, bytes};
 /// fileset it returns at once. Placement: the kernel itself reads and writes the files of a direct fileset
 /// where it can; the daemon does so for a served fileset. Changes take effect for files that are opened
 /// afterwards. A native fileset is a plain directory of one disk, for scratch: a mount by root
-/// binds it in place, so that programs use the disk itself, and its files follow the rules of that disk's file system.
-/// A fileset is made native when it is created, and stays so. In a cluster a native fileset has a directory for each node,
+/// binds it in place, so programs use the disk itself, and its files follow the rules of that disk's file system. Only
+/// a new fileset can be made native, and it stays native. In a cluster a native fileset has a directory for each node,
 /// NAME/NODE, on a disk of that node; each of them is listed and removed as a fileset of its own.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -60,15 +60,15 @@ enum Action {
         root: PathBuf,
         /// Name of the fileset and its top-level directory.
         name: String,
-        /// What fsync promises [default: strict]. Not for a native fileset, where the disk's file system decides.
+        /// What fsync promises [default: strict]. Not allowed for a native fileset, where the disk's file system decides.
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
         /// Who reads and writes its files: the kernel itself (direct), the daemon (served), or the disk's own
         /// file system with nothing in between (native).
         #[arg(long, value_enum, default_value = "direct")]
         placement: NewPlacementArg,
-        /// Disk that a native fileset lies on, by the identity that `forebay status --json` shows [default: the
-        /// suitable disk with the most space]. Not in a cluster, where it has a directory on a disk of each node.
+        /// Disk for a native fileset, by the identity that `forebay status --json` shows [default: the suitable
+        /// disk with the most space]. Not in a cluster, where it has a directory on a disk of each node.
         #[arg(long, value_name = "UUID")]
         disk: Option<String>,
         /// Permission bits of its directory, in octal digits [default: 755; in a cluster 1777 for the node directories of a
@@ -81,7 +81,7 @@ enum Action {
     Set {
         /// Home folder of the file system.
         root: PathBuf,
-        /// Name of the fileset; / for everything outside the named ones.
+        /// Name of the fileset; / for the root fileset, which holds everything outside the named filesets.
         name: String,
         /// What fsync promises.
         #[arg(long, value_enum, required_unless_present = "placement")]
@@ -99,8 +99,8 @@ enum Action {
         root: PathBuf,
         /// Name of the fileset.
         name: String,
-        /// Remove a fileset whose store is missing, or a native one that is not on its disk any more, with what is
-        /// left of it: its files are lost. Refused if the fileset can be reached, or is damaged and may be repaired.
+        /// Remove a fileset whose store is missing, or a native one that is no longer on its disk, with whatever
+        /// remains of it: its files are lost. Fails if the fileset can be reached, or is damaged but might be repaired.
         #[arg(long)]
         lost: bool,
     },
@@ -209,12 +209,12 @@ fn check_native(
     match placement {
         Placement::Native => ensure!(
             durability.is_none(),
-            "--durability is not for a native fileset: what fsync promises there is what the disk's own file system \
-             does; leave it out"
+            "--durability does not apply to a native fileset, where the disk's own file system decides what fsync \
+             promises; omit it"
         ),
         Placement::Direct | Placement::Served => ensure!(
             disk.is_none(),
-            "--disk is for a native fileset alone: add --placement native, or leave it out"
+            "--disk applies only to a native fileset: add --placement native, or omit --disk"
         ),
     }
     Ok(())

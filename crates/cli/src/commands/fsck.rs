@@ -13,8 +13,8 @@ use crate::home::{Checked, Home};
 /// Check an unmounted file system and, with --repair, repair it.
 ///
 /// Verifies the stores of all filesets, and checks that directory entries, link counts, sizes, usage counters and
-/// objects all agree. A check changes nothing. Each fileset is repaired by itself: a repair writes a fresh store and
-/// keeps the old one beside it. A fileset with records of another version of Forebay is left as it is. Exit codes:
+/// objects all agree. A check changes nothing. Each fileset is repaired separately: a repair writes a fresh store and
+/// keeps the old one beside it. A fileset with records of another version of Forebay is left unchanged. Exit codes:
 /// 0 clean, 1 damage found and repaired, 4 damage found and not repaired, 2 not checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -28,7 +28,7 @@ pub struct Fsck {
     /// Repair damage. Files that lost their names are put into lost+found at the top of their fileset.
     #[arg(long)]
     repair: bool,
-    /// Of a cluster that is mounted: list the files whose bytes cannot be reached, because their disk's node does not run
+    /// In a mounted cluster, list the files whose bytes cannot be reached, because the node of their disk is not running
     /// (unreachable) or no node has the disk any more (LOST). Checks nothing else. Exit codes: 0 none, 4 some.
     #[arg(long, conflicts_with = "repair")]
     unreachable: bool,
@@ -42,7 +42,7 @@ impl Fsck {
         let home = Home::at(&self.root)?;
         if self.unreachable {
             let node = home.node().context(
-                "--unreachable is for the file system of a cluster; on one machine `forebay status` names a disk that is not there",
+                "--unreachable applies only to the file system of a cluster; on one machine `forebay status` reports missing disks",
             )?;
             return unreachable::run(node, self.json);
         }
@@ -112,10 +112,7 @@ pub fn print(checked: &Checked) -> Result<()> {
         outln!("and {unseen} more notes");
     }
     for kept in &checked.kept {
-        outln!(
-            "the store as it was before is kept as {}; remove it when it is not needed",
-            kept.display()
-        );
+        outln!("the old store is kept as {}; remove it when you no longer need it", kept.display());
     }
     if report.outcome() == Outcome::Left && report.counts.inodes == 0 {
         // There was nothing to count.

@@ -11,20 +11,20 @@ use crate::home;
 
 /// Create a file system.
 ///
-/// ROOT becomes its home folder, which holds the settings (forebay.toml), the store of names and, without
-/// --disk, the contents of files. It is created if its parent exists; a folder that exists must be empty. The
+/// ROOT becomes its home folder, which holds the settings (forebay.toml), the stores of names and, without
+/// --disk, the contents of files. ROOT is created if its parent exists; an existing folder must be empty. The
 /// new file system has the filesets data (strict), work and util (scratch). If root creates it on a local disk, work
-/// and util are native: plain directories of the first disk, which `forebay mount` binds in place, so that
-/// programs use that disk itself. On an error nothing is changed.
+/// and util are native: plain directories of the first disk, which `forebay mount` binds in place, so
+/// programs use that disk itself. If the command fails, nothing is changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mkfs /srv/forebay
-  forebay mkfs /srv/forebay --work-placement direct     names of work and util in stores, too
+  forebay mkfs /srv/forebay --work-placement direct     without native filesets
   forebay mkfs /srv/forebay --disk /mnt/nvme0/forebay --disk /mnt/nvme1/forebay")]
 pub struct Mkfs {
     /// Home folder of the new file system.
     root: PathBuf,
-    /// Empty directory on a local disk that will hold the contents of files. Repeat it for several disks.
+    /// Empty directory on a local disk that will hold the contents of files; may be repeated for several disks.
     #[arg(long = "disk", value_name = "PATH")]
     disks: Vec<PathBuf>,
     /// Placement of the filesets work and util [default: native if root creates the file system and its first disk

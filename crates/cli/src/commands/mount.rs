@@ -22,9 +22,9 @@ const READY_FD: &str = "FOREBAY_READY_FD";
 /// Mount a file system.
 ///
 /// Returns when the mount is usable. The daemon keeps running in the background: its log is
-/// ROOT/forebay.log, its process id is in ROOT/forebay.pid. If root mounts it, the kernel itself reads and
-/// writes the files of direct filesets, at the speed of the disk, and native filesets are bound in place: programs
-/// use the disk itself. If an ordinary user mounts it (through fusermount3), the daemon moves all bytes.
+/// ROOT/forebay.log, its process id in ROOT/forebay.pid. If root mounts it, the kernel itself reads and
+/// writes the files of direct filesets, at the speed of the disk, and native filesets are bound in place: programs use
+/// the disk itself. If an ordinary user mounts it (through fusermount3), the daemon moves all bytes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay mount /srv/forebay /mnt/forebay
@@ -34,14 +34,14 @@ const READY_FD: &str = "FOREBAY_READY_FD";
   forebay mount /srv/forebay /mnt/forebay --served          for comparison: without the direct path
   forebay mount /srv/forebay /mnt/forebay --transport dev   for comparison: without io_uring")]
 pub struct Mount {
-    /// Home folder of the file system, or name of a cluster that this machine is a node of.
+    /// Home folder of the file system, or name of a cluster to which this machine belongs.
     root: PathBuf,
-    /// Directory to mount it at.
+    /// Directory at which to mount it.
     mountpoint: PathBuf,
     /// Stay in the foreground and log to standard error.
     #[arg(long, short)]
     foreground: bool,
-    /// Let the daemon move all bytes, even in direct and native filesets.
+    /// Make the daemon move all bytes, even in direct and native filesets.
     #[arg(long)]
     served: bool,
     /// How the kernel sends requests: over io_uring (uring), over /dev/fuse (dev), or over io_uring if it

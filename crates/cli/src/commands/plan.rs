@@ -1,5 +1,8 @@
 //! `forebay plan`.
 
+mod recorded;
+mod simulate;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,38 +17,48 @@ use crate::output::{Table, put_json, put_text};
 
 /// Size a grid: cores, nodes, MB/s, devices, network and memory for a site.
 ///
-/// FILE describes who works there and what they read. Each number is shown with its formula and where that comes from, then
-/// storage built in several ways, what would change if something else did, and what to settle before buying. With --record
-/// the MB/s per core are those that a workload sustained on your own hardware, instead of the usual demand.
+/// FILE describes the users of the site and what they read. The plan shows each number with its formula and the formula's
+/// source, then several ways to build the storage, how the plan depends on its inputs, and what to settle before buying. With
+/// --record it uses the MB/s per core that a workload sustained on your own hardware, instead of the usual demand.
 #[derive(clap::Args)]
 #[command(
     name = "plan",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "Examples:
   forebay plan --template >site.toml             a description to start from
   forebay plan site.toml
   forebay plan site.toml --rate 150              MB/s for each core
   forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
-  forebay plan --studies                         the plan beside the published studies"
+  forebay plan --studies                         the plan beside the published studies
+  forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines"
 )]
 pub struct PlanCommand {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Description of the site, in TOML.
     #[arg(required_unless_present_any = ["template", "studies"])]
     file: Option<PathBuf>,
-    /// MB/s that a core shall be fed with, instead of what the description says.
+    /// MB/s that the storage must deliver per core; overrides the description.
     #[arg(long, value_name = "MB/s", conflicts_with = "record")]
     rate: Option<f64>,
-    /// Result of a study: what its jobs sustained for each physical core is the rate.
+    /// Result of a study: use the MB/s that its jobs sustained per physical core.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Print a description to start from.
+    /// Print a sample description to start from.
     #[arg(long, conflicts_with_all = ["file", "studies", "json"])]
     template: bool,
-    /// Show the plan beside the hardware and figures of the published studies.
+    /// Also show the hardware and figures of the published studies.
     #[arg(long, conflicts_with = "file")]
     studies: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    Simulate(simulate::SimulateCommand),
 }
 
 /// What a study sustained.
@@ -60,6 +73,9 @@ struct Measured {
 
 impl PlanCommand {
     pub fn run(self) -> Result<ExitCode> {
+        if let Some(Verb::Simulate(simulate)) = self.verb {
+            return simulate.run();
+        }
         if self.template {
             put_text(&format!("{TEMPLATE_HEAD}\n{TEMPLATE}"))?;
             return Ok(ExitCode::SUCCESS);
@@ -103,8 +119,8 @@ fn measure(folder: &Path) -> Result<Measured> {
     let median = |key| Some(subject?.spread(key)?.median);
     let Some(mb_s_per_core) = median("mb_per_second_per_core") else {
         bail!(
-            "{}: the study does not say what it sustained: take one of jobs that are alike (mixed, sessions, calibration) and \
-             longer than a few seconds (forebay bench run --scale)",
+            "{}: the study has no sustained rate: use one whose jobs do the same kind of work (mixed, sessions, calibration) \
+             and that runs longer than a few seconds (forebay bench run --scale)",
             folder.display()
         );
     };

@@ -12,14 +12,14 @@ use clap_complete::Shell;
 use crate::help;
 use crate::output::Unprinted;
 
-/// Print the completions of a shell.
+/// Print the completion script for a shell.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay completions bash >/usr/share/bash-completion/completions/forebay
   forebay completions zsh >/usr/share/zsh/vendor-completions/_forebay
   forebay completions fish >~/.config/fish/completions/forebay.fish")]
 pub struct Completions {
-    /// The shell.
+    /// Name of the shell.
     shell: Shell,
 }
 
@@ -30,7 +30,7 @@ pub struct Completions {
 #[command(after_help = "Examples:
   forebay man /usr/local/share/man/man1; man forebay-mount")]
 pub struct Man {
-    /// Directory for the pages, made if it does not exist.
+    /// Directory for the pages; it is created if it does not exist.
     directory: PathBuf,
 }
 
@@ -46,7 +46,7 @@ impl Completions {
 impl Man {
     pub fn run(self) -> Result<ExitCode> {
         let shown = self.directory.display();
-        fs::create_dir_all(&self.directory).with_context(|| format!("cannot make {shown}"))?;
+        fs::create_dir_all(&self.directory).with_context(|| format!("cannot create {shown}"))?;
         let mut command = help::plain();
         command.build();
         let pages = write_pages(&command, &self.directory)?;

@@ -23,10 +23,10 @@ use crate::output::{Table, bytes};
 /// the counts of that interval. Only reads and writes that the daemon performs are counted. On the direct path
 /// the kernel performs them: bytes_written is then the growth of files, and reads do not appear.
 ///
-/// With --by, operations and bytes are attributed to those who caused them on this machine. The job of a process is that of its
-/// control group, or of its environment (FOREBAY_JOB, SLURM_JOB_ID, LSB_JOBID); - stands for no job, ? for a process that was gone
-/// before it was looked at. (kernel) is the user of what no process asked for at that moment, such as closes. Growth
-/// of a file belongs to the process that opened it for writing last.
+/// With --by, operations and bytes are attributed to the fileset, user or job that caused them on this machine. The job of a
+/// process is that of its control group, or of its environment (FOREBAY_JOB, SLURM_JOB_ID, LSB_JOBID); - stands for no job, ? for a
+/// process that had ended before it was looked up. The user (kernel) stands for operations without a process, such as
+/// closes. Growth of a file is attributed to the process that opened it for writing last.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay stat /mnt/forebay
@@ -34,7 +34,7 @@ use crate::output::{Table, bytes};
   forebay stat /mnt/forebay --by job --interval 5   which jobs cause operations and bytes
   forebay stat /mnt/forebay --interval 5 --json   one JSON object per line")]
 pub struct Stat {
-    /// Where the file system is mounted.
+    /// Mount point of the file system.
     mountpoint: PathBuf,
     /// Seconds between reports, 0.01 to 86400.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -170,7 +170,7 @@ impl Stat {
 fn read(home: &Path) -> Result<Counters> {
     match control::ask(home, &Ask::Counters)? {
         Answer::Counters(counters) => Ok(counters),
-        _ => bail!("the daemon answered without counters; is it of another version?"),
+        _ => bail!("the daemon's answer lacks counters; is it a different version?"),
     }
 }
 

@@ -43,7 +43,7 @@ fn find(home: &Home) -> Result<Found> {
         if let Answer::Status(found) = control::ask(home.root(), &Ask::Status)? {
             return Ok(*found);
         }
-        anyhow::bail!("the daemon answered without a status; is it of another version?");
+        anyhow::bail!("the daemon's answer lacks a status; is it a different version?");
     }
     let open = home.open()?;
     let found = forebay_fs::offline::look(&open.stores, &open.disks)?;
@@ -88,8 +88,8 @@ fn print(found: &Found) -> Result<()> {
         }
         if disk.reserve_held_bytes < disk.reserve_bytes {
             outln!(
-                "  reserve of {}: {} of {} held; the disk is full or nearly so, and below half of it no new \
-                 file gets any bytes",
+                "  reserve of {}: {} of {} held; the disk is full or nearly full, and below half of the \
+                 reserve no new file gets any bytes",
                 disk.location,
                 bytes(disk.reserve_held_bytes),
                 bytes(disk.reserve_bytes)

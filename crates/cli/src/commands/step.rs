@@ -70,7 +70,7 @@ pub struct Step {
     /// Class of the job, for {class} in paths.
     #[arg(long, value_name = "NAME", default_value = "job")]
     class: String,
-    /// Number of the job in its class, from 0; steps that read a part of their input read another part in each job.
+    /// Number of the job in its class, from 0; steps that read a part of their input read a different part in each job.
     #[arg(long, value_name = "N", default_value_t = 0)]
     number: u64,
     /// Number of jobs in the class.
@@ -79,7 +79,7 @@ pub struct Step {
     /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Scale, for amounts that depend on it.
+    /// Scale of amounts that depend on it.
     #[arg(long, value_name = "X", default_value = "1")]
     scale: Scale,
     #[command(flatten)]

@@ -30,8 +30,8 @@ pub struct StoreCommand {
 enum Action {
     /// Copy the stores into a new folder, mounted or not.
     ///
-    /// Each copy is of one moment and holds everything that was done in the fileset before the command began. The file
-    /// system can be used meanwhile.
+    /// Each copy shows its fileset at one moment and includes every change made before the command began. The file system
+    /// can be used meanwhile.
     #[command(after_help = "Examples:
   forebay store backup /srv/forebay /backup/grid-monday
   forebay store backup /srv/forebay /backup/data-monday --fileset data")]
@@ -102,7 +102,7 @@ fn backup(home: &Home, folder: &Path, fileset: Option<String>, json: bool) -> Re
         let ask = Ask::BackUp { folder: folder.clone(), fileset };
         match control::ask_with_progress(home.root(), &ask, SILENCE_MAX, &mut progress)? {
             Answer::BackedUp { records } => records,
-            _ => bail!("the daemon's answer makes no sense"),
+            _ => bail!("the daemon's answer cannot be understood"),
         }
     };
     let size = size_of(&folder)?;

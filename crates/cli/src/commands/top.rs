@@ -24,28 +24,28 @@ use crate::output::{Table, bytes, put, put_json_line};
 /// Show what a file system and a grid are doing now, and who causes it.
 ///
 /// Shows operations and bytes per second, latencies by fileset and operation, the users and jobs behind them, requests that
-/// have waited for over a second, and the jobs that run. TIME is how long operations took together in each second: 2.0 means
-/// that two were in progress on average. Reads on the direct path and everything in bound native filesets pass between
-/// program and kernel alone and do not appear; the processor time of jobs does.
+/// have waited for over a second, and running jobs. TIME is the total time of all operations in each second: 2.0 means that
+/// two were in progress on average. Reads on the direct path and everything in bound native filesets never reach the
+/// daemon and are not shown; the processor time of jobs is.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay top
   forebay top /mnt/forebay --interval 5
   forebay top --once --json | jq '.causes[0]'     who causes most, over one interval
-  forebay top --grid /srv/jobs                    a grid without a file system too")]
+  forebay top --grid /srv/jobs                    a grid without a file system")]
 pub struct Top {
     /// Mount point or home folder [default: the only file system that is mounted on this machine].
     file_system: Option<PathBuf>,
     /// Folder of the grid [default: that of the file system, or the environment variable FOREBAY_GRID].
     #[arg(long, value_name = "ROOT")]
     grid: Option<PathBuf>,
-    /// Seconds of an interval, 0.01 to 86400.
+    /// Length of an interval in seconds, 0.01 to 86400.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     interval: Duration,
-    /// Show one interval and end.
+    /// Show one interval and exit.
     #[arg(long)]
     once: bool,
-    /// Most lines of each list.
+    /// Maximum number of lines of each list.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     lines: u16,
     /// Print JSON, one object per interval, with all lines.
@@ -215,7 +215,7 @@ impl Places {
 fn waiting(home: &Path) -> Result<usize> {
     match control::ask(home, &Ask::Waits { min_ms: 1000 })? {
         Answer::Waits { waits } => Ok(waits.len()),
-        _ => bail!("the daemon answered without a list; is it of another version?"),
+        _ => bail!("the daemon's answer lacks a list; is it a different version?"),
     }
 }
 
@@ -226,7 +226,7 @@ fn of_grid(grid: &GridHome) -> Result<(Vec<JobView>, Hosts)> {
     jobs.retain(|job| job.host.is_some());
     let (hosts, queues) = match (client.ask(&Question::Hosts)?, client.ask(&Question::Queues)?) {
         (Told::Hosts { hosts, .. }, Told::Queues { queues, .. }) => (hosts, queues),
-        _ => bail!("the controller answered without hosts and queues; is it of another version?"),
+        _ => bail!("the controller's answer lacks hosts and queues; is it a different version?"),
     };
     let busy = Hosts {
         hosts: hosts.len(),

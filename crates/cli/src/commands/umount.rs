@@ -26,17 +26,17 @@ const PAUSE_WHEN_BUSY: Duration = Duration::from_millis(50);
 
 /// Commit everything and unmount.
 ///
-/// Fails, losing nothing, if some changes cannot be committed. Otherwise it returns when the daemon has exited,
-/// and fails if the file system is not clean then.
+/// Fails, losing nothing, if some changes cannot be committed. Otherwise the command waits until the daemon has
+/// exited, and fails if the file system is not clean then.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay umount /mnt/forebay
   forebay umount --lazy /mnt/forebay   even if it is in use: the daemon exits after the last user")]
 pub struct Umount {
-    /// Where the file system is mounted.
+    /// Mount point of the file system.
     mountpoint: PathBuf,
-    /// Detach it now, even if it is in use or cannot commit; do not wait. Changes that cannot be committed later are lost,
-    /// and the log says so.
+    /// Detach it now, even if it is in use or cannot commit, and do not wait. Changes that cannot be committed later are
+    /// lost; the log reports them.
     #[arg(long, short)]
     lazy: bool,
     /// How long to wait for the daemon to commit everything, and then for its exit.
@@ -56,7 +56,7 @@ impl Umount {
         take_out(&mount, when_busy)?;
         match daemon {
             None => note!(
-                "forebay: the daemon had died already; the next mount recovers {}",
+                "forebay: the daemon had already died; the next mount recovers {}",
                 mount.home.display()
             ),
             Some(_) if self.lazy => {}

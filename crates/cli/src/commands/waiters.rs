@@ -19,11 +19,11 @@ use crate::home::Home;
 use crate::mounts;
 use crate::output::{Table, put_json};
 
-/// List requests that have waited for long, with what they wait for.
+/// List requests that have waited for a long time, and what they wait for.
 ///
 /// Shows for each request its age, operation, file, the process that made it, and the reason. In a cluster it asks all nodes:
-/// a request that one node sends to another appears on both, first as waiting for an answer, then with its own reason.
-/// Exit codes: 0 listed (also if nothing waits), 2 nothing could be asked.
+/// a request that one node sends to another is listed for both, for the first as waiting for an answer, for the second
+/// with its own reason. Exit codes: 0 listed (even if nothing waits), 2 no daemon answered.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay waiters
@@ -32,7 +32,7 @@ use crate::output::{Table, put_json};
 pub struct Waiters {
     /// Name of a cluster, home folder or mount point [default: the only file system that is mounted on this machine].
     file_system: Option<PathBuf>,
-    /// Age in seconds from which on a request is listed, at least 0.1.
+    /// List requests of at least this age in seconds; 0.1 or more.
     #[arg(long, value_name = "AGE", default_value = "1", value_parser = age)]
     min: Duration,
     /// Print JSON.
@@ -116,7 +116,7 @@ fn alone(home: &Home, min: Duration) -> Result<Found> {
     let min_ms = u64::try_from(min.as_millis()).unwrap_or(u64::MAX);
     let waits = match control::ask(home.root(), &Ask::Waits { min_ms })? {
         Answer::Waits { waits } => waits,
-        _ => bail!("the daemon answered without a list; is it of another version?"),
+        _ => bail!("the daemon's answer lacks a list; is it a different version?"),
     };
     let found =
         |wait| FoundWait { on: None, fileset: None, from: None, waits_for_name: None, wait };
@@ -198,7 +198,7 @@ fn print(found: &Found) -> Result<()> {
         note!("forebay: {node} could not be asked: {error}");
     }
     if found.waits.is_empty() {
-        note!("forebay: nothing waits");
+        note!("forebay: no requests are waiting");
         return Ok(());
     }
     out!("{}", table(&found.waits.iter().collect::<Vec<_>>()));
@@ -230,7 +230,7 @@ fn table(waits: &[&FoundWait]) -> String {
             (None, None) => "-".to_owned(),
         };
         let reason = match &found.waits_for_name {
-            Some(node) => format!("an answer of {node}"),
+            Some(node) => format!("an answer from {node}"),
             None => wait.reason.clone(),
         };
         table.row(shown(vec![

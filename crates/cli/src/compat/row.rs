@@ -32,10 +32,10 @@ impl Row {
     /// One line of the grid.
     ///
     /// # Errors
-    /// If the controller is of another version.
+    /// If the controller is a different version.
     pub fn of(mut view: JobView) -> Result<Row> {
         let target = view.id.parse::<Target>().map_err(anyhow::Error::msg)?;
-        let asked = view.asked.take().context("the controller is of another version")?;
+        let asked = view.asked.take().context("the controller is a different version")?;
         Ok(Row { view, asked: *asked, target })
     }
 

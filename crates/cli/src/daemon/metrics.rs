@@ -19,7 +19,7 @@ static USER_OPERATIONS: Metric =
 static USER_TIME: Metric = Metric::counter(
     "forebay_user_operation_time",
     &["user"],
-    "How long operations of a user took together",
+    "Total time of the operations of a user",
 )
 .seconds();
 static USER_READ: Metric = Metric::counter(
@@ -31,7 +31,7 @@ static USER_READ: Metric = Metric::counter(
 static USER_WRITTEN: Metric = Metric::counter(
     "forebay_user_written",
     &["user"],
-    "Bytes that the daemon wrote for a user, and by which files grew that the kernel writes for it",
+    "Bytes that the daemon wrote for a user, and the growth of files that the kernel writes for it",
 )
 .bytes();
 
@@ -40,8 +40,8 @@ static USER_WRITTEN: Metric = Metric::counter(
 pub static USERS: Table = Table {
     title: "File system: users",
     page: "/metrics/users",
-    about: "Of the daemon behind a mount, for processes of this machine. `(kernel)` is the user of what no process asked for \
-            at that moment: closes, and pages that the kernel writes back.",
+    about: "Of the daemon behind a mount, for processes of this machine. The user `(kernel)` stands for operations without a \
+            process: closes, and pages that the kernel writes back.",
     metrics: &[&USER_OPERATIONS, &USER_TIME, &USER_READ, &USER_WRITTEN],
 };
 
@@ -50,7 +50,7 @@ static JOB_OPERATIONS: Metric =
 static JOB_TIME: Metric = Metric::counter(
     "forebay_job_operation_time",
     &["job", "user"],
-    "How long operations of a job took together",
+    "Total time of the operations of a job",
 )
 .seconds();
 static JOB_READ: Metric = Metric::counter(
@@ -62,7 +62,7 @@ static JOB_READ: Metric = Metric::counter(
 static JOB_WRITTEN: Metric = Metric::counter(
     "forebay_job_written",
     &["job", "user"],
-    "Bytes that the daemon wrote for a job, and by which files grew that the kernel writes for it",
+    "Bytes that the daemon wrote for a job, and the growth of files that the kernel writes for it",
 )
 .bytes();
 
@@ -71,8 +71,8 @@ static JOB_WRITTEN: Metric = Metric::counter(
 pub static JOBS: Table = Table {
     title: "File system: jobs",
     page: "/metrics/jobs",
-    about: "As for users. `12` is a job of a grid of Forebay, `slurm-12` and `lsf-12` of others; `-` stands for processes \
-            without a job, `?` for those that were gone before anybody could look.",
+    about: "As for users. `12` is a job of a Forebay grid, `slurm-12` and `lsf-12` are jobs of others; `-` stands for \
+            processes without a job, `?` for processes that had ended before they were looked up.",
     metrics: &[&JOB_OPERATIONS, &JOB_TIME, &JOB_READ, &JOB_WRITTEN],
 };
 

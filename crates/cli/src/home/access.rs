@@ -50,8 +50,8 @@ impl Home {
             std::fs::metadata(&self.root).with_context(|| self.root.display().to_string())?.uid();
         ensure!(
             owner == 0 || !is_root(),
-            "{0} belongs to user {owner}, who could make programs in it that run as root: mount it as that user, or, if \
-             you trust all that is in it, give it to root: chown -R root: {0}",
+            "{0} belongs to user {owner}, who could create programs in it that run as root: mount it as that user, or, \
+             if you trust everything in it, give it to root: chown -R root: {0}",
             self.root.display()
         );
         Ok(())

@@ -132,8 +132,8 @@ impl Home {
     pub(super) fn alone(&self) -> Result<()> {
         let Some(node) = &self.node else { return Ok(()) };
         bail!(
-            "{} is the folder of a node of a cluster, whose names lie with the cluster: this works on a file system of one \
-             machine alone, or while the cluster is mounted here (`forebay mount`)",
+            "{} is the folder of a node, and the cluster stores its names: this command works only on a file system of one \
+             machine, or while the cluster is mounted here (`forebay mount`)",
             node.folder().display()
         )
     }

@@ -52,8 +52,8 @@ impl Section for DaemonSettings {
             name: "daemon_nice",
             default: "-10",
             allowed: "a number from -20 to 0",
-            meaning: "Priority of the daemon, as nice(1) counts it; needs root. Programs wait for it: on a \
-                      machine with all cores busy it must not queue behind them.",
+            meaning: "Priority of the daemon, as for nice(1); needs root. Programs wait for the daemon, so \
+                      on a machine with all cores busy it must not queue behind them.",
             set: |s, v| {
                 let nice = i32::try_from(v.as_integer()?).ok()?;
                 (-20..=0).contains(&nice).then(|| s.daemon_nice = nice)

@@ -151,7 +151,7 @@ pub fn back_up_into(
     mut copy: impl FnMut(FilesetId, &Path) -> Result<u64>,
 ) -> Result<u64> {
     if to.symlink_metadata().is_ok() {
-        bail!("{} exists already: give a new name", to.display());
+        bail!("{} already exists: choose a new name", to.display());
     }
     let mut unfinished = to.as_os_str().to_owned();
     unfinished.push(".unfinished");

@@ -52,7 +52,9 @@ const KINDS: [(u64, Kind); 18] = [
         kind(
             "overlayfs",
             false,
-            Some("the layer of a container, which goes with it; mount a volume for the disk"),
+            Some(
+                "the layer of a container, which is removed with the container; mount a volume for the disk",
+            ),
         ),
     ),
     (0x6969, kind("nfs", false, Some(REMOTE))),

@@ -166,7 +166,7 @@ pub(super) fn lock_label(path: &Path, directory: &OwnedFd, expected: &Label) -> 
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(
         |errno| match errno {
             Errno::AGAIN => DiskError::Refused(format!(
-                "{} is in use by another process; stop that one first",
+                "{} is in use by another process; stop that process first",
                 path.display()
             )),
             other => failed("lock", path, other),

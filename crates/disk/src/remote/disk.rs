@@ -45,7 +45,7 @@ impl RemoteDisk {
             let told = self.ask(Request::List { fileset, after })?;
             let (numbers, rest) = told.payload.as_chunks::<8>();
             if !rest.is_empty() {
-                return Err(self.link.confused("its node sent a list that was cut off"));
+                return Err(self.link.confused("its node sent a truncated list"));
             }
             if numbers.is_empty() {
                 return Ok(());
@@ -53,7 +53,7 @@ impl RemoteDisk {
             for number in numbers {
                 let id = ObjectId(u64::from_le_bytes(*number));
                 if after.is_some_and(|after| id <= after) {
-                    return Err(self.link.confused("its node sent a list without order"));
+                    return Err(self.link.confused("its node sent an unordered list"));
                 }
                 after = Some(id);
                 if !visit(id) {

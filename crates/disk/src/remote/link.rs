@@ -188,7 +188,7 @@ impl Link {
                 // Each object says so once more when it is synced by itself.
                 let objects = Unsynced { anything: None, ..before };
                 self.put_back(objects);
-                Err(self.confused("its machine was restarted, and what was not synced may be lost"))
+                Err(self.confused("its machine was restarted, and unsynced data may be lost"))
             }
             _ => Ok(()),
         }

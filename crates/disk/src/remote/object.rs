@@ -106,7 +106,7 @@ impl RemoteObject {
                 _ => return Ok(told),
             }
         }
-        Err(self.link.confused("its node forgets every object that is opened"))
+        Err(self.link.confused("its node forgets every object right after it is opened"))
     }
 
     /// Replaces a handle that the node of the disk has forgotten.
@@ -214,7 +214,7 @@ impl RemoteObject {
         if state.lost {
             state.unsynced = state.unsynced.or(covered);
             return Err(self.link.confused(
-                "its machine was restarted after an object was written, and what was not synced may be lost",
+                "its machine was restarted after an object was written, and unsynced data may be lost",
             ));
         }
         if let Some(id) = state.id.filter(|_| state.published && state.unsynced.is_none()) {

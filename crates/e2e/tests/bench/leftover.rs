@@ -56,7 +56,7 @@ fn a_run_that_is_alive_is_not_cleaned_away() {
     let started = bench.start(&waiting(), &[]);
     bench.job("w-0");
     let on = bench.storage().display().to_string();
-    assert_says(&bench.call(&["bench", "clean", &on]).output(), &["kept: its run is alive"]);
+    assert_says(&bench.call(&["bench", "clean", &on]).output(), &["kept: its run is still active"]);
     assert_eq!(names_in(&bench.storage()).len(), 3);
     started.signal(Signal::TERM);
     let (code, said) = started.ends();

@@ -186,7 +186,7 @@ fn umount_refuses_while_something_cannot_be_committed() {
     let grid = Mounted::make_in(&disk.path(), Placement::Direct);
     grid.expect_log("No space left");
     grid.expect_log("no space left");
-    grid.expect_log("the reserve was given away");
+    grid.expect_log("the reserve was used");
     // No commit but those that umount asks for.
     grid.add_settings("commit_interval = \"60s\"\nstore_reserve = \"0\"");
     grid.mount();

@@ -55,7 +55,7 @@ fn a_plan_refuses_a_study_that_says_nothing() {
     let on = ["--on", text(folder.path()), "--scale", "0.0002", "--out", text(&out), "--brief"];
     ask(&[&["bench", "run", "probe"][..], &on[..]].concat()).succeeds();
     let refused = ask(&["plan", text(&file), "--record", text(&out)]).refused();
-    assert_says(&refused, &["does not say what it sustained", "--scale"]);
+    assert_says(&refused, &["has no sustained rate", "--scale"]);
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn a_grid_whose_journal_is_gone_begins_only_anew() {
     assert!(said.contains("is already running"), "{said}");
     call(&["down"]).succeeds();
     let said = call(&["up", "--new"]).refused();
-    assert!(said.contains("move it away first"), "{said}");
+    assert!(said.contains("move it elsewhere first"), "{said}");
     std::fs::write(root.join("grid/grid.toml"), format!("{settings}users = [\"no.such.user\"]\n"))
         .expect("writes settings");
     let said = call(&["up"]).refused();

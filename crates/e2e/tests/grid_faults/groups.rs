@@ -207,7 +207,7 @@ fn a_job_that_exceeds_its_memory_ends_with_that_reason_or_is_warned_of() {
     let grid = Fixture::start_with(1, "", &["--cgroup", "none"]);
     assert_eq!(containment(&grid), "tree");
     let submitted = grid.forebay(&["submit", "--mem", "64 MiB", "--", "true"]);
-    let warning = "warning: --mem 64 MiB is set aside but not enforced on h1";
+    let warning = "warning: --mem 64 MiB is reserved but not enforced on h1";
     assert!(submitted.stderr.contains(warning), "{submitted:?}");
     let hosts = grid.forebay(&["hosts"]).output();
     assert!(hosts.contains("--mem not enforced"), "{hosts}");

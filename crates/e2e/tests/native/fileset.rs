@@ -70,7 +70,7 @@ fn options_that_make_no_sense_for_a_native_fileset_are_refused() {
             // clap does not offer it.
             assert_says(&set.refused(), &["native"]);
         } else {
-            assert_says(&set.refused(), &["cannot become native or cease to be"]);
+            assert_says(&set.refused(), &["native cannot be switched on or off"]);
         }
     }
 }

@@ -42,7 +42,7 @@ static CONNECTED: Metric = Metric::gauge(
 pub static TABLE: Table = Table {
     title: "Agent",
     page: "/metrics",
-    about: "Of the host and the machine that it is on: agents of one machine report the same machine.",
+    about: "These describe the host and its machine: all agents on one machine report the same machine.",
     metrics: &[
         &PROCESSORS,
         &PROCESSOR_TIME,

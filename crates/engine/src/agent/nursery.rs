@@ -78,7 +78,7 @@ impl Nursery {
             }
             self.end();
         }
-        let refused = refused.context("the process that starts jobs did not come up")?;
+        let refused = refused.context("the process that starts jobs did not start")?;
         Err(refused).context("no shim can be started")
     }
 

@@ -120,7 +120,7 @@ impl Vigil {
         if let Some(File::Line(file) | File::Process(file)) = &watched.file
             && let Err(error) = epoll::add(&self.shared.files, file, data, EventFlags::IN)
         {
-            tracing::warn!(%error, "a run cannot be waited for");
+            tracing::warn!(%error, "cannot wait for a run");
             watched.file = None;
         }
         let is_bare = watched.file.is_none();

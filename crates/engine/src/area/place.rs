@@ -132,7 +132,7 @@ fn open(path: &Path) -> Result<File> {
     let own = rustix::process::geteuid().as_raw();
     ensure!(
         about.is_file() && about.uid() == own,
-        "{}: it is in the way and does not belong to user {own}: remove it, or give another --work and --util",
+        "{}: it already exists and does not belong to user {own}: remove it, or give another --work and --util",
         shown()
     );
     Ok(file)

@@ -44,7 +44,7 @@ pub fn open(seat: &Seat, lead: &Lead, begin: Begin) -> Result<Opened> {
         match (stores.open_for(FilesetId::ROOT, lead.term), begin) {
             (Ok(store), Begin::First) => store,
             (Ok(_), Begin::Anew) => bail!(
-                "--new begins an empty grid, and the cluster has one: its journal is in etcd below {}",
+                "--new starts an empty grid, but the cluster already has a grid: its journal is in etcd below {}",
                 config.prefix
             ),
             (Err(StoreError::Missing(_)), Begin::Anew) => {
@@ -52,7 +52,7 @@ pub fn open(seat: &Seat, lead: &Lead, begin: Begin) -> Result<Opened> {
             }
             (Err(StoreError::Missing(reason)), Begin::First) => bail!(
                 "the journal of the grid is missing in etcd ({reason}), but the cluster had a grid: restore etcd from a snapshot, \
-                 or give --new to begin an empty grid, without the jobs, the history and the schedules of the one before"
+                 or give --new to start an empty grid, without the jobs, history and schedules of the former one"
             ),
             (Err(error), _) => return Err(error.into()),
         }

@@ -186,9 +186,7 @@ impl Lead {
         self.is_over.store(true, Ordering::SeqCst);
         self.until_ms.store(0, Ordering::SeqCst);
         if let Err(error) = self.client.with_timeout(RENEWAL).lease_revoke(self.lease) {
-            tracing::warn!(
-                "the next controller begins when the lease of this one is over: {error}"
-            );
+            tracing::warn!("the next controller starts when the lease of this one ends: {error}");
         }
     }
 }
@@ -217,7 +215,7 @@ fn keep(client: &Client, lease: LeaseId, until_ms: &AtomicU64, is_over: &AtomicB
         }
         if !is_before(until_ms) && !is_over.load(Ordering::SeqCst) {
             tracing::error!(
-                "this controller does not lead any more: it ends, and stands by when it is started again"
+                "this controller no longer leads: it exits, and stands by when it is restarted"
             );
             std::process::exit(1);
         }

@@ -214,7 +214,9 @@ impl<S: Store> Controller<S> {
         }
         self.settle()?;
         if self.stall.is_some() {
-            tracing::error!("the controller ends without having written what nobody was told yet");
+            tracing::error!(
+                "the controller exits without writing changes that it has not acknowledged"
+            );
             return Ok(());
         }
         self.engine.snapshot().map_or(Ok(()), |ledger| self.journal.snapshot(ledger))
@@ -268,7 +270,7 @@ impl<S: Store> Controller<S> {
         if set_forward_ms > 0 {
             tracing::warn!(
                 set_forward_ms,
-                "the clock was set; no lease or time limit ends sooner for it"
+                "the clock was set; no lease or time limit ends sooner because of it"
             );
             self.engine.skip_time(set_forward_ms, &mut taken.outcome);
         }

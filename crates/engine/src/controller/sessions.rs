@@ -267,8 +267,8 @@ impl Sessions {
 fn unsure(away: &BTreeSet<HostName>, faults: &[String]) -> Option<String> {
     match (away.first(), faults.first()) {
         (Some(host), _) => Some(format!(
-            "{host} is unreachable, so what runs there is not known: nothing is removed until it \
-             is back or given up"
+            "{host} is unreachable, so its running jobs are not known: nothing is removed until \
+             it is back or given up"
         )),
         (None, Some(fault)) => {
             Some(format!("nothing is removed, because not every area could be read: {fault}"))

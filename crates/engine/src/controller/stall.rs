@@ -72,15 +72,15 @@ impl<S: Store> Controller<S> {
     pub(super) fn trouble(&self) -> Option<String> {
         if let Some(stall) = &self.stall {
             return Some(format!(
-                "the journal of this grid cannot be written: {}; jobs that run go on, and nothing else is started or \
-                 changed until there is space",
+                "the journal of this grid cannot be written: {}; running jobs continue, and nothing else is started \
+                 or changed until there is space",
                 stall.reason
             ));
         }
         self.space.is_short.then(|| {
             format!(
-                "No space left on the disk of this grid's journal, which lives on its reserve (journal_reserve = {}): no \
-                 jobs are taken until there is space",
+                "No space left on the disk of this grid's journal, which now uses its reserve (journal_reserve = {}): no \
+                 jobs are accepted until there is space",
                 self.engine.settings().journal_reserve
             )
         })
@@ -102,7 +102,7 @@ impl<S: Store> Controller<S> {
             self.space.is_short = !is_whole;
             match self.trouble() {
                 Some(trouble) => tracing::error!("{trouble}"),
-                None => tracing::info!("the journal has its reserve again"),
+                None => tracing::info!("the journal's reserve is full again"),
             }
         }
     }
@@ -161,7 +161,7 @@ impl<S: Store> Controller<S> {
             Input::Ask { ask: Ask::Reload, reply, .. } => {
                 let _ = reply.send(Answer::refused(RefusalKind::NoSpace, reason));
             }
-            Input::Configured(_) => tracing::error!("settings are left as they are: {reason}"),
+            Input::Configured(_) => tracing::error!("settings were not changed: {reason}"),
             Input::Ask { .. } | Input::Closed { .. } | Input::Watches { .. } => {
                 match input.meaning(&mut self.outboxes) {
                     (Some(_), Follow::Reply(reply)) => {
@@ -244,7 +244,7 @@ impl<S: Store> Controller<S> {
             Err(error) => return Err(error.context("the journal cannot be written")),
         }
         let lasted = self.time.instant().saturating_duration_since(stall.since);
-        tracing::info!(?lasted, "the journal is written again");
+        tracing::info!(?lasted, "the journal can be written again");
         self.carry_all_out(stall.effects, stall.parts);
         self.engine.excuse_silence(u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX));
         self.apply(stall.held);

@@ -191,9 +191,10 @@ impl<S: Store> Journal<S> {
         self.unwritten = Some(Unwritten { batch, has_records: !records.is_empty() });
         self.write_again()?;
         match ended.last() {
-            Some(last) if self.entries_uncut >= CUT_EVERY => {
-                unless_full(self.cut_history(general, last.ended), "the history is cut later")
-            }
+            Some(last) if self.entries_uncut >= CUT_EVERY => unless_full(
+                self.cut_history(general, last.ended),
+                "old history will be removed later",
+            ),
             _ => Ok(()),
         }
     }
@@ -270,7 +271,7 @@ impl<S: Store> Journal<S> {
         match self.store.commit(&late.batch) {
             Ok(()) => {}
             Err(StoreError::Full(reason)) => {
-                tracing::warn!("the snapshot of the journal is written later: {reason}");
+                tracing::warn!("the snapshot of the journal will be written later: {reason}");
                 let again_at = self.next + TRY_SNAPSHOT_EVERY;
                 self.late = Some(LateSnapshot { again_at, ..late });
                 return Ok(());
@@ -279,7 +280,7 @@ impl<S: Store> Journal<S> {
         }
         self.first = late.until;
         self.bytes -= late.bytes;
-        unless_full(self.compact(&ledger.config().general), "the journal is compacted later")
+        unless_full(self.compact(&ledger.config().general), "the journal will be compacted later")
     }
 
     /// Gives space back, if the file has much more than it holds.
@@ -347,8 +348,7 @@ fn unless_full(done: Result<()>, what: &str) -> Result<()> {
 
 /// Refuses a store that is not of this format; one that is empty becomes one.
 fn check_format<S: Store>(store: &S) -> Result<()> {
-    const ADVICE: &str =
-        "use the version of forebay that wrote it, or move it away to start with an empty grid";
+    const ADVICE: &str = "use the version of forebay that wrote it, or move it elsewhere to start with an empty grid";
     match store.get(FORMAT_KEY)? {
         Some(bytes) if *bytes == FORMAT.to_be_bytes() => Ok(()),
         Some(bytes) => {

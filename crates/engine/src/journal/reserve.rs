@@ -120,7 +120,7 @@ impl Reserve {
             Err(Errno::NOSPC | Errno::DQUOT) => self.held = None,
             Err(Errno::INTR) => {}
             Err(error) => {
-                tracing::warn!(%error, "no space can be kept for the journal on this file system");
+                tracing::warn!(%error, "no space can be reserved for the journal on this file system");
                 self.file = None;
             }
         }

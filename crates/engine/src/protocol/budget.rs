@@ -65,8 +65,8 @@ impl Share {
         if now.saturating_add(more) > most {
             drop(used);
             bail!(
-                "user {} has {} of messages on the way, and this one needs {more} B more: at most {} are taken \
-                 (user_messages_bytes_max of this grid); try again when those before are answered",
+                "user {} has {} of messages in progress, and this one needs {more} B more: at most {} are accepted \
+                 (user_messages_bytes_max of this grid); try again when the earlier ones are answered",
                 self.uid.as_raw(),
                 ByteSize(now),
                 ByteSize(most)

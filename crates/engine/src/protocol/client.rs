@@ -335,7 +335,7 @@ impl Notices {
 /// An answer that does not fit the question.
 #[must_use]
 pub fn makes_no_sense(answer: &Answer) -> anyhow::Error {
-    anyhow::anyhow!("unexpected answer of the controller (another version?): {answer:?}")
+    anyhow::anyhow!("unexpected answer from the controller; is it a different version? {answer:?}")
 }
 
 fn answer(reader: &mut Reader) -> Result<Answer> {

@@ -156,7 +156,7 @@ pub fn read_framed<T: DeserializeOwned>(mut stream: &UnixStream) -> Result<T> {
     stream.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length);
     if length > FRAMED_BYTES_MAX {
-        bail!("a message of {length} bytes, where {FRAMED_BYTES_MAX} are the most");
+        bail!("a message of {length} bytes; at most {FRAMED_BYTES_MAX} are allowed");
     }
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body)?;

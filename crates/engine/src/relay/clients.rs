@@ -20,7 +20,7 @@ pub(super) fn reach(from: &str, wanted: &ClientWanted) -> Result<UnixStream> {
     let account = user::account_of(&wanted.identity.user)?;
     ensure!(
         account.uid == wanted.identity.uid,
-        "user {} has another number here",
+        "user {} has a different number here",
         wanted.identity.user
     );
     job::connect(&wanted.socket, &account)

@@ -30,8 +30,9 @@ pub struct Lookout {
 /// The leader that a key names, with its term.
 fn read(pair: Option<&Pair>) -> Leader {
     let pair = pair?;
-    let record = decode(&pair.key, &pair.value)
-        .inspect_err(|error| tracing::error!("{error}; no controller is looked for there"));
+    let record = decode(&pair.key, &pair.value).inspect_err(|error| {
+        tracing::error!("{error}; this node is ignored in the search for the controller")
+    });
     Some((record.ok()?, pair.create_revision))
 }
 
@@ -74,7 +75,7 @@ impl Lookout {
                 Some(Event::Deleted { .. }) => self.set(None),
                 Some(Event::Gap { .. }) => match self.client.get(self.key.clone()) {
                     Ok(found) => self.set(read(found.as_ref())),
-                    Err(error) => tracing::warn!("who leads is not known: {error}"),
+                    Err(error) => tracing::warn!("the leading controller is not known: {error}"),
                 },
                 None => {}
             }

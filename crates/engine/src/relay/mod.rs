@@ -117,7 +117,7 @@ pub fn serve(home: &GridHome) -> Result<()> {
     for socket in [home.socket(), home.streams()] {
         let _ = std::fs::remove_file(socket);
     }
-    tracing::info!("the relay ends");
+    tracing::info!("the relay exits");
     Ok(())
 }
 
@@ -128,7 +128,7 @@ impl Relay {
         let host = address.rsplit_once(':').map_or(&**address, |(host, _)| host);
         let address = format!("{}:{}", host, self.port);
         let far = TcpListener::bind(&address).with_context(|| {
-            format!("cannot listen at {address}, the port of relays (forebay up --port)")
+            format!("cannot listen at {address}, the relays' port (forebay up --port)")
         })?;
         let mode = if is_root() { 0o666 } else { 0o600 };
         let users = socket::listen(&self.home.socket(), mode)?;

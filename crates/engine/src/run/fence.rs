@@ -27,7 +27,7 @@ pub fn is_over(run: &Run) -> Result<bool> {
     let mut said = run.said()?;
     if said.end.is_none() {
         run.say_fenced()?;
-        tracing::warn!(run = %run.path().display(), "fenced: what is left of this start is ended");
+        tracing::warn!(run = %run.path().display(), "fenced: killing what is left of this start");
         said = run.said()?;
     }
     if !said.is_fenced {
@@ -80,7 +80,7 @@ fn end(run: &Run) -> Result<()> {
     let mut is_told = false;
     while !is_over(run)? {
         if pause >= Duration::from_millis(100) && !is_told {
-            tracing::warn!(run = %run.path().display(), "an earlier start of this job is being ended");
+            tracing::warn!(run = %run.path().display(), "killing an earlier start of this job");
             is_told = true;
         }
         std::thread::sleep(pause);
@@ -97,7 +97,7 @@ pub fn all_are_over(agent: &Path) -> Result<bool> {
     let mut all = true;
     for (_, _, run) in Run::all(agent)? {
         let is_over = is_over(&run).unwrap_or_else(|error| {
-            tracing::error!("a run whose lease is over is not ended: {error:#}");
+            tracing::error!("a run whose lease has expired could not be killed: {error:#}");
             false
         });
         all &= is_over;

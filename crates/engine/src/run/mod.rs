@@ -188,8 +188,7 @@ impl Run {
         file.write_all(&order)?;
         if keep_room(&file, order.len() as u64) == Err(rustix::io::Errno::NOSPC) {
             let _ = std::fs::remove_file(&self.0);
-            return Err(rustix::io::Errno::NOSPC)
-                .context("no space left for what a job says of itself");
+            return Err(rustix::io::Errno::NOSPC).context("no space left for the records of a job");
         }
         Ok(file)
     }

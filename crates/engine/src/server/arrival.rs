@@ -181,7 +181,7 @@ fn entries(
     let mut first = BinaryHeap::new();
     for entry in entries {
         if !room.read_name() {
-            let fault = "its folder and those before it have too many names";
+            let fault = "its folder and the folders before it have too many names";
             look.trouble = Some(format!("{}: {fault}", folder.join(part).display()));
             break;
         }

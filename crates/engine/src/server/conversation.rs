@@ -175,7 +175,7 @@ fn converse_as(
 /// Refuses an agent of a user who may not run one, and one with another name than its node's.
 fn check_agent(caller: &Caller, host: &HostName) -> Result<(), String> {
     if !is_trusted(caller.uid) {
-        return Err(format!("{} may not be an agent of this grid", caller.user));
+        return Err(format!("{} is not allowed to be an agent of this grid", caller.user));
     }
     match &caller.node {
         Some(node) if node != host => Err(format!(

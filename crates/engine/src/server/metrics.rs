@@ -15,17 +15,17 @@ use crate::protocol::{Answer, Ask, HostState, HostView, JobView, Page as Part, Q
 static TASKS: Metric = Metric::gauge(
     "forebay_queue_tasks",
     &["queue", "state"],
-    "Tasks that have not ended: pending (also for dependencies), held, or active on hosts",
+    "Unfinished tasks: pending (for dependencies too), held, or active on hosts",
 );
 static QUEUE_SLOTS: Metric =
     Metric::gauge("forebay_queue_used_slots", &["queue"], "Slots that tasks of a queue use");
 static QUEUE_SLOTS_MAX: Metric = Metric::gauge(
     "forebay_queue_slots_max",
     &["queue"],
-    "The most slots that a queue may use, if there is a limit",
+    "Maximum number of slots that a queue may use, if there is a limit",
 );
 static QUEUE_OPEN: Metric =
-    Metric::gauge("forebay_queue_open", &["queue"], "1 if a queue takes jobs");
+    Metric::gauge("forebay_queue_open", &["queue"], "1 if a queue accepts jobs");
 static QUEUE_ACTIVE: Metric = Metric::gauge(
     "forebay_queue_active",
     &["queue"],
@@ -38,30 +38,30 @@ static LAUNCHED: Metric =
 static ENDED: Metric = Metric::counter(
     "forebay_tasks_ended",
     &["queue", "state"],
-    "Attempts that ended, by what became of the task (again: it starts once more)",
+    "Finished attempts, by the outcome for the task (again: it starts once more)",
 );
 static ENDED_PROCESSOR: Metric = Metric::counter(
     "forebay_ended_processor",
     &["queue"],
-    "Processor time of attempts, counted when they end",
+    "Processor time of attempts, added when they end",
 )
 .seconds();
 static ENDED_READ: Metric = Metric::counter(
     "forebay_ended_read",
     &["queue"],
-    "Bytes that attempts read by system calls from whichever file system, counted when they end",
+    "Bytes that attempts read by system calls from any file system, added when they end",
 )
 .bytes();
 static ENDED_WRITTEN: Metric = Metric::counter(
     "forebay_ended_written",
     &["queue"],
-    "Bytes that attempts wrote by system calls to whichever file system, counted when they end",
+    "Bytes that attempts wrote by system calls to any file system, added when they end",
 )
 .bytes();
 static ENDED_IO_WAIT: Metric = Metric::counter(
     "forebay_ended_io_wait",
     &["queue"],
-    "Time that threads of attempts waited for block devices, counted when they end; 0 without kernel.task_delayacct",
+    "Time that threads of attempts waited for block devices, added when they end; 0 without kernel.task_delayacct",
 )
 .seconds();
 static WAITED: Metric = Metric::durations(
@@ -72,7 +72,7 @@ static WAITED: Metric = Metric::durations(
 static DISPATCH: Metric = Metric::durations(
     "forebay_dispatch",
     &["queue"],
-    "Time from the decision to start a task to the host's word that it runs",
+    "Time from the decision to start a task to the host's report that it runs",
 );
 static COMMIT: Metric =
     Metric::durations("forebay_journal_commit", &[], "Time of a commit of the journal");
@@ -81,7 +81,7 @@ static RECORDS: Metric =
 static TROUBLE: Metric = Metric::gauge(
     "forebay_journal_trouble",
     &[],
-    "1 while the journal cannot be written, as for lack of space",
+    "1 while the journal cannot be written, for example for lack of space",
 );
 static HOST_UP: Metric =
     Metric::gauge("forebay_host_up", &["host"], "1 if the agent of a host is connected");
@@ -95,7 +95,7 @@ static HOST_MEMORY: Metric =
 static HOST_MEMORY_USED: Metric = Metric::gauge(
     "forebay_host_job_memory_used",
     &["host"],
-    "Memory of a host that is set aside for jobs",
+    "Memory of a host that is reserved for jobs",
 )
 .bytes();
 static HOST_QUEUE: Metric = Metric::gauge(
@@ -106,7 +106,7 @@ static HOST_QUEUE: Metric = Metric::gauge(
 static HOST_BUSY: Metric = Metric::gauge(
     "forebay_host_processor_use",
     &["host"],
-    "Part of the processor time of a host that is used, 0 to 1, over a minute",
+    "Used fraction of the processor time of a host, 0 to 1, over a minute",
 );
 static HOST_DISK: Metric = Metric::gauge(
     "forebay_host_disk_rate",
@@ -120,7 +120,7 @@ static HOST_FREE: Metric =
 static HOST_AREAS: Metric = Metric::gauge(
     "forebay_host_work_available",
     &["host"],
-    "Space left where a host makes work areas",
+    "Free space in the place where a host creates work areas",
 )
 .bytes();
 
@@ -175,16 +175,16 @@ static JOB_MEMORY: Metric = Metric::gauge(
 .bytes();
 /// What a controller reports of jobs.
 pub static JOBS: Table = Table {
-    title: "Controller: jobs that run",
+    title: "Controller: running jobs",
     page: "/metrics/jobs",
-    about: "As far as their hosts have said. They are gauges, as a job that starts again begins at 0.",
+    about: "As last reported by their hosts. They are gauges, because a job that starts again begins at 0.",
     metrics: &[&JOB_PROCESSOR, &JOB_MEMORY],
 };
 
 static USER_TASKS: Metric = Metric::gauge(
     "forebay_user_tasks",
     &["user", "state"],
-    "Tasks of a user that have not ended, by their state",
+    "Unfinished tasks of a user, by their state",
 );
 static USER_SLOTS: Metric =
     Metric::gauge("forebay_user_slots", &["user"], "Slots that tasks of a user hold");

@@ -134,8 +134,8 @@ impl Front {
         self.budget.set(config.general.user_messages_bytes_max);
         if config.general.lease.as_ms() < LEASE_MIN_MS {
             tracing::warn!(
-                "the lease of {} is so short that running jobs end whenever another controller takes over: set lease to 15 s or \
-                 more in grid.toml",
+                "the lease of {} is so short that running jobs are killed whenever another controller takes over: set lease to \
+                 15 s or more in grid.toml",
                 config.general.lease
             );
         }
@@ -146,7 +146,7 @@ impl Front {
         let listener = socket::listen(&self.home.door(), 0o600)?;
         let served = self.run(controller, taken, (listener, Door::Relay, &self.home.door()));
         if let Err(error) = journal.store.close() {
-            tracing::warn!("the journal was not closed in order: {error}");
+            tracing::warn!("the journal was not closed cleanly: {error}");
         }
         served
     }

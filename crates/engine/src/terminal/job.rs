@@ -235,7 +235,7 @@ fn listen(
                 orders.send(Order::Signal(signal))?;
                 wake();
             }
-            frame => bail!("unexpected message of the client: {frame:?}"),
+            frame => bail!("unexpected message from the client: {frame:?}"),
         }
     }
     Ok(())

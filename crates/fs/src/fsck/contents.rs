@@ -177,16 +177,18 @@ impl Contents<'_> {
             ledger.lossy |= stored.is_none_or(|stored| stored > objects);
             let text = match stored {
                 Some(stored) => {
-                    format!("the usage of disk {disk} is {stored} objects, counted are {objects}")
+                    format!(
+                        "the usage record of disk {disk} says {stored} objects, but there are {objects}"
+                    )
                 }
-                None => format!("the usage of disk {disk} cannot be read"),
+                None => format!("the usage record of disk {disk} cannot be read"),
             };
             let value = Some(encode(&DiskUsage { objects }));
             let fix = Fix::Set(key::disk_usage(disk), value);
             ledger.found_with(Damage::DiskUsage, text, Tier::Counts, fix);
         }
         for disk in image.disk_usage.keys().filter(|disk| !self.disks.contains_key(disk)) {
-            let text = format!("a usage of disk {disk}, which does not exist");
+            let text = format!("a usage record of disk {disk}, which does not exist");
             let fix = Fix::Set(key::disk_usage(*disk), None);
             ledger.found_with(Damage::DiskUsage, text, Tier::Counts, fix);
         }

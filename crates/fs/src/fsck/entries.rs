@@ -101,14 +101,14 @@ impl Reader<'_> {
     /// Checks the name and whether it is found where the entry lies.
     fn name(&mut self, place: Place, entry: &EntryRecord) {
         if check_name(&entry.name).is_err() {
-            let text = format!("{}: no valid name", described(place, entry));
+            let text = format!("{}: not a valid name", described(place, entry));
             self.ledger.found_with(Damage::EntryName, text, Tier::Entries, removal(place));
             return;
         }
         let bucket = Bucket::of(&self.image.hash_key, &entry.name);
         if !(bucket.first()..=bucket.last()).contains(&place.cookie) {
             let text = format!(
-                "{} lies at {:x}, its name is looked for at {:x}",
+                "{} lies at {:x}, but its name belongs at {:x}",
                 described(place, entry),
                 place.cookie,
                 bucket.first()
@@ -122,7 +122,7 @@ impl Reader<'_> {
             self.names.clear();
         }
         if self.names.contains(&entry.name) {
-            let text = format!("{} is there twice", described(place, entry));
+            let text = format!("{} exists twice", described(place, entry));
             self.ledger.found_with(Damage::EntryTwice, text, Tier::Entries, removal(place));
             return;
         }
@@ -177,7 +177,7 @@ impl Reader<'_> {
         for Misfit { place, entry } in std::mem::take(&mut self.doubtful) {
             let node = self.image.nodes[&entry.ino];
             let text = format!(
-                "{} says {:?}, inode {} is a {:?}",
+                "{} says {:?}, but inode {} is a {:?}",
                 described(place, &entry),
                 entry.kind,
                 entry.ino,

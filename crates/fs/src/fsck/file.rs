@@ -90,7 +90,7 @@ pub fn check_file(
 /// # Errors
 /// [`FsError::Refused`] if there is a file at `to`; what either store says.
 pub fn back_up(store: &dyn Store, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
-    let taken = || FsError::Refused(format!("{} exists already: give a new name", to.display()));
+    let taken = || FsError::Refused(format!("{} already exists: choose a new name", to.display()));
     if to.symlink_metadata().is_ok() {
         return Err(taken());
     }
@@ -106,7 +106,7 @@ pub fn back_up(store: &dyn Store, to: &Path, progress: &mut dyn FnMut(u64, u64))
     remove_leftover(&unfinished)?;
     named.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => taken(),
-        _ => FsError::Io(format!("cannot make {}: {error}", to.display())),
+        _ => FsError::Io(format!("cannot create {}: {error}", to.display())),
     })?;
     sync_folder_of(to).map_err(|error| FsError::Io(format!("{}: {error}", to.display())))?;
     Ok(pairs)
@@ -215,11 +215,13 @@ fn describe(salvaged: &Salvage, report: &mut Report) {
     let Salvage { corrected_pages, doubtful_pages, found_again, .. } = salvaged;
     if *corrected_pages > 0 {
         tell(format!(
-            "{corrected_pages} pages of the store had one wrong bit; nothing is lost of them"
+            "{corrected_pages} pages of the store had one wrong bit; nothing in them is lost"
         ));
     }
     if *doubtful_pages > 0 {
-        tell(format!("{doubtful_pages} pages of the store are damaged; what made sense was taken"));
+        tell(format!(
+            "{doubtful_pages} pages of the store are damaged; valid records in them were kept"
+        ));
     }
     for range in &salvaged.lost {
         tell(format!("a page of the store is damaged or lost; it held {}", shown(range)));
@@ -227,7 +229,7 @@ fn describe(salvaged: &Salvage, report: &mut Report) {
     if *found_again > 0 {
         tell(format!(
             "{found_again} records of lost pages were taken from older pages: names that were removed \
-             lately may be there again"
+             recently may reappear"
         ));
     }
 }

@@ -244,7 +244,7 @@ fn made(image: &Image, id: FilesetId, mut record: FilesetRecord, ledger: &mut Le
     }
     if record.settings.name != name {
         let text = format!(
-            "fileset {id} is called {} at the top level, its record says {}",
+            "fileset {id} is called {} at the top level, but its record says {}",
             shown(name.as_bytes()),
             shown(record.settings.name.as_bytes())
         );
@@ -302,10 +302,10 @@ pub(super) fn check_usage(image: &Image, ledger: &mut Ledger) {
     let text = match image.usage {
         Some(stored) if stored == counted => return,
         Some(stored) => format!(
-            "the usage is {} inodes and {} bytes, counted are {} and {}",
+            "the usage record says {} inodes and {} bytes, but there are {} and {}",
             stored.inodes, stored.bytes, counted.inodes, counted.bytes
         ),
-        None => "there is no usage that can be read".to_owned(),
+        None => "there is no readable usage record".to_owned(),
     };
     let fix = Fix::Set(key::USAGE.to_vec(), Some(encode(&counted)));
     ledger.found_with(Damage::Usage, text, Tier::Counts, fix);

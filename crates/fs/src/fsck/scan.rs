@@ -64,7 +64,7 @@ pub(super) fn superblock(store: &dyn Store, ledger: &mut Ledger) -> Result<Optio
         None => ledger.refuse(Damage::Term, "the term is missing".to_owned()),
         Some(term) => ledger.refuse(
             Damage::Term,
-            format!("the term is {term:02x?}, the superblock's epoch {epoch}"),
+            format!("the term is {term:02x?}, but the superblock's epoch is {epoch}"),
         ),
     }
     if epoch.0 >= EPOCH_MAX {
@@ -89,10 +89,10 @@ pub(super) fn check_disks(superblock: &Superblock, disks: &[NamedDisk], ledger: 
             ledger.refuse(Damage::Superblock, format!("two disks have the number {}", record.id));
         }
         if !seen.insert(&record.uuid) {
-            ledger.refuse(Damage::Superblock, format!("disk {} is there twice", record.uuid));
+            ledger.refuse(Damage::Superblock, format!("disk {} is listed twice", record.uuid));
         }
         if !disks.iter().any(|(uuid, _)| *uuid == record.uuid) {
-            let text = format!("disk {} ({}) is not there", record.uuid, record.location);
+            let text = format!("disk {} ({}) is missing", record.uuid, record.location);
             ledger.refuse(Damage::DiskMissing, text);
         }
     }
@@ -225,7 +225,7 @@ fn inode(ino: Ino, record: &InodeRecord, image: &mut Image, ledger: &mut Ledger)
     let mut normal = record.clone();
     make_normal(&mut normal, epoch);
     if normal != *record {
-        let text = format!("inode {ino}: fields do not go with a {:?}", record.kind);
+        let text = format!("inode {ino}: its fields do not fit a {:?}", record.kind);
         let fix = Fix::Inode(ino, Edit::Normal(epoch));
         ledger.found_with(Damage::InodeFields, text, Tier::Contents, fix);
     }
@@ -310,15 +310,15 @@ fn check_limits(image: &Image, ledger: &mut Ledger) {
         if (highest + 1..LIMIT_MAX).contains(limit) {
             return;
         }
-        let text = format!("the limit of {what} numbers is {limit}, the highest is {highest}");
+        let text =
+            format!("the limit of {what} numbers is {limit}, but the highest number is {highest}");
         *limit = highest + 1 + RESERVE;
         ledger.found(Damage::Limit, text);
     };
     check("inode", &mut fixed.ino_limit, inos);
     check("object", &mut fixed.object_limit, objects);
     if superblock.crashed_epoch > superblock.epoch {
-        let text =
-            format!("a crash in epoch {}, which lies in the future", superblock.crashed_epoch);
+        let text = format!("a crash in epoch {}, which is in the future", superblock.crashed_epoch);
         ledger.found(Damage::Superblock, text);
         fixed.crashed_epoch = superblock.epoch;
     }

@@ -53,7 +53,7 @@ fn choose_names(image: &mut Image, ledger: &mut Ledger) {
         node.name = own.copied().unwrap_or(node.name);
         for place in places.iter().filter(|place| **place != node.name) {
             let text = format!(
-                "directory {ino} lies in directory {}, and is named in directory {} too",
+                "directory {ino} is in directory {}, but directory {} names it too",
                 node.name.parent, place.parent
             );
             ledger.found_with(Damage::DirectoryNames, text, Tier::Tree, removal(*place));
@@ -109,7 +109,7 @@ fn circle(image: &Image, path: &[Ino], closing: Ino, ledger: &mut Ledger) {
     let begin = path.iter().position(|ino| *ino == closing).unwrap_or(0);
     let Some(least) = path[begin..].iter().min().copied() else { return };
     let text = format!(
-        "directory {least} is in a circle of {} directories that nothing else leads to",
+        "directory {least} is in a cycle of {} directories that no other directory leads to",
         path.len() - begin
     );
     ledger.found_with(Damage::Orphan, text, Tier::Tree, removal(image.nodes[&least].name));
@@ -132,7 +132,7 @@ fn check_counts(image: &Image, ledger: &mut Ledger) {
         if let Some(directory) = image.directories.get(&ino) {
             if node.size != directory.entries {
                 let text = format!(
-                    "directory {ino}: its size is {}, it has {} entries",
+                    "directory {ino}: its size is {}, but it has {} entries",
                     node.size, directory.entries
                 );
                 let fix = Fix::Inode(ino, Edit::Size(directory.entries));
@@ -145,7 +145,7 @@ fn check_counts(image: &Image, ledger: &mut Ledger) {
         }
         if node.xattrs != node.xattrs_found {
             let text = format!(
-                "inode {ino} counts {} attributes, it has {}",
+                "inode {ino} should have {} attributes, but has {}",
                 node.xattrs, node.xattrs_found
             );
             let fix = Fix::Inode(ino, Edit::Xattrs(node.xattrs_found));

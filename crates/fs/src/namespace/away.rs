@@ -71,7 +71,7 @@ impl Namespace {
             if left.is_zero() {
                 let AwayDisk { uuid, location, why } = away;
                 return Err(FsError::Io(format!(
-                    "disk {uuid} ({location}) is unreachable: {why}; it has been for more than {timeout:?} (away_timeout)"
+                    "disk {uuid} ({location}) is unreachable: {why}; this has lasted for more than {timeout:?} (away_timeout)"
                 )));
             }
             self.shared.away.wait(&away.uuid, left.min(LOOK));

@@ -231,7 +231,7 @@ impl Namespace {
             if !can_be_clean {
                 tracing::warn!(
                     fileset = %partition.number(),
-                    "programs still write: the next mount compares the sizes of their files"
+                    "programs are still writing: the next mount compares the sizes of their files"
                 );
             }
             if !can_be_clean || (is_root && !all_clean) {

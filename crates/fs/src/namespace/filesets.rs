@@ -215,7 +215,7 @@ impl Namespace {
         self.catalogue.remove(id, (making.first_ino, making.first_object));
         let removed = self.stores.remove(id).map_err(FsError::from);
         if let Err(error) = removed.and_then(|()| self.remove_native_tree(&making.settings)) {
-            tracing::warn!(%error, "a fileset that could not be made left something");
+            tracing::warn!(%error, "a fileset that could not be created left files behind");
             return;
         }
         if let Ok(root) = self.root() {
@@ -267,7 +267,7 @@ impl Namespace {
                 let (fileset, settings) = (fileset.id, settings.clone());
                 // One that cannot be reached reads them when it opens the fileset again.
                 if let Err(error) = owner.ask(Request::Apply { fileset, settings }) {
-                    tracing::warn!(%fileset, %error, "its owner does not know yet of new settings");
+                    tracing::warn!(%fileset, %error, "its owner does not know the new settings yet");
                 }
             }
             Some(Owner::Native(_)) | None => {}
@@ -305,7 +305,7 @@ impl Namespace {
         {
             return Err(FsError::Refused(format!(
                 "the store of fileset \"{name}\" is missing: restore it from a backup (forebay store restore), or \
-                 remove the fileset with --lost; its files are lost then"
+                 remove the fileset with --lost, which loses its files"
             )));
         }
         let (partition, unused) = self.empty_fileset(&fileset, name)?;
@@ -396,8 +396,7 @@ impl Namespace {
         partition.settle()?;
         if partition.is_unswept() {
             return refused(
-                "may have objects on a disk that is not there: bring the disk back first"
-                    .to_owned(),
+                "may have objects on a missing disk: bring the disk back first".to_owned(),
             );
         }
         self.shared.objects.sync_disks()
@@ -415,12 +414,12 @@ fn check_stays_native(
     let wants = |placement: Placement| (placement == Placement::Native) != is_native;
     if placement.is_some_and(wants) {
         return Err(FsError::Refused(format!(
-            "fileset \"{name}\" cannot become native or cease to be: create another fileset, and move the files"
+            "fileset \"{name}\": native cannot be switched on or off: create another fileset, and move the files"
         )));
     }
     if is_native && durability.is_some() {
         return Err(FsError::Refused(format!(
-            "fileset \"{name}\" is native: what fsync promises there is what its disk's file system does"
+            "fileset \"{name}\" is native: its disk's file system decides what fsync promises"
         )));
     }
     Ok(())

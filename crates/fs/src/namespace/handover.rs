@@ -173,7 +173,7 @@ impl Namespace {
         self.shared.owners.set(id, None);
         self.shared.owners.drain();
         membership.open_files(id).lose_with_names(partition.uncommitted_directories());
-        tracing::error!(fileset = %id, %why, "fenced: another node owns the fileset, or may");
+        tracing::error!(fileset = %id, %why, "fenced: another node owns the fileset, or may own it");
         if let Err(error) = self.part_with(&partition, why.clone()) {
             tracing::warn!(fileset = %id, %error, "the store of a fenced fileset was not closed in order");
         }

@@ -59,7 +59,7 @@ impl Namespace {
         }
         if self.cluster.is_some() {
             return Err(FsError::Refused(
-                "a lost fileset cannot be removed in a cluster: its store is shared, see whether it can be reached"
+                "a lost fileset cannot be removed in a cluster: its store is shared; check whether it can be reached"
                     .to_owned(),
             ));
         }
@@ -114,7 +114,7 @@ impl Namespace {
             Ok(_) => is_there(),
             Err(error) => Err(FsError::Refused(format!(
                 "the store of fileset \"{name}\" is there, but cannot be opened ({error}): repair it with fsck or \
-                 restore it from a backup; to give it up, move its file in ROOT/names away first"
+                 restore it from a backup; to give it up, first move its file in ROOT/names elsewhere"
             ))),
         }
     }

@@ -46,7 +46,7 @@ static UNCOMMITTED: Metric = Metric::gauge(
 static COMMIT_AGE: Metric = Metric::gauge(
     "forebay_commit_age",
     &["fileset"],
-    "Time since everything done until then was committed",
+    "Time since the moment up to which all changes are committed",
 )
 .seconds();
 static FAULTY: Metric = Metric::gauge(
@@ -68,17 +68,17 @@ static SIZE: Metric = Metric::gauge(
 static DAMAGED: Metric = Metric::gauge(
     "forebay_damaged_files",
     &["fileset"],
-    "Files that were found to have lost something since the mount; of many some",
+    "Files found to have lost data since the mount; if there are many, only some",
 );
 static STORES: Metric = Metric::gauge("forebay_store", &[], "Space that the stores occupy").bytes();
 static STORE_RESERVE: Metric = Metric::gauge(
     "forebay_store_reserve_held",
     &[],
-    "1 while space is kept aside for commits on a full disk",
+    "1 while space is reserved for commits on a full disk",
 );
 static CACHED: Metric = Metric::gauge("forebay_cached_inodes", &[], "Inodes in memory");
 static CACHE: Metric =
-    Metric::gauge("forebay_inode_cache", &[], "Memory reckoned for cached inodes").bytes();
+    Metric::gauge("forebay_inode_cache", &[], "Estimated memory of cached inodes").bytes();
 static CACHE_MAX: Metric =
     Metric::gauge("forebay_inode_cache_max", &[], "The setting inode_cache_max").bytes();
 static OPEN_OBJECTS: Metric =
@@ -86,7 +86,7 @@ static OPEN_OBJECTS: Metric =
 static OPEN_OBJECTS_MAX: Metric = Metric::gauge(
     "forebay_open_objects_max",
     &[],
-    "The setting open_objects_max, as far as the limit of files allows",
+    "The setting open_objects_max, or less if the limit of open files is lower",
 );
 static SPARES: Metric = Metric::gauge("forebay_spare_objects", &[], "Fresh objects in stock");
 static SPARES_WANTED: Metric =
@@ -99,7 +99,7 @@ static RECLAIM: Metric = Metric::gauge(
 static DISK_SIZE: Metric =
     Metric::gauge("forebay_disk_size", &["disk"], "Size of a disk of this node").bytes();
 static DISK_AVAILABLE: Metric =
-    Metric::gauge("forebay_disk_available", &["disk"], "Bytes left on a disk for ordinary users")
+    Metric::gauge("forebay_disk_available", &["disk"], "Free bytes on a disk for ordinary users")
         .bytes();
 static DISK_OBJECTS: Metric = Metric::gauge(
     "forebay_disk_objects",
@@ -107,10 +107,10 @@ static DISK_OBJECTS: Metric = Metric::gauge(
     "Objects on a disk that files of this node's filesets refer to",
 );
 static DISK_RESERVE: Metric =
-    Metric::gauge("forebay_disk_reserve", &["disk"], "Space that is to be kept aside on a disk")
+    Metric::gauge("forebay_disk_reserve", &["disk"], "Space that should be reserved on a disk")
         .bytes();
 static DISK_RESERVE_HELD: Metric =
-    Metric::gauge("forebay_disk_reserve_held", &["disk"], "Space that is kept aside on a disk now")
+    Metric::gauge("forebay_disk_reserve_held", &["disk"], "Space that is reserved on a disk now")
         .bytes();
 static DISK_ERRORS: Metric =
     Metric::counter("forebay_disk_errors", &["disk"], "Errors of a disk since the mount");

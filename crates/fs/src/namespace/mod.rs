@@ -337,7 +337,7 @@ impl Namespace {
             Owner::Local(partition) => Ok(Arc::clone(partition)),
             Owner::Native(_) => Err(no_store()),
             Owner::Remote(remote) => Err(FsError::Refused(format!(
-                "node {} owns the fileset: give the command there, or move the fileset here",
+                "node {} owns the fileset: run the command there, or move the fileset here",
                 remote.node()
             ))),
         }
@@ -572,9 +572,7 @@ impl Namespace {
             let (reserve, held, refusal) = disk.space.reserve_state();
             (found.reserve_bytes, found.reserve_held_bytes) = (reserve, held);
             found.advice.extend(refusal.map(|why| {
-                format!(
-                    "no space can be kept aside on it ({why}): once it is full, commits may fail"
-                )
+                format!("no space can be reserved on it ({why}): once it is full, commits may fail")
             }));
             found.errors = disk.health.errors.load(Ordering::Relaxed);
             found.last_error = disk.health.last_error.lock().clone().map(|(_, text)| text);

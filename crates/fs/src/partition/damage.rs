@@ -95,7 +95,7 @@ impl Partition {
             return;
         }
         let paths = self.paths_of(fileset, &wanted).unwrap_or_else(|error| {
-            tracing::warn!(fileset, %error, "the paths of damaged files cannot be looked for");
+            tracing::warn!(fileset, %error, "cannot search for the paths of damaged files");
             HashMap::new()
         });
         for ino in wanted {

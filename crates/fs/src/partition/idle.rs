@@ -57,7 +57,9 @@ impl Partition {
             let number = || self.take_object_id();
             match self.shared.objects.make_named(|of| disks.contains(&of.id), number) {
                 Ok(made) => return Ok(made),
-                Err(error) => tracing::debug!(%error, "new bytes do not go near their writer"),
+                Err(error) => {
+                    tracing::debug!(%error, "new bytes cannot go to the node that writes them")
+                }
             }
         }
         self.take_object()

@@ -78,7 +78,7 @@ impl NearFiles {
             Home::Here => match shared.objects.open(at) {
                 Ok(live) => Some(live),
                 Err(error) => {
-                    tracing::debug!(%ino, %error, "an object of this node is used by way of its owner");
+                    tracing::debug!(%ino, %error, "an object of this node is used through its owner");
                     return None;
                 }
             },

@@ -179,9 +179,7 @@ fn not_kept(attributes: Attributes) -> Attributes {
 
 /// An answer that does not fit its request: the other node is broken.
 fn senseless<T>(answer: &Answer) -> Result<T> {
-    Err(FsError::Io(format!(
-        "the owner of the fileset sent an answer that makes no sense: {answer:?}"
-    )))
+    Err(FsError::Io(format!("the owner of the fileset sent an unexpected answer: {answer:?}")))
 }
 
 /// Tells another node something that is no operation of a fileset.
@@ -247,7 +245,7 @@ impl RemoteOwner {
                     FsError::Stale
                 }
                 CallError::Refused(why) => FsError::Io(format!(
-                    "node {} does not understand a request: {why}; does it run another version?",
+                    "node {} does not understand a request: {why}; does it run a different version?",
                     self.node
                 )),
             })?;

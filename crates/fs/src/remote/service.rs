@@ -82,7 +82,10 @@ impl Drop for Leaving<'_> {
 }
 
 fn evicted(client: ClientId) -> CallError {
-    CallError::Evicted(format!("node {} was dropped with all that it held", client.node))
+    CallError::Evicted(format!(
+        "node {} was dropped, and everything that it held was released",
+        client.node
+    ))
 }
 
 impl Service for FilesService {
@@ -162,7 +165,7 @@ impl Work<'_> {
         Err(match why {
             NotHeld::Dropped => FsError::Stale,
             NotHeld::Full => FsError::TooManyFiles(format!(
-                "node {} holds {} inodes and open files of another node (client_holds_max)",
+                "node {} already holds {} inodes and open files of another node (client_holds_max)",
                 self.client.node,
                 self.most()
             )),

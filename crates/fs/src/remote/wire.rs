@@ -398,7 +398,9 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     }
     let (version, rest) = bytes.split_first().ok_or("an empty head")?;
     if *version != VERSION {
-        return Err(format!("version {version} is not spoken here, but version {VERSION}"));
+        return Err(format!(
+            "version {version} is not supported; this node uses version {VERSION}"
+        ));
     }
     match postcard::take_from_bytes(rest) {
         Ok((value, [])) => Ok(value),

@@ -320,9 +320,9 @@ fn counts_are_exact() {
     let damage = |tree: &Tree| tree.change_inode(tree.a, |inode| inode.nlink = 2);
     follow(damage, Damage::LinkCount, "is 2, not 3", &[]);
     let damage = |tree: &Tree| tree.change_inode(tree.b, |inode| inode.size = 0);
-    follow(damage, Damage::EntryCount, "is 0, it has 3", &[]);
+    follow(damage, Damage::EntryCount, "is 0, but it has 3", &[]);
     let damage = |tree: &Tree| tree.change_inode(tree.listed, |inode| inode.xattrs = 9);
-    follow(damage, Damage::XattrCount, "counts 9 attributes, it has 3", &[]);
+    follow(damage, Damage::XattrCount, "should have 9 attributes, but has 3", &[]);
     let usage = Usage { inodes: 3, bytes: u64::MAX };
     let damage = |tree: &Tree| tree.set(key::USAGE.to_vec(), Some(encode(&usage)));
     follow(damage, Damage::Usage, "3 inodes", &[]);
@@ -330,7 +330,7 @@ fn counts_are_exact() {
     follow(damage, Damage::Usage, "usage", &[]);
     let in_use = DiskUsage { objects: 7 };
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), Some(encode(&in_use)));
-    follow(damage, Damage::DiskUsage, "is 7 objects, counted are 3", &[]);
+    follow(damage, Damage::DiskUsage, "says 7 objects, but there are 3", &[]);
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), None);
     follow(damage, Damage::DiskUsage, "disk 0", &[]);
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(8)), Some(encode(&in_use)));

@@ -47,7 +47,7 @@ pub static TABLE: Table = Table {
     title: "Requests of the kernel",
     page: "/metrics",
     about: "Of the daemon behind a mount. Reads and writes on the direct path, and everything in native filesets that are \
-            bound in place, pass between program and kernel alone: they do not appear here.",
+            bound in place, never reach the daemon and are not counted here.",
     metrics: &[&DURATION, &ERRORS, &SERVED_READ, &SERVED_WRITTEN, &REQUESTS, &MOUNT],
 };
 

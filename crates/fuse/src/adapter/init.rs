@@ -84,7 +84,7 @@ impl Adapter {
             tracing::error!(
                 major = asked.major,
                 minor = asked.minor,
-                "the kernel speaks another FUSE protocol: Linux 5.10 or later is needed"
+                "the kernel uses a different FUSE protocol: Linux 5.10 or later is needed"
             );
             self.session.refused.store(true, Ordering::Release);
             return Err(Errno(libc::EPROTO));

@@ -105,7 +105,7 @@ impl Seat {
     /// Handles the request of `length` bytes and sends the answer.
     pub fn answer(&mut self, length: usize, adapter: &Adapter, device: &Device) -> io::Result<()> {
         let Some((header, body)) = Body::parse(&self.request[..length]) else {
-            tracing::error!(length, "the kernel sent a request that is cut short");
+            tracing::error!(length, "the kernel sent a truncated request");
             let sent = &self.request[..length];
             return match InHeader::read_from_prefix(sent) {
                 Ok((header, _)) => {

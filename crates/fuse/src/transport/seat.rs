@@ -267,7 +267,7 @@ fn carry_out_entry<'a>(
     reply: &'a mut Reply<'_>,
 ) -> (OutHeader, &'a [u8]) {
     let Some((request, body)) = payload.and_then(|sent| Body::parse_entry(header, sent)) else {
-        tracing::error!(entry = ?header.entry, "the kernel sent a request that is cut short");
+        tracing::error!(entry = ?header.entry, "the kernel sent a truncated request");
         return reply.finish(header.entry.commit_id, libc::EIO);
     };
     match carry_out(adapter, &request, body, reply) {

@@ -14,7 +14,7 @@ pub(crate) fn ask_for(slice: Duration) {
         return;
     }
     if let Err(error) = ask(slice) {
-        tracing::debug!(?slice, %error, "the scheduler gives no slices of this length");
+        tracing::debug!(?slice, %error, "the scheduler does not accept slices of this length");
     }
 }
 

@@ -149,7 +149,7 @@ impl Config {
         self.queues.iter().enumerate().find_map(|(place, queue)| {
             let name = queue.hosts.named().find(|name| !listed(name))?;
             let allowed = format!(
-                "hosts that a [[host]] lists, as unlisted_hosts is \"close\"; {name} is not listed"
+                "hosts that a [[host]] lists, because unlisted_hosts is \"close\"; {name} is not listed"
             );
             let path = [Key("queue"), Place(place), Key("hosts")];
             Some(Fault::at(path, &queue.hosts, allowed))

@@ -134,7 +134,7 @@ impl Grid {
         let is_gone = condition.jobs().iter().any(|id| !self.ledger.jobs.contains_key(id));
         if is_gone && index::verdict(&self.ledger, condition) == Verdict::Never {
             return Err(Refusal::Invalid(format!(
-                "job {target} depends on jobs that are no longer known, so it would wait for ever: submit it again"
+                "job {target} depends on jobs that are no longer known, so it would wait forever: submit it again"
             )));
         }
         if !self.index.flow_of.contains_key(&target.job) {

@@ -390,7 +390,7 @@ impl fmt::Display for Reason {
                 write!(f, "it can never start: {}", parts.join(", "))
             }
             Reason::Throttle { active } => {
-                write!(f, "{active} elements of the array are running, which is its limit")
+                write!(f, "{active} elements of the array are running, the limit of the array")
             }
             Reason::QueueGone(name) => write!(f, "queue {name} is no longer in the settings"),
             Reason::QueueInactive => f.write_str("the queue is inactive"),
@@ -406,7 +406,7 @@ impl fmt::Display for Reason {
                 write!(f, "the user uses {used} of at most {most} slots on the grid")
             }
             Reason::NoHostSuits => {
-                f.write_str("no host can ever take it, with the present hosts and settings")
+                f.write_str("no host can ever take it, with the current hosts and settings")
             }
             Reason::NoHostFits => f.write_str("no host can take it now"),
             Reason::NextRound { .. } => {
@@ -415,7 +415,7 @@ impl fmt::Display for Reason {
             Reason::Reserved { host, slots, within: Some(within) } => {
                 write!(
                     f,
-                    "{slots} slots on {host} are reserved for it, free in {within} at the latest"
+                    "{slots} slots on {host} are reserved for it and will be free in {within} at the latest"
                 )
             }
             Reason::Reserved { host, slots, within: None } => {
@@ -431,8 +431,8 @@ impl fmt::Display for Reason {
                 f.write_str("it is suspended: its host is loaded beyond a stop value")
             }
             Reason::StoppedByArea => f.write_str(
-                "it is suspended: its work areas held more than area_limit of the queue; it continues when they have \
-                 been measured again and hold less",
+                "it is suspended: its work areas held more than area_limit of the queue; it continues when the next \
+                 measurement shows less",
             ),
             Reason::Area { bytes, limit, exceeded } => {
                 let (bytes, limit) = (ByteSize(*bytes), ByteSize(*limit));
@@ -441,7 +441,7 @@ impl fmt::Display for Reason {
                     AreaExceeded::Hold => {
                         ": it is suspended until they hold less; remove files, or kill it"
                     }
-                    AreaExceeded::End => ": it is being ended",
+                    AreaExceeded::End => ": it is being killed",
                 };
                 write!(f, "its work areas hold {bytes}, more than the {limit} of area_limit{then}")
             }

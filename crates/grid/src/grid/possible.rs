@@ -77,7 +77,7 @@ impl Grid {
             Some((Some(slots), host)) => {
                 let there = needed.and_then(|_| self.size_of(host).memory_bytes);
                 format!(
-                    "it needs {} on one host: no host that it may use is as large; {} has {}",
+                    "it needs {} on one host: no host that it may use has as many; the largest, {}, has {}",
                     described(shape.slots, needed.map(at_least)),
                     self.host_name(host),
                     described(slots, there.map(at_most)),
@@ -87,7 +87,7 @@ impl Grid {
                 let queue = self.ledger.queues.at(queue.0);
                 let own = if spec.hosts.is_empty() { "" } else { " and its own list of hosts" };
                 format!(
-                    "no host of this grid may run it: queue {queue}{own} and the settings leave none"
+                    "no host of this grid may run it: queue {queue}{own} and the settings exclude all hosts"
                 )
             }
         }))

@@ -205,7 +205,7 @@ impl Grid {
             let entry = &self.ledger.flows.schedules[&id];
             if entry.seen.len() >= SEEN_MAX && !entry.seen.contains_key(&path) {
                 let most = format!("{SEEN_MAX} files have arrived and are still there");
-                why = Some(format!("{most}: a schedule remembers no more than that"));
+                why = Some(format!("{most}: a schedule cannot remember more than that"));
                 break;
             }
             let firing = Firing { schedule: id, due: None, file: Some((path, stamp)) };

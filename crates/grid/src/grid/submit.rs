@@ -141,8 +141,8 @@ impl Grid {
         let Some((now, whose, setting, most)) = over else { return Ok(()) };
         let (now, more) = (ByteSize(now), ByteSize(bytes));
         Err(Refusal::TooMany(format!(
-            "unfinished jobs, {whose} together, may take at most {most} for commands, environments, scripts and \
-             conditions: {now} now, and {more} with this one ({setting} of this grid)"
+            "the unfinished jobs ({whose}) may take at most {most} in total for commands, environments, scripts \
+             and conditions: {now} now, and {more} with this one ({setting} of this grid)"
         )))
     }
 
@@ -221,7 +221,7 @@ impl Grid {
             }
         }
         if found.is_empty() {
-            let fault = format!("the dependency names \"{name}\", and no job of the user matches");
+            let fault = format!("the dependency names \"{name}\", but no job of the user matches");
             return Err(Refusal::Invalid(fault));
         }
         Ok(found)

@@ -123,7 +123,7 @@ fn jobs_that_end_before_the_reserved_start_or_use_other_slots_are_backfilled_at_
     assert_eq!(rig.host_of(elsewhere).as_deref(), Some("b"), "no other host is kept");
     let said = reasons(&rig, job_two).last().unwrap().to_string();
     assert!(
-        said.contains("4 slots on a are reserved for it, free in 1000 s at the latest"),
+        said.contains("4 slots on a are reserved for it and will be free in 1000 s at the latest"),
         "{said}"
     );
     rig.exit(TaskId::only(short), 0);

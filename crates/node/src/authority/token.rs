@@ -87,9 +87,8 @@ impl Token {
                     .to_owned(),
             )
         })?;
-        let incomplete = || {
-            Error::Token("the join token is damaged or incomplete: copy it as a whole".to_owned())
-        };
+        let incomplete =
+            || Error::Token("the join token is damaged or incomplete: copy all of it".to_owned());
         if body.len() > TEXT_BYTES_MAX {
             return Err(incomplete());
         }

@@ -37,7 +37,7 @@ impl From<forebay_etcd::Error> for Error {
 }
 
 fn contended() -> Error {
-    Error::Etcd("others change the same records all the time: try again".to_owned())
+    Error::Etcd("other nodes keep changing the same records: try again".to_owned())
 }
 
 impl Book {
@@ -85,7 +85,7 @@ impl Book {
         let record: ClusterRecord = decode(&pair.key, &pair.value)?;
         if record.format > FORMAT {
             return Err(Error::Etcd(format!(
-                "the records of cluster {} have format {}, this version knows up to {FORMAT}: upgrade Forebay on this machine",
+                "the records of cluster {} have format {}, but this version supports at most {FORMAT}: upgrade Forebay on this machine",
                 record.name, record.format
             )));
         }
@@ -318,7 +318,7 @@ impl Book {
         if outcome.held {
             return Ok(());
         }
-        Err(Error::Invalid(format!("fileset {fileset} has another owner by now")))
+        Err(Error::Invalid(format!("fileset {fileset} has another owner now")))
     }
 
     /// Keeps a join token until it expires; etcd removes it then.
@@ -340,7 +340,7 @@ impl Book {
     pub fn use_token(&self, id: &[u8], secret: &[u8], now_seconds: i64) -> Result<TokenRecord> {
         let unknown = || {
             Error::Token(
-                "the join token is unknown, used up or expired: make another one (forebay cluster token)".to_owned(),
+                "the join token is unknown, used up or expired: create another one (forebay cluster token)".to_owned(),
             )
         };
         let key = self.key(Key::Token(&hexadecimal(id)));

@@ -169,7 +169,7 @@ impl Driver {
     }
 
     fn end(&self, reason: &str) {
-        tracing::error!("{reason}: it answers nothing any more");
+        tracing::error!("{reason}: it no longer answers requests");
         self.ownership.wait();
         self.ownership.ended(reason);
         self.shared.set(Phase::Ended(reason.to_owned()));
@@ -245,7 +245,7 @@ impl Driver {
                 tracing::warn!(
                     fileset = fileset.0,
                     epoch = epoch.0,
-                    "another node has taken the fileset over: what was not committed is lost, its open files are stale"
+                    "another node has taken the fileset over: uncommitted changes are lost, and its open files are stale"
                 );
                 self.ownership.fence(fileset, epoch);
                 let ownership = Arc::clone(&self.ownership);

@@ -88,7 +88,7 @@ impl Courier {
             }
             Err(now) => {
                 if error.replace(now.to_string()).is_none() {
-                    tracing::warn!("{now}; this node goes on by itself when it answers again");
+                    tracing::warn!("{now}; this node continues by itself when etcd answers again");
                 }
                 None
             }

@@ -266,7 +266,7 @@ impl Member {
         let _ = self.inbox.send(Input::Stop);
         if self.shared.wait_for_end(patience) == Phase::Working {
             tracing::warn!(
-                "not everything was handed over in {patience:?}: other nodes take it over when the lease is over{}",
+                "not everything was handed over in {patience:?}: other nodes take over the rest when the lease ends{}",
                 self.courier.error().map_or(String::new(), |error| format!(" ({error})"))
             );
         }
@@ -297,7 +297,7 @@ fn check_cluster(book: &Book, file: &NodeFile) -> Result<()> {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "the cluster {} in etcd is another one ({}) than this node's ({}): leave it first (forebay cluster leave)",
+        "the cluster {} in etcd ({}) is not this node's cluster ({}): leave the latter first (forebay cluster leave)",
         file.cluster_name, record.id, file.cluster
     )))
 }
@@ -357,7 +357,7 @@ impl Desk {
 
     fn member_question(&self, visitor: NodeId, question: Question) -> Result<Answer> {
         match question {
-            Question::Join(_) => Err(Error::Invalid("this machine is a member already".to_owned())),
+            Question::Join(_) => Err(Error::Invalid("this machine is already a member".to_owned())),
             Question::Renew { public_key } => {
                 self.registrar.renew(visitor, &public_key).map(Answer::Renewed)
             }
@@ -376,7 +376,7 @@ impl Desk {
             (node.holding(fileset), node.view().members.contains_key(&to))
         };
         if !is_member {
-            return Err(Error::Invalid(format!("node {to} does not run")));
+            return Err(Error::Invalid(format!("node {to} is not running")));
         }
         if !matches!(holding, Some(Holding::Owning { .. })) {
             return Err(Error::Invalid(format!(

@@ -206,7 +206,7 @@ pub fn encode(value: &impl Serialize) -> Vec<u8> {
 pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T> {
     serde_json::from_slice(value).map_err(|error| {
         let key = String::from_utf8_lossy(key);
-        Error::Etcd(format!("the value of {key} in etcd makes no sense: {error}"))
+        Error::Etcd(format!("the value of {key} in etcd is invalid: {error}"))
     })
 }
 

@@ -137,7 +137,7 @@ fn renewed_by(
     let answer = visit(&target, &*renewal.clock, file.cluster, question)?;
     match decode(&answer)? {
         Answer::Renewed(issued) => Ok(issued),
-        _ => Err(Error::Invalid(format!("{address}: an answer to another question"))),
+        _ => Err(Error::Invalid(format!("{address}: an answer to a different request"))),
     }
 }
 

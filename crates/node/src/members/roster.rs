@@ -61,7 +61,7 @@ struct Reader<'a> {
 
 fn value<T: serde::de::DeserializeOwned>(pair: &Pair) -> Option<T> {
     decode(&pair.key, &pair.value)
-        .inspect_err(|error| tracing::error!("{error}; this record is passed over"))
+        .inspect_err(|error| tracing::error!("{error}; this record is ignored"))
         .ok()
 }
 
@@ -258,7 +258,7 @@ impl Roster for Known {
             .is_some_and(|member| member.incarnation == client.incarnation);
         let was_seen =
             sight.lives.get(&client.node).is_some_and(|life| *life >= client.incarnation);
-        (was_seen && !runs).then(|| format!("the lease of node {} is over", client.node))
+        (was_seen && !runs).then(|| format!("the lease of node {} has expired", client.node))
     }
 
     fn dead(&self, node: NodeId) -> Option<String> {
@@ -269,7 +269,7 @@ impl Roster for Known {
         if sight.alive.contains_key(&node) {
             return None;
         }
-        Some(format!("node {node} ({}) does not run: it has no lease", record.name))
+        Some(format!("node {node} ({}) is not running: it has no lease", record.name))
     }
 
     fn is_succeeded(&self, client: ClientId) -> bool {

@@ -388,7 +388,7 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
 pub fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|_| {
         Error::Invalid(
-            "the other side's message makes no sense: is it of another version?".to_owned(),
+            "the other side's message cannot be understood: is it a different version?".to_owned(),
         )
     })
 }

@@ -61,9 +61,7 @@ impl Crew {
             std::thread::Builder::new().name("serve".to_owned()).spawn(move || crew.run());
         if let Err(error) = started {
             // The threads that there are do the work; without any, the next offer tries again.
-            tracing::warn!(
-                "no further thread to serve calls of other nodes can be started: {error}"
-            );
+            tracing::warn!("cannot start another thread to serve calls from other nodes: {error}");
             self.state.lock().threads -= 1;
         }
     }

@@ -173,7 +173,7 @@ pub fn visit(
     match dial(target, clock, &Hello::Visit { cluster, question }) {
         Ok(Connected { welcome: Welcome::Visit { answer }, .. }) => Ok(answer),
         Ok(Connected { welcome: Welcome::Session { .. }, .. }) => Err(Error::Unreachable(format!(
-            "{}: an answer that makes no sense; is it of another version?",
+            "{}: the answer cannot be understood; is it a different version?",
             target.address
         ))),
         Err(DialError::Broken(reason)) => Err(Error::Unreachable(reason)),

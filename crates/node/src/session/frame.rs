@@ -200,7 +200,7 @@ fn parse(frame: &[u8]) -> Result<Frame, Malformed> {
     let head_bytes = u32_at(frame, 28).ok_or(SHORT)?;
     let rest = frame.get(HEADER_BYTES - 4..).ok_or(SHORT)?;
     if head_bytes > HEAD_BYTES_MAX || head_bytes > rest.len() {
-        return Err(Malformed("a frame whose head is longer than itself"));
+        return Err(Malformed("a frame whose head is longer than the frame"));
     }
     let (head, payload) = rest.split_at(head_bytes);
     if payload.len() > PAYLOAD_BYTES_MAX {

@@ -172,8 +172,9 @@ fn get(stream: &mut impl Read, bytes_max: usize) -> Result<([u16; 2], Vec<u8>), 
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, GreetingError> {
-    postcard::from_bytes(body)
-        .map_err(|_| GreetingError::Malformed("the other side sent a greeting that makes no sense"))
+    postcard::from_bytes(body).map_err(|_| {
+        GreetingError::Malformed("the other side sent a greeting that cannot be understood")
+    })
 }
 
 /// Sends a hello and reads the answer.
@@ -201,7 +202,7 @@ pub fn greet(stream: &mut (impl Read + Write), hello: &Hello) -> Result<Welcome,
 fn version_reason(theirs: u16) -> String {
     let upgrade = if theirs > VERSION { "this node" } else { "the other node" };
     format!(
-        "the nodes speak different versions of the protocol (this one {VERSION}, the other one {theirs}): upgrade Forebay on \
+        "the nodes use different versions of the protocol (this node {VERSION}, the other node {theirs}): upgrade Forebay on \
          {upgrade}"
     )
 }

@@ -326,7 +326,7 @@ impl Shared {
             }
             Some(Guest::Open(former)) => {
                 let former = Arc::clone(former);
-                self.drop_guest(&mut guests, &former, "the client has made a new session");
+                self.drop_guest(&mut guests, &former, "the client has begun a new session");
                 return Err(busy());
             }
             None => {}
@@ -366,7 +366,7 @@ impl Shared {
             std::thread::Builder::new().name("drop-client".to_owned()).spawn(dropping)
         {
             tracing::error!(
-                "cannot start a thread to drop node {node}: {error}; it can connect again after this daemon was restarted"
+                "cannot start a thread to drop node {node}: {error}; it can connect again after a restart of this daemon"
             );
         }
     }
@@ -572,14 +572,16 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         };
         if shared.greetings.fetch_add(1, Ordering::AcqRel) >= shared.common.settings.greetings_max {
             shared.greetings.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!("a connection was refused: greetings_max others are greeting");
+            tracing::warn!(
+                "a connection was refused: greetings_max other connections are exchanging greetings"
+            );
             continue;
         }
         let counted = Counted(Arc::clone(shared));
         let receiving = move || {
             let from = socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
             if let Err(error) = counted.0.receive(socket) {
-                tracing::debug!("a connection from {from} came to nothing: {error}");
+                tracing::debug!("a connection from {from} failed: {error}");
             }
         };
         if let Err(error) = std::thread::Builder::new().name("greet".to_owned()).spawn(receiving) {

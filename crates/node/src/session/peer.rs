@@ -246,7 +246,7 @@ impl Peer {
     /// Makes the end of a new session.
     fn take(&self, connected: Connected) -> Result<Arc<End>, String> {
         let Welcome::Session { session, server, grace_ms, clock_ms } = connected.welcome else {
-            return Err("the other node gave an answer that makes no sense".to_owned());
+            return Err("the other node gave an answer that cannot be understood".to_owned());
         };
         if server.node != self.node {
             return Err(format!("node {} answers instead of node {}", server.node, self.node));
@@ -322,7 +322,9 @@ impl Peer {
         match self.dial(end.session, lane) {
             Ok(connected) => {
                 let Welcome::Session { session, server, clock_ms, .. } = connected.welcome else {
-                    return Err("the other node gave an answer that makes no sense".to_owned());
+                    return Err(
+                        "the other node gave an answer that cannot be understood".to_owned()
+                    );
                 };
                 if session != end.session || server != end.peer {
                     end.end(&Over::Evicted(format!("node {} has started again", self.node)));

@@ -91,7 +91,7 @@ pub fn watch(tunnels: &Weak<Tunnels>) {
                 continue;
             }
             if let Err(error) = tunnels.members.refresh(&tunnels.book) {
-                tracing::warn!("the members of the cluster are read again: {error}");
+                tracing::warn!("reading the members of the cluster again: {error}");
                 std::thread::sleep(PAUSE);
                 // From where it was: what was missed is told once more.
                 break;

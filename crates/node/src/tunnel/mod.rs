@@ -200,7 +200,10 @@ impl Tunnels {
         let checked = self.check(stream.conn.peer_certificates(), &heard);
         let judged = checked.and_then(|(node, name)| {
             let wanted = serde_json::from_value(heard.wanted).map_err(|error| {
-                Refusal::new(RefusalKind::Question, format!("the greeting makes no sense: {error}"))
+                Refusal::new(
+                    RefusalKind::Question,
+                    format!("the greeting cannot be understood: {error}"),
+                )
             })?;
             Ok((node, name, wanted))
         });
@@ -225,7 +228,7 @@ impl Tunnels {
             return refused(
                 RefusalKind::Version,
                 format!(
-                    "this node speaks version {VERSION} of streams, the other one {theirs}: upgrade the older one"
+                    "this node uses version {VERSION} of the protocol of streams, the other node version {theirs}: upgrade the older one"
                 ),
             );
         }
@@ -338,7 +341,7 @@ fn get<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
     stream.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > GREETING_BYTES_MAX {
-        return Err(io::Error::other("the other side does not speak as a Forebay node does"));
+        return Err(io::Error::other("the other side is not a Forebay node"));
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;

@@ -638,7 +638,7 @@ fn a_node_leaves_and_the_last_one_ends_the_cluster() {
     cluster.join(2);
     let tools = tools();
     let error = tools.leave(&cluster.home(1), Disks::None, Last::Refused).unwrap_err().to_string();
-    assert!(error.contains("is this node already"), "{error}");
+    assert!(error.contains("already runs this node"), "{error}");
     tools.leave(&cluster.home(2), Disks::None, Last::Refused).unwrap();
     assert!(cluster.home(2).node().unwrap().is_none());
     wait_until("the others see it", || first.member.sight().nodes.len() == 1);

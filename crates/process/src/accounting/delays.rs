@@ -114,7 +114,7 @@ impl Taskstats {
         attribute(&answer, answered)
             .and_then(|both| attribute(both, STATS))
             .and_then(Delays::of_taskstats)
-            .ok_or_else(|| no_sense("a form of taskstats that is not known"))
+            .ok_or_else(|| no_sense("an unknown form of taskstats"))
     }
 
     /// Sends a command with one attribute; the attributes of the answer.

@@ -57,7 +57,7 @@ impl RedbFolder {
         match file.symlink_metadata() {
             Ok(_) => Ok(file),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(StoreError::Missing(format!(
-                "{} does not exist: the names of the fileset are lost; bring a backup back with `forebay store \
+                "{} does not exist: the names of the fileset are lost; restore a backup with `forebay store \
                  restore`",
                 file.display()
             ))),

@@ -127,7 +127,7 @@ impl Header {
         let pages = regions[0] * REGION_PAGES + regions[1];
         if (pages + 1) * PAGE_BYTES != length {
             let expected = (pages + 1) * PAGE_BYTES;
-            flaws.push(format!("it has {length} bytes, its header says {expected}"));
+            flaws.push(format!("it has {length} bytes, but its header says {expected}"));
         }
         for (number, slot) in self.slots.iter().enumerate() {
             if !slot.is_whole {

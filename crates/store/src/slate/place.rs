@@ -31,7 +31,7 @@ pub(super) fn open(
     let (store, conditional_replace): (Arc<dyn ObjectStore>, bool) = match &config.place {
         Place::Etcd(_) => {
             let client =
-                etcd.ok_or_else(|| StoreError::Io("no endpoint of etcd is named".to_owned()))?;
+                etcd.ok_or_else(|| StoreError::Io("no endpoint of etcd was given".to_owned()))?;
             // The prefix is part of its keys.
             let objects = EtcdObjects::new(client.connection(), &config.prefix, written);
             let store = Arc::new(objects.clone());
@@ -41,7 +41,7 @@ pub(super) fn open(
         Place::Directory(path) => {
             let made = std::fs::create_dir_all(path);
             made.map_err(|error| {
-                StoreError::Io(format!("cannot make {}: {error}", path.display()))
+                StoreError::Io(format!("cannot create {}: {error}", path.display()))
             })?;
             // An object is a staged file that is synced and then linked or renamed into place.
             let files = LocalFileSystem::new_with_prefix(path).map_err(bad)?;

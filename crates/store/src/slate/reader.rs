@@ -62,7 +62,7 @@ impl Store for SlateReader {
     }
 
     fn commit(&self, _batch: &Batch) -> Result<()> {
-        Err(StoreError::Io(format!("names {} were opened to be read only", self.name)))
+        Err(StoreError::Io(format!("names {} were opened read-only", self.name)))
     }
 
     fn size_bytes(&self) -> Result<u64> {

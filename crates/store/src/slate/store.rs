@@ -121,7 +121,7 @@ impl SlateStore {
         }
         match state.over {
             Some(Over::Closed) => {
-                return Err(StoreError::Io(format!("names {} are closed already", self.name)));
+                return Err(StoreError::Io(format!("names {} are already closed", self.name)));
             }
             Some(Over::Superseded) => return Err(StoreError::Conflict),
             None => {}
@@ -249,7 +249,7 @@ impl SlateStore {
             let flush = FlushOptions { flush_type: FlushType::MemTable };
             if let Err(error) = db.flush_with_options(flush).await {
                 // The next commit hears of it.
-                tracing::debug!(name, %error, "the log is not shortened");
+                tracing::debug!(name, %error, "the log could not be shortened");
             }
         });
     }

@@ -110,7 +110,7 @@ fn disk_cache(
     config: &SlateConfig,
 ) -> Result<Arc<DiskCache>> {
     std::fs::create_dir_all(&folder).map_err(|error| {
-        StoreError::Io(format!("cannot make the cache {}: {error}", folder.display()))
+        StoreError::Io(format!("cannot create the cache {}: {error}", folder.display()))
     })?;
     let cache = DiskCache::builder(folder, Arc::clone(objects))
         .with_max_cache_size_bytes(usize::try_from(config.cache_bytes_max).ok())
@@ -179,7 +179,7 @@ impl Shared {
         let name = self.name_of(fileset);
         self.runtime.handle().spawn(async move {
             if let Err(error) = cache.load_files_to_cache(paths, bytes_max).await {
-                tracing::debug!(name, %error, "the cache on disk is not filled");
+                tracing::debug!(name, %error, "the cache on disk could not be filled");
             }
         });
     }
@@ -195,7 +195,7 @@ impl Shared {
         let found = self.wait(fileset, admin.read_manifest(None))?;
         found.map_err(|error| plain(&name, &error))?.ok_or_else(|| {
             StoreError::Missing(format!(
-                "there are no names {name}: they were never made, or are lost"
+                "there are no names {name}: they were never created, or are lost"
             ))
         })
     }
@@ -250,7 +250,7 @@ impl SlateStores {
             }
         }
         Err(StoreError::InUse(format!(
-            "names {}: another owner opens them again and again",
+            "names {}: another owner keeps opening them",
             shared.name_of(fileset)
         )))
     }

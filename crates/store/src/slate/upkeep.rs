@@ -157,7 +157,7 @@ impl Keeper {
         loop {
             let fault = self.round().await.err();
             if let Some(fault) = &fault {
-                tracing::debug!(fault, "etcd is not looked after");
+                tracing::debug!(fault, "the maintenance of etcd failed");
             }
             let short = {
                 let mut state = self.state.lock();
@@ -226,8 +226,8 @@ impl Keeper {
         let used = statuses.map(|status| status.used_bytes).max().unwrap_or(0);
         let shortage = (alarm || used > quota / 100 * SHORT_PERCENT).then(|| {
             format!(
-                "etcd holds {used} of {quota} bytes. Remove files; or raise --quota-backend-bytes of its members (8 GiB at \
-                 most) and the setting of the quota here"
+                "etcd holds {used} of {quota} bytes. Remove files, or raise --quota-backend-bytes of its members (8 GiB at \
+                 most) and the quota setting here"
             )
         });
         self.space.shortage.lock().clone_from(&shortage);

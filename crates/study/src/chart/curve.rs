@@ -53,7 +53,7 @@ impl Curve {
         // Room for the label of the last point.
         let across = |size: f64| size / (last.size * 1.2);
         let legend = [
-            key("measured", Ink::BLUE, "with the part of proportional growth that was reached"),
+            key("measured", Ink::BLUE, "with the efficiency compared with proportional growth"),
             key("proportional", Ink::GREY, "from the smallest size"),
         ];
         let ticks: Vec<Tick> =

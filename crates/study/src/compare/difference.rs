@@ -151,11 +151,11 @@ fn sentence(
     let short = |number: f64| Cell::from(number).show(3);
     let rounds = match (difference.rounds, pairing) {
         (1, _) => "one round".to_owned(),
-        (rounds, Pairing::ByRound) => format!("{rounds} rounds in turn"),
+        (rounds, Pairing::ByRound) => format!("{rounds} alternating rounds"),
         (rounds, Pairing::Unpaired) => format!("{rounds} rounds each, not paired"),
     };
     let claim = match difference.outcome {
-        Outcome::TooFewRounds => "too few rounds to say more",
+        Outcome::TooFewRounds => "too few rounds for a conclusion",
         outcome => outcome.describe(),
     };
     format!(

@@ -301,7 +301,7 @@ fn doubts(side: &Compare<'_>) -> Vec<Verdict> {
     {
         let text = format!(
             "{label}: up to {:.0} % of the files were still in memory when the stage {stage} began to read, \
-             although they were to be cold.",
+             although they should have been cold.",
             part * 100.0
         );
         push(Level::Bad, "Cache", text);

@@ -61,20 +61,20 @@ impl Comparison {
     fn notes(&self) -> Vec<String> {
         let pairing = match self.pairing {
             Pairing::ByRound => {
-                "Rounds were run in turn: ratios are taken in each round, and their median, least and \
-                 greatest are given."
+                "Rounds alternated between the sides: ratios are taken in each round, and their median, \
+                 least and greatest are given."
             }
             Pairing::Unpaired => {
-                "Rounds were not run in turn and are not paired: ratios are those of medians, from the \
-                 least by the greatest to the greatest by the least. What changed on the machine between \
-                 the studies is part of them."
+                "Rounds did not alternate and are not paired: ratios are those of medians, and their \
+                 range goes from least / greatest to greatest / least. They include whatever changed on the \
+                 machine between the studies."
             }
         };
         vec![
             pairing.to_owned(),
             format!(
-                "A difference is claimed if that range does not hold 1, and only from {ROUNDS_MIN} rounds \
-                 on. With few rounds a range may leave 1 out by chance."
+                "A difference is claimed only if that range does not include 1, and with at least {ROUNDS_MIN} \
+                 rounds. With few rounds a range may exclude 1 by chance."
             ),
         ]
     }

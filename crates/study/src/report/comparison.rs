@@ -43,7 +43,7 @@ pub fn comparison(records: &[(String, Record)]) -> Result<Markup> {
         ),
         section(
             "studies",
-            "The studies by themselves",
+            "The individual studies",
             each(&|record| {
                 let summary = Summary::of(record);
                 html! { (verdicts(&summary.verdicts)) div class="apart" {} (figures::key_figures(&summary)) }
@@ -75,7 +75,7 @@ fn head(records: &[(String, Record)]) -> Head {
         .collect();
     let told = |(label, record): &(String, Record)| {
         let workload = &record.workload;
-        format!("{label}: {}, scale {}, begun {}", workload.name, workload.scale, record.started)
+        format!("{label}: {}, scale {}, started {}", workload.name, workload.scale, record.started)
     };
     Head {
         kicker: "Forebay comparison".to_owned(),

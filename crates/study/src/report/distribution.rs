@@ -27,7 +27,7 @@ pub fn sweeps(stages: &[StageSummary]) -> Markup {
             .then(|| bars(&Caption::new(title, note), groups, Extent::Common))
             .flatten()
     };
-    let note = "Rate of all streams together, each going through its file in order.";
+    let note = "Total rate of all streams, each reading or writing its file sequentially.";
     let blocks = chart("Rate by block size", note, &by_block);
     let streams = chart("Rate by number of streams", note, &by_streams);
     html! {
@@ -114,7 +114,7 @@ pub fn charts(run: &Run, summary: &RunSummary) -> Markup {
             (cpu_per_real(run))
             (groups("Real time by class", "Sum over the jobs of each class.", &summary.classes))
             @if summary.nodes.len() > 1 {
-                (groups("Real time by node", "Sum over the jobs of each logical node: alike where nodes are.", &summary.nodes))
+                (groups("Real time by node", "Sum over the jobs of each logical node; equal nodes should have equal sums.", &summary.nodes))
             }
         }
     }
@@ -143,7 +143,7 @@ fn sizes(buckets: &[SizeBucket]) -> Markup {
     };
     html! {
         div class="pair" {
-            (chart("Sizes of calls", "System calls by the mean size of their job; bars hold sizes above half of their label and up to it.",
+            (chart("Sizes of calls", "System calls by the mean size of their job; each bar covers sizes from half of its label up to the label.",
                 |bucket| bucket.file_reads, |bucket| bucket.file_writes))
             (chart("Sizes of device requests", "Requests by the mean size of their interval.",
                 |bucket| bucket.device_reads, |bucket| bucket.device_writes))
@@ -219,7 +219,7 @@ fn cpu_per_real(run: &Run) -> Markup {
     let figures = format!("{} jobs", Unit::Count.show(seen.len() as f64));
     let distribution = Distribution { label: "jobs".to_owned(), ink: Ink::BLUE, figures, seen };
     let title = "CPU/real of jobs";
-    let note = "Processor time by real time: near 1 where a core was fed, low where it waited.";
+    let note = "Processor time divided by real time: near 1 if the core was fed, low if it waited.";
     let histogram = Histogram {
         caption: Caption::new(title, note),
         unit: Unit::Plain,

@@ -37,7 +37,7 @@ fn machine(machine: &Machine) -> Markup {
         ("Virtualization", virtual_machine),
         ("Kernel", &machine.kernel),
         ("System", &machine.system),
-        ("Time of waiting for I/O", &machine.io_wait_source),
+        ("Source of I/O wait times", &machine.io_wait_source),
     ])
 }
 
@@ -76,7 +76,7 @@ fn storages(subjects: &[Subject]) -> Markup {
         "mounted at",
         "options",
         "size",
-        "free at start",
+        "free at the start",
         "read-ahead",
     ]);
     for subject in subjects {
@@ -145,7 +145,7 @@ fn workload(record: &Record) -> Markup {
 
 fn caches(record: &Record) -> Markup {
     let mut rows =
-        Table::new(&["storage", "round", "inputs", "caches at the start", "inputs made in"]);
+        Table::new(&["storage", "round", "inputs", "caches at the start", "inputs created in"]);
     for run in &record.runs {
         let label = record.subjects.get(run.subject).map_or("?", |subject| subject.label.as_str());
         rows.push(vec![

@@ -72,7 +72,7 @@ pub fn key_figures(summary: &Summary) -> Markup {
             (of_subject(subject, &rounds_of(summary, subject)))
         }
         @if summary.subjects.iter().any(|subject| subject.rounds.len() > 1) {
-            p class="note" { "Medians over the rounds; below them the least and the greatest." }
+            p class="note" { "Medians over the rounds, with the least and the greatest below." }
         }
     }
 }

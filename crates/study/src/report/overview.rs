@@ -64,7 +64,7 @@ fn head(record: &Record) -> Head {
         under: vec![
             format!("On {} · {}", labels.join(" and "), record.machine.host),
             format!(
-                "Scale {} of the study{rounds} · begun {} · Forebay {}",
+                "Scale {} of the study{rounds} · started {} · Forebay {}",
                 workload.scale, record.started, record.version
             ),
         ],
@@ -123,31 +123,31 @@ pub fn definitions() -> Markup {
         ("MB/s", "Millions of bytes per second. KiB, MiB and GiB are powers of 1024."),
         (
             "Busy period",
-            "Of each stage, the time in which most of its jobs ran at once; a table says from when to when.",
+            "For each stage, the time in which most of its jobs ran at once; a table gives its start and end.",
         ),
         (
             "Sustained",
-            "The median of the seconds of the busy periods, read and written together, each second weighted by its length. Stages that do different things have a rate each and none together.",
+            "The median of the seconds of the busy periods, read and written together, each second weighted by its length. Stages that do different things each have a rate, but no common one.",
         ),
         (
             "Rate of a stage",
-            "What its streams measured together, from their first call to the end of their last: making files ready is not in it. Of other stages, the median of the samples.",
+            "The total that its streams measured, from their first call to the end of their last, without the preparation of files. For other stages, the median of the samples.",
         ),
         (
             "File level",
-            "What the jobs read and wrote by system calls; the page cache may have served it.",
+            "Bytes that the jobs read and wrote by system calls; the page cache may have served them.",
         ),
         (
             "Device level",
-            "What went from and to block devices, read-ahead, late writes and those of other programs included.",
+            "Bytes from and to block devices, including read-ahead, late writes and the I/O of other programs.",
         ),
         (
             "CPU/real",
-            "Processor time by real time. From the sums: all processor time of the jobs by all their real time; the mean of the jobs' ratios is another number, and is named so.",
+            "Processor time divided by real time. From the sums: all processor time of the jobs divided by all their real time; the mean of the jobs' ratios is a different number, and is named so.",
         ),
         (
             "Per core",
-            "By physical cores of the machine; the studies ask for 100 MB/s, newer guidance for 150.",
+            "Per physical core of the machine; the studies require 100 MB/s, newer guidance 150.",
         ),
         (
             "Curves",
@@ -169,8 +169,8 @@ fn repeat(record: &Record) -> Markup {
             pre class="command" { (shell_line(&record.command)) }
         }
         footer {
-            "Made by Forebay " (record.version) " from result.json, which lies beside this page and holds \
-             every number; the tables lie there as CSV."
+            "Created by Forebay " (record.version) " from result.json, which is stored beside this page and \
+             holds every number; the tables are there as CSV."
         }
     }
 }

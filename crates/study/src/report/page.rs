@@ -78,9 +78,9 @@ fn banner(standing: &Standing) -> Markup {
     let Standing::Partial(reasons) = standing else { return html! {} };
     html! {
         div class="partial-banner" role="alert" {
-            b { "Partial run: it did not come to its end." }
+            b { "Partial run: it was interrupted." }
             @for reason in reasons { p { (reason) } }
-            p { "Figures cover only what ran; do not compare them with those of whole runs." }
+            p { "Figures cover only the part that ran; do not compare them with those of complete runs." }
         }
     }
 }

@@ -132,8 +132,8 @@ impl<'a> Timeline<'a> {
                 format!("Bytes that went from and to {}.", names.join(", "))
             }
             DeviceScope::AllDisks => {
-                "Bytes of all disks of the machine: which of them lie below the \
-                storage is not known."
+                "Bytes of all disks of the machine, because it is not known which \
+                of them lie below the storage."
                     .to_owned()
             }
             DeviceScope::None => String::new(),
@@ -169,7 +169,7 @@ impl<'a> Timeline<'a> {
             parts.push(part("stolen", Ink::PURPLE, |sample| sample.cpu_steal));
         }
         parts.push(part("idle", Ink("idle"), |sample| sample.cpu_idle));
-        let note = "Parts of the time of all processors. Means are over the busy periods.";
+        let note = "Fractions of the time of all processors. Means are over the busy periods.";
         let chart = self.chart("Processors", note, Unit::Share, parts).stack();
         chart_or(chart, "Processors", NOTHING)
     }
@@ -214,11 +214,11 @@ impl<'a> Timeline<'a> {
         };
         let mut bars: Vec<Bar> = started().map(|job| self.bar(job, place(job))).collect();
         bars.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.end.total_cmp(&b.end)));
-        let by = if by_class { "by class" } else { "by what its class asks most of" };
+        let by = if by_class { "by class" } else { "by the resource that its class needs most" };
         let mut note =
             format!("One bar for each job, in the order of their starts, coloured {by}.");
         if bars.iter().any(|bar| bar.start - bar.due > self.axis.end / 200.0) {
-            note += " A thin line before a bar is the time that the job waited for its start.";
+            note += " A thin line before a bar shows how long the job waited for its start.";
         }
         let missing = self.run.jobs().count() - bars.len();
         if missing > 0 {
@@ -262,11 +262,12 @@ impl<'a> Timeline<'a> {
             vec![self.series("busiest device", Ink::BLUE, Unit::Share, |s| Some(s.device_busy))];
         let low = |chart: TimeChart<'_>| TimeChart { height: LOW, ..chart }.lines();
         let none = "no request reached a device.";
-        let times_note = "Mean over the requests of each interval; a gap where there were none.";
+        let times_note =
+            "Mean over the requests of each interval; gaps mark intervals without requests.";
         html! {
             (chart_or(low(self.chart("Device requests", "", Unit::PerSecond, counts)), "Device requests", none))
             (chart_or(low(self.chart("Device latency", times_note, Unit::Seconds, times)), "Device latency", none))
-            (chart_or(low(self.chart("Devices in use", "Part of the time with a request under way.", Unit::Share, busy)), "Devices in use", none))
+            (chart_or(low(self.chart("Devices in use", "Fraction of the time with a request in progress.", Unit::Share, busy)), "Devices in use", none))
         }
     }
 
@@ -282,7 +283,7 @@ impl<'a> Timeline<'a> {
             size("page cache", Ink::BLUE, |sample| sample.cached_bytes),
             size("available", Ink::GREEN, |sample| sample.available_bytes),
         ];
-        let note = "Page cache that was written to and has not reached a device.";
+        let note = "Page cache with changes that have not reached a device.";
         let dirty =
             TimeChart { height: LOW, ..self.chart("Dirty memory", note, Unit::Bytes, dirty) };
         let memory = self.machine.memory_bytes as f64;
@@ -299,17 +300,17 @@ impl<'a> Timeline<'a> {
     fn cache(&self) -> Markup {
         let title = "Reads served by the page cache";
         if self.run.device_scope == DeviceScope::None {
-            return gone(title, "what devices read is not known.");
+            return gone(title, "the bytes read by devices are not known.");
         }
         let hit = self.series("from the cache", Ink::GREEN, Unit::Share, |sample| {
             (sample.file_read_bytes >= READ_MIN_BYTES).then(|| {
                 (1.0 - sample.device_read_bytes as f64 / sample.file_read_bytes as f64).max(0.0)
             })
         });
-        let note = "Part of the bytes read at the file level that no device read in the same interval; \
-            what is read ahead counts early, and other programs count too.";
+        let note = "Fraction of the bytes read at the file level that no device read in the same interval; \
+            read-ahead counts early, and other programs count too.";
         let chart = TimeChart { height: LOW, ..self.chart(title, note, Unit::Share, vec![hit]) };
-        chart_or(chart.lines(), title, "no interval read as much as a megabyte.")
+        chart_or(chart.lines(), title, "no interval read a megabyte or more.")
     }
 
     fn pressure(&self) -> Markup {
@@ -320,15 +321,14 @@ impl<'a> Timeline<'a> {
             known(|sample| sample.pressure_io_some, "some task waited", Ink::ORANGE),
             known(|sample| sample.pressure_io_full, "all tasks waited", Ink::VERMILION),
         ];
-        let note =
-            "Part of the time in which tasks were held up by I/O, as the kernel tells it (PSI).";
+        let note = "Fraction of the time in which tasks were held up by I/O, as reported by the kernel (PSI).";
         let chart = self.chart("I/O pressure", note, Unit::Share, series);
         let chart = TimeChart { height: LOW, ..chart }.lines();
         chart_or(chart, "I/O pressure", "the kernel does not report it.")
     }
 }
 
-const NOTHING: &str = "the samples hold nothing to draw.";
+const NOTHING: &str = "the samples contain no values to draw.";
 
 const KINDS: [JobKind; 3] = [JobKind::Io, JobKind::Computation, JobKind::Memory];
 

@@ -28,7 +28,7 @@ macro_rules! figures {
 const DEFINITIONS: &[Definition] = figures! {
     "wall_seconds", "wall time", "s", Lower, |run| Some(run.seconds);
     "jobs", "jobs", "", Neither, |run| Some(run.jobs.jobs as f64);
-    "failed_jobs", "jobs that failed", "", Lower, |run| Some(run.jobs.failed as f64);
+    "failed_jobs", "failed jobs", "", Lower, |run| Some(run.jobs.failed as f64);
     "jobs_per_minute", "successful jobs per minute", "1/min", Higher, RunSummary::jobs_per_minute;
     "real_minutes", "sum of real times", "min", Lower, |run| minutes(&run.jobs, run.jobs.real_seconds);
     "user_minutes", "sum of user times", "min", Neither, |run| minutes(&run.jobs, run.jobs.user_seconds);

@@ -89,7 +89,7 @@ pub(super) fn of(
 fn no_good_news(verdict: &mut Verdict) {
     if verdict.level == Level::Good {
         verdict.level = Level::Warning;
-        verdict.text += " The study is partial: this is of what ran.";
+        verdict.text += " The study is partial: this covers only the part that ran.";
     }
 }
 
@@ -141,8 +141,8 @@ fn what_was_run(record: &Record, runs: &[RunSummary]) -> Verdict {
         }
         State::Partial { reason } => {
             text += &format!(
-                " It is partial ({reason}): figures are of what ran and are not comparable with those \
-                 of a complete run."
+                " It is partial ({reason}): figures cover only the part that ran and are not comparable \
+                 with those of a complete run."
             );
             verdict(Level::Bad, "Run", text)
         }
@@ -286,8 +286,8 @@ impl Judged<'_> {
     fn too_short(&self, topic: &'static str) -> Option<Verdict> {
         let samples = self.samples();
         let text = format!(
-            "No verdict: {} of the busy period is too little to judge by; at least {} are needed. Run at a \
-             larger --scale.",
+            "No verdict: {} of the busy period are too few; at least {} are needed. Run at a larger \
+             --scale.",
             count(samples, "sample"),
             Flow::SAMPLES_MIN
         );
@@ -362,8 +362,8 @@ impl Judged<'_> {
     /// What jobs did that neither ran nor waited for a processor.
     fn starving(&self, ran: f64, waited: Option<f64>) -> String {
         let Some(waited) = waited else {
-            return ": whether they waited for processors or for storage is not known, since the kernel does \
-                    not count the waiting for processors."
+            return ": whether they waited for processors or for storage is not known, because the kernel does \
+                    not measure waiting for processors."
                 .to_owned();
         };
         let degree = if ran + waited < STARVED { "starved" } else { "not always fed" };
@@ -371,7 +371,7 @@ impl Judged<'_> {
         let Some(io) = self.share("io_wait_percent") else {
             return format!(
                 ": the cores were {degree}. The remaining {} the jobs were not on a processor: they waited for \
-                 I/O, a daemon, locks or each other. How much of it was I/O is not known ({}).",
+                 I/O, a daemon, locks or each other. How much of this was I/O is not known ({}).",
                 share(off),
                 self.record.machine.io_wait_source
             );
@@ -452,7 +452,7 @@ impl Judged<'_> {
             .collect();
         if rates.is_empty() {
             let text =
-                "No verdict: no stage was long enough to tell a rate. Run at a larger --scale.";
+                "No verdict: no stage was long enough to measure a rate. Run at a larger --scale.";
             return Some(verdict(Level::Warning, "Throughput", self.about(text)));
         }
         let named = rates.iter().take(STAGES_MAX).cloned().collect::<Vec<_>>().join(", ");
@@ -506,14 +506,14 @@ impl Judged<'_> {
         if ran >= FED {
             (
                 Level::Warning,
-                " The jobs were computing nearly all the time, so they asked for no more: this may not be the \
-                 storage's fault.",
+                " The jobs were computing nearly all the time, so they requested no more: the storage may not \
+                 be at fault.",
             )
         } else if ran + self.share("processor_wait_percent").unwrap_or(0.0) >= FED {
             (
                 Level::Warning,
-                " The jobs ran or waited for a processor nearly all the time, so they could hardly ask for \
-                 more: this may not be the storage's fault.",
+                " The jobs ran or waited for a processor nearly all the time, so they could hardly request \
+                 more: the storage may not be at fault.",
             )
         } else {
             (Level::Bad, "")

@@ -70,10 +70,10 @@ fn low_throughput_of_jobs_that_asked_for_no_more_is_not_blamed_on_the_storage() 
     set_processor_wait(&mut waiting, 0.45);
     let verdict = about(&waiting, "Throughput");
     assert_eq!(verdict.level, Level::Warning);
-    assert!(verdict.text.contains("could hardly ask for more"), "{}", verdict.text);
+    assert!(verdict.text.contains("could hardly request more"), "{}", verdict.text);
     let verdict = about(&study(0.95, 100), "Throughput");
     assert_eq!(verdict.level, Level::Warning);
-    assert!(verdict.text.contains("asked for no more"), "{}", verdict.text);
+    assert!(verdict.text.contains("requested no more"), "{}", verdict.text);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn an_interrupted_or_failed_study_gets_no_green_verdict() {
     let verdicts = Summary::of(&record).verdicts;
     assert!(verdicts.iter().all(|verdict| verdict.level != Level::Good), "{verdicts:?}");
     let throughput = about(&record, "Throughput");
-    assert!(throughput.text.contains("this is of what ran"), "{}", throughput.text);
+    assert!(throughput.text.contains("this covers only the part that ran"), "{}", throughput.text);
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Meeting {
                 File::create(&go).map_err(Error::io("create", &go))?;
                 break;
             }
-            pause(directory, start, limit, clock, || format!("{there} of {number} came"))?;
+            pause(directory, start, limit, clock, || format!("{there} of {number} arrived"))?;
         }
         Ok(meeting)
     }

@@ -367,7 +367,7 @@ fn unique<'a>(
             return Err(format!("{what} \"{name}\": use letters, digits and -_. for names"));
         }
         if !seen.insert(name) {
-            return Err(format!("there are two of {what} \"{name}\""));
+            return Err(format!("{what} \"{name}\" is defined twice"));
         }
     }
     Ok(())

@@ -132,7 +132,7 @@ fn a_mistake_is_shown_with_its_line() {
     for (from, to, expected) in [
         ("kind = \"io\"", "kind = \"o\"", "line 13"),
         ("\"${times}\"", "\"${tims}\"", "line 20: there is no parameter \"tims\""),
-        ("name = \"count\"", "name = \"copy\"", "there are two of class \"copy\""),
+        ("name = \"count\"", "name = \"copy\"", "class \"copy\" is defined twice"),
         ("name = \"count\"", "name = \"a/b\"", "letters"),
         ("jobs = { per_node = 5 }", "jobs = { share = 5 }", "class copy: jobs are a share"),
         ("scale = 1.0", "scale = -1.0", "line 5"),

@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::output::{Table, bytes};
 
-/// Remove the directories that a killed run left on a storage.
+/// Remove the directories that a killed run left behind.
 ///
-/// A run removes what it made, unless it is killed (kill -9, a crash of the machine). Only directories
-/// directly below PATH that carry the mark of a run are considered, and only those whose run is dead are
-/// removed. Exit codes: 0 done, 1 something could not be removed.
+/// A run removes everything it created, unless it is killed (kill -9, a crash of the machine). Only
+/// directories directly below PATH that carry the mark of a run are considered, and only those whose run is
+/// dead are removed. Exit codes: 0 done, 1 a directory could not be removed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay bench clean /mnt/forebay/data /mnt/forebay/work --dry-run     what is there
+  forebay bench clean /mnt/forebay/data /mnt/forebay/work --dry-run     only list them
   forebay bench clean /mnt/forebay/data /mnt/forebay/work")]
 pub struct Clean {
     /// Directories given to --on, --work, --util or --against.
@@ -52,10 +52,15 @@ enum Outcome {
 impl Line {
     fn describe(&self) -> String {
         let why = match self.leftover.runner {
-            Runner::Dead => "it changed meanwhile".to_owned(),
-            Runner::Alive => format!("its run is alive (process {})", self.leftover.mark.pid),
+            Runner::Dead => "it has changed in the meantime".to_owned(),
+            Runner::Alive => {
+                format!("its run is still active (process {})", self.leftover.mark.pid)
+            }
             Runner::Elsewhere => {
-                format!("its run was on the host {}: clean there", self.leftover.mark.host)
+                format!(
+                    "its run was on the host {}: run this command there",
+                    self.leftover.mark.host
+                )
             }
         };
         match self.outcome {

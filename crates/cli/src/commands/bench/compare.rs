@@ -27,13 +27,13 @@ pub struct Compare {
     /// HTML file to write [default: comparison.html].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Name of a result in tables, in the order of the results; their folders if omitted.
+    /// Name of a result in tables, in the order of the results [default: their folders].
     #[arg(long = "label", value_name = "NAME")]
     labels: Vec<String>,
     /// Write the tables as CSV files into this folder.
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
-    /// Print JSON, and write no page unless --out is given.
+    /// Print JSON; write an HTML page only if --out is given.
     #[arg(long)]
     json: bool,
 }
@@ -58,7 +58,7 @@ impl Compare {
         let comparison = Comparison::of_studies(&sides)?;
         if let Some(folder) = &self.csv {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
+                .with_context(|| format!("cannot create {}", folder.display()))?;
             csv::write_comparison(&comparison, folder)?;
         }
         if self.json {

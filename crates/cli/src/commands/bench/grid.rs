@@ -34,7 +34,7 @@ pub struct GridArguments {
     /// Hosts on which the jobs may run, with preferences, such as 'gridn1+1 others+2'.
     #[arg(short = 'm', long, requires = "grid", default_value = "", value_parser = |text: &str| text.parse::<HostList>())]
     hosts: HostList,
-    /// Prefix of the jobs' names; the name of the workload by default.
+    /// Prefix of the jobs' names [default: the name of the workload].
     #[arg(short = 'J', long, requires = "grid")]
     name: Option<String>,
 }
@@ -52,7 +52,7 @@ impl GridArguments {
         let home = home_of(root.clone())?;
         let answer = Client::connect(&home)?.ask(&Ask::Hosts)?;
         let Answer::Hosts { mut hosts, .. } = answer else {
-            bail!("unexpected answer of the controller: {answer:?}");
+            bail!("unexpected answer from the controller: {answer:?}");
         };
         hosts.retain(|host| {
             host.state == HostState::Up && host.switch == HostSwitch::Open && host.slots > 0

@@ -196,7 +196,7 @@ impl GridLauncher {
             None | Some(Answer::Busy { .. }) => self.disconnect(),
             Some(Answer::Noticed { notice }) => self.notice(notice),
             Some(Answer::Refused(refusal)) => return Err(refuse(refusal)),
-            Some(_) => return Err(refuse("the controller's answer makes no sense")),
+            Some(_) => return Err(refuse("the controller's answer cannot be understood")),
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ impl Launcher for GridLauncher {
         let job = match submitted {
             Answer::Accepted { job } => job,
             Answer::Refused(refusal) => return Err(refuse(refusal)),
-            _ => return Err(refuse("the controller's answer makes no sense")),
+            _ => return Err(refuse("the controller's answer cannot be understood")),
         };
         let (number, output) = (launch.number, launch.output);
         self.jobs.insert(job, Tracked { number, output, started: false, last: None });

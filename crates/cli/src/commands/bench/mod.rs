@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Run published analytics workloads on any storage, and compare.
+/// Run published analytics workloads on any storage, and compare the results.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay bench list                               the workloads

@@ -8,7 +8,7 @@ use forebay_study::record::Record;
 
 use super::result::{self, Shown};
 
-/// Rebuild the report and the tables of a result from the recorded data.
+/// Rebuild the report and the tables of a result from its recorded data.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay bench report bench-mixed-20260102-150405

@@ -27,13 +27,13 @@ const INTERRUPTED: u8 = 130;
 /// Exit code if jobs failed.
 const FAILED: u8 = 1;
 
-/// Run a workload on a storage and write a report.
+/// Run a workload on a storage system and write a report.
 ///
 /// Creates the workload's inputs below the path, runs its jobs as processes or, with --grid, as grid jobs,
 /// records every job and every second, removes everything it created, and writes a report. Ctrl-C ends the
 /// jobs, removes their files and reports what ran until then. A run that is killed (kill -9) leaves its
-/// directories: the next run names them, and `forebay bench clean` removes them. Exit codes: 0 all jobs succeeded, 1 some failed, 2
-/// refused, 130 interrupted.
+/// directories behind: the next run names them, and `forebay bench clean` removes them. Exit codes: 0 all jobs succeeded, 1 some
+/// failed, 2 refused, 130 interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay bench run mixed --on /mnt/forebay/data --work /mnt/forebay/work --util /mnt/forebay/util
@@ -55,19 +55,19 @@ pub struct Run {
     /// Directory for utility files of sorts and joins [default: that of --work].
     #[arg(long, value_name = "PATH")]
     util: Option<PathBuf>,
-    /// Mount points of the storage on one machine, separated by commas, --on being in the first: jobs of logical node K use the
-    /// K-th. For clusters that are tried on one machine.
+    /// Several mount points of the storage on this machine, separated by commas; --on must be in the first. Jobs of logical node
+    /// K use the K-th. For trying out a cluster on one machine.
     #[arg(long, value_name = "PATHS", value_delimiter = ',', conflicts_with_all = ["grid", "against"])]
     mounts: Vec<PathBuf>,
     #[command(flatten)]
     grid: GridArguments,
-    /// Another storage to compare with, in alternating runs; may be given several times.
+    /// Directory on another storage to compare with, in alternating runs; may be repeated.
     #[arg(long, value_name = "PATH")]
     against: Vec<PathBuf>,
     /// Number of runs on each storage.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Drop the page cache before each run (needs root). Otherwise reads may be answered from memory.
+    /// Drop the page cache before each run (needs root). Otherwise memory may serve the reads.
     #[arg(long)]
     drop_caches: bool,
     /// Keep the files on the storage instead of removing them.

@@ -17,13 +17,13 @@ pub struct WorkloadArguments {
     /// File of your own workload (docs/formats/mix.md).
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Size relative to the published study: 1 is its size, 0.01 a hundredth of it.
+    /// Size relative to the published study, which is 1; 0.01 is a hundredth of it.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     scale: Option<Scale>,
     /// Number of sessions, for workloads that have sessions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     sessions: Option<u32>,
-    /// Logical nodes: jobs are counted and placed as on N machines.
+    /// Number of logical nodes: jobs are counted and placed as on that many machines.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     nodes: Option<u32>,
     /// Number of concurrent jobs on each node.

@@ -41,11 +41,11 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// Start the daemon of this node.
 ///
 /// The daemon renews the node's lease and certificate, admits nodes that join, and answers other nodes. init and join start it;
-/// after a restart of the machine, start it again.
+/// after a reboot of the machine, start it again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster start
-  forebay cluster start --foreground   in a unit of systemd")]
+  forebay cluster start --foreground   in a systemd unit")]
 pub struct Start {
     #[command(flatten)]
     which: Which,
@@ -56,8 +56,8 @@ pub struct Start {
 
 /// Stop the daemon of this node.
 ///
-/// The node stays a member. Its etcd is stopped too, if the cluster was created with --start-etcd. Other nodes see that it
-/// has stopped when its lease ends, after 10 seconds.
+/// The node stays a member. Its etcd is stopped too, if the cluster was created with --start-etcd. Other nodes notice the
+/// stop when the node's lease ends, after 10 seconds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster stop")]
 pub struct Stop {
@@ -114,7 +114,7 @@ pub fn stop(home: &NodeHome) -> Result<bool> {
         }
         std::thread::sleep(STEP);
     }
-    bail!("the daemon does not end; see {}", home.log().display())
+    bail!("the daemon does not exit; see {}", home.log().display())
 }
 
 impl Stop {

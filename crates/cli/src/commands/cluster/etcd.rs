@@ -42,13 +42,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long after a refusal a member is registered again.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
-/// Keep this node's member of etcd running, in the foreground.
+/// Run this node's member of etcd in the foreground, and restart it when it fails.
 ///
-/// For clusters that were made with --start-etcd. The commands that need etcd start this by themselves; in a unit of systemd it starts
-/// with the machine.
+/// For clusters that were created with --start-etcd. Commands that need etcd start this by themselves; a systemd unit can start it
+/// when the machine boots.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  forebay cluster etcd   in a unit of systemd, with Restart=on-failure"
+    after_help = "Examples:\n  forebay cluster etcd   in a systemd unit, with Restart=on-failure"
 )]
 pub struct Etcd {
     #[command(flatten)]
@@ -65,7 +65,7 @@ impl Etcd {
 /// Runs etcd, again and again, until a signal.
 fn keep(home: &NodeHome) -> Result<()> {
     let Some(_lock) = claim_soon(&home.etcd_lock())? else {
-        bail!("the member of etcd of this node is kept running already");
+        bail!("this node's member of etcd already has a supervisor");
     };
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let clock = SystemClock;
@@ -87,7 +87,7 @@ fn keep(home: &NodeHome) -> Result<()> {
         if clock.instant().saturating_duration_since(begun) >= LASTING {
             pause = PAUSE;
         }
-        tracing::error!("etcd ended ({status}); it is started again in {pause:?}");
+        tracing::error!("etcd exited ({status}); it will be restarted in {pause:?}");
         let until = clock.instant() + pause;
         while clock.instant() < until {
             if signals.pending().next().is_some() {
@@ -124,7 +124,7 @@ fn end(child: &mut Child) -> Result<()> {
         }
         std::thread::sleep(LOOK);
     }
-    tracing::warn!("etcd does not end in order: it is killed");
+    tracing::warn!("etcd does not shut down cleanly: killing it");
     child.kill()?;
     child.wait()?;
     Ok(())
@@ -153,7 +153,7 @@ fn start_and_wait(home: &NodeHome, answers: &dyn Fn() -> Result<()>) -> Result<(
         }
         if clock.instant() >= until {
             return Err(error.context(format!(
-                "etcd on this node does not answer (see {}). With two members both must run, with three two of them: start the \
+                "etcd on this node does not answer (see {}). With two members both must run, with three at least two: start the \
                  other nodes (forebay cluster start)",
                 home.etcd_log().display()
             )));
@@ -200,7 +200,7 @@ pub fn stop(home: &NodeHome) -> Result<bool> {
         }
         std::thread::sleep(LOOK);
     }
-    bail!("etcd does not end; see {}", home.etcd_log().display())
+    bail!("etcd does not exit; see {}", home.etcd_log().display())
 }
 
 /// Registers a member on this node. etcd refuses one for some seconds after another was added.
@@ -250,7 +250,7 @@ pub fn join(home: &NodeHome) -> Result<()> {
     let members = tools.refresh_endpoints(home)?.etcd.endpoints.len();
     if members < MEMBERS_MAX {
         note!(
-            "forebay: etcd has {members} members now, and needs all of them until a third node has joined"
+            "forebay: etcd now has {members} members, and needs all of them until a third node has joined"
         );
     }
     Ok(())

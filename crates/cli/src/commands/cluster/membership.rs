@@ -19,10 +19,10 @@ use crate::member::make_file_system;
 
 /// Create a cluster, with this machine as its first node.
 ///
-/// Needs an etcd (3.4 or later) that is running, or starts the installed one (--start-etcd; Debian: etcd-server): further nodes
-/// that join run a member too, up to three, with certificates of the cluster's authority, at ports 2379 and 2380. Creates
-/// the cluster's authority, this node's certificate and the file system, and
-/// starts the node's daemon. Can be repeated if it was interrupted.
+/// Uses a running etcd (3.4 or later) (--etcd), or starts the installed one (--start-etcd; Debian: etcd-server); in the latter
+/// case the next two nodes that join run a member too, with certificates of the cluster's authority, at ports 2379 and 2380.
+/// Creates the cluster's authority, this node's certificate and the file
+/// system, and starts the node's daemon. Run it again if it was interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster init --name grid1 --start-etcd
@@ -41,7 +41,7 @@ pub struct Init {
         required_unless_present = "start_etcd"
     )]
     etcd: Vec<String>,
-    /// Run the installed etcd as a service of this node, and of the next two that join.
+    /// Run the installed etcd on this node, and on the next two that join.
     #[arg(long, conflicts_with_all = ["etcd", "etcd_ca", "etcd_cert", "etcd_key"])]
     start_etcd: bool,
     /// Certificate of etcd's authority, for https.
@@ -69,12 +69,12 @@ struct OwnNode {
     /// Name of this node [default: the name of the machine].
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Where other nodes reach this one, HOST or HOST:PORT [default: this machine's address on the way to the others, port
-    /// 7440].
+    /// Address at which other nodes reach this one, HOST or HOST:PORT [default: the address from which this machine reaches
+    /// the others, port 7440].
     #[arg(long, value_name = "ADDRESS")]
     address: Option<String>,
-    /// Directory of a local file system that the node brings as a disk; it must be empty. May be repeated. [default: the first
-    /// node brings a folder of its own, others none]
+    /// Empty directory on a local file system that the node contributes as a disk; may be repeated [default: a folder of its
+    /// own for the first node, none for others]
     #[arg(long = "disk", value_name = "DIR")]
     disks: Vec<PathBuf>,
 }
@@ -134,7 +134,7 @@ fn report(base: &Path, made: &Made, joined: &str) -> Result<()> {
             outln!("{joined} {cluster_name}: this machine is node {node}, {name}, at {address}");
         }
         Made::Before(_) => outln!(
-            "this machine is node {node}, {name}, of cluster {cluster_name} already{}",
+            "this machine is already node {node}, {name}, of cluster {cluster_name}{}",
             if started { "; its daemon was started" } else { "" }
         ),
     }
@@ -181,19 +181,19 @@ impl Init {
     }
 }
 
-/// Print a token that lets further machines join; it is valid for an hour.
+/// Print a token with which further machines can join; it is valid for an hour.
 ///
-/// Anyone who has the token can join, so pass it on over a safe channel. Run this on a node that holds the key of the cluster's
-/// authority: the first one, or one that joined with a token made by --with-authority.
+/// Anyone who has the token can join, so pass it on over a secure channel. Run this on a node that holds the key of the cluster's
+/// authority: the first node, or one that joined with a token made by --with-authority.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster token
   ssh host2 forebay cluster join $(forebay cluster token --uses 1)")]
 pub struct Token {
-    /// Number of nodes that can join with it [default: any number].
+    /// Number of nodes that can join with the token [default: any number].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     uses: Option<u32>,
-    /// Nodes that join with it receive the key of the authority, so that they can admit nodes too.
+    /// Give nodes that join with the token the key of the authority, so that they can admit nodes too.
     #[arg(long)]
     with_authority: bool,
     #[command(flatten)]
@@ -205,7 +205,9 @@ impl Token {
         let (home, _) = self.which.node()?;
         let (token, _) = tools()?.token(&home, self.uses, self.with_authority)?;
         if forebay_engine::files::holder(&home.lock()).is_none() {
-            note!("forebay: nobody can join before this node's daemon runs: forebay cluster start");
+            note!(
+                "forebay: no machine can join until this node's daemon runs: forebay cluster start"
+            );
         }
         outln!("{token}");
         Ok(())
@@ -214,7 +216,7 @@ impl Token {
 
 /// Make this machine a node of a cluster.
 ///
-/// Starts the node's daemon. Can be repeated if it was interrupted.
+/// Starts the node's daemon. Run it again if it was interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster join forebay-join-1.kQ3...
@@ -243,7 +245,7 @@ impl Join {
     }
 }
 
-/// Have a node hand over its filesets and take no others.
+/// Make a node hand over its filesets and accept no others.
 ///
 /// Use it before maintenance. The node stays a member.
 #[derive(clap::Args)]
@@ -253,7 +255,7 @@ impl Join {
 pub struct Drain {
     /// Name or number of the node.
     node: String,
-    /// Let it own filesets again.
+    /// End the drain: the node may own filesets again.
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
@@ -271,7 +273,7 @@ impl Drain {
 
 /// Remove a node that no longer runs.
 ///
-/// Its certificate is refused from then on. To remove a node that runs, use `forebay cluster leave` on it.
+/// Other nodes refuse its certificate from then on. To remove a running node, run `forebay cluster leave` on it.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster remove host3")]
 pub struct Remove {
@@ -314,10 +316,10 @@ impl Remove {
   forebay cluster leave
   forebay cluster leave --last   on the last node")]
 pub struct Leave {
-    /// Leave even if the node brings disks; files on them become unreachable.
+    /// Leave even if the node has disks; files on them become unreachable.
     #[arg(long)]
     with_disks: bool,
-    /// End the cluster, of which this is the last node.
+    /// Confirm that this is the last node: the cluster ends.
     #[arg(long)]
     last: bool,
     #[command(flatten)]
@@ -337,16 +339,16 @@ impl Leave {
         }
         left?;
         etcd::leave(&home, &file, self.last)?;
-        outln!("this machine is not a node of cluster {} any more", file.cluster_name);
+        outln!("this machine is no longer a node of cluster {}", file.cluster_name);
         Ok(())
     }
 }
 
 /// Renew this node's certificate.
 ///
-/// A running daemon does this by itself when a third of the certificate's life is left. After a node was switched off for
-/// long, run this before `forebay cluster start`. On a node that holds the authority's key it works even if the certificate
-/// has expired.
+/// A running daemon does this by itself when a third of the certificate's lifetime remains. If a node was switched off for
+/// a long time, run this before `forebay cluster start`. On a node that holds the authority's key it works even if the
+/// certificate has expired.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay cluster renew")]
 pub struct Renew {

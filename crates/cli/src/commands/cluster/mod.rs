@@ -20,9 +20,9 @@ use forebay_node::setup::Tools;
 
 /// Create a cluster of machines; add, show and remove its nodes.
 ///
-/// init creates the cluster on its first node, with an etcd that is running, or with one that it starts. Further nodes join
-/// with a token. Each node has a
-/// daemon, which init and join start. Nodes talk to each other over TLS on port 7440, with certificates that the cluster
+/// init creates the cluster on its first node, with a running etcd or one that it starts. Further nodes join with a token.
+/// Each node has a daemon, which
+/// init and join start. Nodes talk to each other over TLS on port 7440, with certificates that the cluster
 /// creates and renews by itself. docs/operations.md describes the whole setup.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -73,8 +73,8 @@ impl Cluster {
 /// Where the folders of nodes are.
 #[derive(clap::Args, Clone)]
 struct Base {
-    /// Directory with a folder for each cluster that this machine is a node of [default: the environment variable
-    /// FOREBAY_CLUSTER_HOME, otherwise /var/lib/forebay/cluster].
+    /// Directory with a folder for each cluster of this machine [default: the environment variable FOREBAY_CLUSTER_HOME,
+    /// otherwise /var/lib/forebay/cluster].
     #[arg(long, value_name = "DIR")]
     home: Option<PathBuf>,
 }
@@ -93,7 +93,7 @@ impl Base {
 /// Which cluster.
 #[derive(clap::Args, Clone)]
 pub struct Which {
-    /// Name of the cluster; not needed if this machine is a node of only one.
+    /// Name of the cluster [default: the only cluster of this machine].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]

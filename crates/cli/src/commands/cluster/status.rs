@@ -15,9 +15,9 @@ use super::{Which, tools};
 use crate::commands::waiters;
 use crate::output::{Table, bytes, put_json};
 
-/// Show the nodes of the cluster, their leases, owners of filesets, disks, sessions and long waits.
+/// Show the nodes of the cluster with their leases, owners of filesets, disks, sessions and long waits.
 ///
-/// If etcd does not answer, shows what this node itself knows, and fails.
+/// If etcd does not answer, the command shows what this node itself knows, and fails.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay cluster status

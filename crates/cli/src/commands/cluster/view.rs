@@ -37,7 +37,7 @@ pub fn ask_all(
             })
             .collect();
         let joined = |answer: std::thread::ScopedJoinHandle<'_, Result<NodeStatus>>| {
-            answer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the question failed")))
+            answer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the request failed")))
         };
         asked.into_iter().map(|(node, answer)| (node, joined(answer))).collect()
     })

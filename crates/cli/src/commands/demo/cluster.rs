@@ -53,7 +53,7 @@ impl ClusterDemo<'_> {
         let played = self.play(&trial);
         let stopped = if played.is_ok() { trial.stop() } else { Ok(()) };
         if played.is_err() {
-            note!("forebay: clearing up");
+            note!("forebay: cleaning up");
         }
         let cleared = trial.clear();
         played?;
@@ -62,7 +62,7 @@ impl ClusterDemo<'_> {
     }
 
     fn play(&self, trial: &Trial) -> Result<()> {
-        outln!("== make a cluster of {NODES} nodes on this machine: {}", trial.folder.display());
+        outln!("== create a cluster of {NODES} nodes on this machine: {}", trial.folder.display());
         for node in 0..NODES {
             trial.enter(node)?;
             let what = if node == 0 { "made the cluster" } else { "joined it" };
@@ -121,10 +121,10 @@ impl ClusterDemo<'_> {
         for fileset in &victim.owns {
             wait_for_answer(trial, 0, fileset)?;
             let seconds = trial.since(start).as_secs_f64();
-            outln!("-- {fileset}, which it owned, answers on n0 again after {seconds:.1} s");
+            outln!("-- {fileset}, which it owned, is available on n0 again after {seconds:.1} s");
         }
         if victim.owns.is_empty() {
-            outln!("-- it owned no fileset of the workload: jobs of the other nodes go on");
+            outln!("-- it owned no fileset of the workload: jobs on the other nodes continue");
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl ClusterDemo<'_> {
         trial.mount(victim.node)?;
         write_synced(&greeting(trial, victim.node))?;
         read_everywhere(trial)?;
-        outln!("   what it writes is read on all nodes in the next instant");
+        outln!("   whatever it writes can be read on all nodes at once");
         Ok(())
     }
 
@@ -176,12 +176,12 @@ impl ClusterDemo<'_> {
         wait_for_answer(trial, other, "data")?;
         let seconds = trial.since(start).as_secs_f64();
         outln!(
-            "-- data answers on n{other} again after {seconds:.1} s: another node has taken it over"
+            "-- data is available on n{other} again after {seconds:.1} s: another node has taken it over"
         );
         trial.detach(owner);
         trial.mount(owner)?;
         trial.until("the files are back", TAKEOVER_MAX, || Ok(read_everywhere(trial).is_ok()))?;
-        outln!("   n{owner} is mounted again, and what was synced is read on all nodes\n");
+        outln!("   n{owner} is mounted again, and all nodes read what was synced\n");
         out!("{}", trial.forebay(other, &["cluster", "status"])?);
         Ok(())
     }

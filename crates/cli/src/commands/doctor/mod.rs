@@ -13,11 +13,11 @@ use forebay_advisor::{Examined, Finding, Host, Severity, checks, examine, script
 
 use crate::output::Table;
 
-/// Check this host for what slows analytics down or endangers its data.
+/// Check this host for problems that slow analytics down or endanger data.
 ///
 /// Looks at the kernel, processors, memory, disks, network, limits and FUSE, and at the directories given. Nothing is changed:
-/// each finding comes with the command that changes it, and --fix-script writes a script that makes all of them last.
-/// Exit codes: 0 nothing but advice, 1 warnings or problems found, 2 not checked.
+/// each finding comes with the command that fixes it, and --fix-script writes a script that makes all fixes permanent.
+/// Exit codes: 0 no findings or only advice, 1 warnings or problems found, 2 not checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay doctor
@@ -30,13 +30,13 @@ use crate::output::Table;
 pub struct Doctor {
     /// Directories in which programs read or write.
     paths: Vec<PathBuf>,
-    /// Show what is as it should be, and what could not be seen, too.
+    /// Also show checks that passed, and those that could not be made.
     #[arg(long)]
     all: bool,
     /// Write a shell script of the fixes to this file.
     #[arg(long, value_name = "FILE")]
     fix_script: Option<PathBuf>,
-    /// Say what a check looks at and why.
+    /// Explain what a check looks at and why.
     #[arg(long, value_name = "CODE", conflicts_with_all = ["fix_script", "shared", "mute", "unmute", "studies"])]
     explain: Option<String>,
     /// Show what the published studies tuned, and whether it still holds.
@@ -107,14 +107,14 @@ fn print(examined: &Examined, muted: usize, all: bool) -> Result<()> {
         outln!("  do:    {}\n", finding.fix.line());
     }
     if all {
-        print_lines("as it should be", &examined.fine)?;
-        print_lines("could not be seen", &examined.unknown)?;
+        print_lines("passed", &examined.fine)?;
+        print_lines("not checked", &examined.unknown)?;
     }
     let count =
         |severity| examined.findings.iter().filter(|finding| finding.severity == severity).count();
     let (problems, warnings) = (count(Severity::Problem), count(Severity::Warning));
     outln!(
-        "problems: {problems}, warnings: {warnings}, advice: {}, as it should be: {}, not seen: {}, muted: {muted}",
+        "problems: {problems}, warnings: {warnings}, advice: {}, passed: {}, not checked: {}, muted: {muted}",
         count(Severity::Advice),
         examined.fine.len(),
         examined.unknown.len(),

@@ -12,10 +12,10 @@ use jiff::civil::Date;
 /// Options for muted findings.
 #[derive(clap::Args)]
 pub struct MuteOptions {
-    /// Do not show this finding until the day of --until.
+    /// Mute this finding until the day of --until.
     #[arg(long, value_name = "CODE", requires = "until")]
     mute: Option<String>,
-    /// Last day of the mute, as in 2027-03-31.
+    /// Last day of the mute, such as 2027-03-31.
     #[arg(long, value_name = "DATE", requires = "mute")]
     until: Option<Date>,
     /// Why the finding is muted.
@@ -24,7 +24,7 @@ pub struct MuteOptions {
     /// Show this finding again.
     #[arg(long, value_name = "CODE", conflicts_with = "mute")]
     unmute: Option<String>,
-    /// File of the mutes [default: /etc/forebay/doctor.toml for root, ~/.config/forebay/doctor.toml else].
+    /// File of the mutes [default: /etc/forebay/doctor.toml for root, otherwise ~/.config/forebay/doctor.toml].
     #[arg(long, value_name = "FILE")]
     mutes: Option<PathBuf>,
 }
@@ -75,7 +75,7 @@ impl MuteOptions {
             |name: &str, rest: &str| Some(PathBuf::from(std::env::var_os(name)?).join(rest));
         below("XDG_CONFIG_HOME", "forebay/doctor.toml")
             .or_else(|| below("HOME", ".config/forebay/doctor.toml"))
-            .context("HOME is not set: give --mutes")
+            .context("HOME is not set: name the file with --mutes")
     }
 }
 

@@ -17,10 +17,10 @@ pub struct SharedOptions {
     /// Examine the storage below this directory: new names, sizes, bytes, locks, renames, appends.
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["paths", "fix_script", "mute", "unmute"])]
     shared: Option<PathBuf>,
-    /// The same directory through another mount of that storage, as another host sees it.
+    /// The same directory through another mount of the storage, as another host would see it.
     #[arg(long, value_name = "DIRECTORY", requires = "shared")]
     with: Option<PathBuf>,
-    /// Seconds to wait for one side to see what the other did; NFS may take 60.
+    /// Seconds to wait until one side sees a change by the other; NFS may take 60.
     #[arg(long, value_name = "SECONDS", default_value_t = 70, value_parser = clap::value_parser!(u64).range(1..=600))]
     patience: u64,
 }
@@ -38,7 +38,7 @@ impl SharedOptions {
         print(&shown, json)?;
         if self.with.is_none() {
             note!(
-                "This is what one mount shows, which caches nothing from itself: give another mount of the same storage with --with."
+                "Only one mount was examined, which cannot hide changes from itself: name another mount of the same storage with --with."
             );
         }
         let bad = shown.iter().any(|shown| shown.severity > Some(Severity::Advice));

@@ -22,9 +22,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Show which node of a cluster owns a fileset, or move it to another one.
 ///
-/// A move is in order: requests wait meanwhile, everything is committed, and nothing is lost. The command returns when the other
-/// node answers for the fileset. The fileset is pinned to that node then, which owns it whenever it can. A move fails while
-/// programs on the owner's node have files of the fileset open, while removed files are open, or while locks are held.
+/// During a move requests wait, everything is committed, and nothing is lost. The command returns when the other node answers for
+/// the fileset. The fileset is then pinned to that node, which owns it whenever it can. A move fails while programs on the
+/// owner's node have files of the fileset open, while removed files are open, or while locks are held.
 /// Exit codes: 0 done, 2 refused or not done in time.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -40,10 +40,10 @@ pub struct Owner {
     /// Move it to this node, by name or number, and pin it there; auto removes the pin and lets the cluster choose.
     #[arg(long = "move", value_name = "NODE|auto")]
     to: Option<String>,
-    /// Move it although it is in use: open files of it become stale on all nodes, as after a crash of its owner.
+    /// Move it even if it is in use: its open files become stale on all nodes, as after a crash of its owner.
     #[arg(long, requires = "to")]
     force: bool,
-    /// Seconds to wait for the end of the move.
+    /// Seconds to wait for the move to finish.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
     /// Print JSON.
@@ -109,7 +109,7 @@ impl Owner {
         let names = view.fileset_names();
         ensure!(
             !names.is_empty(),
-            "no node has mounted the file system, so nobody knows the names of its filesets: mount it on a node (forebay mount)"
+            "no node has mounted the file system, so the names of its filesets are not known: mount it on a node (forebay mount)"
         );
         let found = names.iter().find(|(_, name)| **name == self.fileset);
         found.map(|(id, _)| *id).ok_or_else(|| {
@@ -221,7 +221,7 @@ impl Owner {
         };
         format!(
             "fileset {} is not at {target} after {} s: {state}. `forebay waiters` shows what it waits for; try again, with a longer \
-             --timeout if it is only slow",
+             --timeout if the move is only slow",
             self.fileset, self.timeout
         )
     }
@@ -245,7 +245,7 @@ fn check_target(view: &ClusterView, node: NodeId, cluster: &str) -> Result<NodeI
     let name = view.node_name(node);
     let Some(member) = view.sight.alive.get(&node) else {
         bail!(
-            "node {name} does not run (it has no lease): mount the file system there (forebay mount {cluster} DIR), or choose \
+            "node {name} is not running (it has no lease): mount the file system there (forebay mount {cluster} DIR), or choose \
              another node"
         );
     };
@@ -269,7 +269,7 @@ fn chosen(view: &ClusterView, id: FilesetId) -> Result<NodeId> {
         .filter(|(node, member)| member.weight > 0 && !view.sight.draining.contains(node));
     let order = rendezvous::order(id, able.map(|(node, member)| (*node, member.weight)));
     order.first().copied().ok_or_else(|| {
-        anyhow!("no node can own the fileset: mount the file system on one (forebay mount), or end a drain")
+        anyhow!("no node can own the fileset: mount the file system on a node (forebay mount), or end a drain")
     })
 }
 
@@ -297,7 +297,7 @@ fn print(found: &Found) -> Result<()> {
     let pinned = found.pinned.as_ref().map_or(String::new(), |node| format!(", pinned to {node}"));
     match (&found.owner, &found.stage, found.owned_ms) {
         (None, ..) => outln!(
-            "{name}: no node owns it (epoch {epoch}{pinned}); it has an owner as soon as a node has mounted the file system"
+            "{name}: no node owns it (epoch {epoch}{pinned}); it gets an owner as soon as a node mounts the file system"
         ),
         (Some(owner), _, Some(owned)) => {
             outln!("{name}: {owner}, epoch {epoch}, for {}{pinned}", span(owned));
@@ -306,7 +306,7 @@ fn print(found: &Found) -> Result<()> {
             outln!("{name}: {owner} ({stage}), epoch {epoch}{pinned}");
         }
         (Some(owner), None, None) => outln!(
-            "{name}: {owner}, epoch {epoch}{pinned}; that node does not answer: another one takes over when its lease is over"
+            "{name}: {owner}, epoch {epoch}{pinned}; that node does not answer: another one takes over when its lease ends"
         ),
     }
     if let Some(problem) = &found.problem {

@@ -36,7 +36,7 @@ pub fn run(home: &NodeHome, json: bool) -> Result<ExitCode> {
     let names = view.fileset_names();
     ensure!(
         !names.is_empty(),
-        "no node has mounted the file system, so nobody can be asked: mount it on a node (forebay mount)"
+        "no node has mounted the file system, so no owner can be asked: mount it on a node (forebay mount)"
     );
     let mut found = Found { files: Vec::new(), total: 0, unknown: BTreeMap::new() };
     for (id, name) in &names {

@@ -18,7 +18,7 @@ use crate::output::{Table, bytes, on_one_line};
 /// gone) or being removed. Areas on unreachable hosts are not listed; those hosts are named on standard error,
 /// or under "unknown" with --json. Hosts remove orphans when they join and at every reap_interval; --reap does
 /// so now, and fails while a host is unreachable. Exit codes: 0 done, 1 a reachable host could not read or
-/// remove something, 2 refused.
+/// remove an area, 2 refused.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay areas

@@ -13,7 +13,7 @@ use crate::output::Table;
 /// Record finished steps of a job, so that a restarted script can resume where it left off.
 ///
 /// For use inside a job that was submitted with --checkpoint: its work area, which holds the records, is kept
-/// when the job restarts. Exit code of `has`: 0 if the step has finished, 1 if not; of all: 2 on an error.
+/// when the job restarts. Exit codes: 2 on an error; `has` exits with 0 if the step has finished, 1 if not.
 #[derive(clap::Args)]
 #[command(after_help = "Examples, in a script that was submitted with --checkpoint:
   forebay checkpoint has load || { ./load && forebay checkpoint done load; }
@@ -45,7 +45,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Forget finished steps: those named, or all.
+    /// Forget the named finished steps, or all.
     #[command(
         after_help = "Examples:\n  forebay checkpoint clear\n  forebay checkpoint clear load"
     )]

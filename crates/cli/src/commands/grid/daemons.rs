@@ -31,10 +31,10 @@ use crate::monitors::Monitors;
 pub struct Controller {
     /// Folder of the grid.
     root: PathBuf,
-    /// Start the controller in a process of its own, and again whenever it fails, as `forebay up` does.
+    /// Start the controller as a separate process, and restart it whenever it fails, as `forebay up` does.
     #[arg(long)]
     supervise: bool,
-    /// Start an empty grid although ROOT had one whose journal is missing: its jobs, history and schedules are lost.
+    /// Start an empty grid even if the journal of the grid in ROOT is missing: its jobs, history and schedules are lost.
     #[arg(long)]
     new: bool,
     #[command(flatten)]
@@ -63,8 +63,8 @@ pub struct Reload {
 
 /// Run an agent, which is one host of a grid.
 ///
-/// The agent starts jobs on the orders of the controller. `forebay up` starts it in the background. SIGTERM ends
-/// the agent but not its jobs: the next agent with the same name takes them over. SIGINT kills the jobs too.
+/// The agent starts jobs when the controller orders it. `forebay up` starts it in the background. SIGTERM ends
+/// the agent but not its jobs: the next agent with the same name takes them over. SIGINT also kills the jobs.
 /// Jobs are killed if the controller or the agent is unreachable for longer than the lease.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -85,7 +85,7 @@ pub struct Agent {
     /// Directory for the utility files of jobs [default: that of --work].
     #[arg(long, value_name = "DIR")]
     util: Option<PathBuf>,
-    /// Where control groups of jobs are made: below the agent's own group, below a cgroup v2 folder, or none.
+    /// Where to create control groups of jobs: below the agent's own group, below a cgroup v2 folder, or none.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
     #[command(flatten)]
@@ -94,16 +94,16 @@ pub struct Agent {
 
 /// Run the relay of a node, which connects it with the controller of a cluster's grid.
 ///
-/// Commands and the agent of the node reach the controller that leads through the relay, wherever it runs. The relay
-/// tells the controller which user asks, on the kernel's word. It listens on the address of the node at the port of
-/// relays, for the relays of other nodes. `forebay up --cluster` starts it in the background. It runs until SIGTERM.
+/// Through the relay, commands and the agent of the node reach the leading controller, wherever it runs. The relay
+/// learns from the kernel which user sends a command, and tells the controller. It listens on the address of the node,
+/// at the relays' port, for the relays of other nodes. `forebay up --cluster` starts it in the background. It runs until SIGTERM.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay relay /srv/jobs")]
 pub struct Relay {
     /// Folder of the grid on this node.
     root: PathBuf,
-    /// Start the relay in a process of its own, and again whenever it fails, as `forebay up` does.
+    /// Start the relay as a separate process, and restart it whenever it fails, as `forebay up` does.
     #[arg(long)]
     supervise: bool,
 }

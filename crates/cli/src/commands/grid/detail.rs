@@ -28,13 +28,13 @@ pub struct Chosen {
 pub struct Choice {
     #[command(flatten)]
     chosen: Chosen,
-    /// Only jobs in these states, such as pending,running; states of finished jobs need --all.
+    /// Only jobs in these states, such as pending,running; for states of finished jobs add --all.
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<JobState>,
 }
 
 impl Chosen {
-    /// Whether nothing is left out.
+    /// Whether there is no filter.
     pub fn is_everything(&self) -> bool {
         self.queue.is_none() && self.user.is_none() && self.name.is_none()
     }
@@ -52,7 +52,7 @@ impl Chosen {
 }
 
 impl Choice {
-    /// Whether nothing is left out.
+    /// Whether there is no filter.
     pub fn is_everything(&self) -> bool {
         self.chosen.is_everything() && self.state.is_empty()
     }

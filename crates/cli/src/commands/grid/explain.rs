@@ -12,7 +12,7 @@ pub fn reasons(explanation: &Explanation, used: Option<&Usage>) -> Vec<String> {
             std::iter::once(placement.to_string()).chain(reasons).collect()
         }
         Explanation::NeverRan { reasons } => {
-            let ended = "it ended without having run".to_owned();
+            let ended = "it ended without running".to_owned();
             std::iter::once(ended).chain(reasons.iter().map(ToString::to_string)).collect()
         }
     };
@@ -36,8 +36,8 @@ fn use_of_time(usage: &Usage) -> String {
     let waited = match (usage.io_wait_seconds, usage.io_pressure_seconds) {
         (Some(seconds), _) => format!("waited {seconds:.3} s for I/O"),
         (None, Some(seconds)) => format!("was slowed by I/O for {seconds:.3} s"),
-        (None, None) => "waited for I/O for a time that is not known (by its host's kernel, or as it had children; the \
-                 agent's log says what is known there)"
+        (None, None) => "waited for I/O for an unknown time (its host's kernel does not measure it, or the job had \
+                 children; see the agent's log)"
             .to_owned(),
     };
     format!(

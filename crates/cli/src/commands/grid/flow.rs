@@ -24,8 +24,8 @@ use crate::output::{Table, on_one_line, put};
 
 /// Run flows: jobs that depend on each other, now or on a schedule.
 ///
-/// A flow is a TOML file of jobs with their conditions. A run is accepted as a whole: all its jobs, or none. Jobs
-/// run as the current user, in the current directory unless the file says otherwise.
+/// A flow is a TOML file of jobs with the conditions under which they start. A run is accepted as a whole: all its
+/// jobs, or none. Jobs run as the current user, in the current directory unless the file says otherwise.
 ///
 /// Exit code: 0 on success, 2 if the command was refused; with --wait, 1 if the run failed or was killed.
 #[derive(clap::Args)]
@@ -66,8 +66,9 @@ struct Check {
 
 /// Run a flow now, regardless of its schedule, and print the number of the run.
 ///
-/// Jobs do not inherit your environment: they get PATH, LANG, LC_ALL, TZ and TERM, then --env, then what the flow file says
-/// under environment, then the variables that the grid sets (see `forebay submit --help`). Each overrides the ones before.
+/// Jobs do not inherit your environment: they get PATH, LANG, LC_ALL, TZ and TERM, then the variables of --env, then those
+/// that the flow file sets under environment, then those that the grid sets (see `forebay submit --help`). Each
+/// overrides the ones before.
 ///
 /// Exit code: 0 if the run was accepted, 2 if not; with --wait, 0 if it succeeded, 1 if it failed or was killed.
 #[derive(clap::Args)]
@@ -161,7 +162,7 @@ struct Schedule {
 
 #[derive(Subcommand)]
 enum ScheduleVerb {
-    /// Run a flow whenever its [schedule] says, and print the number of the schedule.
+    /// Run a flow at the times or arrivals of its [schedule], and print the number of the schedule.
     #[command(after_help = "Examples:\n  forebay flow schedule add nightly.toml")]
     Add {
         #[command(flatten)]

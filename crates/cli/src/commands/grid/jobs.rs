@@ -45,8 +45,8 @@ pub struct Jobs {
     long: bool,
     #[command(flatten)]
     choice: Choice,
-    /// Show at most this many lines, and say how many more there are; 0 shows all [default: 1000; all with
-    /// --json].
+    /// Show at most this many lines, and report how many more there are; 0 shows all [default: 1000; all
+    /// with --json].
     #[arg(long, value_name = "LINES")]
     limit: Option<u32>,
 }
@@ -67,7 +67,7 @@ pub struct Queues {
     listing: Listing,
 }
 
-/// Show every finished start of a job, with the time, memory and I/O it used.
+/// Show every finished start of a job, with the time, memory and I/O that it used.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  forebay history 12\n  forebay history '12[3]' --json")]
 pub struct History {

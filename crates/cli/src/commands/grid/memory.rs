@@ -12,7 +12,7 @@ pub fn warn_if_not_enforced(client: &mut Client, spec: &JobSpec) {
     let names = not_enforcing(&hosts);
     if !names.is_empty() {
         note!(
-            "forebay: warning: --mem {memory} is set aside but not enforced on {names}: no memory controller is \
+            "forebay: warning: --mem {memory} is reserved but not enforced on {names}: no memory controller is \
              available there (see `jobs in` of forebay hosts); a job may use more"
         );
     }

@@ -34,7 +34,7 @@ use forebay_grid::vocabulary::{JobId, Target};
 use crate::output::{Table, put_json};
 
 /// How a job ended whose work areas held too much.
-const AREA_LIMIT: &str = "was ended: its work areas held more than area_limit of its queue";
+const AREA_LIMIT: &str = "was killed: its work areas held more than area_limit of its queue";
 
 /// Which grid.
 #[derive(clap::Args, Clone, Default)]
@@ -79,7 +79,7 @@ impl Which {
         let Some(first) = others.next() else { return };
         let how = match (&first.exit, first.state) {
             (Some(Exit::NotStarted(reason)), _) => format!("was not started: {reason}"),
-            (Some(exit @ Exit::MemoryLimit(_)), _) => format!("was ended: {exit}"),
+            (Some(exit @ Exit::MemoryLimit(_)), _) => format!("was killed: {exit}"),
             (_, JobState::Killed) => "was killed".to_owned(),
             (_, JobState::TimeLimit) => "reached its time limit".to_owned(),
             (_, JobState::AreaLimit) => AREA_LIMIT.to_owned(),
@@ -104,7 +104,7 @@ impl Which {
             Ok(Answer::Explained { explanation, used }) => {
                 explain::reasons(&explanation, used.as_deref()).join("; ")
             }
-            Ok(_) | Err(_) => "its dependency can no longer come true".to_owned(),
+            Ok(_) | Err(_) => "its dependency can no longer become true".to_owned(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Which {
         if refused && history().is_ok_and(|attempts| !attempts.is_empty()) {
             return error.context(format!(
                 "job {target} has finished, and only its history is still known: forebay history {target} (the \
-                 settings finished_age and finished_max say how long finished jobs are kept)"
+                 settings finished_age and finished_max determine how long finished jobs are kept)"
             ));
         }
         error

@@ -21,13 +21,13 @@ use crate::monitors::Monitors;
 /// On the nodes of a cluster.
 #[derive(clap::Args, Clone)]
 pub struct OnNodes {
-    /// Run the grid on the nodes of this cluster (its name, or the folder of this machine's node): up is run on each node.
+    /// Run the grid on the nodes of this cluster (its name, or the folder of this machine's node); run `up` on each node.
     #[arg(long, value_name = "CLUSTER", conflicts_with_all = ["mount", "transport"])]
     cluster: Option<PathBuf>,
-    /// Start a controller on this node of a cluster; one of those that were started leads.
+    /// Start a controller on this node of a cluster; of several controllers one leads.
     #[arg(long)]
     controller: bool,
-    /// Port on which the relays of all nodes listen, at the address of each node [default: 7441].
+    /// Port on which the relays of all nodes listen [default: 7441].
     #[arg(long, requires = "cluster")]
     port: Option<u16>,
 }
@@ -56,14 +56,14 @@ impl OnNodes {
         let Some(named) = &self.cluster else {
             ensure!(
                 before.is_some() || !self.controller,
-                "--controller is for a grid on the nodes of a cluster: name it with --cluster; a grid of one machine always \
-                 has a controller"
+                "--controller applies to a grid on the nodes of a cluster: name the cluster with --cluster; a grid on one \
+                 machine always has a controller"
             );
             return Ok(before);
         };
         let node = node_at(named).with_context(|| {
             format!(
-                "--cluster {}: this machine is not a node of it; forebay cluster join makes it one",
+                "--cluster {}: this machine is not a node of that cluster; join it with forebay cluster join",
                 named.display()
             )
         })?;
@@ -80,7 +80,7 @@ impl OnNodes {
         if before.is_none() {
             ensure!(
                 !home.journal().exists(),
-                "{} holds the grid of one machine: use another folder for that of a cluster",
+                "{} holds the grid of one machine: use another folder for the grid of a cluster",
                 home.folder().display()
             );
             cluster.write(home)?;
@@ -154,7 +154,7 @@ fn await_ready(
         }
     });
     ended?;
-    last.context("the daemons of this node run, but the grid is not there")?;
+    last.context("the daemons of this node run, but the grid does not answer")?;
     ensure!(ready, "the agent did not join in time; see the logs in {}", home.folder().display());
     Ok(())
 }

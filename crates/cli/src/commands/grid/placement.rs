@@ -21,27 +21,27 @@ pub struct Placement {
     /// Number of slots, all on one host [default: 1].
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: Option<u32>,
-    /// Hosts it may run on, with preferences, such as 'gridn1+1 others+2'.
+    /// Hosts on which it may run, with preferences, such as 'gridn1+1 others+2'.
     #[arg(short = 'm', long, value_parser = |text: &str| text.parse::<HostList>())]
     hosts: Option<HostList>,
-    /// Memory to reserve for the job, and its limit on hosts that enforce it (see forebay hosts): a number counts MiB, as in
-    /// Slurm; also 4G, 512M (powers of 1024), '8 GiB', '8 GB'.
+    /// Memory to reserve for the job, and its limit on hosts that enforce it (see `forebay hosts`): a number of MiB, as in
+    /// Slurm, or 4G, 512M (powers of 1024), '8 GiB', '8 GB'.
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Memory>())]
     mem: Option<Memory>,
     /// Name of the job; 'load[1-100]%10' makes an array of 100 elements, ten at a time.
     #[arg(short = 'J', long)]
     name: Option<String>,
-    /// Condition to wait for, such as 'done(12) && ended(load*)'.
+    /// Condition under which the job may start, such as 'done(12) && ended(load*)'.
     #[arg(short = 'w', long, value_name = "CONDITION", value_parser = |text: &str| text.parse::<Dependency>())]
     depends: Option<Dependency>,
-    /// What to do with the job once --depends can no longer become true: end it without starting it (exit code 127),
+    /// What to do with the job when --depends can no longer become true: end it without starting it (exit code 127),
     /// or keep it waiting [default: the grid's setting dependency_never, which is end].
     #[arg(long, value_name = "end|keep", value_parser = read_on_never)]
     dependency_never: Option<OnNever>,
     /// Priority among your own jobs, higher first [default: 0].
     #[arg(long, allow_hyphen_values = true)]
     priority: Option<i32>,
-    /// Project it is charged to in `forebay usage`.
+    /// Project to charge the job to in `forebay usage`.
     #[arg(short = 'P', long)]
     project: Option<String>,
     /// Time limit: '90 s', '2 h', '1:30:00', or a number of minutes.
@@ -174,7 +174,7 @@ impl Placement {
                 match (key.into_string(), value.into_string()) {
                     (Ok(key), Ok(value)) => drop(variables.insert(key, value)),
                     (Ok(key), Err(_)) => {
-                        note!("forebay: {key} is not UTF-8: the job does not get it");
+                        note!("forebay: {key} is not UTF-8: the job does not inherit it");
                     }
                     (Err(_), _) => {}
                 }

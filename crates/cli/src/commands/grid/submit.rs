@@ -23,12 +23,12 @@ use crate::output::put;
 /// %I for the element of an array.
 ///
 /// The grid sets these variables for the job: WORK, UTIL and TMPDIR (directories of its own, removed when it ends),
-/// FOREBAY_JOB (its number), FOREBAY_INDEX (the element of an array, else 0), FOREBAY_SLOTS (slots it may use),
+/// FOREBAY_JOB (its number), FOREBAY_INDEX (its element if it is an array, otherwise 0), FOREBAY_SLOTS (slots it may use),
 /// FOREBAY_HOST, FOREBAY_GRID (folder of the grid), FOREBAY_ATTEMPT (number of this start, from 1), FOREBAY_RESTART
 /// (1 from the second start on) and FOREBAY_CHECKPOINT (1 with --checkpoint).
 ///
-/// A job that could never start is refused: no host of the grid is large enough, or --depends can no longer become
-/// true.
+/// A job that could never start is refused, because no host of the grid is large enough or --depends can no longer
+/// become true.
 ///
 /// Exit code: 0 if the job was accepted and its number printed, 2 if not. With --wait, the exit code of the job;
 /// 128 plus the number of the signal that killed it, as after `forebay kill` or at its time limit (143, or 137 if
@@ -85,7 +85,7 @@ pub struct Options {
     /// File for its errors, or a directory for forebay-JOB.err [default: that of the output].
     #[arg(short, long, value_name = "FILE")]
     error: Option<String>,
-    /// Keep the work area when the job restarts, so that it can skip the steps it has finished.
+    /// Keep the work area when the job restarts, so that it can skip the steps that it has finished.
     #[arg(long)]
     checkpoint: bool,
     /// Hold the job until `forebay release`.

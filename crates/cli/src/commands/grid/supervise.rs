@@ -100,7 +100,7 @@ pub fn keep(home: &GridHome, root: &Path, mut kept: Kept, monitors: &Monitors) -
     home.make()?;
     let name = kept.name();
     let Some(_lock) = claim_soon(&kept.lock(home))? else {
-        bail!("the {name} of {} is supervised already", home.folder().display());
+        bail!("the {name} of {} already has a supervisor", home.folder().display());
     };
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let clock = SystemClock;
@@ -122,10 +122,13 @@ pub fn keep(home: &GridHome, root: &Path, mut kept: Kept, monitors: &Monitors) -
         failures += 1;
         if failures > FAILURES_MAX {
             bail!(
-                "the {name} failed {failures} times in a row, at last with {status}: it is not started again"
+                "the {name} failed {failures} times in a row, most recently with {status}: it will not be restarted"
             );
         }
-        tracing::error!(failures, "the {name} ended ({status}); it is started again in {pause:?}");
+        tracing::error!(
+            failures,
+            "the {name} exited ({status}); it will be restarted in {pause:?}"
+        );
         if is_ended_within(pause, &mut signals) {
             return Ok(ExitCode::SUCCESS);
         }

@@ -120,7 +120,7 @@ enum HostVerb {
         #[arg(value_parser = |text: &str| text.parse::<HostName>())]
         host: HostName,
     },
-    /// Remove a host from the lists after its agent has exited and its jobs were given up. If it joins again, it
+    /// Remove a host from the lists, after its agent has exited and its jobs were given up. If it joins again, it
     /// is open.
     #[command(after_help = "Examples:\n  forebay host remove gridn1")]
     Remove {

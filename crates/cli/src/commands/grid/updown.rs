@@ -26,7 +26,7 @@ use crate::home::Home;
 use crate::monitors::Monitors;
 use crate::{control, mounts};
 
-/// Start a grid: a controller, and agents named host1, host2, ... on this machine, or a node's part of one on a cluster.
+/// Start a grid: a controller and agents (host1, host2, ...) on this machine, or this node's part of a cluster's grid.
 ///
 /// ROOT is created if it does not exist. With --mount it also becomes the home folder of a file system, which is
 /// mounted, and the work areas of jobs are in its filesets. Logs are in ROOT/grid; settings are in
@@ -34,8 +34,8 @@ use crate::{control, mounts};
 /// given, the command fails. A file system whose daemon has died is mounted again. With --metrics the controller answers
 /// at ADDRESS, the file system at the next port, and host1, host2, ... at the ports after that.
 ///
-/// With --cluster it is run on each node: it starts a relay, through which commands and the agent of the node reach the
-/// controller that leads, an agent with the node's name, and with --controller a controller. If the cluster is mounted there
+/// With --cluster, run it on each node. It starts a relay, through which commands and the agent of the node reach the
+/// leading controller, an agent with the node's name, and with --controller a controller. If the cluster is mounted there
 /// and its filesets work and util are native, work areas are in the node's own directories of them (work/NODE), on its local
 /// disk. See docs/operations.md.
 #[derive(clap::Args)]
@@ -55,16 +55,16 @@ pub struct Up {
     transport: Option<TransportChoice>,
     #[command(flatten)]
     on_nodes: OnNodes,
-    /// Number of hosts (agents) on this machine; on a node of a cluster 1, or 0 for a node that runs no jobs.
+    /// Number of hosts (agents) on this machine; on a node of a cluster 1, or 0 if the node should run no jobs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
     hosts: u32,
-    /// Start an empty grid although ROOT had one whose journal is missing: its jobs, history and schedules are lost.
+    /// Start an empty grid even if the journal of the grid in ROOT is missing: its jobs, history and schedules are lost.
     #[arg(long)]
     new: bool,
     /// Slots of each host [default: the number of processors].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: Option<u32>,
-    /// Where control groups of jobs are made, as with `forebay agent`.
+    /// Where to create control groups of jobs, as with `forebay agent`.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
     #[command(flatten)]
@@ -169,7 +169,7 @@ impl Up {
             || GridHome::of(&self.root).is_ok_and(|home| home.cluster().exists());
         ensure!(
             self.hosts > 0 || is_node,
-            "--hosts 0 is for a node of a cluster: a grid of one machine has a host"
+            "--hosts 0 applies only to a node of a cluster: a grid on one machine needs a host"
         );
         check_root(&self.root)?;
         self.monitors.listen()?;
@@ -210,7 +210,7 @@ impl Up {
         }
         let source = io_wait_source();
         if !agents.is_empty() && source.starts_with("not known") {
-            note!("forebay: how long jobs wait for I/O is {source}");
+            note!("forebay: time that jobs wait for I/O: {source}");
         }
         let wanted = usize::try_from(self.hosts)?;
         await_daemons(&home, &mut agents, || {
@@ -334,7 +334,7 @@ impl Up {
                 if choice.to_string() != now =>
             {
                 bail!(
-                    "{} is already mounted, with --transport {now} and not {choice}; forebay down it first",
+                    "{} is already mounted, with --transport {now}, not {choice}; stop it first (forebay down)",
                     self.root.display()
                 )
             }

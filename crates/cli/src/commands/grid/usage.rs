@@ -10,9 +10,9 @@ use crate::output::{Table, bytes};
 
 /// Sum up resource usage: your own, or everybody's for an admin.
 ///
-/// Every finished start of a job counts, on the day of its end in the grid's time zone. "jobs" counts finished
-/// jobs, each element of an array being one. "wait" is the median time from submission to the first start,
-/// exact to 2 %.
+/// Every finished start of a job counts, on the day of its end in the grid's time zone. "jobs" is the number of
+/// finished jobs; each element of an array is one job. "wait" is the median time from submission to the
+/// first start, exact to 2 %.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay usage

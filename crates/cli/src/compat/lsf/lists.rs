@@ -38,7 +38,7 @@ fn or_dash(number: Option<u32>) -> String {
 pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
     let Answer::Queues { queues, .. } = client()?.ask(&Ask::Queues)? else {
-        bail!("the controller is of another version");
+        bail!("the controller is a different version");
     };
     let mut text = String::new();
     if !given.has("noheader") {
@@ -76,7 +76,7 @@ pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
 pub fn bhosts(arguments: &[String]) -> Result<ExitCode> {
     let given = Grammar { command: "bhosts", ..GRAMMAR }.read(arguments)?;
     let Answer::Hosts { hosts, .. } = client()?.ask(&Ask::Hosts)? else {
-        bail!("the controller is of another version");
+        bail!("the controller is a different version");
     };
     let mut text = String::new();
     if !given.has("noheader") {

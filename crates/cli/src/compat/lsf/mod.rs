@@ -64,7 +64,7 @@ fn host_name() -> String {
 /// The queue of jobs that name none.
 fn default_queue(client: &mut Client) -> Result<String> {
     let Answer::Queues { queues, .. } = client.ask(&Ask::Queues)? else {
-        bail!("the controller is of another version");
+        bail!("the controller is a different version");
     };
     let found = queues.into_iter().find(|queue| queue.is_default);
     Ok(found.context("the grid has no default queue")?.name.to_string())

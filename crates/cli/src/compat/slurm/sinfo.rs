@@ -102,10 +102,10 @@ impl Cluster {
     /// If it does not answer.
     pub fn ask(client: &mut Client) -> Result<Cluster> {
         let Answer::Queues { queues, .. } = client.ask(&Ask::Queues)? else {
-            bail!("the controller is of another version");
+            bail!("the controller is a different version");
         };
         let Answer::Hosts { hosts, .. } = client.ask(&Ask::Hosts)? else {
-            bail!("the controller is of another version");
+            bail!("the controller is a different version");
         };
         Ok(Cluster { queues, hosts })
     }

@@ -157,7 +157,7 @@ impl Partition {
         }
         if access.write && state.file().is_some_and(|file| file.is_cut) {
             return Err(FsError::Io(format!(
-                "inode {ino}: its object has lost bytes; fsck --repair takes it as it is"
+                "inode {ino}: its object has lost bytes; fsck --repair adjusts the file to it"
             )));
         }
         self.count(Operation::Open);

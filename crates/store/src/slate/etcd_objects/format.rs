@@ -68,7 +68,7 @@ impl Record {
                 generic(format!("the record of object {path} is damaged: {error}"))
             }),
             Some((version, _)) => Err(generic(format!(
-                "the record of object {path} has version {version}, and this program knows {VERSION}: use a newer one"
+                "the record of object {path} has version {version}, but this program supports {VERSION}: use a newer program"
             ))),
             None => Err(generic(format!("the record of object {path} is empty"))),
         }

@@ -130,7 +130,7 @@ impl EtcdObjects {
                     replaced = now;
                 }
                 (PutMode::Create, Some(_)) => {
-                    let source = "there is an object with this name in etcd".into();
+                    let source = "etcd already has an object with this name".into();
                     return Err(object_store::Error::AlreadyExists {
                         path: path.to_string(),
                         source,
@@ -249,7 +249,7 @@ impl Replaced {
 }
 
 fn changed(path: &Path) -> object_store::Error {
-    let source = "the object was changed by somebody else".into();
+    let source = "another writer changed the object".into();
     object_store::Error::Precondition { path: path.to_string(), source }
 }
 

@@ -173,8 +173,8 @@ fn unknown_bytes(summary: &Summary) -> Option<String> {
     })
 }
 
-const CPU_PER_REAL: &str = "CPU/real of sums is all processor time by all real time; the mean of jobs \
-    is the mean of each job's ratio, in which short jobs weigh as much as long ones.";
+const CPU_PER_REAL: &str = "CPU/real of sums is all processor time divided by all real time; the mean \
+    of jobs is the mean of each job's ratio, in which short jobs weigh as much as long ones.";
 
 /// All jobs of each run.
 #[must_use]
@@ -318,8 +318,8 @@ pub fn throughput(summary: &Summary) -> Sheet {
     }
     let notes = vec![
         Flow::DEFINITION.to_owned(),
-        "Medians of reading and writing do not add up to that of both. The file level includes what the \
-         page cache gave and took."
+        "Medians of reading and writing do not add up to that of both. The file level includes bytes that \
+         the page cache served and absorbed."
             .to_owned(),
     ];
     rows.sheet("throughput", "Throughput", notes)
@@ -385,15 +385,15 @@ pub fn stages(summary: &Summary) -> Sheet {
         );
     }
     let mut notes = vec![
-        "The rate of a stage is what its streams measured together, without making files ready; else the \
-         median of its samples, if there are enough. File and device MB/s are sustained over the busy period \
+        "The rate of a stage is the total that its streams measured, without the preparation of files; \
+         otherwise the median of its samples, if there are enough. File and device MB/s are sustained over the busy period \
          of the stage."
             .to_owned(),
     ];
     if summary.runs.iter().flat_map(|run| &run.stages).any(|stage| stage.scaling.is_some()) {
         notes.push(
-            "Size, and what is against the first, are multiples of the first stage; efficiency is what \
-             is gained by size. All nodes are logical nodes of one machine."
+            "Sizes and figures against the first stage are multiples of that stage's; efficiency is the \
+             gain divided by the size. All nodes are logical nodes of one machine."
                 .to_owned(),
         );
     }
@@ -486,8 +486,8 @@ pub fn devices(summary: &Summary, record: &Record) -> Sheet {
     );
     let mut notes = vec![
         "Not from devices: 1 - bytes read from devices / bytes that jobs read, between 0 and 1. It \
-         is the page cache's part only if nobody else read from the devices; read-ahead that is never used \
-         lowers it, and so does a daemon that reads more than was asked."
+         is the page cache's share only if nothing else read from the devices; unused read-ahead lowers it, \
+         and so does a daemon that reads more than was requested."
             .to_owned(),
         "p95: 95 of 100 seconds with requests had a mean time up to this.".to_owned(),
     ];
@@ -495,8 +495,7 @@ pub fn devices(summary: &Summary, record: &Record) -> Sheet {
         let watched = match &of_record.device_scope {
             DeviceScope::Devices(names) => names.join(" "),
             DeviceScope::AllDisks => {
-                let note =
-                    "Which devices lie below the storage is not known: all disks were watched.";
+                let note = "It is not known which devices lie below the storage, so all disks were monitored.";
                 if !notes.iter().any(|known| known == note) {
                     notes.push(note.to_owned());
                 }

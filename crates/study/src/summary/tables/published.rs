@@ -117,7 +117,7 @@ pub fn published(summary: &Summary, record: &Record) -> Sheet {
     }
     let notes = vec![
         "Sums of times follow the scale of the run; rates and ratios do not. The studies ran on other hardware, with other programs: \
-         what the last column calls comparable is."
+         only figures marked in the last column are comparable."
             .to_owned(),
     ];
     Sheet { name: "published", title: "Beside the published study".to_owned(), notes, table }

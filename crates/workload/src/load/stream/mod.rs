@@ -261,7 +261,7 @@ impl Stream {
         if let Some(most) = self.block_bytes_max {
             check_blocks("block_bytes_max", most, self.block_bytes.0, BLOCK_BYTES_MAX)?;
             if !self.pattern.is_random() {
-                let allowed = "left out unless the pattern is random".to_owned();
+                let allowed = "omitted unless the pattern is random".to_owned();
                 return refuse("block_bytes_max", most.to_string(), allowed);
             }
         }
@@ -280,7 +280,7 @@ impl Stream {
         ];
         for (setting, count) in counts {
             if count == Some(0) {
-                return refuse(setting, "0".to_owned(), "at least 1, or left out".to_owned());
+                return refuse(setting, "0".to_owned(), "at least 1, or omitted".to_owned());
             }
         }
         Ok(())

@@ -47,7 +47,7 @@ impl Attached {
         let link = Arc::new(Link::new(&stream)?);
         match read(&mut &stream)? {
             Some(Frame::Said(Word::Hello { .. })) => {}
-            Some(frame) => bail!("unexpected first message of the job: {frame:?}"),
+            Some(frame) => bail!("unexpected first message from the job: {frame:?}"),
             None => bail!("the job disconnected before it started"),
         }
         let (raw, terminal) = match streams {
@@ -131,7 +131,7 @@ fn listen(
             }
             Frame::Said(Word::Closed { stream: Stream::Input }) => link.close(Stream::Input),
             Frame::Said(Word::Exit { exit }) => return Ok(Some(exit)),
-            frame => bail!("unexpected message of the job: {frame:?}"),
+            frame => bail!("unexpected message from the job: {frame:?}"),
         }
     }
     Ok(None)

@@ -28,10 +28,10 @@ use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
 ///
-/// The job is placed like any other, and runs in the current directory with your environment. At a terminal, the
-/// job gets its own terminal: keys, Ctrl-C, Ctrl-Z and changes of the window size reach it. If standard input or
+/// The job is scheduled like any other, and runs in the current directory with your environment. At a terminal,
+/// the job gets its own terminal: keys, Ctrl-C, Ctrl-Z and changes of the window size reach it. If standard input or
 /// output is not a terminal, or with --no-tty, standard input, output and error are passed through unchanged.
-/// While the job waits, the reasons are shown; Ctrl-C cancels it. If this command is killed, the job gets SIGHUP,
+/// While the job waits, the command shows why; Ctrl-C cancels the job. If this command is killed, the job gets SIGHUP,
 /// and SIGKILL 10 seconds later. The job is never started twice. After kill -9 of this command the terminal may
 /// be left in raw mode: `stty sane` or `reset` restores it.
 ///
@@ -311,7 +311,7 @@ impl Session {
                 NOT_STARTED
             }
             (_, Some(exit @ Exit::MemoryLimit(_))) => {
-                say(&format!("job {job} was ended: {exit}"));
+                say(&format!("job {job} was killed: {exit}"));
                 exit.value()
             }
             (_, Some(exit)) => exit.value(),

@@ -1,0 +1,257 @@
+//! `forebay plan simulate`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use forebay_advisor::plan::shown;
+use forebay_advisor::plan::simulation::{
+    NODES_MAX, Prediction, Setup, Storage, StorageOf, simulate,
+};
+use forebay_study::record::{Record, Stage};
+
+use super::recorded::{self, Checked};
+use crate::output::{Table, put_json, put_text};
+
+/// Predict how recorded jobs would run on more machines, or with other cores, slots or storage.
+///
+/// RESULT is the folder of a study (forebay bench run). Its jobs are run again by a model of processors, storage and slots, which
+/// takes what each job needed from the record and adds the waiting that the new set-up causes. --check shows how far the
+/// model is off: it predicts another study of the same classes of jobs, or the other stages of this one, and prints both.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay plan simulate results/ --machines 1,2,4,8
+  forebay plan simulate results/ --machines 4 --cores 32 --concurrent 40
+  forebay plan simulate results/ --storage-rate 2000      one storage of 2000 MB/s for all
+  forebay plan simulate results/ --spread                 the same jobs on more machines
+  forebay plan simulate scaling/ --check scaling/         predicted beside measured")]
+pub struct SimulateCommand {
+    /// Result of a study.
+    #[arg(value_name = "RESULT")]
+    record: PathBuf,
+    /// Numbers of machines, each like the recorded one.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16")]
+    machines: Vec<u32>,
+    /// Processors of each machine [default: those of the recorded machine].
+    #[arg(long, value_name = "N")]
+    cores: Option<f64>,
+    /// Jobs at once on each node [default: as recorded].
+    #[arg(long, value_name = "N")]
+    concurrent: Option<u32>,
+    /// MB/s that the storage delivers [default: the recorded rate at its limit; unlimited if it never reached its limit].
+    #[arg(long, value_name = "MB/s")]
+    storage_rate: Option<f64>,
+    /// Whether each machine has that rate, or all machines share it [default: shared with --storage-rate, otherwise each].
+    #[arg(long, value_name = "WHO")]
+    storage_of: Option<Who>,
+    /// Spread the recorded jobs over the machines, instead of running all of them on each.
+    #[arg(long)]
+    spread: bool,
+    /// Stage to predict from [default: the first].
+    #[arg(long, value_name = "NAME")]
+    stage: Option<String>,
+    /// Predict the stages of this study, whose nodes are parts of one machine, and compare with what was measured.
+    #[arg(long, value_name = "RESULT", conflicts_with_all = ["machines", "concurrent", "spread"])]
+    check: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Who {
+    /// Each machine has storage of that rate.
+    Machine,
+    /// All machines share one storage of that rate.
+    All,
+}
+
+/// A prediction for a number of machines.
+#[derive(serde::Serialize)]
+struct Row {
+    machines: u32,
+    jobs: usize,
+    #[serde(flatten)]
+    prediction: Prediction,
+    cpu_per_real: f64,
+    jobs_per_hour: f64,
+    bound_by: &'static str,
+}
+
+impl SimulateCommand {
+    pub fn run(self) -> Result<ExitCode> {
+        let record = read(&self.record)?;
+        let (run, stage) = recorded::stage(&record, self.stage.as_deref())
+            .with_context(|| self.record.display().to_string())?;
+        let storage = self.storage(recorded::storage_limit(run))?;
+        let cores = self.cores.unwrap_or_else(|| f64::from(record.machine.cpus.max(1)));
+        if let Some(other) = &self.check {
+            let checked = recorded::check(stage, &read(other)?, cores, storage)
+                .with_context(|| other.display().to_string())?;
+            return self.show_check(stage, &checked);
+        }
+        let rows = self
+            .machines
+            .iter()
+            .map(|machines| self.row(stage, *machines, cores, storage))
+            .collect::<Result<Vec<Row>>>()?;
+        if self.json {
+            put_json(&serde_json::json!({
+                "stage": stage.name, "cores": cores, "storage": storage, "spread": self.spread, "predictions": rows,
+            }))?;
+        } else {
+            put_text(&self.text(stage, cores, storage, &rows))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn storage(&self, measured: Option<f64>) -> Result<Option<Storage>> {
+        if let Some(rate) = self.storage_rate.filter(|rate| !(0.1..=1e7).contains(rate)) {
+            bail!("--storage-rate {rate}: must be a number from 0.1 to 10000000 (MB/s)");
+        }
+        let default = if self.storage_rate.is_some() { Who::All } else { Who::Machine };
+        let of = match self.storage_of.unwrap_or(default) {
+            Who::Machine => StorageOf::Machine,
+            Who::All => StorageOf::All,
+        };
+        let rate = self.storage_rate.map(|rate| rate * 1e6).or(measured);
+        Ok(rate.map(|bytes_per_second| Storage { bytes_per_second, of }))
+    }
+
+    fn row(
+        &self,
+        stage: &Stage,
+        machines: u32,
+        cores: f64,
+        storage: Option<Storage>,
+    ) -> Result<Row> {
+        let nodes =
+            machines.checked_mul(stage.nodes).filter(|nodes| (1..=NODES_MAX).contains(nodes));
+        let nodes = nodes.with_context(|| {
+            format!("--machines {machines}: must be 1 to {}", NODES_MAX / stage.nodes.max(1))
+        })?;
+        let jobs = recorded::on_machines(stage, machines, self.spread, storage);
+        let setup = Setup {
+            nodes,
+            nodes_per_machine: stage.nodes,
+            machine_cores: cores,
+            concurrent: self.concurrent.unwrap_or(stage.concurrent),
+            storage,
+        };
+        let prediction = simulate(&jobs, &setup)?;
+        Ok(Row {
+            machines,
+            jobs: jobs.len(),
+            cpu_per_real: prediction.cpu_per_real(),
+            jobs_per_hour: jobs.len() as f64 / prediction.seconds * 3600.0,
+            bound_by: bound(&prediction),
+            prediction,
+        })
+    }
+
+    fn text(&self, stage: &Stage, cores: f64, storage: Option<Storage>, rows: &[Row]) -> String {
+        let limit = storage.map_or("a storage without limit".to_owned(), |storage| {
+            let of = match storage.of {
+                StorageOf::All => "one storage for all",
+                StorageOf::Machine => "a storage for each machine",
+            };
+            format!("{of}, {} MB/s", shown(storage.bytes_per_second / 1e6))
+        });
+        let how = if self.spread { "spread over the machines" } else { "on each machine" };
+        let mut text = format!(
+            "{} jobs of stage {:?} {how}; {} processors a machine; {limit}\n\n",
+            stage.jobs.len(),
+            stage.name,
+            shown(cores)
+        );
+        let mut table = Table::new(&[
+            "machines",
+            "jobs",
+            "seconds",
+            "jobs/h",
+            "CPU/real",
+            "MB/s",
+            "slot wait s",
+            "cores full",
+            "storage full",
+            "bound by",
+        ]);
+        for row in rows {
+            let found = &row.prediction;
+            table.row(vec![
+                row.machines.to_string(),
+                row.jobs.to_string(),
+                shown(found.seconds),
+                shown(row.jobs_per_hour),
+                format!("{:.2}", row.cpu_per_real),
+                shown(found.storage_bytes_per_second() / 1e6),
+                shown(found.slot_wait_seconds / row.jobs.max(1) as f64),
+                percent(found.cores_full),
+                percent(found.storage_full),
+                row.bound_by.to_owned(),
+            ]);
+        }
+        text += &table.render();
+        text
+    }
+
+    fn show_check(&self, stage: &Stage, checked: &[Checked]) -> Result<ExitCode> {
+        if self.json {
+            put_json(&serde_json::json!({ "stage": stage.name, "checked": checked }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = Table::new(&[
+            "stage",
+            "nodes",
+            "at once",
+            "jobs",
+            "measured s",
+            "predicted s",
+            "error",
+            "real s measured",
+            "real s predicted",
+            "error",
+        ]);
+        for one in checked {
+            table.row(vec![
+                one.stage.clone(),
+                one.nodes.to_string(),
+                one.concurrent.to_string(),
+                one.jobs.to_string(),
+                shown(one.measured_seconds),
+                shown(one.predicted_seconds),
+                signed_percent(one.error()),
+                shown(one.measured_real_seconds),
+                shown(one.predicted_real_seconds),
+                signed_percent(one.real_error()),
+            ]);
+        }
+        put_text(&format!("Predicted from stage {:?}\n\n{}", stage.name, table.render()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn read(folder: &Path) -> Result<Record> {
+    Ok(Record::read(folder)?)
+}
+
+/// What keeps the jobs from ending sooner.
+fn bound(prediction: &Prediction) -> &'static str {
+    // Used to the limit for most of the time.
+    const MOST: f64 = 0.5;
+    match (prediction.cores_full > MOST, prediction.storage_full > MOST) {
+        (true, true) => "cores and storage",
+        (true, false) => "cores",
+        (false, true) => "storage",
+        (false, false) if prediction.slot_wait_seconds > 0.1 * prediction.real_seconds => "slots",
+        (false, false) => "the jobs themselves",
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+fn signed_percent(part: f64) -> String {
+    format!("{:+.0} %", part * 100.0)
+}
