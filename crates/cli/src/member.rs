@@ -236,6 +236,10 @@ impl Cluster for Way {
         self.0.member().is_some_and(|member| member.home_of(disk).is_some())
     }
 
+    fn life(&self) -> u64 {
+        self.0.member().map_or(0, |member| member.me().incarnation)
+    }
+
     fn node_name(&self) -> String {
         self.0.member().map_or_else(String::new, |member| member.file().name.clone())
     }

@@ -24,6 +24,7 @@ mod node_directories;
 mod operations;
 mod report;
 mod rest;
+mod whole;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -98,6 +99,8 @@ pub struct Namespace {
     direct: OnceLock<Arc<dyn DirectAccess>>,
     /// The kernel's side of what it caches.
     kernel: OnceLock<Arc<dyn KernelCache>>,
+    /// Held while another node is asked which filesets and disks there are.
+    refreshing: Mutex<()>,
     /// Has native filesets bound that were made while the file system is mounted.
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
@@ -250,6 +253,7 @@ impl Namespace {
             fileset_changes: Mutex::default(),
             direct: OnceLock::new(),
             kernel: OnceLock::new(),
+            refreshing: Mutex::default(),
             binder: OnceLock::new(),
             locks: LockTables::default(),
             cluster,

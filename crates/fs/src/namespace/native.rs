@@ -67,7 +67,12 @@ impl Namespace {
         }
         let descriptors_max = self.shared.settings.native_handles_max;
         let tree = self.native_place(&settings).and_then(|place| {
-            NativeTree::open(place.open()?, Ino::of(fileset.id, 0).0, top, descriptors_max)
+            let base = Ino::of(fileset.id, 0).0;
+            let tree = NativeTree::open(place.open()?, base, top, descriptors_max)?;
+            Ok(match &self.cluster {
+                Some(membership) => tree.in_life(membership.cluster().life()),
+                None => tree,
+            })
         });
         match (&tree, self.direct.get()) {
             (Ok(tree), Some(direct)) => tree.set_direct_access(Arc::clone(direct)),

@@ -353,6 +353,7 @@ impl Namespace {
     /// asked for them, or mount the file system again.
     pub fn tell_of_native(&self) {
         let Some(membership) = &self.cluster else { return };
+        self.tell_own_kernel(&self.shared.stale.take());
         if let Err(error) = self.make_node_directories() {
             tracing::warn!(%error, "this node has no directory in a native fileset");
         }

@@ -224,6 +224,10 @@ impl Cluster for View {
         self.nodes.disks.read().contains_key(disk)
     }
 
+    fn life(&self) -> u64 {
+        self.incarnation
+    }
+
     fn node_name(&self) -> String {
         format!("n{}", self.node)
     }
