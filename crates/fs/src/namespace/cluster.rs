@@ -550,21 +550,24 @@ impl Namespace {
         match self.shared.owners.find(fileset).as_deref() {
             Some(Owner::Local(partition)) => partition.latest_crash(),
             // What other nodes know of another life of this node is stale.
-            Some(Owner::Native(_)) => {
-                Epoch(self.cluster.as_ref().map_or(0, |membership| membership.cluster().life()))
-            }
+            Some(Owner::Native(_)) => self.life(),
             Some(Owner::Remote(_)) | None => Epoch(0),
         }
     }
 
-    /// The epoch in which this node owns a fileset; 0 of a native one.
+    /// This life of the node, in which it serves its native filesets to others.
+    pub(crate) fn life(&self) -> Epoch {
+        Epoch(self.cluster.as_ref().map_or(0, |membership| membership.cluster().life()))
+    }
+
+    /// The epoch in which this node owns a fileset; of a native one this life of the node.
     ///
     /// # Errors
     /// [`FsError::Moved`] if it does not.
     pub(crate) fn own_epoch(&self, fileset: FilesetId) -> Result<Epoch> {
         match &*self.own(Ino::top_of(fileset))? {
             Owner::Local(partition) => Ok(partition.epoch()),
-            Owner::Native(_) => Ok(Epoch(0)),
+            Owner::Native(_) => Ok(self.life()),
             Owner::Remote(_) => Err(FsError::Moved),
         }
     }

@@ -151,7 +151,7 @@ impl Work<'_> {
     fn check_epoch(&self, owner: &Owner) -> Result<()> {
         let is_same = match owner {
             Owner::Local(partition) => partition.epoch() == self.epoch,
-            Owner::Native(_) => true,
+            Owner::Native(_) => self.fs.life() == self.epoch,
             Owner::Remote(_) => false,
         };
         if is_same { Ok(()) } else { Err(FsError::Moved) }
