@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +17,7 @@ use forebay_fs::record::{DiskRecord, Durability, Placement};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{FsError, KeepName, Namespace, Parts, Replace, Settings};
 use forebay_store::memory::MemoryStores;
+use parking_lot::Mutex;
 use support::{Nodes, READ, READ_WRITE, ROOT, Shorthand as _, WRITE, directory, file};
 
 const ONE: NodeId = NodeId(1);
@@ -27,6 +29,8 @@ struct Site {
     stores: Arc<MemoryStores>,
     clock: Arc<StepClock>,
     nodes: Arc<Nodes>,
+    /// Disks outlive the daemons of their nodes here, as all nodes share their handles.
+    opened: Mutex<HashMap<NodeId, Arc<dyn Disk>>>,
 }
 
 impl Site {
@@ -34,7 +38,8 @@ impl Site {
         let clock = Arc::new(StepClock::new(1_000_000));
         let stores = Arc::new(MemoryStores::default());
         let nodes = Nodes::with_owner(ONE);
-        let site = Site { folder: tempfile::tempdir().unwrap(), stores, clock, nodes };
+        let (folder, opened) = (tempfile::tempdir().unwrap(), Mutex::default());
+        let site = Site { folder, stores, clock, nodes, opened };
         let record = DiskRecord {
             id: DiskId(0),
             uuid: "disk-1".to_owned(),
@@ -67,11 +72,12 @@ impl Site {
             std::fs::create_dir(&place).unwrap();
             DirectoryDisk::format(&place, &label).unwrap();
         }
-        let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::open(&place, &label).unwrap());
+        let open = || Arc::new(DirectoryDisk::open(&place, &label).unwrap()) as Arc<dyn Disk>;
+        let disk = Arc::clone(self.opened.lock().entry(node).or_insert_with(open));
         Parts {
             stores: Arc::clone(&self.stores) as _,
             disks: vec![(uuid, disk)],
-            settings: Settings { owner_wait: Duration::from_secs(2), ..Settings::default() },
+            settings: Settings { owner_wait: Duration::from_millis(100), ..Settings::default() },
             clock: Arc::clone(&self.clock) as _,
             fail_points: FailPoints::none(),
             reserve: Reserve::none(),

@@ -18,14 +18,12 @@ use super::whole::whole_of;
 use super::{Namespace, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
-use crate::object::FsDisk;
 use crate::ops::Access;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
-use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
-use crate::remote::{Answer, NearFiles, OpenFiles, RemoteOwner, Request, Whole};
+use crate::record::{DiskRecord, Usage, decode};
+use crate::remote::{NearFiles, OpenFiles, RemoteOwner, Request, Whole};
 use crate::settings::LockChoice;
-use crate::space::Space;
 use crate::stale::Stale;
 
 /// Who owns a fileset.
