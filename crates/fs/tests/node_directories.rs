@@ -29,6 +29,7 @@ struct Site {
     stores: Arc<MemoryStores>,
     clock: Arc<StepClock>,
     nodes: Arc<Nodes>,
+    owner_wait: Duration,
     /// Disks outlive the daemons of their nodes here, as all nodes share their handles.
     opened: Mutex<HashMap<NodeId, Arc<dyn Disk>>>,
 }
@@ -39,7 +40,8 @@ impl Site {
         let stores = Arc::new(MemoryStores::default());
         let nodes = Nodes::with_owner(ONE);
         let (folder, opened) = (tempfile::tempdir().unwrap(), Mutex::default());
-        let site = Site { folder, stores, clock, nodes, opened };
+        let owner_wait = Duration::from_secs(2);
+        let site = Site { owner_wait, folder, stores, clock, nodes, opened };
         let record = DiskRecord {
             id: DiskId(0),
             uuid: "disk-1".to_owned(),
@@ -77,7 +79,7 @@ impl Site {
         Parts {
             stores: Arc::clone(&self.stores) as _,
             disks: vec![(uuid, disk)],
-            settings: Settings { owner_wait: Duration::from_millis(100), ..Settings::default() },
+            settings: Settings { owner_wait: self.owner_wait, ..Settings::default() },
             clock: Arc::clone(&self.clock) as _,
             fail_points: FailPoints::none(),
             reserve: Reserve::none(),
@@ -198,7 +200,8 @@ fn a_node_that_has_just_come_is_found_and_one_that_does_not_run_is_named() {
 
 #[test]
 fn a_node_that_does_not_answer_is_named_once_owner_wait_is_over() {
-    let site = Site::new();
+    // The clock of these tests stands still.
+    let site = Site { owner_wait: Duration::ZERO, ..Site::new() };
     let (one, _two) = (site.join(ONE), site.join(TWO));
     let of_two = one.find(one.fileset("work"), "n2").unwrap();
     site.nodes.kill(TWO);

@@ -48,7 +48,7 @@ pub struct Member {
     pub incarnation: u64,
     /// The lease that the key is attached to.
     pub lease: LeaseId,
-    /// Share of filesets that the node is to own, relative to the others; 0 for none while others are there.
+    /// Share of filesets that the node is to own, relative to the others; 0 for none.
     pub weight: u32,
 }
 

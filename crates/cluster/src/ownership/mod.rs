@@ -441,7 +441,9 @@ impl Ownership {
     /// Members that may own a fileset, in order: a node that it is pinned to, then by [`rendezvous`]. Nodes that are being
     /// drained come last.
     fn candidates(&self, fileset: FilesetId) -> Vec<NodeId> {
-        let members = self.view.members.iter().map(|(node, member)| (*node, member.weight));
+        // One of weight 0 has not mounted the file system: it serves no fileset, and must not be left with one.
+        let serving = self.view.members.iter().filter(|(_, member)| member.weight > 0);
+        let members = serving.map(|(node, member)| (*node, member.weight));
         let mut order = rendezvous::order(fileset, members);
         if let Some(pinned) = self.view.pinned.get(&fileset) {
             order.sort_by_key(|node| node != pinned);

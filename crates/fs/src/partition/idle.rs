@@ -58,7 +58,7 @@ impl Partition {
             match self.shared.objects.make_named(|of| disks.contains(&of.id), number) {
                 Ok(made) => return Ok(made),
                 Err(error) => {
-                    tracing::debug!(%error, "new bytes cannot go to the node that writes them")
+                    tracing::debug!(%error, "new bytes cannot go to the node that writes them");
                 }
             }
         }
