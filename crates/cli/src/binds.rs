@@ -63,6 +63,10 @@ fn with_inner(mount: &Mounted) -> Option<(Mount, Vec<Mount>)> {
 /// # Errors
 /// The first that cannot be bound, and why; the others are bound all the same.
 pub fn bind(mount: &Mounted, binds: &[Bind]) -> Result<()> {
+    for bind in binds {
+        // A name that the kernel is to ask for again takes what is mounted on it away when it is next looked up: now.
+        let _ = std::fs::symlink_metadata(mount.mountpoint.join(&bind.name));
+    }
     let (own, inner) = with_inner(mount)
         .with_context(|| format!("{} is no longer mounted", mount.mountpoint.display()))?;
     let mut failed = None;

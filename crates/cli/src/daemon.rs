@@ -334,9 +334,15 @@ fn announce(
         .spawn(move || for_signals.obey_signals(signals))?;
     let for_binds = Arc::downgrade(running);
     running.fs.set_binder(Box::new(move || {
-        let bound = for_binds.upgrade().map_or(Ok(()), |running| running.bind_native());
-        if let Err(error) = bound {
-            tracing::warn!(error = %crate::output::chain(&error), "a new native fileset is served by the daemon");
+        let Some(running) = for_binds.upgrade() else { return };
+        let bind = move || {
+            if let Err(error) = running.bind_native() {
+                let error = crate::output::chain(&error);
+                tracing::warn!(error, "native filesets are served by the daemon");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("binds".to_owned()).spawn(bind) {
+            tracing::warn!(%error, "native filesets are served by the daemon");
         }
     }));
     let native = running.bind_native();

@@ -126,6 +126,10 @@ impl Namespace {
             kernel.forget_listing(ino);
         }
         kernel.forget_all_names();
+        // With a name the kernel lets go of what is mounted on it.
+        if let Some(binder) = self.binder.get() {
+            binder();
+        }
     }
 
     /// The cluster says that a fileset has another owner, or none, or this node: requests go there from now on. Where

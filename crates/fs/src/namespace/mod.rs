@@ -101,7 +101,7 @@ pub struct Namespace {
     kernel: OnceLock<Arc<dyn KernelCache>>,
     /// Held while another node is asked which filesets and disks there are.
     refreshing: Mutex<()>,
-    /// Has native filesets bound that were made while the file system is mounted.
+    /// Has native filesets bound while the file system is mounted.
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     /// The cluster that it is a member of, if any.

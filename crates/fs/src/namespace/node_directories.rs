@@ -169,7 +169,8 @@ impl Namespace {
         Ok(true)
     }
 
-    /// Has new node directories bound where this mount shows them, with `binder`.
+    /// Has native filesets bound that are not, with `binder`: when there are new ones, and when the kernel has forgotten their
+    /// names. It must not wait for anything.
     pub fn set_binder(&self, binder: Box<dyn Fn() + Send + Sync>) {
         let _ = self.binder.set(binder);
     }
