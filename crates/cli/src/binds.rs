@@ -223,6 +223,11 @@ pub fn unbind_all(
     }
     for (done, entry) in inner.iter().rev().enumerate() {
         if let Err(error) = unmount(&entry.mountpoint) {
+            // The way there made the kernel let go of it, as it was to ask for the name again.
+            let there = with_inner(mount).map(|(_, inner)| inner).unwrap_or_default();
+            if there.iter().all(|left| left.id != entry.id) {
+                continue;
+            }
             if done > 0 {
                 put_back(mount);
             }
