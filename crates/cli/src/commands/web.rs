@@ -65,7 +65,7 @@ struct ServeWeb {
     /// File with the key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// What login links begin with, where a proxy or another name leads to the server: https://grid.example.com.
+    /// What login links begin with, where a proxy or another name leads to the server, such as `https://grid.example.com`.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// Mount point or home folder of the file system to show [default: ROOT, if a file system has its home there].

@@ -1,16 +1,16 @@
-//! What other nodes cache of the filesets of this one ([`Granting`]), and what this one caches of theirs ([`Kept`]).
+//! What other nodes cache of the filesets of this one (`Granting`), and what this one caches of theirs (`Kept`).
 //!
 //! The rules are the state machines of `forebay_cluster::grants`; here are their clocks, threads and messages
 //! (docs/protocol.md, "Grants").
 //!
 //! - **The owner** grants an item before it reads what it answers, so that no change can come in between unseen. A change
 //!   recalls the items that it touches from all other nodes, without a lock and without a way to the owner
-//!   ([`Route`](crate::owner::Route)) held, and passes the gate afterwards. Changes of one name follow each other, because
+//!   (`Route`) held, and passes the gate afterwards. Changes of one name follow each other, because
 //!   what the name leads to is touched as well.
 //! - **The client** keeps what it was granted in the daemon, and uses it while the owner vouches for it. Its kernel gets
 //!   timeouts of zero: it asks the daemon each time, and a recall is answered at once, whatever the kernel is doing.
 //! - **A client that does not answer a recall** is not waited for once the owner's word for it has lapsed: all that it was granted
-//!   in this fileset is void then ([`Granted::term`]). It keeps its files and locks.
+//!   in this fileset is void then (`Granted::term`). It keeps its files and locks.
 //! - A file that anybody has open for writing is not granted.
 //!
 //! In a file system without a cluster none of this exists. In a cluster whose other nodes have asked for nothing, a change looks at

@@ -15,7 +15,7 @@ answers! {
 
     /// A job, an element of an array, or waiting elements of one array together.
     Job {
-        /// Number of the job, with the element of an array: 12, 12[3].
+        /// Number of the job, with the element of an array: `12`, `12[3]`.
         id: String,
         /// Number of the job.
         job: u64,
