@@ -9,7 +9,7 @@ use crate::index::{self, Before};
 use crate::journal::{Change, HostSwitch, Intake, Starts};
 use crate::ledger::Job;
 use crate::spans::Spans;
-use crate::task::{Ending, Phase, Step, Stops, Task};
+use crate::task::{Ending, Step, Stops, Task};
 use crate::vocabulary::{HostId, HostName, JobId, QueueId, QueueName, Target, TaskId, UserName};
 
 /// What a command means for a task in some state.
@@ -44,9 +44,8 @@ fn meaning(verb: Verb, task: &Task) -> Meaning {
             Meaning::End(Ending::Requeued)
         }
         (Verb::Requeue, Task::Finished(_)) => Meaning::Again,
-        (Verb::Signal(signal), Task::Active(run)) if run.phase != Phase::Starting => {
-            Meaning::Signal(signal)
-        }
+        // The processes may exist before the host has said so; until they do, the host keeps the signal for them.
+        (Verb::Signal(signal), Task::Active(_)) => Meaning::Signal(signal),
         (Verb::Kill | Verb::Hold | Verb::Release | Verb::Requeue | Verb::Signal(_), _) => {
             Meaning::Nothing
         }
