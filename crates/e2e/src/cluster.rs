@@ -120,11 +120,6 @@ impl Cluster {
         &self.etcd
     }
 
-    /// The members of etcd, to end and to start them.
-    pub fn etcd_mut(&mut self) -> (&mut Etcd, &Hosts) {
-        (&mut self.etcd, &self.hosts)
-    }
-
     /// The hosts, to cut them off.
     #[must_use]
     pub fn hosts(&self) -> &Hosts {
@@ -164,8 +159,13 @@ impl Cluster {
     /// If it cannot be mounted.
     #[track_caller]
     pub fn mount(&self, node: usize) {
+        self.try_mount(node).succeeds();
+    }
+
+    /// Mounts the cluster on a node, if that is possible now.
+    pub fn try_mount(&self, node: usize) -> Ended {
         let (home, place) = (self.home(node), self.mountpoint(node));
-        self.forebay(node, &["mount", path(&home), path(&place)]).succeeds();
+        self.forebay(node, &["mount", path(&home), path(&place)])
     }
 
     /// Unmounts the cluster on a node, and waits until its daemon has gone.

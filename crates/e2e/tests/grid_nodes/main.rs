@@ -4,5 +4,6 @@ mod checkpoints;
 mod fixture;
 mod jobs;
 mod leaders;
+mod storm;
 mod strangers;
 mod visible;
