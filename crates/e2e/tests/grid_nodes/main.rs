@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod fixture;
+mod frozen;
 mod jobs;
 mod leaders;
 mod storm;
