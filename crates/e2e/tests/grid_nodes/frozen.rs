@@ -3,17 +3,17 @@
 use forebay_e2e::wait_until;
 use rustix::process::{Signal, kill_process};
 
-use crate::fixture::{LIMIT, Nodes, SHORT, text};
+use crate::fixture::{LIMIT, Nodes, SHORT};
 
-/// Its processes all hold the lock, so the next start finds out if any of them is still there.
+/// Runs in the folder of the jobs, outside the nodes. Its processes all hold the lock, so the next start finds out if any of them is still there.
 const SCRIPT: &str = r#"
-exec 9>>LOCK
-flock -n 9 || { echo both >OVERLAP; exit 1; }
+exec 9>>lock
+flock -n 9 || { echo both >overlap; exit 1; }
 if test $FOREBAY_ATTEMPT != 1; then
-    while ! test -e ENOUGH; do echo second >>BEATS; sleep 0.02; done
+    while ! test -e enough; do echo second >>beats; sleep 0.02; done
     exit 0
 fi
-beat() { while :; do echo first >>BEATS; sleep 0.02; done; }
+beat() { while :; do echo first >>beats; sleep 0.02; done; }
 beat &
 beat
 "#;
@@ -21,26 +21,19 @@ beat
 #[test]
 fn jobs_of_a_node_that_is_frozen_have_ended_before_they_run_elsewhere_and_do_not_go_on() {
     let grid = Nodes::start(3, 1, SHORT);
-    let place = |name: &str| grid.root(0).with_file_name("jobs").join(name);
-    let names = ["LOCK", "OVERLAP", "ENOUGH", "BEATS"];
-    let script = names.iter().fold(SCRIPT.to_owned(), |script, name| {
-        script.replace(&format!("{name}\n"), &format!("{}\n", text(&place(name)))).replace(
-            &format!("{name};"),
-            &format!("{};", text(&place(name))),
-        )
-    });
+    let place = |name: &str| grid.base().join("jobs").join(name);
     let beats = |word: &str| {
-        let text = std::fs::read_to_string(place("BEATS")).unwrap_or_default();
+        let text = std::fs::read_to_string(place("beats")).unwrap_or_default();
         text.lines().filter(|line| *line == word).count()
     };
-    let job = grid.submit(0, 0, &["--rerunnable", "-m", "n1+1 n2"], &script);
+    let job = grid.submit(0, 0, &["--rerunnable", "-m", "n1+1 n2"], SCRIPT);
     wait_until("the job writes", LIMIT, || beats("first") > 10);
     let frozen = grid.cluster.hosts().processes(1);
     for process in &frozen {
         kill_process(*process, Signal::STOP).expect("freezes");
     }
-    wait_until("the job runs elsewhere", LIMIT, || beats("second") > 0 || place("OVERLAP").exists());
-    assert!(!place("OVERLAP").exists(), "the first start was still there");
+    wait_until("the job runs elsewhere", LIMIT, || beats("second") > 0 || place("overlap").exists());
+    assert!(!place("overlap").exists(), "the first start was still there");
     for process in frozen {
         // Those of the job are gone.
         let _ = kill_process(process, Signal::CONT);
@@ -53,9 +46,9 @@ fn jobs_of_a_node_that_is_frozen_have_ended_before_they_run_elsewhere_and_do_not
     });
     let before = beats("second");
     wait_until("the job goes on", LIMIT, || beats("second") > before + 20);
-    std::fs::write(place("ENOUGH"), "").expect("writes");
+    std::fs::write(place("enough"), "").expect("writes");
     grid.wait_for(0, &job, "done");
-    let text = std::fs::read_to_string(place("BEATS")).expect("reads");
+    let text = std::fs::read_to_string(place("beats")).expect("reads");
     let order: Vec<&str> = text.lines().collect();
     let last = order.iter().rposition(|word| *word == "first");
     let first = order.iter().position(|word| *word == "second");
