@@ -29,9 +29,8 @@ impl Deadline {
         event.sigev_signo = libc::SIGKILL;
         let mut timer: libc::timer_t = std::ptr::null_mut();
         // SAFETY: both pointers are to values of this function; the timer is written before it is used.
-        let made = unsafe {
-            libc::timer_create(libc::CLOCK_BOOTTIME, &raw mut event, &raw mut timer)
-        };
+        let made =
+            unsafe { libc::timer_create(libc::CLOCK_BOOTTIME, &raw mut event, &raw mut timer) };
         if made == 0 { Ok(Deadline(timer)) } else { Err(io::Error::last_os_error()) }
     }
 

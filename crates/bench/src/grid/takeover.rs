@@ -51,7 +51,7 @@ impl Grid {
     }
 
     fn root(&self, node: usize) -> PathBuf {
-        self.cluster.home(node).with_file_name(format!("grid{node}"))
+        self.cluster.mountpoint(node).with_file_name(format!("grid{node}"))
     }
 
     fn up(&self, node: usize) {
@@ -99,14 +99,17 @@ impl Grid {
         let next = (leader + 1) % NODES;
         let begun = SystemClock.instant();
         match going {
-            Going::Stopped => self.signal(leader, &self.home(leader)?.supervisor(), Signal::TERM)?,
+            Going::Stopped => {
+                self.signal(leader, &self.home(leader)?.supervisor(), Signal::TERM)?
+            }
             Going::Killed => {
                 self.signal(leader, &self.home(leader)?.supervisor(), Signal::KILL)?;
                 self.signal(leader, &self.home(leader)?.lock(), Signal::KILL)?;
             }
         }
         loop {
-            let answer = Client::connect(&self.home(next)?).and_then(|mut client| client.ask(&Ask::Queues));
+            let answer =
+                Client::connect(&self.home(next)?).and_then(|mut client| client.ask(&Ask::Queues));
             if matches!(answer, Ok(Answer::Queues { .. })) && self.leader()? == next {
                 let seconds = begun.elapsed().as_secs_f64();
                 return Ok((next, seconds));
@@ -189,7 +192,8 @@ fn commands(grid: &Grid, node: usize, jobs: &[JobId], name: &str) -> Result<Vec<
     let middle = jobs[jobs.len() / 2].to_string();
     let mut figures = Vec::new();
     for command in ["jobs", "explain"] {
-        let title = format!("cluster, {} jobs: `forebay {command} ID` after it {name}, ms", jobs.len());
+        let title =
+            format!("cluster, {} jobs: `forebay {command} ID` after it {name}, ms", jobs.len());
         figures.push(Figure::new(title, 1, grid.command_ms(node, &[command, &middle])?));
     }
     Ok(figures)

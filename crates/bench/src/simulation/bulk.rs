@@ -107,7 +107,8 @@ fn submissions(plan: &Plan) -> Vec<Submission> {
 pub fn run(plan: &Plan, mut say: impl FnMut(String)) -> Result<Outcome> {
     let jobs = submissions(plan);
     let before = resident_bytes();
-    let mut hosts = VirtualHosts::new(&settings(plan.order), plan.hosts, plan.slots, plan.users + 1)?;
+    let mut hosts =
+        VirtualHosts::new(&settings(plan.order), plan.hosts, plan.slots, plan.users + 1)?;
     for job in jobs {
         hosts.submit(job)?;
     }
@@ -126,7 +127,10 @@ pub fn run(plan: &Plan, mut say: impl FnMut(String)) -> Result<Outcome> {
             }
         }
         if ended * 100 >= said * plan.jobs as usize {
-            say(format!("{said} % have ended, {:.0} s of the core's time", hosts.work.time.as_secs_f64()));
+            say(format!(
+                "{said} % have ended, {:.0} s of the core's time",
+                hosts.work.time.as_secs_f64()
+            ));
             said += 10;
         }
     }
@@ -143,10 +147,12 @@ fn outcome(plan: &Plan, hosts: &VirtualHosts, submitting: Work, memory: [u64; 3]
         own.filter_map(|job| job.launched_ms).max()
     });
     let contended = ends_of_backlog.min().unwrap_or(last);
-    let got: Vec<f64> = (0..plan.users).map(|user| slot_ms(&hosts.jobs, user, first, contended)).collect();
+    let got: Vec<f64> =
+        (0..plan.users).map(|user| slot_ms(&hosts.jobs, user, first, contended)).collect();
     let mean = got.iter().sum::<f64>() / f64::from(plan.users);
     let squares: f64 = got.iter().map(|got| got * got).sum();
-    let used: f64 = (0..=plan.users).map(|user| slot_ms(&hosts.jobs, user, first, last_start)).sum();
+    let used: f64 =
+        (0..=plan.users).map(|user| slot_ms(&hosts.jobs, user, first, last_start)).sum();
     let all_slots = plan.hosts as f64 * f64::from(plan.slots);
     let waits = |is_late: bool| {
         let own = hosts.jobs.iter().filter(|job| (job.submission.user == plan.users) == is_late);
@@ -159,7 +165,8 @@ fn outcome(plan: &Plan, hosts: &VirtualHosts, submitting: Work, memory: [u64; 3]
         memory,
         makespan_seconds: (last - first) as f64 / 1000.0,
         utilisation: used / (all_slots * (last_start - first).max(1) as f64),
-        fairness: (mean * f64::from(plan.users)).powi(2) / (f64::from(plan.users) * squares).max(1.0),
+        fairness: (mean * f64::from(plan.users)).powi(2)
+            / (f64::from(plan.users) * squares).max(1.0),
         shares: (
             got.iter().copied().fold(f64::INFINITY, f64::min) / mean,
             got.iter().copied().fold(0.0, f64::max) / mean,

@@ -110,9 +110,7 @@ fn bulk_table(jobs: u32, outcomes: &[(Order, bulk::Outcome)]) -> String {
         cells.extend(outcomes.iter().map(|(_, outcome)| value(outcome)));
         rows.push(cells);
     };
-    row("submissions per second of the core", &|one| {
-        per_second(&one.submitting, u64::from(jobs))
-    });
+    row("submissions per second of the core", &|one| per_second(&one.submitting, u64::from(jobs)));
     row("jobs started and ended per second of the core", &|one| {
         per_second(&one.running, u64::from(jobs))
     });
@@ -152,7 +150,16 @@ const SESSIONS: [(&str, usize, usize, u32); 8] = [
 ];
 
 fn session_table(seed: u64) -> Result<String> {
-    let head = ["Sessions", "slots of a node", "jobs", "wall, min", "jobs that waited, %", "wait p50, s", "p95", "longest"];
+    let head = [
+        "Sessions",
+        "slots of a node",
+        "jobs",
+        "wall, min",
+        "jobs that waited, %",
+        "wait p50, s",
+        "p95",
+        "longest",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (name, count, nodes, slots) in SESSIONS {
         let outcome = sessions::run(&sessions::Plan { sessions: count, nodes, slots, seed })?;

@@ -112,7 +112,8 @@ impl VirtualHosts {
         let hosts = (0..hosts).map(name).collect::<Result<Vec<_>, _>>();
         let hosts = hosts.map_err(|error| anyhow::anyhow!("{error}"))?;
         let users = (0..users).map(|number| format!("user{number}").parse::<UserName>());
-        let users = users.collect::<Result<Vec<_>, _>>().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let users =
+            users.collect::<Result<Vec<_>, _>>().map_err(|error| anyhow::anyhow!("{error}"))?;
         let numbers = hosts.iter().cloned().zip(0..).collect();
         let mut own = VirtualHosts {
             grid,
@@ -160,11 +161,6 @@ impl VirtualHosts {
     /// Jobs that have not ended.
     pub fn open(&self) -> usize {
         self.open
-    }
-
-    /// The grid.
-    pub fn grid(&self) -> &Grid {
-        &self.grid
     }
 
     /// Submits a job now.
@@ -265,7 +261,8 @@ impl VirtualHosts {
                         "{host} was given more than its {} slots",
                         self.slots
                     );
-                    let (start, end) = (self.now_ms + START_MS, known.submission.runs_ms.max(START_MS + 1));
+                    let (start, end) =
+                        (self.now_ms + START_MS, known.submission.runs_ms.max(START_MS + 1));
                     self.agenda.push(Reverse((start, Entry::Started(number, task.job, *attempt))));
                     let entry = Entry::Exited(number, task.job, *attempt);
                     self.agenda.push(Reverse((self.now_ms + end, entry)));

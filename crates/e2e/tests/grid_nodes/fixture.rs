@@ -190,7 +190,8 @@ pub fn text(path: &Path) -> String {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for node in 0..self.cluster.nodes() {
+        // Those with a controller last: whoever ends needs one that leads.
+        for node in (0..self.cluster.nodes()).rev() {
             if std::thread::panicking() {
                 for name in ["controller", "relay", &format!("n{node}")] {
                     let log = self.log(node, name);

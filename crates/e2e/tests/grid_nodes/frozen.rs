@@ -32,7 +32,9 @@ fn jobs_of_a_node_that_is_frozen_have_ended_before_they_run_elsewhere_and_do_not
     for process in &frozen {
         kill_process(*process, Signal::STOP).expect("freezes");
     }
-    wait_until("the job runs elsewhere", LIMIT, || beats("second") > 0 || place("overlap").exists());
+    wait_until("the job runs elsewhere", LIMIT, || {
+        beats("second") > 0 || place("overlap").exists()
+    });
     assert!(!place("overlap").exists(), "the first start was still there");
     for process in frozen {
         // Those of the job are gone.

@@ -24,12 +24,7 @@ fn content(round: u32, bytes: usize) -> Vec<u8> {
 
 /// One job, and what is seen after its end that is not what it left. `here` and `there` are one folder, on the node that reads and that
 /// writes.
-fn round(
-    grid: &Nodes,
-    (here, there): (&Path, &Path),
-    writer: u32,
-    round: u32,
-) -> Vec<String> {
+fn round(grid: &Nodes, (here, there): (&Path, &Path), writer: u32, round: u32) -> Vec<String> {
     let bytes = usize::try_from((round.wrapping_mul(7919) + writer) % 150_000).expect("fits");
     let expected = content(round, bytes);
     let name = format!("f-{writer}-{}", round % 8);
@@ -87,7 +82,8 @@ fn round(
 fn files_of_a_job_that_is_done_have_their_size_and_bytes_on_every_node() {
     let grid = Nodes::start(2, 1, "[general]\nlease = \"30 s\"\nhost_timeout = \"40 s\"\n");
     let (here, there) = (grid.shared(0), grid.shared(1));
-    let rounds = u32::try_from(setting("FOREBAY_E2E_VISIBLE_ROUNDS", 120)).expect("a number of rounds");
+    let rounds =
+        u32::try_from(setting("FOREBAY_E2E_VISIBLE_ROUNDS", 120)).expect("a number of rounds");
     let stale = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {

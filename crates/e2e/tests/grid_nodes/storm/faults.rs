@@ -167,7 +167,9 @@ impl<'a> Weather<'a> {
         let of_etcd = self.bags.of_etcd.draw(&mut self.bags.random);
         let host = (leader + self.random().random_range(1..NODES)) % NODES;
         let member = self.random().random_range(0..MEMBERS);
-        println!("n{leader} leads: {of_leader:?}; n{host}: {of_host:?}; etcd {member}: {of_etcd:?}");
+        println!(
+            "n{leader} leads: {of_leader:?}; n{host}: {of_host:?}; etcd {member}: {of_etcd:?}"
+        );
         self.wait_for_jobs(host);
         self.strike_host(host, of_host);
         self.strike_etcd(member, of_etcd);
@@ -331,7 +333,8 @@ impl<'a> Weather<'a> {
 
     fn mend_what_is_due(&mut self) {
         let now = Instant::now();
-        let (due, open) = std::mem::take(&mut self.open).into_iter().partition(|one| one.until <= now);
+        let (due, open) =
+            std::mem::take(&mut self.open).into_iter().partition(|one| one.until <= now);
         self.open = open;
         for Open { node, mending, .. } in due {
             match mending {

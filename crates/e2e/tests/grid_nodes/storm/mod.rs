@@ -94,7 +94,9 @@ impl Storm {
         let mut left = Vec::new();
         for node in 0..NODES {
             let root = self.grid.root(node).join("grid");
-            for place in [root.join("work"), root.join("util"), root.join(format!("hosts/n{node}/runs"))] {
+            for place in
+                [root.join("work"), root.join("util"), root.join(format!("hosts/n{node}/runs"))]
+            {
                 for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
                     if entry.file_name() != ".forebay-grid" {
                         left.push(entry.path().display().to_string());
@@ -106,7 +108,9 @@ impl Storm {
                 let variables = std::fs::read(path).unwrap_or_default();
                 variables.split(|byte| *byte == 0).any(|one| one.starts_with(b"FOREBAY_JOB="))
             });
-            left.extend(of_jobs.chain(self.shims(node)).map(|pid| format!("n{node}: process {pid:?}")));
+            left.extend(
+                of_jobs.chain(self.shims(node)).map(|pid| format!("n{node}: process {pid:?}")),
+            );
         }
         left
     }

@@ -49,7 +49,11 @@ fn witnesses(grid: &Nodes) -> BTreeMap<(u64, u64), Witness> {
             let own = format!(" {job}.{index} ");
             text.lines().filter(|line| line.contains(&own)).collect::<Vec<_>>().join("\n")
         };
-        assert!(attempt >= *latest, "start {attempt} after {latest} had begun: {line}\n{}", about());
+        assert!(
+            attempt >= *latest,
+            "start {attempt} after {latest} had begun: {line}\n{}",
+            about()
+        );
         *latest = attempt;
         let witness = all.entry(task).or_default();
         match words[0] {
