@@ -79,7 +79,7 @@ pub fn held_jobs(folder: &Path, count: u32) -> Result<Vec<Ask>> {
 }
 
 fn spec_in(folder: &Path, command: &[&str]) -> Result<JobSpec> {
-    let directory = folder.to_str().context("the scratch directory is no text")?;
+    let directory = folder.to_str().context("the path of the scratch directory is not UTF-8")?;
     let path = ("PATH".to_owned(), std::env::var("PATH").unwrap_or_default());
     Ok(JobSpec {
         command: command.iter().map(|word| (*word).to_owned()).collect(),

@@ -28,7 +28,7 @@ impl Nodes {
     }
 
     /// Waits until `cluster status` lists the controllers of these nodes and no others, one of which leads.
-    fn wait_for_controllers(&self, nodes: &[&str]) {
+    pub fn wait_for_controllers(&self, nodes: &[&str]) {
         wait_until("the controllers are listed", LIMIT, || {
             let said = self.cluster.forebay(0, &["cluster", "status", "--json"]);
             let Ok(status) = serde_json::from_str::<serde_json::Value>(&said.stdout) else {

@@ -230,6 +230,7 @@ fn every_job_ends_once_or_restarts_as_its_class_says_in_a_storm_over_four_nodes(
         let mut weather = Weather::new(&storm, &mut bags);
         let jobs = storm.round(&mut weather, seed ^ round, count);
         let (said, programs) = weather.clear_up();
+        storm.grid.wait_for_controllers(&["n0", "n1", "n2"]);
         wait_until("all jobs have ended", LIMIT * 5, || storm.all_jobs_have_ended());
         let starts = witness::check(&storm.grid, &jobs, &programs);
         storm.wait_until_nothing_is_left();
