@@ -8,7 +8,7 @@ use rand_distr::{Distribution as _, LogNormal};
 
 use super::virtual_hosts::{Known, Submission, VirtualHosts, Work};
 
-/// Mean time of a job, in seconds: the median is a third of that.
+/// Median time of a job, in seconds, and the spread of its logarithm.
 const MEDIAN_SECONDS: f64 = 20.0;
 const SIGMA: f64 = 1.0;
 
