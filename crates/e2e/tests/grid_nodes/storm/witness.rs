@@ -35,8 +35,7 @@ struct Witness {
 
 /// Reads the ledger, in the order in which it was written, and checks what needs no more than that: nothing of an earlier start follows the begin
 /// of a later one.
-fn witnesses(grid: &Nodes) -> BTreeMap<(u64, u64), Witness> {
-    let text = std::fs::read_to_string(grid.base().join("jobs/ledger")).unwrap_or_default();
+fn witnesses(text: &str) -> BTreeMap<(u64, u64), Witness> {
     let mut all: BTreeMap<(u64, u64), Witness> = BTreeMap::new();
     let mut latest: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for line in text.lines() {
@@ -137,7 +136,8 @@ fn check_fate(
 
 /// Checks all jobs of a round; how often they were started.
 pub fn check(grid: &Nodes, jobs: &[Submitted], programs: &BTreeSet<String>) -> usize {
-    let witnesses = witnesses(grid);
+    let ledger = grid.base().join("jobs/ledger");
+    let witnesses = witnesses(&std::fs::read_to_string(ledger).unwrap_or_default());
     let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
     let mut count = 0;
     for job in jobs {
@@ -161,4 +161,26 @@ pub fn check(grid: &Nodes, jobs: &[Submitted], programs: &BTreeSet<String>) -> u
         }
     }
     count
+}
+
+const LEDGER: &str =
+    "begin 7.0 1 n0 \nbeat 7.0 1 n0 \nbegin 8.2 1 n1 \nbegin 7.0 2 n3 \nend 8.2 1 n1 99\n";
+
+#[test]
+fn a_ledger_in_which_starts_follow_each_other_is_read() {
+    let all = witnesses(&format!("{LEDGER}end 7.0 2 n3 0\n"));
+    assert_eq!((&all[&(7, 0)].begins[..], &all[&(7, 0)].ends[..]), (&[1, 2][..], &[(2, 0)][..]));
+    assert_eq!(all[&(8, 2)].ends, [(1, 99)]);
+}
+
+#[test]
+#[should_panic(expected = "start 1 after 2 had begun")]
+fn a_start_that_goes_on_beside_the_next_one_is_found() {
+    witnesses(&format!("{LEDGER}beat 7.0 1 n0 \n"));
+}
+
+#[test]
+#[should_panic(expected = "an earlier start lives")]
+fn a_start_that_finds_the_lock_of_an_earlier_one_is_found() {
+    witnesses(&format!("{LEDGER}overlap 7.0 3 n1 \n"));
 }
