@@ -37,7 +37,7 @@ impl Deadline {
     /// Sets the time, in milliseconds since the machine was booted; one that has passed is now.
     ///
     /// # Errors
-    /// If the kernel refuses, which it does for no valid time.
+    /// If the kernel refuses. It accepts every valid time.
     pub fn set(&self, uptime_ms: u64) -> io::Result<()> {
         let uptime_ms = uptime_ms.max(1);
         let seconds = libc::time_t::try_from(uptime_ms / 1000).unwrap_or(libc::time_t::MAX);
