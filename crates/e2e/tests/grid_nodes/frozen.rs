@@ -30,7 +30,8 @@ fn jobs_of_a_node_that_is_frozen_have_ended_before_they_run_elsewhere_and_do_not
     wait_until("the job writes", LIMIT, || beats("first") > 10);
     let frozen = grid.cluster.hosts().processes(1);
     for process in &frozen {
-        kill_process(*process, Signal::STOP).expect("freezes");
+        // A program that has ended meanwhile is followed by none: its shell stands still.
+        let _ = kill_process(*process, Signal::STOP);
     }
     wait_until("the job runs elsewhere", LIMIT, || {
         beats("second") > 0 || place("overlap").exists()
