@@ -333,6 +333,13 @@ fn announce(
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || for_signals.obey_signals(signals))?;
+    let for_binds = Arc::downgrade(running);
+    running.fs.set_binder(Box::new(move || {
+        let bound = for_binds.upgrade().map_or(Ok(()), |running| running.bind_native());
+        if let Err(error) = bound {
+            tracing::warn!(error = %crate::output::chain(&error), "a new native fileset is served by the daemon");
+        }
+    }));
     let native = running.bind_native();
     if let Err(error) = &native {
         tracing::warn!(error = %crate::output::chain(error), "native filesets are served by the daemon");
@@ -602,7 +609,7 @@ impl Running {
         let native = self.fs.native_filesets();
         let pairs: Vec<OsString> = native
             .into_iter()
-            .filter_map(|native| Some([OsString::from(native.name), native.tree.ok()?.into()]))
+            .filter_map(|native| Some([OsString::from(native.name), native.tree?.ok()?.into()]))
             .flatten()
             .collect();
         if pairs.is_empty() {
@@ -627,8 +634,9 @@ impl Running {
         let mount = crate::mounts::of_home(&self.home);
         let status = |native: NativeFileset| {
             let (tree, fault) = match native.tree {
-                Ok(tree) => (Some(tree), None),
-                Err(why) => (None, Some(why)),
+                Some(Ok(tree)) => (Some(tree), None),
+                Some(Err(why)) => (None, Some(why)),
+                None => (None, None),
             };
             let bound = |tree: &PathBuf| {
                 let bind = Bind { name: native.name.clone(), tree: tree.clone() };

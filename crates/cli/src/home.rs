@@ -35,6 +35,7 @@ use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
 pub use self::member::{OpenMember, open_own_disk, own_disk};
+pub use self::native::placement_on;
 pub use self::settings::Settings;
 pub use self::stores::{Checked, back_up_into, choose};
 

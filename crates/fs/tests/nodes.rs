@@ -493,6 +493,14 @@ impl KernelCache for Forgotten {
         self.inodes.lock().push(ino);
     }
 
+    fn drop_entry(&self, _parent: Ino, name: &[u8]) {
+        self.names.lock().push(String::from_utf8_lossy(name).into_owned());
+    }
+
+    fn expire_entry(&self, _parent: Ino, name: &[u8]) {
+        self.names.lock().push(String::from_utf8_lossy(name).into_owned());
+    }
+
     fn forget_all_names(&self) {
         self.all.fetch_add(1, Ordering::Relaxed);
     }

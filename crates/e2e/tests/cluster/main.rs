@@ -5,6 +5,7 @@ mod etcd;
 mod faults;
 mod membership;
 mod names;
+mod native;
 mod near;
 mod operations;
 mod rounds;

@@ -140,7 +140,7 @@ impl Namespace {
     pub fn owner_changed(&self, id: FilesetId) -> Result<()> {
         let Some(membership) = &self.cluster else { return Ok(()) };
         membership.released.lock().remove(&id);
-        let whose = membership.whose(id);
+        let whose = self.whose(membership, id);
         let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         match (&current, &whose) {
             (Some(Owner::Local(partition)), Whose::Here(epoch))
@@ -223,6 +223,10 @@ impl Namespace {
     pub(crate) fn retire(&self, id: FilesetId, name: &str) -> Result<(u64, u64)> {
         drop(self.own(Ino::top_of(id))?);
         let known = self.catalogue.get(id).ok_or(FsError::Stale)?;
+        if known.seat().is_some() {
+            self.retire_native(&known)?;
+            return Ok((0, 0));
+        }
         let _one_at_a_time = known.opening.lock();
         let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         let Some(Owner::Local(partition)) = current else { return Err(FsError::Moved) };

@@ -24,10 +24,12 @@ mod lost;
 pub mod metrics;
 mod moves;
 mod native;
+mod node_directories;
 mod operations;
 mod report;
 mod rest;
 mod tasks;
+mod whole;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -91,7 +93,7 @@ pub struct Parts {
 pub struct Namespace {
     shared: Arc<Shared>,
     stores: Arc<dyn Stores>,
-    catalogue: Catalogue,
+    catalogue: Arc<Catalogue>,
     /// The disks of the file system, in order of their numbers.
     disks: RwLock<Vec<DiskRecord>>,
     uuid: String,
@@ -103,6 +105,10 @@ pub struct Namespace {
     direct: OnceLock<Arc<dyn DirectAccess>>,
     /// The kernel's side of what it caches.
     kernel: OnceLock<Arc<dyn KernelCache>>,
+    /// Held while another node is asked which filesets and disks there are.
+    refreshing: Mutex<()>,
+    /// Has native filesets bound while the file system is mounted.
+    binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
     /// The cluster that it is a member of, if any.
@@ -261,12 +267,14 @@ impl Namespace {
             others_unswept: AtomicBool::new(others_unswept && cluster.is_none()),
             shared,
             stores,
-            catalogue,
+            catalogue: Arc::new(catalogue),
             disks: RwLock::new(disks),
             uuid,
             fileset_changes: Mutex::default(),
             direct: OnceLock::new(),
             kernel: OnceLock::new(),
+            refreshing: Mutex::default(),
+            binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
             cluster,
@@ -539,6 +547,7 @@ impl Namespace {
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
             Owner::Local(_) => self.statistics(),
+            Owner::Native(native) if native.is_list() => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })

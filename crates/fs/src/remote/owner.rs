@@ -198,6 +198,20 @@ pub(super) fn senseless<T>(answer: &Answer) -> Result<T> {
     Err(FsError::Io(format!("the owner of the fileset sent an unexpected answer: {answer:?}")))
 }
 
+/// Tells another node something that is no operation of a fileset.
+///
+/// # Errors
+/// Why it has not heard it.
+pub(crate) fn tell(channel: &dyn Channel, request: Request) -> std::result::Result<(), String> {
+    let head = encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), request });
+    let answered = channel.call(Message { head, payload: Vec::new() });
+    match decode(&answered.map_err(|error| error.to_string())?.head)? {
+        Answer::Done => Ok(()),
+        Answer::Refused(error) => Err(error.to_string()),
+        other => Err(format!("not an answer: {other:?}")),
+    }
+}
+
 impl RemoteOwner {
     pub(crate) fn new(
         fileset: FilesetId,
