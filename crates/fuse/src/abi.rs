@@ -94,14 +94,10 @@ pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 /// GETLK, SETLK, SETLKW: a lock of flock(2).
 pub const LK_FLOCK: u32 = 1 << 0;
-/// Notification: ask again for every name that is known (Linux 6.16).
-pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// Notification: forget attributes (and pages) of an inode.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// Notification: forget a name.
 pub const NOTIFY_INVAL_ENTRY: i32 = 3;
-/// Flag of that notification: the name is asked for again, but nothing below it is dropped (Linux 6.3).
-pub const EXPIRE_ONLY: u32 = 1;
 /// STATX: the basic fields and the time of creation.
 pub const STATX_BASIC_AND_BTIME: u32 = 0x7ff | 0x800;
 

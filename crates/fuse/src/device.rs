@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    BackingMap, EXPIRE_ONLY, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry,
-    NotifyInvalInode, OutHeader,
+    BackingMap, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
+    OutHeader,
 };
 use crate::top::Top;
 
@@ -134,31 +134,9 @@ impl Device {
     /// # Errors
     /// What the device says.
     pub fn forget_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
-        self.notify_of_entry(parent, name, 0)
-    }
-
-    /// Has the kernel ask again for a name when it is next used. What is open, mounted or worked in below it stays.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub fn expire_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
-        self.notify_of_entry(parent, name, EXPIRE_ONLY)
-    }
-
-    fn notify_of_entry(&self, parent: Ino, name: &[u8], flags: u32) -> io::Result<()> {
         let namelen = u32::try_from(name.len()).unwrap_or(0);
-        let what = NotifyInvalEntry { parent: self.top.number_of(parent), namelen, flags };
+        let what = NotifyInvalEntry { parent: self.top.number_of(parent), namelen, flags: 0 };
         self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
-    }
-}
-
-impl Device {
-    /// Has the kernel ask again for every name.
-    ///
-    /// # Errors
-    /// What the device says: EINVAL before Linux 6.16.
-    pub fn forget_all_entries(&self) -> io::Result<()> {
-        self.notify(NOTIFY_INC_EPOCH, &[])
     }
 }
 
@@ -177,16 +155,8 @@ impl KernelCache for Device {
         told(Device::forget_listing(self, ino));
     }
 
-    fn drop_entry(&self, parent: Ino, name: &[u8]) {
-        told(Device::forget_entry(self, parent, name));
-    }
-
-    fn expire_entry(&self, parent: Ino, name: &[u8]) {
-        told(Device::expire_entry(self, parent, name));
-    }
-
-    fn forget_all_names(&self) {
-        told(self.forget_all_entries());
+    fn is_mounted(&self) -> bool {
+        self.is_connected()
     }
 }
 

@@ -3,6 +3,7 @@
 mod cached;
 mod etcd;
 mod faults;
+mod handover;
 mod membership;
 mod names;
 mod native;

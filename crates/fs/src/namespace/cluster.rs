@@ -84,13 +84,15 @@ pub trait KernelCache: Send + Sync {
     fn forget_entry(&self, parent: Ino, name: &[u8]);
     /// Forget the listing of a directory.
     fn forget_listing(&self, ino: Ino);
-    /// Drop a name and all below it that nobody uses at the moment; keep the listing of its directory.
-    fn drop_entry(&self, parent: Ino, name: &[u8]);
-    /// Ask for a name again when it is next used, and drop nothing. Returns after all requests for names in that directory that
-    /// were under way.
-    fn expire_entry(&self, parent: Ino, name: &[u8]);
-    /// Ask again for every name. What is mounted within is dropped with the names on the way there.
-    fn forget_all_names(&self);
+    /// Whether it still asks: the file system is mounted.
+    fn is_mounted(&self) -> bool;
+}
+
+/// The kernel of this node.
+pub(super) struct Kernel {
+    pub cache: Arc<dyn KernelCache>,
+    /// How long it keeps a name.
+    pub names_ttl: Duration,
 }
 
 /// How long a request looks for the owner of a fileset between two looks, unless it hears of a change.
@@ -545,7 +547,7 @@ impl Namespace {
 
     /// Tells the kernel of this node what it must forget, and waits until it has.
     pub(crate) fn tell_own_kernel(&self, stale: &[Stale]) {
-        let Some(kernel) = self.kernel.get() else { return };
+        let Some(kernel) = self.kernel() else { return };
         for one in stale {
             match one {
                 Stale::Attributes(ino) => kernel.forget_attributes(*ino),
@@ -555,13 +557,13 @@ impl Namespace {
         }
     }
 
-    /// From now on the kernel is told of changes that other nodes make.
-    pub fn set_kernel_cache(&self, kernel: Arc<dyn KernelCache>) {
-        let _ = self.kernel.set(kernel);
+    /// From now on the kernel is told of changes that other nodes make. It keeps a name for `names_ttl` after it was told of it.
+    pub fn set_kernel_cache(&self, cache: Arc<dyn KernelCache>, names_ttl: Duration) {
+        let _ = self.kernel.set(Kernel { cache, names_ttl });
     }
 
     pub(super) fn kernel(&self) -> Option<&dyn KernelCache> {
-        self.kernel.get().map(|kernel| &**kernel)
+        self.kernel.get().map(|kernel| &*kernel.cache)
     }
 }
 

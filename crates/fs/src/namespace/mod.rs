@@ -46,7 +46,7 @@ pub(crate) use self::away::AwayDisks;
 pub use self::background::Background;
 use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
-use self::cluster::{Membership, Patience};
+use self::cluster::{Kernel, Membership, Patience};
 pub use self::disks::{LostDisk, LostFile, NewDisk};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
@@ -104,10 +104,10 @@ pub struct Namespace {
     /// The kernel's side of the direct path, for native filesets.
     direct: OnceLock<Arc<dyn DirectAccess>>,
     /// The kernel's side of what it caches.
-    kernel: OnceLock<Arc<dyn KernelCache>>,
+    kernel: OnceLock<Kernel>,
     /// Held while another node is asked which filesets and disks there are.
     refreshing: Mutex<()>,
-    /// Has native filesets bound while the file system is mounted.
+    /// Has native filesets bound that were made while the file system is mounted.
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
