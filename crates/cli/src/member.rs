@@ -3,6 +3,8 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
+pub mod offline;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::result::Result;
@@ -352,6 +354,10 @@ impl Ownership for Joint {
 
     fn paths(&self, inos: &[Ino]) -> Vec<(Ino, String)> {
         self.namespace().map_or_else(Vec::new, |fs| fs.paths_of(inos).into_iter().collect())
+    }
+
+    fn commit(&self) -> Result<(), String> {
+        self.namespace().map_or(Ok(()), |fs| fs.sync_all()).map_err(|error| error.to_string())
     }
 }
 

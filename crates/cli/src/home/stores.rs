@@ -16,6 +16,7 @@ use forebay_store::redb::RedbOptions;
 use forebay_store::redb::folder::RedbFolder;
 
 use super::{Home, access, open_disk};
+use crate::member::offline;
 
 /// What came of a check of a file system.
 pub struct Checked {
@@ -44,18 +45,28 @@ impl Home {
         back_up_into(to, &chosen, |id, file| Ok(back_up(&*stores.look(id)?, file, &mut *progress)?))
     }
 
-    /// Checks the file system, which must not be mounted, and repairs it if asked to.
+    /// Checks the file system, or one of its filesets, which must not be mounted, and repairs it if asked to.
     ///
     /// # Errors
     /// If it is mounted, the settings are bad, or a disk is not there.
-    pub fn check(&self, how: &mut Options<'_>) -> Result<Checked> {
+    pub fn check(&self, name: Option<&str>, how: &mut Options<'_>) -> Result<Checked> {
+        if let Some(node) = self.node() {
+            return offline::check(self, node, name, how);
+        }
         let _lock = self.lock()?;
         let stores = self.stores(&self.settings()?)?;
         // Whoever held the lock may be about to end and close it.
         drop(self.superblock(&stores));
         let disks = find_all_disks(&stores)?;
+        let named = |stored: StoredFileset| {
+            (stored.id, stored.settings.map_or_else(String::new, |settings| settings.name))
+        };
+        let chosen = choose(stored_filesets(&stores)?.into_iter().map(named).collect(), name)?;
         let mut kept = Vec::new();
         let mut check = |id, how: &mut Options<'_>| -> Result<Report> {
+            if chosen.iter().all(|(chosen, _)| *chosen != id) {
+                return Ok(Report::default());
+            }
             let (path, find) = (stores.file_of(id), |_: &Superblock| Ok(disks.clone()));
             let checked = check_file(&path, stores.options(), &find, how)?;
             kept.extend(checked.kept);
@@ -76,6 +87,9 @@ impl Home {
         name: Option<&str>,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Checked> {
+        if let Some(node) = self.node() {
+            return offline::restore(self, node, backup, name, progress);
+        }
         let _lock = self.lock()?;
         let stores = self.stores(&self.settings()?)?;
         let copies = RedbFolder::at(backup, stores.options().clone());
@@ -182,7 +196,7 @@ pub fn back_up_into(
 }
 
 /// The filesets in a backup with their names.
-fn stored_names(copies: &RedbFolder, backup: &Path) -> Result<Vec<(FilesetId, String)>> {
+pub fn stored_names(copies: &RedbFolder, backup: &Path) -> Result<Vec<(FilesetId, String)>> {
     let ids = copies.list().unwrap_or_default();
     if ids.is_empty() {
         bail!(

@@ -53,6 +53,12 @@ pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger
                     }
                 }
             }
+            // The directory of a node in a native fileset has no name of its own at the top level.
+            Some(record) if is_of_cluster(&record.settings) => {
+                if check_fileset_name(&record.settings.name).is_ok() {
+                    made(image, id, record, ledger);
+                }
+            }
             Some(record) => {
                 let is_native = record.settings.placement == Placement::Native;
                 if let Some(settings) = right_settings(image, disks, &record, stored(id), found) {
@@ -153,13 +159,20 @@ fn native_place(
 pub(super) fn check_native(image: &Image, disks: &[NamedDisk], ledger: &mut Ledger) {
     let made = image.filesets.values().flatten().filter(|record| record.stage == Stage::Made);
     for settings in made.map(|record| &record.settings) {
-        if settings.placement != Placement::Native {
+        if settings.placement != Placement::Native || is_of_cluster(settings) {
             continue;
         }
         if let Err(error) = native_place(image, disks, settings) {
             ledger.found(Damage::NativeFileset, error.to_string());
         }
     }
+}
+
+/// Whether a fileset is a native one of a cluster, or the directory of a node in one: what lies on which disk is for its node to
+/// say.
+fn is_of_cluster(settings: &FilesetSettings) -> bool {
+    settings.placement == Placement::Native
+        && (settings.disk.is_none() || settings.name.contains('/'))
 }
 
 fn set_record(id: FilesetId, record: &FilesetRecord, text: String, ledger: &mut Ledger) {

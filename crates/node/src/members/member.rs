@@ -366,6 +366,9 @@ impl Desk {
                 self.ownership.unreachable().map(Answer::Unreachable).map_err(Error::Invalid)
             }
             Question::Paths(inos) => Ok(Answer::Paths(self.ownership.paths(&inos))),
+            Question::Commit => {
+                self.ownership.commit().map(|()| Answer::Done).map_err(Error::Invalid)
+            }
             Question::Move { fileset, to, in_use } => self.move_fileset(fileset, to, in_use),
         }
     }
