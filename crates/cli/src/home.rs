@@ -37,7 +37,7 @@ pub use self::lock::Lock;
 pub use self::member::{OpenMember, open_own_disk, own_disk};
 pub use self::native::placement_on;
 pub use self::settings::Settings;
-pub use self::stores::{Checked, Progress, back_up_into, choose, stored_names};
+pub use self::stores::{Checked, Progress, back_up_into, choose, names_of, stored_names};
 
 /// A home folder that exists.
 #[derive(Clone, Debug)]

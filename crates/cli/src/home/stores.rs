@@ -11,7 +11,7 @@ use forebay_fs::fsck::whole::{CheckedFileset, StoredFileset, check_all, merged, 
 use forebay_fs::fsck::{NamedDisk, Options, Repair, Report};
 use forebay_fs::record::Superblock;
 use forebay_fs::recovery::read_superblock;
-use forebay_store::Stores as _;
+use forebay_store::Stores;
 use forebay_store::redb::RedbOptions;
 use forebay_store::redb::folder::RedbFolder;
 
@@ -58,10 +58,7 @@ impl Home {
         // Whoever held the lock may be about to end and close it.
         drop(self.superblock(&stores));
         let disks = find_all_disks(&stores)?;
-        let named = |stored: StoredFileset| {
-            (stored.id, stored.settings.map_or_else(String::new, |settings| settings.name))
-        };
-        let chosen = choose(stored_filesets(&stores)?.into_iter().map(named).collect(), name)?;
+        let chosen = choose(names_of(&stores)?, name)?;
         let mut kept = Vec::new();
         let mut check = |id, how: &mut Options<'_>| -> Result<Report> {
             if chosen.iter().all(|(chosen, _)| *chosen != id) {
@@ -156,6 +153,16 @@ pub fn choose(
         bail!("there is no fileset \"{name}\"; choose from {}", names.join(", "));
     }
     Ok(chosen)
+}
+
+/// The filesets that have a store, with their names; a number where that cannot be read.
+pub fn names_of(stores: &dyn Stores) -> Result<Vec<(FilesetId, String)>> {
+    let named = |stored: StoredFileset| match stored.settings {
+        Some(settings) => (stored.id, settings.name),
+        None if stored.id == FilesetId::ROOT => (stored.id, String::new()),
+        None => (stored.id, format!("fileset-{}", stored.id)),
+    };
+    Ok(stored_filesets(stores)?.into_iter().map(named).collect())
 }
 
 /// Copies stores into a new folder: whole, or not at all.

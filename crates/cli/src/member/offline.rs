@@ -33,7 +33,7 @@ use forebay_store::{Batch, Store, Stores as _};
 use super::{LEAVING_MAX, RUNTIME_THREADS, start_without_mount, store_config};
 use crate::commands::cluster::{daemon, etcd};
 use crate::home::{
-    Checked, Home, Lock, Progress, back_up_into, choose, open_own_disk, stored_names,
+    Checked, Home, Lock, Progress, back_up_into, choose, names_of, open_own_disk, stored_names,
 };
 
 /// How long a node may commit before a backup.
@@ -276,10 +276,10 @@ pub fn check(
 ) -> Result<Checked> {
     let offline = Offline::open(home, node)?;
     let disks = offline.all_disks()?;
-    let chosen = chosen_of(&offline.stores, name)?;
+    let chosen = choose(names_of(&*offline.stores)?, name)?;
     let mut kept = Vec::new();
     let mut check = |id: FilesetId, how: &mut Options<'_>| -> Result<Report> {
-        if !chosen.contains(&id) {
+        if chosen.iter().all(|(chosen, _)| *chosen != id) {
             return Ok(Report::default());
         }
         let repair = std::mem::replace(&mut how.repair, Repair::Never);
@@ -307,16 +307,6 @@ fn repair_in_place(
     let repaired = fsck::check(&*store, disks, how);
     store.close()?;
     Ok(repaired?)
-}
-
-/// The filesets called `name`, or all that have a store.
-fn chosen_of(stores: &SlateStores, name: Option<&str>) -> Result<Vec<FilesetId>> {
-    let named = |stored: StoredFileset| {
-        let name = stored.settings.map_or_else(String::new, |settings| settings.name);
-        (stored.id, name)
-    };
-    let all = stored_filesets(stores)?.into_iter().map(named).collect();
-    Ok(choose(all, name)?.into_iter().map(|(id, _)| id).collect())
 }
 
 /// Copies the store of a fileset into a new folder within the home folder.

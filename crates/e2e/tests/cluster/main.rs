@@ -11,5 +11,6 @@ mod near;
 mod operations;
 mod rounds;
 mod shared_file;
+mod stores;
 mod suites;
 mod thrash;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use forebay_base::channel::{CallError, Message};
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
-use forebay_cluster::grants::RecallNumber;
+use forebay_cluster::grants::{GrantNumber, RecallNumber};
 use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -203,9 +203,10 @@ pub(super) fn senseless<T>(answer: &Answer) -> Result<T> {
 /// # Errors
 /// Why it has not heard it.
 pub(crate) fn tell(channel: &dyn Channel, request: Request) -> std::result::Result<(), String> {
-    let head = encode(&Head { epoch: Epoch(0), forgotten: Vec::new(), request });
+    let (epoch, seen) = (Epoch(0), GrantNumber(0));
+    let head = encode(&Head { epoch, forgotten: Vec::new(), seen, request });
     let answered = channel.call(Message { head, payload: Vec::new() });
-    match decode(&answered.map_err(|error| error.to_string())?.head)? {
+    match decode::<Reply>(&answered.map_err(|error| error.to_string())?.head)?.answer {
         Answer::Done => Ok(()),
         Answer::Refused(error) => Err(error.to_string()),
         other => Err(format!("not an answer: {other:?}")),
