@@ -142,11 +142,11 @@ struct Offline {
 
 impl Offline {
     fn open(home: &Home, node: &NodeHome) -> Result<Offline> {
-        let lock = home.lock()?;
         let file = node.existing()?;
         etcd::ensure(node, &file)?;
         let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
         refuse_mounted(&Book::open(&runtime, &file.etcd, &file.cluster_name)?)?;
+        let lock = home.lock()?;
         let had_daemon = daemon::stop(node)?;
         let started = Offline::start(home, node, &runtime);
         if started.is_err() && had_daemon {

@@ -19,7 +19,6 @@ use super::{Namespace, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
 use crate::grants::{Kept, Traffic};
-use crate::ops::Access;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, Usage, decode};
