@@ -329,6 +329,10 @@ impl Ownership for Joint {
     fn ended(&self, reason: &str) {
         tracing::error!(reason, "this node is not a member of the cluster any more: unmount");
         let own: Vec<FilesetId> = self.here.lock().drain().map(|(fileset, _)| fileset).collect();
+        // All at once, before any is let go of: that may take a moment each.
+        if let Some(fs) = self.namespace() {
+            own.iter().for_each(|fileset| fs.shut(*fileset));
+        }
         for fileset in own {
             self.leave(fileset);
         }
