@@ -42,11 +42,8 @@ impl Site {
         let (folder, opened) = (tempfile::tempdir().unwrap(), Mutex::default());
         let owner_wait = Duration::from_secs(2);
         let site = Site { owner_wait, folder, stores, clock, nodes, opened };
-        let record = DiskRecord {
-            id: DiskId(0),
-            uuid: "disk-1".to_owned(),
-            location: site.disk(ONE).display().to_string(),
-        };
+        let location = site.disk(ONE).display().to_string();
+        let record = DiskRecord::new(DiskId(0), "disk-1", &location);
         let identity = Identity {
             uuid: "whole".to_owned(),
             hash_key: [7; 16],
