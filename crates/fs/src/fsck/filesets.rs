@@ -53,12 +53,8 @@ pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger
                     }
                 }
             }
-            // The directory of a node in a native fileset has no name of its own at the top level.
-            Some(record) if is_of_cluster(&record.settings) => {
-                if check_fileset_name(&record.settings.name).is_ok() {
-                    made(image, id, record, ledger);
-                }
-            }
+            // It has no name of its own at the top level.
+            Some(record) if is_node_directory(&record.settings) => {}
             Some(record) => {
                 let is_native = record.settings.placement == Placement::Native;
                 if let Some(settings) = right_settings(image, disks, &record, stored(id), found) {
@@ -69,7 +65,9 @@ pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger
                     set_record(id, &FilesetRecord { settings, ..record }, text, ledger);
                     continue;
                 }
-                let is_lost = if is_native {
+                let is_lost = if is_of_cluster(&record.settings) {
+                    false
+                } else if is_native {
                     native_place(image, disks, &record.settings).is_err()
                 } else {
                     found.is_some() && stored(id).is_none()
@@ -168,11 +166,16 @@ pub(super) fn check_native(image: &Image, disks: &[NamedDisk], ledger: &mut Ledg
     }
 }
 
+/// Whether a fileset is the directory of a node in a native fileset of a cluster.
+fn is_node_directory(settings: &FilesetSettings) -> bool {
+    settings.placement == Placement::Native && settings.name.contains('/')
+}
+
 /// Whether a fileset is a native one of a cluster, or the directory of a node in one: what lies on which disk is for its node to
-/// say.
+/// say. One of a single machine that has lost the name of its disk is found there before this is asked.
 fn is_of_cluster(settings: &FilesetSettings) -> bool {
-    settings.placement == Placement::Native
-        && (settings.disk.is_none() || settings.name.contains('/'))
+    is_node_directory(settings)
+        || (settings.placement == Placement::Native && settings.disk.is_none())
 }
 
 fn set_record(id: FilesetId, record: &FilesetRecord, text: String, ledger: &mut Ledger) {
