@@ -75,6 +75,15 @@ enum Dropped {
     Name(Removal),
 }
 
+/// An object on a disk of another node, as that node has just seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SeenObject {
+    pub(crate) at: ObjectRef,
+    pub(crate) attributes: ObjectAttributes,
+    /// Somebody there may still write it, be it by a mapping.
+    pub(crate) is_open: bool,
+}
+
 /// Gives a fresh object, of which nobody else knows, its number.
 fn number_fresh(mut live: Arc<LiveObject>, id: ObjectId) -> Result<Arc<LiveObject>> {
     Arc::get_mut(&mut live).expect("nobody else knows of a fresh object").at.id = id;
@@ -277,6 +286,29 @@ impl Objects {
         )
     }
 
+    /// An object that the node of its disk has just made and named itself: `None` if new ones are not to lie there. A record must
+    /// refer to it soon.
+    pub(crate) fn take_made(
+        &self,
+        made: SeenObject,
+        suits: impl Fn(&FsDisk) -> bool,
+    ) -> Option<Arc<LiveObject>> {
+        let SeenObject { at, attributes, .. } = made;
+        let of = self.disk(at.disk).ok()?;
+        // As in `make_on`.
+        let _about_to = of.hold();
+        if of.is_near || !of.takes_new() || !of.space.takes_objects() || !suits(of) {
+            return None;
+        }
+        let object = of.disk.made_at_home(at.id)?;
+        self.live_of((at, object), attributes, true).ok()
+    }
+
+    /// An object of a fileset that belongs to nothing may have been left.
+    pub(crate) fn leave_behind(&self, fileset: FilesetId) {
+        self.left_behind.lock().insert(fileset);
+    }
+
     /// Has `make` make an object on one of the disks that `suit`, each in its turn.
     fn make_on(
         &self,
@@ -321,6 +353,16 @@ impl Objects {
         published: bool,
     ) -> Result<Arc<LiveObject>> {
         let opened_attributes = self.observe(at.disk, object.attributes())?;
+        self.live_of((at, object), opened_attributes, published)
+    }
+
+    fn live_of(
+        &self,
+        (at, object): (ObjectRef, Arc<dyn Object>),
+        opened_attributes: ObjectAttributes,
+        published: bool,
+    ) -> Result<Arc<LiveObject>> {
+        let health = Arc::clone(&self.disk(at.disk)?.health);
         self.open_count.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(LiveObject {
             at,
@@ -335,7 +377,7 @@ impl Objects {
             written_at_home: AtomicBool::new(false),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
-            health: Arc::clone(&self.disk(at.disk)?.health),
+            health,
             open_count: Arc::clone(&self.open_count),
         }))
     }

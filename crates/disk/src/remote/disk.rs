@@ -6,7 +6,7 @@ use forebay_base::{Channel, FilesetId, ObjectId};
 
 use super::RemoteObject;
 use super::link::{Link, Told};
-use super::wire::{Answer, Request};
+use super::wire::{Answer, Handle, Request};
 use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result};
 
 /// What a disk is made of whose node does not answer, as [`Disk::describe`] tells.
@@ -83,6 +83,12 @@ impl Disk for RemoteDisk {
             }
             ref other => Err(self.link.unexpected(other)),
         }
+    }
+
+    fn made_at_home(&self, id: ObjectId) -> Option<Arc<dyn Object>> {
+        let machine = self.link.machine()?;
+        self.link.changed(machine);
+        Some(Arc::new(RemoteObject::named(&self.link, id, Handle::NONE, machine)))
     }
 
     fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {

@@ -28,8 +28,13 @@ pub struct Life(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Handle {
     pub life: Life,
-    /// Counted over all clients, and never used twice in a life.
+    /// Counted over all clients from 1, and never used twice in a life.
     pub number: u64,
+}
+
+impl Handle {
+    /// What stands for the handle of an object that was not opened yet.
+    pub const NONE: Handle = Handle { life: Life(0), number: 0 };
 }
 
 /// A request.

@@ -248,6 +248,7 @@ impl Namespace {
             outcome = outcome.and(marked);
         }
         partitions.iter().for_each(|partition| partition.let_go());
+        self.shared.owners.remote().iter().for_each(|remote| remote.return_numbers());
         self.let_go_of_all();
         // Whatever came before: the engines are not to be ended in silence.
         let closed = first_error(partitions.iter().map(|partition| partition.close_store()));

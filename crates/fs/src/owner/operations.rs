@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use forebay_base::{DiskId, Ino};
+use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
 
 use super::Owner;
@@ -12,7 +12,9 @@ use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
 use crate::native::NativeTree;
 use crate::object::LiveObject;
-use crate::ops::{Access, Closer, DirectoryItem, Found, New, Opened, Replace, SetXattr};
+use crate::ops::{
+    Access, Closer, DirectoryItem, Found, New, NodeOpener, Opened, Replace, SetXattr,
+};
 use crate::partition::Caller;
 use crate::record::ObjectRef;
 
@@ -277,7 +279,7 @@ impl Owner {
         match self {
             Owner::Local(partition) => partition.close_file(ino, access),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
-            Owner::Remote(remote) => remote.close_file(ino, access),
+            Owner::Remote(remote) => remote.close_file(ino, access, None),
         }
     }
 
@@ -392,17 +394,17 @@ impl Owner {
 // --- for other nodes: this node's own filesets alone, never one of a third node ---
 
 impl Owner {
-    /// Opens a file for a node that has `disks`: where its object lies, if that is not a disk of this node, and the other
+    /// Opens a file for another node: where its object lies, if that is not a disk of this node, and the other
     /// one may go there itself.
     pub(crate) fn open_for_node(
         &self,
         ino: Ino,
         access: Access,
         caller: Caller,
-        disks: &[DiskId],
+        by: NodeOpener<'_>,
     ) -> Result<Option<ObjectRef>> {
         match self {
-            Owner::Local(partition) => partition.open_for_node(ino, access, caller, disks),
+            Owner::Local(partition) => partition.open_for_node(ino, access, caller, by),
             Owner::Native(native) => native.tree()?.open_file(ino, access, caller).map(|_| None),
             Owner::Remote(_) => Err(FsError::Moved),
         }

@@ -8,6 +8,7 @@ pub(crate) mod commit;
 pub mod damage;
 pub(crate) mod entries;
 mod idle;
+mod issued;
 mod moving;
 pub(crate) mod ops;
 pub mod recovery;
@@ -34,7 +35,7 @@ use crate::mkfs::Identity;
 use crate::number::NumberRange;
 use crate::object::{Objects, Pool};
 use crate::record::{
-    Durability, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
+    Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -65,6 +66,8 @@ pub struct Partition {
     commit_wanted: AtomicBool,
     ino_numbers: NumberRange,
     object_numbers: NumberRange,
+    /// Numbers that other nodes have.
+    issued: Mutex<Vec<issued::Issued>>,
     /// Files that are open for writing on the direct path.
     writers: Mutex<HashSet<Ino>>,
     /// How often a directory was moved to another one; held while that is done.
@@ -183,6 +186,23 @@ impl Partition {
         };
         let knows_all = || self.granting.as_ref().is_some_and(|it| it.knows_what_is_open());
         self.shared.inodes.peek(ino).is_some_and(|inode| !is_far(inode)) || knows_all()
+    }
+
+    /// Where the object of a file lies, if that is a disk of another node on which nodes may reach it themselves.
+    pub(crate) fn home_of(&self, ino: Ino) -> Option<ObjectRef> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        let file = state.file()?;
+        let is_named = file.live.as_ref().is_none_or(|live| live.is_published());
+        let at = file.object.filter(|_| is_named && !file.is_cut && self.prefers_direct())?;
+        (!self.shared.objects.is_near(at.disk)).then_some(at)
+    }
+
+    /// Where the bytes of a file in memory are.
+    pub(crate) fn object_of(&self, ino: Ino) -> Option<ObjectRef> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        state.file()?.object
     }
 
     /// What every request passes first.

@@ -220,6 +220,7 @@ impl Partition {
             commit_wanted: AtomicBool::new(false),
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
             object_numbers: NumberRange::new(before.object_limit, superblock.object_limit),
+            issued: Mutex::default(),
             writers: Mutex::default(),
             directory_moves: Mutex::default(),
             damage: super::damage::Damage::default(),
@@ -373,6 +374,7 @@ impl Partition {
         if let Some(why) = self.gate.closed() {
             return Err(why);
         }
+        self.void_numbers();
         self.drop_nameless();
         // Before sizes are taken: nobody can open a file any more, so those that nobody writes now stay as
         // they are, while one that is closed during the rest may have grown after its size was taken.

@@ -12,17 +12,17 @@ use super::owner::{accepted, not_kept, senseless};
 use super::wire::{Answer, Reply, Request};
 use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
-use crate::grants::{Learned, Looked};
+use crate::grants::{Learned, Looked, NAMES_MAX};
 use crate::ops::{DirectoryItem, Found};
 use crate::owner::Visit;
 use crate::record::Kind;
 
 /// Entries of a listing that is kept.
-const LISTING_MAX: usize = 16_384;
+const LISTING_MAX: usize = NAMES_MAX;
 
 impl RemoteOwner {
     /// What is kept, if it may be used: the owner is asked to vouch for it where its word has lapsed.
-    fn known<T>(&self, look: impl Fn() -> Looked<T>) -> Result<Option<T>> {
+    pub(super) fn known<T>(&self, look: impl Fn() -> Looked<T>) -> Result<Option<T>> {
         let found = look();
         if let Looked::Kept(found) = found {
             return Ok(Some(found));
@@ -63,7 +63,7 @@ impl RemoteOwner {
             self.assert_open_files()?;
         }
         let asking = self.kept.begin();
-        let (Reply { answer, granted }, _) = self.exchange(request, Vec::new())?;
+        let (Reply { answer, granted, .. }, _) = self.exchange(request, Vec::new())?;
         let (value, learnt) = read(answer)?;
         if let Some(learnt) = learnt {
             asking.answered(granted, learnt);
@@ -97,6 +97,10 @@ impl RemoteOwner {
                 })?
             }
         };
+        if found.is_none() && is_plain && self.kept.missed(parent) {
+            // It has answered; this is for the next ones.
+            let _ = self.list(parent);
+        }
         found.ok_or(FsError::NotFound)
     }
 

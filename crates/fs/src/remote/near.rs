@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::attributes::SetId;
 use crate::error::{FsError, Result};
-use crate::object::LiveObject;
+use crate::object::{LiveObject, SeenObject};
 use crate::ops::Home;
 use crate::owner::At;
 use crate::record::ObjectRef;
@@ -48,7 +48,7 @@ impl NearFiles {
         let _ = self.shared.set(Arc::downgrade(shared));
     }
 
-    fn shared(&self) -> Option<Arc<Shared>> {
+    pub(super) fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.get()?.upgrade()
     }
 
@@ -58,9 +58,15 @@ impl NearFiles {
         Some(if disk_is_near { Home::Here } else { Home::There })
     }
 
-    /// Opens a file for one more handle; `None` if its object cannot be opened, or handles of an earlier lineage hold
-    /// another one.
-    pub fn open(&self, ino: Ino, (at, home): (ObjectRef, Home), lineage: u32) -> Option<Home> {
+    /// Opens a file for one more handle, whose object may have been `made` here; `None` if it cannot be opened, or handles of
+    /// an earlier lineage hold another one.
+    pub fn open(
+        &self,
+        ino: Ino,
+        (at, home): (ObjectRef, Home),
+        lineage: u32,
+        made: Option<Arc<LiveObject>>,
+    ) -> Option<Home> {
         let shared = self.shared()?;
         let mut files = self.files.lock();
         if let Some(file) = files.get_mut(&ino) {
@@ -75,6 +81,7 @@ impl NearFiles {
         }
         let live = match home {
             Home::There => None,
+            Home::Here if made.as_ref().is_some_and(|made| made.at == at) => made,
             Home::Here => match shared.objects.open(at) {
                 Ok(live) => Some(live),
                 Err(error) => {
@@ -158,15 +165,22 @@ impl NearFiles {
         Some(shared.objects.observe(live.at.disk, written))
     }
 
-    /// A handle has ended.
-    pub fn let_go_of(&self, ino: Ino) {
+    /// A handle has ended: how it has left the object, if that is on a disk of this node.
+    pub fn let_go_of(&self, ino: Ino) -> Option<SeenObject> {
         let mut files = self.files.lock();
-        let Some(file) = files.get_mut(&ino) else { return };
+        let file = files.get_mut(&ino)?;
         file.handles -= 1;
+        let live = file.live.clone().filter(|_| file.home == Home::Here);
         let gone = if file.handles == 0 { files.remove(&ino) } else { None };
         drop(files);
-        // Closed without the lock.
+        // Looked at and closed without the lock.
+        let is_last = gone.is_some();
         drop(gone);
+        let live = live?;
+        let attributes = live.object.attributes().ok()?;
+        // Of an empty one the owner needs to know.
+        let is_open = attributes.size > 0 || !is_last || live.is_open_elsewhere();
+        Some(SeenObject { at: live.at, attributes, is_open })
     }
 
     /// This node owns the fileset now: its partition has the file from now on, with all its handles.

@@ -9,17 +9,18 @@ use forebay_base::{ClientId, Epoch, Ino};
 use forebay_cluster::grants::GrantNumber;
 
 use super::wire::{
-    Answer, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Reply, Request, decode, encode,
+    Answer, Beside, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Reply, Request, decode,
+    encode,
 };
 use super::{LOCK_POLL, locking};
 use crate::attributes::{Attributes, SetId};
 use crate::clients::{Held, NotHeld};
 use crate::directory::check_name;
 use crate::error::{FsError, Result};
-use crate::grants::{Granted, Touched};
+use crate::grants::{Changing, Granted, Touched};
 use crate::locks::Locks;
 use crate::namespace::Namespace;
-use crate::ops::{Access, Closer, SetXattr};
+use crate::ops::{Access, Closer, NodeOpener, SetXattr};
 use crate::owner::{At, Owner, Route};
 use crate::partition::Caller;
 use crate::stale::Stale;
@@ -45,6 +46,10 @@ pub(super) struct Work<'a> {
     bytes: Vec<u8>,
     /// What the client may cache of the answer.
     pub(super) granted: Granted,
+    /// And of the directory in which it has changed a name.
+    pub(super) beside: Option<Beside>,
+    /// The change that was carried out, until everything is granted that may be cached of it.
+    pub(super) changing: Option<Changing>,
     /// What this node's kernel may hold although it changed.
     pub(super) stale: Vec<Stale>,
 }
@@ -126,15 +131,19 @@ impl Service for FilesService {
             payload: request.payload,
             bytes: Vec::new(),
             granted: Granted::default(),
+            beside: None,
+            changing: None,
             stale: Vec::new(),
         };
         let answer = work.carry_out(asked).unwrap_or_else(|error| match error {
             FsError::Moved => Answer::NotMine,
             error => Answer::Refused(error),
         });
+        // The kernel may wait for others who change the same name.
+        work.changing = None;
         // Before anybody can rely on the change: whoever looks on this node from now on sees it.
         self.fs.tell_own_kernel(&work.stale);
-        let reply = Reply { answer, granted: work.granted };
+        let reply = Reply { answer, granted: work.granted, beside: work.beside };
         Ok(Message { head: encode(&reply), payload: work.bytes })
     }
 
@@ -144,6 +153,7 @@ impl Service for FilesService {
 
     fn drop_client(&self, client: ClientId) {
         self.fs.end_grants_of(client);
+        self.fs.end_numbers_of(client);
         if let Some(held) = self.fs.clients().drop_client(client) {
             self.release(client, &held);
         }
@@ -172,11 +182,11 @@ impl Work<'_> {
         if is_same { Ok(()) } else { Err(FsError::Moved) }
     }
 
-    fn most(&self) -> usize {
+    pub(super) fn most(&self) -> usize {
         self.fs.settings().client_holds_max
     }
 
-    fn not_held<T>(&self, why: NotHeld) -> Result<T> {
+    pub(super) fn not_held<T>(&self, why: NotHeld) -> Result<T> {
         Err(match why {
             NotHeld::Dropped => FsError::Stale,
             NotHeld::Full => FsError::TooManyFiles(format!(
@@ -237,6 +247,7 @@ impl Work<'_> {
             Request::Lookup { .. }
             | Request::LookAt { .. }
             | Request::Create { .. }
+            | Request::CreateFile { .. }
             | Request::CreateUnnamed { .. }
             | Request::Link { .. }
             | Request::Unlink { .. }
@@ -270,6 +281,7 @@ impl Work<'_> {
             | Request::ReleaseLocks { .. } => self.locks(&request),
             Request::Forget { .. }
             | Request::Vouch { .. }
+            | Request::Numbers { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
             | Request::Catalogue
@@ -290,9 +302,18 @@ impl Work<'_> {
                 check_name(&name)?;
                 self.changed_name(parent, &name);
                 let touched = Touched::new_name(parent, &name);
-                self.tell_change(parent, &touched, |owner| {
+                let made = self.tell_change(parent, &touched, |owner| {
                     owner.create(parent, &name, new.as_new(), caller)
-                })
+                })?;
+                if let Answer::Attributes(made) = made {
+                    self.grant_new(parent, &name, made.ino);
+                }
+                Ok(made)
+            }
+            Request::CreateFile { parent, name, new, caller, access, made } => {
+                check_name(&name)?;
+                self.changed_name(parent, &name);
+                self.create_file((parent, &name), &new, access, (caller, made))
             }
             Request::CreateUnnamed { parent, new, caller } => {
                 self.tell_at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))
@@ -308,16 +329,18 @@ impl Work<'_> {
                 touched.inodes.push(ino);
                 self.tell_change(parent, &touched, |owner| owner.link(ino, parent, &name))
             }
-            Request::Unlink { parent, name } => {
-                let touched = Touched::names([(parent, name.as_slice())]);
+            Request::Unlink { parent, name, known } => {
+                let touched = Touched::name(parent, &name, known);
                 self.change(parent, &touched, |_, owner| owner.unlink(parent, &name))?;
                 self.changed_name(parent, &name);
+                self.grant_directory(parent);
                 Ok(Answer::Done)
             }
-            Request::RemoveDirectory { parent, name } => {
-                let touched = Touched::names([(parent, name.as_slice())]);
+            Request::RemoveDirectory { parent, name, known } => {
+                let touched = Touched::name(parent, &name, known);
                 self.change(parent, &touched, |_, owner| owner.remove_directory(parent, &name))?;
                 self.changed_name(parent, &name);
+                self.grant_directory(parent);
                 Ok(Answer::Done)
             }
             Request::Rename { from, to, replace, whiteout } => {
@@ -410,14 +433,7 @@ impl Work<'_> {
     fn files(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::Open { ino, access, caller } => self.open(ino, access, caller),
-            Request::Close { ino, access } => {
-                let owner = self.fs.owner_without_gate(ino).ok_or(FsError::Moved)?;
-                self.check_epoch(&owner)?;
-                if self.fs.clients().close(self.client, ino, access) {
-                    owner.close_for_node(ino, access, Closer::Node)?;
-                }
-                Ok(Answer::Done)
-            }
+            Request::Close { ino, access, left } => self.close(ino, access, left),
             Request::Reopen { fileset, crash, files } => {
                 self.epoch = self.fs.own_epoch(fileset)?;
                 if !files.is_empty() {
@@ -491,16 +507,8 @@ impl Work<'_> {
             self.changed(ino);
         }
         let disks = self.fs.disks_of(self.client.node);
-        let open = |work: &Work<'_>, owner: &Owner| {
-            let home = owner.open_for_node(ino, access, caller, &disks)?;
-            // Before the fileset can go anywhere.
-            let held = work.fs.clients().open(work.client, ino, access, work.most());
-            held.or_else(|why| {
-                owner.close_for_node(ino, access, Closer::Node)?;
-                work.not_held(why)
-            })?;
-            Ok(home)
-        };
+        let by = NodeOpener { client: self.client, disks: &disks, made: None };
+        let open = |work: &Work<'_>, owner: &Owner| work.open_at(owner, ino, access, caller, by);
         let home = if access.write || access.truncate {
             self.change(ino, &Touched::inode(ino), open)?
         } else {
@@ -567,6 +575,7 @@ impl Work<'_> {
         match request {
             Request::Forget { .. } => Ok(Answer::Done),
             Request::Vouch { fileset } => self.vouch(fileset),
+            Request::Numbers { fileset, returned } => self.numbers(fileset, returned),
             Request::Statistics { ino } => {
                 drop(self.fs.own(ino)?);
                 self.fs.statistics_at(ino).map(Answer::Statistics)

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use forebay_base::channel::{CallError, Message, Service as _};
-use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, Timestamp};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, ObjectId, Timestamp};
 use forebay_cluster::grants::GrantNumber;
-use forebay_disk::{Allocate, Capacity, Seek, Sync};
+use forebay_disk::{Allocate, Capacity, ObjectAttributes, Seek, Sync};
 
 use super::wire::{
     Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, VERSION, Whole,
@@ -16,9 +16,10 @@ use crate::clients::Handles;
 use crate::error::FsError;
 use crate::locks::{Kind as LockKind, Range, Ticket};
 use crate::native::NewFileset;
+use crate::object::SeenObject;
 use crate::ops::{Access, DirectoryItem, Replace, SetMode, Statistics};
 use crate::partition::Caller;
-use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, Placement, Usage};
+use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 const INO: Ino = Ino(0x0003_0000_0000_0007);
 const CALLER: Caller = Caller { uid: 7, gid: 8 };
@@ -33,6 +34,12 @@ fn settings() -> FilesetSettings {
         disk: None,
         pool: "flash".to_owned(),
     }
+}
+
+fn seen() -> SeenObject {
+    let at = ObjectRef { disk: DiskId(3), id: ObjectId(77) };
+    let attributes = ObjectAttributes { size: 5, ..ObjectAttributes::default() };
+    SeenObject { at, attributes, is_open: true }
 }
 
 fn lock() -> LockAsked {
@@ -70,8 +77,8 @@ fn requests() -> Vec<Request> {
         Request::Create { parent: INO, name: name(), new: new(), caller: CALLER },
         Request::CreateUnnamed { parent: INO, new: new(), caller: CALLER },
         Request::Link { ino: INO, parent: INO, name: name() },
-        Request::Unlink { parent: INO, name: name() },
-        Request::RemoveDirectory { parent: INO, name: name() },
+        Request::Unlink { parent: INO, name: name(), known: Some(INO) },
+        Request::RemoveDirectory { parent: INO, name: name(), known: None },
         Request::Rename {
             from: (INO, name()),
             to: (INO, name()),
@@ -96,7 +103,7 @@ fn requests() -> Vec<Request> {
         },
         Request::RemoveXattr { ino: INO, name: name() },
         Request::Open { ino: INO, access: ACCESS, caller: CALLER },
-        Request::Close { ino: INO, access: ACCESS },
+        Request::Close { ino: INO, access: ACCESS, left: Some(seen()) },
         Request::Reopen {
             fileset,
             crash: Epoch(4),
@@ -129,6 +136,15 @@ fn requests() -> Vec<Request> {
         Request::AddDisk { uuid: disk().0, location: disk().1 },
         Request::Retire { fileset, name: "data".to_owned() },
         Request::Apply { fileset, settings: settings() },
+        Request::CreateFile {
+            parent: INO,
+            name: name(),
+            new: new(),
+            caller: CALLER,
+            access: ACCESS,
+            made: Some(seen()),
+        },
+        Request::Numbers { fileset, returned: true },
     ]
 }
 
@@ -181,6 +197,8 @@ fn answers() -> Vec<Answer> {
         Answer::Refused(FsError::Io("a reason".to_owned())),
         Answer::Refused(FsError::System(5)),
         Answer::NotMine,
+        Answer::Created { attributes, crash: Epoch(7), home: Some(seen().at), uses_made: true },
+        Answer::Numbers { first: ObjectId(9), count: 256, disks: vec![DiskId(3)] },
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Finding inodes by name and by number.
 
 use forebay_base::Ino;
+use forebay_disk::ObjectAttributes;
 
 use crate::attributes::Attributes;
 use crate::directory::NAME_MAX;
@@ -118,9 +119,13 @@ impl Partition {
         if at_home && opens.writers_of_nodes == 0 {
             live.set_written_at_home(false);
         }
-        if found == file.seen {
-            return Ok(());
-        }
+        self.take_seen(ino, state, found);
+        Ok(())
+    }
+
+    /// Takes size and times of an object into memory and the write set.
+    pub(crate) fn take_seen(&self, ino: Ino, state: &mut State, found: ObjectAttributes) {
+        let Some(file) = state.file().filter(|file| found != file.seen) else { return };
         let written = found.modified != file.seen.modified || found.size != file.seen.size;
         if let Some(file) = state.file_mut() {
             file.see(found);
@@ -145,6 +150,5 @@ impl Partition {
         } else {
             self.put_times(&mut writes, ino, state);
         }
-        Ok(())
     }
 }
