@@ -295,6 +295,11 @@ pub trait Disk: Send + std::marker::Sync {
     /// [`DiskError::Io`].
     fn remove(&self, id: ObjectId) -> Result<()>;
 
+    /// Removes several published objects. Returns those that could not be removed, each with the reason.
+    fn remove_all(&self, ids: &[ObjectId]) -> Vec<(ObjectId, DiskError)> {
+        ids.iter().filter_map(|id| Some((*id, self.remove(*id).err()?))).collect()
+    }
+
     /// Attributes of a published object without opening it; `None` if there is none.
     ///
     /// # Errors

@@ -12,6 +12,9 @@ use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Re
 /// What a disk is made of whose node does not answer, as [`Disk::describe`] tells.
 const KIND: &str = "remote";
 
+/// Objects that one request removes.
+const REMOVED_AT_ONCE: usize = 1024;
+
 /// A disk of another node.
 pub struct RemoteDisk {
     link: Arc<Link>,
@@ -109,6 +112,26 @@ impl Disk for RemoteDisk {
         self.change(Request::Remove(id))?;
         self.link.settled(id);
         Ok(())
+    }
+
+    fn remove_all(&self, ids: &[ObjectId]) -> Vec<(ObjectId, DiskError)> {
+        let mut kept = Vec::new();
+        for part in ids.chunks(REMOVED_AT_ONCE) {
+            let told = self.change(Request::RemoveAll(part.to_vec()));
+            let refused = told.and_then(|told| match told.answer {
+                Answer::Kept(refused) => Ok(refused),
+                ref other => Err(self.link.unexpected(other)),
+            });
+            match refused {
+                Ok(refused) => {
+                    let is_kept = |id: &ObjectId| refused.iter().any(|(kept, _)| kept == id);
+                    part.iter().filter(|id| !is_kept(id)).for_each(|id| self.link.settled(*id));
+                    kept.extend(refused);
+                }
+                Err(error) => kept.extend(part.iter().map(|id| (*id, error.clone()))),
+            }
+        }
+        kept
     }
 
     fn attributes(&self, id: ObjectId) -> Result<Option<ObjectAttributes>> {

@@ -11,12 +11,13 @@ use super::Owner;
 use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
 use crate::native::NativeTree;
-use crate::object::LiveObject;
+use crate::object::{LiveObject, SeenObject};
 use crate::ops::{
     Access, Closer, DirectoryItem, Found, New, NodeOpener, Opened, Replace, SetXattr,
 };
 use crate::partition::Caller;
 use crate::record::ObjectRef;
+use crate::stats::Operation;
 
 /// What a listing calls with each entry.
 pub(crate) type Visit<'a> = dyn FnMut(&DirectoryItem) -> ControlFlow<()> + 'a;
@@ -415,6 +416,44 @@ impl Owner {
             Owner::Local(partition) => partition.close_for_node(ino, access, by),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
             Owner::Remote(_) => Err(FsError::Moved),
+        }
+    }
+
+    pub(crate) fn attributes_for_node(
+        &self,
+        ino: Ino,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
+        match self {
+            Owner::Local(partition) => {
+                partition.count(Operation::Getattr);
+                partition.attributes_by(ino, seen)
+            }
+            Owner::Native(_) | Owner::Remote(_) => self.getattr(ino),
+        }
+    }
+
+    pub(crate) fn set_attributes_for_node(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
+        match self {
+            Owner::Local(partition) => partition.set_attributes_by(ino, set, seen),
+            Owner::Native(_) | Owner::Remote(_) => self.set_attributes(ino, set),
+        }
+    }
+
+    pub(crate) fn sync_for_node(
+        &self,
+        ino: Ino,
+        what: Sync,
+        seen: Option<SeenObject>,
+    ) -> Result<()> {
+        match self {
+            Owner::Local(partition) => partition.sync_file_by(ino, what, seen),
+            Owner::Native(_) | Owner::Remote(_) => self.sync_file(ino, what),
         }
     }
 

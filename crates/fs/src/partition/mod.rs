@@ -60,6 +60,8 @@ pub struct Partition {
     counters: Arc<Counters>,
     /// Records of this epoch or before may not agree with their objects: a crash came after them.
     suspect_epoch: Epoch,
+    /// Inodes of this number and above were made since it was opened.
+    first_new_ino: u64,
     writes: Mutex<WriteSet>,
     turn: CommitTurn,
     /// The commit thread is to commit before its time.
@@ -177,13 +179,17 @@ impl Partition {
     }
 
     /// Whether attributes that were just read stay as they are until somebody opens the file, or changes it here. For a while after an
-    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before.
+    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before: unless the
+    /// file was made since.
     pub(crate) fn knows_writers(&self, ino: Ino) -> bool {
         let is_far = |inode: Arc<Inode>| {
             let state = inode.lock();
             let object = state.file().and_then(|file| file.object);
             object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
         };
+        if ino.local() >= self.first_new_ino {
+            return true;
+        }
         let knows_all = || self.granting.as_ref().is_some_and(|it| it.knows_what_is_open());
         self.shared.inodes.peek(ino).is_some_and(|inode| !is_far(inode)) || knows_all()
     }

@@ -215,6 +215,7 @@ impl Partition {
             choices: Choices::of(&settings, &shared.objects),
             counters,
             suspect_epoch: superblock.crashed_epoch,
+            first_new_ino: before.ino_limit,
             writes: Mutex::new(WriteSet::new(usage, objects, Arc::clone(&shared.crowd))),
             turn: CommitTurn::new(shared.clock.instant()),
             commit_wanted: AtomicBool::new(false),

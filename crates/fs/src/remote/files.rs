@@ -197,6 +197,7 @@ impl RemoteOwner {
             at: live.at,
             attributes: live.opened_attributes,
             is_open: true,
+            look: 0,
         });
         let own = self.changing(&Touched::new_name(parent, name))?;
         let new = NewInode::of(new);

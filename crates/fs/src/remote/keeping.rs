@@ -196,7 +196,8 @@ impl RemoteOwner {
         if let Some(attributes) = self.known(|| self.kept.attributes(ino))? {
             return Ok(not_kept(attributes));
         }
-        self.ask_to_keep(Request::Attributes { ino }, |answer| match accepted(answer)? {
+        let request = Request::Attributes { ino, seen: self.seen(ino) };
+        self.ask_to_keep(request, |answer| match accepted(answer)? {
             Answer::Attributes(found) => Ok((not_kept(found), Some(Learned::Attributes(found)))),
             other => senseless(&other),
         })

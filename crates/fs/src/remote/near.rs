@@ -9,6 +9,7 @@
 //! **On a disk of a third node** they are read there. Writes go by way of the owner, which refuses those of a node that it
 //! has dropped.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use forebay_base::Ino;
@@ -40,6 +41,8 @@ pub(crate) struct NearFiles {
     /// Those who share it hold this.
     shared: OnceLock<Weak<Shared>>,
     files: Mutex<FxHashMap<Ino, NearFile>>,
+    /// Counts looks at objects on disks of this node.
+    looks: AtomicU64,
 }
 
 impl NearFiles {
@@ -165,22 +168,39 @@ impl NearFiles {
         Some(shared.objects.observe(live.at.disk, written))
     }
 
-    /// A handle has ended: how it has left the object, if that is on a disk of this node.
+    /// How an open object on a disk of this node is now.
+    pub fn look_at(&self, ino: Ino, lineage: u32) -> Option<SeenObject> {
+        let files = self.files.lock();
+        let file = files.get(&ino).filter(|file| file.lineage == lineage)?;
+        self.look(file)
+    }
+
+    /// Looks at an object on a disk of this node. Looks follow each other, as all files are locked.
+    fn look(&self, file: &NearFile) -> Option<SeenObject> {
+        let live = file.live.as_ref().filter(|_| file.home == Home::Here)?;
+        let look = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
+        let attributes = live.object.attributes().ok()?;
+        Some(SeenObject { at: file.at, attributes, is_open: true, look })
+    }
+
+    /// A handle has ended: how the last one has left the object, if that is on a disk of this node.
     pub fn let_go_of(&self, ino: Ino) -> Option<SeenObject> {
         let mut files = self.files.lock();
         let file = files.get_mut(&ino)?;
         file.handles -= 1;
-        let live = file.live.clone().filter(|_| file.home == Home::Here);
-        let gone = if file.handles == 0 { files.remove(&ino) } else { None };
+        if file.handles > 0 {
+            return None;
+        }
+        let left = self.look(file);
+        let gone = files.remove(&ino);
         drop(files);
-        // Looked at and closed without the lock.
-        let is_last = gone.is_some();
-        drop(gone);
-        let live = live?;
-        let attributes = live.object.attributes().ok()?;
-        // Of an empty one the owner needs to know.
-        let is_open = attributes.size > 0 || !is_last || live.is_open_elsewhere();
-        Some(SeenObject { at: live.at, attributes, is_open })
+        // Closed without the lock. Of an empty one the owner needs to know whether somebody may write it still.
+        let live = gone?.live?;
+        let mut left = left?;
+        if left.attributes.size == 0 {
+            left.is_open = live.is_open_elsewhere();
+        }
+        Some(left)
     }
 
     /// This node owns the fileset now: its partition has the file from now on, with all its handles.

@@ -88,8 +88,7 @@ impl Work<'_> {
         if !self.fs.clients().close(self.client, ino, access) {
             return Ok(Answer::Done);
         }
-        let is_its = |left: &SeenObject| self.fs.disks_of(self.client.node).contains(&left.at.disk);
-        owner.close_for_node(ino, access, Closer::Node(left.filter(is_its)))?;
+        owner.close_for_node(ino, access, Closer::Node(self.its_own(left)))?;
         match &*owner {
             Owner::Local(partition) if access.write => {
                 let partition = Arc::clone(partition);
@@ -98,6 +97,11 @@ impl Work<'_> {
             }
             Owner::Local(_) | Owner::Native(_) | Owner::Remote(_) => Ok(Answer::Done),
         }
+    }
+
+    /// What the client says of an object, if that is on a disk of its own.
+    pub(super) fn its_own(&self, seen: Option<SeenObject>) -> Option<SeenObject> {
+        seen.filter(|seen| self.fs.disks_of(self.client.node).contains(&seen.at.disk))
     }
 
     fn grant_closed(&mut self, partition: &Partition, ino: Ino) -> Answer {

@@ -25,6 +25,7 @@ use crate::attributes::{Attributes, KeepName, SetAttributes};
 use crate::error::{FsError, Result};
 use crate::grants::{Granted, Item, Kept, Learned, NameChange, OwnChange, Touched};
 use crate::locks::{Ticket, Waited};
+use crate::object::SeenObject;
 use crate::ops::{New, Replace, SetXattr, Statistics};
 use crate::partition::Caller;
 use crate::record::Usage;
@@ -207,6 +208,11 @@ impl RemoteOwner {
         }
     }
 
+    /// How the object of a file that is open here is, if it is on a disk of this node.
+    pub(super) fn seen(&self, ino: Ino) -> Option<SeenObject> {
+        self.near.look_at(ino, self.open_files.lineage())
+    }
+
     fn ask_attributes(&self, request: Request) -> Result<Attributes> {
         match self.ask(request)? {
             Answer::Attributes(attributes) => Ok(not_kept(attributes)),
@@ -383,7 +389,8 @@ impl RemoteOwner {
 
     pub(crate) fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
         let _own = self.changing(&Touched::inode(ino))?;
-        self.ask_attributes(Request::SetAttributes { ino, set })
+        let seen = self.seen(ino);
+        self.ask_attributes(Request::SetAttributes { ino, set, seen })
     }
 
     pub(crate) fn kill_set_id(&self, ino: Ino) -> Result<()> {
@@ -427,9 +434,10 @@ impl RemoteOwner {
 
     pub(crate) fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
         self.register(ino)?;
+        let request = Request::SyncFile { ino, what, seen: self.seen(ino) };
         match what {
-            Sync::All => self.syncing(Request::SyncFile { ino, what }),
-            Sync::Data => self.do_it(Request::SyncFile { ino, what }),
+            Sync::All => self.syncing(request),
+            Sync::Data => self.do_it(request),
         }
     }
 

@@ -72,7 +72,7 @@ impl Request {
             | Request::ReadLink { ino }
             | Request::OpenDirectory { ino }
             | Request::ReadDirectory { ino, .. }
-            | Request::Attributes { ino }
+            | Request::Attributes { ino, .. }
             | Request::SetAttributes { ino, .. }
             | Request::KillSetId { ino }
             | Request::Xattr { ino, .. }

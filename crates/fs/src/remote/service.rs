@@ -390,13 +390,17 @@ impl Work<'_> {
 
     fn attributes(&mut self, request: Request) -> Result<Answer> {
         match request {
-            Request::Attributes { ino } => {
-                self.read_attributes(ino, |owner| owner.getattr(ino)).map(Answer::Attributes)
-            }
-            Request::SetAttributes { ino, set } => {
-                self.changed(ino);
-                self.change(ino, &Touched::inode(ino), |_, owner| owner.set_attributes(ino, set))
+            Request::Attributes { ino, seen } => {
+                let seen = self.its_own(seen);
+                self.read_attributes(ino, |owner| owner.attributes_for_node(ino, seen))
                     .map(Answer::Attributes)
+            }
+            Request::SetAttributes { ino, set, seen } => {
+                self.changed(ino);
+                let seen = self.its_own(seen);
+                let set =
+                    |_: &Work<'_>, owner: &Owner| owner.set_attributes_for_node(ino, set, seen);
+                self.change(ino, &Touched::inode(ino), set).map(Answer::Attributes)
             }
             Request::KillSetId { ino } => {
                 self.changed(ino);
@@ -490,9 +494,10 @@ impl Work<'_> {
                 self.at(to.0, |_| Ok(()))?;
                 self.fs.copy_range(from, to, length).map(Answer::Count)
             }
-            Request::SyncFile { ino, what } => {
+            Request::SyncFile { ino, what, seen } => {
                 self.check_open(ino)?;
-                self.at(ino, |owner| owner.sync_file(ino, what)).map(|()| Answer::Done)
+                let seen = self.its_own(seen);
+                self.at(ino, |owner| owner.sync_for_node(ino, what, seen)).map(|()| Answer::Done)
             }
             Request::SyncDirectory { ino } => {
                 self.at(ino, |owner| owner.sync_directory(ino)).map(|()| Answer::Done)

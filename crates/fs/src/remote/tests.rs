@@ -39,7 +39,7 @@ fn settings() -> FilesetSettings {
 fn seen() -> SeenObject {
     let at = ObjectRef { disk: DiskId(3), id: ObjectId(77) };
     let attributes = ObjectAttributes { size: 5, ..ObjectAttributes::default() };
-    SeenObject { at, attributes, is_open: true }
+    SeenObject { at, attributes, is_open: true, look: 9 }
 }
 
 fn lock() -> LockAsked {
@@ -89,8 +89,8 @@ fn requests() -> Vec<Request> {
         Request::ReadLink { ino: INO },
         Request::OpenDirectory { ino: INO },
         Request::ReadDirectory { ino: INO, offset: 5 },
-        Request::Attributes { ino: INO },
-        Request::SetAttributes { ino: INO, set },
+        Request::Attributes { ino: INO, seen: Some(seen()) },
+        Request::SetAttributes { ino: INO, set, seen: Some(seen()) },
         Request::KillSetId { ino: INO },
         Request::Xattr { ino: INO, name: name() },
         Request::ListXattrs { ino: INO },
@@ -114,7 +114,7 @@ fn requests() -> Vec<Request> {
         Request::Allocate { ino: INO, what: Allocate::PunchHole, offset: 9, length: 10 },
         Request::Seek { ino: INO, target: Seek::Hole, offset: 11 },
         Request::CopyRange { from: (INO, 1), to: (INO, 2), length: 3 },
-        Request::SyncFile { ino: INO, what: Sync::Data },
+        Request::SyncFile { ino: INO, what: Sync::Data, seen: Some(seen()) },
         Request::SyncDirectory { ino: INO },
         Request::Lock(lock()),
         Request::AwaitLock { ino: INO, ticket: Ticket(5) },

@@ -135,13 +135,15 @@ pub(crate) enum Request {
         ino: Ino,
         offset: u64,
     },
-    // Attributes.
+    // Attributes. The asking node has `seen` the object just now, if it writes it on a disk of its own.
     Attributes {
         ino: Ino,
+        seen: Option<SeenObject>,
     },
     SetAttributes {
         ino: Ino,
         set: SetAttributes,
+        seen: Option<SeenObject>,
     },
     KillSetId {
         ino: Ino,
@@ -212,6 +214,7 @@ pub(crate) enum Request {
     SyncFile {
         ino: Ino,
         what: Sync,
+        seen: Option<SeenObject>,
     },
     SyncDirectory {
         ino: Ino,

@@ -7,6 +7,7 @@ use crate::attributes::Attributes;
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
 use crate::inode::{Body, State, Way};
+use crate::object::SeenObject;
 use crate::partition::Partition;
 use crate::record::Kind;
 use crate::stats::Operation;
@@ -64,9 +65,14 @@ impl Partition {
     /// # Errors
     /// [`FsError::Stale`] if it is gone; [`FsError::Io`] if an open file's object cannot be asked.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
+        self.attributes_by(ino, None)
+    }
+
+    /// As [`Partition::attributes`], for a node that has just `seen` the object on a disk of its own.
+    pub(crate) fn attributes_by(&self, ino: Ino, seen: Option<SeenObject>) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.refresh(ino, &mut state)?;
+        self.refresh_by(ino, &mut state, seen)?;
         if let Some(file) = state.file_mut().filter(|file| file.times_untold) {
             // The kernel is told now.
             file.times_untold = false;

@@ -407,12 +407,12 @@ impl Partition {
         let refreshed = match by {
             // A node that is gone does not answer, and may have many files open: it is asked when somebody looks.
             Closer::Lost => Ok(()),
-            Closer::Node(Some(left)) if access.write && is_as_left(&state, left) => {
-                self.take_seen(ino, &mut state, left.attributes);
-                is_open_there = Some(left.is_open);
-                Ok(())
+            Closer::Node(left) => {
+                let left = left.filter(|left| is_as_seen(&state, *left) && access.write);
+                is_open_there = left.map(|left| left.is_open);
+                self.refresh_by(ino, &mut state, left)
             }
-            Closer::Node(_) | Closer::Kernel => self.refresh(ino, &mut state),
+            Closer::Kernel => self.refresh(ino, &mut state),
         };
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
@@ -451,6 +451,22 @@ impl Partition {
         refreshed
     }
 
+    /// As [`Partition::refresh`], by what the only node that writes the file has just seen at its home, if that is so.
+    pub(crate) fn refresh_by(
+        &self,
+        ino: Ino,
+        state: &mut State,
+        seen: Option<SeenObject>,
+    ) -> Result<()> {
+        match seen.filter(|seen| is_as_seen(state, *seen)) {
+            Some(seen) => {
+                self.take_seen(ino, state, seen.attributes);
+                Ok(())
+            }
+            None => self.refresh(ino, state),
+        }
+    }
+
     /// Nobody has the file open any more. `is_open_there` says whether somebody still may write it at its home, if that is known.
     fn last_close(&self, ino: Ino, state: &mut State, access: Access, is_open_there: Option<bool>) {
         let (size, linked) = (state.size, state.nlink > 0);
@@ -483,16 +499,16 @@ impl Partition {
     }
 }
 
-/// Whether the only one who writes a file has left its object so, and nobody has changed it by way of this node.
-fn is_as_left(state: &State, left: SeenObject) -> bool {
+/// Whether a file is as the node of its disk has seen it: that is the only one who writes it, nobody has changed it by way of
+/// this node, and no later look of that node is known.
+fn is_as_seen(state: &State, seen: SeenObject) -> bool {
     let Some(file) = state.file() else { return false };
-    let opens = &file.opens;
-    opens.writers == 0
-        && opens.writers_of_nodes == 1
-        && file.live.as_ref().is_some_and(|live| {
-            let is_untouched = live.object.remote().is_some_and(|object| !object.was_changed());
-            live.at == left.at && live.is_written_at_home() && is_untouched
-        })
+    let Some(live) = file.live.as_ref().filter(|live| live.at == seen.at) else { return false };
+    // To be noted in any case.
+    let is_latest = live.is_latest_look(seen.look);
+    let is_untouched = live.object.remote().is_some_and(|object| !object.was_changed());
+    let is_only_writer = file.opens.writers == 0 && file.opens.writers_of_nodes == 1;
+    is_latest && is_untouched && is_only_writer && live.is_written_at_home()
 }
 
 /// From now on the bytes of a file are in `live`.
