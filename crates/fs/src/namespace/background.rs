@@ -118,7 +118,10 @@ impl Namespace {
         while !self.shared.bell.is_stopping() {
             self.shared.bell.wait_for_stop(interval);
             self.open_again_at_new_owners();
-            self.shared.owners.remote().iter().for_each(|remote| remote.tell_forgotten());
+            for remote in self.shared.owners.remote() {
+                remote.return_unused_numbers();
+                remote.tell_forgotten();
+            }
         }
     }
 

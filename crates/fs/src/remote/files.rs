@@ -38,6 +38,8 @@ pub(super) struct Numbers {
     disks: Vec<DiskId>,
     /// Before then the owner is not asked.
     rests_until: Moment,
+    /// Some were used lately.
+    is_used: bool,
 }
 
 impl RemoteOwner {
@@ -261,6 +263,7 @@ impl RemoteOwner {
         let number = numbers.next;
         numbers.next += 1;
         numbers.left -= 1;
+        numbers.is_used = true;
         Some(ObjectId(number))
     }
 
@@ -285,11 +288,24 @@ impl RemoteOwner {
         Some(())
     }
 
+    /// Gives numbers back of which none was used since the last time: the owner of a node that is lost with numbers has to look for
+    /// objects that belong to nothing.
+    pub(crate) fn return_unused_numbers(&self) {
+        let is_used = std::mem::take(&mut self.numbers.lock().is_used);
+        if !is_used {
+            self.return_numbers();
+        }
+    }
+
     /// Tells the owner that its numbers are not used any more.
     pub(crate) fn return_numbers(&self) {
         let mut numbers = self.numbers.lock();
+        if numbers.next == 0 {
+            return;
+        }
+        *numbers = Numbers::default();
         // An owner that does not answer looks for what may be left, and is not waited for.
-        if std::mem::take(&mut *numbers).next > 0 && self.kept.is_vouched() {
+        if self.kept.is_vouched() {
             let fileset = self.fileset;
             let _ = self.ask(Request::Numbers { fileset, returned: true });
         }

@@ -111,6 +111,7 @@ impl Work<'_> {
         touched: &Touched<'_>,
         operation: impl FnOnce(&Work<'_>, &Owner) -> Result<T>,
     ) -> Result<T> {
+        self.changing = None;
         let mut changing = None;
         loop {
             let route = self.route(ino)?;

@@ -11,6 +11,7 @@ use super::RemoteOwner;
 use super::owner::{accepted, not_kept, senseless};
 use super::wire::{Answer, Reply, Request};
 use crate::attributes::Attributes;
+use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
 use crate::grants::{Learned, Looked, NAMES_MAX};
 use crate::ops::{DirectoryItem, Found};
@@ -72,7 +73,8 @@ impl RemoteOwner {
     }
 
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
-        let is_plain = !matches!(name, b"." | b"..");
+        // The owner refuses longer ones, rather than not to find them.
+        let is_plain = !matches!(name, b"." | b"..") && name.len() <= NAME_MAX;
         let known = if is_plain { self.known(|| self.kept.name(parent, name))? } else { None };
         let found = match known {
             Some(None) => return Err(FsError::NotFound),
