@@ -211,6 +211,15 @@ fn a_file_that_another_node_writes_costs_its_owner_no_question_about_its_size() 
     let (cost_of, ()) = site.cost(|| handle.close());
     assert_eq!(cost_of, cost(1));
     assert_eq!(one.fs.getattr(ino).unwrap().size, 10_004);
+    // Renamed, and replaced.
+    let rename = |from: &[u8], to: &[u8]| {
+        two.fs.rename(data, from, data, to, forebay_fs::Replace::Allowed).unwrap();
+    };
+    let (cost_of, ()) = site.cost(|| rename(b"file", b"renamed"));
+    assert_eq!(cost_of, cost(1));
+    assert!(matches!(two.fs.lookup(data, b"file"), Err(FsError::NotFound)));
+    assert_eq!(two.fs.lookup(data, b"renamed").unwrap().size, 10_004);
+    rename(b"renamed", b"file");
     // One that stays empty leaves no object, and costs no more.
     let (cost_of, handle) = site.cost(|| two.create_file(data, "empty", WRITE).unwrap());
     assert_eq!(cost_of, cost(1));

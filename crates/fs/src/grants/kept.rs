@@ -387,7 +387,7 @@ impl Learned {
                     NameChange::Made(parent, name, _) => {
                         Some(Item::Entry(*parent, name.as_slice().into()))
                     }
-                    NameChange::Removed(..) => None,
+                    NameChange::Removed(..) | NameChange::Moved { .. } => None,
                 };
                 (entry, directory.map(|directory| Item::Attributes(directory.ino)))
             }

@@ -69,8 +69,8 @@ pub(crate) struct Touched<'a> {
     pub inodes: Vec<Ino>,
     /// Whether what the names lead to changes as well: the number of its links, or its time.
     pub targets: bool,
-    /// What the one who changes believes that a name leads to: of that it has given up what it was granted, too.
-    pub known: Option<Ino>,
+    /// What the one who changes believes that the names lead to: of that it has given up what it was granted, too.
+    pub known: Vec<Ino>,
 }
 
 impl<'a> Touched<'a> {
@@ -88,12 +88,12 @@ impl<'a> Touched<'a> {
     pub fn names<const N: usize>(names: [(Ino, &'a [u8]); N]) -> Touched<'a> {
         let mut inodes: Vec<Ino> = names.iter().map(|(parent, _)| *parent).collect();
         inodes.dedup();
-        Touched { names: names.to_vec(), inodes, targets: true, known: None }
+        Touched { names: names.to_vec(), inodes, targets: true, known: Vec::new() }
     }
 
-    /// As [`Touched::names`] of one name, where it is known what it leads to.
-    pub fn name(parent: Ino, name: &'a [u8], known: Option<Ino>) -> Touched<'a> {
-        Touched { known, ..Touched::names([(parent, name)]) }
+    /// Where it is believed to be known what the names lead to.
+    pub fn known(self, known: Vec<Ino>) -> Touched<'a> {
+        Touched { known, ..self }
     }
 
     /// As items.

@@ -21,6 +21,14 @@ pub(crate) enum NameChange {
     /// It leads there now, and led nowhere before.
     Made(Ino, Vec<u8>, Ino),
     Removed(Ino, Vec<u8>),
+    /// Within one directory.
+    Moved {
+        directory: Ino,
+        old: Vec<u8>,
+        new: Vec<u8>,
+        /// The old name still leads somewhere.
+        keeps_old: bool,
+    },
 }
 
 /// All names of a directory.
@@ -61,7 +69,16 @@ impl AllNames {
                     self.cost -= cost_of(name);
                 }
             }
-            NameChange::Made(..) | NameChange::Removed(..) => return None,
+            NameChange::Moved { directory: at, old, new, keeps_old } if *at == directory => {
+                // Where both lead to one file, nothing was changed. To take one name too many for there does no harm.
+                if !keeps_old && !self.contains(new) && self.names.remove(old.as_slice()) {
+                    self.cost -= cost_of(old);
+                }
+                self.insert(new);
+            }
+            NameChange::Made(..) | NameChange::Removed(..) | NameChange::Moved { .. } => {
+                return None;
+            }
         }
         (self.names.len() <= NAMES_MAX).then_some(self)
     }
@@ -103,6 +120,17 @@ mod tests {
         let all = AllNames::default().after(&made(b"a"), HERE).unwrap();
         let all = all.after(&made(b"b"), HERE).unwrap();
         assert!(all.contains(b"a") && all.contains(b"b") && all.cost() > 0);
+        let moved = |old: &[u8], new: &[u8]| NameChange::Moved {
+            directory: HERE,
+            old: old.to_vec(),
+            new: new.to_vec(),
+            keeps_old: false,
+        };
+        let all = all.after(&moved(b"a", b"c"), HERE).unwrap();
+        assert!(!all.contains(b"a") && all.contains(b"c"));
+        let all = all.after(&moved(b"c", b"a"), HERE).unwrap();
+        let all = all.after(&moved(b"a", b"b"), HERE).unwrap();
+        assert!(all.contains(b"a"), "it may be another name of the same file");
         let all = all.after(&NameChange::Removed(HERE, b"a".to_vec()), HERE).unwrap();
         let all = all.after(&NameChange::Removed(HERE, b"b".to_vec()), HERE).unwrap();
         assert_eq!((all.contains(b"a"), all.cost()), (false, 0));

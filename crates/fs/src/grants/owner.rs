@@ -292,7 +292,7 @@ impl Granting {
                 .filter(|item| !items.contains(item))
                 .collect();
             table = self.table.lock();
-            let is_known = found.iter().all(|ino| touched.known == Some(*ino))
+            let is_known = found.iter().all(|ino| touched.known.contains(ino))
                 && table.grants.has_given_up(by.client, &targets, by.seen);
             let spared = if is_known { by.client } else { NOBODY };
             changing.changes.push(self.change(&mut table, spared, targets));

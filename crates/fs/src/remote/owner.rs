@@ -332,9 +332,17 @@ impl RemoteOwner {
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
         let mut touched = Touched::new_name(parent, name);
         touched.inodes.push(ino);
-        let _own = self.changing(&touched)?;
+        let own = self.changing(&touched)?;
         let request = Request::Link { ino, parent, name: name.to_vec() };
-        self.changing_names(&[parent], || self.ask_attributes(request))
+        let reply = self.changing_names(&[parent], || self.ask_for_reply(request))?;
+        match reply.answer {
+            Answer::Attributes(linked) => {
+                let change = NameChange::Made(parent, name.to_vec(), ino);
+                learn(own, reply.granted, reply.beside, change);
+                Ok(not_kept(linked))
+            }
+            other => senseless(&other),
+        }
     }
 
     pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -349,11 +357,11 @@ impl RemoteOwner {
         &self,
         parent: Ino,
         name: &[u8],
-        request: impl FnOnce(Vec<u8>, Option<Ino>) -> Request,
+        request: impl FnOnce(Vec<u8>, Vec<Ino>) -> Request,
     ) -> Result<()> {
-        let known = self.kept.leads_to(parent, name);
-        let mut touched = Touched::name(parent, name, known);
-        touched.inodes.extend(known);
+        let known: Vec<Ino> = self.kept.leads_to(parent, name).into_iter().collect();
+        let mut touched = Touched::names([(parent, name)]);
+        touched.inodes.extend(&known);
         let own = self.changing(&touched)?;
         let request = request(name.to_vec(), known);
         let reply = self.changing_names(&[parent], || self.ask_for_reply(request))?;
@@ -374,11 +382,25 @@ impl RemoteOwner {
         replace: Replace,
         whiteout: Option<Caller>,
     ) -> Result<()> {
-        let _own = self.changing(&Touched::names([from, to]))?;
-        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let leads_to = |(parent, name): (Ino, &[u8])| self.kept.leads_to(parent, name);
+        let known: Vec<Ino> = [from, to].into_iter().filter_map(leads_to).collect();
+        let mut touched = Touched::names([from, to]);
+        touched.inodes.extend(&known);
+        let own = self.changing(&touched)?;
         let parents = [from.0, to.0];
-        let request = Request::Rename { from, to, replace, whiteout };
-        self.changing_names(&parents, || self.do_it(request))
+        let (old, new) = (from.1.to_vec(), to.1.to_vec());
+        let keeps_old = whiteout.is_some() || replace == Replace::Exchange;
+        let change = NameChange::Moved { directory: from.0, old, new, keeps_old };
+        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let request = Request::Rename { from, to, replace, whiteout, known };
+        let reply = self.changing_names(&parents, || self.ask_for_reply(request))?;
+        match reply.answer {
+            Answer::Done => {
+                learn(own, reply.granted, reply.beside, change);
+                Ok(())
+            }
+            other => senseless(&other),
+        }
     }
 
     pub(crate) fn check_leaves(&self, parent: Ino, name: &[u8]) -> Result<()> {

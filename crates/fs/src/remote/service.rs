@@ -20,7 +20,7 @@ use crate::error::{FsError, Result};
 use crate::grants::{Changing, Granted, Touched};
 use crate::locks::Locks;
 use crate::namespace::Namespace;
-use crate::ops::{Access, Closer, NodeOpener, SetXattr};
+use crate::ops::{Access, Closer, NodeOpener, Replace, SetXattr};
 use crate::owner::{At, Owner, Route};
 use crate::partition::Caller;
 use crate::stale::Stale;
@@ -318,44 +318,23 @@ impl Work<'_> {
             Request::CreateUnnamed { parent, new, caller } => {
                 self.tell_at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))
             }
-            Request::Link { ino, parent, name } => {
-                check_name(&name)?;
-                if ino.fileset() != parent.fileset() {
-                    return Err(FsError::CrossFileset);
-                }
-                self.changed_name(parent, &name);
-                self.changed(ino);
-                let mut touched = Touched::new_name(parent, &name);
-                touched.inodes.push(ino);
-                self.tell_change(parent, &touched, |owner| owner.link(ino, parent, &name))
-            }
+            Request::Link { ino, parent, name } => self.link(ino, parent, &name),
             Request::Unlink { parent, name, known } => {
-                let touched = Touched::name(parent, &name, known);
+                let touched = Touched::names([(parent, name.as_slice())]).known(known);
                 self.change(parent, &touched, |_, owner| owner.unlink(parent, &name))?;
                 self.changed_name(parent, &name);
                 self.grant_directory(parent);
                 Ok(Answer::Done)
             }
             Request::RemoveDirectory { parent, name, known } => {
-                let touched = Touched::name(parent, &name, known);
+                let touched = Touched::names([(parent, name.as_slice())]).known(known);
                 self.change(parent, &touched, |_, owner| owner.remove_directory(parent, &name))?;
                 self.changed_name(parent, &name);
                 self.grant_directory(parent);
                 Ok(Answer::Done)
             }
-            Request::Rename { from, to, replace, whiteout } => {
-                check_name(&to.1)?;
-                if from.0.fileset() != to.0.fileset() {
-                    return Err(FsError::CrossFileset);
-                }
-                let (old, new) = ((from.0, from.1.as_slice()), (to.0, to.1.as_slice()));
-                self.change(from.0, &Touched::names([old, new]), |_, owner| match whiteout {
-                    None => owner.rename(old, new, replace),
-                    Some(caller) => owner.rename_with_whiteout(old, new, replace, caller),
-                })?;
-                self.changed_name(old.0, old.1);
-                self.changed_name(new.0, new.1);
-                Ok(Answer::Done)
+            Request::Rename { from, to, replace, whiteout, known } => {
+                self.rename((&from, &to), replace, whiteout, known)
             }
             Request::CheckLeaves { parent, name } => {
                 self.at(parent, |owner| owner.check_leaves(parent, &name)).map(|()| Answer::Done)
@@ -370,6 +349,45 @@ impl Work<'_> {
             Request::ReadDirectory { ino, offset } => self.list(ino, offset),
             _ => Err(FsError::Invalid),
         }
+    }
+
+    fn link(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Answer> {
+        check_name(name)?;
+        if ino.fileset() != parent.fileset() {
+            return Err(FsError::CrossFileset);
+        }
+        self.changed_name(parent, name);
+        self.changed(ino);
+        let mut touched = Touched::new_name(parent, name);
+        touched.inodes.push(ino);
+        let linked = self.tell_change(parent, &touched, |owner| owner.link(ino, parent, name))?;
+        self.grant_new(parent, name, ino);
+        Ok(linked)
+    }
+
+    fn rename(
+        &mut self,
+        (from, to): (&(Ino, Vec<u8>), &(Ino, Vec<u8>)),
+        replace: Replace,
+        whiteout: Option<Caller>,
+        known: Vec<Ino>,
+    ) -> Result<Answer> {
+        check_name(&to.1)?;
+        if from.0.fileset() != to.0.fileset() {
+            return Err(FsError::CrossFileset);
+        }
+        let (old, new) = ((from.0, from.1.as_slice()), (to.0, to.1.as_slice()));
+        let touched = Touched::names([old, new]).known(known);
+        self.change(from.0, &touched, |_, owner| match whiteout {
+            None => owner.rename(old, new, replace),
+            Some(caller) => owner.rename_with_whiteout(old, new, replace, caller),
+        })?;
+        self.changed_name(old.0, old.1);
+        self.changed_name(new.0, new.1);
+        if old.0 == new.0 {
+            self.grant_directory(old.0);
+        }
+        Ok(Answer::Done)
     }
 
     fn list(&mut self, ino: Ino, offset: u64) -> Result<Answer> {

@@ -103,16 +103,16 @@ pub(crate) enum Request {
         parent: Ino,
         name: Vec<u8>,
     },
-    /// What the asking node believes that the name leads to: of that it has given up what it was granted.
+    /// `known` is what the asking node believes that the name leads to: of that it has given up what it was granted.
     Unlink {
         parent: Ino,
         name: Vec<u8>,
-        known: Option<Ino>,
+        known: Vec<Ino>,
     },
     RemoveDirectory {
         parent: Ino,
         name: Vec<u8>,
-        known: Option<Ino>,
+        known: Vec<Ino>,
     },
     /// With somebody in `whiteout`, it leaves a whiteout of theirs.
     Rename {
@@ -120,6 +120,7 @@ pub(crate) enum Request {
         to: (Ino, Vec<u8>),
         replace: Replace,
         whiteout: Option<Caller>,
+        known: Vec<Ino>,
     },
     CheckLeaves {
         parent: Ino,
