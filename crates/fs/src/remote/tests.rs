@@ -346,8 +346,9 @@ fn grants_and_recalls_come_back_as_they_were_and_broken_ones_are_refused() {
     use forebay_cluster::grants::RecallNumber;
 
     use crate::grants::{Granted, Item, Recall};
-    let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, term: 3 };
-    let reply = Reply { answer: Answer::Done, granted };
+    let home = Some(seen().at);
+    let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, home, term: 3 };
+    let reply = Reply { answer: Answer::Done, granted, beside: None };
     assert_eq!(decode::<Reply>(&encode(&reply)).unwrap().granted, granted);
     let items = vec![Item::Attributes(INO), Item::Entry(INO, b"a name".as_slice().into())];
     let recall = Recall { fileset: FilesetId(3), recalls: vec![(RecallNumber(7), items)] };
