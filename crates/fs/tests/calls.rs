@@ -196,7 +196,9 @@ fn a_file_that_another_node_writes_costs_its_owner_no_question_about_its_size() 
     let site = Site::new();
     let (one, two) = (site.join(ONE), site.join(TWO));
     let data = one.fs.fileset("data");
-    write_file(&two, data, "first", b"asks for numbers");
+    // Asks for the owner's word, and for numbers.
+    two.fs.getattr(data).unwrap();
+    write_file(&two, data, "first", b"first");
     let (cost_of, handle) = site.cost(|| two.create_file(data, "file", READ_WRITE).unwrap());
     assert_eq!(cost_of, cost(1));
     handle.write(0, &[1; 5000]);
@@ -227,6 +229,56 @@ fn a_file_that_another_node_writes_costs_its_owner_no_question_about_its_size() 
     assert_eq!((cost_of.calls, cost_of.recalls), (1, 0));
     one.fs.commit().unwrap();
     assert_eq!(site.objects_on(TWO), 2);
+}
+
+#[test]
+fn a_node_that_alone_writes_a_file_looks_at_it_without_a_call_until_another_one_writes_it() {
+    let site = Site::new();
+    let (one, two, three) = (site.join(ONE), site.join(TWO), site.join(THREE));
+    let data = one.fs.fileset("data");
+    // Asks for the owner's word, and for numbers.
+    two.fs.getattr(data).unwrap();
+    write_file(&two, data, "first", b"first");
+    let handle = two.create_file(data, "file", READ_WRITE).unwrap();
+    let ino = handle.ino;
+    let mut end = 0;
+    for round in 0..5_u64 {
+        handle.write(end, &[1; 1000]);
+        end += 1000;
+        let (cost_of, sizes) = site.cost(|| {
+            let reader = two.open(ino, READ);
+            let bytes = reader.contents().len() as u64;
+            reader.close();
+            let found = two.fs.lookup(data, b"file").unwrap();
+            [bytes, two.fs.getattr(ino).unwrap().size, found.size]
+        });
+        assert_eq!((cost_of, sizes), (cost(0), [end; 3]), "round {round}");
+        let all = [&one, &two, &three].map(|user| of_owner(user.fs.getattr(ino).unwrap()));
+        assert!(all.iter().all(|found| *found == all[0]), "round {round}: {all:#?}");
+    }
+    // Another one writes it.
+    let other = three.open(ino, WRITE);
+    other.write(end, b"more");
+    assert_eq!(two.fs.getattr(ino).unwrap().size, end + 4);
+    handle.write(end + 4, b" and more");
+    other.close();
+    handle.close();
+    for user in [&one, &two, &three] {
+        assert_eq!(user.fs.lookup(data, b"file").unwrap().size, end + 13);
+    }
+    // Closed, and looked at before anything else was asked.
+    let handle = two.create_file(data, "second", WRITE).unwrap();
+    handle.write(0, b"bytes");
+    let ino = handle.ino;
+    handle.close();
+    let (cost_of, found) = site.cost(|| two.fs.lookup(data, b"second").unwrap());
+    assert_eq!((cost_of, found.size), (cost(0), 5));
+    assert_eq!(of_owner(found), of_owner(one.fs.getattr(ino).unwrap()));
+}
+
+/// Attributes without what only concerns the kernel that asked.
+fn of_owner(found: forebay_fs::Attributes) -> forebay_fs::Attributes {
+    forebay_fs::Attributes { cacheable: false, name: forebay_fs::KeepName::Never, ..found }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use forebay_cluster::Moment;
 use forebay_cluster::grants::client::Ticket;
 use forebay_cluster::grants::{Cache, GrantNumber, RecallNumber};
 use forebay_cluster::time::Drift;
+use forebay_disk::ObjectAttributes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -21,6 +22,7 @@ use super::{Granted, Item, Touched, settings};
 use crate::attributes::Attributes;
 use crate::ops::DirectoryItem;
 use crate::record::{Kind, ObjectRef};
+use crate::remote::NearFiles;
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
 const COST_MAX: usize = 64 << 20;
@@ -36,6 +38,9 @@ struct KeptInode {
     attributes: Option<Attributes>,
     /// Where its object lies, if this node may go there itself.
     home: Option<ObjectRef>,
+    /// This node alone writes it, on a disk of its own: how the object was when the attributes were told. Size and times are
+    /// those of the object.
+    own: Option<ObjectAttributes>,
     /// `None` for one that it does not have.
     xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     xattr_names: Option<Vec<u8>>,
@@ -43,6 +48,30 @@ struct KeptInode {
     listing: Option<Arc<Vec<DirectoryItem>>>,
     names: Option<AllNames>,
     cost: usize,
+}
+
+impl KeptInode {
+    /// The attributes as they are now.
+    fn shown(&self, ino: Ino, near: &NearFiles) -> Option<Attributes> {
+        let attributes = self.attributes?;
+        let Some(before) = self.own else { return Some(attributes) };
+        Some(as_written(attributes, before, near.look_open(ino)?.attributes))
+    }
+}
+
+/// Attributes of a file whose object has become another one, as its owner shows them.
+fn as_written(
+    attributes: Attributes,
+    before: ObjectAttributes,
+    now: ObjectAttributes,
+) -> Attributes {
+    let (size, allocated_bytes) = (now.size, now.allocated_bytes);
+    let mut shown = Attributes { size, allocated_bytes, ..attributes };
+    if now.modified != before.modified || now.size != before.size {
+        shown.modified = now.modified;
+        shown.changed = shown.changed.max(now.modified);
+    }
+    shown
 }
 
 /// What an answer says.
@@ -53,8 +82,10 @@ pub(crate) enum Learned {
     /// What became of a change of names, and how the directory is. If it `continues`, nobody else has changed a name of it.
     Change {
         change: NameChange,
-        directory: Option<Attributes>,
+        directory: Option<(GrantNumber, Attributes)>,
         continues: bool,
+        /// A file that was made, and how its object was that this node has made.
+        file: Option<(Attributes, ObjectAttributes)>,
     },
     Xattr(Ino, Vec<u8>, Option<Vec<u8>>),
     XattrNames(Ino, Vec<u8>),
@@ -113,17 +144,20 @@ pub(crate) struct Kept {
     clock: Arc<dyn Clock>,
     drift: Drift,
     state: Mutex<State>,
+    /// Objects that are open here.
+    near: Arc<NearFiles>,
     /// Held by whoever asks the owner to vouch.
     pub asking: Mutex<()>,
     traffic: Arc<Traffic>,
 }
 
 impl Kept {
-    pub fn new(clock: &Arc<dyn Clock>, traffic: &Arc<Traffic>) -> Kept {
+    pub fn new(clock: &Arc<dyn Clock>, traffic: &Arc<Traffic>, near: &Arc<NearFiles>) -> Kept {
         Kept {
             clock: Arc::clone(clock),
             drift: settings().clock_drift,
             state: Mutex::default(),
+            near: Arc::clone(near),
             asking: Mutex::default(),
             traffic: Arc::clone(traffic),
         }
@@ -183,7 +217,7 @@ impl Kept {
                 Some(Some(ino)) if ino.fileset() != parent.fileset() => {
                     Looked::Kept(Some((ino, None)))
                 }
-                Some(Some(ino)) => match state.attributes(ino, now) {
+                Some(Some(ino)) => match state.attributes(ino, now, &self.near) {
                     Looked::Kept(attributes) => {
                         *state.untold.entry(ino).or_default() += 1;
                         Looked::Kept(Some((ino, Some(attributes))))
@@ -196,13 +230,13 @@ impl Kept {
     }
 
     pub fn attributes(&self, ino: Ino) -> Looked<Attributes> {
-        self.look_at_inode(ino, |kept| kept.attributes)
+        self.look_at_inode(ino, |kept| kept.shown(ino, &self.near))
     }
 
     /// As [`Kept::attributes`], of an inode that a name leads to. The kernel is told of it.
     pub fn told_attributes(&self, ino: Ino) -> Looked<Attributes> {
         self.look(&Item::Attributes(ino), |state, now| {
-            let found = state.attributes(ino, now);
+            let found = state.attributes(ino, now, &self.near);
             if matches!(found, Looked::Kept(_)) {
                 *state.untold.entry(ino).or_default() += 1;
             }
@@ -232,6 +266,15 @@ impl Kept {
         let attributes = state.inodes.get(&parent).and_then(|kept| kept.attributes);
         let is_small = attributes.is_some_and(|found| found.size <= NAMES_MAX as u64 / 4);
         is_small && state.misses.note(parent)
+    }
+
+    /// This node has written a file alone, and has closed it: it stays as it was `left`.
+    pub fn written(&self, ino: Ino, left: Option<ObjectAttributes>) {
+        let mut state = self.state.lock();
+        let Some(kept) = state.inodes.get_mut(&ino) else { return };
+        let Some(before) = kept.own.take() else { return };
+        let written = |attributes| Some(as_written(attributes, before, left?));
+        kept.attributes = kept.attributes.and_then(written);
     }
 
     /// What a name leads to, whether or not that may be used.
@@ -373,6 +416,20 @@ impl Drop for Asking<'_> {
 }
 
 impl Learned {
+    /// The grant of the directory in which a name was changed.
+    fn directory(&self) -> Option<(Item, GrantNumber)> {
+        match self {
+            Learned::Change { directory: Some((number, found)), .. } => {
+                Some((Item::Attributes(found.ino), *number))
+            }
+            _ => None,
+        }
+    }
+
+    fn grants_directory(&self) -> bool {
+        self.directory().is_some()
+    }
+
     /// The name and the inode that it is about.
     fn items(&self) -> (Option<Item>, Option<Item>) {
         match self {
@@ -382,14 +439,14 @@ impl Learned {
                 (Some(entry), known.map(|(ino, _)| Item::Attributes(ino)))
             }
             Learned::Attributes(attributes) => (None, Some(Item::Attributes(attributes.ino))),
-            Learned::Change { change, directory, .. } => {
+            Learned::Change { change, file, .. } => {
                 let entry = match change {
                     NameChange::Made(parent, name, _) => {
                         Some(Item::Entry(*parent, name.as_slice().into()))
                     }
                     NameChange::Removed(..) | NameChange::Moved { .. } => None,
                 };
-                (entry, directory.map(|directory| Item::Attributes(directory.ino)))
+                (entry, file.map(|(file, _)| Item::Attributes(file.ino)))
             }
             Learned::Xattr(ino, ..)
             | Learned::XattrNames(ino, _)
@@ -414,7 +471,11 @@ impl OwnChange<'_> {
     pub fn answered(mut self, granted: Granted, learned: Learned) {
         let Some(ticket) = self.ticket.take() else { return };
         let mut state = self.kept.state.lock();
-        let grants = if granted.any() { state.granted(granted, &learned) } else { None };
+        let grants = if granted.any() || learned.grants_directory() {
+            state.granted(granted, &learned)
+        } else {
+            None
+        };
         let used = state.cache.changed(ticket, &self.items, grants.unwrap_or_default());
         if !used.is_empty() {
             state.put_names_back(std::mem::take(&mut self.names), &learned, &used);
@@ -449,8 +510,9 @@ impl State {
         term == self.term
     }
 
-    fn attributes(&self, ino: Ino, now: Moment) -> Looked<Attributes> {
-        let Some(attributes) = self.inodes.get(&ino).and_then(|kept| kept.attributes) else {
+    fn attributes(&self, ino: Ino, now: Moment, near: &NearFiles) -> Looked<Attributes> {
+        let shown = self.inodes.get(&ino).and_then(|kept| kept.shown(ino, near));
+        let Some(attributes) = shown else {
             return Looked::Unknown;
         };
         let may_use = self.cache.may_use(&Item::Attributes(ino), now);
@@ -524,13 +586,15 @@ impl State {
 
     /// The items that were granted with an answer; `None` if it is not of the present term.
     fn granted(&mut self, granted: Granted, learned: &Learned) -> Option<Vec<(Item, GrantNumber)>> {
-        self.seen = self.seen.max(granted.entry.max(granted.attributes).unwrap_or_default());
+        let (entry, attributes) = learned.items();
+        let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
+        let directory = learned.directory();
+        let numbers = [granted.entry, granted.attributes, directory.as_ref().map(|(_, it)| *it)];
+        self.seen = numbers.into_iter().flatten().fold(self.seen, GrantNumber::max);
         if !self.is_of_term(granted.term) {
             return None;
         }
-        let (entry, attributes) = learned.items();
-        let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
-        let grants = [of(entry, granted.entry), of(attributes, granted.attributes)];
+        let grants = [of(entry, granted.entry), of(attributes, granted.attributes), directory];
         Some(grants.into_iter().flatten().collect())
     }
 
@@ -555,14 +619,20 @@ impl State {
                 }
             }
             Learned::Attributes(attributes) => self.keep_attributes(attributes, home),
-            Learned::Change { change, directory, .. } => {
+            Learned::Change { change, directory, file, .. } => {
                 if let NameChange::Made(parent, name, ino) = change {
                     self.learn_name(used, (parent, name), Some(ino));
                 }
-                if let Some(attributes) = directory
+                if let Some((_, attributes)) = directory
                     && used.contains(&Item::Attributes(attributes.ino))
                 {
                     self.keep_attributes(attributes, None);
+                }
+                if let Some((attributes, object)) = file
+                    && used.contains(&Item::Attributes(attributes.ino))
+                {
+                    self.keep_attributes(attributes, home);
+                    self.keep(attributes.ino, 0, |kept| kept.own = Some(object));
                 }
             }
             Learned::Xattr(ino, name, value) => {
@@ -592,7 +662,7 @@ impl State {
 
     fn keep_attributes(&mut self, attributes: Attributes, home: Option<ObjectRef>) {
         self.keep(attributes.ino, 0, |kept| {
-            (kept.attributes, kept.home) = (Some(attributes), home);
+            (kept.attributes, kept.home, kept.own) = (Some(attributes), home, None);
             if attributes.kind == Kind::Directory && attributes.size == 0 {
                 // It is empty.
                 kept.names.get_or_insert_default();

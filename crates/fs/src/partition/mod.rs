@@ -25,6 +25,7 @@ use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use forebay_store::Store;
 use parking_lot::Mutex;
 
+use crate::attributes::Attributes;
 use crate::commit::CommitTurn;
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
@@ -33,7 +34,7 @@ use crate::inode::{Body, Counted, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
-use crate::object::{Objects, Pool};
+use crate::object::{Objects, Pool, SeenObject};
 use crate::record::{
     Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
 };
@@ -202,6 +203,19 @@ impl Partition {
         let is_named = file.live.as_ref().is_none_or(|live| live.is_published());
         let at = file.object.filter(|_| is_named && !file.is_cut && self.prefers_direct())?;
         (!self.shared.objects.is_near(at.disk)).then_some(at)
+    }
+
+    /// Attributes of a file that has the object that a node has made, while that node alone has it open and nobody has looked at
+    /// the object since.
+    pub(crate) fn attributes_of_maker(&self, ino: Ino, made: SeenObject) -> Option<Attributes> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        let file = state.file().filter(|file| file.object == Some(made.at))?;
+        let opens = &file.opens;
+        let is_only = opens.handles == 1 && opens.of_nodes == 1 && opens.writers_of_nodes == 1;
+        let is_as_made = file.seen == made.attributes && !file.is_cut && self.prefers_direct();
+        let is_plain = state.nlink > 0 && !state.is_privileged();
+        (is_only && is_as_made && is_plain).then(|| Attributes::of(ino, &state))
     }
 
     /// Where the bytes of a file in memory are.

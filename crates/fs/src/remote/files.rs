@@ -16,7 +16,7 @@ use forebay_base::{DiskId, Ino, ObjectId};
 use forebay_cluster::Moment;
 
 use super::RemoteOwner;
-use super::owner::{accepted, learn, not_kept, senseless};
+use super::owner::{accepted, learn_file, not_kept, senseless};
 use super::wire::{Answer, NewInode, Reply, Request};
 use crate::attributes::{Attributes, SetId};
 use crate::error::{FsError, Result};
@@ -229,7 +229,8 @@ impl RemoteOwner {
             Ok(Answer::Created { attributes, uses_made, .. }) => {
                 let ino = attributes.ino;
                 let change = NameChange::Made(parent, name.to_vec(), ino);
-                learn(own, granted, beside, change);
+                let file = made.map(|made| (attributes, made.attributes));
+                learn_file(own, granted, beside, (change, file));
                 let live = if uses_made { live } else { self.give_up(live) };
                 let opened = self.opened(ino, access, (place, live), lineage)?;
                 Ok((not_kept(attributes), opened))
@@ -340,8 +341,11 @@ impl RemoteOwner {
         if !self.is_asserted.load(Ordering::Acquire) {
             self.assert_open_files()?;
         }
+        let left = if access.write { left.or_else(|| self.seen(ino)) } else { None };
+        if access.write {
+            self.kept.written(ino, left.map(|left| left.attributes));
+        }
         let asking = self.kept.begin();
-        let left = left.filter(|_| access.write);
         let reply = {
             let _under_way = self.open_files.under_way();
             let reply = self.exchange(Request::Close { ino, access, left }, Vec::new());

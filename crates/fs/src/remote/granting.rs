@@ -17,7 +17,7 @@ use crate::stale::Stale;
 
 impl Work<'_> {
     /// The partition of an inode, if this node owns it in the epoch that the client means.
-    fn partition(&self, ino: Ino) -> Option<Arc<Partition>> {
+    pub(super) fn partition(&self, ino: Ino) -> Option<Arc<Partition>> {
         match &*self.route(ino).ok()? {
             Owner::Local(partition) => Some(Arc::clone(partition)),
             Owner::Native(_) | Owner::Remote(_) => None,

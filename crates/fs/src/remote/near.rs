@@ -175,6 +175,12 @@ impl NearFiles {
         self.look(file)
     }
 
+    /// As [`NearFiles::look_at`], of whichever lineage.
+    pub fn look_open(&self, ino: Ino) -> Option<SeenObject> {
+        let files = self.files.lock();
+        self.look(files.get(&ino)?)
+    }
+
     /// Looks at an object on a disk of this node. Looks follow each other, as all files are locked.
     fn look(&self, file: &NearFile) -> Option<SeenObject> {
         let live = file.live.as_ref().filter(|_| file.home == Home::Here)?;

@@ -6,6 +6,7 @@ use forebay_base::{FilesetId, Ino};
 
 use super::service::Work;
 use super::wire::{Answer, NewInode};
+use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
 use crate::grants::{Item, Touched};
 use crate::object::SeenObject;
@@ -49,12 +50,25 @@ impl Work<'_> {
             Ok((attributes, home, uses_made))
         })?;
         self.grant_new(parent, name, attributes.ino);
+        let own = made.filter(|_| uses_made).and_then(|made| self.grant_own(attributes.ino, made));
+        let attributes = own.unwrap_or(attributes);
         Ok(Answer::Created {
             attributes,
             crash: self.fs.crash_of(parent.fileset()),
             home,
             uses_made,
         })
+    }
+
+    /// Grants the attributes of a file that the client has just made and alone may write: it sees itself how the object on its
+    /// disk is. Whoever else opens the file for writing recalls them.
+    fn grant_own(&mut self, ino: Ino, made: SeenObject) -> Option<Attributes> {
+        let partition = self.partition(ino)?;
+        let granted = partition.granting()?.grant(self.client, &Item::Attributes(ino))?;
+        let attributes = partition.attributes_of_maker(ino, made)?;
+        self.granted.attributes = Some(granted);
+        self.granted.home = Some(made.at);
+        Some(attributes)
     }
 
     /// Opens a file at its owner, and notes that, before the fileset can go anywhere.

@@ -12,7 +12,7 @@ use forebay_base::channel::{CallError, Message};
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
 use forebay_cluster::grants::RecallNumber;
-use forebay_disk::{Allocate, Seek, Sync};
+use forebay_disk::{Allocate, ObjectAttributes, Seek, Sync};
 use parking_lot::Mutex;
 
 use super::files::Numbers;
@@ -75,10 +75,19 @@ pub(super) fn learn(
     beside: Option<Beside>,
     change: NameChange,
 ) {
-    let granted = Granted { attributes: beside.map(|beside| beside.number), ..granted };
-    let directory = beside.map(|beside| beside.attributes);
+    learn_file(own, granted, beside, (change, None));
+}
+
+/// As [`learn`], of a file that was made, with how its object was.
+pub(super) fn learn_file(
+    own: OwnChange<'_>,
+    granted: Granted,
+    beside: Option<Beside>,
+    (change, file): (NameChange, Option<(Attributes, ObjectAttributes)>),
+) {
+    let directory = beside.map(|beside| (beside.number, beside.attributes));
     let continues = beside.is_some_and(|beside| beside.continues);
-    own.answered(granted, Learned::Change { change, directory, continues });
+    own.answered(granted, Learned::Change { change, directory, continues, file });
 }
 
 /// An answer that does not fit its request: the other node is broken.
