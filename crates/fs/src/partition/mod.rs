@@ -169,11 +169,11 @@ impl Partition {
         }
     }
 
-    /// Whether nobody has an inode open for writing.
+    /// Whether an inode has a name, and nobody has it open for writing. Of one without a name nobody is told when it goes.
     pub(crate) fn is_quiet(&self, ino: Ino) -> bool {
         let is_quiet = |inode: Arc<Inode>| {
             let state = inode.lock();
-            state.file().is_none_or(|file| !file.opens.is_written())
+            state.nlink > 0 && state.file().is_none_or(|file| !file.opens.is_written())
         };
         // What is open is in memory.
         self.shared.inodes.peek(ino).is_none_or(is_quiet)
