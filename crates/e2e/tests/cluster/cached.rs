@@ -230,8 +230,8 @@ fn a_temporary_file_of_another_node_costs_few_calls() {
     let after = traffic(&cluster, other);
     let calls = after.0 - before.0;
     println!("{calls} calls for {count} temporary files in {took:?}");
-    // Create, close, remove. Beside those: the owner's word, the numbers of objects, and what is told each second, which may
-    // be what is open just then.
+    // Create, close, remove, and at times one for the directory. Beside those: the owner's word, the numbers of objects, and
+    // what is told each second, which may be what is open just then.
     let beside = 20 + 10 * took.as_secs();
-    assert!(calls <= u64::from(count) * 3 + beside, "{calls} calls for {count} files");
+    assert!(calls <= u64::from(count) * 4 + beside, "{calls} calls for {count} files");
 }
