@@ -419,10 +419,15 @@ impl Learned {
     /// The grant of the directory in which a name was changed.
     fn directory(&self) -> Option<(Item, GrantNumber)> {
         match self {
-            Learned::Change { directory: Some((number, found)), .. } => {
-                Some((Item::Attributes(found.ino), *number))
+            Learned::Change { directory, .. } => {
+                directory.map(|(number, found)| (Item::Attributes(found.ino), number))
             }
-            _ => None,
+            Learned::Name(..)
+            | Learned::Attributes(_)
+            | Learned::Xattr(..)
+            | Learned::XattrNames(..)
+            | Learned::Link(..)
+            | Learned::Listing(..) => None,
         }
     }
 

@@ -25,6 +25,9 @@ use crate::owner::{At, Owner, Route};
 use crate::partition::Caller;
 use crate::stale::Stale;
 
+/// A name in a directory.
+type Place = (Ino, Vec<u8>);
+
 /// Entries of one part of a listing.
 const ITEMS_AT_ONCE: usize = 512;
 
@@ -367,7 +370,7 @@ impl Work<'_> {
 
     fn rename(
         &mut self,
-        (from, to): (&(Ino, Vec<u8>), &(Ino, Vec<u8>)),
+        (from, to): (&Place, &Place),
         replace: Replace,
         whiteout: Option<Caller>,
         known: Vec<Ino>,
