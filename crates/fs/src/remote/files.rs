@@ -30,6 +30,10 @@ use crate::record::ObjectRef;
 /// How long an owner that gave no numbers, or has no use for objects made here, is not asked again.
 const NUMBERS_PAUSE: Duration = Duration::from_secs(5);
 
+/// How often a removal looks whether handles were closed, and how long it waits between.
+const CLOSE_LOOKS: u32 = 20;
+const CLOSE_PAUSE: Duration = Duration::from_micros(50);
+
 /// Numbers for objects that this node makes itself, and the disks on which they are to lie.
 #[derive(Default)]
 pub(super) struct Numbers {
@@ -135,6 +139,17 @@ impl RemoteOwner {
             let _ = self.close_file(ino, access, None);
         }
         Ok(None)
+    }
+
+    /// Waits a little for handles that are open by a grant. The kernel tells of the end of one after close(2) has returned, and a
+    /// program that then removes the file may be quicker: to tell the owner of such a handle takes two calls.
+    pub(super) fn await_closes(&self, ino: Ino) {
+        for _ in 0..CLOSE_LOOKS {
+            if self.open_files.granted(ino).is_none() {
+                return;
+            }
+            std::thread::sleep(CLOSE_PAUSE);
+        }
     }
 
     /// Tells the owner of the handles of a file that are open by its grant.

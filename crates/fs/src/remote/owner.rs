@@ -369,6 +369,7 @@ impl RemoteOwner {
         request: impl FnOnce(Vec<u8>, Vec<Ino>) -> Request,
     ) -> Result<()> {
         let known: Vec<Ino> = self.kept.leads_to(parent, name).into_iter().collect();
+        known.iter().for_each(|ino| self.await_closes(*ino));
         let mut touched = Touched::names([(parent, name)]);
         touched.inodes.extend(&known);
         let own = self.changing(&touched)?;
