@@ -163,7 +163,7 @@ impl Membership {
         let open_files = self.open_files(fileset);
         let near = Arc::clone(&self.near);
         let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
-        let kept = Kept::new(clock, &traffic);
+        let kept = Kept::new(clock, &traffic, &near);
         Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
     }
 

@@ -4,16 +4,19 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use forebay_base::{DiskId, Ino};
+use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
 
 use super::Owner;
 use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
-use crate::object::LiveObject;
-use crate::ops::{Access, Closer, DirectoryItem, Found, New, Opened, Replace, SetXattr};
+use crate::object::{LiveObject, SeenObject};
+use crate::ops::{
+    Access, Closer, DirectoryItem, Found, New, NodeOpener, Opened, Replace, SetXattr,
+};
 use crate::partition::Caller;
 use crate::record::ObjectRef;
+use crate::stats::Operation;
 
 /// What a listing calls with each entry.
 pub(crate) type Visit<'a> = dyn FnMut(&DirectoryItem) -> ControlFlow<()> + 'a;
@@ -276,7 +279,7 @@ impl Owner {
         match self {
             Owner::Local(partition) => partition.close_file(ino, access),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
-            Owner::Remote(remote) => remote.close_file(ino, access),
+            Owner::Remote(remote) => remote.close_file(ino, access, None),
         }
     }
 
@@ -391,17 +394,17 @@ impl Owner {
 // --- for other nodes: this node's own filesets alone, never one of a third node ---
 
 impl Owner {
-    /// Opens a file for a node that has `disks`: where its object lies, if that is not a disk of this node, and the other
+    /// Opens a file for another node: where its object lies, if that is not a disk of this node, and the other
     /// one may go there itself.
     pub(crate) fn open_for_node(
         &self,
         ino: Ino,
         access: Access,
         caller: Caller,
-        disks: &[DiskId],
+        by: NodeOpener<'_>,
     ) -> Result<Option<ObjectRef>> {
         match self {
-            Owner::Local(partition) => partition.open_for_node(ino, access, caller, disks),
+            Owner::Local(partition) => partition.open_for_node(ino, access, caller, by),
             Owner::Native(native) => native.tree()?.open_file(ino, access, caller).map(|_| None),
             Owner::Remote(_) => Err(FsError::Moved),
         }
@@ -412,6 +415,44 @@ impl Owner {
             Owner::Local(partition) => partition.close_for_node(ino, access, by),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
             Owner::Remote(_) => Err(FsError::Moved),
+        }
+    }
+
+    pub(crate) fn attributes_for_node(
+        &self,
+        ino: Ino,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
+        match self {
+            Owner::Local(partition) => {
+                partition.count(Operation::Getattr);
+                partition.attributes_by(ino, seen)
+            }
+            Owner::Native(_) | Owner::Remote(_) => self.getattr(ino),
+        }
+    }
+
+    pub(crate) fn set_attributes_for_node(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
+        match self {
+            Owner::Local(partition) => partition.set_attributes_by(ino, set, seen),
+            Owner::Native(_) | Owner::Remote(_) => self.set_attributes(ino, set),
+        }
+    }
+
+    pub(crate) fn sync_for_node(
+        &self,
+        ino: Ino,
+        what: Sync,
+        seen: Option<SeenObject>,
+    ) -> Result<()> {
+        match self {
+            Owner::Local(partition) => partition.sync_file_by(ino, what, seen),
+            Owner::Native(_) | Owner::Remote(_) => self.sync_file(ino, what),
         }
     }
 

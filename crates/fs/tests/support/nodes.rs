@@ -47,6 +47,8 @@ pub struct Nodes {
     random: AtomicU64,
     /// Requests that were sent.
     pub calls: AtomicU64,
+    /// Those of them that went to disks.
+    pub disk_calls: AtomicU64,
     /// Bytes of files that were sent.
     pub payload: AtomicU64,
     /// Recalls that were sent.
@@ -301,6 +303,7 @@ impl Loop {
 impl Channel for Loop {
     fn call(&self, request: Message) -> Result<Message, CallError> {
         self.nodes.calls.fetch_add(1, Ordering::Relaxed);
+        self.nodes.disk_calls.fetch_add(u64::from(self.disks), Ordering::Relaxed);
         let Weather { lost, delay_us } = *self.nodes.weather.lock();
         let unreachable = || CallError::Unreachable("no answer (test)".to_owned());
         if delay_us > 0 {
