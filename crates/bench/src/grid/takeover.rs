@@ -100,7 +100,7 @@ impl Grid {
         let begun = SystemClock.instant();
         match going {
             Going::Stopped => {
-                self.signal(leader, &self.home(leader)?.supervisor(), Signal::TERM)?
+                self.signal(leader, &self.home(leader)?.supervisor(), Signal::TERM)?;
             }
             Going::Killed => {
                 self.signal(leader, &self.home(leader)?.supervisor(), Signal::KILL)?;

@@ -12,6 +12,9 @@ use super::virtual_hosts::{Known, Submission, VirtualHosts, Work};
 const MEDIAN_SECONDS: f64 = 20.0;
 const SIGMA: f64 = 1.0;
 
+/// Slots of a wide job.
+const WIDE: u32 = 4;
+
 /// Jobs of the user who comes when half of all others have ended.
 const LATE_JOBS: u32 = 100;
 
@@ -34,6 +37,8 @@ pub struct Plan {
     /// Users with much to do; one comes later.
     pub users: u32,
     pub order: Order,
+    /// How many of 100 jobs need several slots.
+    pub wide: u32,
     pub seed: u64,
 }
 
@@ -90,10 +95,9 @@ fn submissions(plan: &Plan) -> Vec<Submission> {
         })
         .collect();
     users.shuffle(&mut random);
-    let slots = [1, 1, 1, 1, 1, 1, 2, 4];
     let of_user = |user| Submission {
         user,
-        slots: slots[random.random_range(0..slots.len())].min(plan.slots),
+        slots: if random.random_range(0..100) < plan.wide { WIDE.min(plan.slots) } else { 1 },
         runs_ms: (times.sample(&mut random) * 1000.0) as u64,
         session: None,
     };

@@ -37,6 +37,9 @@ pub struct Simulation {
     /// Users who submit them.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     users: u32,
+    /// How many of 100 jobs need 4 slots instead of one.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    wide: u32,
     /// Order of jobs in the queue; both if omitted.
     #[arg(long, value_enum)]
     order: Option<Order>,
@@ -62,9 +65,10 @@ impl Simulation {
             outcomes.push((order, bulk::run(&self.plan(order), |line| eprintln!("  {line}"))?));
         }
         let text = format!(
-            "{}\n\n{} jobs of {} users on {} hosts with {} slots each:\n\n{}\nSessions of the published studies:\n\n{}",
+            "{}\n\n{} jobs ({} % of them wide) of {} users on {} hosts with {} slots each:\n\n{}\nSessions of the published studies:\n\n{}",
             machine.describe(),
             self.jobs,
+            self.wide,
             self.users,
             self.hosts,
             self.slots,
@@ -80,8 +84,8 @@ impl Simulation {
 
     fn plan(&self, order: Order) -> bulk::Plan {
         let hosts = usize::try_from(self.hosts).expect("a number of hosts");
-        let Simulation { slots, jobs, users, seed, .. } = *self;
-        bulk::Plan { hosts, slots, jobs, users, order, seed }
+        let Simulation { slots, jobs, users, wide, seed, .. } = *self;
+        bulk::Plan { hosts, slots, jobs, users, order, wide, seed }
     }
 }
 
@@ -177,7 +181,8 @@ mod tests {
     use super::*;
 
     fn small(order: Order) -> bulk::Outcome {
-        let plan = bulk::Plan { hosts: 20, slots: 8, jobs: 4000, users: 10, order, seed: 7 };
+        let plan =
+            bulk::Plan { hosts: 20, slots: 8, jobs: 4000, users: 10, order, wide: 0, seed: 7 };
         // It refuses slots that are given out twice, jobs that start twice and jobs that never end.
         bulk::run(&plan, |_| {}).unwrap()
     }
