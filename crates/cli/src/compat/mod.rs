@@ -11,6 +11,8 @@ mod signal;
 pub mod slurm;
 mod words;
 
+pub use row::me;
+
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;

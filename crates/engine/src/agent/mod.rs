@@ -132,6 +132,8 @@ enum Status {
 struct Agent {
     settings: Settings,
     folder: PathBuf,
+    /// Name or number under which this host is reached.
+    address: String,
     memory: Memory,
     runs: BTreeMap<(TaskId, Attempt), Status>,
     stream: Option<UnixStream>,
@@ -361,6 +363,7 @@ impl Agent {
             util,
             checkpoints,
             groups: self.groups.clone(),
+            address: self.address.clone(),
         };
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {

@@ -232,6 +232,7 @@ fn has_long_answer(ask: &Ask) -> bool {
     matches!(
         ask,
         Ask::Jobs { .. }
+            | Ask::Services { .. }
             | Ask::History { .. }
             | Ask::Explain { .. }
             | Ask::Usage { .. }

@@ -163,7 +163,7 @@ impl Front {
     /// Takes connections, and works until it is told to end.
     fn run<S: Store>(
         &self,
-        controller: Controller<S>,
+        mut controller: Controller<S>,
         taken: &Receiver<Input>,
         (listener, door, socket): (UnixListener, Door, &Path),
     ) -> Result<()> {
@@ -171,6 +171,7 @@ impl Front {
             let user = user::name_of(rustix::process::geteuid().as_raw())?;
             Server::start(listen, metrics::pages(&self.inputs, &user, &controller.figures()))?;
         }
+        controller.notify_as(self.home.folder().display().to_string());
         let for_arrivals = self.inputs.clone();
         std::thread::Builder::new()
             .name("arrivals".to_owned())
