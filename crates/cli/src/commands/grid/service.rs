@@ -463,7 +463,7 @@ impl Show {
         } else if self.json {
             print_json(&json(&job))?;
         } else {
-            print_block(&job, &service);
+            print_block(&job, &service)?;
         }
         let must_be_ready = self.address || self.wait;
         Ok(if is_ready || !must_be_ready { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -495,7 +495,7 @@ fn reason(job: &JobView, service: &ServiceView) -> String {
     }
 }
 
-fn print_block(job: &JobView, service: &ServiceView) {
+fn print_block(job: &JobView, service: &ServiceView) -> Result<()> {
     let text = |value: Option<String>| value.unwrap_or_default();
     let lines = [
         ("service", service.name.to_string()),
@@ -519,6 +519,7 @@ fn print_block(job: &JobView, service: &ServiceView) {
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
         outln!("{name:<13} {}", on_one_line(value));
     }
+    Ok(())
 }
 
 #[cfg(test)]
