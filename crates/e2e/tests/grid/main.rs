@@ -5,6 +5,7 @@ mod areas;
 mod asked;
 mod checkpoint;
 mod compat;
+mod filter;
 mod flow;
 mod job_file;
 mod mounts;

@@ -267,6 +267,9 @@ impl General {
             let allowed = format!("at most {}", ByteSize(JOURNAL_RESERVE_LIMIT));
             return Some(Fault::at([Key("journal_reserve")], self.journal_reserve, allowed));
         }
+        if let Some(program) = self.submit_filter.as_ref().filter(|path| !path.starts_with('/')) {
+            return Some(Fault::at([Key("submit_filter")], program, "an absolute path"));
+        }
         if let Some(fault) = self.service_fault() {
             return Some(fault);
         }
@@ -296,6 +299,7 @@ impl General {
         let intervals = [
             ("service_pause", self.service_pause),
             ("service_check_interval", self.service_check_interval),
+            ("submit_filter_time_max", self.submit_filter_time_max),
         ];
         let short = intervals.into_iter().find(|(_, period)| period.as_ms() < 100);
         short.map(|(key, period)| Fault::at([Key(key)], period, "at least 100 ms"))

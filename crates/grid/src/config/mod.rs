@@ -172,6 +172,10 @@ pub struct General {
     pub sendmail: String,
     /// The most notifications of jobs that wait to be sent.
     pub notifications_max: u32,
+    /// A program that sees every job before it is accepted, and may change or refuse it.
+    pub submit_filter: Option<String>,
+    /// How long it may take for one job.
+    pub submit_filter_time_max: Period,
 }
 
 impl Default for General {
@@ -219,6 +223,8 @@ impl Default for General {
             service_unready_max: Period::seconds(300),
             sendmail: "/usr/sbin/sendmail".to_owned(),
             notifications_max: 1000,
+            submit_filter: None,
+            submit_filter_time_max: Period::seconds(10),
         }
     }
 }

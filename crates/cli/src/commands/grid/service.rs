@@ -70,8 +70,8 @@ struct Start {
     #[command(flatten)]
     which: Which,
     /// Name of the service, unique among your own.
-    #[arg(value_parser = |text: &str| text.parse::<ServiceName>())]
-    name: ServiceName,
+    #[arg(value_name = "NAME", value_parser = |text: &str| text.parse::<ServiceName>())]
+    service: ServiceName,
     #[command(flatten)]
     options: Options,
     /// Port on which it listens: a number, or auto for one that the grid chooses and keeps for it.
@@ -221,14 +221,14 @@ impl Service {
 impl Start {
     fn run(self) -> Result<ExitCode> {
         let service = Wanted {
-            name: self.name.clone(),
+            name: self.service.clone(),
             port: self.port.unwrap_or_default(),
             check: self.check,
             address_file: self.address_file.map(absolute).transpose()?,
         };
         let spec = self.options.into_spec(self.command)?;
         let spec = JobSpec {
-            name: if spec.name.is_empty() { self.name.to_string() } else { spec.name.clone() },
+            name: if spec.name.is_empty() { self.service.to_string() } else { spec.name.clone() },
             service: Some(Box::new(service)),
             ..spec
         };
@@ -237,14 +237,14 @@ impl Start {
         let job = client.submit(spec)?;
         if !self.wait {
             let text = match self.json {
-                true => serde_json::json!({ "service": self.name, "job": job }).to_string(),
+                true => serde_json::json!({ "service": self.service, "job": job }).to_string(),
                 false => job.to_string(),
             };
             put(format!("{text}\n").as_bytes())
-                .with_context(|| format!("service {} was started as job {job}", self.name))?;
+                .with_context(|| format!("service {} was started as job {job}", self.service))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let named = Named { which: self.which, name: self.name, user: None };
+        let named = Named { which: self.which, name: self.service, user: None };
         let show =
             Show { named, address: !self.json, wait: true, timeout: self.timeout, json: self.json };
         show.run()
