@@ -38,6 +38,7 @@ const GROUPS: [(&str, &[&str]); 11] = [
             "checkpoint",
         ],
     ),
+    ("Services", &["service"]),
     ("Flows of jobs", &["flow"]),
     ("Commands of Slurm and LSF", &["compat"]),
     (

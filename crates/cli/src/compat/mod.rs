@@ -12,6 +12,7 @@ pub mod slurm;
 mod words;
 
 pub use row::me;
+pub use words::addresses;
 
 use std::ffi::OsStr;
 use std::path::Path;

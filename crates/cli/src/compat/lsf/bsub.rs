@@ -23,6 +23,7 @@ use crate::commands::grid::clock::of_system;
 use crate::commands::grid::placement::umask;
 use crate::commands::grid::run::attached;
 use crate::commands::grid::submit::notification;
+use crate::compat::addresses;
 
 use Takes::{Nothing, Value};
 
@@ -251,7 +252,7 @@ fn notify(given: &Given) -> Option<Box<Notify>> {
     if on.is_empty() {
         return None;
     }
-    let mail = given.value("u").map(|to| to.split([',', ' ']).map(str::to_owned).collect());
+    let mail = given.value("u").map(addresses);
     notification(on, mail.unwrap_or_default(), None)
 }
 

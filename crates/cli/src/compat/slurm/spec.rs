@@ -18,6 +18,7 @@ use super::units::{begin_time, memory, time_limit};
 use super::{dependency, resources};
 use crate::commands::grid::placement::umask;
 use crate::commands::grid::submit::notification;
+use crate::compat::addresses;
 
 /// Variables of another job, or of a submission, which a job does not inherit.
 const OF_A_JOB: [&str; 2] = ["SLURM_", "SLURMD_"];
@@ -286,7 +287,7 @@ fn notify(given: &Given) -> Result<Option<Box<Notify>>> {
     }
     on.sort_unstable();
     on.dedup();
-    let mail = given.value("mail-user").map(|to| to.split(',').map(str::to_owned).collect());
+    let mail = given.value("mail-user").map(addresses);
     Ok(notification(on, mail.unwrap_or_default(), None))
 }
 
