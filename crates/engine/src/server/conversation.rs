@@ -194,21 +194,11 @@ fn talk(
             let _ = reply.send(Answer::refused(RefusalKind::NotUnderstood, reason));
             continue;
         }
-        if let Ask::Reload = ask {
-            if !trusted {
-                let _ = reply.send(Answer::refused(RefusalKind::NotAllowed, not_theirs(user)));
-                continue;
-            }
-            match reread(site) {
-                // The question behind it is answered once the settings count.
-                Ok(input) => inputs.send(input).ok().context("the controller ends")?,
-                Err(error) => {
-                    let _ = reply.send(Answer::refused(RefusalKind::Failed, chain(&error)));
-                    continue;
-                }
-            }
-        }
-        let ask = match site.filter.pass(ask, user, node.as_ref()) {
+        let taken = match ask {
+            Ask::Reload => reload(site, (trusted, user), inputs)?.map(|()| Ask::Reload),
+            ask => site.filter.pass(ask, user, node.as_ref()),
+        };
+        let ask = match taken {
             Ok(ask) => ask,
             Err(refusal) => {
                 let _ = reply.send(Answer::Refused(refusal));
@@ -217,6 +207,21 @@ fn talk(
         };
         let input = Input::Ask { connection, user: user.clone(), ask, reply };
         inputs.send(input).ok().context("the controller ends")?;
+    }
+}
+
+/// Has the settings read again. The question behind it is answered once they are in force.
+fn reload(
+    site: &Site,
+    (trusted, user): (bool, &UserName),
+    inputs: &Sender<Input>,
+) -> Result<Result<(), Refusal>> {
+    if !trusted {
+        return Ok(Err(Refusal::new(RefusalKind::NotAllowed, not_theirs(user))));
+    }
+    match reread(site) {
+        Ok(input) => inputs.send(input).ok().context("the controller ends").map(Ok),
+        Err(error) => Ok(Err(Refusal::new(RefusalKind::Failed, chain(&error)))),
     }
 }
 
