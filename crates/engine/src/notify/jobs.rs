@@ -246,7 +246,8 @@ impl Note {
 
     fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.subject);
-        for (key, value) in &self.facts {
+        let known = self.facts.iter().filter(|(_, value)| value.as_str() != Some(""));
+        for (key, value) in known {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let value = value.replace(|c: char| c.is_control(), " ");
             text.push_str(&format!("{:<10} {value}\n", format!("{}:", key.replace('_', " "))));

@@ -182,7 +182,8 @@ impl Front {
             let user = user::name_of(rustix::process::geteuid().as_raw())?;
             Server::start(listen, metrics::pages(&self.inputs, &user, &controller.figures()))?;
         }
-        controller.notify_as(self.site.home.folder().display().to_string());
+        let folder = self.site.home.folder();
+        controller.notify_as(folder.parent().unwrap_or(folder).display().to_string());
         let for_arrivals = self.inputs.clone();
         std::thread::Builder::new()
             .name("arrivals".to_owned())

@@ -3,6 +3,7 @@
 use forebay_grid::Event;
 use forebay_grid::event::{KillReason, Memory, Verb};
 use forebay_grid::grid::{Explanation, Reason};
+use forebay_grid::modify::Changes;
 use forebay_grid::service::{Service, ServicePort, ServiceState};
 use forebay_grid::spec::{Exit, JobSpec};
 use forebay_grid::task::{Cause, Task};
@@ -125,6 +126,22 @@ fn a_service_whose_host_is_lost_starts_on_another_one_and_did_not_fail() {
     assert_eq!(rig.host_of(job).as_deref(), Some("b"));
     let now = state(&rig.grid, job);
     assert_eq!((now.failures, now.port), (0, Some(30_000)));
+}
+
+#[test]
+fn the_hosts_of_a_service_that_runs_may_be_changed_and_matter_to_its_next_start() {
+    let mut rig = Rig::new("", &[("a", 4), ("b", 4)]);
+    let on_a = JobSpec { hosts: "a+1 others".parse().unwrap(), ..service("db", ServicePort::None) };
+    let job = rig.submit(on_a);
+    let task = TaskId::only(job);
+    rig.start(task);
+    let changes = Changes { hosts: Some("b+1 others".parse().unwrap()), ..Changes::default() };
+    let by = "u".parse().unwrap();
+    let changed = rig.send(Event::Modify { by, job, changes: Box::new(changes) });
+    assert!(matches!(changed[0], Effect::Obeyed { .. }), "{changed:?}");
+    rig.command("u", job, Verb::Requeue);
+    rig.exit(task, 143);
+    assert_eq!(rig.host_of(job).as_deref(), Some("b"));
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn block(one: &Ended) -> String {
     let Row { view, asked, .. } = &one.row;
     let exit = view.exit.as_ref().map_or(String::new(), |exit| format!(" ({exit})"));
     format!(
-        "Job <{}>, Job Name <{}>, User <{}>, Project <{}>, Status <{}>, Queue <{}>, Command <{}>\n{}: Submitted from host;\n{}: \
+        "Job <{}>, Job Name <{}>, User <{}>, Project <{}>, Status <{}>, Queue <{}>, Command <{}>\n{}: Submitted;\n{}: \
          Completed <{}>{exit} on host <{}>.\n\nAccounting information about this job:\n     CPU_T     WAIT     TURNAROUND   \
          STATUS     HOG_FACTOR\n{:>10.2} {:>8.0} {:>14.0} {:>8} {:>14.4}\n{LINE}\n",
         view.id,
