@@ -72,7 +72,7 @@ impl Grid {
     pub(super) fn found_none(&mut self, blocked: Blocked, waiters: &mut Waiters) {
         let shape = self.index.shapes.get(blocked.shape);
         let takes_little =
-            shape.slots == 1 && shape.memory_bytes == 0 && shape.resources.iter().next().is_none();
+            shape.slots == 1 && shape.memory_bytes == 0 && shape.resources.is_empty();
         if takes_little && shape.sharing == Sharing::Shared {
             return;
         }

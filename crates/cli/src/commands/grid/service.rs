@@ -224,7 +224,7 @@ impl Start {
             name: self.service.clone(),
             port: self.port.unwrap_or_default(),
             check: self.check,
-            address_file: self.address_file.map(absolute).transpose()?,
+            address_file: self.address_file.as_deref().map(absolute).transpose()?,
         };
         let spec = self.options.into_spec(self.command)?;
         let spec = JobSpec {
@@ -252,8 +252,8 @@ impl Start {
 }
 
 /// A path from the root on: the service runs elsewhere.
-fn absolute(path: String) -> Result<String> {
-    let absolute = std::path::absolute(&path).with_context(|| path.clone())?;
+fn absolute(path: &str) -> Result<String> {
+    let absolute = std::path::absolute(path).with_context(|| path.to_owned())?;
     absolute.into_os_string().into_string().ok().with_context(|| format!("{path}: not UTF-8"))
 }
 
