@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn slots(slots: u64) -> Room {
-        Room { slots, memory_bytes: u64::MAX, queue_slots: u64::MAX }
+        Room { slots, memory_bytes: u64::MAX, queue_slots: u64::MAX, ..Room::default() }
     }
 
     fn takes(slots: u64) -> Room {
