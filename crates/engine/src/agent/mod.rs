@@ -103,6 +103,8 @@ enum Input {
         attempt: Attempt,
         usage: Usage,
     },
+    /// A service has become ready, or is so no longer.
+    Health,
     /// What the work areas of a job hold.
     Area {
         run: (TaskId, Attempt),
@@ -289,6 +291,7 @@ impl Agent {
                     self.area_bytes.insert(run, bytes);
                 }
             }
+            Input::Health => self.report_use(),
             Input::Say(report) => self.report(report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),

@@ -20,6 +20,7 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use super::program::environment;
 use crate::files;
 use crate::protocol::{Health, ServiceWatch};
+use crate::run::request::Word;
 use crate::run::{Run, Task, uptime_ms};
 
 /// Time between two checks of a service that has not been ready yet.
@@ -211,6 +212,7 @@ impl Shared {
             self.withdraw_address(state);
         }
         state.told = Some(health);
+        let _ = Word::Health.say(rustix::stdio::stdout());
     }
 
     fn address_file(&self) -> Option<&Path> {
