@@ -4,5 +4,6 @@ mod checkpoints;
 mod fixture;
 mod jobs;
 mod leaders;
+mod services;
 mod strangers;
 mod visible;
