@@ -26,7 +26,7 @@ fn a_submission_filter_changes_and_refuses_jobs() {
     grid.wait_for(&changed, "done");
     assert_eq!((grid.lines("kept"), grid.lines("changed")), (vec!["2".into()], vec!["1".into()]));
     // Nor does a flow get past it.
-    let flow = "name = \"f\"\n[[job]]\nname = \"a\"\ncommand = [\"true\"]\n";
+    let flow = "[flow]\nname = \"f\"\n[[job]]\nname = \"a\"\ncommand = [\"true\"]\n";
     std::fs::write(grid.jobs.join("f.toml"), flow).unwrap();
     let refused = grid.forebay(&["flow", "run", "f.toml"], &[]).refused();
     assert!(refused.contains("give a project"), "{refused}");
