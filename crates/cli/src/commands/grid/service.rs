@@ -30,7 +30,7 @@ use crate::output::{Table, on_one_line, put};
 /// service_failures_max. Clients find its host and port by its name.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay service start notebook --port auto -- sh -c 'exec jupyter lab --ip=0.0.0.0 --port=$FOREBAY_PORT'
+  forebay service start notebook --port auto -- sh -c 'exec jupyter lab --port=$FOREBAY_PORT'
   forebay service show notebook              where it runs, and whether it is ready
   curl http://$(forebay service show notebook --address --wait)/
   forebay service logs notebook -f
