@@ -8,6 +8,7 @@ mod connection;
 mod crew;
 mod ending;
 mod groups;
+mod lease;
 mod load;
 pub mod metrics;
 pub mod nursery;
@@ -29,16 +30,14 @@ use forebay_grid::event::Memory;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 use forebay_metrics::Listen;
-use forebay_process::machine::boot_id;
 use rustix::process::Signal;
 
 use crate::agent::nursery::Nursery;
 use crate::agent::watchdog::Watchdog;
 use crate::cgroup::{Parent, Places};
-use crate::files;
 use crate::home::GridHome;
 use crate::protocol::{Launch, Order, Report};
-use crate::run::{self, End, Run, Task, uptime_ms};
+use crate::run::{End, Run, Task, uptime_ms};
 use areas::{Areas, KeptElsewhere};
 pub use ending::end_left_jobs;
 use space::Space;
@@ -306,14 +305,7 @@ impl Agent {
                 self.disconnect();
                 self.next_connect_ms = uptime_ms() + REFUSED_PAUSE_MS;
             }
-            Order::Grant { lease } => {
-                self.lease_ms = lease.as_ms();
-                let Some(sent) = self.sent_ms.pop_front() else { return };
-                let granted = run::grant(&self.folder, sent + lease.as_ms());
-                if let Err(error) = granted.and_then(|()| self.settle_memory()) {
-                    tracing::error!("the lease cannot be written: {error:#}");
-                }
-            }
+            Order::Grant { lease } => self.take_grant(lease.as_ms()),
             Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
             Order::Suspend { task, attempt } => {
                 self.change(task, attempt, Status::Stopped, Signal::USR1);
@@ -338,15 +330,6 @@ impl Agent {
             Order::ListAreas { query, sizes } => self.areas.list(query, sizes),
             Order::Reap { query, areas } => self.areas.reap(query, areas),
         }
-    }
-
-    /// What was lost before the agent joined is settled with the first grant.
-    fn settle_memory(&mut self) -> Result<()> {
-        if self.memory == Memory::Lost {
-            files::replace(&self.folder.join("boot"), boot_id()?.as_bytes())?;
-            self.memory = Memory::Kept;
-        }
-        Ok(())
     }
 
     fn launch(&mut self, launch: Launch) {

@@ -7,8 +7,9 @@
 //! the shim (`beginning.rs`). When the lease in the agent's
 //! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
 //! others end that come from it: those in its control group, and those below the shim. If the shim is killed itself,
-//! the kernel kills the job's first process with it, and whoever sees it next (the agent, the next one, the watchdog or
-//! the next start of the job) the group and what is left of the session.
+//! the kernel kills the job's first process with it and, of a job that has run for a moment, its process group; and whoever sees
+//! it next (the agent, the next one, the watchdog or the next start of the job) the control group and what is left of the
+//! session. A shim that is stopped when the lease is over is killed by the kernel.
 //!
 //! Standard input is the locked file of its run, standard output the line to the agent (`request.rs`), which
 //! ends with the shim. A shim whose job ended by itself, and left nothing to do, lets the file go and waits on the
@@ -340,6 +341,7 @@ impl Shim {
         self.sampler.watch(job.group.clone());
         let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
         if conversation.is_some() || !job.ends_within(SHORT) {
+            job.bind();
             // The agent may be gone; the next one finds the file.
             let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
         }

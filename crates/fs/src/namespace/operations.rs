@@ -26,7 +26,13 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attributes> {
-        match self.at(parent, |owner| owner.lookup(parent, name))? {
+        let mut found = self.at(parent, |owner| owner.lookup(parent, name));
+        if matches!(found, Err(FsError::NotFound)) && self.lists_nodes(parent) {
+            // A node may have come of which this one has not heard.
+            self.refresh()?;
+            found = self.at(parent, |owner| owner.lookup(parent, name));
+        }
+        match found? {
             Found::Here(attributes) => Ok(attributes),
             Found::Elsewhere(ino) => self.at(ino, |owner| owner.look_at(ino)),
         }
@@ -162,6 +168,12 @@ impl Namespace {
         offset: u64,
         visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
     ) -> Result<()> {
+        if offset == 0
+            && self.lists_nodes(ino)
+            && let Err(error) = self.refresh()
+        {
+            tracing::warn!(%error, "nodes that have just come are missing in a listing");
+        }
         // Should the owner change on the way, the listing goes on where it was.
         let mut offset = offset;
         self.at(ino, |owner| {

@@ -10,7 +10,6 @@ use forebay_disk::{Allocate, Seek, Sync};
 use super::Owner;
 use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
-use crate::native::NativeTree;
 use crate::object::LiveObject;
 use crate::ops::{Access, Closer, DirectoryItem, Found, New, Opened, Replace, SetXattr};
 use crate::partition::Caller;
@@ -42,7 +41,7 @@ impl Owner {
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         match self {
             Owner::Local(partition) => partition.lookup(parent, name),
-            Owner::Native(native) => native.tree()?.lookup(parent, name).map(Found::Here),
+            Owner::Native(native) => native.lookup(parent, name),
             Owner::Remote(remote) => remote.lookup(parent, name),
         }
     }
@@ -51,7 +50,7 @@ impl Owner {
     pub(crate) fn look_at(&self, ino: Ino) -> Result<Attributes> {
         match self {
             Owner::Local(partition) => partition.look_at(ino),
-            Owner::Native(native) => native.tree()?.look_up_top(),
+            Owner::Native(native) => native.look_up_top(),
             Owner::Remote(remote) => remote.look_at(ino),
         }
     }
@@ -154,7 +153,7 @@ impl Owner {
     pub(crate) fn open_directory(&self, ino: Ino) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.open_directory(ino),
-            Owner::Native(native) => native.tree()?.open_directory(ino),
+            Owner::Native(native) => native.open_directory(ino),
             Owner::Remote(remote) => remote.open_directory(ino),
         }
     }
@@ -167,7 +166,7 @@ impl Owner {
     ) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.read_directory(ino, offset, visit),
-            Owner::Native(native) => native.tree()?.read_directory(ino, offset, visit),
+            Owner::Native(native) => native.read_directory(ino, offset, visit),
             Owner::Remote(remote) => remote.read_directory(ino, offset, visit),
         }
     }
@@ -192,7 +191,7 @@ impl Owner {
     pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
         match self {
             Owner::Local(partition) => partition.attributes(ino),
-            Owner::Native(native) => native.tree()?.attributes(ino),
+            Owner::Native(native) => native.attributes(ino),
             Owner::Remote(remote) => remote.attributes(ino),
         }
     }
@@ -200,7 +199,7 @@ impl Owner {
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attributes> {
         match self {
             Owner::Local(partition) => partition.getattr(ino),
-            Owner::Native(native) => native.tree()?.getattr(ino),
+            Owner::Native(native) => native.attributes(ino),
             Owner::Remote(remote) => remote.attributes(ino),
         }
     }
@@ -224,7 +223,7 @@ impl Owner {
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         match self {
             Owner::Local(partition) => partition.xattr(ino, name),
-            Owner::Native(native) => native.tree()?.xattr(ino, name),
+            Owner::Native(native) => native.xattr(ino, name),
             Owner::Remote(remote) => remote.xattr(ino, name),
         }
     }
@@ -232,7 +231,7 @@ impl Owner {
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
         match self {
             Owner::Local(partition) => partition.list_xattrs(ino),
-            Owner::Native(native) => native.tree()?.list_xattrs(ino),
+            Owner::Native(native) => native.list_xattrs(ino),
             Owner::Remote(remote) => remote.list_xattrs(ino),
         }
     }
@@ -383,7 +382,7 @@ impl Owner {
     pub(crate) fn sync_directory(&self, ino: Ino) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.sync_directory(ino),
-            Owner::Native(native) => native.tree()?.sync_directory(ino),
+            Owner::Native(native) => native.sync_directory(ino),
             Owner::Remote(remote) => remote.sync_directory(ino),
         }
     }
@@ -436,9 +435,7 @@ impl Owner {
             Owner::Local(partition) if partition.gate().closed().is_some() => Ok(None),
             Owner::Local(partition) => partition.listed_attributes(item),
             // A fileset that cannot be reached must not hide the others.
-            Owner::Native(native) if is_top => {
-                Ok(native.tree().and_then(NativeTree::look_up_top).ok())
-            }
+            Owner::Native(native) if is_top => Ok(native.look_up_top().ok()),
             Owner::Native(native) => native.tree()?.listed_attributes(parent, item),
             // What is not kept here is left to whoever asks for it.
             Owner::Remote(remote) => Ok(remote.listed_attributes(parent, item)),

@@ -71,6 +71,8 @@ pub struct Partition {
     directory_moves: Mutex<u64>,
     sweep: Mutex<Sweep>,
     damage: damage::Damage,
+    /// The kernel may keep no names of it any more.
+    names_lapse: AtomicBool,
     /// What other nodes may cache of it, in a cluster.
     granting: Option<Arc<Granting>>,
 }
@@ -417,6 +419,16 @@ impl Partition {
     }
 
     // --- references of the kernel ---
+
+    /// Whether the kernel may keep no names that it is told of.
+    pub(crate) fn names_lapse(&self) -> bool {
+        self.names_lapse.load(Ordering::Acquire)
+    }
+
+    /// Says whether the kernel may keep no names that it is told of from now on.
+    pub(crate) fn lapse_names(&self, lapse: bool) {
+        self.names_lapse.store(lapse, Ordering::Release);
+    }
 
     /// Notes that the kernel was told of an inode once more.
     pub(crate) fn remember(&self, ino: Ino) {

@@ -223,6 +223,7 @@ impl Partition {
             writers: Mutex::default(),
             directory_moves: Mutex::default(),
             damage: super::damage::Damage::default(),
+            names_lapse: AtomicBool::new(false),
             sweep: Mutex::new(Sweep {
                 done: has_rested || (!crashed && !before.sweep_due),
                 below: before.object_limit,

@@ -65,6 +65,7 @@ pub use cache::CacheService;
 pub(crate) use near::NearFiles;
 pub(crate) use owner::OpenFiles;
 pub use owner::RemoteOwner;
+pub(crate) use owner::tell;
 pub use service::FilesService;
 pub(crate) use wire::{Answer, LockAsked, Request, Whole};
 

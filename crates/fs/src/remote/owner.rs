@@ -11,7 +11,7 @@ use std::time::Duration;
 use forebay_base::channel::{CallError, Message};
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
-use forebay_cluster::grants::RecallNumber;
+use forebay_cluster::grants::{GrantNumber, RecallNumber};
 use forebay_disk::{Allocate, Seek, Sync};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -196,6 +196,21 @@ pub(super) fn accepted(answer: Answer) -> Result<Answer> {
 /// An answer that does not fit its request: the other node is broken.
 pub(super) fn senseless<T>(answer: &Answer) -> Result<T> {
     Err(FsError::Io(format!("the owner of the fileset sent an unexpected answer: {answer:?}")))
+}
+
+/// Tells another node something that is no operation of a fileset.
+///
+/// # Errors
+/// Why it has not heard it.
+pub(crate) fn tell(channel: &dyn Channel, request: Request) -> std::result::Result<(), String> {
+    let (epoch, seen) = (Epoch(0), GrantNumber(0));
+    let head = encode(&Head { epoch, forgotten: Vec::new(), seen, request });
+    let answered = channel.call(Message { head, payload: Vec::new() });
+    match decode::<Reply>(&answered.map_err(|error| error.to_string())?.head)?.answer {
+        Answer::Done => Ok(()),
+        Answer::Refused(error) => Err(error.to_string()),
+        other => Err(format!("not an answer: {other:?}")),
+    }
 }
 
 impl RemoteOwner {

@@ -166,7 +166,7 @@ impl Work<'_> {
     pub(super) fn check_epoch(&self, owner: &Owner) -> Result<()> {
         let is_same = match owner {
             Owner::Local(partition) => partition.epoch() == self.epoch,
-            Owner::Native(_) => true,
+            Owner::Native(_) => self.fs.life() == self.epoch,
             Owner::Remote(_) => false,
         };
         if is_same { Ok(()) } else { Err(FsError::Moved) }
@@ -278,7 +278,8 @@ impl Work<'_> {
             | Request::RemoveFileset { .. }
             | Request::AddDisk { .. }
             | Request::Retire { .. }
-            | Request::Apply { .. } => self.filesets(request),
+            | Request::Apply { .. }
+            | Request::Native => self.filesets(request),
         }
     }
 
@@ -597,6 +598,10 @@ impl Work<'_> {
             }
             Request::Apply { fileset, settings } => {
                 self.fs.apply_settings(fileset, &settings);
+                Ok(Answer::Done)
+            }
+            Request::Native => {
+                self.stale.extend(self.fs.hear_of_native()?);
                 Ok(Answer::Done)
             }
             _ => Err(FsError::Invalid),

@@ -129,6 +129,7 @@ fn requests() -> Vec<Request> {
         Request::AddDisk { uuid: disk().0, location: disk().1 },
         Request::Retire { fileset, name: "data".to_owned() },
         Request::Apply { fileset, settings: settings() },
+        Request::Native,
     ]
 }
 

@@ -268,6 +268,8 @@ pub(crate) enum Request {
         fileset: FilesetId,
         settings: FilesetSettings,
     },
+    /// To every node: native filesets have come or gone.
+    Native,
 }
 
 impl Request {
@@ -318,7 +320,8 @@ impl Request {
             | Request::RemoveFileset { .. }
             | Request::AddDisk { .. }
             | Request::Retire { .. }
-            | Request::Apply { .. } => false,
+            | Request::Apply { .. }
+            | Request::Native => false,
         }
     }
 }

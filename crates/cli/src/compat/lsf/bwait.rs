@@ -58,7 +58,8 @@ impl Count {
                 | JobState::Suspended
                 | JobState::Unknown => count.started += tasks,
                 JobState::Done => {
-                    (count.started, count.done) = (count.started + tasks, count.done + tasks)
+                    count.started += tasks;
+                    count.done += tasks;
                 }
                 _ => {
                     count.started += tasks;
