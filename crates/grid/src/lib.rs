@@ -78,6 +78,7 @@ mod output;
 pub mod parse;
 mod ready;
 mod reserve;
+mod slurm;
 pub mod snapshot;
 pub mod spans;
 pub mod spec;

@@ -28,6 +28,8 @@ pub(crate) struct Shape {
     pub resources: Resources,
     pub sharing: Sharing,
     pub io_heavy: bool,
+    /// Whether it has a terminal or a client, which only agents can connect it with.
+    pub interactive: bool,
 }
 
 impl Shape {
@@ -42,6 +44,7 @@ impl Shape {
             resources: spec.resources.clone(),
             sharing: spec.sharing,
             io_heavy: spec.io_heavy,
+            interactive: spec.interactive.is_some(),
         }
     }
 }

@@ -59,14 +59,17 @@ impl Agent {
             task: *task,
             attempt: *attempt,
             status: match status {
+                Status::Waiting => RunStatus::Waiting,
                 Status::Running => RunStatus::Running,
                 Status::Stopped => RunStatus::Stopped,
                 Status::Ended(end) => end.clone().status(),
             },
         });
+        // Slurm knows how much memory its nodes have.
+        let memory_bytes = if self.slurm.is_some() { 0 } else { load::memory_bytes() };
         let joined = Box::new(Joined {
             host: self.settings.name.clone(),
-            facts: Facts { cores: self.settings.slots, memory_bytes: load::memory_bytes() },
+            facts: Facts { cores: self.settings.slots, memory_bytes },
             memory: self.memory,
             runs: runs.collect(),
         });
@@ -121,12 +124,16 @@ impl Agent {
     /// Tells what the jobs use now.
     pub(super) fn report_use(&mut self) {
         let containment = Places::containment(self.groups.as_ref());
-        let known: BTreeSet<_> = self.using.keys().chain(self.area_bytes.keys()).copied().collect();
+        let notes = self.slurm.as_ref().map(|slurm| &slurm.said);
+        let noted = notes.into_iter().flat_map(|said| said.keys());
+        let known: BTreeSet<_> =
+            self.using.keys().chain(self.area_bytes.keys()).chain(noted).copied().collect();
         let one = |run: (TaskId, Attempt)| Using {
             task: run.0,
             attempt: run.1,
             usage: self.using.get(&run).copied(),
             area_bytes: self.area_bytes.get(&run).copied(),
+            note: notes.and_then(|said| said.get(&run)).cloned(),
         };
         let runs = known.into_iter().map(one).collect();
         self.report(Report::Using { containment, runs });

@@ -8,9 +8,11 @@ mod connection;
 mod crew;
 mod ending;
 mod groups;
+mod in_slurm;
 mod load;
 pub mod metrics;
 pub mod nursery;
+pub(crate) mod slurm;
 mod space;
 mod start;
 mod vigil;
@@ -25,6 +27,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::Result;
+use forebay_grid::config::HostEngine;
 use forebay_grid::event::Memory;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
@@ -40,6 +43,7 @@ use crate::home::GridHome;
 use crate::protocol::{Launch, Order, Report};
 use crate::run::{self, End, Run, Task, uptime_ms};
 use areas::{Areas, KeptElsewhere};
+use slurm::Slurm;
 pub use ending::end_left_jobs;
 use space::Space;
 pub use start::run;
@@ -66,6 +70,8 @@ pub struct Settings {
     pub cgroup: Parent,
     /// Where monitors are answered, if they are.
     pub monitors: Option<Listen>,
+    /// What runs its jobs.
+    pub engine: HostEngine,
     /// The program and first argument that start a nursery of shims, and the watchdog.
     pub shim: (PathBuf, String),
 }
@@ -113,6 +119,11 @@ enum Input {
         attempt: Attempt,
         end: End,
     },
+    /// What Slurm says of a job.
+    Note {
+        run: (TaskId, Attempt),
+        note: String,
+    },
     /// The shim at the other end holds no job any more; it was told before what became of its last one.
     Free {
         line: OwnedFd,
@@ -124,6 +135,8 @@ enum Input {
 
 /// How a run is, as far as the agent knows.
 enum Status {
+    /// Slurm has it and has not started it.
+    Waiting,
     Running,
     Stopped,
     Ended(End),
@@ -156,6 +169,10 @@ struct Agent {
     space: Arc<Space>,
     vigil: Vigil,
     areas: Areas,
+    /// What runs its jobs in place of shims of its own.
+    slurm: Option<Slurm>,
+    /// Whether Slurm has said something that was not told yet.
+    notes_are_fresh: bool,
     unsent: Unsent,
     figures: Arc<metrics::Figures>,
     inputs: Sender<Input>,
@@ -218,13 +235,18 @@ impl Agent {
                 self.sent_ms.push_back(now);
                 self.report(Report::Load { load });
                 self.report_use();
-                if let Err(error) = self.watchdog.look_after() {
+                if self.slurm.is_none()
+                    && let Err(error) = self.watchdog.look_after()
+                {
                     tracing::warn!("{error:#}");
                 }
                 next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
             }
             if self.settings.monitors.is_some() {
                 self.figures.set(self.running(), self.stream.is_some());
+            }
+            if std::mem::take(&mut self.notes_are_fresh) {
+                self.report_use();
             }
             self.send_wanted();
             let mut patience = if self.stream.is_some() { next_load_ms - now } else { 50 };
@@ -277,6 +299,9 @@ impl Agent {
             Input::Lost { connection } if connection == self.connection => self.disconnect(),
             Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
             Input::Started { task, attempt, pid } => {
+                self.runs
+                    .entry((task, attempt))
+                    .and_modify(|status| status.begin());
                 self.report(Report::Started { task, attempt, pid });
             }
             Input::Using { task, attempt, usage } => {
@@ -287,6 +312,7 @@ impl Agent {
                     self.area_bytes.insert(run, bytes);
                 }
             }
+            Input::Note { run, note } => self.take_note(run, note),
             Input::Say(report) => self.report(report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),
@@ -309,20 +335,17 @@ impl Agent {
                     tracing::error!("the lease cannot be written: {error:#}");
                 }
             }
-            Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
-            Order::Suspend { task, attempt } => {
-                self.change(task, attempt, Status::Stopped, Signal::USR1);
-            }
-            Order::Signal { task, attempt, signal } => {
-                self.signal(task, attempt, crate::shim::relayed(signal));
-            }
-            Order::Resume { task, attempt } => {
-                self.change(task, attempt, Status::Running, Signal::USR2);
-            }
+            order @ (Order::Kill { .. }
+            | Order::Suspend { .. }
+            | Order::Signal { .. }
+            | Order::Resume { .. }) => self.steer(order),
             Order::Noted { task, attempt } => {
                 if let Some(Status::Ended(_)) = self.runs.get(&(task, attempt)) {
                     self.runs.remove(&(task, attempt));
-                    Run::of(&self.folder, task, attempt).remove();
+                    match &mut self.slurm {
+                        Some(slurm) => slurm.forget((task, attempt)),
+                        None => Run::of(&self.folder, task, attempt).remove(),
+                    }
                 }
             }
             Order::ReleaseWork { task, requeues } => self.areas.release(task, requeues),
@@ -332,6 +355,26 @@ impl Agent {
             }
             Order::ListAreas { query, sizes } => self.areas.list(query, sizes),
             Order::Reap { query, areas } => self.areas.reap(query, areas),
+        }
+    }
+
+    /// Passes on what concerns one start.
+    fn steer(&mut self, order: Order) {
+        if self.slurm.is_some() {
+            return self.steer_in_slurm(&order);
+        }
+        match order {
+            Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
+            Order::Suspend { task, attempt } => {
+                self.change(task, attempt, Status::Stopped, Signal::USR1);
+            }
+            Order::Resume { task, attempt } => {
+                self.change(task, attempt, Status::Running, Signal::USR2);
+            }
+            Order::Signal { task, attempt, signal } => {
+                self.signal(task, attempt, crate::shim::relayed(signal));
+            }
+            _ => {}
         }
     }
 
@@ -350,6 +393,9 @@ impl Agent {
         if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
             return;
         }
+        if self.slurm.is_some() {
+            return self.launch_in_slurm(launch);
+        }
         let (work, util) = self.areas.of(task, launch.requeues);
         let checkpoints = self.areas.checkpoint(task, launch.requeues);
         let order = Task {
@@ -361,6 +407,7 @@ impl Agent {
             util,
             checkpoints,
             groups: self.groups.clone(),
+            allocation: None,
         };
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {
@@ -433,6 +480,10 @@ impl Agent {
     fn end_all(&mut self) -> Result<()> {
         self.send_reports();
         self.disconnect();
+        if let Some(slurm) = &self.slurm {
+            slurm.end_all();
+            return Ok(());
+        }
         let alive = self.runs.iter().filter(|(_, status)| !matches!(status, Status::Ended(_)));
         let alive = alive.map(|((task, attempt), _)| Run::of(&self.folder, *task, *attempt));
         ending::end_by_force(&self.folder, alive.collect())

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use forebay_base::Usage;
+use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 
 use crate::protocol::{Answer, Containment, Using};
@@ -17,13 +18,27 @@ pub(crate) struct Uses {
 struct Host {
     containment: Containment,
     runs: HashMap<TaskId, (Attempt, Usage)>,
+    /// What Slurm says of those that run through it.
+    notes: HashMap<TaskId, String>,
 }
 
 impl Uses {
     /// Takes what a host says in place of what it said before.
     pub fn take(&mut self, host: HostName, containment: Containment, runs: Vec<Using>) {
-        let runs = runs.into_iter().filter_map(|run| Some((run.task, (run.attempt, run.usage?))));
-        self.hosts.insert(host, Host { containment, runs: runs.collect() });
+        let usage = |run: &Using| Some((run.task, (run.attempt, run.usage?)));
+        let known = runs.iter().filter_map(usage).collect();
+        let note = |run: Using| Some((run.task, run.note?));
+        let notes = runs.into_iter().filter_map(note).collect();
+        self.hosts.insert(host, Host { containment, runs: known, notes });
+    }
+
+    /// Adds to the explanation of a task what Slurm says of the start that is on its host.
+    pub fn explain(&self, task: TaskId, host: &HostName, answer: &mut Answer) {
+        let Answer::Explained { explanation: Explanation::Placed(placement), .. } = answer else {
+            return;
+        };
+        let said = self.hosts.get(host).and_then(|host| host.notes.get(&task));
+        placement.reasons.extend(said.cloned().map(Reason::Slurm));
     }
 
     /// Adds to an answer what is known here.

@@ -181,6 +181,9 @@ pub struct Using {
     /// Bytes on disk in its work areas, as far as they were measured.
     #[serde(default)]
     pub area_bytes: Option<u64>,
+    /// What Slurm says of it, in words, if it runs through Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// What an agent tells the controller.

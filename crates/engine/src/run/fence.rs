@@ -142,6 +142,7 @@ mod tests {
             work,
             checkpoints: None,
             groups: None,
+            allocation: None,
         }
     }
 

@@ -139,6 +139,8 @@ pub enum Reason {
         /// What the queue wants then.
         exceeded: AreaExceeded,
     },
+    /// What Slurm says of it.
+    Slurm(String),
 }
 
 /// What one host says.
@@ -172,6 +174,8 @@ pub enum HostObstacle {
     Control,
     /// It is closed.
     Closed,
+    /// It runs jobs through Slurm, and the job is interactive.
+    NotInteractive,
     /// The queue does not use it.
     NotInQueue,
     /// The job does not want it.
@@ -253,6 +257,7 @@ impl HostObstacle {
         match self {
             HostObstacle::Unlisted
             | HostObstacle::Control
+            | HostObstacle::NotInteractive
             | HostObstacle::NotInQueue
             | HostObstacle::NotInJob
             | HostObstacle::Excluded
@@ -503,6 +508,7 @@ impl fmt::Display for Reason {
                 };
                 write!(f, "its work areas hold {bytes}, more than the {limit} of area_limit{then}")
             }
+            Reason::Slurm(said) => f.write_str(said),
             Reason::Passed { left } => {
                 write!(f, "jobs that fit may start before it for another {left} (reserve_after)")
             }
@@ -519,6 +525,7 @@ impl fmt::Display for HostObstacle {
             HostObstacle::Unlisted => f.write_str("is not listed in the settings"),
             HostObstacle::Control => f.write_str("runs no jobs (role = \"control\")"),
             HostObstacle::Closed => f.write_str("is closed"),
+            HostObstacle::NotInteractive => f.write_str("runs jobs through Slurm, which connects no terminals"),
             HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
             HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
             HostObstacle::Excluded => f.write_str("is excluded by an earlier exit code of the job"),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use forebay_base::ByteSize;
 
-use crate::config::{HostConfig, OnNever, Role};
+use crate::config::{HostConfig, HostEngine, OnNever, Role};
 use crate::depend::Verdict;
 use crate::event::{Outcome, Refusal};
 use crate::grid::Grid;
@@ -82,6 +82,11 @@ impl Grid {
                     described(slots, there.map(at_most)),
                 )
             }
+            Some((None, _)) | None if self.is_for_slurm(queue, &shape) => {
+                "an interactive job needs a host with an agent, and this one could only run through Slurm, which connects no \
+                 terminals of this grid: use srun --pty, or forebay submit and forebay logs --follow"
+                    .to_owned()
+            }
             Some((None, _)) | None => {
                 let queue = self.ledger.queues.at(queue.0);
                 let own = if spec.hosts.is_empty() { "" } else { " and its own list of hosts" };
@@ -112,6 +117,7 @@ impl Grid {
         let holds = |host: &&HostConfig| {
             let memory_bytes = host.memory.map(|memory| memory.0);
             host.role == Role::Compute
+                && !(shape.interactive && host.engine == HostEngine::Slurm)
                 && Size { slots: host.slots, memory_bytes }.may_hold(shape)
                 && self.has_resources(&host.resources, shape)
         };
@@ -121,6 +127,12 @@ impl Grid {
         hosts.iter().filter(holds).any(|host| to_come(&host.name) && lets(&host.name))
             || self.has_resources(&BTreeMap::new(), shape)
                 && named.filter(|name| !said(name)).any(|name| to_come(name) && lets(name))
+    }
+
+    /// Whether only hosts of Slurm would be left for an interactive job if it was not interactive.
+    fn is_for_slurm(&self, queue: QueueId, shape: &Shape) -> bool {
+        let batch = Shape { interactive: false, ..shape.clone() };
+        shape.interactive && self.may_ever_run(queue, &batch)
     }
 
     fn size_of(&self, host: HostId) -> Size {
