@@ -118,6 +118,7 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
+SlurmdTimeout=5
 JobRequeue=1
 KillWait=5
 Epilog=/bin/true
@@ -170,6 +171,20 @@ SlurmdLogFile={folder}/%n.log
     /// If it does not run.
     pub fn kill_controller(&mut self) {
         end(self.controller.take().as_mut().expect("slurmctld runs"));
+    }
+
+    /// Kills the slurmd of a node, counted from 1. Its jobs go on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill_node(&mut self, number: usize) {
+        end(self.nodes[number - 1].take().as_mut().expect("slurmd runs"));
+    }
+
+    /// Starts the slurmd of a node that was killed.
+    pub fn start_node(&mut self, number: usize) {
+        let name = format!("n{number}");
+        self.nodes[number - 1] = Some(self.spawn("slurmd", &["-D", "-N", &name], &name));
     }
 
     /// Waits until all nodes take jobs.

@@ -17,7 +17,7 @@ fn jobs_end_once_whichever_daemon_is_killed() {
     // Without slurmctld one ends and is known to have ended, and one is taken that Slurm does not have yet.
     grid.slurm.kill_controller();
     std::fs::write(grid.jobs.join("j0-go"), "").expect("lets it go");
-    assert_eq!(grid.forebay(&["wait", &jobs[0]]).code(), 0);
+    assert_eq!(grid.exit_of(&jobs[0]), 0);
     let late = grid.submit(&[], "echo late >> late");
     grid.wait_for_reason(&late, "Slurm does not take it now");
     // One that runs is killed without slurmctld.
@@ -32,8 +32,8 @@ fn jobs_end_once_whichever_daemon_is_killed() {
     grid.slurm.start_controller();
     grid.slurm.wait_for_nodes();
     grid.up().succeeds();
-    assert_eq!(grid.forebay(&["wait", &jobs[1]]).code(), 0);
-    assert_eq!(grid.forebay(&["wait", &late]).code(), 0);
+    assert_eq!(grid.exit_of(&jobs[1]), 0);
+    assert_eq!(grid.exit_of(&late), 0);
     assert_eq!(grid.read("j0"), "begun\nended\n");
     assert_eq!(grid.read("j1"), "begun\nended\n");
     assert_eq!(grid.read("j2"), "begun\n");
@@ -49,28 +49,29 @@ fn jobs_end_once_whichever_daemon_is_killed() {
 fn a_job_whose_node_is_lost_starts_again_at_its_last_step() {
     let settings = "[general]\nlease = \"3 s\"\nhost_timeout = \"20 s\"\n\
                     [[host]]\nname = \"slurm\"\nengine = \"slurm\"\n";
-    let grid = Fixture::start(settings);
+    let mut grid = Fixture::start(settings);
     let forebay = grid.root.with_file_name("forebay").display().to_string();
     let script = format!(
-        "echo $SLURMD_NODENAME >> nodes; if ! {forebay} checkpoint has one; then echo one >> steps; \
-         {forebay} checkpoint done one; until test -e never; do sleep 0.1; done; fi; echo two >> steps"
+        "echo $SLURMD_NODENAME >> nodes; if test -e pid; then ps -o pid= -p $(cat pid) >> alive; fi; echo $$ > pid; \
+         if ! {forebay} checkpoint has one; then echo one >> steps; \
+         {forebay} checkpoint done one; touch recorded; until test -e never; do sleep 0.1; done; fi; echo two >> steps"
     );
     let job = grid.submit(&["--checkpoint", "--rerunnable"], &script);
-    wait_until("the first step is done", LIMIT, || grid.read("steps") == "one\n");
-    // Its files lie beside the job for a moment after the step was written down.
-    wait_until("it is recorded", LIMIT, || {
-        grid.forebay(&["explain", &job]).stdout.contains("runs on n")
-    });
-    let node = grid.read("nodes").trim().to_owned();
-    let node = format!("NodeName={node}");
-    grid.slurm.run("scontrol", &["update", &node, "State=DOWN", "Reason=test"]).succeeds();
-    assert_eq!(grid.forebay(&["wait", &job]).code(), 0);
-    grid.slurm.run("scontrol", &["update", &node, "State=RESUME"]).succeeds();
+    wait_until("the first step is recorded", LIMIT, || grid.jobs.join("recorded").exists());
+    // A slurmd that is killed leaves its jobs running; Slurm gives the node up, and the job with it.
+    let node: usize = grid.read("nodes").trim().trim_start_matches('n').parse().expect("a node");
+    grid.slurm.kill_node(node);
+    assert_eq!(grid.exit_of(&job), 0);
     assert_eq!(grid.read("steps"), "one\ntwo\n");
     let nodes = grid.read("nodes");
     let nodes: Vec<&str> = nodes.lines().collect();
     assert!(nodes.len() == 2 && nodes[0] != nodes[1], "{nodes:?}");
-    assert_eq!(grid.history(&job).len(), 2);
+    let history = grid.history(&job);
+    assert_eq!(history.len(), 2);
+    assert!(history[0]["loss"]["slurm"].as_str().expect("a loss").contains("NODE_FAIL"));
+    // Its first start was over before the second one began.
+    assert_eq!(grid.read("alive"), "");
+    grid.slurm.start_node(node);
     grid.wait_for_nothing_left();
     grid.down();
 }

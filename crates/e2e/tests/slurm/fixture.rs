@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Somebody whom every Debian-like machine has, and who is not root.
 pub const ANN: u32 = 1;
@@ -93,6 +93,16 @@ impl Fixture {
 
     pub fn wait_for(&self, job: &str, state: &str) {
         wait_until(&format!("job {job} is {state}"), LIMIT, || self.state(job) == state);
+    }
+
+    /// The exit value of a job, once it has ended.
+    pub fn exit_of(&self, job: &str) -> u8 {
+        let word = |state: &str| ["pending", "starting", "running", "unknown"].contains(&state);
+        wait_until(&format!("job {job} has ended"), LIMIT, || !word(&self.state(job)));
+        let history = self.history(job);
+        let exit = &history.last().expect("it was started")["exit"];
+        let value = exit["code"].as_u64().or(exit["signal"].as_u64().map(|number| 128 + number));
+        u8::try_from(value.unwrap_or(127)).expect("an exit value")
     }
 
     /// Waits until explain says something of a job.

@@ -11,9 +11,9 @@ fn jobs_run_through_slurm_with_the_same_commands() {
     let script = "id -u; echo $FOREBAY_HOST $SLURMD_NODENAME; test -n \"$SLURM_JOB_ID\"; test -O \"$WORK\"; \
                   touch \"$WORK/file\"; echo $A; exit 3";
     let submitted =
-        grid.as_ann(&["submit", "--env", "ALL,A=a b", "--name", "mine", "--", "sh", "-c", script]);
+        grid.as_ann(&["submit", "--env", "A=a b", "--name", "mine", "--", "sh", "-c", script]);
     let job = submitted.output().trim().to_owned();
-    assert_eq!(grid.as_ann(&["wait", &job]).code(), 3);
+    assert_eq!(grid.exit_of(&job), 3);
     let said = grid.as_ann(&["output", &job]).output();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[0], ANN.to_string(), "{said}");
@@ -25,9 +25,9 @@ fn jobs_run_through_slurm_with_the_same_commands() {
     assert!(history[0]["usage"]["real_seconds"].as_f64().expect("a time") > 0.0);
 
     // An array, what depends on it, and a flow.
-    let array = grid.submit(&["--array", "1-3"], "echo $FOREBAY_INDEX >> array");
+    let array = grid.submit(&["--name", "a[1-3]"], "echo $FOREBAY_INDEX >> array");
     let after = grid.submit(&["--depends", &format!("done({array})")], "sort array > sorted");
-    assert_eq!(grid.forebay(&["wait", &after]).code(), 0);
+    assert_eq!(grid.exit_of(&after), 0);
     assert_eq!(grid.read("sorted"), "1\n2\n3\n");
     let flow = "[flow]\nname = \"f\"\n[[job]]\nname = \"a\"\ncommand = \"echo a >>flow\"\n\
                 [[job]]\nname = \"b\"\ncommand = \"echo b >>flow\"\nafter = \"done(a)\"\n";
@@ -79,13 +79,13 @@ fn jobs_that_wait_or_run_in_slurm_are_held_killed_and_restarted() {
     grid.forebay(&["kill", &full[1]]).succeeds();
     grid.wait_for(&full[1], "killed");
     std::fs::write(grid.jobs.join("go"), "").expect("lets it go");
-    assert_eq!(grid.forebay(&["wait", &full[0]]).code(), 0);
-    assert_eq!(grid.forebay(&["wait", &waits]).code(), 0);
+    assert_eq!(grid.exit_of(&full[0]), 0);
+    assert_eq!(grid.exit_of(&waits), 0);
     assert_eq!(grid.read("waited"), "waited\n");
 
     // What Slurm refuses, and what cannot be through Slurm, is said.
     let wrong = grid.submit(&["--queue", "wrong"], "true");
-    assert_eq!(grid.forebay(&["wait", &wrong]).code(), 127);
+    assert_eq!(grid.exit_of(&wrong), 127);
     let why = grid.json(&["history", &wrong])[0]["exit"].to_string();
     assert!(why.contains("Slurm refuses it") && why.contains("nowhere"), "{why}");
     let refused = grid.forebay(&["run", "--", "true"]).refused();

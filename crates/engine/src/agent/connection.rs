@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Agent, Input, LINGER_MS, Status, Unsent, load, may_wait};
 use crate::cgroup::Places;
 use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Ask, Order, Report, Using};
+use crate::protocol::{Ask, Containment, Order, Report, Using};
 use crate::run::uptime_ms;
 use crate::trust;
 
@@ -123,7 +123,10 @@ impl Agent {
 
     /// Tells what the jobs use now.
     pub(super) fn report_use(&mut self) {
-        let containment = Places::containment(self.groups.as_ref());
+        let containment = match self.slurm {
+            Some(_) => Containment::Slurm,
+            None => Places::containment(self.groups.as_ref()),
+        };
         let notes = self.slurm.as_ref().map(|slurm| &slurm.said);
         let noted = notes.into_iter().flat_map(|said| said.keys());
         let known: BTreeSet<_> =

@@ -166,6 +166,8 @@ pub enum Containment {
     Group,
     /// A control group of its own with a limit of memory.
     GroupWithMemory,
+    /// Slurm, as its own settings say.
+    Slurm,
 }
 
 /// What a start of a task uses while it runs.

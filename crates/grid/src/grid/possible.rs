@@ -84,7 +84,7 @@ impl Grid {
             }
             Some((None, _)) | None if self.is_for_slurm(queue, &shape) => {
                 "an interactive job needs a host with an agent, and this one could only run through Slurm, which connects no \
-                 terminals of this grid: use srun --pty, or forebay submit and forebay logs --follow"
+                 terminals of this grid: use srun --pty, or forebay submit and forebay output -f"
                     .to_owned()
             }
             Some((None, _)) | None => {

@@ -62,7 +62,7 @@ impl Slurm {
     ///
     /// # Errors
     /// If it cannot be read, or Slurm's commands are not there.
-    pub fn begin(
+    pub(super) fn begin(
         settings: &Settings,
         agent: PathBuf,
         inputs: Sender<Input>,
