@@ -253,8 +253,10 @@ impl Grid {
                 out.effects.push(Effect::Disconnect { host: name });
             }
             // Slurm goes on without its agent, and knows of every job when the agent is back.
-            if contact.state == Reach::Away && !self.is_slurm(HostId(host as u32)) {
-                let contact = &mut self.index.hosts[host].contact;
+            let is_kept =
+                self.is_slurm(HostId(host as u32)) && !self.index.hosts[host].runs.is_empty();
+            let contact = &mut self.index.hosts[host].contact;
+            if contact.state == Reach::Away && !is_kept {
                 let over = contact.heard.after(timeout).max(contact.leased);
                 if over > self.now {
                     next = next.min(over);
