@@ -32,12 +32,8 @@ impl Slurm {
     #[must_use]
     pub fn start(folder: &Path, nodes: u32) -> Slurm {
         need::root();
-        let mut slurm = Slurm {
-            folder: folder.to_owned(),
-            munge: None,
-            controller: None,
-            nodes: Vec::new(),
-        };
+        let mut slurm =
+            Slurm { folder: folder.to_owned(), munge: None, controller: None, nodes: Vec::new() };
         slurm.start_munge();
         for name in ["ctld", "spool"] {
             std::fs::create_dir(slurm.path(name)).expect("makes a folder");

@@ -30,7 +30,9 @@ pub fn option_fault(option: &str) -> Option<String> {
     let name = option.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or_default());
     let name = name.filter(|name| !name.is_empty());
     let Some(name) = name.filter(|_| !option.contains(['\0', '\n'])) else {
-        return Some("a long option of sbatch, with its value behind =, such as --partition=long".to_owned());
+        return Some(
+            "a long option of sbatch, with its value behind =, such as --partition=long".to_owned(),
+        );
     };
     // sbatch takes every beginning of a name that is not that of another option as well.
     let own = OWN.into_iter().find(|own| own.starts_with(name));

@@ -8,7 +8,9 @@ use crate::fixture::{Fixture, LIMIT};
 fn jobs_end_once_whichever_daemon_is_killed() {
     let mut grid = Fixture::start("");
     let script = |name: &str| {
-        format!("echo begun >> {name}; until test -e {name}-go; do sleep 0.1; done; echo ended >> {name}")
+        format!(
+            "echo begun >> {name}; until test -e {name}-go; do sleep 0.1; done; echo ended >> {name}"
+        )
     };
     let jobs: Vec<String> = (0..3).map(|n| grid.submit(&[], &script(&format!("j{n}")))).collect();
     for job in &jobs {

@@ -58,7 +58,10 @@ impl Fixture {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.folder.path().join("forebay"));
-        command.args(arguments).env("FOREBAY_GRID", &self.root).env("SLURM_CONF", self.slurm.conf());
+        command
+            .args(arguments)
+            .env("FOREBAY_GRID", &self.root)
+            .env("SLURM_CONF", self.slurm.conf());
         command.current_dir(&self.jobs);
         command
     }

@@ -46,7 +46,12 @@ fn jobs_that_wait_or_run_in_slurm_are_held_killed_and_restarted() {
     let grid = Fixture::start(settings);
     // Four processors: two jobs fill them.
     let full: Vec<String> = (0..2)
-        .map(|n| grid.submit(&["--slots", "2"], &format!("echo x >> ran{n}; until test -e go; do sleep 0.1; done")))
+        .map(|n| {
+            grid.submit(
+                &["--slots", "2"],
+                &format!("echo x >> ran{n}; until test -e go; do sleep 0.1; done"),
+            )
+        })
         .collect();
     for job in &full {
         grid.wait_for(job, "running");

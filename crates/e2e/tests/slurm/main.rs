@@ -3,4 +3,5 @@
 
 mod daemons;
 mod fixture;
+mod golden;
 mod jobs;

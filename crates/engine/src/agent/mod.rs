@@ -43,8 +43,8 @@ use crate::home::GridHome;
 use crate::protocol::{Launch, Order, Report};
 use crate::run::{self, End, Run, Task, uptime_ms};
 use areas::{Areas, KeptElsewhere};
-use slurm::Slurm;
 pub use ending::end_left_jobs;
+use slurm::Slurm;
 use space::Space;
 pub use start::run;
 use vigil::Vigil;
@@ -299,9 +299,7 @@ impl Agent {
             Input::Lost { connection } if connection == self.connection => self.disconnect(),
             Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
             Input::Started { task, attempt, pid } => {
-                self.runs
-                    .entry((task, attempt))
-                    .and_modify(|status| status.begin());
+                self.runs.entry((task, attempt)).and_modify(|status| status.begin());
                 self.report(Report::Started { task, attempt, pid });
             }
             Input::Using { task, attempt, usage } => {

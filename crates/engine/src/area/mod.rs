@@ -330,7 +330,9 @@ pub fn host_with_run(hosts: &Path, task: TaskId) -> Option<String> {
         let of = |folder: &str| std::fs::read_dir(host.path().join(folder)).into_iter().flatten();
         if of("runs")
             .chain(of(crate::agent::slurm::FOLDER))
-            .flatten().any(|run| run.file_name().as_bytes().starts_with(begin.as_bytes())) {
+            .flatten()
+            .any(|run| run.file_name().as_bytes().starts_with(begin.as_bytes()))
+        {
             return Some(host.file_name().to_string_lossy().into_owned());
         }
     }

@@ -28,8 +28,14 @@ use crate::run::{Log, Task, request, uptime_ms};
 const READ_MS: u64 = 1_000;
 
 /// Variables of Slurm that are the job's: those that begin like this.
-const INHERITED: [&str; 6] =
-    ["SLURM_", "SLURMD_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+const INHERITED: [&str; 6] = [
+    "SLURM_",
+    "SLURMD_",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+];
 
 /// Holds the job of the run in this folder to its end.
 ///
@@ -41,7 +47,10 @@ pub fn serve(folder: &Path) -> Result<()> {
     claim(folder)?;
     let file = OpenOptions::new().read(true).append(true).open(&run);
     let file = file.with_context(|| {
-        format!("{}: the folder of the grid must be on a file system that all nodes share", run.display())
+        format!(
+            "{}: the folder of the grid must be on a file system that all nodes share",
+            run.display()
+        )
     })?;
     // Nobody else has it where locks reach all nodes; where they do not the claim is enough.
     let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
@@ -100,9 +109,8 @@ pub fn check(task: &Task) -> Result<()> {
 
 /// The variables that Slurm gives to the job.
 pub fn variables() -> Vec<(String, String)> {
-    let all = std::env::vars_os().filter_map(|(name, value)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    });
+    let all = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     // That of the submission would have the job's own srun leave everything out.
     let is_its = |name: &str| {
         name != "SLURM_EXPORT_ENV" && INHERITED.iter().any(|begin| name.starts_with(begin))

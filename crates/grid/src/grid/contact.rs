@@ -84,7 +84,9 @@ impl Grid {
             return;
         }
         match (agent, stopped) {
-            (Agent::Runs | Agent::Waits, true) => out.effects.push(Effect::Suspend { task, attempt, host }),
+            (Agent::Runs | Agent::Waits, true) => {
+                out.effects.push(Effect::Suspend { task, attempt, host })
+            }
             (Agent::Stopped, false) => out.effects.push(Effect::Resume { task, attempt, host }),
             // Slurm may hold it, which only Slurm knows.
             (Agent::Waits, false) => out.effects.push(Effect::Resume { task, attempt, host }),

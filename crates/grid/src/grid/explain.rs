@@ -525,7 +525,9 @@ impl fmt::Display for HostObstacle {
             HostObstacle::Unlisted => f.write_str("is not listed in the settings"),
             HostObstacle::Control => f.write_str("runs no jobs (role = \"control\")"),
             HostObstacle::Closed => f.write_str("is closed"),
-            HostObstacle::NotInteractive => f.write_str("runs jobs through Slurm, which connects no terminals"),
+            HostObstacle::NotInteractive => {
+                f.write_str("runs jobs through Slurm, which connects no terminals")
+            }
             HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
             HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
             HostObstacle::Excluded => f.write_str("is excluded by an earlier exit code of the job"),

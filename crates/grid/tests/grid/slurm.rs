@@ -21,8 +21,7 @@ fn report(job: JobId, status: RunStatus) -> RunReport {
 }
 
 fn interactive() -> JobSpec {
-    let interactive =
-        Interactive { socket: "/s".to_owned(), streams: Streams::Pipes, node: None };
+    let interactive = Interactive { socket: "/s".to_owned(), streams: Streams::Pipes, node: None };
     JobSpec { interactive: Some(interactive), ..spec() }
 }
 

@@ -432,7 +432,8 @@ fn name_slurm(home: &GridHome) -> Result<()> {
         }
     }
     let config = settings::read(home)?;
-    let is_named = |host: &HostConfig| host.engine == HostEngine::Slurm && host.name.as_str() == SLURM;
+    let is_named =
+        |host: &HostConfig| host.engine == HostEngine::Slurm && host.name.as_str() == SLURM;
     ensure!(
         config.hosts.iter().any(is_named),
         "--engine slurm: {} does not name the host that stands for Slurm; add these lines:\n{}",

@@ -190,12 +190,19 @@ impl Unsaid<'_> {
     pub fn end(&self) -> End {
         let exited = |exit| End::Exited { exit, usage: None };
         let Unsaid { id, state, reason, log, .. } = self;
-        let why = if reason.is_empty() || *reason == "None" { String::new() } else { format!(" ({reason})") };
+        let why = if reason.is_empty() || *reason == "None" {
+            String::new()
+        } else {
+            format!(" ({reason})")
+        };
         let log = if log.is_empty() { String::new() } else { format!(": {log}") };
-        let before = || short_reason(format!("Slurm job {id} ended as {state}{why} before it began{log}"));
+        let before =
+            || short_reason(format!("Slurm job {id} ended as {state}{why} before it began{log}"));
         match (*state, self.started) {
             ("CANCELLED", _) | ("TIMEOUT" | "DEADLINE", true) => exited(Exit::Signal(15)),
-            ("OUT_OF_MEMORY", _) => exited(Exit::MemoryLimit(self.memory.map_or(0, |memory| memory.0))),
+            ("OUT_OF_MEMORY", _) => {
+                exited(Exit::MemoryLimit(self.memory.map_or(0, |memory| memory.0)))
+            }
             (_, true) => End::Lost(Loss::Slurm(short_reason(format!("{state}{why}")))),
             // What is wrong with a node need not be wrong with the next one.
             ("NODE_FAIL" | "BOOT_FAIL" | "PREEMPTED" | "REVOKED" | UNKNOWN, false) => {

@@ -16,7 +16,10 @@ fn task(spec: JobSpec) -> Task {
         slots: 4,
         time_limit: Some(Period(90_500)),
         gpus: Some(vec![0, 1]),
-        wrap: Some(Box::new(Wrap { slurm: vec!["--partition=long".to_owned()], ..Wrap::default() })),
+        wrap: Some(Box::new(Wrap {
+            slurm: vec!["--partition=long".to_owned()],
+            ..Wrap::default()
+        })),
         checkpoint_bounds: None,
         spec,
     };
@@ -59,7 +62,11 @@ fn what_a_job_asks_for_becomes_options_of_sbatch() {
     assert_eq!(arguments.last().unwrap(), "--partition=long");
     let plain = submission(&task(JobSpec::default()), "m", Path::new("/g"));
     assert!(plain.contains(&"--job-name=forebay".to_owned()));
-    assert!(!plain.iter().any(|argument| argument.starts_with("--mem") || argument.starts_with("--gres")));
+    assert!(
+        !plain
+            .iter()
+            .any(|argument| argument.starts_with("--mem") || argument.starts_with("--gres"))
+    );
 }
 
 #[test]
@@ -71,13 +78,18 @@ fn the_script_holds_paths_with_any_character() {
 #[test]
 fn only_what_may_pass_is_tried_again() {
     let dead = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n";
-    assert!(matches!(refused(dead), Refused::Later(said) if said.starts_with("Batch job submission failed")));
+    assert!(
+        matches!(refused(dead), Refused::Later(said) if said.starts_with("Batch job submission failed"))
+    );
     let wrong = "sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: Invalid \
                  partition name specified\n";
     let Refused::Never(said) = refused(wrong) else { panic!("it would be tried for ever") };
     assert!(said.contains("invalid partition specified: nope; Batch"), "{said}");
     assert!(matches!(refused(""), Refused::Never(_)));
-    assert_eq!([number("17\n"), number("17;other\n"), number("Submitted")], [Some(17), Some(17), None]);
+    assert_eq!(
+        [number("17\n"), number("17;other\n"), number("Submitted")],
+        [Some(17), Some(17), None]
+    );
 }
 
 #[test]
@@ -86,7 +98,10 @@ fn rows_of_squeue_are_read_and_said_in_words() {
                 19|RUNNING|n2|(null)|None\n";
     let all = rows(text);
     assert_eq!(all.len(), 2, "an element of somebody's array is not ours");
-    assert_eq!(all[0].note(), "Slurm job 17 waits: Nodes required for job are DOWN, DRAINED | or so");
+    assert_eq!(
+        all[0].note(),
+        "Slurm job 17 waits: Nodes required for job are DOWN, DRAINED | or so"
+    );
     assert_eq!(all[1].note(), "Slurm job 19 runs on n2");
     let reached = |state: &str| Row { state: state.to_owned(), ..all[0].clone() }.reached();
     assert_eq!(reached("COMPLETING"), Reached::Runs);
@@ -102,8 +117,13 @@ fn the_end_of_what_said_nothing_is_that_of_its_state() {
     };
     let signal = |end| matches!(end, End::Exited { exit: Exit::Signal(15), .. });
     assert!(signal(end("CANCELLED", false, "")) && signal(end("TIMEOUT", true, "")));
-    assert!(matches!(end("OUT_OF_MEMORY", true, ""), End::Exited { exit: Exit::MemoryLimit(5), .. }));
-    assert!(matches!(end("NODE_FAIL", true, ""), End::Lost(Loss::Slurm(state)) if state == "NODE_FAIL"));
+    assert!(matches!(
+        end("OUT_OF_MEMORY", true, ""),
+        End::Exited { exit: Exit::MemoryLimit(5), .. }
+    ));
+    assert!(
+        matches!(end("NODE_FAIL", true, ""), End::Lost(Loss::Slurm(state)) if state == "NODE_FAIL")
+    );
     assert!(matches!(end("NODE_FAIL", false, ""), End::Lost(Loss::Unable(_))));
     assert!(matches!(end("FAILED", false, ""), End::Exited { exit: Exit::NotStarted(_), .. }));
     let End::Lost(Loss::Unable(why)) = end("FAILED", false, "/opt/forebay: not found") else {

@@ -14,7 +14,9 @@ use forebay_grid::event::Loss;
 use forebay_grid::spec::Checkpoint;
 
 use super::call::{Answer, call};
-use super::command::{FORMAT, Reached, Refused, Row, mark, number, refused, rows, script, submission};
+use super::command::{
+    FORMAT, Reached, Refused, Row, mark, number, refused, rows, script, submission,
+};
 use super::exchange::Place;
 use super::held::{Do, Held, Stage};
 use super::record::{Known, Record};
@@ -39,7 +41,11 @@ const END_MS: u64 = 60_000;
 
 /// What the desk is told.
 pub enum Note {
-    Launch { start: Start, task: Box<Task>, record: Record },
+    Launch {
+        start: Start,
+        task: Box<Task>,
+        record: Record,
+    },
     Kill(Start),
     Stop(Start),
     Resume(Start),
@@ -48,7 +54,10 @@ pub enum Note {
     /// What became of a submission.
     Submitted(Start, Result<u64, Refused>),
     /// What `squeue` said, asked at that time.
-    Seen { asked_ms: u64, rows: Result<Vec<Row>, String> },
+    Seen {
+        asked_ms: u64,
+        rows: Result<Vec<Row>, String>,
+    },
     EndAll(Sender<()>),
 }
 
@@ -245,7 +254,10 @@ impl Desk {
             let before = kept.held.stage;
             let row = by_mark.remove(&mark(grid, &name_of(*start)));
             // What was submitted after the question may be missing in the answer.
-            if row.is_some() || !matches!(before, Stage::Sent { .. }) || kept.held.row_is_due(asked_ms) {
+            if row.is_some()
+                || !matches!(before, Stage::Sent { .. })
+                || kept.held.row_is_due(asked_ms)
+            {
                 kept.held.see(row, asked_ms, now_ms);
             }
             if let (Stage::Unsure { .. }, Stage::Sent { id }) = (before, kept.held.stage) {
@@ -258,8 +270,10 @@ impl Desk {
     /// Asks Slurm for its jobs, unless that is under way.
     fn ask(&mut self, now_ms: u64) {
         let alive = || self.kept.values().filter(|kept| !kept.held.has_ended);
-        let sent = |kept: &&Kept| matches!(kept.held.stage, Stage::Sent { .. } | Stage::Unsure { .. });
-        let users: BTreeSet<&str> = alive().filter(sent).map(|kept| kept.held.user.as_str()).collect();
+        let sent =
+            |kept: &&Kept| matches!(kept.held.stage, Stage::Sent { .. } | Stage::Unsure { .. });
+        let users: BTreeSet<&str> =
+            alive().filter(sent).map(|kept| kept.held.user.as_str()).collect();
         if users.is_empty() || self.is_asking || now_ms < self.next_ask_ms {
             return;
         }
@@ -342,7 +356,9 @@ impl Desk {
         self.controls.give(move || match call(program, &arguments, "", None) {
             Ok(answer) if answer.is_success => {}
             // It is asked again as long as that is wanted.
-            Ok(answer) => tracing::warn!("{program} {}: {}", arguments.join(" "), answer.errors.trim()),
+            Ok(answer) => {
+                tracing::warn!("{program} {}: {}", arguments.join(" "), answer.errors.trim())
+            }
             Err(error) => tracing::warn!("{error}"),
         });
     }

@@ -259,7 +259,8 @@ impl Held {
         let patience_ms =
             if is_given_up { self.lease_ms + self.lease_ms / 10 + 1_000 } else { VISIBLE_MS };
         // One that was not started has nothing more to say.
-        let patience_ms = if self.started || is_given_up { patience_ms } else { patience_ms.min(1_000) };
+        let patience_ms =
+            if self.started || is_given_up { patience_ms } else { patience_ms.min(1_000) };
         (now_ms >= since_ms + patience_ms).then(|| Do::End(self.unsaid(state, &log())))
     }
 }

@@ -37,7 +37,13 @@ fn held(stage: Stage) -> Held {
 
 fn row(state: &str, reason: &str) -> Option<Row> {
     let text = |text: &str| text.to_owned();
-    Some(Row { id: 17, state: text(state), node: text("n1"), mark: text("m"), reason: text(reason) })
+    Some(Row {
+        id: 17,
+        state: text(state),
+        node: text("n1"),
+        mark: text("m"),
+        reason: text(reason),
+    })
 }
 
 fn due(held: &mut Held, now_ms: u64) -> Option<Do> {
@@ -76,7 +82,10 @@ fn what_slurm_may_have_is_not_submitted_again_before_slurm_says_that_it_has_it_n
 fn what_waits_is_cancelled_and_what_runs_is_told_first() {
     let mut unsent = held(Stage::Unsent);
     unsent.kill(5);
-    assert!(matches!(due(&mut unsent, 6), Some(Do::End(End::Exited { exit: Exit::Signal(15), .. }))));
+    assert!(matches!(
+        due(&mut unsent, 6),
+        Some(Do::End(End::Exited { exit: Exit::Signal(15), .. }))
+    ));
     let mut waits = held(Stage::Sent { id: 17 });
     waits.see(row("PENDING", "Priority"), 1, 2);
     waits.kill(10_000);
@@ -139,7 +148,10 @@ fn what_slurm_has_given_up_is_over_once_its_holder_cannot_run_any_more() {
         let end = held.hear(ended(Exit::Signal(9)));
         assert!(matches!(end, Some(End::Lost(Loss::Slurm(_)))));
         let end = held.hear(ended(Exit::Code(0)));
-        assert!(matches!(end, Some(End::Exited { exit: Exit::Code(0), .. })), "it had ended before");
+        assert!(
+            matches!(end, Some(End::Exited { exit: Exit::Code(0), .. })),
+            "it had ended before"
+        );
     }
 }
 

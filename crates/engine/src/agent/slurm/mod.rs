@@ -75,7 +75,8 @@ impl Slurm {
         let place = Place::make(&settings.home, settings.name.as_str())?;
         let (notes, taken) = channel();
         let grid = settings.home.id()?;
-        let mut desk = Desk::new(grid, settings.shim.clone(), place.clone(), inputs, notes.clone())?;
+        let mut desk =
+            Desk::new(grid, settings.shim.clone(), place.clone(), inputs, notes.clone())?;
         let mut found = Vec::new();
         for (name, record) in Record::all(&agent)? {
             let Some(known) = record.read()? else {
