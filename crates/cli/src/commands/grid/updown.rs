@@ -216,48 +216,7 @@ impl Up {
             name_slurm(&home)?;
         }
         start_controller(&home, &root, begin, &self.monitors)?;
-        let cores = std::thread::available_parallelism()?.get();
-        let slots = match self.engine {
-            Engine::Agent => self.slots.unwrap_or(u32::try_from(cores)?),
-            Engine::Slurm => self.slots.unwrap_or(SLURM_SLOTS),
-        };
-        let slots = slots.to_string();
-        let mount = self.mount.as_deref().map(Path::canonicalize).transpose()?;
-        let checkpoints = self.checkpoints_at(mount.as_deref())?;
-        let (mut agents, mut there) = (Vec::new(), Vec::new());
-        for number in 1..=self.hosts {
-            let name = match self.engine {
-                Engine::Agent => format!("host{number}"),
-                Engine::Slurm => SLURM.to_owned(),
-            };
-            if holder(&home.hosts().join(&name).join("lock")).is_some() {
-                there.push(name);
-                continue;
-            }
-            let words = ["--name", &name, "--slots", &slots].map(OsStr::new);
-            let mut arguments = vec![OsStr::new("agent"), root.as_os_str()];
-            arguments.extend(words);
-            let cgroup = self.cgroup.to_string();
-            arguments.extend(["--cgroup", &cgroup].map(OsStr::new));
-            if self.engine == Engine::Slurm {
-                arguments.extend(["--engine", "slurm"].map(OsStr::new));
-            }
-            let monitors = self.monitors_of(number)?.arguments()?;
-            arguments.extend(monitors.iter().map(OsString::as_os_str));
-            if let Some(place) = checkpoints.as_ref().filter(|_| self.engine == Engine::Agent) {
-                arguments.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
-            }
-            if let Some((work, util)) = &areas {
-                arguments.extend([OsStr::new("--work"), work.as_os_str()]);
-                arguments.extend([OsStr::new("--util"), util.as_os_str()]);
-            }
-            let log = home.folder().join(format!("{name}.log"));
-            agents.push(Background::start(&arguments, &log)?);
-        }
-        let source = io_wait_source();
-        if !agents.is_empty() && source.starts_with("not known") {
-            note!("forebay: time that jobs wait for I/O: {source}");
-        }
+        let (mut agents, there) = self.start_agents(&home, &root, areas.as_ref())?;
         let wanted = usize::try_from(self.hosts)?;
         await_daemons(&home, &mut agents, || {
             let hosts = Client::connect(&home).and_then(|mut client| client.ask(&Ask::Hosts));
@@ -278,6 +237,57 @@ impl Up {
             )?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Starts the agents that do not run; their processes, and the names of those that were there.
+    fn start_agents(
+        &self,
+        home: &GridHome,
+        root: &Path,
+        areas: Option<&(PathBuf, PathBuf)>,
+    ) -> Result<(Vec<Background>, Vec<String>)> {
+        let cores = std::thread::available_parallelism()?.get();
+        let usual = match self.engine {
+            Engine::Agent => u32::try_from(cores)?,
+            Engine::Slurm => SLURM_SLOTS,
+        };
+        let (slots, cgroup) = (self.slots.unwrap_or(usual).to_string(), self.cgroup.to_string());
+        let mount = self.mount.as_deref().map(Path::canonicalize).transpose()?;
+        let checkpoints = self.checkpoints_at(mount.as_deref())?;
+        let checkpoints = checkpoints.filter(|_| self.engine == Engine::Agent);
+        let (mut agents, mut there) = (Vec::new(), Vec::new());
+        for number in 1..=self.hosts {
+            let name = match self.engine {
+                Engine::Agent => format!("host{number}"),
+                Engine::Slurm => SLURM.to_owned(),
+            };
+            if holder(&home.hosts().join(&name).join("lock")).is_some() {
+                there.push(name);
+                continue;
+            }
+            let words = ["--name", &name, "--slots", &slots, "--cgroup", &cgroup].map(OsStr::new);
+            let mut arguments = vec![OsStr::new("agent"), root.as_os_str()];
+            arguments.extend(words);
+            if self.engine == Engine::Slurm {
+                arguments.extend(["--engine", "slurm"].map(OsStr::new));
+            }
+            let monitors = self.monitors_of(number)?.arguments()?;
+            arguments.extend(monitors.iter().map(OsString::as_os_str));
+            if let Some(place) = &checkpoints {
+                arguments.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
+            }
+            if let Some((work, util)) = areas {
+                arguments.extend([OsStr::new("--work"), work.as_os_str()]);
+                arguments.extend([OsStr::new("--util"), util.as_os_str()]);
+            }
+            let log = home.folder().join(format!("{name}.log"));
+            agents.push(Background::start(&arguments, &log)?);
+        }
+        let source = io_wait_source();
+        if self.engine == Engine::Agent && !agents.is_empty() && source.starts_with("not known") {
+            note!("forebay: time that jobs wait for I/O: {source}");
+        }
+        Ok((agents, there))
     }
 
     /// Starts a node's part of the grid of a cluster.
