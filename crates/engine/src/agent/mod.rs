@@ -336,7 +336,7 @@ impl Agent {
             order @ (Order::Kill { .. }
             | Order::Suspend { .. }
             | Order::Signal { .. }
-            | Order::Resume { .. }) => self.steer(order),
+            | Order::Resume { .. }) => self.steer(&order),
             Order::Noted { task, attempt } => {
                 if let Some(Status::Ended(_)) = self.runs.get(&(task, attempt)) {
                     self.runs.remove(&(task, attempt));
@@ -357,11 +357,11 @@ impl Agent {
     }
 
     /// Passes on what concerns one start.
-    fn steer(&mut self, order: Order) {
+    fn steer(&mut self, order: &Order) {
         if self.slurm.is_some() {
-            return self.steer_in_slurm(&order);
+            return self.steer_in_slurm(order);
         }
-        match order {
+        match *order {
             Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
             Order::Suspend { task, attempt } => {
                 self.change(task, attempt, Status::Stopped, Signal::USR1);

@@ -85,7 +85,7 @@ impl Grid {
         }
         match (agent, stopped) {
             (Agent::Runs | Agent::Waits, true) => {
-                out.effects.push(Effect::Suspend { task, attempt, host })
+                out.effects.push(Effect::Suspend { task, attempt, host });
             }
             (Agent::Stopped, false) => out.effects.push(Effect::Resume { task, attempt, host }),
             // Slurm may hold it, which only Slurm knows.
