@@ -6,10 +6,9 @@ use forebay_e2e::need;
 use crate::fixture::{Fixture, LIMIT};
 
 /// Commands whose headings have to be Slurm's, with the line in which they are, counted from 0.
-const HEADINGS: [(&str, usize); 10] = [
+const HEADINGS: [(&str, usize); 9] = [
     ("squeue", 0),
     ("squeue -l", 1),
-    ("squeue --start", 0),
     (
         "squeue -o '%.18i|%.9P|%.8j|%.2t|%.10M|%.6D|%R|%l|%q|%A|%F|%K|%m|%r|%V|%Q|%C|%c|%S|%e|%N|%B'",
         0,
@@ -33,7 +32,7 @@ const WHOLE: [&str; 12] = [
     "scontrol hold 999",
     "squeue -p nope",
     "sinfo -p nope",
-    "squeue -h -o '%t|%T|%j|%u|%D|%C|%r|%R|%M|%l|%m|%K|%N'",
+    "squeue -h -o '%t|%T|%j|%u|%D|%C|%r|%R|%M|%l|%m|%K|%N' | sort",
     "squeue -h -n array -o '%t %j %K %r'",
     "sinfo -h -s -p nope",
 ];

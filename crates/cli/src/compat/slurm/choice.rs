@@ -91,7 +91,7 @@ pub fn targets(ids: &[&str], client: &mut Client) -> Result<Option<Vec<Target>>>
     let mut all: Vec<Target> = Vec::new();
     for id in join_brackets(ids) {
         let found = dependency::targets(&id, client)?;
-        ensure!(!found.is_empty(), "Invalid job id {id}");
+        ensure!(!found.is_empty(), "Invalid job id specified: {id}");
         for target in found {
             if !all.contains(&target) {
                 all.push(target);

@@ -76,6 +76,9 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         .flat_map(|word| word.split([',', ' ']))
         .filter(|id| !id.is_empty())
         .collect();
+    if let Some(id) = ids.iter().find(|id| !id.starts_with(|first: char| first.is_ascii_digit())) {
+        bail!("Invalid job id {id}");
+    }
     ensure!(!ids.is_empty() || !choice.is_everything(), "No job identification provided");
     let mut client = client()?;
     let named = targets(&ids, &mut client)?;
