@@ -265,6 +265,8 @@ pub struct RunReport {
 /// How a task is on its host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RunStatus {
+    /// Slurm has it and has not started it.
+    Waiting,
     /// It runs.
     Running,
     /// It is suspended.
@@ -285,6 +287,8 @@ pub enum Loss {
     Holder,
     /// The host could not start it for a reason of its own: it has not begun.
     Unable(String),
+    /// Slurm has ended it, or its node was lost: in this state.
+    Slurm(String),
 }
 
 impl fmt::Display for Loss {
@@ -292,6 +296,7 @@ impl fmt::Display for Loss {
         match self {
             Loss::Lease => f.write_str("lost: the lease of the host had expired"),
             Loss::Holder => f.write_str("lost: the process that held it was killed"),
+            Loss::Slurm(state) => write!(f, "lost: Slurm reports {state}"),
             Loss::Unable(reason) => write!(f, "not started by the host: {reason}"),
         }
     }

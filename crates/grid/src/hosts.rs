@@ -15,7 +15,7 @@ use crate::vocabulary::{Attempt, Moment, QueueId, ResourceName, TaskId, UserId};
 pub struct Facts {
     /// Processor cores: its slots, unless settings say otherwise.
     pub cores: u32,
-    /// Memory for jobs in bytes, unless settings say otherwise.
+    /// Memory for jobs in bytes, unless settings say otherwise; 0 if it knows no limit.
     pub memory_bytes: u64,
 }
 

@@ -196,7 +196,7 @@ impl Index {
             host.memory_bytes = config
                 .and_then(|config| config.memory)
                 .map(|memory| memory.0)
-                .or(host.facts.map(|facts| facts.memory_bytes));
+                .or(host.facts.map(|facts| facts.memory_bytes).filter(|bytes| *bytes > 0));
             host.resources = config.map(|config| config.resources.clone()).unwrap_or_default();
         }
         self.stir();

@@ -28,6 +28,8 @@ pub(crate) struct Shape {
     pub resources: Resources,
     pub sharing: Sharing,
     pub io_heavy: bool,
+    /// Whether it is an interactive job, which only agents can connect with its client, or a service, which only they watch.
+    pub needs_agent: bool,
 }
 
 impl Shape {
@@ -42,6 +44,7 @@ impl Shape {
             resources: spec.resources.clone(),
             sharing: spec.sharing,
             io_heavy: spec.io_heavy,
+            needs_agent: spec.interactive.is_some() || spec.service.is_some(),
         }
     }
 }

@@ -54,6 +54,8 @@ pub struct Wrap {
     pub starter: Option<String>,
     /// Whose temporary files are directed.
     pub spill: Vec<Spill>,
+    /// Options of `sbatch`, where the job runs through Slurm.
+    pub slurm: Vec<String>,
 }
 
 impl Wrap {
@@ -67,6 +69,7 @@ impl Wrap {
             post: [command(spec.post.as_ref()), of_queue(|queue| queue.post.as_ref())].concat(),
             starter: queue.and_then(|queue| queue.starter.clone()),
             spill: queue.map(|queue| queue.spill.clone()).unwrap_or_default(),
+            slurm: queue.map(|queue| queue.slurm.clone()).unwrap_or_default(),
         };
         (wrap != Wrap::default()).then(|| Box::new(wrap))
     }

@@ -152,6 +152,9 @@ pub fn element(client: &mut Client, job: Target, user_index: u32) -> Result<Targ
 
 /// An exit code of a command: of its own faults, in the way of its system.
 pub fn fault(code: u8, command: &str, error: &anyhow::Error) -> ExitCode {
-    note!("{command}: error: {}", crate::output::chain(error));
+    let said = crate::output::chain(error);
+    // Functions of Slurm's library name themselves.
+    let by = if said.starts_with("slurm_") { String::new() } else { format!("{command}: error: ") };
+    note!("{by}{said}");
     ExitCode::from(code)
 }

@@ -105,7 +105,9 @@ fn squeue_scancel_and_scontrol_act_on_what_waits_and_runs() {
     site.sh("scancel --name long").succeeds();
     site.wait_until_says("sacct -X -n -P -j 1 -o State", "CANCELLED by 0");
     site.wait_until_says("squeue -h", "");
-    let unknown = site.sh("scancel 99").expect_code(1);
+    let unknown = site.sh("scancel 99").expect_code(0);
+    assert_eq!(unknown.stderr, "");
+    let unknown = site.sh("scancel -v 99").expect_code(0);
     assert!(unknown.stderr.contains("Invalid job id specified"), "{}", unknown.stderr);
     assert!(site.sh("squeue -j 99").expect_code(1).stderr.contains("Invalid job id"));
     let sinfo = site.says("sinfo -h -o '%P %a %D %t %C'");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Agent, Input, LINGER_MS, Status, Unsent, load, may_wait};
 use crate::cgroup::Places;
 use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Ask, Order, Report, Using};
+use crate::protocol::{Ask, Containment, Order, Report, Using};
 use crate::run::{Run, uptime_ms};
 use crate::trust;
 
@@ -59,14 +59,17 @@ impl Agent {
             task: *task,
             attempt: *attempt,
             status: match status {
+                Status::Waiting => RunStatus::Waiting,
                 Status::Running => RunStatus::Running,
                 Status::Stopped => RunStatus::Stopped,
                 Status::Ended(end) => end.clone().status(),
             },
         });
+        // Slurm knows how much memory its nodes have.
+        let memory_bytes = if self.slurm.is_some() { 0 } else { load::memory_bytes() };
         let joined = Box::new(Joined {
             host: self.settings.name.clone(),
-            facts: Facts { cores: self.settings.slots, memory_bytes: load::memory_bytes() },
+            facts: Facts { cores: self.settings.slots, memory_bytes },
             memory: self.memory,
             runs: runs.collect(),
         });
@@ -120,9 +123,14 @@ impl Agent {
 
     /// Tells what the jobs use now.
     pub(super) fn report_use(&mut self) {
-        let containment = Places::containment(self.groups.as_ref());
+        let containment = match self.slurm {
+            Some(_) => Containment::Slurm,
+            None => Places::containment(self.groups.as_ref()),
+        };
+        let notes = self.slurm.as_ref().map(|slurm| &slurm.said);
+        let noted = notes.into_iter().flat_map(|said| said.keys());
         let mut known: BTreeSet<_> =
-            self.using.keys().chain(self.area_bytes.keys()).copied().collect();
+            self.using.keys().chain(self.area_bytes.keys()).chain(noted).copied().collect();
         let services: BTreeSet<_> = Run::with_health(&self.folder).into_iter().collect();
         known.extend(services.iter().filter(|run| self.is_alive(run)));
         let one = |run: (TaskId, Attempt)| Using {
@@ -134,6 +142,7 @@ impl Agent {
                 .contains(&run)
                 .then(|| Run::of(&self.folder, run.0, run.1).health())
                 .flatten(),
+            note: notes.and_then(|said| said.get(&run)).cloned(),
         };
         let runs = known.into_iter().map(one).collect();
         self.report(Report::Using { containment, runs });

@@ -8,10 +8,12 @@ mod connection;
 mod crew;
 mod ending;
 mod groups;
+mod in_slurm;
 mod lease;
 mod load;
 pub mod metrics;
 pub mod nursery;
+pub(crate) mod slurm;
 mod space;
 mod start;
 mod vigil;
@@ -26,6 +28,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::Result;
+use forebay_grid::config::HostEngine;
 use forebay_grid::event::Memory;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
@@ -40,6 +43,7 @@ use crate::protocol::{Launch, Order, Report};
 use crate::run::{End, Run, Task, uptime_ms};
 use areas::{Areas, KeptElsewhere};
 pub use ending::end_left_jobs;
+use slurm::Slurm;
 use space::Space;
 pub use start::run;
 use vigil::Vigil;
@@ -65,6 +69,8 @@ pub struct Settings {
     pub cgroup: Parent,
     /// Where monitors are answered, if they are.
     pub monitors: Option<Listen>,
+    /// What runs its jobs.
+    pub engine: HostEngine,
     /// The program and first argument that start a nursery of shims, and the watchdog.
     pub shim: (PathBuf, String),
 }
@@ -114,6 +120,11 @@ enum Input {
         attempt: Attempt,
         end: End,
     },
+    /// What Slurm says of a job.
+    Note {
+        run: (TaskId, Attempt),
+        note: String,
+    },
     /// The shim at the other end holds no job any more; it was told before what became of its last one.
     Free {
         line: OwnedFd,
@@ -125,6 +136,8 @@ enum Input {
 
 /// How a run is, as far as the agent knows.
 enum Status {
+    /// Slurm has it and has not started it.
+    Waiting,
     Running,
     Stopped,
     Ended(End),
@@ -159,6 +172,10 @@ struct Agent {
     space: Arc<Space>,
     vigil: Vigil,
     areas: Areas,
+    /// What runs its jobs in place of shims of its own.
+    slurm: Option<Slurm>,
+    /// Whether Slurm has said something that was not told yet.
+    notes_are_fresh: bool,
     unsent: Unsent,
     figures: Arc<metrics::Figures>,
     inputs: Sender<Input>,
@@ -221,13 +238,18 @@ impl Agent {
                 self.sent_ms.push_back(now);
                 self.report(Report::Load { load });
                 self.report_use();
-                if let Err(error) = self.watchdog.look_after() {
+                if self.slurm.is_none()
+                    && let Err(error) = self.watchdog.look_after()
+                {
                     tracing::warn!("{error:#}");
                 }
                 next_load_ms = now + (self.lease_ms / 4).clamp(25, 5000);
             }
             if self.settings.monitors.is_some() {
                 self.figures.set(self.running(), self.stream.is_some());
+            }
+            if std::mem::take(&mut self.notes_are_fresh) {
+                self.report_use();
             }
             self.send_wanted();
             let mut patience = if self.stream.is_some() { next_load_ms - now } else { 50 };
@@ -280,6 +302,7 @@ impl Agent {
             Input::Lost { connection } if connection == self.connection => self.disconnect(),
             Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
             Input::Started { task, attempt, pid } => {
+                self.runs.entry((task, attempt)).and_modify(|status| status.begin());
                 self.report(Report::Started { task, attempt, pid });
             }
             Input::Using { task, attempt, usage } => {
@@ -291,6 +314,7 @@ impl Agent {
                 }
             }
             Input::Health => self.report_use(),
+            Input::Note { run, note } => self.take_note(run, note),
             Input::Say(report) => self.report(report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),
@@ -306,20 +330,17 @@ impl Agent {
                 self.next_connect_ms = uptime_ms() + REFUSED_PAUSE_MS;
             }
             Order::Grant { lease } => self.take_grant(lease.as_ms()),
-            Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
-            Order::Suspend { task, attempt } => {
-                self.change(task, attempt, Status::Stopped, Signal::USR1);
-            }
-            Order::Signal { task, attempt, signal } => {
-                self.signal(task, attempt, crate::shim::relayed(signal));
-            }
-            Order::Resume { task, attempt } => {
-                self.change(task, attempt, Status::Running, Signal::USR2);
-            }
+            order @ (Order::Kill { .. }
+            | Order::Suspend { .. }
+            | Order::Signal { .. }
+            | Order::Resume { .. }) => self.steer(&order),
             Order::Noted { task, attempt } => {
                 if let Some(Status::Ended(_)) = self.runs.get(&(task, attempt)) {
                     self.runs.remove(&(task, attempt));
-                    Run::of(&self.folder, task, attempt).remove();
+                    match &mut self.slurm {
+                        Some(slurm) => slurm.forget((task, attempt)),
+                        None => Run::of(&self.folder, task, attempt).remove(),
+                    }
                 }
             }
             Order::ReleaseWork { task, requeues } => self.areas.release(task, requeues),
@@ -332,11 +353,34 @@ impl Agent {
         }
     }
 
+    /// Passes on what concerns one start.
+    fn steer(&mut self, order: &Order) {
+        if self.slurm.is_some() {
+            return self.steer_in_slurm(order);
+        }
+        match *order {
+            Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
+            Order::Suspend { task, attempt } => {
+                self.change(task, attempt, Status::Stopped, Signal::USR1);
+            }
+            Order::Resume { task, attempt } => {
+                self.change(task, attempt, Status::Running, Signal::USR2);
+            }
+            Order::Signal { task, attempt, signal } => {
+                self.signal(task, attempt, crate::shim::relayed(signal));
+            }
+            _ => {}
+        }
+    }
+
     fn launch(&mut self, launch: Launch) {
         let (task, attempt) = (launch.task, launch.attempt);
         let run = Run::of(&self.folder, task, attempt);
         if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
             return;
+        }
+        if self.slurm.is_some() {
+            return self.launch_in_slurm(launch);
         }
         let (work, util) = self.areas.of(task, launch.requeues);
         let checkpoints = self.areas.checkpoint(task, launch.requeues);
@@ -350,6 +394,7 @@ impl Agent {
             checkpoints,
             groups: self.groups.clone(),
             address: self.address.clone(),
+            allocation: None,
         };
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {
@@ -422,6 +467,10 @@ impl Agent {
     fn end_all(&mut self) -> Result<()> {
         self.send_reports();
         self.disconnect();
+        if let Some(slurm) = &self.slurm {
+            slurm.end_all();
+            return Ok(());
+        }
         let alive = self.runs.iter().filter(|(_, status)| !matches!(status, Status::Ended(_)));
         let alive = alive.map(|((task, attempt), _)| Run::of(&self.folder, *task, *attempt));
         ending::end_by_force(&self.folder, alive.collect())

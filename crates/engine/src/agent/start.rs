@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::{Context as _, Result, bail};
+use forebay_grid::config::HostEngine;
 use forebay_grid::event::Memory;
 use forebay_metrics::Server;
 use forebay_process::machine::boot_id;
@@ -16,6 +17,7 @@ use signal_hook::iterator::Signals;
 use super::areas::Areas;
 use super::groups::{Keep, remember, sweep};
 use super::nursery::Nursery;
+use super::slurm::Slurm;
 use super::space::Space;
 use super::vigil::Vigil;
 use super::watchdog::Watchdog;
@@ -50,7 +52,9 @@ pub fn run(settings: Settings) -> Result<()> {
     let for_signals = inputs.clone();
     let obey = move || obey_signals(signals, &for_signals);
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
-    let memory = remember_boot(&own)?;
+    let in_slurm = settings.engine == HostEngine::Slurm;
+    // Jobs in Slurm run on other machines, and their records are durable.
+    let memory = if in_slurm { Memory::Kept } else { remember_boot(&own)? };
     let checkpoints = settings.checkpoints.clone();
     make_checkpoint_place(&settings)?;
     let places =
@@ -59,7 +63,14 @@ pub fn run(settings: Settings) -> Result<()> {
     let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
     let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
     let watchdog = Watchdog::new(settings.shim.clone(), own.clone());
-    let groups = find_groups(&settings, &own)?;
+    let groups = if in_slurm { None } else { find_groups(&settings, &own)? };
+    let (slurm, found) = match in_slurm {
+        true => {
+            let (slurm, found) = Slurm::begin(&settings, own.clone(), inputs.clone())?;
+            (Some(slurm), found)
+        }
+        false => (None, Vec::new()),
+    };
     raise_file_limit();
     let figures = Arc::<metrics::Figures>::default();
     if let Some(listen) = settings.monitors.clone() {
@@ -89,11 +100,14 @@ pub fn run(settings: Settings) -> Result<()> {
         space: Space::begin(inputs.clone())?,
         vigil: Vigil::begin(inputs.clone())?,
         areas,
+        slurm,
+        notes_are_fresh: false,
         unsent: Unsent::default(),
         figures,
         inputs,
     };
     agent.find_runs()?;
+    agent.find_in_slurm(found);
     agent.work(&taken)?;
     sweep(&agent.folder, Keep::Nothing)
 }

@@ -327,8 +327,12 @@ pub fn make(path: &Path, left: Left, account: &Account) -> Result<()> {
 pub fn host_with_run(hosts: &Path, task: TaskId) -> Option<String> {
     let begin = format!("{}.{}.", task.job, task.index);
     for host in std::fs::read_dir(hosts).ok()?.flatten() {
-        let Ok(runs) = std::fs::read_dir(host.path().join("runs")) else { continue };
-        if runs.flatten().any(|run| run.file_name().as_bytes().starts_with(begin.as_bytes())) {
+        let of = |folder: &str| std::fs::read_dir(host.path().join(folder)).into_iter().flatten();
+        if of("runs")
+            .chain(of(crate::agent::slurm::FOLDER))
+            .flatten()
+            .any(|run| run.file_name().as_bytes().starts_with(begin.as_bytes()))
+        {
             return Some(host.file_name().to_string_lossy().into_owned());
         }
     }

@@ -144,7 +144,7 @@ impl Input {
                 let host = joined.host.clone();
                 let ended = joined.runs.iter().filter_map(|run| match run.status {
                     RunStatus::Exited(..) | RunStatus::Lost(_) => Some((run.task, run.attempt)),
-                    RunStatus::Running | RunStatus::Stopped => None,
+                    RunStatus::Waiting | RunStatus::Running | RunStatus::Stopped => None,
                 });
                 let ended = ended.collect();
                 outboxes.announce(&host, connection);
@@ -190,7 +190,7 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
         }
         Report::Using { containment, runs } => {
             let measured = runs.iter().filter_map(|run| {
-                let Using { task, attempt, area_bytes, .. } = *run;
+                let &Using { task, attempt, area_bytes, .. } = run;
                 Some(AreaSize { task, attempt, bytes: area_bytes? })
             });
             let sizes: Vec<AreaSize> = measured.collect();

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 
 use anyhow::{Result, bail};
 use forebay_grid::flow::event::FlowState;
-use forebay_grid::vocabulary::{JobId, UserName};
+use forebay_grid::vocabulary::{JobId, TaskId, UserName};
 use forebay_store::Store;
 
 use super::Controller;
@@ -26,6 +26,12 @@ impl<S: Store> Controller<S> {
                 let refused = |error| Some(refused(error));
                 if let Some(mut answer) = answer.unwrap_or_else(refused) {
                     self.uses.complete(&mut answer);
+                    if let Ask::Explain { target } = ask {
+                        let task = TaskId { job: target.job, index: target.index.unwrap_or(0) };
+                        if let Some((host, _)) = self.engine.place_of(task) {
+                            self.uses.explain(task, &host, &mut answer);
+                        }
+                    }
                     // Whoever asked may be gone.
                     let _ = reply.send(answer);
                 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use forebay_base::Usage;
+use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 
@@ -18,6 +19,8 @@ pub(crate) struct Uses {
 struct Host {
     containment: Containment,
     runs: HashMap<TaskId, Run>,
+    /// What Slurm says of those that run through it.
+    notes: HashMap<TaskId, String>,
 }
 
 struct Run {
@@ -29,11 +32,22 @@ struct Run {
 impl Uses {
     /// Takes what a host says in place of what it said before.
     pub fn take(&mut self, host: HostName, containment: Containment, runs: Vec<Using>) {
+        let note = |run: &Using| Some((run.task, run.note.clone()?));
+        let notes = runs.iter().filter_map(note).collect();
         let runs = runs.into_iter().map(|run| {
             let Using { task, attempt, usage, health, .. } = run;
             (task, Run { attempt, usage, health })
         });
-        self.hosts.insert(host, Host { containment, runs: runs.collect() });
+        self.hosts.insert(host, Host { containment, runs: runs.collect(), notes });
+    }
+
+    /// Adds to the explanation of a task what Slurm says of the start that is on its host.
+    pub fn explain(&self, task: TaskId, host: &HostName, answer: &mut Answer) {
+        let Answer::Explained { explanation: Explanation::Placed(placement), .. } = answer else {
+            return;
+        };
+        let said = self.hosts.get(host).and_then(|host| host.notes.get(&task));
+        placement.reasons.extend(said.cloned().map(Reason::Slurm));
     }
 
     /// Adds to an answer what is known here.

@@ -192,6 +192,8 @@ pub enum Containment {
     Group,
     /// A control group of its own with a limit of memory.
     GroupWithMemory,
+    /// Slurm, as its own settings say.
+    Slurm,
 }
 
 /// What a start of a task uses while it runs.
@@ -210,6 +212,9 @@ pub struct Using {
     /// How it is, if it is a service that has been checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// What Slurm says of it, in words, if it runs through Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// What an agent tells the controller.

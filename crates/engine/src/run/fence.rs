@@ -144,6 +144,7 @@ mod tests {
             checkpoints: None,
             groups: None,
             address: String::new(),
+            allocation: None,
         }
     }
 

@@ -58,6 +58,18 @@ pub struct Task {
     /// Name or number under which this host is reached.
     #[serde(default)]
     pub address: String,
+    /// How its holder is reached in an allocation of Slurm; none if an agent's shim holds it.
+    #[serde(default)]
+    pub allocation: Option<Allocation>,
+}
+
+/// What the holder of a job in an allocation of Slurm has to know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Allocation {
+    /// The file in which it finds orders.
+    pub orders: PathBuf,
+    /// How long it may be unable to read them before it ends its job.
+    pub lease_ms: u64,
 }
 
 /// How a job ended, as far as its shim or the agent could see.
@@ -117,6 +129,36 @@ pub struct Said {
 }
 
 impl Said {
+    /// What the text of a run's file says; the order, or what is left of it, is its first line.
+    pub fn of(text: &str) -> Said {
+        let process = |words: &str| {
+            let (pid, started) = words.split_once(' ')?;
+            Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
+        };
+        let mut said = Said::default();
+        for line in text.split_inclusive('\n').skip(1) {
+            let Some(line) = line.strip_suffix('\n') else { break };
+            match line.split_once(' ').unwrap_or((line, "")) {
+                ("pid", words) => said.shim = process(words),
+                ("session", words) => said.session = process(words),
+                ("started", _) => said.started = true,
+                // The first of them counts.
+                ("end", end) if said.end.is_none() => said.end = serde_json::from_str(end).ok(),
+                ("fenced", _) if said.end.is_none() => {
+                    said.end = Some(End::Lost(Loss::Lease));
+                    said.is_fenced = true;
+                }
+                _ => {}
+            }
+        }
+        // A shim may say that it starts its job while it is fenced, and is killed then.
+        if said.is_fenced && !said.started {
+            let why = "the lease of the host has expired".to_owned();
+            said.end = Some(End::Lost(Loss::Unable(why)));
+        }
+        said
+    }
+
     /// The process of the shim, which becomes readable when that has ended; none if it has ended, or was not there yet.
     pub fn shim_file(&self) -> Option<OwnedFd> {
         let (pid, started) = self.shim?;
@@ -235,32 +277,7 @@ impl Run {
     fn said_in(&self, file: &File) -> Result<Said> {
         let bytes = small::read_again(file).with_context(|| self.0.display().to_string())?;
         let text = String::from_utf8(bytes).with_context(|| self.0.display().to_string())?;
-        let process = |words: &str| {
-            let (pid, started) = words.split_once(' ')?;
-            Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
-        };
-        let mut said = Said::default();
-        for line in text.split_inclusive('\n').skip(1) {
-            let Some(line) = line.strip_suffix('\n') else { break };
-            match line.split_once(' ').unwrap_or((line, "")) {
-                ("pid", words) => said.shim = process(words),
-                ("session", words) => said.session = process(words),
-                ("started", _) => said.started = true,
-                // The first of them counts.
-                ("end", end) if said.end.is_none() => said.end = serde_json::from_str(end).ok(),
-                ("fenced", _) if said.end.is_none() => {
-                    said.end = Some(End::Lost(Loss::Lease));
-                    said.is_fenced = true;
-                }
-                _ => {}
-            }
-        }
-        // A shim may say that it starts its job while it is fenced, and is killed then.
-        if said.is_fenced && !said.started {
-            let why = "the lease of the host has expired".to_owned();
-            said.end = Some(End::Lost(Loss::Unable(why)));
-        }
-        Ok(said)
+        Ok(Said::of(&text))
     }
 
     /// What its shim was ordered to do; none if the file is gone.

@@ -8,8 +8,8 @@
 //! If this process is stopped when the lease is over, the kernel kills it a moment later, and its job with it (`forebay_process::last_resort`).
 
 use std::io::{PipeReader, Read as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -42,11 +42,37 @@ pub enum Stage {
     Over,
 }
 
+/// Until when the job of a shim may run.
+#[derive(Clone, Debug)]
+pub enum Lease {
+    /// As the agent of this folder says.
+    Agent(PathBuf),
+    /// As long as the orders in an allocation of Slurm can be read.
+    Orders(Arc<Reading>),
+}
+
+/// How a holder in an allocation of Slurm gets its orders.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// Until when the job may run.
+    pub until_ms: AtomicU64,
+    /// Whether the holder obeys signals.
+    pub obeys: AtomicBool,
+}
+
+impl Lease {
+    fn until_ms(&self) -> u64 {
+        match self {
+            Lease::Agent(folder) => granted(folder),
+            Lease::Orders(reading) => reading.until_ms.load(Ordering::SeqCst),
+        }
+    }
+}
+
 /// What the thread that watches shares with the one that owns the job.
 pub struct Beginning {
     log: Log<'static>,
-    /// Folder of the agent, with the lease.
-    agent: PathBuf,
+    lease: Lease,
     stage: Mutex<Stage>,
     /// Has a byte for each signal that nobody has looked at.
     signalled: PipeReader,
@@ -58,7 +84,7 @@ impl Beginning {
     ///
     /// # Errors
     /// If there are no descriptors or threads left.
-    pub fn watch(log: Log<'static>, agent: &Path) -> Result<Arc<Beginning>> {
+    pub fn watch(log: Log<'static>, lease: Lease) -> Result<Arc<Beginning>> {
         let (signalled, write) = std::io::pipe()?;
         rustix::io::ioctl_fionbio(&signalled, true)?;
         for signal in [SIGTERM, SIGINT] {
@@ -66,7 +92,7 @@ impl Beginning {
         }
         let beginning = Arc::new(Beginning {
             log,
-            agent: agent.to_owned(),
+            lease,
             stage: Mutex::new(Stage::Free),
             signalled,
             lease_over: AtomicBool::new(false),
@@ -86,6 +112,18 @@ impl Beginning {
         *stage = Stage::Preparing;
     }
 
+    /// Signals are heard from now on.
+    pub fn obey(&self) {
+        if let Lease::Orders(reading) = &self.lease {
+            reading.obeys.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the job may run.
+    pub fn is_leased(&self) -> bool {
+        self.lease.until_ms() > uptime_ms()
+    }
+
     /// The shim goes on.
     pub fn enter(&self, stage: Stage) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
@@ -102,7 +140,7 @@ impl Beginning {
         });
         let set = |uptime_ms| deadline.as_ref().map(|deadline| deadline.set(uptime_ms));
         loop {
-            let (until, now) = (granted(&self.agent), uptime_ms());
+            let (until, now) = (self.lease.until_ms(), uptime_ms());
             if until <= now {
                 let _ = set(now + SEEN_MS);
                 self.lease_over.store(true, Ordering::SeqCst);

@@ -56,7 +56,9 @@ fn slurm(task: &Task, dialect: &Dialect) -> Vec<(String, String)> {
     if launch.attempt.0 > 1 {
         variables.extend(named([("SLURM_RESTART_COUNT", (launch.attempt.0 - 1).to_string())]));
     }
-    if let Some(gpus) = launch.gpus.as_ref().filter(|gpus| !gpus.is_empty()) {
+    if let Some(gpus) =
+        launch.gpus.as_ref().filter(|gpus| !gpus.is_empty() && task.allocation.is_none())
+    {
         let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
         variables.extend(named([
             ("SLURM_JOB_GPUS", numbers.join(",")),

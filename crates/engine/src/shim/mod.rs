@@ -17,6 +17,7 @@
 //! the end of a job on they are blocked, and when the next one comes, which the agent does not order before it has
 //! taken note of that end, those that are pending are thrown away.
 
+pub mod allocation;
 mod beginning;
 mod dialect;
 mod fault;
@@ -52,10 +53,10 @@ use crate::area::{self, Left, bytes_below};
 use crate::cgroup::Group;
 use crate::checkpoint::{Setup, restore};
 use crate::run::request::{self, Word};
-use crate::run::{End, Log, Task, fence, granted, uptime_ms};
+use crate::run::{End, Log, Task, fence, uptime_ms};
 use crate::terminal::job::{Caller, Ends};
 use crate::user::{Account, account_of};
-use beginning::{Beginning, Stage};
+use beginning::{Beginning, Lease, Stage};
 use fault::Fault;
 use job::{Begun, Job, exit_of};
 pub use orders::relayed;
@@ -84,7 +85,8 @@ const JOBS_MAX: u32 = 500;
 pub fn serve(mut run: PathBuf) -> Result<()> {
     // SAFETY: ignoring a signal is always sound; the job gets the default back.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    let mut shim = Shim::begin(&run)?;
+    let agent = run.ancestors().nth(2).context("a run without an agent")?.to_owned();
+    let mut shim = Shim::begin(Lease::Agent(agent))?;
     for _ in 1..JOBS_MAX {
         shim.hold(&run)?;
         if shim.touched {
@@ -117,15 +119,14 @@ struct Shim {
 
 impl Shim {
     /// One that obeys signals and watches the lease beside the run's file.
-    fn begin(run: &Path) -> Result<Shim> {
+    fn begin(lease: Lease) -> Result<Shim> {
         block_orders(libc::SIG_BLOCK);
         let log = Log::of(rustix::stdio::stdin());
-        let agent = run.ancestors().nth(2).context("a run without an agent")?;
         Ok(Shim {
             log,
             signals: Signals::new(ORDERS.into_iter().chain([SIGCHLD]))?,
             // Its thread inherits the blocked signals, so those are for this one.
-            beginning: Beginning::watch(log, agent)?,
+            beginning: Beginning::watch(log, lease)?,
             accounting: Accounting::find(Arc::new(SystemClock)),
             sampler: Sampler::begin()?,
             account: None,
@@ -139,13 +140,17 @@ impl Shim {
     fn hold(&mut self, run: &Path) -> Result<()> {
         name_process(&format!("shim {}", run.file_name().unwrap_or_default().display()));
         self.forget_orders();
+        self.beginning.obey();
         let log = self.log;
         log.say_pid(self.started)
             .with_context(|| format!("standard input is not {}", run.display()))?;
-        let Some(task) = log.unfenced_task()? else {
+        let Some(mut task) = log.unfenced_task()? else {
             self.touched = true;
             return Ok(());
         };
+        if task.allocation.is_some() {
+            task.host = allocation::node().unwrap_or(task.host);
+        }
         let name = run.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let account = self.account_of(&task.launch.user).and_then(|account| {
             task.launch.check_account(&account).map_err(Fault::Job)?;
@@ -244,7 +249,15 @@ fn begin(
     beginning: &Beginning,
     accounting: &Arc<Accounting>,
 ) -> Result<Begun, Fault> {
-    prepare(task, account).map_err(Fault::Host)?;
+    match &task.allocation {
+        Some(_) => allocation::check(task),
+        None => prepare(task, account),
+    }
+    .and_then(|()| {
+        anyhow::ensure!(beginning.is_leased(), "the lease of the host has expired");
+        Ok(())
+    })
+    .map_err(Fault::Host)?;
     let interactive = task.launch.spec.interactive.as_ref();
     // A client that began to talk expects no second start.
     let caller = interactive.map(|at| Caller::reach(at, task, account)).transpose();
@@ -283,9 +296,7 @@ fn prepare(task: &Task, account: &Account) -> Result<()> {
     };
     area::make(&task.work, left, account)?;
     area::make(&task.util, left, account)?;
-    bring_back(task, account)?;
-    anyhow::ensure!(granted(&task.agent) > uptime_ms(), "the lease of the host has expired");
-    Ok(())
+    bring_back(task, account)
 }
 
 /// Has the work area hold what the job's last checkpoint does, if that is later than what lies on this host.

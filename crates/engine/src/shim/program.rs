@@ -60,6 +60,9 @@ pub fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
         ("USER".to_owned(), launch.user.to_string()),
         ("LOGNAME".to_owned(), launch.user.to_string()),
     ];
+    if task.allocation.is_some() {
+        variables.extend(super::allocation::variables());
+    }
     let brought = launch.spec.environment.iter();
     variables.extend(brought.filter(|(key, _)| !VARIABLES.contains(&key.as_str())).cloned());
     variables.extend(dialect::variables(task));
@@ -79,7 +82,8 @@ pub fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
         ("FOREBAY_SLOTS".to_owned(), launch.slots.to_string()),
         ("FOREBAY_HOST".to_owned(), task.host.to_string()),
     ]);
-    if let Some(gpus) = &launch.gpus {
+    // In an allocation Slurm says which devices they are.
+    if let Some(gpus) = launch.gpus.as_ref().filter(|_| task.allocation.is_none()) {
         // Also without any: a job that has asked for no device sees none.
         let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
         variables.push(("CUDA_VISIBLE_DEVICES".to_owned(), numbers.join(",")));

@@ -359,6 +359,11 @@ impl QueueConfig {
             ("post", self.post.as_ref()),
             ("starter", self.starter.as_ref()),
         ];
+        let mut options = self.slurm.iter();
+        let unfit = options.find_map(|option| Some((option, crate::slurm::option_fault(option)?)));
+        if let Some((option, allowed)) = unfit {
+            return Some(Fault::at([Key("slurm")], format!("{option:?}"), allowed));
+        }
         wrap_fault(wraps).or_else(|| thresholds_fault(&self.load))
     }
 }

@@ -273,6 +273,17 @@ pub enum Role {
     Control,
 }
 
+/// What runs the jobs of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostEngine {
+    /// An agent on the host itself.
+    #[default]
+    Agent,
+    /// Slurm: the host stands for all nodes of a Slurm cluster, and its agent hands jobs to Slurm.
+    Slurm,
+}
+
 /// What is said of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -288,6 +299,9 @@ pub struct HostConfig {
     /// What it is for.
     #[serde(default)]
     pub role: Role,
+    /// What runs its jobs.
+    #[serde(default)]
+    pub engine: HostEngine,
     /// Load at which jobs are started on it, and suspended.
     #[serde(default)]
     pub load: Thresholds,
@@ -320,6 +334,7 @@ fn one_queue() -> Vec<QueueConfig> {
         post: None,
         starter: None,
         spill: Vec::new(),
+        slurm: Vec::new(),
     }]
 }
 

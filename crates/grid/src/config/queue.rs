@@ -110,6 +110,9 @@ pub struct QueueConfig {
     /// Programs whose temporary files go to the work area of the job.
     #[serde(default)]
     pub spill: Vec<Spill>,
+    /// Options of `sbatch` for its jobs that run through Slurm, such as `--partition=long`.
+    #[serde(default)]
+    pub slurm: Vec<String>,
 }
 
 /// Load at which jobs are started, and suspended.

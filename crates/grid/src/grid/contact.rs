@@ -38,7 +38,10 @@ impl Grid {
         for report in joined.runs {
             let (task, attempt) = (report.task, report.attempt);
             if self.run_of(&name, task, attempt).is_none() {
-                if matches!(report.status, RunStatus::Running | RunStatus::Stopped) {
+                if matches!(
+                    report.status,
+                    RunStatus::Waiting | RunStatus::Running | RunStatus::Stopped
+                ) {
                     self.kill_stale(&name, task, attempt, out);
                 }
                 continue;
@@ -49,6 +52,7 @@ impl Grid {
                     self.end_attempt(task, End::Exited(exit, usage), out);
                 }
                 RunStatus::Lost(loss) => self.end_attempt(task, End::Told(loss), out),
+                RunStatus::Waiting => self.agree(task, Agent::Waits, out),
                 RunStatus::Running => self.agree(task, Agent::Runs, out),
                 RunStatus::Stopped => self.agree(task, Agent::Stopped, out),
             }
@@ -68,21 +72,24 @@ impl Grid {
 
     /// Makes the agent's view of a task that it has agree with the grid's.
     fn agree(&mut self, task: TaskId, agent: Agent, out: &mut Outcome) {
-        if self.ledger.task(task).and_then(Task::run).expect("an active task").phase
-            == Phase::Starting
-        {
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        if run.phase == Phase::Starting && agent != Agent::Waits {
             self.begin(task, out);
         }
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
         let (attempt, host) = (run.attempt, self.host_name(run.host));
-        let stopped = !run.phase.stops().is_empty();
+        let stopped = !run.stops().is_empty();
         if let Some(ending) = run.ending {
             out.effects.push(Effect::Kill { task, attempt, host, why: ending.into() });
             return;
         }
         match (agent, stopped) {
-            (Agent::Runs, true) => out.effects.push(Effect::Suspend { task, attempt, host }),
+            (Agent::Runs | Agent::Waits, true) => {
+                out.effects.push(Effect::Suspend { task, attempt, host });
+            }
             (Agent::Stopped, false) => out.effects.push(Effect::Resume { task, attempt, host }),
+            // Slurm may hold it, which only Slurm knows.
+            (Agent::Waits, false) => out.effects.push(Effect::Resume { task, attempt, host }),
             (Agent::Runs, false) | (Agent::Stopped, true) => {}
         }
     }
@@ -247,7 +254,11 @@ impl Grid {
                 let name = self.ledger.hosts.at(host as u32).clone();
                 out.effects.push(Effect::Disconnect { host: name });
             }
-            if contact.state == Reach::Away {
+            // Slurm goes on without its agent, and knows of every job when the agent is back.
+            let is_kept =
+                self.is_slurm(HostId(host as u32)) && !self.index.hosts[host].runs.is_empty();
+            let contact = &mut self.index.hosts[host].contact;
+            if contact.state == Reach::Away && !is_kept {
                 let over = contact.heard.after(timeout).max(contact.leased);
                 if over > self.now {
                     next = next.min(over);
@@ -271,8 +282,9 @@ impl Grid {
 }
 
 /// What an agent says of a task that it has.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Agent {
+    Waits,
     Runs,
     Stopped,
 }

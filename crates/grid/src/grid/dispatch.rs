@@ -12,12 +12,12 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::config::{Dispatch, Exceeded, LoadIndex, Order, Role};
+use crate::config::{Dispatch, Exceeded, HostEngine, LoadIndex, Order, QueueConfig, Role};
 use crate::event::{Effect, Outcome};
 use crate::grid::Grid;
 use crate::grid::explain::{HostObstacle, Reason};
 use crate::grid::reserve::{Blocked, Waiters};
-use crate::hosts::Reach;
+use crate::hosts::{HostNow, Reach};
 use crate::index::Candidate;
 use crate::journal::{HostSwitch, Starts};
 use crate::parse::period::Period;
@@ -276,6 +276,9 @@ impl Grid {
         if now.config.is_some_and(|place| self.ledger.config.hosts[place].role == Role::Control) {
             return Err(HostObstacle::Control);
         }
+        if shape.needs_agent && self.is_slurm(host) {
+            return Err(HostObstacle::NoAgent);
+        }
         let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;
         let of_job = shape.hosts.preference(name).ok_or(HostObstacle::NotInJob)?;
         if shape.excluded.contains(&host) {
@@ -326,6 +329,23 @@ impl Grid {
         if let Some(short) = self.host_short(host, shape) {
             return Some(short.obstacle);
         }
+        if now.unable_until > self.now {
+            return Some(HostObstacle::Unable { until: now.unable_until });
+        }
+        if now.rests_until > self.now {
+            return Some(HostObstacle::Rests { until: now.rests_until });
+        }
+        // Slurm has nodes for exclusive jobs, and knows how loaded they are.
+        if self.is_slurm(host) { None } else { self.obstacle_beside(queue_config, shape, now) }
+    }
+
+    /// Why a host cannot take a task of a shape beside the jobs and the load that it has.
+    fn obstacle_beside(
+        &self,
+        queue: &QueueConfig,
+        shape: &Shape,
+        now: &HostNow,
+    ) -> Option<HostObstacle> {
         if let Some(TaskId { job, .. }) = now.exclusive {
             return Some(HostObstacle::Exclusive { job });
         }
@@ -333,7 +353,7 @@ impl Grid {
             return Some(HostObstacle::Busy { jobs: now.runs.len() as u32 });
         }
         let own = now.config.map(|place| &self.ledger.config.hosts[place].load);
-        for load in own.into_iter().chain([&queue_config.load]).filter(|load| !load.is_empty()) {
+        for load in own.into_iter().chain([&queue.load]).filter(|load| !load.is_empty()) {
             let Some(measured) = &now.load else { return Some(HostObstacle::NoLoad) };
             if let Some(exceeded) = load.refuses(measured) {
                 return Some(HostObstacle::Load(exceeded));
@@ -347,10 +367,13 @@ impl Grid {
                 return Some(HostObstacle::Load(Exceeded { index, value, limit }));
             }
         }
-        if now.unable_until > self.now {
-            return Some(HostObstacle::Unable { until: now.unable_until });
-        }
-        (now.rests_until > self.now).then_some(HostObstacle::Rests { until: now.rests_until })
+        None
+    }
+
+    /// Whether a host stands for the nodes of a Slurm cluster.
+    pub(super) fn is_slurm(&self, host: HostId) -> bool {
+        let place = self.index.hosts[host.0 as usize].config;
+        place.is_some_and(|place| self.ledger.config.hosts[place].engine == HostEngine::Slurm)
     }
 
     /// How long a task of a job may run.

@@ -147,6 +147,8 @@ pub enum Reason {
         /// What the queue wants then.
         exceeded: AreaExceeded,
     },
+    /// What Slurm says of it.
+    Slurm(String),
 }
 
 /// What one host says.
@@ -180,6 +182,8 @@ pub enum HostObstacle {
     Control,
     /// It is closed.
     Closed,
+    /// It runs jobs through Slurm, and the job is interactive or a service.
+    NoAgent,
     /// The queue does not use it.
     NotInQueue,
     /// The job does not want it.
@@ -261,6 +265,7 @@ impl HostObstacle {
         match self {
             HostObstacle::Unlisted
             | HostObstacle::Control
+            | HostObstacle::NotInteractive
             | HostObstacle::NotInQueue
             | HostObstacle::NotInJob
             | HostObstacle::Excluded
@@ -521,6 +526,7 @@ impl fmt::Display for Reason {
                 };
                 write!(f, "its work areas hold {bytes}, more than the {limit} of area_limit{then}")
             }
+            Reason::Slurm(said) => f.write_str(said),
             Reason::Passed { left } => {
                 write!(f, "jobs that fit may start before it for another {left} (reserve_after)")
             }
@@ -537,6 +543,9 @@ impl fmt::Display for HostObstacle {
             HostObstacle::Unlisted => f.write_str("is not listed in the settings"),
             HostObstacle::Control => f.write_str("runs no jobs (role = \"control\")"),
             HostObstacle::Closed => f.write_str("is closed"),
+            HostObstacle::NoAgent => f.write_str(
+                "runs jobs through Slurm, which neither connects terminals nor watches services",
+            ),
             HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
             HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
             HostObstacle::Excluded => f.write_str("is excluded by an earlier exit code of the job"),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use forebay_base::ByteSize;
 
-use crate::config::{HostConfig, OnNever, Role};
+use crate::config::{HostConfig, HostEngine, OnNever, Role};
 use crate::depend::Verdict;
 use crate::event::{Outcome, Refusal};
 use crate::grid::Grid;
@@ -82,6 +82,16 @@ impl Grid {
                     described(slots, there.map(at_most)),
                 )
             }
+            Some((None, _)) | None if self.is_for_slurm(queue, &shape) && spec.service.is_some() => {
+                "a service needs a host with an agent, which watches it, and this one could only run through Slurm: start it on \
+                 a host of the grid, or submit it as a job"
+                    .to_owned()
+            }
+            Some((None, _)) | None if self.is_for_slurm(queue, &shape) => {
+                "an interactive job needs a host with an agent, and this one could only run through Slurm, which connects no \
+                 terminals of this grid: use srun --pty, or forebay submit and forebay output -f"
+                    .to_owned()
+            }
             Some((None, _)) | None => {
                 let queue = self.ledger.queues.at(queue.0);
                 let own = if spec.hosts.is_empty() { "" } else { " and its own list of hosts" };
@@ -112,6 +122,7 @@ impl Grid {
         let holds = |host: &&HostConfig| {
             let memory_bytes = host.memory.map(|memory| memory.0);
             host.role == Role::Compute
+                && !(shape.needs_agent && host.engine == HostEngine::Slurm)
                 && Size { slots: host.slots, memory_bytes }.may_hold(shape)
                 && self.has_resources(&host.resources, shape)
         };
@@ -121,6 +132,12 @@ impl Grid {
         hosts.iter().filter(holds).any(|host| to_come(&host.name) && lets(&host.name))
             || self.has_resources(&BTreeMap::new(), shape)
                 && named.filter(|name| !said(name)).any(|name| to_come(name) && lets(name))
+    }
+
+    /// Whether only hosts of Slurm would be left for an interactive job or a service if it was another job.
+    fn is_for_slurm(&self, queue: QueueId, shape: &Shape) -> bool {
+        let batch = Shape { needs_agent: false, ..shape.clone() };
+        shape.needs_agent && self.may_ever_run(queue, &batch)
     }
 
     fn size_of(&self, host: HostId) -> Size {

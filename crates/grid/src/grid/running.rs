@@ -230,20 +230,25 @@ impl Grid {
     /// Suspends a task, for one more reason: now, or once it has started.
     pub(super) fn suspend(&mut self, task: TaskId, why: Stops, out: &mut Outcome) {
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
-        let runs = matches!(run.phase, Phase::Running { .. });
+        let obeys = self.obeys_stops(run);
         let (attempt, host) = (run.attempt, run.host);
         self.step(task, Step::Stopped(why), out);
-        if runs && self.reaches(host) {
+        if obeys && self.reaches(host) {
             let host = self.host_name(host);
             out.effects.push(Effect::Suspend { task, attempt, host });
         }
+    }
+
+    /// Whether the host of a run can suspend it and let it go on now: Slurm also while it waits there.
+    fn obeys_stops(&self, run: &Run) -> bool {
+        matches!(run.phase, Phase::Running { .. }) || self.is_slurm(run.host)
     }
 
     /// Takes a reason away to be suspended.
     pub(super) fn resume(&mut self, task: TaskId, why: Stops, out: &mut Outcome) {
         self.step(task, Step::Continued(why), out);
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
-        if matches!(run.phase, Phase::Running { .. }) && self.reaches(run.host) {
+        if self.obeys_stops(run) && self.reaches(run.host) {
             let (attempt, host) = (run.attempt, self.host_name(run.host));
             out.effects.push(Effect::Resume { task, attempt, host });
         }

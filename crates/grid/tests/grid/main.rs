@@ -21,4 +21,5 @@ mod profiles;
 mod reservation;
 mod resources;
 mod services;
+mod slurm;
 mod times;

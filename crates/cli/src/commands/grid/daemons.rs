@@ -11,6 +11,8 @@ use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_engine::relay;
 use forebay_engine::server::{self, settings};
+use forebay_engine::shim::allocation;
+use forebay_grid::config::HostEngine;
 use forebay_grid::vocabulary::HostName;
 use forebay_process::io_wait_source;
 
@@ -66,11 +68,16 @@ pub struct Reload {
 /// The agent starts jobs when the controller orders it. `forebay up` starts it in the background. SIGTERM ends
 /// the agent but not its jobs: the next agent with the same name takes them over. SIGINT also kills the jobs.
 /// Jobs are killed if the controller or the agent is unreachable for longer than the lease.
+///
+/// With --engine slurm the host stands for a Slurm cluster: the agent hands each job to Slurm, and --slots is the most
+/// that jobs may ask for together while they wait or run there. Such jobs continue while the agent, the controller or
+/// slurmctld is down. See docs/slurm-mapping.md.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay agent /srv/forebay --name gridn1 --slots 8
   forebay agent /srv/forebay --name gridn1 --slots 8 --work /mnt/forebay/work
-  forebay agent /srv/forebay --name gridn1 --slots 8 --checkpoints /mnt/forebay/data/.checkpoints")]
+  forebay agent /srv/forebay --name gridn1 --slots 8 --checkpoints /mnt/forebay/data/.checkpoints
+  forebay agent /shared/grid --name slurm --engine slurm --slots 1000")]
 pub struct Agent {
     /// Folder of the grid.
     root: PathBuf,
@@ -93,6 +100,9 @@ pub struct Agent {
     /// Where to create control groups of jobs: below the agent's own group, below a cgroup v2 folder, or none.
     #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
     cgroup: Parent,
+    /// What runs the jobs of the host: the agent itself, or Slurm.
+    #[arg(long, value_name = "agent|slurm", default_value = "agent", hide_possible_values = true)]
+    engine: Engine,
     #[command(flatten)]
     monitors: Monitors,
 }
@@ -117,12 +127,15 @@ pub struct Relay {
 #[derive(clap::Args)]
 pub struct JobShim {
     /// Start a process for each run that is requested on standard input.
-    #[arg(long, required_unless_present = "watchdog", conflicts_with = "watchdog")]
+    #[arg(long, required_unless_present_any = ["watchdog", "allocation"], conflicts_with_all = ["watchdog", "allocation"])]
     nursery: bool,
     /// End the jobs of the host when its lease is over, if nobody else does.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "allocation")]
     watchdog: bool,
-    /// Folder of the agent, which tells this process from others.
+    /// Hold the job of the run in FOLDER, inside an allocation of Slurm.
+    #[arg(long)]
+    allocation: bool,
+    /// Folder of the agent, which tells this process from others; of the run with --allocation.
     folder: PathBuf,
 }
 
@@ -204,6 +217,8 @@ impl Agent {
                 bail!("--name is missing: choose a name for this host, as in --name gridn1")
             }
         };
+        let engine = self.engine.into();
+        check_engine(&home, &name, engine)?;
         // Whoever finds no such times in `forebay usage` looks here for the reason.
         tracing::info!("times that jobs wait for I/O: {}", io_wait_source());
         agent::run(agent::Settings {
@@ -216,9 +231,54 @@ impl Agent {
             checkpoints,
             cgroup: self.cgroup,
             monitors: self.monitors.listen()?,
+            engine,
             shim: (std::env::current_exe()?, "job-shim".to_owned()),
         })?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What runs the jobs of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// The agent.
+    Agent,
+    /// Slurm.
+    Slurm,
+}
+
+impl From<Engine> for HostEngine {
+    fn from(engine: Engine) -> HostEngine {
+        match engine {
+            Engine::Agent => HostEngine::Agent,
+            Engine::Slurm => HostEngine::Slurm,
+        }
+    }
+}
+
+/// The lines of the settings that say that a host runs its jobs through Slurm.
+pub fn slurm_lines(name: &str) -> String {
+    format!("[[host]]\nname = \"{name}\"\nengine = \"slurm\"\n")
+}
+
+/// Refuses an engine that is not the one which the settings name: the controller has to know what it can rely on.
+fn check_engine(home: &GridHome, name: &HostName, engine: HostEngine) -> Result<()> {
+    let config = settings::read(home)?;
+    let listed = config.hosts.iter().find(|host| host.name == *name);
+    let said = listed.map_or(HostEngine::Agent, |host| host.engine);
+    let path = home.settings();
+    match (said, engine) {
+        (HostEngine::Agent, HostEngine::Slurm) => bail!(
+            "--engine slurm: {} does not say that host {name} runs its jobs through Slurm; add these lines and run \
+             forebay reload:\n{}",
+            path.display(),
+            slurm_lines(name.as_str())
+        ),
+        (HostEngine::Slurm, HostEngine::Agent) => bail!(
+            "{} says that host {name} runs its jobs through Slurm: give --engine slurm, or use another name",
+            path.display()
+        ),
+        (HostEngine::Agent, HostEngine::Agent) | (HostEngine::Slurm, HostEngine::Slurm) => Ok(()),
     }
 }
 
@@ -238,7 +298,9 @@ impl JobShim {
     pub fn run(self) -> Result<ExitCode> {
         // That is the agent's own: what goes wrong with a job is in the log of its host.
         log_to_standard_error()?;
-        if self.watchdog {
+        if self.allocation {
+            allocation::serve(&self.folder)?;
+        } else if self.watchdog {
             watchdog::serve(&self.folder)?;
         } else {
             nursery::serve()?;

@@ -334,6 +334,7 @@ fn table_of_hosts(hosts: Vec<HostView>) -> Table {
                 Containment::Tree => "process trees, --mem not enforced",
                 Containment::Group => "cgroups, --mem not enforced",
                 Containment::GroupWithMemory => "cgroups, --mem enforced",
+                Containment::Slurm => "Slurm",
             })),
         ]);
     }

@@ -16,9 +16,11 @@ use forebay_engine::protocol::{Answer, Ask, HostState};
 use forebay_engine::server::settings;
 use forebay_engine::trust;
 use forebay_fuse::settings::TransportChoice;
+use forebay_grid::config::{HostConfig, HostEngine};
 use forebay_process::io_wait_source;
 use rustix::process::Signal;
 
+use super::daemons::{Engine, slurm_lines};
 use super::no_sense;
 use super::nodes::{OnNodes, Wanted};
 use crate::background::Background;
@@ -34,6 +36,9 @@ use crate::{control, mounts};
 /// given, the command fails. A file system whose daemon has died is mounted again. With --metrics the controller answers
 /// at ADDRESS, the file system at the next port, and host1, host2, ... at the ports after that.
 ///
+/// With --engine slurm, jobs run through the Slurm cluster of this machine: ROOT must be on a file system that all of its
+/// nodes share, and forebay must be installed at the same path on all of them. See docs/slurm-mapping.md.
+///
 /// With --cluster, run it on each node. It starts a relay, through which commands and the agent of the node reach the
 /// leading controller, an agent with the node's name, and with --controller a controller. If the cluster is mounted there
 /// and its filesets work and util are native, work areas are in the node's own directories of them (work/NODE), on its local
@@ -43,6 +48,7 @@ use crate::{control, mounts};
   forebay up /srv/jobs --hosts 2 --slots 4
   forebay up /srv/forebay --mount /mnt/forebay --slots 8
   forebay up /srv/jobs --cluster grid1 --controller
+  forebay up /shared/jobs --engine slurm
   export FOREBAY_GRID=/srv/jobs; forebay submit -- date")]
 pub struct Up {
     /// Folder of the grid.
@@ -61,7 +67,14 @@ pub struct Up {
     /// Start an empty grid even if the journal of the grid in ROOT is missing: its jobs, history and schedules are lost.
     #[arg(long)]
     new: bool,
-    /// Slots of each host [default: the number of processors].
+    /// What runs the jobs: agents of this machine, or Slurm.
+    #[arg(
+        long, value_name = "agent|slurm", default_value = "agent", hide_possible_values = true,
+        conflicts_with_all = ["cluster", "checkpoints"]
+    )]
+    engine: Engine,
+    /// Slots of each host; with --engine slurm, the most that jobs may ask for together while they wait or run in Slurm
+    /// [default: the number of processors; 1000 with --engine slurm].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: Option<u32>,
     /// Where to create control groups of jobs, as with `forebay agent`.
@@ -95,6 +108,10 @@ pub struct Down {
     #[arg(long)]
     json: bool,
 }
+
+/// Name of the host that stands for a Slurm cluster, and the slots of jobs that it takes by default.
+const SLURM: &str = "slurm";
+const SLURM_SLOTS: u32 = 1000;
 
 const STEP: Duration = Duration::from_millis(20);
 
@@ -179,6 +196,10 @@ impl Up {
             self.hosts > 0 || is_node,
             "--hosts 0 applies only to a node of a cluster: a grid on one machine needs a host"
         );
+        ensure!(
+            self.engine == Engine::Agent || self.hosts == 1,
+            "--engine slurm: Slurm is one host of the grid, however many nodes it has; omit --hosts"
+        );
         check_root(&self.root)?;
         self.monitors.listen()?;
         let areas = self.mount.as_deref().map(|place| self.mount_at(place)).transpose()?;
@@ -190,41 +211,18 @@ impl Up {
         home.make()?;
         let begin = if self.new { Begin::Anew } else { Begin::First };
         if let Some(cluster) = self.on_nodes.cluster(&home)? {
+            ensure!(
+                self.engine == Engine::Agent,
+                "--engine slurm applies to a grid of its own: {} is a node of a cluster's grid",
+                self.root.display()
+            );
             return self.run_on_node(&home, &cluster, &root, begin);
         }
+        if self.engine == Engine::Slurm {
+            name_slurm(&home)?;
+        }
         start_controller(&home, &root, begin, &self.monitors)?;
-        let cores = std::thread::available_parallelism()?.get();
-        let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
-        let mount = self.mount.as_deref().map(Path::canonicalize).transpose()?;
-        let checkpoints = self.checkpoints_at(mount.as_deref())?;
-        let (mut agents, mut there) = (Vec::new(), Vec::new());
-        for number in 1..=self.hosts {
-            let name = format!("host{number}");
-            if holder(&home.hosts().join(&name).join("lock")).is_some() {
-                there.push(name);
-                continue;
-            }
-            let words = ["--name", &name, "--slots", &slots].map(OsStr::new);
-            let mut arguments = vec![OsStr::new("agent"), root.as_os_str()];
-            arguments.extend(words);
-            let cgroup = self.cgroup.to_string();
-            arguments.extend(["--cgroup", &cgroup].map(OsStr::new));
-            let monitors = self.monitors_of(number)?.arguments()?;
-            arguments.extend(monitors.iter().map(OsString::as_os_str));
-            if let Some(place) = &checkpoints {
-                arguments.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
-            }
-            if let Some((work, util)) = &areas {
-                arguments.extend([OsStr::new("--work"), work.as_os_str()]);
-                arguments.extend([OsStr::new("--util"), util.as_os_str()]);
-            }
-            let log = home.folder().join(format!("{name}.log"));
-            agents.push(Background::start(&arguments, &log)?);
-        }
-        let source = io_wait_source();
-        if !agents.is_empty() && source.starts_with("not known") {
-            note!("forebay: time that jobs wait for I/O: {source}");
-        }
+        let (mut agents, there) = self.start_agents(&home, &root, areas.as_ref())?;
         let wanted = usize::try_from(self.hosts)?;
         await_daemons(&home, &mut agents, || {
             let hosts = Client::connect(&home).and_then(|mut client| client.ask(&Ask::Hosts));
@@ -245,6 +243,57 @@ impl Up {
             )?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Starts the agents that do not run; their processes, and the names of those that were there.
+    fn start_agents(
+        &self,
+        home: &GridHome,
+        root: &Path,
+        areas: Option<&(PathBuf, PathBuf)>,
+    ) -> Result<(Vec<Background>, Vec<String>)> {
+        let cores = std::thread::available_parallelism()?.get();
+        let usual = match self.engine {
+            Engine::Agent => u32::try_from(cores)?,
+            Engine::Slurm => SLURM_SLOTS,
+        };
+        let (slots, cgroup) = (self.slots.unwrap_or(usual).to_string(), self.cgroup.to_string());
+        let mount = self.mount.as_deref().map(Path::canonicalize).transpose()?;
+        let checkpoints = self.checkpoints_at(mount.as_deref())?;
+        let checkpoints = checkpoints.filter(|_| self.engine == Engine::Agent);
+        let (mut agents, mut there) = (Vec::new(), Vec::new());
+        for number in 1..=self.hosts {
+            let name = match self.engine {
+                Engine::Agent => format!("host{number}"),
+                Engine::Slurm => SLURM.to_owned(),
+            };
+            if holder(&home.hosts().join(&name).join("lock")).is_some() {
+                there.push(name);
+                continue;
+            }
+            let words = ["--name", &name, "--slots", &slots, "--cgroup", &cgroup].map(OsStr::new);
+            let mut arguments = vec![OsStr::new("agent"), root.as_os_str()];
+            arguments.extend(words);
+            if self.engine == Engine::Slurm {
+                arguments.extend(["--engine", "slurm"].map(OsStr::new));
+            }
+            let monitors = self.monitors_of(number)?.arguments()?;
+            arguments.extend(monitors.iter().map(OsString::as_os_str));
+            if let Some(place) = &checkpoints {
+                arguments.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
+            }
+            if let Some((work, util)) = areas {
+                arguments.extend([OsStr::new("--work"), work.as_os_str()]);
+                arguments.extend([OsStr::new("--util"), util.as_os_str()]);
+            }
+            let log = home.folder().join(format!("{name}.log"));
+            agents.push(Background::start(&arguments, &log)?);
+        }
+        let source = io_wait_source();
+        if self.engine == Engine::Agent && !agents.is_empty() && source.starts_with("not known") {
+            note!("forebay: time that jobs wait for I/O: {source}");
+        }
+        Ok((agents, there))
     }
 
     /// Starts a node's part of the grid of a cluster.
@@ -389,6 +438,30 @@ fn check_mountpoint(place: &Path) -> Result<()> {
         }
         Err(error) => Err(error).with_context(|| format!("--mount {}", place.display())),
     }
+}
+
+/// Has the settings name the host that stands for Slurm. They are the user's own: where there are some, nothing is changed.
+fn name_slurm(home: &GridHome) -> Result<()> {
+    let path = home.settings();
+    if !path.exists() {
+        std::fs::write(&path, slurm_lines(SLURM)).with_context(|| path.display().to_string())?;
+        if Client::is_answered(home) {
+            match Client::connect(home)?.ask(&Ask::Reload)? {
+                Answer::Here => {}
+                answer => return Err(no_sense(&answer)),
+            }
+        }
+    }
+    let config = settings::read(home)?;
+    let is_named =
+        |host: &HostConfig| host.engine == HostEngine::Slurm && host.name.as_str() == SLURM;
+    ensure!(
+        config.hosts.iter().any(is_named),
+        "--engine slurm: {} does not name the host that stands for Slurm; add these lines:\n{}",
+        path.display(),
+        slurm_lines(SLURM)
+    );
+    Ok(())
 }
 
 /// Refuses slots that hosts which run already do not have.

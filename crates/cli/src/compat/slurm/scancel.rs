@@ -33,7 +33,7 @@ const OPTIONS: &[Opt] = &[
     read("signal", 's', Value),
     read("state", 't', Value),
     read("user", 'u', Value),
-    harmless("verbose", 'v', Nothing),
+    read("verbose", 'v', Nothing),
     read("version", 'V', Nothing),
     harmless("wckey", ' ', Value),
 ];
@@ -57,7 +57,7 @@ pub fn command(client: &mut Client, target: Target, verb: Verb) -> Result<bool> 
     }
 }
 
-/// Runs it; the exit code is 1 if a job that was named is not known.
+/// Runs it; the exit code is 1 if something was refused.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let mut given = GRAMMAR.read(arguments)?;
     if given.has("version") {
@@ -76,6 +76,9 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         .flat_map(|word| word.split([',', ' ']))
         .filter(|id| !id.is_empty())
         .collect();
+    if let Some(id) = ids.iter().find(|id| !id.starts_with(|first: char| first.is_ascii_digit())) {
+        bail!("Invalid job id {id}");
+    }
     ensure!(!ids.is_empty() || !choice.is_everything(), "No job identification provided");
     let mut client = client()?;
     let named = targets(&ids, &mut client)?;
@@ -92,15 +95,13 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     for target in chosen {
         match command(&mut client, target, verb) {
             Ok(true) => {}
-            Ok(false) if named.is_none() => {}
-            Ok(false) => {
-                code = ExitCode::from(1);
-                if !given.has("quiet") {
-                    note!(
-                        "scancel: error: Kill job error on job id {target}: Invalid job id specified"
-                    );
-                }
+            // As Slurm: a job that is gone needs nothing, and is named only if that is wanted.
+            Ok(false) if named.is_some() && given.has("verbose") => {
+                note!(
+                    "scancel: error: Kill job error on job id {target}: Invalid job id specified"
+                );
             }
+            Ok(false) => {}
             Err(error) => {
                 code = ExitCode::from(1);
                 note!(

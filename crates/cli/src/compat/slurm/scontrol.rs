@@ -83,7 +83,8 @@ fn each(ids: &[&str], verb: Verb) -> Result<ExitCode> {
         match scancel::command(&mut client, target, verb) {
             Ok(true) => {}
             Ok(false) => {
-                note!("scontrol: error: Invalid job id specified for job {target}");
+                note!("Invalid job id specified for job {target}");
+                note!("slurm_suspend error: Invalid job id specified");
                 code = ExitCode::from(1);
             }
             Err(error) => {
@@ -234,10 +235,25 @@ fn partitions(cluster: &Cluster, names: &[&str], is_one_line: bool) -> Result<St
                 ("AllowAccounts", "ALL".to_owned()),
                 ("AllowQos", "ALL".to_owned()),
             ],
-            vec![("Default", if queue.is_default { "YES" } else { "NO" }.to_owned())],
+            vec![
+                ("AllocNodes", "ALL".to_owned()),
+                ("Default", if queue.is_default { "YES" } else { "NO" }.to_owned()),
+                ("QoS", "N/A".to_owned()),
+            ],
+            vec![
+                ("DefaultTime", "NONE".to_owned()),
+                ("DisableRootJobs", "NO".to_owned()),
+                ("ExclusiveUser", "NO".to_owned()),
+                ("GraceTime", "0".to_owned()),
+                ("Hidden", "NO".to_owned()),
+            ],
             vec![("MaxNodes", "1".to_owned()), ("MaxTime", limit), ("MinNodes", "0".to_owned())],
             vec![("Nodes", names.join(","))],
-            vec![("PriorityTier", queue.priority.unwrap_or(0).to_string())],
+            vec![
+                ("PriorityTier", queue.priority.unwrap_or(0).to_string()),
+                ("RootOnly", "NO".to_owned()),
+                ("OverSubscribe", "NO".to_owned()),
+            ],
             vec![
                 ("State", availability(queue).to_ascii_uppercase()),
                 ("TotalCPUs", slots.to_string()),

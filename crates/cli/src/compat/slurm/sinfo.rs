@@ -47,6 +47,7 @@ const GRAMMAR: Grammar =
 const FORMAT: &str = "%9P %.5a %.10l %.6D %.6t %N";
 const LONG: &str = "%9P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N";
 const BY_NODE: &str = "%N %.6D %.9P %6t";
+const BY_NODE_LONG: &str = "%9N %.6D %.9P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E";
 const SUMMARY: &str = "%9P %.5a %.10l %.16F %N";
 
 /// The letters of `-o` with their headings.
@@ -70,6 +71,7 @@ const LETTERS: &[(char, &str)] = &[
     ('n', "HOSTNAMES"),
     ('N', "NODELIST"),
     ('O', "CPU_LOAD"),
+    ('p', "PRIO_TIER"),
     ('P', "PARTITION"),
     ('r', "ROOT"),
     ('R', "PARTITION"),
@@ -192,6 +194,7 @@ fn cell(letter: char, queue: &QueueView, hosts: &[&HostView]) -> String {
         }
         'n' | 'N' => names(),
         'O' => "N/A".to_owned(),
+        'p' => queue.priority.unwrap_or(0).to_string(),
         'P' => format!("{}{}", queue.name, if queue.is_default { "*" } else { "" }),
         'R' => queue.name.to_string(),
         'r' => "no".to_owned(),
@@ -219,6 +222,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let by_variable = std::env::var("SINFO_FORMAT").ok();
     let usual = match (given.has("Node"), given.has("summarize"), given.has("long")) {
+        (true, _, true) => BY_NODE_LONG,
         (true, ..) => BY_NODE,
         (_, true, _) => SUMMARY,
         (.., true) => LONG,
@@ -240,6 +244,9 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let states = given.list("states");
     let mut text = String::new();
     if !given.has("noheader") {
+        if given.has("long") {
+            text += &format!("{}\n", super::units::date(super::now()));
+        }
         let heading = |letter| {
             LETTERS.iter().find(|(known, _)| *known == letter).map_or("", |(_, heading)| heading)
         };

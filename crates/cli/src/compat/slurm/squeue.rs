@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
 use super::super::columns::{Piece, Room, Side, line, pieces};
 use super::super::row::{Row, client, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
 use super::choice::{Choice, targets};
-use super::{field, now};
+use super::units::date;
+use super::{field, now, state};
 
 use Takes::{Maybe, Nothing, Value};
 
@@ -91,6 +93,10 @@ const LETTERS: &[(char, &str, &str)] = &[
 /// The value of a field as squeue writes it, where sacct writes it in another way.
 fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
     match name {
+        "arraytaskid" if row.is_several() && row.index().is_none() => {
+            let most = row.running_max().map(|most| format!("%{most}")).unwrap_or_default();
+            Some(format!("{}{most}", row.elements()))
+        }
         "asked" => Some(row.asked.hosts.clone()),
         "timelimitshort" | "timelimit" => {
             let limit = super::units::whole_seconds(row.asked.time_limit_seconds);
@@ -146,7 +152,13 @@ struct Long {
 fn long_columns(format: &str) -> Result<Vec<Long>> {
     let column = |part: &str| {
         let (name, room) = part.split_once(':').unwrap_or((part, ""));
-        let plain = field::plain(name);
+        // Here the number alone; JobArrayID is what others call JobID.
+        let plain = match field::plain(name) {
+            id if id == "jobid" && !name.eq_ignore_ascii_case("jobarrayid") => {
+                "jobidraw".to_owned()
+            }
+            plain => plain,
+        };
         let heading = field::FIELDS
             .iter()
             .find(|(known, ..)| *known == plain)
@@ -225,12 +237,17 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     if given.has("array") {
         found = found.into_iter().flat_map(Row::into_elements).collect();
     }
+    // As Slurm: what waits before what runs, what is held after what may start.
+    found.sort_by_key(|row| (state::order(row.view.state), row.view.state == JobState::Held));
     let now = now();
     let by_variable = std::env::var("SQUEUE_FORMAT").ok();
     let text = match (given.value("Format"), given.value("format").or(by_variable.as_deref())) {
         (Some(names), _) => of_names(names, &found, &given, now)?,
         (None, Some(format)) => of_letters(format, &found, &given, now)?,
-        (None, None) if given.has("long") => of_letters(LONG, &found, &given, now)?,
+        (None, None) if given.has("long") => {
+            let lines = of_letters(LONG, &found, &given, now)?;
+            if given.has("noheader") { lines } else { format!("{}\n{lines}", date(now)) }
+        }
         (None, None) if given.has("start") => of_letters(START, &found, &given, now)?,
         (None, None) => of_letters(FORMAT, &found, &given, now)?,
     };
@@ -255,7 +272,7 @@ mod tests {
         assert_eq!(
             seen,
             [
-                ("jobid", "JOBID", Some(10), Side::Left, ""),
+                ("jobidraw", "JOBID", Some(10), Side::Left, ""),
                 ("state", "STATE", Some(8), Side::Right, "|"),
                 ("jobname", "NAME", Some(20), Side::Left, ""),
                 ("user", "USER", None, Side::Left, "\u{1f}"),

@@ -36,6 +36,16 @@ pub fn of(row: &Row) -> Words {
     words(row.view.state, row.view.exit.as_ref())
 }
 
+/// In which order squeue lists states: as Slurm counts them.
+pub fn order(state: JobState) -> u8 {
+    match state {
+        JobState::Pending | JobState::Held => 0,
+        JobState::Starting | JobState::Running | JobState::Unknown => 1,
+        JobState::Suspended => 2,
+        _ => 3,
+    }
+}
+
 /// Whether a state is called so: by its letters or its whole word, in any case.
 pub fn is_called((short, long): Words, name: &str) -> bool {
     name.eq_ignore_ascii_case(short) || name.eq_ignore_ascii_case(long)

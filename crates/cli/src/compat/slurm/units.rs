@@ -91,6 +91,16 @@ pub fn moment(at: Option<Moment>, without: &str) -> String {
     time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
+/// A moment with its day, as the lines above long lists have it: `Wed Nov 25 04:13:11 2026`.
+pub fn date(at: Moment) -> String {
+    let time = i64::try_from(at.0 / 1000).ok();
+    let time = time.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    let text = |time: jiff::Timestamp| {
+        time.to_zoned(jiff::tz::TimeZone::system()).strftime("%a %b %e %H:%M:%S %Y").to_string()
+    };
+    time.map(text).unwrap_or_default()
+}
+
 /// A moment that sacct is given: `now`, `now-3days`, `2027-01-31`, `2027-01-31T12:00`, `12:00` (today).
 ///
 /// # Errors

@@ -1,0 +1,164 @@
+use forebay_grid::event::Loss;
+use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
+
+use super::*;
+use crate::protocol::Launch;
+use crate::run::Allocation;
+
+const LEASE_MS: u64 = 60_000;
+
+fn held(stage: Stage) -> Held {
+    let launch = Launch {
+        task: TaskId { job: JobId(7), index: 0 },
+        attempt: Attempt(1),
+        requeues: 0,
+        user: "ann".parse().unwrap(),
+        numbers: None,
+        spec: forebay_grid::spec::JobSpec::default(),
+        slots: 1,
+        time_limit: None,
+        gpus: None,
+        wrap: None,
+        checkpoint_bounds: None,
+    };
+    let task = Task {
+        launch,
+        host: "slurm".parse().unwrap(),
+        root: "/g".into(),
+        agent: "/g".into(),
+        work: "/g".into(),
+        util: "/g".into(),
+        checkpoints: None,
+        groups: None,
+        allocation: Some(Allocation { orders: "/g".into(), lease_ms: LEASE_MS }),
+    };
+    Held::new(&task, stage)
+}
+
+fn row(state: &str, reason: &str) -> Option<Row> {
+    let text = |text: &str| text.to_owned();
+    Some(Row {
+        id: 17,
+        state: text(state),
+        node: text("n1"),
+        mark: text("m"),
+        reason: text(reason),
+    })
+}
+
+fn due(held: &mut Held, now_ms: u64) -> Option<Do> {
+    held.due(now_ms, String::new)
+}
+
+fn started() -> Said {
+    Said { started: true, ..Said::default() }
+}
+
+fn ended(exit: Exit) -> Said {
+    Said { started: true, end: Some(End::Exited { exit, usage: None }), ..Said::default() }
+}
+
+#[test]
+fn what_slurm_may_have_is_not_submitted_again_before_slurm_says_that_it_has_it_not() {
+    let mut held = held(Stage::Unsent);
+    assert!(matches!(due(&mut held, 1_000), Some(Do::Submit)));
+    assert!(due(&mut held, 1_000).is_none(), "it is being asked");
+    held.put_off("no answer", Stage::Unsure { since_ms: 1_100 }, 1_100);
+    assert!(due(&mut held, 90_000).is_none());
+    // A question that was asked before says nothing.
+    held.see(None, 1_050, 1_200);
+    assert!(matches!(held.stage, Stage::Unsure { .. }));
+    held.see(None, 1_150, 1_200);
+    assert!(due(&mut held, 2_000).is_none(), "it is left alone for a while");
+    assert!(matches!(due(&mut held, 2_200), Some(Do::Submit)));
+    held.put_off("no answer", Stage::Unsure { since_ms: 2_300 }, 2_300);
+    held.see(row("PENDING", "Priority"), 2_400, 2_500);
+    assert_eq!(held.stage, Stage::Sent { id: 17 });
+    assert_eq!(held.fresh_note().as_deref(), Some("Slurm job 17 waits: Priority"));
+    assert!(due(&mut held, 99_000).is_none());
+}
+
+#[test]
+fn what_waits_is_cancelled_and_what_runs_is_told_first() {
+    let mut unsent = held(Stage::Unsent);
+    unsent.kill(5);
+    assert!(matches!(
+        due(&mut unsent, 6),
+        Some(Do::End(End::Exited { exit: Exit::Signal(15), .. }))
+    ));
+    let mut waits = held(Stage::Sent { id: 17 });
+    waits.see(row("PENDING", "Priority"), 1, 2);
+    waits.kill(10_000);
+    assert!(matches!(due(&mut waits, 10_000), Some(Do::Cancel(17))));
+    assert!(due(&mut waits, 10_500).is_none());
+    assert!(matches!(due(&mut waits, 14_000), Some(Do::Cancel(17))), "Slurm did not answer");
+    let mut runs = held(Stage::Sent { id: 17 });
+    runs.see(row("RUNNING", "None"), 1, 2);
+    assert!(runs.hear(started()).is_none());
+    runs.kill(10_000);
+    assert!(matches!(due(&mut runs, 10_000), Some(Do::Order("kill"))));
+    assert!(due(&mut runs, 20_000).is_none());
+    assert!(matches!(due(&mut runs, 31_000), Some(Do::Cancel(17))), "it does not obey");
+    let end = runs.hear(ended(Exit::Signal(15)));
+    assert!(matches!(end, Some(End::Exited { exit: Exit::Signal(15), .. })));
+}
+
+#[test]
+fn only_what_the_agent_holds_is_released() {
+    let mut held = held(Stage::Sent { id: 17 });
+    held.see(row("PENDING", "JobHeldUser"), 1, 2);
+    assert!(due(&mut held, 10_000).is_none(), "its user holds it");
+    held.see(row("PENDING", "Priority"), 10_001, 10_002);
+    held.wants_stop = true;
+    assert!(matches!(due(&mut held, 20_000), Some(Do::Hold(17))));
+    held.is_held = true;
+    held.see(row("PENDING", "JobHeldUser"), 20_001, 20_002);
+    assert!(due(&mut held, 30_000).is_none());
+    held.wants_stop = false;
+    assert!(matches!(due(&mut held, 40_000), Some(Do::Release(17))));
+}
+
+#[test]
+fn an_end_that_slurm_has_seen_waits_for_what_the_holder_said() {
+    let mut held = held(Stage::Sent { id: 17 });
+    held.hear(started());
+    held.see(row("COMPLETED", "None"), 1, 1_000);
+    assert!(held.may_say() && due(&mut held, 5_000).is_none());
+    // Forgotten meanwhile, which says nothing new.
+    held.see(None, 5_000, 5_100);
+    assert!(due(&mut held, 10_900).is_none());
+    let Some(Do::End(End::Lost(Loss::Slurm(state)))) = due(&mut held, 11_000) else {
+        panic!("nobody says how it ended")
+    };
+    assert_eq!(state, "COMPLETED");
+}
+
+#[test]
+fn what_slurm_has_given_up_is_over_once_its_holder_cannot_run_any_more() {
+    for (lost, named) in [(row("NODE_FAIL", "None"), "NODE_FAIL"), (None, UNKNOWN)] {
+        let mut held = held(Stage::Sent { id: 17 });
+        held.see(row("RUNNING", "None"), 1, 2);
+        held.hear(started());
+        held.see(lost.clone(), 1_000, 1_000);
+        assert!(matches!(due(&mut held, 1_000), Some(Do::Order("end"))));
+        assert!(due(&mut held, 1_000 + LEASE_MS).is_none(), "its lease may last");
+        let over = due(&mut held, 1_000 + LEASE_MS + LEASE_MS / 10 + 1_000);
+        assert!(matches!(over, Some(Do::End(End::Lost(Loss::Slurm(state)))) if state == named));
+        // Or it obeys before.
+        let end = held.hear(ended(Exit::Signal(9)));
+        assert!(matches!(end, Some(End::Lost(Loss::Slurm(_)))));
+        let end = held.hear(ended(Exit::Code(0)));
+        assert!(
+            matches!(end, Some(End::Exited { exit: Exit::Code(0), .. })),
+            "it had ended before"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_is_back_before_the_end_is_concluded_keeps_its_job() {
+    let mut held = held(Stage::Sent { id: 17 });
+    held.see(row("COMPLETED", "None"), 1, 1_000);
+    held.see(row("RUNNING", "None"), 1_100, 1_200);
+    assert!(due(&mut held, 50_000).is_none());
+}
