@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::NodeId;
+use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::tasks::TaskStatus;
 use forebay_fs::{DiskStatus, FilesetStatus, LostDisk, Namespace, NewFileset};
@@ -111,6 +112,27 @@ pub enum Ask {
         /// What it is to do.
         order: TaskOrder,
     },
+    /// Change a quota, or set a first one.
+    SetQuota {
+        /// Name of the fileset.
+        fileset: String,
+        /// Whom it limits.
+        subject: Subject,
+        /// What becomes of its limits.
+        change: QuotaChange,
+    },
+    /// Remove a quota.
+    RemoveQuota {
+        /// Name of the fileset.
+        fileset: String,
+        /// Whom it limits.
+        subject: Subject,
+    },
+    /// The quotas of a fileset, or of all.
+    Quotas {
+        /// Name of the fileset.
+        fileset: Option<String>,
+    },
     /// Bind the native filesets that are not bound.
     Bind,
     /// Requests in flight.
@@ -196,6 +218,11 @@ pub enum Answer {
     Tasks {
         /// The tasks.
         tasks: Vec<TaskStatus>,
+    },
+    /// To [`Ask::Quotas`].
+    Quotas {
+        /// The quotas.
+        quotas: Vec<QuotaStatus>,
     },
     /// To [`Ask::GiveUpDisk`].
     LostDisk(LostDisk),

@@ -209,7 +209,7 @@ pub fn change(root: &Path, ask: &Ask, make: impl FnOnce(&Namespace) -> Result<()
 }
 
 /// As [`change`]; what the daemon or `make` answered.
-fn changed<T>(
+pub fn changed<T>(
     root: &Path,
     ask: &Ask,
     make: impl FnOnce(&Namespace) -> Result<T>,

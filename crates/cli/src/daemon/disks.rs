@@ -1,4 +1,4 @@
-//! What commands ask of disks, pools and tasks.
+//! What commands ask of disks, pools, tasks and quotas.
 
 use anyhow::{Context as _, Result, bail};
 use forebay_fs::Namespace;
@@ -16,6 +16,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::Rebalance { .. }
             | Ask::RemoveDisk { .. }
             | Ask::GiveUpDisk { .. }
+            | Ask::SetQuota { .. }
     )
 }
 
@@ -38,6 +39,13 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::RemoveDisk { disk } => disks::remove(fs, &disk)?,
         Ask::GiveUpDisk { disk } => {
             return Ok(Answer::LostDisk(fs.give_up_disk(&disk, LOST_MAX)?));
+        }
+        Ask::SetQuota { fileset, subject, change } => {
+            fs.set_quota(&fileset, subject, &change)?;
+        }
+        Ask::RemoveQuota { fileset, subject } => fs.remove_quota(&fileset, subject)?,
+        Ask::Quotas { fileset } => {
+            return Ok(Answer::Quotas { quotas: fs.quotas(fileset.as_deref())? });
         }
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,

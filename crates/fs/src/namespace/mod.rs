@@ -25,6 +25,7 @@ pub mod metrics;
 mod moves;
 mod native;
 mod operations;
+pub(crate) mod quota;
 mod report;
 mod rest;
 mod tasks;
@@ -538,7 +539,7 @@ impl Namespace {
     /// [`FsError::Io`].
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
-            Owner::Local(_) => self.statistics(),
+            Owner::Local(partition) => self.statistics_within(partition),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })
