@@ -316,7 +316,7 @@ fn fsck_finds_and_repairs_what_owners_hold() {
     ];
     let batch = forebay_store::Batch { requires: Vec::new(), changes: changes.into() };
     store.commit(&batch).unwrap();
-    let report = rig.fsck(fsck::Repair::Always, false);
+    let report = rig.fsck(fsck::Repair::Found, false);
     assert_eq!(report.outcome(), fsck::Outcome::Repaired, "{:#?}", report.findings);
     rig.assert_clean();
     let fs = rig.open();
