@@ -18,7 +18,7 @@ use crate::output::{Table, bytes};
 ///
 /// A quota limits space (the sum of the sizes of files) and the number of files (inodes of any kind). A hard limit is never
 /// exceeded; a soft limit may be exceeded for the grace period. What would exceed a limit fails with EDQUOT ("Disk quota
-/// exceeded"). The owner and the group of a file are charged, whoever writes it, root included. Files that programs write
+/// exceeded"). The owner and the group of a file are charged, no matter who writes it, root included. Files that programs write
 /// on the direct path are checked when they are opened and closed, and every commit_interval: they can exceed a limit
 /// until they are closed (setting quota_margin). The file system may be mounted or not. Native filesets have no quotas.
 #[derive(clap::Args)]
@@ -231,12 +231,14 @@ fn print(quotas: &[QuotaStatus]) -> Result<()> {
     Ok(())
 }
 
+/// Usage, limits and grace of one resource, and how its numbers are shown.
+type Part = (u64, Limits, Option<u64>, fn(u64) -> String);
+
 fn cells(status: &QuotaStatus) -> Vec<String> {
     let limit = |limit: Option<u64>, show: fn(u64) -> String| limit.map_or("-".to_owned(), show);
     let mut cells = vec![status.fileset.clone(), shown(status.subject)];
     let count = |number: u64| number.to_string();
     let quota = status.quota;
-    type Part = (u64, Limits, Option<u64>, fn(u64) -> String);
     let parts: [Part; 2] = [
         (status.usage.bytes, quota.bytes, status.bytes_grace_left, bytes),
         (status.usage.inodes, quota.inodes, status.inodes_grace_left, count),

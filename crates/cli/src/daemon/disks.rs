@@ -17,6 +17,8 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::RemoveDisk { .. }
             | Ask::GiveUpDisk { .. }
             | Ask::SetQuota { .. }
+            | Ask::LookAtPolicy { .. }
+            | Ask::RunPolicy { .. }
     )
 }
 
@@ -40,6 +42,8 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::GiveUpDisk { disk } => {
             return Ok(Answer::LostDisk(fs.give_up_disk(&disk, LOST_MAX)?));
         }
+        Ask::LookAtPolicy { policy } => return Ok(Answer::Policy(fs.look_at_policy(&policy)?)),
+        Ask::RunPolicy { policy } => return begun(fs, fs.run_policy(&policy)?),
         Ask::SetQuota { fileset, subject, change } => {
             fs.set_quota(&fileset, subject, &change)?;
         }

@@ -25,6 +25,7 @@ pub mod metrics;
 mod moves;
 mod native;
 mod operations;
+mod policy;
 pub(crate) mod quota;
 mod report;
 mod rest;
