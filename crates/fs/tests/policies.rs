@@ -249,6 +249,16 @@ fn a_policy_with_unknown_pools_or_filesets_is_refused() {
         other => panic!("not refused: {other:?}"),
     };
     assert!(refused(&policy("fileset = 'nowhere'")).contains("no fileset \"nowhere\""));
+    let native = forebay_fs::NewFileset {
+        name: "native".to_owned(),
+        durability: forebay_fs::record::Durability::Scratch,
+        placement: forebay_fs::record::Placement::Native,
+        disk: None,
+        pool: None,
+        mode: 0o755,
+    };
+    let made = fs.add_fileset(&native);
+    assert!(made.is_err() || refused(&policy("fileset = 'native'")).contains("is native"));
     let tape = "[[migrate]]\nname = 'a'\nfrom = 'default'\nto = 'tape'";
     assert!(refused(&Policy::parse(tape, &Nobody).unwrap()).contains("pool \"tape\""));
     let list = Policy::parse("[[list]]\nname = 'a'", &Nobody).unwrap();

@@ -46,8 +46,9 @@ A rules file:
   until = 70
 
   [[delete]]
-  name = \"scratch is swept\"
-  fileset = \"work\"
+  name = \"old logs\"
+  fileset = \"data\"
+  files = \"*.log\"
   older = \"60 d\"
 
   [[list]]

@@ -16,6 +16,7 @@ use crate::policy::pick::{Choice, Chosen, LISTED_MAX, Named, Picker, Seen};
 use crate::policy::{Policy, PolicyReport, RuleReport};
 use crate::record::{EntryRecord, InodeRecord, Kind, Placement, decode, encode};
 use crate::recovery::scan_prefix;
+use crate::stale::Stale;
 use crate::tasks::Work;
 use crate::tasks::balance::Fill;
 
@@ -82,7 +83,12 @@ impl Namespace {
         policy.pools().try_for_each(|pool| self.check_pool(pool))?;
         policy.filesets().try_for_each(|name| {
             let name = if name.is_empty() { "/" } else { name };
-            self.fileset_named(name).map(drop)
+            if self.fileset_named(name)?.settings().placement == Placement::Native {
+                return Err(FsError::Refused(format!(
+                    "fileset \"{name}\" is native, so its files are not known here: rules are for direct and served filesets"
+                )));
+            }
+            Ok(())
         })
     }
 
@@ -172,6 +178,9 @@ impl Namespace {
                         && partition.remove_unused((*parent, &name[..]), file.ino, file.modified)?
                 };
                 if is_removed {
+                    // No request came for it, so nothing else tells the kernel.
+                    let entry = Stale::Entry(*parent, name.clone());
+                    self.tell_own_kernel(&[Stale::Attributes(*parent), entry]);
                     task.did(1, 0, self.since(begun));
                 }
                 // A removal is reckoned as a small write.
@@ -207,13 +216,10 @@ impl Partition {
         };
         match self.remove(at.0, at.1, check) {
             Err(FsError::Busy | FsError::NotFound | FsError::NotDirectory | FsError::Stale) => {
-                return Ok(false);
+                Ok(false)
             }
-            removed => removed?,
+            removed => removed.map(|()| true),
         }
-        let (parent, name) = (at.0, at.1);
-        self.tell_of_removal(parent, name);
-        Ok(true)
     }
 
     /// Shows all committed inodes of the fileset to a picker.

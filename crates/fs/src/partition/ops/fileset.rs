@@ -163,13 +163,6 @@ impl Partition {
         Ok(())
     }
 
-    /// Tells the kernel, and other nodes, that a name was removed without a word from it.
-    pub(crate) fn tell_of_removal(&self, parent: Ino, name: &[u8]) {
-        let entry = Stale::Entry(parent, name.to_vec());
-        self.shared.stale.add([Stale::Attributes(parent), entry]);
-        self.take_back(vec![Item::Attributes(parent), Item::Entry(parent, name.into())]);
-    }
-
     fn tell_of_top_level_change(&self, name: &[u8]) {
         let entry = Stale::Entry(Ino::ROOT, name.to_vec());
         self.shared.stale.add([Stale::Attributes(Ino::ROOT), entry]);
