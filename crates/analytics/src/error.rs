@@ -40,6 +40,22 @@ pub enum Error {
         /// What differs.
         reason: String,
     },
+    /// Two ways to the same result disagree, or a result is not what it must be.
+    #[error("{} is wrong: {reason}", path.display())]
+    WrongResult {
+        /// The file with the result.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Another program could not do its part.
+    #[error("{program}: {reason}")]
+    Program {
+        /// The program.
+        program: String,
+        /// Why not.
+        reason: String,
+    },
     /// The writer of a data set was interrupted before it finished.
     #[error("{} is not finished: its writer was interrupted or is still writing", path.display())]
     Unfinished {

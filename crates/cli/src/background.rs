@@ -93,6 +93,11 @@ impl Background {
         self.child.wait().map_or_else(anyhow::Error::new, |status| self.reason(status))
     }
 
+    /// The file to which it logs.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
     fn reason(&self, status: ExitStatus) -> anyhow::Error {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let start = usize::try_from(self.log_start).unwrap_or(0).min(text.len());

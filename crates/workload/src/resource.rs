@@ -1,7 +1,7 @@
 //! What a step used: time, processor, memory, faults, switches and bytes.
 //!
-//! Figures are those of the whole process between start and finish, so they belong to the step only
-//! if nothing else runs in it meanwhile. Bytes are counted at the system-call level (`rchar` and
+//! Figures are those of the whole process and of the programs that it ran and waited for, between start and finish, so they
+//! belong to the step only if nothing else runs in it meanwhile. Bytes are counted at the system-call level (`rchar` and
 //! `wchar` of `/proc/self/io`): what was asked of the file system, whether it came from a cache or
 //! not, and including pipes, terminals and the few KiB of `/proc` that the meter itself reads.
 
@@ -181,6 +181,9 @@ impl<'a> Meter<'a> {
     pub fn finish(self, step: &str, rows: u64) -> ResourceRecord {
         let real = self.clock.instant().saturating_duration_since(self.start);
         let (before, now) = (&self.usage, Usage::now());
+        // The peak of programs that it ran is known since the start of the process only.
+        let (own, ran) = (peak_memory(), now.programs_peak_bytes);
+        let ran_more = ran > own.unwrap_or(0) && now.programs_seconds > before.programs_seconds;
         let io = io_counters();
         let passed = |part: fn((u64, u64)) -> u64| {
             io.zip(self.io).map(|(now, before)| part(now).saturating_sub(part(before)))
@@ -190,8 +193,8 @@ impl<'a> Meter<'a> {
             real_seconds: real.as_secs_f64(),
             user_seconds: now.user_seconds - before.user_seconds,
             system_seconds: now.system_seconds - before.system_seconds,
-            peak_memory_bytes: peak_memory().or(now.peak_memory_bytes),
-            peak_memory_scope: self.scope,
+            peak_memory_bytes: if ran_more { Some(ran) } else { own.or(now.peak_memory_bytes) },
+            peak_memory_scope: if ran_more { PeakScope::Process } else { self.scope },
             minor_faults: now.minor_faults.saturating_sub(before.minor_faults),
             major_faults: now.major_faults.saturating_sub(before.major_faults),
             voluntary_switches: now.voluntary_switches.saturating_sub(before.voluntary_switches),
@@ -205,9 +208,13 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// What the process has used so far.
+/// What the process and the programs that it waited for have used so far.
 #[derive(Clone, Debug, Default)]
 struct Usage {
+    /// Processor seconds of the programs.
+    programs_seconds: f64,
+    /// Peak resident memory of the largest of them.
+    programs_peak_bytes: u64,
     user_seconds: f64,
     system_seconds: f64,
     peak_memory_bytes: Option<u64>,
@@ -219,24 +226,34 @@ struct Usage {
 
 impl Usage {
     fn now() -> Usage {
-        // SAFETY: all zeros is a valid rusage, which has integer fields only.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to a rusage that lives through the call.
-        if unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) } != 0 {
+        let (Some(own), Some(programs)) =
+            (rusage(libc::RUSAGE_SELF), rusage(libc::RUSAGE_CHILDREN))
+        else {
             return Usage::default();
-        }
+        };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
         let count = |number: libc::c_long| u64::try_from(number).unwrap_or(0);
+        let both =
+            |part: fn(&libc::rusage) -> libc::c_long| count(part(&own)) + count(part(&programs));
         Usage {
-            user_seconds: seconds(usage.ru_utime),
-            system_seconds: seconds(usage.ru_stime),
-            peak_memory_bytes: Some(count(usage.ru_maxrss) * 1024),
-            minor_faults: count(usage.ru_minflt),
-            major_faults: count(usage.ru_majflt),
-            voluntary_switches: count(usage.ru_nvcsw),
-            involuntary_switches: count(usage.ru_nivcsw),
+            programs_seconds: seconds(programs.ru_utime) + seconds(programs.ru_stime),
+            programs_peak_bytes: count(programs.ru_maxrss) * 1024,
+            user_seconds: seconds(own.ru_utime) + seconds(programs.ru_utime),
+            system_seconds: seconds(own.ru_stime) + seconds(programs.ru_stime),
+            peak_memory_bytes: Some(count(own.ru_maxrss) * 1024),
+            minor_faults: both(|usage| usage.ru_minflt),
+            major_faults: both(|usage| usage.ru_majflt),
+            voluntary_switches: both(|usage| usage.ru_nvcsw),
+            involuntary_switches: both(|usage| usage.ru_nivcsw),
         }
     }
+}
+
+fn rusage(who: libc::c_int) -> Option<libc::rusage> {
+    // SAFETY: all zeros is a valid rusage, which has integer fields only.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a rusage that lives through the call.
+    (unsafe { libc::getrusage(who, &raw mut usage) } == 0).then_some(usage)
 }
 
 fn number_after(text: &str, label: &str) -> Option<u64> {
@@ -272,5 +289,15 @@ mod tests {
         assert!(record.peak_memory_bytes.is_none_or(|bytes| bytes >= 8 << 20));
         assert!(record.real_seconds > 0.0);
         assert_eq!(ResourceRecord::table(&[record.clone(), record]).rows.len(), 3);
+    }
+
+    #[test]
+    fn programs_that_a_step_runs_count_as_the_step() {
+        let meter = Meter::start(&SystemClock);
+        let work = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; head -c 4194304 /dev/zero > /dev/null";
+        assert!(std::process::Command::new("sh").args(["-c", work]).status().unwrap().success());
+        let record = meter.finish("program", 1);
+        assert!(record.user_seconds > 0.0, "{record:?}");
+        assert!(record.read_bytes.is_none_or(|bytes| bytes >= 4 << 20), "{record:?}");
     }
 }

@@ -13,6 +13,7 @@ use forebay_analytics::dataset::{PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use forebay_analytics::scratch::ScratchDir;
 use forebay_base::time::SystemClock;
 use forebay_base::{ByteSize, Clock as _};
+use forebay_workload::lakehouse::packages::Python;
 use forebay_workload::program::{
     Buffers, Context, Job, NamedStep, Outcome, Places, Program, Step as Kind, StepRecord,
 };
@@ -123,6 +124,16 @@ fn page_size(text: &str) -> Result<ByteSize, String> {
     }
 }
 
+/// Installs DuckDB and Polars if one of the steps needs them and they are not there yet, and says so.
+pub fn install_engines<'a>(steps: impl IntoIterator<Item = &'a NamedStep>) -> Result<()> {
+    if steps.into_iter().any(|named| named.step.needs_python()) {
+        Python::find_or_install(&mut |folder| {
+            note!("forebay: installing DuckDB and Polars into {} (once)", folder.display());
+        })?;
+    }
+    Ok(())
+}
+
 impl Step {
     pub fn run(self) -> Result<ExitCode> {
         let Some(path) = &self.program else {
@@ -136,6 +147,7 @@ impl Step {
         let program: Program = toml::from_str(&text).map_err(|error| {
             anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
         })?;
+        install_engines(&program.steps)?;
         let (areas, finished) = self.areas(path, &program)?;
         areas.remove_at_signal()?;
         let context = self.context(&areas);

@@ -10,8 +10,9 @@ use serde_json::Value;
 use crate::fixture::{Bench, LIMIT, assert_says, jobs, json, names_in, record};
 
 /// Each with a scale at which it takes some seconds.
-const ALL: [(&str, &str); 6] = [
+const ALL: [(&str, &str); 7] = [
     ("calibration", "0.00001"),
+    ("lakehouse", "0.00001"),
     ("mixed", "0.00001"),
     ("probe", "0.00001"),
     ("random", "0.00001"),
@@ -88,6 +89,8 @@ fn every_workload_runs_to_its_end() {
         let (on, out) = (bench.storage(), bench.place().join(name));
         let mut command = bench.forebay(&["bench", "run", name, "--scale", scale, "--on"]);
         command.arg(on).arg("--out").arg(&out);
+        // Where pip installs DuckDB and Polars; kept between runs of the tests.
+        command.env("XDG_CACHE_HOME", concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache"));
         if name == "random" {
             command.args(BRIEFLY);
         }
@@ -95,6 +98,48 @@ fn every_workload_runs_to_its_end() {
         ends_well(&out, name);
         bench.leaves_nothing();
     }
+}
+
+#[test]
+fn engines_of_a_lakehouse_must_agree_and_say_what_stopped_them() {
+    let bench = Bench::new();
+    let cache = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache");
+    let program = |steps: &str| bench.file("lake.toml", &format!("name = \"lake\"\n{steps}"));
+    let run_step = |steps: &str, python: &str| {
+        let mut command = bench.forebay(&["step"]);
+        command.arg(program(steps)).arg("--data").arg(bench.storage());
+        command.env("XDG_CACHE_HOME", cache).env("FOREBAY_PYTHON", python);
+        run(&mut command, RUN_LIMIT)
+    };
+    fs::write(bench.storage().join("shop.csv"), "id,price\n1,2.5\n2,4\n3,0.5\n").expect("writes");
+    let convert = "[[step]]\n[step.do.to_parquet]\nengine = \"polars\"\ncsv = \"data/shop.csv\"\noutput = \"data/lake/shop.parquet\"\n";
+    let ask = |engine: &str, sql: &str, more: &str| {
+        format!(
+            "[[step]]\n[step.do.query]\nengine = \"{engine}\"\nlake = \"data/lake\"\nsql = \"{sql}\"\nresult = \"data/{engine}.csv\"\n{more}\n"
+        )
+    };
+    let total = "SELECT COUNT(*) AS n, SUM(price) AS price FROM shop";
+    let both = ask("duckdb", total, "") + &ask("polars", total, "same_as = \"data/duckdb.csv\"");
+    run_step(&(convert.to_owned() + &both), "").succeeds();
+    let result = fs::read_to_string(bench.storage().join("polars.csv")).expect("a result");
+    assert_eq!(result.trim(), "n,price\n3,7.0");
+    let other = ask("duckdb", total, "")
+        + &ask(
+            "polars",
+            "SELECT COUNT(*) AS n, MAX(price) AS price FROM shop",
+            "same_as = \"data/duckdb.csv\"",
+        );
+    let ended = run_step(&other, "");
+    assert!(ended.stderr.contains("row 1 is 3,4.0, but in"), "{}", ended.stderr);
+    assert!(!bench.storage().join("polars.csv").exists(), "a wrong result is removed");
+    let ended = run_step(&ask("duckdb", "SELECT * FROM shops", ""), "");
+    assert!(
+        ended.stderr.contains("DuckDB: ") && ended.stderr.contains("shops"),
+        "{}",
+        ended.stderr
+    );
+    let ended = run_step(&ask("duckdb", total, ""), "/no/such/python");
+    assert!(ended.stderr.contains("/no/such/python cannot be run"), "{}", ended.stderr);
 }
 
 #[test]

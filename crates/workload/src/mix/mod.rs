@@ -30,6 +30,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("scaling", include_str!("../../mixes/scaling.toml")),
     ("probe", include_str!("../../mixes/probe.toml")),
     ("random", include_str!("../../mixes/random.toml")),
+    ("lakehouse", include_str!("../../mixes/lakehouse.toml")),
 ];
 
 /// A workload of many jobs.

@@ -9,6 +9,7 @@ use forebay_analytics::step::{
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Buffers};
+use crate::lakehouse::{Query, ToParquet};
 use crate::load::{Names, Stream, TempFiles};
 
 macro_rules! steps {
@@ -38,6 +39,12 @@ macro_rules! steps {
             #[must_use]
             pub fn made_bytes(&self, scale: Scale, buffers: &Buffers) -> u64 {
                 self.action().made_bytes(scale, buffers)
+            }
+
+            /// Whether DuckDB or Polars does it, in Python.
+            #[must_use]
+            pub fn needs_python(&self) -> bool {
+                matches!(self, Step::ToParquet(_) | Step::Query(_))
             }
 
             pub(super) fn action(&self) -> &dyn Action {
@@ -84,4 +91,6 @@ steps! {
     "projection" Projection,
     "dense" Dense,
     "score_code" ScoreCode,
+    "to_parquet" ToParquet,
+    "query" Query,
 }

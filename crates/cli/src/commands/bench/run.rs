@@ -21,6 +21,7 @@ use super::grid::GridArguments;
 use super::mounts::ThroughMounts;
 use super::result::{self, Shown};
 use super::workload::WorkloadArguments;
+use crate::commands::step::install_engines;
 
 /// Exit code after a signal that ended the run: 128 and SIGINT's number, as shells have it.
 const INTERRUPTED: u8 = 130;
@@ -108,6 +109,9 @@ impl Run {
             other => other.into(),
         })?;
         super::clean::mention(&subjects);
+        let inputs = plan.inputs.iter().flat_map(|input| &input.program.steps);
+        let jobs = plan.stages.iter().flat_map(|stage| &stage.jobs);
+        install_engines(inputs.chain(jobs.flat_map(|job| &job.program.steps)))?;
         let (out, made) = self.out_folder(&mix.name)?;
         let clock: Arc<dyn forebay_base::Clock> = Arc::new(SystemClock);
         let mut launcher: Box<dyn Launcher> = match target {

@@ -121,7 +121,11 @@ pub fn await_daemons(
 ) -> Result<()> {
     let mut ended = Ok(());
     let done = in_time(|| {
-        ended = daemons.iter_mut().try_for_each(Background::check);
+        ended = daemons.iter_mut().try_for_each(|daemon| {
+            daemon.check().with_context(|| {
+                format!("the daemon that logs to {} ended", daemon.log().display())
+            })
+        });
         ended.is_err() || ready()
     });
     ended?;
