@@ -241,9 +241,9 @@ fn what_is_held_and_the_limits_survive_crashes() {
         fs.write_file(lost, 0, &bytes(30 * KIB));
         assert_eq!(held(&fs, ME), (2, 90 * KIB));
         if machine {
-            rig.crash_machine(fs, 5)
+            rig.crash_machine(fs, 5);
         } else {
-            rig.crash_process(fs)
+            rig.crash_process(fs);
         }
         let fs = rig.open();
         assert_eq!(held(&fs, ME), (1, 60 * KIB), "that of the last commit, with its files");
