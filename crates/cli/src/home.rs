@@ -152,6 +152,8 @@ impl Home {
         self.root.join("forebay.pid")
     }
 
+    /// Name of the policy within the folder.
+    pub const POLICY: &str = "policy.toml";
     /// Name of the control socket within the folder.
     pub const CONTROL: &str = "control.sock";
     /// Name of the folder of its own disk.

@@ -37,6 +37,8 @@ pub mod object;
 pub mod offline;
 mod owner;
 mod partition;
+pub mod policy;
+pub mod quota;
 mod readings;
 pub mod record;
 pub mod remote;

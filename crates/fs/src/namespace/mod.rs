@@ -26,6 +26,8 @@ mod moves;
 mod native;
 mod node_directories;
 mod operations;
+mod policy;
+pub(crate) mod quota;
 mod report;
 mod rest;
 mod tasks;
@@ -546,7 +548,7 @@ impl Namespace {
     /// [`FsError::Io`].
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
-            Owner::Local(_) => self.statistics(),
+            Owner::Local(partition) => self.statistics_within(partition),
             Owner::Native(native) if native.is_list() => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;

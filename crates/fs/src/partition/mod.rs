@@ -11,6 +11,7 @@ mod idle;
 mod issued;
 mod moving;
 pub(crate) mod ops;
+pub(crate) mod quota;
 pub mod recovery;
 pub(crate) mod relocate;
 pub(crate) mod shortage;
@@ -81,6 +82,10 @@ pub struct Partition {
     names_lapse: AtomicBool,
     /// What other nodes may cache of it, in a cluster.
     granting: Option<Arc<Granting>>,
+    /// Whether any quota is set; to know it without a lock.
+    limited: AtomicBool,
+    /// Held while quotas are changed.
+    quota_changes: Mutex<()>,
 }
 
 /// What people choose of a fileset, as requests ask for it.
@@ -416,7 +421,7 @@ impl Partition {
         let known = if state.recorded { Known::MayExist } else { Known::Absent };
         state.recorded = true;
         writes.put_inode(ino, state.record(self.epoch), known);
-        put_with_inode(writes, state);
+        put_with_inode(writes, ino, state);
     }
 
     /// As [`Partition::put_inode`] of an inode whose record is there and would be the same but for times and
@@ -430,7 +435,7 @@ impl Partition {
             "an inode of which there is no record has more than new times"
         );
         writes.put_times(ino, state.record(self.epoch));
-        put_with_inode(writes, state);
+        put_with_inode(writes, ino, state);
     }
 
     /// Takes the record of an inode that lost its last name, and its attributes, out of the write set
@@ -450,7 +455,7 @@ impl Partition {
             }
             writes.delete(key);
         }
-        recount(writes, state, None);
+        recount(writes, ino, state, None);
         if let Some(live) = state.file().and_then(|file| file.live.as_ref())
             && !live.is_published()
         {
@@ -527,8 +532,8 @@ impl Body {
 }
 
 /// What goes with an inode's record.
-fn put_with_inode(writes: &mut WriteSet, state: &mut State) {
-    recount(writes, state, Some(state.counts()));
+fn put_with_inode(writes: &mut WriteSet, ino: Ino, state: &mut State) {
+    recount(writes, ino, state, Some(state.counts()));
     if let Some(live) = state.file().and_then(|file| file.live.as_ref())
         && !live.is_published()
     {
@@ -537,11 +542,12 @@ fn put_with_inode(writes: &mut WriteSet, state: &mut State) {
 }
 
 /// Has the usage of fileset and disk hold `now` for an inode instead of what they held.
-fn recount(writes: &mut WriteSet, state: &mut State, now: Option<Counted>) {
+fn recount(writes: &mut WriteSet, ino: Ino, state: &mut State, now: Option<Counted>) {
     let before = std::mem::replace(&mut state.counted, now);
     let inodes = i64::from(now.is_some()) - i64::from(before.is_some());
     let bytes = |counted: Option<Counted>| counted.map_or(0, |counted| signed(counted.bytes));
     writes.count(inodes, bytes(now) - bytes(before));
+    writes.count_for_owners(ino, state, before, now);
     let (old, new) = (before.and_then(|b| b.disk), now.and_then(|n| n.disk));
     if old != new {
         old.into_iter().for_each(|disk| writes.count_objects(disk, -1));

@@ -116,6 +116,7 @@ impl World<'_> {
             Op::SetFileset { fileset, durability, placement } => {
                 self.set_fileset(fileset, durability, placement);
             }
+            Op::SetQuota { fileset, user } => self.change_quota(fileset, user),
             Op::Verify => self.verify(),
             Op::Remount => self.remount(),
             Op::CrashProcess { close } => {

@@ -9,6 +9,7 @@ use crate::inode::{MODE_BITS, State};
 use crate::object::SeenObject;
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::partition::Partition;
+use crate::partition::quota::settle;
 use crate::record::Kind;
 use crate::stats::Operation;
 use crate::writeset::Known;
@@ -38,6 +39,9 @@ impl Partition {
         };
         self.refresh_by(ino, &mut state, seen)?;
         let now = self.now();
+        let before = (state.uid, state.gid);
+        let owners = (set.uid.unwrap_or(state.uid), set.gid.unwrap_or(state.gid));
+        let admitted = self.admit_owners(&state, owners)?;
         if let Some(size) = set.size {
             self.resize(ino, &mut state, size)?;
             state.touch(now);
@@ -56,8 +60,6 @@ impl Partition {
             }
             SetId::Keep | SetId::Kill | SetId::KillIfWritten { .. } => {}
         }
-        state.uid = set.uid.unwrap_or(state.uid);
-        state.gid = set.gid.unwrap_or(state.gid);
         let time = |asked: SetTime| match asked {
             SetTime::Now => now,
             SetTime::To(time) => time,
@@ -70,6 +72,11 @@ impl Partition {
         }
         state.changed = now;
         let mut writes = self.writes.lock();
+        (state.uid, state.gid) = owners;
+        if owners != before {
+            self.move_owners(&mut writes, ino, &state, before);
+        }
+        settle(admitted, &mut writes);
         if let Some(list) = access_list {
             let value = (acl::ACCESS, list.encode());
             self.put_xattr(&mut writes, ino, &mut state, value, Known::MayExist);
@@ -105,8 +112,14 @@ impl Partition {
             return Ok(());
         }
         let live = self.make_live(file)?;
+        let admitted = self.admit_growth(state, size)?;
         self.shared.objects.set_size(&live, size)?;
         self.adopt_size(&live, state)?;
+        if admitted.is_some() {
+            let mut writes = self.writes.lock();
+            self.put_inode(&mut writes, ino, state);
+            settle(admitted, &mut writes);
+        }
         let linked = state.nlink > 0;
         if let Some(file) = state.file_mut().filter(|file| linked && file.opens.handles == 0) {
             self.shared.idle.closed(ino, file);

@@ -148,6 +148,13 @@ impl Partition {
         if is_given_back && file.object.is_none() {
             return Err(FsError::Stale);
         }
+        let room = if access.write { self.quota_room(&state) } else { u64::MAX };
+        let is_direct = state.file().is_some_and(|file| file.opens.way == Some(Way::Direct));
+        if room == 0 && is_direct && !access.truncate {
+            // The kernel would write without asking, as it does for those who have the file open.
+            return Err(FsError::QuotaExceeded);
+        }
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
         if access.truncate {
             // The kernel looks for itself only before opens for writing; it asks us before it looks at
             // an open for reading that also cuts. Where it has looked, a release may still be on its way.
@@ -172,14 +179,15 @@ impl Partition {
             )));
         }
         self.count(Operation::Open);
-        let way = self.choose_way(&state, access);
+        let is_roomy = room > self.shared.settings.quota_margin.0;
+        let way = self.choose_way(&state, access, is_roomy);
         if access.truncate && caller.uid != 0 && state.kill_set_id() {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
         }
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         Ok(match by {
             Opener::Kernel => (self.add_handle(ino, file, way, access), None),
-            Opener::Node(_) => self.add_handle_of_node(file, access),
+            Opener::Node(_) => self.add_handle_of_node(file, access, is_roomy),
         })
     }
 
@@ -270,7 +278,8 @@ impl Partition {
         self.take_back(vec![Item::Attributes(ino)]);
     }
 
-    fn choose_way(&self, state: &State, access: Access) -> Way {
+    /// The way of new handles. `is_roomy` tells that no quota is nearly used up: otherwise each write is to be seen.
+    fn choose_way(&self, state: &State, access: Access, is_roomy: bool) -> Way {
         let Some(file) = state.file() else { return Way::Served };
         if let Some(way) = file.opens.way {
             return way;
@@ -280,6 +289,7 @@ impl Partition {
         let direct = self.shared.settings.direct
             && self.prefers_direct()
             && !must_see_writes
+            && is_roomy
             && !file.is_cut
             && file.live.as_ref().is_some_and(|live| live.registration().is_some());
         if direct { Way::Direct } else { Way::Served }
@@ -313,6 +323,7 @@ impl Partition {
         &self,
         file: &mut FileBody,
         access: Access,
+        is_roomy: bool,
     ) -> (Opened, Option<ObjectRef>) {
         if let (0, Some(live)) = (file.opens.handles, &file.live) {
             live.opened_anew();
@@ -327,7 +338,7 @@ impl Partition {
             // Whichever node it is: what is open since an earlier owner goes on as it did there.
             live.set_written_at_home(true);
         }
-        let can_go = !file.is_cut && self.prefers_direct();
+        let can_go = !file.is_cut && self.prefers_direct() && is_roomy;
         let place = far.map(|live| live.at).filter(|_| can_go);
         let (registration, keep_pages, uncached) = (None, false, true);
         (Opened { registration, keep_pages, uncached, lineage: 0, home: None }, place)
