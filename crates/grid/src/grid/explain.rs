@@ -265,7 +265,7 @@ impl HostObstacle {
         match self {
             HostObstacle::Unlisted
             | HostObstacle::Control
-            | HostObstacle::NotInteractive
+            | HostObstacle::NoAgent
             | HostObstacle::NotInQueue
             | HostObstacle::NotInJob
             | HostObstacle::Excluded

@@ -103,7 +103,9 @@ impl Grid {
             _ if run.ending == Some(Ending::Requeued) => {
                 ServiceState { failures: 0, not_before: None, ..before }
             }
-            End::NeverStarted | End::Lost | End::Told(Loss::Lease | Loss::Holder) => {
+            End::NeverStarted
+            | End::Lost
+            | End::Told(Loss::Lease | Loss::Holder | Loss::Slurm(_)) => {
                 ServiceState { not_before: None, ..before }
             }
             // The host itself is left alone for a while.
