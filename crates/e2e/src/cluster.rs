@@ -37,13 +37,22 @@ pub struct Plan {
     pub disks: BTreeMap<usize, PathBuf>,
     /// The `forebay` command, instead of that of the tests.
     pub forebay: Option<PathBuf>,
+    /// Placement of the filesets work and util; native if nothing is said.
+    pub work_placement: Option<&'static str>,
 }
 
 impl Plan {
     /// So many nodes and one etcd.
     #[must_use]
     pub fn of(nodes: usize) -> Plan {
-        Plan { nodes, etcd_members: 1, base: None, disks: BTreeMap::new(), forebay: None }
+        Plan {
+            nodes,
+            etcd_members: 1,
+            base: None,
+            disks: BTreeMap::new(),
+            forebay: None,
+            work_placement: None,
+        }
     }
 }
 
@@ -84,14 +93,14 @@ impl Cluster {
         cluster.etcd.wait_until_reached(&cluster.hosts, 0);
         for node in 0..nodes {
             std::fs::create_dir(cluster.mountpoint(node)).expect("makes a mount point");
-            cluster.enter(node, plan.disks.get(&node).map(PathBuf::as_path));
+            cluster.enter(node, plan);
             cluster.mount(node);
         }
         cluster
     }
 
     /// Makes a host a node: the first makes the cluster, the others join it.
-    fn enter(&self, node: usize, disk: Option<&Path>) {
+    fn enter(&self, node: usize, plan: &Plan) {
         let (name, address) = (format!("n{node}"), format!("{}:7440", self.hosts.address(node)));
         let etcd = self.etcd.endpoints(&self.hosts);
         let token =
@@ -102,9 +111,12 @@ impl Cluster {
         };
         arguments.extend(["--node", &name, "--address", &address]);
         let own = self.folder.path().join(format!("d{node}"));
-        let disk = disk.unwrap_or(&own);
+        let disk = plan.disks.get(&node).unwrap_or(&own);
         std::fs::create_dir_all(disk).expect("makes a disk");
         arguments.extend(["--disk", path(disk)]);
+        if let (0, Some(placement)) = (node, plan.work_placement) {
+            arguments.extend(["--work-placement", placement]);
+        }
         self.forebay(node, &arguments).succeeds();
     }
 

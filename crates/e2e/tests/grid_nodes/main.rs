@@ -5,6 +5,7 @@ mod fixture;
 mod frozen;
 mod jobs;
 mod leaders;
+mod services;
 mod storm;
 mod strangers;
 mod visible;

@@ -102,6 +102,8 @@ enum Input {
         attempt: Attempt,
         usage: Usage,
     },
+    /// A service has become ready, or is so no longer.
+    Health,
     /// What the work areas of a job hold.
     Area {
         run: (TaskId, Attempt),
@@ -131,6 +133,8 @@ enum Status {
 struct Agent {
     settings: Settings,
     folder: PathBuf,
+    /// Name or number under which this host is reached.
+    address: String,
     memory: Memory,
     runs: BTreeMap<(TaskId, Attempt), Status>,
     stream: Option<UnixStream>,
@@ -286,6 +290,7 @@ impl Agent {
                     self.area_bytes.insert(run, bytes);
                 }
             }
+            Input::Health => self.report_use(),
             Input::Say(report) => self.report(report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),
@@ -344,6 +349,7 @@ impl Agent {
             util,
             checkpoints,
             groups: self.groups.clone(),
+            address: self.address.clone(),
         };
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {
