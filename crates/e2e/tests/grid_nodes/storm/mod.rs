@@ -4,6 +4,7 @@
 //! afterwards has to agree with that (`witness`). A round is one or more waves of faults (`faults`), all at the same time, while jobs are
 //! submitted. Then everything is mended, all jobs end, and nothing of them may be left on any node.
 //! `FOREBAY_E2E_STORM_ROUNDS` and `FOREBAY_E2E_STORM_JOBS` (jobs of a round) make the test longer, `FOREBAY_SEED` repeats its faults.
+#![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
 mod faults;
 mod witness;
