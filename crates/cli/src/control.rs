@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::NodeId;
+use forebay_fs::policy::{Policy, PolicyReport};
+use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::tasks::TaskStatus;
 use forebay_fs::{DiskStatus, FilesetStatus, LostDisk, Namespace, NewFileset};
@@ -111,6 +113,37 @@ pub enum Ask {
         /// What it is to do.
         order: TaskOrder,
     },
+    /// What a policy would move and list.
+    LookAtPolicy {
+        /// The rules.
+        policy: Policy,
+    },
+    /// Begin to move files as a policy says.
+    RunPolicy {
+        /// The rules.
+        policy: Policy,
+    },
+    /// Change a quota, or set a first one.
+    SetQuota {
+        /// Name of the fileset.
+        fileset: String,
+        /// Whom it limits.
+        subject: Subject,
+        /// What becomes of its limits.
+        change: QuotaChange,
+    },
+    /// Remove a quota.
+    RemoveQuota {
+        /// Name of the fileset.
+        fileset: String,
+        /// Whom it limits.
+        subject: Subject,
+    },
+    /// The quotas of a fileset, or of all.
+    Quotas {
+        /// Name of the fileset.
+        fileset: Option<String>,
+    },
     /// Bind the native filesets that are not bound.
     Bind,
     /// Requests in flight.
@@ -190,12 +223,19 @@ pub enum Answer {
         /// All there is to do.
         total: u64,
     },
-    /// To [`Ask::DrainDisk`] and [`Ask::Rebalance`]: the task that has begun.
+    /// To [`Ask::DrainDisk`], [`Ask::Rebalance`] and [`Ask::RunPolicy`]: the task that has begun.
     Task(Box<TaskStatus>),
     /// To [`Ask::Tasks`].
     Tasks {
         /// The tasks.
         tasks: Vec<TaskStatus>,
+    },
+    /// To [`Ask::LookAtPolicy`].
+    Policy(PolicyReport),
+    /// To [`Ask::Quotas`].
+    Quotas {
+        /// The quotas.
+        quotas: Vec<QuotaStatus>,
     },
     /// To [`Ask::GiveUpDisk`].
     LostDisk(LostDisk),
@@ -270,7 +310,7 @@ pub struct MountStatus {
 pub struct NativeStatus {
     /// Name of the fileset.
     pub fileset: String,
-    /// Its directory on its disk.
+    /// Its directory on its disk; none if it cannot be reached, or lies on another node.
     pub tree: Option<PathBuf>,
     /// Whether programs reach that directory itself; otherwise the daemon serves it.
     pub is_bound: bool,

@@ -166,6 +166,11 @@ impl Records {
         self.inodes.0.get(&ino).map(|change| change.value.as_deref())
     }
 
+    /// The inodes with new records.
+    pub fn inodes(&self) -> impl Iterator<Item = (Ino, Option<&InodeRecord>)> {
+        self.inodes.0.iter().map(|(ino, change)| (*ino, change.value.as_deref()))
+    }
+
     /// Whether an inode has a new record that its bytes cannot be found without: with its first name, or
     /// another size.
     pub fn changes_more_than_times(&self, ino: Ino) -> bool {

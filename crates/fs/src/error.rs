@@ -117,6 +117,9 @@ pub enum FsError {
         /// Why the node does not answer.
         why: String,
     },
+    /// A quota of the fileset, or of the file's user or group in it, allows no more (EDQUOT).
+    #[error("disk quota exceeded: `forebay quota list` shows the limits")]
+    QuotaExceeded,
 }
 
 /// Outcome of a file-system call.

@@ -7,15 +7,19 @@
 //! | `F` fileset | [`FilesetRecord`](crate::record::FilesetRecord) | a fileset; in the root fileset's store alone |
 //! | `K` number | [`TaskRecord`](crate::tasks::TaskRecord) | a task of the background; in the root fileset's store alone |
 //! | `U` | [`Usage`](crate::record::Usage) | files and bytes of the fileset |
+//! | `Q` subject | [`QuotaRecord`](crate::quota::QuotaRecord) | a quota, of the fileset or an owner of files |
+//! | `H` subject | [`Holding`](crate::quota::Holding) | what an owner holds, while owners are counted |
 //! | `O` disk | [`DiskUsage`](crate::record::DiskUsage) | objects that records refer to on a disk |
 //! | `I` ino | [`InodeRecord`](crate::record::InodeRecord) | an inode |
 //! | `E` parent cookie | [`EntryRecord`](crate::record::EntryRecord) | a directory entry |
 //! | `X` ino name | bytes | an extended attribute |
 //!
 //! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys
-//! of one directory or inode lie together and in order.
+//! of one directory or inode lie together and in order. A subject is a letter (`f`ileset, `u`ser, `g`roup) and 4 bytes.
 
 use forebay_base::{DiskId, Epoch, FilesetId, Ino};
+
+use crate::quota::Subject;
 
 /// Key of the [`Term`], which every commit requires and moves on.
 pub const TERM: &[u8] = b"T";
@@ -28,6 +32,10 @@ pub const FILESET: u8 = b'F';
 pub const TASK: u8 = b'K';
 /// Key of the fileset's usage.
 pub const USAGE: &[u8] = b"U";
+/// First byte of the keys of quotas.
+pub const QUOTA: u8 = b'Q';
+/// First byte of the keys of what owners hold.
+pub const HOLDING: u8 = b'H';
 /// First byte of disk usage keys.
 pub const DISK_USAGE: u8 = b'O';
 /// First byte of inode keys.
@@ -105,6 +113,29 @@ pub fn task(number: u64) -> Vec<u8> {
     numbered(TASK, &[number])
 }
 
+fn of_subject(kind: u8, subject: Subject) -> Vec<u8> {
+    let (letter, number) = subject.parts();
+    let mut key = vec![kind, letter];
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn subject_at(key: &[u8]) -> Option<Subject> {
+    Subject::of_parts(*key.get(1)?, u32::from_be_bytes(key.get(2..)?.try_into().ok()?))
+}
+
+/// Key of a quota.
+#[must_use]
+pub fn quota(subject: Subject) -> Vec<u8> {
+    of_subject(QUOTA, subject)
+}
+
+/// Key of what an owner of files holds.
+#[must_use]
+pub fn holding(subject: Subject) -> Vec<u8> {
+    of_subject(HOLDING, subject)
+}
+
 /// Key of a disk's usage.
 #[must_use]
 pub fn disk_usage(disk: DiskId) -> Vec<u8> {
@@ -166,6 +197,10 @@ pub enum Key {
     Task(u64),
     /// [`USAGE`].
     Usage,
+    /// [`quota`].
+    Quota(Subject),
+    /// [`holding`].
+    Holding(Subject),
     /// [`disk_usage`].
     DiskUsage(DiskId),
     /// [`inode`].
@@ -185,6 +220,8 @@ pub fn parse(key: &[u8]) -> Option<Key> {
         b'S' if key.len() == 1 => Some(Key::Superblock),
         b'U' if key.len() == 1 => Some(Key::Usage),
         FILESET => Some(Key::Fileset(fileset_id()?)),
+        QUOTA => Some(Key::Quota(subject_at(key)?)),
+        HOLDING => Some(Key::Holding(subject_at(key)?)),
         DISK_USAGE => {
             Some(Key::DiskUsage(DiskId(u16::from_be_bytes(key.get(1..)?.try_into().ok()?))))
         }
@@ -208,6 +245,8 @@ mod tests {
             (fileset(FilesetId(7)), Key::Fileset(FilesetId(7))),
             (USAGE.to_vec(), Key::Usage),
             (task(4), Key::Task(4)),
+            (quota(Subject::Fileset), Key::Quota(Subject::Fileset)),
+            (holding(Subject::User(7)), Key::Holding(Subject::User(7))),
             (disk_usage(DiskId(3)), Key::DiskUsage(DiskId(3))),
             (inode(Ino(9)), Key::Inode(Ino(9))),
             (entry(Ino(9), 1 << 62), Key::Entry(Ino(9), 1 << 62)),
@@ -216,7 +255,9 @@ mod tests {
         for (bytes, key) in keys {
             assert_eq!(parse(&bytes), Some(key));
         }
-        for bytes in [&b""[..], b"?", b"I123", b"E12345678", b"X12345678", b"TT", b"UU"] {
+        for bytes in
+            [&b""[..], b"?", b"I123", b"E12345678", b"X12345678", b"TT", b"UU", b"Qf0001", b"Hu1"]
+        {
             assert_eq!(parse(bytes), None);
         }
     }

@@ -8,10 +8,12 @@ use forebay_disk::Disk;
 use forebay_disk::absent::AbsentDisk;
 use forebay_store::{Store, Stores};
 
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::key::{self, Key};
+use crate::namespace::quota::{status, stored_quotas};
 use crate::native::NativePlace;
 use crate::ops::{DiskStatus, FilesetStatus};
+use crate::quota::QuotaStatus;
 use crate::record::{
     DiskUsage, DiskUse, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
 };
@@ -70,6 +72,38 @@ pub fn tasks(stores: &dyn Stores) -> Result<Vec<TaskStatus>> {
         Ok(())
     })?;
     Ok(tasks)
+}
+
+/// The quotas of a fileset, or of all, in a file system that is not mounted.
+///
+/// # Errors
+/// [`FsError::Refused`](crate::FsError::Refused) if there is no such fileset; what a store says.
+pub fn quotas(
+    stores: &dyn Stores,
+    fileset: Option<&str>,
+    now: forebay_base::Timestamp,
+) -> Result<Vec<QuotaStatus>> {
+    let wanted = fileset.map(|name| if name == "/" { "" } else { name });
+    let mut all = Vec::new();
+    let mut is_there = wanted.is_none();
+    for (id, record) in filesets(&*stores.look(FilesetId::ROOT)?)? {
+        let name = record.settings.name.as_str();
+        is_there |= wanted == Some(name);
+        let is_native = record.settings.placement == Placement::Native;
+        if is_native || wanted.is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        for (subject, record, usage) in stored_quotas(&*stores.look(id)?)? {
+            all.push(status(name, subject, record, usage, now));
+        }
+    }
+    if is_there {
+        return Ok(all);
+    }
+    Err(FsError::Refused(format!(
+        "there is no fileset \"{}\": `forebay fileset list` shows them",
+        fileset.unwrap_or_default()
+    )))
 }
 
 /// Whether a fileset has a store in which there may be more than its top directory. A store is made in one batch: one

@@ -34,6 +34,8 @@ pub struct Settings {
     pub client_holds_max: usize,
     /// Bytes per second that a task of the background may copy; zero for no bound.
     pub task_speed: ByteSize,
+    /// Files are opened for writing on the direct path while more than this is left of each quota.
+    pub quota_margin: ByteSize,
     /// How long a request waits for the owner of a fileset.
     pub owner_wait: Duration,
     /// After how long a fileset that nobody uses is closed; zero for never.
@@ -175,9 +177,19 @@ impl Section for Settings {
             name: "task_speed",
             default: "\"100 MiB\"",
             allowed: "a size from \"0 B\" to \"1 TiB\"",
-            meaning: "Bytes per second that a task of the background (drain, rebalance) may copy, unless another speed is \
+            meaning: "Bytes per second that a task of the background (drain, rebalance, policy) may copy, unless another speed is \
                       set for that task. \"0 B\" sets no bound.",
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(1024)).map(|x| s.task_speed = x),
+        },
+        Setting {
+            name: "quota_margin",
+            default: "\"1 GiB\"",
+            allowed: "a size from \"0 B\" to \"1 TiB\"",
+            meaning: "Files whose owner, or fileset, has no more than this left of a quota for space are served when \
+                      they are opened for writing: the daemon sees each write, so the quota is exact.",
+            set: |s, v| {
+                value::size(v, ByteSize(0), ByteSize::gib(1024)).map(|x| s.quota_margin = x)
+            },
         },
         Setting {
             name: "owner_wait",
@@ -247,6 +259,7 @@ impl Default for Settings {
             native_handles_max: 0,
             client_holds_max: 0,
             task_speed: ByteSize(0),
+            quota_margin: ByteSize(0),
             owner_wait: Duration::ZERO,
             fileset_idle: Duration::ZERO,
             away_timeout: Duration::ZERO,

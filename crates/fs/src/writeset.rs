@@ -18,6 +18,7 @@ pub use crate::changes::Known;
 use crate::changes::Records;
 use crate::directory::Child;
 use crate::object::LiveObject;
+use crate::quota::Quotas;
 use crate::record::{DiskUsage, InodeRecord, ObjectRef, Usage, encode};
 
 /// An object that is to be removed.
@@ -86,6 +87,8 @@ pub struct WriteSet {
     usage_changed: bool,
     objects: HashMap<DiskId, u64>,
     objects_changed: HashSet<DiskId>,
+    /// Quotas, where there are any.
+    pub(crate) quotas: Option<Box<Quotas>>,
     crowd: Arc<Crowd>,
 }
 
@@ -134,6 +137,7 @@ impl WriteSet {
             usage_changed: false,
             objects,
             objects_changed: HashSet::new(),
+            quotas: None,
             crowd,
         }
     }
@@ -272,7 +276,7 @@ impl WriteSet {
     }
 
     /// Changed records, the newest first.
-    fn layers(&self) -> impl Iterator<Item = &Records> {
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &Records> {
         let older = self.in_flight.as_ref().map(|batch| &batch.records);
         [&self.pending.records].into_iter().chain(older)
     }
@@ -343,7 +347,8 @@ impl WriteSet {
     /// Number of the batch that holds everything done so far, or `None` if all is committed.
     #[must_use]
     pub fn newest_batch(&self) -> Option<u64> {
-        if !self.pending.is_empty() || self.usage_changed {
+        let quotas_changed = self.quotas.as_ref().is_some_and(|quotas| quotas.has_changes());
+        if !self.pending.is_empty() || self.usage_changed || quotas_changed {
             Some(self.pending.number)
         } else {
             self.in_flight.as_ref().map(|batch| batch.number)
@@ -372,6 +377,7 @@ impl WriteSet {
             let objects = self.objects(disk);
             self.put(crate::key::disk_usage(disk), encode(&DiskUsage { objects }), Known::MayExist);
         }
+        self.put_quotas();
         if self.pending.is_empty() {
             return None;
         }

@@ -21,7 +21,7 @@ use tree::Tree;
 use workload::{Workload, byte_of};
 
 /// Points of the file system at which the power can go while it works.
-const POINTS: [&str; 8] = [
+const POINTS: [&str; 10] = [
     "commit.start",
     "commit.published",
     "commit.stored",
@@ -30,6 +30,8 @@ const POINTS: [&str; 8] = [
     "reclaim.removed",
     "rename.changed",
     "unlink.changed",
+    "quota.counted",
+    "quota.set",
 ];
 /// Points of the store and the disk.
 const POINTS_BELOW: [&str; 9] = [

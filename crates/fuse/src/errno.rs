@@ -17,6 +17,7 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Busy => libc::EBUSY,
         FsError::ExecutableBusy => libc::ETXTBSY,
         FsError::NoSpace => libc::ENOSPC,
+        FsError::QuotaExceeded => libc::EDQUOT,
         FsError::TooLarge => libc::EFBIG,
         FsError::NoAttribute => libc::ENODATA,
         FsError::AttributeTooLarge => libc::E2BIG,

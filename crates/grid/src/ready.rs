@@ -28,8 +28,8 @@ pub(crate) struct Shape {
     pub resources: Resources,
     pub sharing: Sharing,
     pub io_heavy: bool,
-    /// Whether it has a terminal or a client, which only agents can connect it with.
-    pub interactive: bool,
+    /// Whether it is an interactive job, which only agents can connect with its client, or a service, which only they watch.
+    pub needs_agent: bool,
 }
 
 impl Shape {
@@ -44,7 +44,7 @@ impl Shape {
             resources: spec.resources.clone(),
             sharing: spec.sharing,
             io_heavy: spec.io_heavy,
-            interactive: spec.interactive.is_some(),
+            needs_agent: spec.interactive.is_some() || spec.service.is_some(),
         }
     }
 }

@@ -118,6 +118,17 @@ pub fn group_name_of(gid: u32) -> io::Result<Option<String>> {
     Ok(group.map(|group| group.name))
 }
 
+/// The number of the group with this name, if there is one.
+///
+/// # Errors
+/// If the database does not answer.
+pub fn group_number_of(name: &str) -> io::Result<Option<u32>> {
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    Ok(found(|| Group::from_name(name))?.map(|group| group.gid.as_raw()))
+}
+
 /// An entry of the database. An answer that getpwnam_r(3) names as that of systems that find nobody is none.
 fn found<E>(look: impl Fn() -> nix::Result<Option<E>>) -> io::Result<Option<E>> {
     loop {
@@ -138,11 +149,13 @@ mod tests {
         assert_eq!(name_of(0).unwrap().as_deref(), Some("root"));
         assert_eq!(number_of("root").unwrap(), Some(0));
         assert_eq!(group_name_of(0).unwrap().as_deref(), Some("root"));
+        assert_eq!(group_number_of("root").unwrap(), Some(0));
         let root = Account::named("root").unwrap().unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0) && root.home.starts_with('/'));
         for name in ["no such user", "root\0", ""] {
             assert_eq!((number_of(name).unwrap(), Account::named(name).unwrap()), (None, None));
+            assert_eq!(group_number_of(name).unwrap(), None);
         }
         assert_eq!(name_of(4_000_000_001).unwrap(), None);
     }

@@ -209,7 +209,7 @@ pub fn change(root: &Path, ask: &Ask, make: impl FnOnce(&Namespace) -> Result<()
 }
 
 /// As [`change`]; what the daemon or `make` answered.
-fn changed<T>(
+pub fn changed<T>(
     root: &Path,
     ask: &Ask,
     make: impl FnOnce(&Namespace) -> Result<T>,
@@ -225,13 +225,13 @@ fn changed<T>(
 }
 
 #[derive(Clone, Copy)]
-struct Show {
-    wait: bool,
-    json: bool,
+pub struct Show {
+    pub wait: bool,
+    pub json: bool,
 }
 
 /// Begins a task: one of the background where the file system is mounted; otherwise it is done here.
-fn task(
+pub fn task(
     root: &Path,
     ask: &Ask,
     begin: impl FnOnce(&Namespace) -> Result<u64>,

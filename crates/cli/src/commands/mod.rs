@@ -12,6 +12,8 @@ pub mod grid;
 pub mod mkfs;
 pub mod mount;
 pub mod plan;
+pub mod policy;
+pub mod quota;
 pub mod shell;
 pub mod stat;
 pub mod status;

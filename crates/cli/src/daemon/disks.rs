@@ -1,4 +1,4 @@
-//! What commands ask of disks, pools and tasks.
+//! What commands ask of disks, pools, tasks and quotas.
 
 use anyhow::{Context as _, Result, bail};
 use forebay_fs::Namespace;
@@ -16,6 +16,9 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::Rebalance { .. }
             | Ask::RemoveDisk { .. }
             | Ask::GiveUpDisk { .. }
+            | Ask::SetQuota { .. }
+            | Ask::LookAtPolicy { .. }
+            | Ask::RunPolicy { .. }
     )
 }
 
@@ -38,6 +41,15 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::RemoveDisk { disk } => disks::remove(fs, &disk)?,
         Ask::GiveUpDisk { disk } => {
             return Ok(Answer::LostDisk(fs.give_up_disk(&disk, LOST_MAX)?));
+        }
+        Ask::LookAtPolicy { policy } => return Ok(Answer::Policy(fs.look_at_policy(&policy)?)),
+        Ask::RunPolicy { policy } => return begun(fs, fs.run_policy(&policy)?),
+        Ask::SetQuota { fileset, subject, change } => {
+            fs.set_quota(&fileset, subject, &change)?;
+        }
+        Ask::RemoveQuota { fileset, subject } => fs.remove_quota(&fileset, subject)?,
+        Ask::Quotas { fileset } => {
+            return Ok(Answer::Quotas { quotas: fs.quotas(fileset.as_deref())? });
         }
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,

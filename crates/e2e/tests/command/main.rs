@@ -9,6 +9,8 @@ mod fsck;
 mod mkfs;
 mod mount;
 mod plan;
+mod policy;
+mod quota;
 mod report;
 mod settings;
 mod store;

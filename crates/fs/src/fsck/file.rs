@@ -16,6 +16,7 @@ use super::report::Report;
 use super::{Damage, NamedDisk, Options, Outcome, Repair, check};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
+use crate::quota::{Holding, QuotaRecord};
 use crate::record::{
     DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage, decode,
 };
@@ -244,6 +245,8 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Fileset(id)) => format!("fileset {id}"),
         Some(Key::DiskUsage(id)) => format!("disk {id}"),
         Some(Key::Task(number)) => format!("task {number}"),
+        Some(Key::Quota(subject)) => format!("the quota of {subject}"),
+        Some(Key::Holding(subject)) => format!("what {subject} holds"),
         Some(Key::Superblock | Key::Term | Key::Usage) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
@@ -331,6 +334,8 @@ impl Judge for Records {
             Some(Key::Usage) => may_be::<Usage>(value),
             Some(Key::DiskUsage(_)) => may_be::<DiskUsage>(value),
             Some(Key::Task(_)) => may_be::<TaskRecord>(value),
+            Some(Key::Quota(_)) => may_be::<QuotaRecord>(value),
+            Some(Key::Holding(_)) => may_be::<Holding>(value),
             Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
             Some(Key::Entry(..)) => may_be::<EntryRecord>(value),
             Some(Key::Xattr(..)) => true,

@@ -7,6 +7,7 @@ use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::inode::MODE_BITS;
+use crate::quota::Subject;
 use crate::record::{FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superblock, Usage};
 
 /// Numbers of inodes and objects within a fileset stay below this: no fileset ever hands out so many.
@@ -33,6 +34,7 @@ pub(super) struct Node {
     /// An entry names it as something else.
     pub doubted: bool,
     pub nlink: u32,
+    pub owners: (u32, u32),
     pub size: u64,
     /// Parent as its record says.
     pub parent: Ino,
@@ -52,6 +54,7 @@ impl Node {
             has_target: !record.target.is_empty(),
             doubted: false,
             nlink: record.nlink,
+            owners: (record.uid, record.gid),
             size: record.size,
             parent: record.parent,
             xattrs: record.xattrs,
@@ -105,6 +108,10 @@ pub(super) struct Image {
     pub fileset_names: BTreeMap<FilesetId, Vec<(Vec<u8>, Place)>>,
     /// The usage record, if it is there and can be read.
     pub usage: Option<Usage>,
+    /// What owners of files hold, as the records have it; `None` for those that cannot be read.
+    pub holdings: BTreeMap<Subject, Option<Usage>>,
+    /// Whether a user or group has a quota.
+    pub limits_owners: bool,
     /// Objects in use on each disk, as the records have it; `None` for those that cannot be read.
     pub disk_usage: BTreeMap<DiskId, Option<u64>>,
     pub nodes: FxHashMap<Ino, Node>,
@@ -130,6 +137,8 @@ impl Image {
             filesets: BTreeMap::new(),
             fileset_names: BTreeMap::new(),
             usage: None,
+            holdings: BTreeMap::new(),
+            limits_owners: false,
             disk_usage: BTreeMap::new(),
             nodes: FxHashMap::default(),
             directories: FxHashMap::default(),

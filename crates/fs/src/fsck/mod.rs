@@ -33,6 +33,7 @@ mod image;
 mod lost_found;
 mod paths;
 mod plan;
+mod quotas;
 mod repair;
 pub mod report;
 mod scan;
@@ -155,6 +156,7 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     tree::check(&mut image, &mut ledger);
     filesets::check(&image, disks, options.filesets, &mut ledger);
     filesets::check_usage(&image, &mut ledger);
+    quotas::check(&image, &mut ledger);
     filesets::check_native(&image, disks, &mut ledger);
     progress("checking objects");
     contents::check(&mut image, disks, &mut ledger)?;

@@ -9,6 +9,7 @@ use super::NamedDisk;
 use super::entries;
 use super::image::{Claim, Directory, Image, LIMIT_MAX, Node, is_target, make_normal};
 use super::plan::{Edit, Fix, Ledger, Tier};
+use super::quotas;
 use super::report::{Damage, shown};
 use crate::acl::{self, Acl};
 use crate::error::{FsError, Result};
@@ -121,6 +122,7 @@ pub(super) fn records(
     filesets(store, &mut image, ledger)?;
     tasks(store, &image, ledger)?;
     disk_usage(store, &mut image, ledger)?;
+    quotas::read_all(store, &mut image, ledger)?;
     progress("reading inodes");
     inodes(store, &mut image, ledger)?;
     progress("reading directories");
@@ -291,9 +293,11 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
     let known = [
         vec![key::ENTRY],
         vec![key::FILESET],
+        vec![key::HOLDING],
         vec![key::INODE],
         vec![key::TASK],
         vec![key::DISK_USAGE],
+        vec![key::QUOTA],
         key::SUPERBLOCK.to_vec(),
         key::TERM.to_vec(),
         key::USAGE.to_vec(),

@@ -12,6 +12,7 @@ use forebay_base::{DiskId, Ino};
 use super::Namespace;
 use super::tasks::{Task, Turn};
 use crate::error::{FsError, Result};
+use crate::grants::{Changer, Touched};
 use crate::object::FsDisk;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
@@ -24,23 +25,23 @@ const CHUNK: usize = 4096;
 
 /// What one pass over the files of a disk came to.
 #[derive(Default)]
-struct Pass {
-    moved: u64,
+pub(super) struct Pass {
+    pub moved: u64,
     bytes: u64,
     in_use: u64,
     /// A file that is in use, for people.
     example: Option<Ino>,
     /// The first thing that went wrong, and how often something did.
-    failure: Option<FsError>,
+    pub failure: Option<FsError>,
     failures: u64,
 }
 
 /// Where the files of a pass come from, and where they go.
-struct Course<'a> {
-    from: DiskId,
-    suits: &'a dyn Fn(&FsDisk) -> bool,
+pub(super) struct Course<'a> {
+    pub from: DiskId,
+    pub suits: &'a dyn Fn(&FsDisk) -> bool,
     /// No more than so many bytes.
-    most: u64,
+    pub most: u64,
 }
 
 impl Namespace {
@@ -187,7 +188,7 @@ impl Namespace {
     }
 
     /// Moves a file, and notes what came of it.
-    fn move_and_note(
+    pub(super) fn move_and_note(
         &self,
         task: &Task,
         ino: Ino,
@@ -230,6 +231,8 @@ impl Namespace {
             return copied.map(|_| Moved::InUse);
         };
         let same = |found: &Arc<Partition>| Arc::ptr_eq(found, &partition);
+        // Other nodes may have it open by a grant: they say so first.
+        let _nobody_caches = partition.begin_change(Changer::LOCAL, &Touched::inode(ino));
         match self.local_owner(ino) {
             Ok(Some((found, _route))) if same(&found) => {
                 let moved = partition.finish_move(&resting, &new);
@@ -243,12 +246,12 @@ impl Namespace {
         }
     }
 
-    fn since(&self, then: Instant) -> Duration {
+    pub(super) fn since(&self, then: Instant) -> Duration {
         self.shared.clock.instant().saturating_duration_since(then)
     }
 
     /// The owner of a fileset of this node. While the route is held it stays so.
-    fn local_owner(&self, ino: Ino) -> Result<Option<(Arc<Partition>, Route)>> {
+    pub(super) fn local_owner(&self, ino: Ino) -> Result<Option<(Arc<Partition>, Route)>> {
         let route = self.owner(ino)?;
         let local = match &*route {
             Owner::Local(partition) => Some(Arc::clone(partition)),

@@ -176,7 +176,7 @@ impl Namespace {
                 let found = disks.iter().find(|known| known.uuid == *disk);
                 found.map(|disk| self.objects_on(disk.id))
             }
-            Work::Drain { .. } | Work::Rebalance { .. } => None,
+            Work::Drain { .. } | Work::Rebalance { .. } | Work::Policy { .. } => None,
         };
         let progress = record.progress;
         let speed = self.shared.settings.task_speed.0;
@@ -239,7 +239,9 @@ impl Namespace {
                 self.change_disk(&disk, changes, |disk| disk.used = DiskUse::Normal)?;
                 self.shared.objects.disk(disk.id)?.set_use(DiskUse::Normal);
             }
-            Work::Rebalance { .. } => self.root()?.change_disks(changes, |_| Ok(()))?,
+            Work::Rebalance { .. } | Work::Policy { .. } => {
+                self.root()?.change_disks(changes, |_| Ok(()))?;
+            }
         }
         self.adopt(&task, record);
         Ok(())
@@ -358,6 +360,7 @@ impl Namespace {
         match &task.work {
             Work::Drain { disk, to } => self.drain(task, disk, to.as_deref()),
             Work::Rebalance { pool } => self.even_out(task, pool),
+            Work::Policy { policy } => self.carry_out(task, policy),
         }
     }
 

@@ -194,6 +194,7 @@ impl Partition {
         self.shared.fail_points.reach("commit.start")?;
         let attempt = self.turn.attempts.fetch_add(1, Ordering::AcqRel) + 1;
         let started = self.shared.clock.instant();
+        self.look_at_quotas();
         let Some(batch) = self.writes.lock().take_batch() else { return Ok(()) };
         if let Err(error) = self.write_batch(&batch) {
             self.writes.lock().batch_failed();

@@ -128,7 +128,7 @@ impl Partition {
     }
 
     /// A name of each of these inodes, with the directory that it is in.
-    fn names_of(&self, wanted: &HashSet<Ino>) -> Result<HashMap<Ino, (Ino, Vec<u8>)>> {
+    pub(crate) fn names_of(&self, wanted: &HashSet<Ino>) -> Result<HashMap<Ino, (Ino, Vec<u8>)>> {
         let mut found = HashMap::new();
         let (from, to) = key::prefix_range(&[key::ENTRY]);
         self.each_entry(from, &to, |parent, entry| {

@@ -8,8 +8,10 @@ pub(crate) mod commit;
 pub mod damage;
 pub(crate) mod entries;
 mod idle;
+mod issued;
 mod moving;
 pub(crate) mod ops;
+pub(crate) mod quota;
 pub mod recovery;
 pub(crate) mod relocate;
 pub(crate) mod shortage;
@@ -24,6 +26,7 @@ use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use forebay_store::Store;
 use parking_lot::Mutex;
 
+use crate::attributes::Attributes;
 use crate::commit::CommitTurn;
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
@@ -32,9 +35,9 @@ use crate::inode::{Body, Counted, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
-use crate::object::{Objects, Pool};
+use crate::object::{Objects, Pool, SeenObject};
 use crate::record::{
-    Durability, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
+    Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -59,20 +62,30 @@ pub struct Partition {
     counters: Arc<Counters>,
     /// Records of this epoch or before may not agree with their objects: a crash came after them.
     suspect_epoch: Epoch,
+    /// Inodes of this number and above were made since it was opened.
+    first_new_ino: u64,
     writes: Mutex<WriteSet>,
     turn: CommitTurn,
     /// The commit thread is to commit before its time.
     commit_wanted: AtomicBool,
     ino_numbers: NumberRange,
     object_numbers: NumberRange,
+    /// Numbers that other nodes have.
+    issued: Mutex<Vec<issued::Issued>>,
     /// Files that are open for writing on the direct path.
     writers: Mutex<HashSet<Ino>>,
     /// How often a directory was moved to another one; held while that is done.
     directory_moves: Mutex<u64>,
     sweep: Mutex<Sweep>,
     damage: damage::Damage,
+    /// The kernel may keep no names of it any more.
+    names_lapse: AtomicBool,
     /// What other nodes may cache of it, in a cluster.
     granting: Option<Arc<Granting>>,
+    /// Whether any quota is set; to know it without a lock.
+    limited: AtomicBool,
+    /// Held while quotas are changed.
+    quota_changes: Mutex<()>,
 }
 
 /// What people choose of a fileset, as requests ask for it.
@@ -163,26 +176,60 @@ impl Partition {
         }
     }
 
-    /// Whether nobody has an inode open for writing.
+    /// Whether an inode has a name, and nobody has it open for writing. Of one without a name nobody is told when it goes.
     pub(crate) fn is_quiet(&self, ino: Ino) -> bool {
         let is_quiet = |inode: Arc<Inode>| {
             let state = inode.lock();
-            state.file().is_none_or(|file| !file.opens.is_written())
+            state.nlink > 0 && state.file().is_none_or(|file| !file.opens.is_written())
         };
         // What is open is in memory.
         self.shared.inodes.peek(ino).is_none_or(is_quiet)
     }
 
     /// Whether attributes that were just read stay as they are until somebody opens the file, or changes it here. For a while after an
-    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before.
+    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before: unless the
+    /// file was made since.
     pub(crate) fn knows_writers(&self, ino: Ino) -> bool {
         let is_far = |inode: Arc<Inode>| {
             let state = inode.lock();
             let object = state.file().and_then(|file| file.object);
             object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
         };
+        if ino.local() >= self.first_new_ino {
+            return true;
+        }
         let knows_all = || self.granting.as_ref().is_some_and(|it| it.knows_what_is_open());
         self.shared.inodes.peek(ino).is_some_and(|inode| !is_far(inode)) || knows_all()
+    }
+
+    /// Where the object of a file lies, if that is a disk of another node on which nodes may reach it themselves.
+    pub(crate) fn home_of(&self, ino: Ino) -> Option<ObjectRef> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        let file = state.file()?;
+        let is_named = file.live.as_ref().is_none_or(|live| live.is_published());
+        let at = file.object.filter(|_| is_named && !file.is_cut && self.prefers_direct())?;
+        (!self.shared.objects.is_near(at.disk)).then_some(at)
+    }
+
+    /// Attributes of a file that has the object that a node has made, while that node alone has it open and nobody has looked at
+    /// the object since.
+    pub(crate) fn attributes_of_maker(&self, ino: Ino, made: SeenObject) -> Option<Attributes> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        let file = state.file().filter(|file| file.object == Some(made.at))?;
+        let opens = &file.opens;
+        let is_only = opens.handles == 1 && opens.of_nodes == 1 && opens.writers_of_nodes == 1;
+        let is_as_made = file.seen == made.attributes && !file.is_cut && self.prefers_direct();
+        let is_plain = state.nlink > 0 && !state.is_privileged();
+        (is_only && is_as_made && is_plain).then(|| Attributes::of(ino, &state))
+    }
+
+    /// Where the bytes of a file in memory are.
+    pub(crate) fn object_of(&self, ino: Ino) -> Option<ObjectRef> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        state.file()?.object
     }
 
     /// What every request passes first.
@@ -374,7 +421,7 @@ impl Partition {
         let known = if state.recorded { Known::MayExist } else { Known::Absent };
         state.recorded = true;
         writes.put_inode(ino, state.record(self.epoch), known);
-        put_with_inode(writes, state);
+        put_with_inode(writes, ino, state);
     }
 
     /// As [`Partition::put_inode`] of an inode whose record is there and would be the same but for times and
@@ -388,7 +435,7 @@ impl Partition {
             "an inode of which there is no record has more than new times"
         );
         writes.put_times(ino, state.record(self.epoch));
-        put_with_inode(writes, state);
+        put_with_inode(writes, ino, state);
     }
 
     /// Takes the record of an inode that lost its last name, and its attributes, out of the write set
@@ -408,7 +455,7 @@ impl Partition {
             }
             writes.delete(key);
         }
-        recount(writes, state, None);
+        recount(writes, ino, state, None);
         if let Some(live) = state.file().and_then(|file| file.live.as_ref())
             && !live.is_published()
         {
@@ -417,6 +464,16 @@ impl Partition {
     }
 
     // --- references of the kernel ---
+
+    /// Whether the kernel may keep no names that it is told of.
+    pub(crate) fn names_lapse(&self) -> bool {
+        self.names_lapse.load(Ordering::Acquire)
+    }
+
+    /// Says whether the kernel may keep no names that it is told of from now on.
+    pub(crate) fn lapse_names(&self, lapse: bool) {
+        self.names_lapse.store(lapse, Ordering::Release);
+    }
 
     /// Notes that the kernel was told of an inode once more.
     pub(crate) fn remember(&self, ino: Ino) {
@@ -475,8 +532,8 @@ impl Body {
 }
 
 /// What goes with an inode's record.
-fn put_with_inode(writes: &mut WriteSet, state: &mut State) {
-    recount(writes, state, Some(state.counts()));
+fn put_with_inode(writes: &mut WriteSet, ino: Ino, state: &mut State) {
+    recount(writes, ino, state, Some(state.counts()));
     if let Some(live) = state.file().and_then(|file| file.live.as_ref())
         && !live.is_published()
     {
@@ -485,11 +542,12 @@ fn put_with_inode(writes: &mut WriteSet, state: &mut State) {
 }
 
 /// Has the usage of fileset and disk hold `now` for an inode instead of what they held.
-fn recount(writes: &mut WriteSet, state: &mut State, now: Option<Counted>) {
+fn recount(writes: &mut WriteSet, ino: Ino, state: &mut State, now: Option<Counted>) {
     let before = std::mem::replace(&mut state.counted, now);
     let inodes = i64::from(now.is_some()) - i64::from(before.is_some());
     let bytes = |counted: Option<Counted>| counted.map_or(0, |counted| signed(counted.bytes));
     writes.count(inodes, bytes(now) - bytes(before));
+    writes.count_for_owners(ino, state, before, now);
     let (old, new) = (before.and_then(|b| b.disk), now.and_then(|n| n.disk));
     if old != new {
         old.into_iter().for_each(|disk| writes.count_objects(disk, -1));

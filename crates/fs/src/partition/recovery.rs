@@ -22,6 +22,7 @@ use crate::grants::Granting;
 use crate::inode::{Inode, State};
 use crate::key::{self, Key, Term};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
+use crate::partition::quota::read_quotas;
 use crate::partition::{Choices, Partition, Sweep};
 use crate::record::{
     DiskRecord, DiskUsage, FilesetSettings, InodeRecord, MountState, ObjectRef, Superblock, Usage,
@@ -68,7 +69,7 @@ pub fn scan_prefix(store: &dyn Store, prefix: &[u8], visit: &mut Visit<'_>) -> R
 }
 
 /// What the fileset of a store holds, and its objects on each disk.
-fn read_usage(store: &dyn Store) -> Result<(Usage, HashMap<DiskId, u64>)> {
+pub(crate) fn read_usage(store: &dyn Store) -> Result<(Usage, HashMap<DiskId, u64>)> {
     let usage = match store.get(key::USAGE)? {
         Some(value) => decode::<Usage>("usage", &value)?,
         None => Usage::default(),
@@ -184,6 +185,7 @@ impl Partition {
         };
         // Whatever cannot be read is found before anything is changed.
         let (usage, objects) = read_usage(&*store)?;
+        let quotas = read_quotas(&*store)?;
         let term_before = read_term(&*store)?;
         if term_before.epoch != before.epoch {
             return Err(FsError::Damaged(format!(
@@ -205,9 +207,13 @@ impl Partition {
             let (clock, lease) = (&shared.clock, shared.lease.as_ref());
             Granting::new(number, superblock.epoch, clock, lease, cluster)
         });
-        Ok(Arc::new(Partition {
+        let mut writes = WriteSet::new(usage, objects, Arc::clone(&shared.crowd));
+        writes.quotas = quotas;
+        let partition = Partition {
             number,
             granting,
+            limited: AtomicBool::new(false),
+            quota_changes: Mutex::default(),
             gate: Gate::with(shared.lease.clone()),
             term: Mutex::new(term),
             epoch: superblock.epoch,
@@ -215,14 +221,17 @@ impl Partition {
             choices: Choices::of(&settings, &shared.objects),
             counters,
             suspect_epoch: superblock.crashed_epoch,
-            writes: Mutex::new(WriteSet::new(usage, objects, Arc::clone(&shared.crowd))),
+            first_new_ino: before.ino_limit,
+            writes: Mutex::new(writes),
             turn: CommitTurn::new(shared.clock.instant()),
             commit_wanted: AtomicBool::new(false),
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
             object_numbers: NumberRange::new(before.object_limit, superblock.object_limit),
+            issued: Mutex::default(),
             writers: Mutex::default(),
             directory_moves: Mutex::default(),
             damage: super::damage::Damage::default(),
+            names_lapse: AtomicBool::new(false),
             sweep: Mutex::new(Sweep {
                 done: has_rested || (!crashed && !before.sweep_due),
                 below: before.object_limit,
@@ -230,7 +239,9 @@ impl Partition {
             superblock: Mutex::new(superblock),
             store,
             shared: Arc::clone(shared),
-        }))
+        };
+        partition.note_quotas(&partition.writes.lock());
+        Ok(Arc::new(partition))
     }
 
     /// Compares an inode with its object, as a crash came after its record was written: the object's
@@ -373,6 +384,7 @@ impl Partition {
         if let Some(why) = self.gate.closed() {
             return Err(why);
         }
+        self.void_numbers();
         self.drop_nameless();
         // Before sizes are taken: nobody can open a file any more, so those that nobody writes now stay as
         // they are, while one that is closed during the rest may have grown after its size was taken.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use pace::{Order, Pace};
 
+use crate::policy::Policy;
 use crate::record::{DiskRecord, Record};
 
 /// What a task does.
@@ -29,6 +30,11 @@ pub enum Work {
     Rebalance {
         /// The pool.
         pool: String,
+    },
+    /// Moves the files that rules choose.
+    Policy {
+        /// The rules.
+        policy: Policy,
     },
 }
 
@@ -89,6 +95,8 @@ pub enum StoredWork {
     Drain(String, Option<String>),
     /// See [`Work::Rebalance`].
     Rebalance(String),
+    /// See [`Work::Policy`].
+    Policy(Policy),
 }
 
 impl From<&Work> for StoredWork {
@@ -96,6 +104,7 @@ impl From<&Work> for StoredWork {
         match work {
             Work::Drain { disk, to } => StoredWork::Drain(disk.clone(), to.clone()),
             Work::Rebalance { pool } => StoredWork::Rebalance(pool.clone()),
+            Work::Policy { policy } => StoredWork::Policy(policy.clone()),
         }
     }
 }
@@ -105,6 +114,7 @@ impl From<StoredWork> for Work {
         match work {
             StoredWork::Drain(disk, to) => Work::Drain { disk, to },
             StoredWork::Rebalance(pool) => Work::Rebalance { pool },
+            StoredWork::Policy(policy) => Work::Policy { policy },
         }
     }
 }
@@ -154,6 +164,10 @@ impl TaskStatus {
                 format!("drain {place}{to}")
             }
             Work::Rebalance { pool } => format!("rebalance pool {pool}"),
+            Work::Policy { policy } => {
+                let rules: Vec<&str> = policy.rules().collect();
+                format!("policy: {}", rules.join(", "))
+            }
         };
         TaskStatus {
             id,

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_base::seed::Dice;
 use forebay_base::{FilesetId, Ino, ObjectId};
 use forebay_disk::Sync;
+use forebay_fs::quota::{LimitChange, QuotaChange, Subject};
 use forebay_fs::record::Kind;
 use forebay_fs::{Access, FsError, New, Replace, Result, SetAttributes};
 
@@ -82,7 +83,7 @@ impl Workload {
     }
 
     fn step(&mut self) -> Result<()> {
-        match self.dice.index(30) {
+        match self.dice.index(31) {
             0..6 => self.make(Kind::File),
             6..8 => self.make(Kind::Directory),
             8..12 => self.grow(),
@@ -95,6 +96,7 @@ impl Workload {
             24..27 => self.sync(),
             27 => self.commit(None, |fs| fs.commit()),
             28 => self.sync_all(),
+            30 => self.change_quota(),
             _ => {
                 if self.handles.len() > 3 {
                     let handle = self.handles.remove(0);
@@ -324,6 +326,24 @@ impl Workload {
         let found = self.acknowledged.nodes.get(&ino).map(|node| node.nlink > 0);
         assert_eq!(found, Some(true), "inode {ino} was synced and is not committed");
         Ok(())
+    }
+
+    /// Sets a quota that is never reached, or removes it: fsck compares what is held with what there is.
+    fn change_quota(&mut self) -> Result<()> {
+        let number = self.dice.index(4);
+        let name = ["/", "data", "work", "util"][number];
+        let fileset = FilesetId(u16::try_from(number).unwrap());
+        let subject = Subject::User([0, 1000][self.dice.index(2)]);
+        let known = self.fs().quotas(Some(name))?;
+        let change = QuotaChange { hard_bytes: LimitChange::To(1 << 50), ..Default::default() };
+        let is_set = known.iter().any(|quota| quota.subject == subject);
+        self.commit(Some(fileset), |fs| {
+            if is_set {
+                fs.remove_quota(name, subject)
+            } else {
+                fs.set_quota(name, subject, &change)
+            }
+        })
     }
 
     fn sync_all(&mut self) -> Result<()> {

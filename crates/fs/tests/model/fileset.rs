@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_base::FilesetId;
+use forebay_fs::quota::{LimitChange, QuotaChange, Subject};
 
 use super::op::Pick;
 use super::world::World;
@@ -12,6 +13,25 @@ use crate::support::Handle;
 const EPOCHS: u64 = 1000;
 
 impl World<'_> {
+    /// Sets a quota that is never reached, or removes it: what is held is compared with what there is, by fsck as well.
+    pub fn change_quota(&mut self, fileset: Pick, user: u32) {
+        let id = FilesetId(u16::from(fileset) % 4);
+        let name = ["/", "data", "work", "util"][usize::from(id.0)];
+        let (subject, fs) = (Subject::User(user), self.fs().at_owner());
+        // Another node may own it by now.
+        let Ok(known) = fs.quotas(Some(name)) else { return };
+        if let Some(quota) = known.iter().find(|quota| quota.subject == subject) {
+            let inodes =
+                self.tree.select(|node| node.fileset == id && node.uid == user && node.nlink > 0);
+            assert_eq!(quota.usage.inodes, inodes.len() as u64, "inodes of user {user}");
+            fs.remove_quota(name, subject).unwrap();
+        } else {
+            let change = QuotaChange { hard_bytes: LimitChange::To(1 << 50), ..Default::default() };
+            fs.set_quota(name, subject, &change).unwrap();
+        }
+        self.note_commit_of(Some(id), None);
+    }
+
     /// Filesets that nobody uses are closed: what was done in them is in their stores then.
     pub fn rest(&mut self) {
         self.fs().close_unused(Duration::ZERO);

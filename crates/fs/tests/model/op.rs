@@ -44,6 +44,7 @@ pub enum Op {
     Rest,
     CrashFileset { fileset: Pick },
     SetFileset { fileset: Pick, durability: Option<Durability>, placement: Option<Placement> },
+    SetQuota { fileset: Pick, user: u32 },
     Verify,
     Remount,
     CrashProcess { close: bool },
@@ -178,6 +179,7 @@ fn durability_changes() -> impl Strategy<Value = Op> {
         1 => (pick(), durability(), placement()).prop_map(
             |(fileset, durability, placement)| Op::SetFileset { fileset, durability, placement }
         ),
+        2 => (pick(), 0..3_u32).prop_map(|(fileset, user)| Op::SetQuota { fileset, user }),
         1 => Just(Op::Verify),
         2 => Just(Op::Remount),
         2 => any::<bool>().prop_map(|close| Op::CrashProcess { close }),

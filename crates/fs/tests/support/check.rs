@@ -49,6 +49,12 @@ fn read(store: &dyn Store) -> Image {
             Key::Task(_) => {
                 let _: forebay_fs::tasks::TaskRecord = decode("task", &value).unwrap();
             }
+            Key::Quota(_) => {
+                let _: forebay_fs::quota::QuotaRecord = decode("quota", &value).unwrap();
+            }
+            Key::Holding(_) => {
+                let _: forebay_fs::quota::Holding = decode("holding", &value).unwrap();
+            }
             Key::Xattr(ino, _) => *image.xattrs.entry(ino).or_default() += 1,
         }
     }

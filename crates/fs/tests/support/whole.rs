@@ -23,6 +23,7 @@ impl WholeStores {
             Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) => Some(ino.fileset()),
             Key::Fileset(_) | Key::Task(_) => Some(FilesetId::ROOT),
             Key::Term | Key::Superblock | Key::Usage | Key::DiskUsage(_) => None,
+            Key::Quota(_) | Key::Holding(_) => None,
         }
     }
 

@@ -276,8 +276,8 @@ impl Grid {
         if now.config.is_some_and(|place| self.ledger.config.hosts[place].role == Role::Control) {
             return Err(HostObstacle::Control);
         }
-        if shape.interactive && self.is_slurm(host) {
-            return Err(HostObstacle::NotInteractive);
+        if shape.needs_agent && self.is_slurm(host) {
+            return Err(HostObstacle::NoAgent);
         }
         let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;
         let of_job = shape.hosts.preference(name).ok_or(HostObstacle::NotInJob)?;
@@ -379,6 +379,11 @@ impl Grid {
     /// How long a task of a job may run.
     pub(super) fn time_limit(&self, job: JobId) -> Option<Period> {
         let job = &self.ledger.jobs[&job];
+        if job.spec.service.is_some() {
+            // The default is for jobs that come to an end; the maximum is for all.
+            let most = self.queue_config(job.queue).and_then(|queue| queue.time_limit_max);
+            return job.spec.time_limit.or(most);
+        }
         self.limit_in(job.queue, job.spec.time_limit)
     }
 

@@ -82,6 +82,11 @@ impl Grid {
                     described(slots, there.map(at_most)),
                 )
             }
+            Some((None, _)) | None if self.is_for_slurm(queue, &shape) && spec.service.is_some() => {
+                "a service needs a host with an agent, which watches it, and this one could only run through Slurm: start it on \
+                 a host of the grid, or submit it as a job"
+                    .to_owned()
+            }
             Some((None, _)) | None if self.is_for_slurm(queue, &shape) => {
                 "an interactive job needs a host with an agent, and this one could only run through Slurm, which connects no \
                  terminals of this grid: use srun --pty, or forebay submit and forebay output -f"
@@ -117,7 +122,7 @@ impl Grid {
         let holds = |host: &&HostConfig| {
             let memory_bytes = host.memory.map(|memory| memory.0);
             host.role == Role::Compute
-                && !(shape.interactive && host.engine == HostEngine::Slurm)
+                && !(shape.needs_agent && host.engine == HostEngine::Slurm)
                 && Size { slots: host.slots, memory_bytes }.may_hold(shape)
                 && self.has_resources(&host.resources, shape)
         };
@@ -129,10 +134,10 @@ impl Grid {
                 && named.filter(|name| !said(name)).any(|name| to_come(name) && lets(name))
     }
 
-    /// Whether only hosts of Slurm would be left for an interactive job if it was not interactive.
+    /// Whether only hosts of Slurm would be left for an interactive job or a service if it was another job.
     fn is_for_slurm(&self, queue: QueueId, shape: &Shape) -> bool {
-        let batch = Shape { interactive: false, ..shape.clone() };
-        shape.interactive && self.may_ever_run(queue, &batch)
+        let batch = Shape { needs_agent: false, ..shape.clone() };
+        shape.needs_agent && self.may_ever_run(queue, &batch)
     }
 
     fn size_of(&self, host: HostId) -> Size {

@@ -20,5 +20,6 @@ mod parsers;
 mod profiles;
 mod reservation;
 mod resources;
+mod services;
 mod slurm;
 mod times;

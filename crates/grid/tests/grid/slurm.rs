@@ -4,6 +4,7 @@ use crate::support::{Rig, launched, refusal, spec};
 use forebay_grid::config::{Config, Load};
 use forebay_grid::event::{Loss, Memory, RunReport, RunStatus, Verb};
 use forebay_grid::grid::State;
+use forebay_grid::service::{Service, ServicePort};
 use forebay_grid::spec::{Interactive, JobSpec, Rerun, Sharing, Streams};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
 use forebay_grid::{Effect, Event};
@@ -75,6 +76,11 @@ fn a_slurm_host_takes_exclusive_jobs_beside_others_and_no_interactive_ones() {
     assert!(rig.host_of(first).is_some() && rig.host_of(alone).is_some());
     let why = refusal(&rig.submit_as("u", interactive()));
     assert!(why.contains("Slurm") && why.contains("srun --pty"), "{why}");
+    let port = ServicePort::None;
+    let service = Service { name: "db".parse().unwrap(), port, check: None, address_file: None };
+    let watched = JobSpec { service: Some(Box::new(service)), ..spec() };
+    let why = refusal(&rig.submit_as("u", watched));
+    assert!(why.contains("Slurm") && why.contains("a service needs"), "{why}");
     // Another host takes those, and only those go there if the lists say so.
     rig.join("a", 1, Memory::Kept, Vec::new());
     let job = rig.submit(interactive());

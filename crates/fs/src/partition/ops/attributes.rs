@@ -6,8 +6,10 @@ use crate::acl::{self, Acl};
 use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
 use crate::error::{FsError, Result};
 use crate::inode::{MODE_BITS, State};
+use crate::object::SeenObject;
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::partition::Partition;
+use crate::partition::quota::settle;
 use crate::record::Kind;
 use crate::stats::Operation;
 use crate::writeset::Known;
@@ -19,14 +21,27 @@ impl Partition {
     /// [`FsError::IsDirectory`] or [`FsError::Invalid`] for the size of something that is no file,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
     pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        self.set_attributes_by(ino, set, None)
+    }
+
+    /// As [`Partition::set_attributes`], for a node that has just `seen` the object on a disk of its own.
+    pub(crate) fn set_attributes_by(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
         let (mut state, list) = match set.mode {
             Some(_) => self.lock_with_xattr(&inode, acl::ACCESS)?,
             None => (inode.lock(), None),
         };
-        self.refresh(ino, &mut state)?;
+        self.refresh_by(ino, &mut state, seen)?;
         let now = self.now();
+        let before = (state.uid, state.gid);
+        let owners = (set.uid.unwrap_or(state.uid), set.gid.unwrap_or(state.gid));
+        let admitted = self.admit_owners(&state, owners)?;
         if let Some(size) = set.size {
             self.resize(ino, &mut state, size)?;
             state.touch(now);
@@ -45,8 +60,6 @@ impl Partition {
             }
             SetId::Keep | SetId::Kill | SetId::KillIfWritten { .. } => {}
         }
-        state.uid = set.uid.unwrap_or(state.uid);
-        state.gid = set.gid.unwrap_or(state.gid);
         let time = |asked: SetTime| match asked {
             SetTime::Now => now,
             SetTime::To(time) => time,
@@ -59,6 +72,11 @@ impl Partition {
         }
         state.changed = now;
         let mut writes = self.writes.lock();
+        (state.uid, state.gid) = owners;
+        if owners != before {
+            self.move_owners(&mut writes, ino, &state, before);
+        }
+        settle(admitted, &mut writes);
         if let Some(list) = access_list {
             let value = (acl::ACCESS, list.encode());
             self.put_xattr(&mut writes, ino, &mut state, value, Known::MayExist);
@@ -94,8 +112,14 @@ impl Partition {
             return Ok(());
         }
         let live = self.make_live(file)?;
+        let admitted = self.admit_growth(state, size)?;
         self.shared.objects.set_size(&live, size)?;
         self.adopt_size(&live, state)?;
+        if admitted.is_some() {
+            let mut writes = self.writes.lock();
+            self.put_inode(&mut writes, ino, state);
+            settle(admitted, &mut writes);
+        }
         let linked = state.nlink > 0;
         if let Some(file) = state.file_mut().filter(|file| linked && file.opens.handles == 0) {
             self.shared.idle.closed(ino, file);

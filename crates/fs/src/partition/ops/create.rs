@@ -12,6 +12,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{Body, FileBody, Inode, MODE_BITS, SET_GID, State};
 use crate::key;
 use crate::partition::entries::Placed;
+use crate::partition::quota::settle;
 use crate::partition::{Caller, Partition};
 use crate::record::Kind;
 use crate::stats::Operation;
@@ -78,6 +79,7 @@ impl Partition {
         }
         let ino = self.take_ino()?;
         let (mut state, inherited) = self.new_state((parent, &above), new, list, caller)?;
+        let admitted = self.admit_inode(&state, 0)?;
         {
             let mut writes = self.writes.lock();
             let child = Child { ino, kind: new.kind, name: name.into() };
@@ -89,6 +91,7 @@ impl Partition {
             put_inherited(&mut writes, ino, &inherited);
             self.put_inode(&mut writes, parent, &mut above);
             self.put_inode(&mut writes, ino, &mut state);
+            settle(admitted, &mut writes);
         }
         self.count(Operation::Create);
         let attributes = Attributes::of(ino, &state);

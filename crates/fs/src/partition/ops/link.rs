@@ -9,6 +9,7 @@ use crate::inode::Locked;
 use crate::key;
 use crate::ops::create::LINK_MAX;
 use crate::partition::Partition;
+use crate::partition::quota::settle;
 use crate::stats::Operation;
 use crate::writeset::Known;
 
@@ -62,6 +63,8 @@ impl Partition {
         }
         let now = self.now();
         let child = Child { ino, kind: state.kind, name: name.into() };
+        let bytes = state.counts().bytes;
+        let admitted = if state.nlink == 0 { self.admit_inode(state, bytes)? } else { None };
         let mut writes = self.writes.lock();
         self.add_entry(&mut writes, parent, locked.state(parent), child)?;
         locked.state(parent).touch(now);
@@ -74,6 +77,7 @@ impl Partition {
         state.nlink += 1;
         state.changed = now;
         self.put_inode(&mut writes, ino, state);
+        settle(admitted, &mut writes);
         drop(writes);
         self.count(Operation::Link);
         self.remember(ino);

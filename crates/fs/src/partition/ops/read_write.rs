@@ -13,6 +13,7 @@ use crate::error::{FsError, Result};
 use crate::inode::State;
 use crate::object::LiveObject;
 use crate::partition::Partition;
+use crate::partition::quota::settle;
 use crate::stats::Operation;
 
 /// Most bytes of a file: what a signed 64-bit offset can say.
@@ -49,7 +50,7 @@ impl Partition {
     /// # Errors
     /// As [`Partition::write_with`].
     pub fn append(&self, ino: Ino, data: &[u8], set_id: SetId) -> Result<usize> {
-        self.put_bytes(ino, data, set_id, |live| live.object.append(data))
+        self.put_bytes(ino, None, data, set_id, |live| live.object.append(data))
     }
 
     /// As [`Partition::append`] for the kernel of this node, which takes `offset` for the end: it is, unless other nodes
@@ -79,12 +80,14 @@ impl Partition {
     pub fn write_with(&self, ino: Ino, offset: u64, data: &[u8], set_id: SetId) -> Result<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.put_bytes(ino, data, set_id, |live| live.object.write_at(offset, data))
+        self.put_bytes(ino, Some(offset), data, set_id, |live| live.object.write_at(offset, data))
     }
 
+    /// Puts `data` at `offset` of a file, or at its end.
     fn put_bytes(
         &self,
         ino: Ino,
+        offset: Option<u64>,
         data: &[u8],
         set_id: SetId,
         put: impl Fn(&LiveObject) -> forebay_disk::Result<usize>,
@@ -93,7 +96,12 @@ impl Partition {
             return Ok(0);
         }
         let inode = self.inode(ino)?;
-        let live = self.live_object(&mut inode.lock())?;
+        let (live, admitted) = {
+            let mut state = inode.lock();
+            let end = offset.unwrap_or(state.size).saturating_add(data.len() as u64);
+            let live = self.live_object(&mut state)?;
+            (live, self.admit_growth(&state, end)?)
+        };
         let write = || self.shared.objects.observe(live.at.disk, put(&live));
         let written = self.with_space(write);
         let mut state = inode.lock();
@@ -109,6 +117,7 @@ impl Partition {
         } else {
             self.put_times(&mut writes, ino, &mut state);
         }
+        settle(admitted, &mut writes);
         drop(writes);
         self.count(Operation::Write);
         self.counters.add(Operation::BytesWritten, *written.as_ref().unwrap_or(&0) as u64);

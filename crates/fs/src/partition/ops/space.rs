@@ -11,6 +11,7 @@ use crate::error::{FsError, Result};
 use crate::object::LiveObject;
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::partition::Partition;
+use crate::partition::quota::settle;
 use crate::stats::Operation;
 
 /// Bytes that a copy between files moves through memory at a time.
@@ -34,10 +35,13 @@ impl Partition {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
         let inode = self.inode(ino)?;
-        let live = {
+        let (live, admitted) = {
             let mut state = inode.lock();
             self.refresh(ino, &mut state)?;
-            self.live_object(&mut state)?
+            // Space beyond its end that is reserved is not counted, but must fit.
+            let adds = what != Allocate::PunchHole;
+            let admitted = if adds { self.admit_growth(&state, offset + length)? } else { None };
+            (self.live_object(&mut state)?, admitted)
         };
         let allocate = || {
             self.shared.objects.observe(live.at.disk, live.object.allocate(what, offset, length))
@@ -46,7 +50,9 @@ impl Partition {
         let mut state = inode.lock();
         self.adopt_size(&live, &mut state)?;
         state.touch(self.now());
-        self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        let mut writes = self.writes.lock();
+        self.put_inode(&mut writes, ino, &mut state);
+        settle(admitted, &mut writes);
         done
     }
 
@@ -92,10 +98,11 @@ impl Partition {
         let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
         let to = self.inode(target)?;
-        let new = {
+        let (new, admitted) = {
             let mut state = to.lock();
             self.refresh(target, &mut state)?;
-            self.live_object(&mut state)?
+            let admitted = self.admit_growth(&state, target_offset + length)?;
+            (self.live_object(&mut state)?, admitted)
         };
         let copied =
             self.with_space(|| self.copy_bytes(old, source_offset, &new, target_offset, length));
@@ -106,7 +113,10 @@ impl Partition {
             file.pages_valid &= copied.is_ok();
         }
         state.touch(self.now());
-        self.put_inode(&mut self.writes.lock(), target, &mut state);
+        let mut writes = self.writes.lock();
+        self.put_inode(&mut writes, target, &mut state);
+        settle(admitted, &mut writes);
+        drop(writes);
         self.counters.add(Operation::BytesWritten, *copied.as_ref().unwrap_or(&0));
         copied
     }

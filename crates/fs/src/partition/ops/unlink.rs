@@ -19,7 +19,7 @@ impl Partition {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::IsDirectory`], [`FsError::NotDirectory`].
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        let removed = self.remove(parent, name, |child| {
+        let removed = self.remove(parent, name, |_, child| {
             if child.is_directory() { Err(FsError::IsDirectory) } else { Ok(()) }
         });
         // What is busy is the directory of another fileset.
@@ -40,7 +40,7 @@ impl Partition {
             b".." => return Err(FsError::NotEmpty),
             _ => {}
         }
-        self.remove(parent, name, |child| {
+        self.remove(parent, name, |_, child| {
             if !child.is_directory() {
                 return Err(FsError::NotDirectory);
             }
@@ -48,7 +48,13 @@ impl Partition {
         })
     }
 
-    fn remove(&self, parent: Ino, name: &[u8], check: impl Fn(&State) -> Result<()>) -> Result<()> {
+    /// Removes a name, if `check` allows that for the inode that it leads to.
+    pub(crate) fn remove(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        check: impl Fn(Ino, &State) -> Result<()>,
+    ) -> Result<()> {
         let directory = self.inode(parent)?;
         let mut xattrs = LastXattrs::default();
         loop {
@@ -58,7 +64,7 @@ impl Partition {
             let now = look.again(self, locked.state(parent))?.flatten();
             let Some((cookie, _)) = now.filter(|(_, now)| now.ino == child.ino) else { continue };
             let state = locked.state(victim.ino);
-            check(state)?;
+            check(victim.ino, state)?;
             let Some(rows) = xattrs.of(victim.ino, state) else {
                 drop(locked);
                 xattrs = self.read_last_xattrs(&victim)?;

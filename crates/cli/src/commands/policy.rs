@@ -1,0 +1,242 @@
+//! `forebay policy`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use forebay_fs::policy::{Accounts, Policy as Rules, PolicyReport};
+use forebay_process::user;
+
+use super::disk::{Show, changed, task};
+use crate::control::{Answer, Ask};
+use crate::home::Home;
+use crate::output::{Table, bytes};
+
+/// Move files between pools, remove old ones, and list files, by rules in a file.
+///
+/// The file is TOML. Each `[[migrate]]` rule names the pool that files lie in (from) and the pool that they go to (to); the
+/// first rule that matches a file decides. Rules can be limited by fileset, user, group, name patterns (files), size
+/// (larger, smaller), age of the content (older), and by the fill of the pool: above and until, in percent, move the
+/// oldest files until the pool is that full. `[[delete]]` rules remove files of a fileset whose content has not changed for
+/// a time. `[[list]]` rules list files. Files are moved and removed by a task (`forebay tasks`), within its speed;
+/// files that programs have open stay for the next run. Not available in a cluster.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay policy check rules.toml
+  forebay policy apply /srv/forebay rules.toml
+  forebay policy show /srv/forebay
+  forebay policy run /srv/forebay --dry-run
+  forebay policy run /srv/forebay --wait
+
+A rules file:
+  [[migrate]]
+  name = \"results nobody changes any more\"
+  from = \"flash\"
+  to = \"archive\"
+  fileset = \"data\"
+  older = \"30 d\"
+  files = [\"*.h5\", \"*.csv\"]
+
+  [[migrate]]
+  name = \"make room\"
+  from = \"flash\"
+  to = \"archive\"
+  above = 85
+  until = 70
+
+  [[delete]]
+  name = \"old logs\"
+  fileset = \"data\"
+  files = \"*.log\"
+  older = \"60 d\"
+
+  [[list]]
+  name = \"large files of alice\"
+  user = \"alice\"
+  larger = \"100 GiB\"")]
+pub struct Policy {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Check a rules file without a file system.
+    #[command(after_help = "Examples:\n  forebay policy check rules.toml")]
+    Check {
+        /// The rules.
+        file: PathBuf,
+    },
+    /// Keep a copy of a rules file as the policy of a file system, after checking it against pools and filesets.
+    ///
+    /// Nothing is moved until `forebay policy run`: run it by a timer, or by a schedule of `forebay flow`.
+    #[command(after_help = "Examples:\n  forebay policy apply /srv/forebay rules.toml")]
+    Apply {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// The rules.
+        file: PathBuf,
+    },
+    /// Print the policy of a file system.
+    #[command(after_help = "Examples:\n  forebay policy show /srv/forebay")]
+    Show {
+        /// Home folder of the file system.
+        root: PathBuf,
+    },
+    /// Move and remove files as the policy says, once.
+    #[command(after_help = "Examples:
+  forebay policy run /srv/forebay --dry-run --json
+  forebay policy run /srv/forebay --wait
+  forebay policy run /srv/forebay --rules once.toml")]
+    Run {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Rules to use instead of those that were applied.
+        #[arg(long, value_name = "FILE")]
+        rules: Option<PathBuf>,
+        /// Only report what each rule would move, remove or list, and why.
+        #[arg(long, conflicts_with = "wait")]
+        dry_run: bool,
+        /// Wait until everything is done, and report progress.
+        #[arg(long)]
+        wait: bool,
+        /// Print JSON: the report of a dry run, or the task.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Paths of each rule that are printed.
+const SHOWN_MAX: usize = 20;
+
+/// The users and groups of this machine.
+struct Machine;
+
+impl Accounts for Machine {
+    fn user(&self, name: &str) -> Option<u32> {
+        user::number_of(name).ok().flatten()
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        user::group_number_of(name).ok().flatten()
+    }
+}
+
+impl Policy {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::Check { file } => {
+                let rules = read(&file)?;
+                outln!(
+                    "{}: {} rules that move files, {} that remove files, {} that list files",
+                    file.display(),
+                    rules.migrate.len(),
+                    rules.delete.len(),
+                    rules.list.len()
+                );
+            }
+            Action::Apply { root, file } => apply(&root, &file)?,
+            Action::Show { root } => {
+                let (place, text) = applied(&Home::at(&root)?)?;
+                outln!("# {}", place.display());
+                out!("{text}");
+            }
+            Action::Run { root, rules, dry_run, wait, json } => {
+                let rules = match rules {
+                    Some(file) => read(&file)?,
+                    None => {
+                        let (place, text) = applied(&Home::at(&root)?)?;
+                        parse(&place, &text)?
+                    }
+                };
+                if dry_run {
+                    print(&look(&root, &rules)?, json)?;
+                } else {
+                    let ask = Ask::RunPolicy { policy: rules.clone() };
+                    task(&root, &ask, |fs| Ok(fs.run_policy(&rules)?), Show { wait, json })?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn parse(place: &Path, text: &str) -> Result<Rules> {
+    Rules::parse(text, &Machine).map_err(|why| anyhow::anyhow!("{}: {why}", place.display()))
+}
+
+fn read(file: &Path) -> Result<Rules> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the rules {}", file.display()))?;
+    parse(file, &text)
+}
+
+/// The policy of a file system: where it is, and its text.
+fn applied(home: &Home) -> Result<(PathBuf, String)> {
+    let place = home.root().join(Home::POLICY);
+    match std::fs::read_to_string(&place) {
+        Ok(text) => Ok((place, text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+            "{} has no policy: `forebay policy apply` gives it one, --rules names one for this run",
+            home.root().display()
+        ),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", place.display())),
+    }
+}
+
+fn apply(root: &Path, file: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the rules {}", file.display()))?;
+    let rules = parse(file, &text)?;
+    // Pools and filesets that there are not are found now, and not at night.
+    look(root, &rules)?;
+    let home = Home::at(root)?;
+    let place = home.root().join(Home::POLICY);
+    let fresh = place.with_extension("toml.new");
+    let io = || format!("cannot write {}", fresh.display());
+    std::fs::write(&fresh, &text).with_context(io)?;
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&fresh, only_owner).with_context(io)?;
+    std::fs::File::open(&fresh).and_then(|file| file.sync_all()).with_context(io)?;
+    std::fs::rename(&fresh, &place)
+        .with_context(|| format!("cannot put {} in place", place.display()))
+}
+
+fn look(root: &Path, rules: &Rules) -> Result<PolicyReport> {
+    let ask = Ask::LookAtPolicy { policy: rules.clone() };
+    match changed(root, &ask, |fs| Ok(fs.look_at_policy(rules)?))? {
+        Ok(Answer::Policy(report)) => Ok(report),
+        Ok(_) => bail!("the daemon answered without a report; does it run another version?"),
+        Err(report) => Ok(report),
+    }
+}
+
+fn print(report: &PolicyReport, json: bool) -> Result<()> {
+    if json {
+        return crate::output::put_json(report);
+    }
+    let mut table = Table::new(&["RULE", "KIND", "FILES", "BYTES", "WHAT AND WHY"]);
+    for rule in &report.rules {
+        table.row(vec![
+            rule.rule.clone(),
+            rule.kind.clone(),
+            rule.files.to_string(),
+            bytes(rule.bytes),
+            rule.reason.clone(),
+        ]);
+    }
+    out!("{}", table.render());
+    for rule in report.rules.iter().filter(|rule| !rule.paths.is_empty()) {
+        outln!("{}:", rule.rule);
+        for path in rule.paths.iter().take(SHOWN_MAX) {
+            outln!("  {path}");
+        }
+        let more = rule.files.saturating_sub(rule.paths.len().min(SHOWN_MAX) as u64);
+        if more > 0 {
+            outln!("  and {more} more; --json lists up to 10000");
+        }
+    }
+    outln!("{} inodes looked at in {:.2} s", report.inodes, report.seconds);
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! Policies at work: looking at all inodes, and moving the files that rules choose.
+
+use std::collections::HashMap;
+
+use forebay_base::{DiskId, Ino, Timestamp};
+
+use super::Namespace;
+use super::moves::{Course, Pass};
+use super::tasks::{Task, Turn};
+use crate::error::{FsError, Result};
+use crate::inode::State;
+use crate::key::{self, Key};
+use crate::object::FsDisk;
+use crate::partition::Partition;
+use crate::policy::pick::{Choice, Chosen, LISTED_MAX, Named, Picker, Seen};
+use crate::policy::{Policy, PolicyReport, RuleReport};
+use crate::record::{EntryRecord, InodeRecord, Kind, Placement, decode, encode};
+use crate::recovery::scan_prefix;
+use crate::stale::Stale;
+use crate::tasks::Work;
+use crate::tasks::balance::Fill;
+
+/// Bytes that the removal of a file counts for in the speed of a task.
+const REMOVAL_COST: u64 = 4096;
+
+/// What the rules of a policy have chosen.
+struct Found {
+    migrate: Vec<Choice>,
+    list: Vec<Choice>,
+    delete: Vec<Choice>,
+    inodes: u64,
+}
+
+impl Namespace {
+    /// What a policy would move and list now, and why.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, and for pools and filesets that there are not; what a store says.
+    pub fn look_at_policy(&self, policy: &Policy) -> Result<PolicyReport> {
+        self.check_policy(policy)?;
+        let begun = self.shared.clock.instant();
+        let found = self.choose(policy)?;
+        let took = self.shared.clock.instant().saturating_duration_since(begun);
+        let mut rules = Vec::new();
+        for (rule, choice) in policy.migrate.iter().zip(found.migrate) {
+            rules.push(self.report_of(&rule.name, "migrate", choice));
+        }
+        for (rule, choice) in policy.delete.iter().zip(found.delete) {
+            rules.push(self.report_of(&rule.name, "delete", choice));
+        }
+        for (rule, choice) in policy.list.iter().zip(found.list) {
+            rules.push(self.report_of(&rule.name, "list", choice));
+        }
+        Ok(PolicyReport { rules, inodes: found.inodes, seconds: took.as_secs_f64() })
+    }
+
+    /// Begins to move files as a policy says, in the background; returns the number of the task.
+    ///
+    /// # Errors
+    /// As [`Namespace::look_at_policy`]; [`FsError::Refused`] if it moves nothing, or is at work already.
+    pub fn run_policy(&self, policy: &Policy) -> Result<u64> {
+        self.check_policy(policy)?;
+        if !policy.changes_anything() {
+            return Err(FsError::Refused(
+                "the policy has no rules that move or remove files: --dry-run shows what its rules list".to_owned(),
+            ));
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
+        let work = Work::Policy { policy: policy.clone() };
+        if let Some(number) = self.unfinished_task(&work) {
+            return Err(FsError::Refused(format!("task {number} carries this policy out already")));
+        }
+        let (number, task) = self.new_task(&work);
+        let changes = [(key::task(number), Some(encode(&task)))].into();
+        self.root()?.change_disks(changes, |_| Ok(()))?;
+        self.shared.fail_points.reach("policy.begun")?;
+        self.add_task(number, task);
+        Ok(number)
+    }
+
+    fn check_policy(&self, policy: &Policy) -> Result<()> {
+        self.alone("`forebay policy`")?;
+        policy.pools().try_for_each(|pool| self.check_pool(pool))?;
+        policy.filesets().try_for_each(|name| {
+            let name = if name.is_empty() { "/" } else { name };
+            if self.fileset_named(name)?.settings().placement == Placement::Native {
+                return Err(FsError::Refused(format!(
+                    "fileset \"{name}\" is native, so its files are not known here: rules are for direct and served filesets"
+                )));
+            }
+            Ok(())
+        })
+    }
+
+    fn report_of(&self, rule: &str, kind: &str, choice: Choice) -> RuleReport {
+        let (files, bytes, reason) = (choice.count, choice.bytes, choice.reason.clone());
+        let shown: Vec<Ino> =
+            choice.into_files().iter().take(LISTED_MAX).map(|file| file.ino).collect();
+        let mut names = self.paths_of(&shown);
+        let paths = shown.iter().filter_map(|ino| names.remove(ino)).collect();
+        RuleReport { rule: rule.to_owned(), kind: kind.to_owned(), reason, files, bytes, paths }
+    }
+
+    /// Looks at all inodes of all filesets.
+    fn choose(&self, policy: &Policy) -> Result<Found> {
+        self.open_all()?;
+        self.commit()?;
+        let records = self.disks.read().clone();
+        let pools: HashMap<DiskId, String> =
+            records.iter().map(|disk| (disk.id, disk.pool.clone())).collect();
+        let mut fills = Vec::new();
+        for disk in self.shared.objects.disks.all().filter(|disk| disk.takes_new()) {
+            let capacity = self.shared.objects.observe(disk.id, disk.disk.capacity())?;
+            fills.push(Fill {
+                disk: disk.id,
+                total_bytes: capacity.total_bytes,
+                used_bytes: capacity.total_bytes.saturating_sub(capacity.available_bytes),
+            });
+        }
+        let mut picker = Picker::new(policy, &pools, &fills, self.shared.clock.now());
+        for fileset in self.catalogue.list() {
+            let settings = fileset.settings();
+            if settings.placement != Placement::Native {
+                let partition = self.open_fileset(fileset.id)?;
+                partition.show_inodes(policy, &settings.name, &mut picker)?;
+            }
+        }
+        let Picker { migrate, list, delete, inodes, .. } = picker;
+        Ok(Found { migrate, list, delete, inodes })
+    }
+
+    /// One turn of a policy: moves what its rules choose now. Files that are in use wait for the next run of the policy.
+    pub(super) fn carry_out(&self, task: &Task, policy: &Policy) -> Result<Turn> {
+        let found = self.choose(policy)?;
+        for (rule, choice) in policy.delete.iter().zip(found.delete) {
+            tracing::info!(rule = rule.name, files = choice.count, "a policy removes files");
+            self.remove_chosen(task, choice.into_files())?;
+        }
+        let mut all = Pass::default();
+        for (rule, choice) in policy.migrate.iter().zip(found.migrate) {
+            let pool = self.shared.objects.pools.named(&rule.to)?;
+            let suits = |disk: &FsDisk| disk.pool() == pool;
+            tracing::info!(
+                rule = rule.name,
+                files = choice.count,
+                reason = choice.reason,
+                "a policy moves files"
+            );
+            for Chosen { ino, disk, .. } in choice.into_files() {
+                let course = Course { from: disk, suits: &suits, most: u64::MAX };
+                self.move_and_note(task, ino, &course, &mut all)?;
+                if !task.pace.goes_on() {
+                    return Err(FsError::Busy);
+                }
+            }
+        }
+        self.commit()?;
+        self.shared.objects.finish_reclaim();
+        // One pass is all: a file is moved once, even if rules would move it back and forth.
+        Ok(all.failure.map_or(Turn::Done, |failure| Turn::Waits(failure.to_string())))
+    }
+}
+
+impl Namespace {
+    /// Removes files that a rule has chosen, if they are still as they were then and nobody has them open.
+    fn remove_chosen(&self, task: &Task, mut files: Vec<Chosen>) -> Result<()> {
+        files.sort_by_key(|file| file.ino);
+        for files in files.chunk_by(|one, other| one.ino.fileset() == other.ino.fileset()) {
+            let Some(first) = files.first() else { continue };
+            let wanted = files.iter().map(|file| file.ino).collect();
+            let names = self.open_fileset(first.ino.fileset())?.names_of(&wanted)?;
+            for file in files {
+                let Some((parent, name)) = names.get(&file.ino) else { continue };
+                let begun = self.shared.clock.instant();
+                let is_removed = {
+                    let Some((partition, _route)) = self.local_owner(file.ino)? else { continue };
+                    partition.is_at_rest(file)
+                        && partition.remove_unused((*parent, &name[..]), file.ino, file.modified)?
+                };
+                if is_removed {
+                    // No request came for it, so nothing else tells the kernel.
+                    let entry = Stale::Entry(*parent, name.clone());
+                    self.tell_own_kernel(&[Stale::Attributes(*parent), entry]);
+                    task.did(1, 0, self.since(begun));
+                }
+                // A removal is reckoned as a small write.
+                task.pace.after(REMOVAL_COST)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Partition {
+    /// Whether nobody has a file open, and no mapping is left of it.
+    fn is_at_rest(&self, file: &Chosen) -> bool {
+        if file.bytes == 0 {
+            return true;
+        }
+        let Ok(Ok(resting)) = self.begin_move(file.ino, file.disk) else { return false };
+        self.give_up_move(&resting);
+        true
+    }
+
+    /// Removes a file, unless it has changed since, is open, or has another name. Whether it is gone.
+    fn remove_unused(&self, at: (Ino, &[u8]), ino: Ino, modified: Timestamp) -> Result<bool> {
+        let is_same = |found: Ino, state: &State| {
+            found == ino
+                && state.kind == Kind::File
+                && state.nlink == 1
+                && state.handles() == 0
+                && state.modified == modified
+        };
+        let check = |found: Ino, state: &State| {
+            if is_same(found, state) { Ok(()) } else { Err(FsError::Busy) }
+        };
+        match self.remove(at.0, at.1, check) {
+            Err(FsError::Busy | FsError::NotFound | FsError::NotDirectory | FsError::Stale) => {
+                Ok(false)
+            }
+            removed => removed.map(|()| true),
+        }
+    }
+
+    /// Shows all committed inodes of the fileset to a picker.
+    fn show_inodes(&self, policy: &Policy, name: &str, picker: &mut Picker<'_>) -> Result<()> {
+        let mut names: rustc_hash::FxHashMap<Ino, Named> = rustc_hash::FxHashMap::default();
+        if policy.needs_names() {
+            scan_prefix(self.store(), &[key::ENTRY], &mut |_, value| {
+                let entry: EntryRecord = decode("directory entry", value)?;
+                let named = Named::of(policy, &entry.name);
+                if entry.kind == Kind::File && named != Named::default() {
+                    let known = names.entry(entry.ino).or_default();
+                    *known = known.and(named);
+                }
+                Ok(())
+            })?;
+        }
+        scan_prefix(self.store(), &[key::INODE], &mut |key, value| {
+            let Some(Key::Inode(ino)) = key::parse(key) else { return Ok(()) };
+            let record: InodeRecord = decode("inode", value)?;
+            let named = names.get(&ino).copied().unwrap_or_default();
+            picker.see(&Seen { ino, record: &record, fileset: name, named });
+            Ok(())
+        })
+    }
+}
