@@ -315,7 +315,8 @@ impl World {
                 | Reason::StoppedByWindow
                 | Reason::StoppedByLoad
                 | Reason::StoppedByArea
-                | Reason::Area { .. } => false,
+                | Reason::Area { .. }
+                | Reason::Slurm(_) => false,
                 Reason::NextRound { at } => {
                     self.config.general.dispatch != forebay_grid::config::Dispatch::Event
                         && *at > self.now
