@@ -21,6 +21,7 @@ mod peer;
 mod probe;
 mod processor;
 mod report;
+mod simulation;
 mod statistics;
 
 use std::path::{Path, PathBuf};
@@ -111,6 +112,11 @@ enum Role {
     Beside(beside::Beside),
     /// Measure the grid: latency, throughput, memory, and Slurm beside it.
     Grid(grid::Grid),
+    /// Simulate the grid's controller with 1,000 hosts and 1,000,000 jobs, in virtual time on one core.
+    ///
+    /// Prints what the controller's decisions cost (rate, memory), how fairly users share the slots, and what the sessions of the published studies
+    /// wait for. Nothing is started and nothing is written; needs no rights.
+    GridSimulation(simulation::Simulation),
     /// Compare Forebay with other file systems: XFS, ext4, mergerfs, MooseFS, GlusterFS, CephFS.
     ///
     /// Brings each up from the packages of the distribution, on a fresh disk and in namespaces of its
@@ -198,6 +204,7 @@ fn main() -> std::process::ExitCode {
         Some(Role::Probe(probe)) => probe.run(),
         Some(Role::Beside(beside)) => beside.run(),
         Some(Role::Grid(grid)) => grid.run(),
+        Some(Role::GridSimulation(simulation)) => simulation.run(),
         Some(Role::Peers(peers)) => peers.run(),
         Some(Role::Cluster(cluster)) => cluster.run(),
         Some(Role::Cell) => peer::idle(),

@@ -110,6 +110,11 @@ fn bind_one(bind: &Bind, target: &Path, options: &str) -> Result<()> {
         Some(libc::ENOSYS) => anyhow::anyhow!("this kernel has no mount_setattr (Linux 5.12)"),
         _ => anyhow::Error::new(error).context("cannot set the options of a bind mount"),
     })?;
+    if bind.name.contains('/') {
+        // The kernel keeps it, so that a daemon that is killed is not asked on the way.
+        let list = target.parent().unwrap_or(target);
+        let _ = rustix::fs::lgetxattr(list, ACCESS_LIST, &mut [0_u8; 0]);
+    }
     let moved = move_mount(tree.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH);
     moved.with_context(|| format!("cannot mount at {}", target.display()))
 }
@@ -241,7 +246,8 @@ pub fn put_back(mount: &Mounted) {
 /// Whether a mount within ours shows the native fileset of its name.
 fn is_native(entry: &Mount, mount: &Mounted) -> bool {
     let name = entry.mountpoint.strip_prefix(&mount.mountpoint).ok().and_then(Path::to_str);
-    name.is_some_and(|name| !name.contains('/') && entry.root.ends_with(end_of_tree(name)))
+    // A name, or that of a node within it.
+    name.is_some_and(|name| name.split('/').count() <= 2 && entry.root.ends_with(end_of_tree(name)))
 }
 
 /// How the path of a native fileset's tree ends, wherever its disk is mounted.

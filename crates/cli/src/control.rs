@@ -310,7 +310,7 @@ pub struct MountStatus {
 pub struct NativeStatus {
     /// Name of the fileset.
     pub fileset: String,
-    /// Its directory on its disk.
+    /// Its directory on its disk; none if it cannot be reached, or lies on another node.
     pub tree: Option<PathBuf>,
     /// Whether programs reach that directory itself; otherwise the daemon serves it.
     pub is_bound: bool,

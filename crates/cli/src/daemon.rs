@@ -6,8 +6,8 @@
 
 mod disks;
 pub mod metrics;
+mod native;
 
-use std::ffi::OsString;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
@@ -18,7 +18,6 @@ use forebay_base::ByteSize;
 use forebay_base::full::{comes_of_full, is_full};
 use forebay_base::time::SystemClock;
 use forebay_disk::absent;
-use forebay_fs::native::NativeFileset;
 use forebay_fs::object::CLOSING_MAX;
 use forebay_fs::{Background, Namespace};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
@@ -30,9 +29,9 @@ use forebay_node::Member;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::binds::{self, Bind};
+use crate::binds;
 use crate::control::{
-    self, Answer, Ask, Counters, MountStatus, NativeStatus, RingStatus, SessionCounters, Status,
+    self, Answer, Ask, Counters, MountStatus, RingStatus, SessionCounters, Status,
 };
 use crate::ground::{Ground, Held};
 use crate::home::{Home, back_up_into, choose};
@@ -333,6 +332,7 @@ fn announce(
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || for_signals.obey_signals(signals))?;
+    native::care_for_mount(running);
     let native = running.bind_native();
     if let Err(error) = &native {
         tracing::warn!(error = %crate::output::chain(error), "native filesets are served by the daemon");
@@ -592,52 +592,6 @@ impl Running {
             "the mount could not be raised: each absolute path that another user opens takes a request to the daemon"
         );
         Ok(())
-    }
-
-    /// Has the native filesets bound that are not. An ordinary user's mount serves them, and one that is to serve all.
-    fn bind_native(&self) -> Result<()> {
-        if By::this_process() != By::Root || self.serves_all {
-            return Ok(());
-        }
-        let native = self.fs.native_filesets();
-        let pairs: Vec<OsString> = native
-            .into_iter()
-            .filter_map(|native| Some([OsString::from(native.name), native.tree.ok()?.into()]))
-            .flatten()
-            .collect();
-        if pairs.is_empty() {
-            return Ok(());
-        }
-        binds::have("bind", &self.mountpoint, &pairs)
-    }
-
-    /// Takes a native fileset that was just removed out of the mount. The kernel does so by itself where it forgets
-    /// the name.
-    fn unbind_native(&self, name: &str) {
-        if By::this_process() != By::Root {
-            return;
-        }
-        if let Err(error) = binds::have("unbind", &self.mountpoint, &[name.into()]) {
-            tracing::warn!(name, error = %crate::output::chain(&error), "a removed fileset stays mounted");
-        }
-    }
-
-    /// Where the native filesets are seen.
-    fn native_status(&self) -> Vec<NativeStatus> {
-        let mount = crate::mounts::of_home(&self.home);
-        let status = |native: NativeFileset| {
-            let (tree, fault) = match native.tree {
-                Ok(tree) => (Some(tree), None),
-                Err(why) => (None, Some(why)),
-            };
-            let bound = |tree: &PathBuf| {
-                let bind = Bind { name: native.name.clone(), tree: tree.clone() };
-                mount.as_ref().is_some_and(|mount| binds::is_bound(mount, &bind))
-            };
-            let is_bound = tree.as_ref().is_some_and(bound);
-            NativeStatus { fileset: native.name.clone(), tree, is_bound, fault }
-        };
-        self.fs.native_filesets().into_iter().map(status).collect()
     }
 
     fn status(&self) -> Status {

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _};
 use super::Cli;
 
 /// Commands by area, in the order in which the help lists them.
-const GROUPS: [(&str, &[&str]); 11] = [
+const GROUPS: [(&str, &[&str]); 12] = [
     (
         "File system",
         &[
@@ -38,6 +38,7 @@ const GROUPS: [(&str, &[&str]); 11] = [
             "checkpoint",
         ],
     ),
+    ("Services", &["service"]),
     ("Flows of jobs", &["flow"]),
     ("Commands of Slurm and LSF", &["compat"]),
     (

@@ -35,8 +35,9 @@ use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
 pub use self::member::{OpenMember, open_own_disk, own_disk};
+pub use self::native::placement_on;
 pub use self::settings::Settings;
-pub use self::stores::{Checked, back_up_into, choose};
+pub use self::stores::{Checked, Progress, back_up_into, choose, names_of, stored_names};
 
 /// A home folder that exists.
 #[derive(Clone, Debug)]
@@ -109,6 +110,7 @@ impl Home {
     pub fn with_any_store(root: &Path) -> Result<Home> {
         let canonical = root.canonicalize().ok();
         let alone = |root| Home { root, node: None };
+        let canonical = canonical.filter(|root| node_at(root).is_none());
         match canonical.map(alone).filter(|home| home.settings_path().is_file()) {
             Some(home) => Ok(home),
             None => Home::at(root),

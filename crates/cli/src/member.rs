@@ -3,7 +3,10 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
+pub mod offline;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -21,6 +24,7 @@ use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
+use forebay_node::members::roster::{DiskHome, Runs};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
 };
@@ -36,7 +40,7 @@ use uuid::Uuid;
 
 use crate::commands::cluster::{daemon, etcd};
 use crate::control::SessionCounters;
-use crate::home::{Home, Lock, OpenMember, own_disk};
+use crate::home::{Home, Lock, OpenMember, own_disk, placement_on};
 use crate::waits;
 
 /// How long a call of another node waits for the namespace to be open.
@@ -47,6 +51,14 @@ const LEAVING_MAX: Duration = Duration::from_secs(30);
 
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
+
+/// The placement of filesets for scratch data: `wanted`, or native if one of the disks is local.
+fn scratch_on(disks: &[PathBuf], wanted: Option<Placement>) -> anyhow::Result<Placement> {
+    let user = rustix::process::geteuid().as_raw();
+    let on = |disk: &PathBuf| placement_on(disk, wanted, user);
+    let native = disks.iter().map(on).find(|found| matches!(found, Ok(Placement::Native)));
+    native.or_else(|| disks.first().map(on)).unwrap_or(Ok(Placement::Direct))
+}
 
 /// Where the names of a cluster's files lie in etcd: beside its records, under its id, as another cluster of the same name may
 /// come later.
@@ -229,6 +241,43 @@ impl Cluster for Way {
         let member = self.0.member()?;
         Some(member.channel(node, ServiceId::Cache))
     }
+
+    fn home_of(&self, disk: &str) -> Whose {
+        let Some(member) = self.0.member() else { return Whose::Nobody };
+        let Some(DiskHome { node, name, runs }) = member.home_of(disk) else {
+            return Whose::Lost(format!("no node has disk {disk} any more"));
+        };
+        if node == member.me().node {
+            return Whose::Here(None);
+        }
+        match runs {
+            Runs::Mounted => Whose::There(node, member.channel(node, ServiceId::Files)),
+            Runs::No => Whose::Lost(format!(
+                "node {node} ({name}) does not run: start it, and mount the file system there"
+            )),
+            Runs::WithoutMount => Whose::Lost(format!(
+                "node {node} ({name}) has not mounted the file system: mount it there"
+            )),
+        }
+    }
+
+    fn has_disk(&self, disk: &str) -> bool {
+        self.0.member().is_some_and(|member| member.home_of(disk).is_some())
+    }
+
+    fn life(&self) -> u64 {
+        self.0.member().map_or(0, |member| member.me().incarnation)
+    }
+
+    fn node_name(&self) -> String {
+        self.0.member().map_or_else(String::new, |member| member.file().name.clone())
+    }
+
+    fn members(&self) -> Vec<(NodeId, Arc<dyn Channel>)> {
+        let Some(member) = self.0.member() else { return Vec::new() };
+        let others = member.mounted().into_iter().filter(|node| *node != member.me().node);
+        others.map(|node| (node, member.channel(node, ServiceId::Files))).collect()
+    }
 }
 
 impl Ownership for Joint {
@@ -280,6 +329,10 @@ impl Ownership for Joint {
     fn ended(&self, reason: &str) {
         tracing::error!(reason, "this node is not a member of the cluster any more: unmount");
         let own: Vec<FilesetId> = self.here.lock().drain().map(|(fileset, _)| fileset).collect();
+        // All at once, before any is let go of: that may take a moment each.
+        if let Some(fs) = self.namespace() {
+            own.iter().for_each(|fileset| fs.shut(*fileset));
+        }
         for fileset in own {
             self.leave(fileset);
         }
@@ -305,6 +358,10 @@ impl Ownership for Joint {
 
     fn paths(&self, inos: &[Ino]) -> Vec<(Ino, String)> {
         self.namespace().map_or_else(Vec::new, |fs| fs.paths_of(inos).into_iter().collect())
+    }
+
+    fn commit(&self) -> Result<(), String> {
+        self.namespace().map_or(Ok(()), |fs| fs.sync_all()).map_err(|error| error.to_string())
     }
 }
 
@@ -368,11 +425,12 @@ pub fn life() -> anyhow::Result<Life> {
 }
 
 /// Makes the file system of a new cluster on the disks of its first node. What an attempt left that was interrupted is made
-/// anew; one that is there stays.
+/// anew; one that is there stays. `scratch` is the placement of its filesets for scratch data: native if
+/// nothing is said and a disk is local.
 ///
 /// # Errors
-/// If etcd does not answer.
-pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
+/// If etcd does not answer, or no disk can hold native filesets that are wanted.
+pub fn make_file_system(node: &NodeHome, scratch: Option<Placement>) -> anyhow::Result<()> {
     let file = node.existing()?;
     let home = Home::of_member(node)?;
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
@@ -385,6 +443,9 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
             stores.remove(left)?;
         }
         let (sight, _) = book.read()?;
+        let places =
+            sight.disks.values().map(|disk| PathBuf::from(&disk.location)).collect::<Vec<_>>();
+        let scratch = scratch_on(&places, scratch)?;
         let disks = (0..)
             .zip(sight.disks)
             .map(|(number, (uuid, disk))| DiskRecord::new(DiskId(number), &uuid, &disk.location));
@@ -393,9 +454,9 @@ pub fn make_file_system(node: &NodeHome) -> anyhow::Result<()> {
             hash_key: crate::home::random()?,
             disks: disks.collect(),
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
-            scratch: Placement::Direct,
+            scratch,
         };
-        forebay_fs::mkfs::make(&*stores, &identity, &SystemClock)?;
+        forebay_fs::mkfs::make_for_cluster(&*stores, &identity, &SystemClock)?;
     }
     for fileset in stores.list()? {
         book.add_fileset(fileset)?;
@@ -460,6 +521,9 @@ fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, 
     }
     cache.set(Arc::new(CacheService::new(Arc::clone(&fs))));
     files.set(Arc::new(FilesService::new(Arc::clone(&fs))));
+    if let Err(error) = fs.make_node_directories() {
+        tracing::warn!(%error, "this node has no directory in a native fileset");
+    }
     Ok((fs, lock, joined))
 }
 

@@ -270,6 +270,13 @@ pub trait Disk: Send + std::marker::Sync {
         Ok(object)
     }
 
+    /// An object that the node of this disk, which is another one, has made and named itself a moment ago. Nothing is asked.
+    /// `None` if that node has not been heard of yet, or the disk is not one of another node.
+    fn made_at_home(&self, id: ObjectId) -> Option<Arc<dyn Object>> {
+        let _ = id;
+        None
+    }
+
     /// Names the fresh `object`, made by this disk and numbered `id`, so that [`Disk::open`] finds it.
     ///
     /// # Errors
@@ -287,6 +294,11 @@ pub trait Disk: Send + std::marker::Sync {
     /// # Errors
     /// [`DiskError::Io`].
     fn remove(&self, id: ObjectId) -> Result<()>;
+
+    /// Removes several published objects. Returns those that could not be removed, each with the reason.
+    fn remove_all(&self, ids: &[ObjectId]) -> Vec<(ObjectId, DiskError)> {
+        ids.iter().filter_map(|id| Some((*id, self.remove(*id).err()?))).collect()
+    }
 
     /// Attributes of a published object without opening it; `None` if there is none.
     ///

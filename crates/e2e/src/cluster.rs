@@ -37,13 +37,22 @@ pub struct Plan {
     pub disks: BTreeMap<usize, PathBuf>,
     /// The `forebay` command, instead of that of the tests.
     pub forebay: Option<PathBuf>,
+    /// Placement of the filesets work and util; native if nothing is said.
+    pub work_placement: Option<&'static str>,
 }
 
 impl Plan {
     /// So many nodes and one etcd.
     #[must_use]
     pub fn of(nodes: usize) -> Plan {
-        Plan { nodes, etcd_members: 1, base: None, disks: BTreeMap::new(), forebay: None }
+        Plan {
+            nodes,
+            etcd_members: 1,
+            base: None,
+            disks: BTreeMap::new(),
+            forebay: None,
+            work_placement: None,
+        }
     }
 }
 
@@ -84,14 +93,14 @@ impl Cluster {
         cluster.etcd.wait_until_reached(&cluster.hosts, 0);
         for node in 0..nodes {
             std::fs::create_dir(cluster.mountpoint(node)).expect("makes a mount point");
-            cluster.enter(node, plan.disks.get(&node).map(PathBuf::as_path));
+            cluster.enter(node, plan);
             cluster.mount(node);
         }
         cluster
     }
 
     /// Makes a host a node: the first makes the cluster, the others join it.
-    fn enter(&self, node: usize, disk: Option<&Path>) {
+    fn enter(&self, node: usize, plan: &Plan) {
         let (name, address) = (format!("n{node}"), format!("{}:7440", self.hosts.address(node)));
         let etcd = self.etcd.endpoints(&self.hosts);
         let token =
@@ -102,9 +111,12 @@ impl Cluster {
         };
         arguments.extend(["--node", &name, "--address", &address]);
         let own = self.folder.path().join(format!("d{node}"));
-        let disk = disk.unwrap_or(&own);
+        let disk = plan.disks.get(&node).unwrap_or(&own);
         std::fs::create_dir_all(disk).expect("makes a disk");
         arguments.extend(["--disk", path(disk)]);
+        if let (0, Some(placement)) = (node, plan.work_placement) {
+            arguments.extend(["--work-placement", placement]);
+        }
         self.forebay(node, &arguments).succeeds();
     }
 
@@ -118,11 +130,6 @@ impl Cluster {
     #[must_use]
     pub fn etcd(&self) -> &Etcd {
         &self.etcd
-    }
-
-    /// The members of etcd, to end and to start them.
-    pub fn etcd_mut(&mut self) -> (&mut Etcd, &Hosts) {
-        (&mut self.etcd, &self.hosts)
     }
 
     /// The hosts, to cut them off.
@@ -164,8 +171,13 @@ impl Cluster {
     /// If it cannot be mounted.
     #[track_caller]
     pub fn mount(&self, node: usize) {
+        self.try_mount(node).succeeds();
+    }
+
+    /// Mounts the cluster on a node, if that is possible now.
+    pub fn try_mount(&self, node: usize) -> Ended {
         let (home, place) = (self.home(node), self.mountpoint(node));
-        self.forebay(node, &["mount", path(&home), path(&place)]).succeeds();
+        self.forebay(node, &["mount", path(&home), path(&place)])
     }
 
     /// Unmounts the cluster on a node, and waits until its daemon has gone.

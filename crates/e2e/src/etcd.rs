@@ -4,6 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::command::run;
@@ -18,7 +19,7 @@ pub struct Etcd {
     /// Their hosts.
     places: Range<usize>,
     folder: PathBuf,
-    members: Vec<Option<Child>>,
+    members: Mutex<Vec<Option<Child>>>,
 }
 
 impl Etcd {
@@ -28,23 +29,27 @@ impl Etcd {
     /// If etcd is missing.
     #[must_use]
     pub fn start(hosts: &Hosts, places: Range<usize>, folder: &Path) -> Etcd {
-        let members = places.clone().map(|_| None).collect();
-        let mut etcd = Etcd { places, folder: folder.to_owned(), members };
-        for member in 0..etcd.members.len() {
+        let members = Mutex::new(places.clone().map(|_| None).collect());
+        let etcd = Etcd { places, folder: folder.to_owned(), members };
+        for member in 0..etcd.members() {
             etcd.start_member(hosts, member);
         }
         etcd
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<Child>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a member that was killed, with the data that it had.
     ///
     /// # Panics
     /// If it runs.
-    pub fn start_member(&mut self, hosts: &Hosts, member: usize) {
-        assert!(self.members[member].is_none(), "member {member} of etcd runs");
+    pub fn start_member(&self, hosts: &Hosts, member: usize) {
+        assert!(self.lock()[member].is_none(), "member {member} of etcd runs");
         let peer = |member| format!("http://{}:2380", hosts.address(self.places.start + member));
         let client = format!("http://{}:2379", hosts.address(self.places.start + member));
-        let all = (0..self.members.len()).map(|member| format!("m{member}={}", peer(member)));
+        let all = (0..self.members()).map(|member| format!("m{member}={}", peer(member)));
         let mut etcd = need::program("etcd");
         etcd.arg(format!("--name=m{member}"))
             .arg("--data-dir")
@@ -59,15 +64,15 @@ impl Etcd {
         let mut command = hosts.command(self.places.start + member, &etcd);
         let errors = log.try_clone().expect("duplicates a file");
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
-        self.members[member] = Some(command.spawn().expect("starts etcd"));
+        self.lock()[member] = Some(command.spawn().expect("starts etcd"));
     }
 
     /// Kills a member as a power cut would.
     ///
     /// # Panics
     /// If it does not run.
-    pub fn kill_member(&mut self, member: usize) {
-        let mut process = self.members[member].take().expect("the member runs");
+    pub fn kill_member(&self, member: usize) {
+        let mut process = self.lock()[member].take().expect("the member runs");
         process.kill().expect("kills etcd");
         process.wait().expect("waits for etcd");
     }
@@ -75,13 +80,13 @@ impl Etcd {
     /// The process of a member that runs.
     #[must_use]
     pub fn process(&self, member: usize) -> Option<u32> {
-        self.members[member].as_ref().map(Child::id)
+        self.lock()[member].as_ref().map(Child::id)
     }
 
     /// How many members there are.
     #[must_use]
     pub fn members(&self) -> usize {
-        self.members.len()
+        self.places.len()
     }
 
     /// The hosts of its members.
@@ -115,7 +120,7 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        for process in self.members.iter_mut().flatten() {
+        for process in self.lock().iter_mut().flatten() {
             let _ = process.kill();
             let _ = process.wait();
         }

@@ -3,10 +3,12 @@
 //! Only the network is separate. Files and mounts are shared, so a test sees the mount of each host. `scripts/sweep`
 //! removes the namespaces of tests whose process is gone.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_process::network::{Link, Network};
+use rustix::process::Pid;
 
 use crate::need;
 
@@ -49,6 +51,23 @@ impl Hosts {
             };
         }
         command
+    }
+
+    /// The processes on a host that have not ended.
+    ///
+    /// # Panics
+    /// If its namespace is gone.
+    #[must_use]
+    pub fn processes(&self, host: usize) -> Vec<Pid> {
+        let own = std::fs::metadata(self.0.namespace(host)).expect("a host has a namespace").ino();
+        let is_there = |process: &Pid| {
+            let file = format!("/proc/{}/ns/net", process.as_raw_nonzero());
+            // One that has ended has no namespaces.
+            std::fs::metadata(file).is_ok_and(|namespace| namespace.ino() == own)
+        };
+        let entries = std::fs::read_dir("/proc").expect("lists processes").flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.filter_map(Pid::from_raw).filter(is_there).collect()
     }
 
     /// Nothing that `from` sends reaches `to` any more; the other direction is not changed.

@@ -37,6 +37,7 @@ pub mod engine;
 pub mod files;
 pub mod home;
 pub mod journal;
+pub mod notify;
 pub mod protocol;
 pub mod relay;
 mod run;

@@ -200,10 +200,10 @@ fn a_controller_says_so_and_ends_if_the_format_is_unknown() {
     assert!(matches!(answer.try_recv(), Ok(Answer::Here)));
     drop(controller);
     let mut batch = Batch::default();
-    batch.changes.insert(b"v".to_vec(), Some(vec![0, 0, 0, 9]));
+    batch.changes.insert(b"v".to_vec(), Some(vec![0, 0, 0, 200]));
     store.commit(&batch).unwrap();
     let opened = Controller::open(store, Config::default(), clock()).map(|_| ());
-    assert!(opened.expect_err("an unknown format").to_string().contains("format 9"));
+    assert!(opened.expect_err("an unknown format").to_string().contains("format 200"));
 }
 
 #[test]

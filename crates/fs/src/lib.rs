@@ -68,7 +68,7 @@ pub use namespace::{
     NewDisk, Parts, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
-pub use object::DirectAccess;
+pub use object::{DirectAccess, SeenObject};
 pub use ops::{
     Access, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace, SetMode,
     SetXattr, Statistics,

@@ -98,16 +98,33 @@ impl StoredFileset<'_> {
 /// # Errors
 /// [`FsError::Refused`] if the stores hold one already; what a store says.
 pub fn make(stores: &dyn Stores, identity: &Identity, clock: &dyn Clock) -> Result<()> {
+    let first_disk = identity.disks.first().map(|disk| disk.uuid.clone());
+    make_with(stores, identity, first_disk.as_deref(), clock)
+}
+
+/// As [`make`], for a cluster: native filesets have a directory for each node, which the nodes make themselves.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_for_cluster(stores: &dyn Stores, identity: &Identity, clock: &dyn Clock) -> Result<()> {
+    make_with(stores, identity, None, clock)
+}
+
+fn make_with(
+    stores: &dyn Stores,
+    identity: &Identity,
+    native_disk: Option<&str>,
+    clock: &dyn Clock,
+) -> Result<()> {
     if !stores.list()?.is_empty() {
         return Err(FsError::Refused("the stores already hold a file system".to_owned()));
     }
-    let first_disk = identity.disks.first().map(|disk| disk.uuid.clone());
     let settings = |name: &str, durability| {
         let placement = match durability {
             Durability::Scratch => identity.scratch,
             Durability::Strict => Placement::Direct,
         };
-        let disk = first_disk.clone().filter(|_| placement == Placement::Native);
+        let disk = native_disk.map(str::to_owned).filter(|_| placement == Placement::Native);
         let pool = DEFAULT_POOL.to_owned();
         FilesetSettings { name: name.to_owned(), durability, placement, disk, pool }
     };

@@ -40,6 +40,20 @@ impl NumberRange {
             .map_err(|_| FsError::NoSpace)
     }
 
+    /// Takes `count` numbers in a row; returns the first.
+    ///
+    /// # Errors
+    /// As [`NumberRange::take`].
+    pub fn take_row(&self, count: u64) -> Result<u64> {
+        let below_limit = |next: u64| {
+            let end = next.checked_add(count)?;
+            (end <= self.limit.load(Ordering::Acquire)).then_some(end)
+        };
+        self.next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below_limit)
+            .map_err(|_| FsError::NoSpace)
+    }
+
     /// The limit that the store holds.
     pub fn limit(&self) -> u64 {
         self.limit.load(Ordering::Acquire)
@@ -73,10 +87,11 @@ mod tests {
     fn no_number_is_given_at_or_above_the_stored_limit() {
         let numbers = NumberRange::new(5, 7);
         assert_eq!((numbers.take().unwrap(), numbers.take().unwrap()), (5, 6));
-        assert!(numbers.take().is_err());
+        assert!(numbers.take().is_err() && numbers.take_row(1).is_err());
         let wanted = numbers.wanted_limit().unwrap();
         numbers.limit_stored(wanted);
         assert_eq!(numbers.take().unwrap(), 7);
+        assert_eq!((numbers.take_row(10).unwrap(), numbers.take().unwrap()), (8, 18));
         assert_eq!(numbers.wanted_limit(), None);
     }
 }

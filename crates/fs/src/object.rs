@@ -6,7 +6,7 @@
 //!
 //! What survives a crash: published objects. Fresh ones vanish with the process.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -73,6 +73,17 @@ pub struct Objects {
 enum Dropped {
     Handle(Arc<LiveObject>),
     Name(Removal),
+}
+
+/// An object on a disk of another node, as that node has just seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SeenObject {
+    pub(crate) at: ObjectRef,
+    pub(crate) attributes: ObjectAttributes,
+    /// Somebody there may still write it, be it by a mapping.
+    pub(crate) is_open: bool,
+    /// Counts the looks of one daemon: of two the later one has the larger number. Messages may overtake each other.
+    pub(crate) look: u64,
 }
 
 /// Gives a fresh object, of which nobody else knows, its number.
@@ -277,6 +288,29 @@ impl Objects {
         )
     }
 
+    /// An object that the node of its disk has just made and named itself: `None` if new ones are not to lie there. A record must
+    /// refer to it soon.
+    pub(crate) fn take_made(
+        &self,
+        made: SeenObject,
+        suits: impl Fn(&FsDisk) -> bool,
+    ) -> Option<Arc<LiveObject>> {
+        let SeenObject { at, attributes, .. } = made;
+        let of = self.disk(at.disk).ok()?;
+        // As in `make_on`.
+        let _about_to = of.hold();
+        if of.is_near || !of.takes_new() || !of.space.takes_objects() || !suits(of) {
+            return None;
+        }
+        let object = of.disk.made_at_home(at.id)?;
+        self.live_of((at, object), attributes, true).ok()
+    }
+
+    /// An object of a fileset that belongs to nothing may have been left.
+    pub(crate) fn leave_behind(&self, fileset: FilesetId) {
+        self.left_behind.lock().insert(fileset);
+    }
+
     /// Has `make` make an object on one of the disks that `suit`, each in its turn.
     fn make_on(
         &self,
@@ -321,6 +355,16 @@ impl Objects {
         published: bool,
     ) -> Result<Arc<LiveObject>> {
         let opened_attributes = self.observe(at.disk, object.attributes())?;
+        self.live_of((at, object), opened_attributes, published)
+    }
+
+    fn live_of(
+        &self,
+        (at, object): (ObjectRef, Arc<dyn Object>),
+        opened_attributes: ObjectAttributes,
+        published: bool,
+    ) -> Result<Arc<LiveObject>> {
+        let health = Arc::clone(&self.disk(at.disk)?.health);
         self.open_count.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(LiveObject {
             at,
@@ -333,9 +377,10 @@ impl Objects {
             loss: Mutex::new(Loss::None),
             synced_nameless: AtomicBool::new(false),
             written_at_home: AtomicBool::new(false),
+            latest_look: AtomicU64::new(0),
             registration: OnceLock::new(),
             direct: self.direct.get().cloned(),
-            health: Arc::clone(&self.disk(at.disk)?.health),
+            health,
             open_count: Arc::clone(&self.open_count),
         }))
     }
@@ -538,10 +583,41 @@ impl Objects {
         // What the thread has in its hands is waited for.
         let _one_at_a_time = self.reclaiming.lock();
         let batch: Vec<Dropped> = self.reclaim.lock().drain(..).collect();
+        let mut far: BTreeMap<DiskId, Vec<Removal>> = BTreeMap::new();
         for dropped in batch {
-            let is_handle = matches!(dropped, Dropped::Handle(_));
-            self.reclaim_now(dropped);
-            self.closing.fetch_sub(usize::from(is_handle), Ordering::Relaxed);
+            match dropped {
+                Dropped::Name(removal) if !self.is_near(removal.at.disk) => {
+                    far.entry(removal.at.disk).or_default().push(removal);
+                }
+                Dropped::Name(_) => self.reclaim_now(dropped),
+                Dropped::Handle(_) => {
+                    self.reclaim_now(dropped);
+                    self.closing.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        far.into_iter().for_each(|(disk, removals)| self.remove_far(disk, &removals));
+    }
+
+    /// Removes objects of a disk of another node.
+    fn remove_far(&self, disk: DiskId, removals: &[Removal]) {
+        let Ok(of) = self.disk(disk) else { return };
+        if !of.is_expected() {
+            // They went with their disk.
+            return;
+        }
+        let ids: Vec<ObjectId> = removals.iter().map(|removal| removal.at.id).collect();
+        if self.fail_points.reach("reclaim.removed").is_err() {
+            self.left_behind.lock().extend(ids.iter().map(|id| id.fileset()));
+            return;
+        }
+        removals.iter().for_each(|removal| of.space.freed(removal.bytes));
+        for (id, error) in of.disk.remove_all(&ids) {
+            // Nothing refers to the object any more: a sweep removes it.
+            self.left_behind.lock().insert(id.fileset());
+            if let Err(error) = self.observe::<()>(disk, Err(error)) {
+                tracing::warn!(object = %id, %error, "an object was not removed");
+            }
         }
     }
 

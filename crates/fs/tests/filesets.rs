@@ -387,7 +387,7 @@ fn fsck_finds_a_native_fileset_whose_record_is_lost_or_wrong() {
     let rig = Rig::in_directory();
     let fs = rig.open();
     fs.create_fileset("fast", Durability::Scratch, Placement::Native, 0o755).unwrap();
-    let tree = fs.native_filesets().remove(0).tree.unwrap();
+    let tree = fs.native_filesets().remove(0).tree.unwrap().unwrap();
     std::fs::write(tree.join("file"), "content").unwrap();
     rig.close(fs);
     let id = FilesetId(4);

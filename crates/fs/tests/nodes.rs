@@ -477,7 +477,6 @@ fn a_dead_owner_is_followed_by_another_and_its_handles_are_stale() {
 struct Forgotten {
     inodes: Mutex<Vec<Ino>>,
     names: Mutex<Vec<String>>,
-    all: AtomicUsize,
 }
 
 impl KernelCache for Forgotten {
@@ -493,8 +492,8 @@ impl KernelCache for Forgotten {
         self.inodes.lock().push(ino);
     }
 
-    fn forget_all_names(&self) {
-        self.all.fetch_add(1, Ordering::Relaxed);
+    fn is_mounted(&self) -> bool {
+        true
     }
 }
 
@@ -538,7 +537,7 @@ fn the_owners_kernel_forgets_what_another_node_changes_before_that_node_is_answe
     let site = Site::new();
     let (one, two) = (site.join(ONE), site.join(TWO));
     let kernel = Arc::new(Forgotten::default());
-    one.set_kernel_cache(Arc::clone(&kernel) as _);
+    one.set_kernel_cache(Arc::clone(&kernel) as _, Duration::ZERO);
     let data = one.fileset("data");
     let ino = two.make_file(data, "file");
     assert_eq!(std::mem::take(&mut *kernel.names.lock()), ["file"]);
@@ -557,11 +556,36 @@ fn the_owners_kernel_forgets_what_another_node_changes_before_that_node_is_answe
 }
 
 #[test]
+fn names_are_not_kept_while_a_fileset_is_handed_over_and_requests_are_answered() {
+    let site = Site::new();
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    let kernel = Arc::new(Forgotten::default());
+    one.set_kernel_cache(Arc::clone(&kernel) as _, Duration::from_millis(300));
+    let data = one.fileset("data");
+    let known = one.make_file(data, "known");
+    assert!(one.may_keep_name(known) && one.may_keep_absence(data));
+    std::thread::scope(|scope| {
+        let handing = scope.spawn(|| one.hand_over(DATA, HandOver::Abandon));
+        while one.may_keep_name(known) && !handing.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(!handing.is_finished(), "it waits until the kernel keeps no name");
+        assert!(!one.may_keep_absence(data));
+        assert_eq!(one.find(data, "known"), Some(known));
+        handing.join().unwrap().unwrap();
+    });
+    site.nodes.give(DATA, TWO, 71);
+    [&one, &two].iter().for_each(|fs| fs.owner_changed(DATA).unwrap());
+    two.unlink(data, b"known").unwrap();
+    assert_eq!(one.find(data, "known"), None);
+}
+
+#[test]
 fn a_fenced_owner_answers_nothing_old_and_its_kernel_forgets() {
     let site = Site::new();
     let (one, two) = (site.join(ONE), site.join(TWO));
     let kernel = Arc::new(Forgotten::default());
-    one.set_kernel_cache(Arc::clone(&kernel) as _);
+    one.set_kernel_cache(Arc::clone(&kernel) as _, Duration::ZERO);
     let data = one.fileset("data");
     let known = one.create(data, b"known", file(0o644), ROOT).unwrap().ino;
     let lineage = one.open_file(known, READ_WRITE, ROOT).unwrap().lineage;
@@ -584,7 +608,7 @@ fn a_fenced_owner_answers_nothing_old_and_its_kernel_forgets() {
         assert_eq!(waits.join().unwrap(), ["known"], "the new owner has answered");
     });
     one.resume();
-    assert!(kernel.all.load(Ordering::Relaxed) > 0 && kernel.inodes.lock().contains(&known));
+    assert!(kernel.inodes.lock().contains(&known));
     assert!(matches!(one.check_lineage(known, lineage), Err(FsError::Stale)));
     assert!(matches!(one.sync_file(known, Sync::All), Err(FsError::Stale)), "no lie from fsync");
     let again = one.make_file(data, "again");

@@ -94,8 +94,6 @@ pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 /// GETLK, SETLK, SETLKW: a lock of flock(2).
 pub const LK_FLOCK: u32 = 1 << 0;
-/// Notification: ask again for every name that is known (Linux 6.16).
-pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// Notification: forget attributes (and pages) of an inode.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// Notification: forget a name.

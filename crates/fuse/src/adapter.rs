@@ -18,7 +18,7 @@ use forebay_base::in_flight::{self, Asker};
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
 use forebay_fs::{
-    Access, Attributes, Caller, FsError, Namespace, Opened, SetAttributes, SetId, SetTime,
+    Access, Attributes, Caller, FsError, KeepName, Namespace, Opened, SetAttributes, SetId, SetTime,
 };
 
 use crate::abi::{
@@ -89,7 +89,11 @@ impl Adapter {
 
     /// Answer that tells of an inode under a name.
     pub(crate) fn entry(&self, attributes: &Attributes) -> EntryOut {
-        EntryOut { nodeid: self.top.number_of(attributes.ino), ..self.ttl.entry(attributes) }
+        let lapses = attributes.name == KeepName::AsSet && !self.fs.may_keep_name(attributes.ino);
+        let entry = self.ttl.entry(attributes);
+        let entry =
+            if lapses { EntryOut { entry_valid: 0, entry_valid_nsec: 0, ..entry } } else { entry };
+        EntryOut { nodeid: self.top.number_of(attributes.ino), ..entry }
     }
 
     /// Requests since the session began: how many of each kind, by their names in the protocol.

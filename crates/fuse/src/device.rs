@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    BackingMap, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry,
-    NotifyInvalInode, OutHeader,
+    BackingMap, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
+    OutHeader,
 };
 use crate::top::Top;
 
@@ -140,16 +140,6 @@ impl Device {
     }
 }
 
-impl Device {
-    /// Has the kernel ask again for every name.
-    ///
-    /// # Errors
-    /// What the device says: EINVAL before Linux 6.16.
-    pub fn forget_all_entries(&self) -> io::Result<()> {
-        self.notify(NOTIFY_INC_EPOCH, &[])
-    }
-}
-
 impl KernelCache for Device {
     fn forget_attributes(&self, ino: Ino) {
         told(Device::forget_attributes(self, ino));
@@ -165,8 +155,8 @@ impl KernelCache for Device {
         told(Device::forget_listing(self, ino));
     }
 
-    fn forget_all_names(&self) {
-        told(self.forget_all_entries());
+    fn is_mounted(&self) -> bool {
+        self.is_connected()
     }
 }
 

@@ -129,7 +129,9 @@ impl Ttl {
     fn of(self, attributes: &Attributes) -> Duration {
         // Every way to what is mounted within leads over the root directory, also when the daemon was killed.
         let is_own = attributes.name != KeepName::Never;
-        if attributes.ino == Ino::ROOT && is_own && !self.0.is_zero() {
+        let is_on_the_way = attributes.ino == Ino::ROOT && is_own;
+        let never_changes = attributes.cacheable && attributes.name == KeepName::Lasting;
+        if (is_on_the_way || never_changes) && !self.0.is_zero() {
             return LASTING;
         }
         if attributes.cacheable { self.0 } else { Duration::ZERO }

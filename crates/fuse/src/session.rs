@@ -95,7 +95,7 @@ impl Opening {
                 "the transport \"uring\" is not available: {why}"
             )));
         }
-        adapter.fs.set_kernel_cache(Arc::clone(&device) as _);
+        adapter.fs.set_kernel_cache(Arc::clone(&device) as _, adapter.settings.kernel_ttl);
         let opening = Opening { device, adapter, ring, ends };
         let direct = opening.open_direct_path();
         Ok((opening, direct))

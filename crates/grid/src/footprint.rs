@@ -72,6 +72,8 @@ fn own_bytes(spec: &JobSpec, condition: Option<&Condition<Target>>) -> u64 {
     let text: usize = texts
         .into_iter()
         .chain([spec.script.as_ref(), spec.pre.as_ref(), spec.post.as_ref()])
+        .chain(spec.service.iter().flat_map(|of| [of.check.as_ref(), of.address_file.as_ref()]))
+        .chain(spec.notify.iter().flat_map(|to| to.mail.iter().chain(&to.webhook).map(Some)))
         .flatten()
         .map(String::len)
         .sum();

@@ -272,7 +272,7 @@ impl Index {
                 }
             }
         }
-        self.times.close(id, &job.spec);
+        self.times.close(id, job);
         self.vain.remove(&id);
         self.reserve.passed.remove(&id);
         self.reserve.holds.retain(|hold| hold.entry.job != id);
@@ -301,7 +301,7 @@ impl Index {
             waits: job.condition.as_ref().map_or_else(Waits::default, |condition| {
                 Waits::new(condition, |test, target| verdict_of(ledger, test, target))
             }),
-            waits_for_time: self.times.open(id, &job.spec),
+            waits_for_time: self.times.open(id, job),
             entered: false,
             entered_fresh: false,
         };
@@ -576,7 +576,7 @@ impl Index {
             && let Some(open) = self.open.remove(&id)
         {
             self.give_back(open.shape);
-            self.times.close(id, &job.spec);
+            self.times.close(id, job);
             self.note_finished(job, id);
             if let Some(condition) = &job.condition {
                 self.release_kept(ledger, condition);

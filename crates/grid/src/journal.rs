@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::flow::event::FlowChange;
 use crate::modify::Set;
 use crate::parse::dependency::Condition;
+use crate::service::ServiceState;
 use crate::spans::Spans;
 use crate::spec::JobSpec;
 use crate::task::Step;
@@ -73,6 +74,13 @@ pub enum Change {
     Leased(Moment),
     /// A job was changed that has not ended.
     Modified(Box<Modified>),
+    /// A service got a port, or failed, or is to start again.
+    Service {
+        /// Its job.
+        job: JobId,
+        /// How it is now.
+        state: ServiceState,
+    },
 }
 
 /// A job that was changed.

@@ -17,6 +17,7 @@ use crate::journal::{Change, HostSwitch, Modified, Record, Submitted, Switch};
 use crate::keys::Keys;
 use crate::modify::Set;
 use crate::parse::dependency::Condition;
+use crate::service::ServiceState;
 use crate::spec::{JobSpec, Usage};
 use crate::task::{Step, Task, Waiting};
 use crate::vocabulary::{
@@ -34,6 +35,7 @@ pub struct Job {
     /// By place, counted from 0.
     pub(crate) tasks: Vec<Task>,
     pub(crate) tally: Tally,
+    pub(crate) service: Option<ServiceState>,
 }
 
 impl Job {
@@ -41,6 +43,18 @@ impl Job {
     #[must_use]
     pub fn spec(&self) -> &JobSpec {
         &self.spec
+    }
+
+    /// How it is doing, if it is a service.
+    #[must_use]
+    pub fn service(&self) -> Option<ServiceState> {
+        self.service
+    }
+
+    /// When it may start at the earliest.
+    #[must_use]
+    pub fn begin(&self) -> Option<Moment> {
+        self.spec.begin.max(self.service.and_then(|service| service.not_before))
     }
 
     /// When it was submitted.
@@ -185,6 +199,11 @@ impl Ledger {
             }
             Change::Flow(change) => self.apply_flow(record.at, change)?,
             Change::Modified(modified) => self.modify(modified)?,
+            Change::Service { job, state } => {
+                let entry = self.jobs.get_mut(job).filter(|entry| entry.spec.service.is_some());
+                let entry = entry.ok_or_else(|| format!("job {job} is not a service"))?;
+                entry.service = Some(*state);
+            }
             Change::Leased(until) => self.leased = self.leased.max(*until),
         }
         self.at = self.at.max(record.at);
@@ -224,6 +243,7 @@ impl Ledger {
             condition: condition.clone(),
             tasks: vec![task; count as usize],
             tally,
+            service: None,
         };
         self.jobs.insert(*job, job_entry);
         Ok(())

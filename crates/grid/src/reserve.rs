@@ -15,11 +15,21 @@ pub(crate) struct Room {
     pub memory_bytes: u64,
     /// Slots that the queue of the reserved job may use on the host.
     pub queue_slots: u64,
+    /// Counted resources of the host, in the order in which the reserved job asks for them.
+    pub resources: [u64; RESOURCES_MAX],
 }
+
+/// Of how many counted resources of a host room is kept for a job; others may take more kinds than that.
+pub(crate) const RESOURCES_MAX: usize = 4;
 
 impl Room {
     fn with(self, other: Room, join: fn(u64, u64) -> u64) -> Room {
+        let mut resources = self.resources;
+        for (own, other) in resources.iter_mut().zip(other.resources) {
+            *own = join(*own, other);
+        }
         Room {
+            resources,
             slots: join(self.slots, other.slots),
             memory_bytes: join(self.memory_bytes, other.memory_bytes),
             queue_slots: join(self.queue_slots, other.queue_slots),
@@ -35,6 +45,7 @@ impl Room {
         self.slots >= need.slots
             && self.memory_bytes >= need.memory_bytes
             && self.queue_slots >= need.queue_slots
+            && self.resources.iter().zip(need.resources).all(|(own, need)| *own >= need)
     }
 
     /// Whether `taken` takes nothing of what is used up: of each kind either none, or no more than there is.
@@ -43,6 +54,7 @@ impl Room {
         fine(self.slots, taken.slots)
             && fine(self.memory_bytes, taken.memory_bytes)
             && fine(self.queue_slots, taken.queue_slots)
+            && self.resources.iter().zip(taken.resources).all(|(own, taken)| fine(*own, taken))
     }
 }
 
@@ -148,7 +160,7 @@ mod tests {
     use super::*;
 
     fn slots(slots: u64) -> Room {
-        Room { slots, memory_bytes: u64::MAX, queue_slots: u64::MAX }
+        Room { slots, memory_bytes: u64::MAX, queue_slots: u64::MAX, ..Room::default() }
     }
 
     fn takes(slots: u64) -> Room {
@@ -173,8 +185,8 @@ mod tests {
 
     #[test]
     fn what_is_not_short_may_be_taken() {
-        let need = Room { slots: 1, memory_bytes: 60, queue_slots: 1 };
-        let free = Room { slots: 8, memory_bytes: 10, queue_slots: u64::MAX };
+        let need = Room { slots: 1, memory_bytes: 60, queue_slots: 1, ..Room::default() };
+        let free = Room { slots: 8, memory_bytes: 10, queue_slots: u64::MAX, ..Room::default() };
         let Fit::Unknown { spare, .. } = fit(free, Vec::new(), need) else { panic!() };
         assert!(spare.spares(takes(7)) && !spare.spares(takes(8)));
         assert!(!spare.spares(Room { memory_bytes: 1, ..takes(1) }), "memory is what it waits for");

@@ -17,6 +17,7 @@ use crate::flow::{FlowId, ScheduleId};
 use crate::journal::{Change, Record};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::Condition;
+use crate::service::ServiceState;
 use crate::spec::JobSpec;
 use crate::task::Task;
 use crate::vocabulary::{JobId, Moment, QueueId, Target, UserId};
@@ -32,16 +33,17 @@ pub struct JobPiece<'a> {
     condition: &'a Option<Condition<Target>>,
     tasks: &'a [Task],
     tally: &'a Tally,
+    service: Option<ServiceState>,
 }
 
 impl Job {
     /// Its piece of a snapshot, which lacks the environment.
     #[must_use]
     pub fn piece(&self) -> JobPiece<'_> {
-        let Job { user, queue, submitted, spec, condition, tasks, tally } = self;
-        let (user, queue, submitted) = (*user, *queue, *submitted);
+        let Job { user, queue, submitted, spec, condition, tasks, tally, service } = self;
+        let (user, queue, submitted, service) = (*user, *queue, *submitted, *service);
         let spec = JobSpec { environment: Environment::default(), ..(**spec).clone() };
-        JobPiece { user, queue, submitted, spec, condition, tasks, tally }
+        JobPiece { user, queue, submitted, spec, condition, tasks, tally, service }
     }
 }
 
@@ -94,6 +96,7 @@ impl Touched {
             Change::Submitted(submitted) => {
                 self.jobs.insert(submitted.job);
             }
+            Change::Service { job, .. } => drop(self.jobs.insert(*job)),
             Change::Modified(modified) => {
                 self.jobs.insert(modified.job);
             }

@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::config::OnNever;
 use crate::dialect::{COMMENT_BYTES_MAX, Dialect, OldOutput};
 use crate::environment::Environment;
+use crate::notify::Notify;
 use crate::parse::array::ArraySpec;
 use crate::parse::dependency::Dependency;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
 use crate::parse::resources::Resources;
+use crate::service::Service;
 use crate::vocabulary::{HostName, Moment, ProfileName, QueueName};
 use crate::wrap;
 
@@ -158,6 +160,10 @@ pub struct JobSpec {
     pub profile: Option<ProfileName>,
     /// Whether it is kept from hosts that starve for I/O.
     pub io_heavy: bool,
+    /// Makes it a service.
+    pub service: Option<Box<Service>>,
+    /// Whom it notifies, and of what.
+    pub notify: Option<Box<Notify>>,
 }
 
 impl JobSpec {
@@ -266,7 +272,22 @@ impl JobSpec {
                     .to_owned(),
             );
         }
-        self.interactive.as_ref().and_then(|interactive| self.interactive_fault(interactive))
+        if let Some(interactive) = &self.interactive
+            && let Some(fault) = self.interactive_fault(interactive)
+        {
+            return Some(fault);
+        }
+        if let Some(fault) = self.notify.as_ref().and_then(|notify| notify.fault()) {
+            return Some(fault);
+        }
+        self.service.as_ref().and_then(|service| self.service_fault(service))
+    }
+
+    fn service_fault(&self, service: &Service) -> Option<String> {
+        if self.array.is_some() || self.interactive.is_some() {
+            return Some("a service cannot be an array, and cannot be interactive".to_owned());
+        }
+        service.fault()
     }
 
     fn interactive_fault(&self, interactive: &Interactive) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::spec::JobSpec;
+use crate::ledger::Job;
 use crate::vocabulary::{JobId, Moment};
 
 /// Times of jobs that have not ended.
@@ -16,18 +16,19 @@ pub(crate) struct Times {
 
 impl Times {
     /// Takes in a job that has not ended; whether it waits for its time, as far as it was not looked at.
-    pub fn open(&mut self, id: JobId, spec: &JobSpec) -> bool {
-        self.begins.extend(spec.begin.map(|at| (at, id)));
-        self.deadlines.extend(spec.deadline.map(|at| (at, id)));
-        spec.begin.is_some()
+    pub fn open(&mut self, id: JobId, job: &Job) -> bool {
+        let begin = job.begin();
+        self.begins.extend(begin.map(|at| (at, id)));
+        self.deadlines.extend(job.spec.deadline.map(|at| (at, id)));
+        begin.is_some()
     }
 
     /// Takes out a job that has ended.
-    pub fn close(&mut self, id: JobId, spec: &JobSpec) {
-        if let Some(at) = spec.begin {
+    pub fn close(&mut self, id: JobId, job: &Job) {
+        if let Some(at) = job.begin() {
             self.begins.remove(&(at, id));
         }
-        if let Some(at) = spec.deadline {
+        if let Some(at) = job.spec.deadline {
             self.deadlines.remove(&(at, id));
         }
     }

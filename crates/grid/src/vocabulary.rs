@@ -229,6 +229,10 @@ name! {
     ProfileName, "profile"
 }
 name! {
+    /// Name of a service.
+    ServiceName, "service"
+}
+name! {
     /// Name of a counted resource, such as a licence.
     ResourceName, "resource"
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`child`] starts a process, waits for its end and says what it used; [`accounting`] is where the figures come from.
 //! - [`stat`], [`descendants`], [`session`] and [`family`] find processes and what they belong to.
+//! - [`last_resort`] ends processes that stand still.
 //! - [`mounts`] is the mount table, [`disks`] says which lines of `/proc/diskstats` count, [`memory`] is that of one process, [`machine`] names this run of
 //!   this machine, [`user`] asks the user database.
 //! - [`network`] makes several hosts of this machine, for demonstrations and tests.
@@ -21,6 +22,7 @@ pub mod disks;
 mod error;
 pub mod family;
 pub mod job;
+pub mod last_resort;
 pub mod machine;
 pub mod memory;
 pub mod mounts;

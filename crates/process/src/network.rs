@@ -106,8 +106,17 @@ impl Network {
     #[must_use]
     pub fn command(&self, host: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(&self.nsenter);
-        command.arg(format!("--net=/run/netns/{}", self.names[host])).arg(program);
+        command.arg(format!("--net={}", self.namespace(host).display())).arg(program);
         command
+    }
+
+    /// The file of a host's network namespace; a process on the host has it open as /proc/PID/ns/net.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    #[must_use]
+    pub fn namespace(&self, host: usize) -> PathBuf {
+        Path::new("/run/netns").join(&self.names[host])
     }
 
     /// Nothing that `from` sends reaches `to` any more; the other direction is not changed.

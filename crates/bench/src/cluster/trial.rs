@@ -35,6 +35,8 @@ impl Trial {
             base: Some(scratch.to_owned()),
             disks,
             forebay: Some(program.to_owned()),
+            // Loads of filesets that a node owns.
+            work_placement: Some("direct"),
             ..Plan::of(NODES)
         };
         Ok(Trial { cluster: Cluster::make(&plan), one })

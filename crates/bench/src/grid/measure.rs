@@ -1,5 +1,6 @@
 //! The measurements on a grid of our own.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -65,7 +66,20 @@ pub fn process_start_ms() -> Result<f64> {
 }
 
 fn spec(running: &Running, command: &[&str]) -> Result<JobSpec> {
-    let directory = running.folder().to_str().context("the scratch directory is no text")?;
+    spec_in(running.folder(), command)
+}
+
+/// Submissions of so many jobs that wait until they are released.
+///
+/// # Errors
+/// If the folder in which they would run is not UTF-8.
+pub fn held_jobs(folder: &Path, count: u32) -> Result<Vec<Ask>> {
+    let spec = JobSpec { held: true, ..spec_in(folder, &["true"])? };
+    Ok((0..count).map(|_| Ask::submit(spec.clone())).collect())
+}
+
+fn spec_in(folder: &Path, command: &[&str]) -> Result<JobSpec> {
+    let directory = folder.to_str().context("the path of the scratch directory is not UTF-8")?;
     let path = ("PATH".to_owned(), std::env::var("PATH").unwrap_or_default());
     Ok(JobSpec {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
@@ -144,7 +158,7 @@ pub fn latency(running: &Running, count: u32) -> Result<Vec<Figure>> {
 }
 
 /// Submits jobs, a thousand at a time as `forebay submit --batch` does.
-fn submit_all(client: &mut Client, asks: &[Ask]) -> Result<Vec<JobId>> {
+pub fn submit_all(client: &mut Client, asks: &[Ask]) -> Result<Vec<JobId>> {
     let mut jobs = Vec::new();
     for asks in asks.chunks(1024) {
         client.ask_all(asks, |_, answer| match answer {
@@ -206,10 +220,7 @@ fn command_ms(running: &Running, arguments: &[&str]) -> Result<f64> {
 pub fn known(running: &Running, count: u32) -> Result<Vec<Figure>> {
     let mut client = running.client()?;
     let before = running.controller_memory()?;
-    let mut spec = spec(running, &["true"])?;
-    spec.held = true;
-    let asks: Vec<Ask> = (0..count).map(|_| Ask::submit(spec.clone())).collect();
-    let mut jobs = submit_all(&mut client, &asks)?;
+    let mut jobs = submit_all(&mut client, &held_jobs(running.folder(), count)?)?;
     let waiting = running.controller_memory()?.saturating_sub(before);
     let middle = jobs[jobs.len() / 2].to_string();
     let mut figures = vec![

@@ -8,6 +8,7 @@ mod measure;
 mod own;
 mod slurm;
 mod stand_in;
+mod takeover;
 
 use std::path::{Path, PathBuf};
 
@@ -66,6 +67,8 @@ pub enum Load {
     Known,
     /// Commands with many jobs that have run, and all their attempts in the journal.
     Ended,
+    /// On a cluster of two nodes with many known jobs: how soon a second controller has taken over (as root).
+    Takeover,
     /// Starting jobs at intervals, as LSF does.
     Interval,
     /// The same with Slurm.
@@ -121,6 +124,9 @@ impl Grid {
         table.add(measured(Load::Array, &mut || measure::array(&start("")?, self.jobs))?);
         table.add(measured(Load::Known, &mut || measure::known(&start("")?, self.known))?);
         table.add(measured(Load::Ended, &mut || measure::ended(&start("")?, self.known))?);
+        table.add(measured(Load::Takeover, &mut || {
+            takeover::takeover(program, scratch, self.known)
+        })?);
         table.add(measured(Load::Interval, &mut || {
             measure::interval(&start(measure::INTERVAL)?, self.starts.min(10))
         })?);

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Subcommand, ValueEnum};
+use forebay_fs::mkfs::SCRATCH_MODE;
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::{FilesetStatus, Namespace, NewFileset};
 
@@ -22,7 +23,8 @@ use crate::output::{Table, bytes};
 /// where it can; the daemon does so for a served fileset. Changes take effect for files that are opened
 /// afterwards. A native fileset is a plain directory of one disk, for scratch: a mount by root
 /// binds it in place, so programs use the disk itself, and its files follow the rules of that disk's file system. Only
-/// a new fileset can be made native, and it stays native.
+/// a new fileset can be made native, and it stays native. In a cluster a native fileset has a directory for each node,
+/// NAME/NODE, on a disk of that node; each of them is listed and removed as a fileset of its own.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fileset list /srv/forebay
@@ -31,6 +33,7 @@ use crate::output::{Table, bytes};
   forebay fileset set /srv/forebay data --placement served
   forebay fileset remove /srv/forebay models
   forebay fileset remove /srv/forebay gone --lost
+  forebay fileset create grid1 scratch --placement native       in a cluster: a directory of each node in it
   forebay fileset owner data                    in a cluster: which node serves it")]
 pub struct Fileset {
     #[command(subcommand)]
@@ -65,15 +68,16 @@ enum Action {
         #[arg(long, value_enum, default_value = "direct")]
         placement: NewPlacementArg,
         /// Disk for a native fileset, by the identity that `forebay status --json` shows [default: the suitable
-        /// disk with the most space].
+        /// disk with the most space]. Not in a cluster, where it has a directory on a disk of each node.
         #[arg(long, value_name = "UUID")]
         disk: Option<String>,
         /// Pool of disks for its new files [default: default]. Not for a native fileset.
         #[arg(long)]
         pool: Option<String>,
-        /// Permission bits of its directory, in octal digits.
-        #[arg(long, default_value = "755", value_parser = octal)]
-        mode: u16,
+        /// Permission bits of its directory, in octal digits [default: 755; in a cluster 1777 for the node directories of a
+        /// native fileset].
+        #[arg(long, value_parser = octal)]
+        mode: Option<u16>,
     },
     /// Change a fileset.
     #[command(after_help = "Examples:
@@ -181,6 +185,11 @@ impl Fileset {
                 );
                 check_native(placement, durability, disk.as_deref())?;
                 let durability = durability.map_or(Durability::Strict, Into::into);
+                let is_shared = Home::at(&root).is_ok_and(|home| home.node().is_some());
+                let mode = mode.unwrap_or(match placement {
+                    Placement::Native if is_shared => SCRATCH_MODE,
+                    Placement::Native | Placement::Direct | Placement::Served => 0o755,
+                });
                 let new = NewFileset { name, durability, placement, disk, pool, mode };
                 let ask = Ask::CreateFileset { new: new.clone() };
                 change(&root, &ask, |fs| fs.add_fileset(&new))?;

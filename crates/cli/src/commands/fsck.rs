@@ -16,18 +16,25 @@ use crate::home::{Checked, Home};
 /// objects all agree. A check changes nothing. Each fileset is repaired separately: a repair writes a fresh store and
 /// keeps the old one beside it. A fileset with records of another version of Forebay is left unchanged. Exit codes:
 /// 0 clean, 1 damage found and repaired, 4 damage found and not repaired, 2 not checked.
+///
+/// A cluster is checked on any one node, while no node has mounted it and all nodes with disks run (`forebay cluster start`).
+/// Before a repair, the names of the fileset are kept as a backup (ROOT/kept-N).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fsck /srv/forebay
   forebay fsck /srv/forebay --repair
   forebay fsck /srv/forebay --json | jq .findings
+  forebay fsck grid1 --fileset data
   forebay fsck grid1 --unreachable")]
 pub struct Fsck {
-    /// Home folder of the file system; name of the cluster for --unreachable.
+    /// Home folder of the file system, or name of the cluster.
     root: PathBuf,
     /// Repair damage. Files that lost their names are put into lost+found at the top of their fileset.
     #[arg(long)]
     repair: bool,
+    /// Check this fileset only; / for the root fileset.
+    #[arg(long, value_name = "NAME", conflicts_with = "unreachable")]
+    fileset: Option<String>,
     /// In a mounted cluster, list the files whose bytes cannot be reached, because the node of their disk is not running
     /// (unreachable) or no node has the disk any more (LOST). Checks nothing else. Exit codes: 0 none, 4 some.
     #[arg(long, conflicts_with = "repair")]
@@ -61,7 +68,7 @@ impl Fsck {
             filesets: None,
             progress: &mut progress,
         };
-        let checked = home.check(&mut options)?;
+        let checked = home.check(self.fileset.as_deref(), &mut options)?;
         if self.json {
             print_json(&checked)?;
         } else {

@@ -1,6 +1,6 @@
 //! `forebay status`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -138,10 +138,10 @@ fn print_mount(mount: &MountStatus) -> Result<()> {
             (Some(tree), None) if native.is_bound => {
                 outln!("native       {name} is {}", tree.display());
             }
-            (tree, None) => outln!(
-                "native       {name} is {}, served by the daemon",
-                tree.as_deref().unwrap_or(Path::new("")).display()
-            ),
+            (Some(tree), None) => {
+                outln!("native       {name} is {}, served by the daemon", tree.display());
+            }
+            (None, None) => outln!("native       {name} is on its node, and served by its daemon"),
         }
     }
     if !mount.reserve_held {

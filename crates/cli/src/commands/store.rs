@@ -10,17 +10,19 @@ use forebay_fs::fsck::Outcome;
 
 use crate::control::{self, Answer, Ask};
 use crate::home::Home;
+use crate::member::offline;
 use crate::output::bytes;
 
 /// Back up the stores of a file system, and restore them.
 ///
-/// The stores (ROOT/names) hold all names and attributes, one store for each fileset; the contents of files lie on the
-/// disks and are not part of a backup.
+/// The stores (ROOT/names; in a cluster, etcd) hold all names and attributes, one store for each fileset; the contents of files
+/// lie on the disks and are not part of a backup. In a cluster, the commands work on any node.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay store backup /srv/forebay /backup/grid-monday
   forebay store restore /srv/forebay /backup/grid-monday
-  forebay store restore /srv/forebay /backup/grid-monday --fileset data")]
+  forebay store restore /srv/forebay /backup/grid-monday --fileset data
+  forebay store backup grid1 /backup/grid1-monday")]
 pub struct StoreCommand {
     #[command(subcommand)]
     action: Action,
@@ -36,7 +38,7 @@ enum Action {
   forebay store backup /srv/forebay /backup/grid-monday
   forebay store backup /srv/forebay /backup/data-monday --fileset data")]
     Backup {
-        /// Home folder of the file system.
+        /// Home folder of the file system, or name of the cluster.
         root: PathBuf,
         /// Folder to create. It must not exist.
         folder: PathBuf,
@@ -49,7 +51,8 @@ enum Action {
     },
     /// Replace the stores of an unmounted file system with a backup.
     ///
-    /// The backup is verified first; the current stores are kept beside it. Files that were created after the backup
+    /// The backup is verified first; the current stores are kept beside it. In a cluster, no node may have mounted the file
+    /// system, and all nodes with disks must run; the current names are kept in folders kept-N of the node's home folder. Files that were created after the backup
     /// are put into lost+found of their fileset without their names, and those that were removed after it come back empty.
     /// A fileset that is not in the backup stays as it is. Exit codes: 0 restored, 2 refused, 4 the backup cannot
     /// be used: nothing was changed.
@@ -57,7 +60,7 @@ enum Action {
   forebay store restore /srv/forebay /backup/grid-monday
   forebay store restore /srv/forebay /backup/grid-monday --fileset data")]
     Restore {
-        /// Home folder of the file system.
+        /// Home folder of the file system, or name of the cluster.
         root: PathBuf,
         /// Backup to restore.
         folder: PathBuf,
@@ -96,7 +99,9 @@ fn backup(home: &Home, folder: &Path, fileset: Option<String>, json: bool) -> Re
             told = percent;
         }
     };
-    let records = if let Some(_lock) = home.try_lock()? {
+    let records = if let Some(node) = home.node() {
+        offline::back_up(home, node, &folder, fileset.as_deref(), &mut progress)?
+    } else if let Some(_lock) = home.try_lock()? {
         home.back_up(&folder, fileset.as_deref(), &mut progress)?
     } else {
         let ask = Ask::BackUp { folder: folder.clone(), fileset };

@@ -11,6 +11,9 @@ mod signal;
 pub mod slurm;
 mod words;
 
+pub use row::me;
+pub use words::addresses;
+
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;

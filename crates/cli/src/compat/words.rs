@@ -286,6 +286,11 @@ pub fn directives(mark: &str, text: &str) -> Result<Vec<String>> {
     Ok(words)
 }
 
+/// Addresses of mail in a list.
+pub fn addresses(list: &str) -> Vec<String> {
+    list.split([',', ' ']).filter(|address| !address.is_empty()).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

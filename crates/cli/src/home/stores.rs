@@ -11,11 +11,12 @@ use forebay_fs::fsck::whole::{CheckedFileset, StoredFileset, check_all, merged, 
 use forebay_fs::fsck::{NamedDisk, Options, Repair, Report};
 use forebay_fs::record::Superblock;
 use forebay_fs::recovery::read_superblock;
-use forebay_store::Stores as _;
+use forebay_store::Stores;
 use forebay_store::redb::RedbOptions;
 use forebay_store::redb::folder::RedbFolder;
 
 use super::{Home, access, open_disk};
+use crate::member::offline;
 
 /// What came of a check of a file system.
 pub struct Checked {
@@ -44,18 +45,25 @@ impl Home {
         back_up_into(to, &chosen, |id, file| Ok(back_up(&*stores.look(id)?, file, &mut *progress)?))
     }
 
-    /// Checks the file system, which must not be mounted, and repairs it if asked to.
+    /// Checks the file system, or one of its filesets, which must not be mounted, and repairs it if asked to.
     ///
     /// # Errors
     /// If it is mounted, the settings are bad, or a disk is not there.
-    pub fn check(&self, how: &mut Options<'_>) -> Result<Checked> {
+    pub fn check(&self, name: Option<&str>, how: &mut Options<'_>) -> Result<Checked> {
+        if let Some(node) = self.node() {
+            return offline::check(self, node, name, how);
+        }
         let _lock = self.lock()?;
         let stores = self.stores(&self.settings()?)?;
         // Whoever held the lock may be about to end and close it.
         drop(self.superblock(&stores));
         let disks = find_all_disks(&stores)?;
+        let chosen = choose(names_of(&stores)?, name)?;
         let mut kept = Vec::new();
         let mut check = |id, how: &mut Options<'_>| -> Result<Report> {
+            if chosen.iter().all(|(chosen, _)| *chosen != id) {
+                return Ok(Report::default());
+            }
             let (path, find) = (stores.file_of(id), |_: &Superblock| Ok(disks.clone()));
             let checked = check_file(&path, stores.options(), &find, how)?;
             kept.extend(checked.kept);
@@ -76,6 +84,9 @@ impl Home {
         name: Option<&str>,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Checked> {
+        if let Some(node) = self.node() {
+            return offline::restore(self, node, backup, name, progress);
+        }
         let _lock = self.lock()?;
         let stores = self.stores(&self.settings()?)?;
         let copies = RedbFolder::at(backup, stores.options().clone());
@@ -144,6 +155,16 @@ pub fn choose(
     Ok(chosen)
 }
 
+/// The filesets that have a store, with their names; a number where that cannot be read.
+pub fn names_of(stores: &dyn Stores) -> Result<Vec<(FilesetId, String)>> {
+    let named = |stored: StoredFileset| match stored.settings {
+        Some(settings) => (stored.id, settings.name),
+        None if stored.id == FilesetId::ROOT => (stored.id, String::new()),
+        None => (stored.id, format!("fileset-{}", stored.id)),
+    };
+    Ok(stored_filesets(stores)?.into_iter().map(named).collect())
+}
+
 /// Copies stores into a new folder: whole, or not at all.
 pub fn back_up_into(
     to: &Path,
@@ -182,7 +203,7 @@ pub fn back_up_into(
 }
 
 /// The filesets in a backup with their names.
-fn stored_names(copies: &RedbFolder, backup: &Path) -> Result<Vec<(FilesetId, String)>> {
+pub fn stored_names(copies: &RedbFolder, backup: &Path) -> Result<Vec<(FilesetId, String)>> {
     let ids = copies.list().unwrap_or_default();
     if ids.is_empty() {
         bail!(

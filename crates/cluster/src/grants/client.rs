@@ -74,6 +74,12 @@ impl Cache {
         !lapsed && self.held.contains_key(item)
     }
 
+    /// Whether an item was granted and not recalled, whoever vouches for it.
+    #[must_use]
+    pub fn holds(&self, item: &Item) -> bool {
+        self.held.contains_key(item)
+    }
+
     /// The timeout to give to the kernel together with an item now; zero: the kernel is to ask each time. Compare the clock
     /// once more after the kernel has it, and invalidate if it was too late.
     #[must_use]

@@ -84,6 +84,8 @@ struct Granted {
     holders: BTreeMap<ClientId, Held>,
     /// Changes that wait or take effect.
     changes: usize,
+    /// The latest of them, or of those before.
+    latest: ChangeNumber,
     /// How many descriptors each client has open for writing.
     writers: BTreeMap<ClientId, usize>,
     /// Recalls of it that were not acknowledged.
@@ -111,6 +113,8 @@ struct Recall {
 #[derive(Clone, Debug)]
 struct Change {
     items: Vec<Item>,
+    /// Those among them that were taken from others than the one who changes: they are not granted for a while.
+    cooled: BTreeSet<Item>,
     recalls: BTreeSet<RecallNumber>,
     applied: bool,
 }
@@ -165,6 +169,27 @@ impl Grants {
             held.is_none_or(|held| held.number <= seen)
                 && granted.recalls.values().all(|recalled| *recalled != client)
         })
+    }
+
+    /// Whether a client has a grant of an item, of which it had heard before `seen`.
+    #[must_use]
+    pub fn holds(&self, client: ClientId, item: &Item, seen: GrantNumber) -> bool {
+        let held = self.items.get(item).and_then(|granted| granted.holders.get(&client));
+        held.is_some_and(|held| held.number <= seen)
+    }
+
+    /// A change has taken effect, and the client that made it is granted one of the items that it touched in the same step, if
+    /// nobody else changes it now. Says as well whether nobody else has begun to change it since this change began.
+    pub fn applied_by(
+        &mut self,
+        change: ChangeNumber,
+        (client, item): (ClientId, &Item),
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) -> Option<(GrantNumber, bool)> {
+        let is_latest = self.items.get(item).is_some_and(|granted| granted.latest == change);
+        self.applied(change, now);
+        Some((self.grant(client, item, now, effects)?, is_latest))
     }
 
     /// Whether every grant is back after [`Event::Settle`] or [`Event::Abandon`].
@@ -294,10 +319,14 @@ impl Grants {
         effects: &mut Vec<Effect>,
     ) {
         let mut taken: BTreeMap<ClientId, Vec<Item>> = BTreeMap::new();
+        let mut cooled = BTreeSet::new();
         for item in &items {
             let granted = self.items.entry(item.clone()).or_default();
             granted.changes += 1;
-            granted.cool(&self.settings, now);
+            granted.latest = number;
+            if granted.cool(by, &self.settings, now) {
+                cooled.insert(item.clone());
+            }
             let holders: Vec<ClientId> = granted.holders.keys().copied().collect();
             for holder in holders {
                 self.end_grant(holder, item);
@@ -313,7 +342,7 @@ impl Grants {
         if fault::is(Fault::ChangeWithoutRecall) {
             recalls.clear();
         }
-        self.changes.insert(number, Change { items, recalls, applied: false });
+        self.changes.insert(number, Change { items, cooled, recalls, applied: false });
     }
 
     /// Recalls that were begun for another change, or to make room, and that this change must wait for as well.
@@ -340,7 +369,8 @@ impl Grants {
         if fault::is(Fault::HandoverWithoutRecall) {
             recalls.clear();
         }
-        self.changes.insert(number, Change { items: Vec::new(), recalls, applied: false });
+        let (items, cooled) = (Vec::new(), BTreeSet::new());
+        self.changes.insert(number, Change { items, cooled, recalls, applied: false });
     }
 
     fn recall(
@@ -414,7 +444,9 @@ impl Grants {
         for item in change.items {
             if let Some(granted) = self.items.get_mut(&item) {
                 granted.changes -= 1;
-                granted.cool_until = now + granted.cool_down;
+                if change.cooled.contains(&item) {
+                    granted.cool_until = now + granted.cool_down;
+                }
             }
             self.forget_item(&item);
         }
@@ -506,13 +538,16 @@ impl Granted {
         settled && quiet && now >= self.cool_until
     }
 
-    /// Grants are about to be recalled: how long none is given afterwards.
-    fn cool(&mut self, settings: &Settings, now: Moment) {
-        let Some(youngest) = self.holders.values().map(|held| held.since).max() else { return };
+    /// Grants are about to be recalled from others than the one who changes: how long none is given afterwards. Returns whether
+    /// there are any: a client that changes what it alone caches may be granted it again at once.
+    fn cool(&mut self, by: ClientId, settings: &Settings, now: Moment) -> bool {
+        let others = self.holders.iter().filter(|(client, _)| **client != by);
+        let Some(youngest) = others.map(|(_, held)| held.since).max() else { return false };
         let useful = now.since(youngest) > self.cool_down * 4;
         self.cool_down = match useful {
             true => settings.cool_down_min,
             false => (self.cool_down * 2).clamp(settings.cool_down_min, settings.cool_down_max),
         };
+        true
     }
 }

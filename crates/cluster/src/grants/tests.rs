@@ -315,3 +315,31 @@ fn a_client_has_given_up_what_it_knew_of_and_nothing_that_came_later() {
     grants.step(Event::Acknowledged(id(1), recall), at(6));
     assert!(grants.has_given_up(id(1), &items, GrantNumber(0)));
 }
+
+#[test]
+fn a_client_that_changes_what_it_alone_caches_may_cache_it_on() {
+    let (mut grants, item) = (grants(), file(1));
+    let first = grant(&mut grants, 1, &item, 0).unwrap();
+    assert!(grants.holds(id(1), &item, first) && !grants.holds(id(1), &item, GrantNumber(0)));
+    let granted = |grants: &mut Grants, number: u64, millis: u64| {
+        let at = at(millis);
+        grants.applied_by(ChangeNumber(number), (id(1), &item), at, &mut Vec::new())
+    };
+    for number in 1..10 {
+        let effects = grants.step(change(number, 1, std::slice::from_ref(&item)), at(number));
+        assert_eq!(effects, [Effect::Apply(ChangeNumber(number))]);
+        let (_, continues) = granted(&mut grants, number, number).expect("nobody else wants it");
+        assert!(continues);
+    }
+    // Somebody else begins to change it before the client's change has taken effect.
+    grants.step(change(10, 1, std::slice::from_ref(&item)), at(10));
+    grants.step(change(11, 2, std::slice::from_ref(&item)), at(10));
+    assert_eq!(granted(&mut grants, 10, 10), None, "it is being changed");
+    grants.step(Event::Applied(ChangeNumber(11)), at(11));
+    // Or before, and has done so when it takes effect.
+    grants.step(change(12, 1, std::slice::from_ref(&item)), at(2000));
+    grants.step(change(13, 2, std::slice::from_ref(&item)), at(2000));
+    grants.step(Event::Applied(ChangeNumber(13)), at(2001));
+    let (_, continues) = granted(&mut grants, 12, 4000).unwrap();
+    assert!(!continues);
+}

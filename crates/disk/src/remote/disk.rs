@@ -6,11 +6,14 @@ use forebay_base::{Channel, FilesetId, ObjectId};
 
 use super::RemoteObject;
 use super::link::{Link, Told};
-use super::wire::{Answer, Request};
+use super::wire::{Answer, Handle, Request};
 use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result};
 
 /// What a disk is made of whose node does not answer, as [`Disk::describe`] tells.
 const KIND: &str = "remote";
+
+/// Objects that one request removes.
+const REMOVED_AT_ONCE: usize = 1024;
 
 /// A disk of another node.
 pub struct RemoteDisk {
@@ -85,6 +88,12 @@ impl Disk for RemoteDisk {
         }
     }
 
+    fn made_at_home(&self, id: ObjectId) -> Option<Arc<dyn Object>> {
+        let machine = self.link.machine()?;
+        self.link.changed(machine);
+        Some(Arc::new(RemoteObject::named(&self.link, id, Handle::NONE, machine)))
+    }
+
     fn publish(&self, id: ObjectId, object: &dyn Object) -> Result<()> {
         object.remote().ok_or(DiskError::Invalid)?.publish(id)
     }
@@ -103,6 +112,26 @@ impl Disk for RemoteDisk {
         self.change(Request::Remove(id))?;
         self.link.settled(id);
         Ok(())
+    }
+
+    fn remove_all(&self, ids: &[ObjectId]) -> Vec<(ObjectId, DiskError)> {
+        let mut kept = Vec::new();
+        for part in ids.chunks(REMOVED_AT_ONCE) {
+            let told = self.change(Request::RemoveAll(part.to_vec()));
+            let refused = told.and_then(|told| match told.answer {
+                Answer::Kept(refused) => Ok(refused),
+                ref other => Err(self.link.unexpected(other)),
+            });
+            match refused {
+                Ok(refused) => {
+                    let is_kept = |id: &ObjectId| refused.iter().any(|(kept, _)| kept == id);
+                    part.iter().filter(|id| !is_kept(id)).for_each(|id| self.link.settled(*id));
+                    kept.extend(refused);
+                }
+                Err(error) => kept.extend(part.iter().map(|id| (*id, error.clone()))),
+            }
+        }
+        kept
     }
 
     fn attributes(&self, id: ObjectId) -> Result<Option<ObjectAttributes>> {

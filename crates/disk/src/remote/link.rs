@@ -45,6 +45,8 @@ pub(super) struct Link {
     shown: Arc<str>,
     closing: Mutex<Vec<Handle>>,
     unsynced: Mutex<Unsynced>,
+    /// The life of the machine that gave the latest answer.
+    latest: Mutex<Option<Machine>>,
 }
 
 /// An answer: which life of the machine gave it, what it says, and bytes.
@@ -63,7 +65,13 @@ impl Link {
             shown: format!("disk {disk} ({location})").into(),
             closing: Mutex::default(),
             unsynced: Mutex::default(),
+            latest: Mutex::default(),
         }
+    }
+
+    /// The life of the machine that gave the latest answer, if there was one.
+    pub fn machine(&self) -> Option<Machine> {
+        *self.latest.lock()
     }
 
     /// Asks the node. [`Answer::Failed`] becomes the error that it holds. A node that has dropped this client knows none of
@@ -110,6 +118,7 @@ impl Link {
             postcard::from_bytes(&message.head).map_err(|error| {
                 Unanswered::Failed(self.confused(&format!("its answer cannot be read: {error}")))
             })?;
+        *self.latest.lock() = Some(machine);
         match answer {
             Answer::Failed(error) => Err(Unanswered::Failed(error)),
             answer => Ok(Told { machine, answer, payload: message.payload }),
@@ -135,6 +144,9 @@ impl Link {
 
     /// Closes a handle with one of the next requests.
     pub fn close(&self, handle: Handle) {
+        if handle == Handle::NONE {
+            return;
+        }
         let mut closing = self.closing.lock();
         closing.push(handle);
         let many = closing.len() >= CLOSING_MAX;

@@ -26,6 +26,8 @@ struct State {
     unsynced: Option<Machine>,
     /// The machine died since: what was written may be gone, and no sync may succeed any more.
     lost: bool,
+    /// Something of it was changed by way of this object.
+    changed: bool,
 }
 
 /// An open object of a [`RemoteDisk`](super::RemoteDisk). When the daemon of the other node was started again, a published
@@ -42,7 +44,15 @@ impl RemoteObject {
     pub(super) fn fresh(link: &Arc<Link>, handle: Handle, machine: Machine) -> RemoteObject {
         RemoteObject::new(
             link,
-            State { id: None, handle, machine, published: false, unsynced: None, lost: false },
+            State {
+                id: None,
+                handle,
+                machine,
+                published: false,
+                unsynced: None,
+                lost: false,
+                changed: false,
+            },
         )
     }
 
@@ -62,6 +72,7 @@ impl RemoteObject {
                 published: true,
                 unsynced: Some(machine),
                 lost: false,
+                changed: false,
             },
         )
     }
@@ -83,6 +94,7 @@ impl RemoteObject {
                 published: true,
                 unsynced,
                 lost: unsynced.is_some_and(|since| since != machine),
+                changed: false,
             },
         )
     }
@@ -99,6 +111,10 @@ impl RemoteObject {
     fn ask(&self, what: &ObjectRequest, payload: &[u8]) -> Result<Told> {
         for _ in 0..ATTEMPTS {
             let handle = self.state.lock().handle;
+            if handle == Handle::NONE {
+                self.reopen(handle)?;
+                continue;
+            }
             let request = Request::Object { handle, what: what.clone() };
             let told = self.link.ask(request, payload.to_vec())?;
             match told.answer {
@@ -142,6 +158,7 @@ impl RemoteObject {
             let mut state = self.state.lock();
             let machine = state.machine;
             state.unsynced.get_or_insert(machine);
+            state.changed = true;
         }
         let told = self.ask(what, payload)?;
         self.state.lock().unsynced.get_or_insert(told.machine);
@@ -196,6 +213,12 @@ impl RemoteObject {
         let found = self.reopen(handle);
         self.state.lock().published = found.is_ok();
         found
+    }
+
+    /// Whether anything of it was changed by way of this object, or may have been.
+    #[must_use]
+    pub fn was_changed(&self) -> bool {
+        self.state.lock().changed
     }
 
     /// Programs of the disk's own node write the object without a word to this one: what they wrote in this life of its

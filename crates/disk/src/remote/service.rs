@@ -136,6 +136,7 @@ impl DiskService {
             Request::Open(id) => self.keep(client, disk.open(id)?),
             Request::Publish { id, handle } => self.publish(client, &*disk, id, handle),
             Request::Remove(id) => disk.remove(id).and_then(|()| just(Answer::Done)),
+            Request::RemoveAll(ids) => just(Answer::Kept(disk.remove_all(&ids))),
             Request::Attributes(id) => just(Answer::Attributes(disk.attributes(id)?)),
             Request::List { fileset, after } => Ok((Answer::Done, list(&*disk, fileset, after)?)),
             Request::Sync => disk.sync().and_then(|()| just(Answer::Done)),

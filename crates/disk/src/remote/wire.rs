@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Allocate, Capacity, Description, DiskError, ObjectAttributes, Seek, Sync};
 
 /// Version of the messages; both sides must speak the same.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 
 /// Bytes of an object in one message, at most.
 pub const TRANSFER_MAX: usize = 1 << 20;
@@ -28,8 +28,13 @@ pub struct Life(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Handle {
     pub life: Life,
-    /// Counted over all clients, and never used twice in a life.
+    /// Counted over all clients from 1, and never used twice in a life.
     pub number: u64,
+}
+
+impl Handle {
+    /// What stands for the handle of an object that was not opened yet.
+    pub const NONE: Handle = Handle { life: Life(0), number: 0 };
 }
 
 /// A request.
@@ -72,6 +77,7 @@ pub(super) enum Request {
     },
     /// An object that is published from the beginning. If there is one already, an earlier request has made it.
     CreateNamed(ObjectId),
+    RemoveAll(Vec<ObjectId>),
 }
 
 impl Request {
@@ -114,6 +120,8 @@ pub(super) enum Answer {
     Failed(DiskError),
     /// The node knows no such handle of this client: its daemon was started again, or it has dropped the client.
     NoHandle,
+    /// What could not be removed of several objects, and why.
+    Kept(Vec<(ObjectId, DiskError)>),
 }
 
 #[cfg(test)]
@@ -135,6 +143,7 @@ mod tests {
             object(ObjectRequest::Allocate { what: Allocate::PunchHole, offset: 1, length: 2 }),
             object(ObjectRequest::Sync(Sync::Data)),
             Request::CreateNamed(ObjectId(11)),
+            Request::RemoveAll(vec![ObjectId(12), ObjectId(13)]),
         ];
         for request in requests {
             let closed = vec![handle(1), handle(2)];
@@ -143,7 +152,8 @@ mod tests {
             assert_eq!(postcard::from_bytes::<Asked>(&bytes).unwrap(), asked);
         }
         let failed = Answer::Failed(DiskError::Refused("no".to_owned()));
-        for answer in [Answer::Done, Answer::Attributes(None), Answer::NoHandle, failed] {
+        let kept = Answer::Kept(vec![(ObjectId(3), DiskError::Full)]);
+        for answer in [Answer::Done, Answer::Attributes(None), Answer::NoHandle, failed, kept] {
             let answered = Answered { machine: Machine(u128::MAX), answer };
             let bytes = postcard::to_stdvec(&answered).unwrap();
             assert_eq!(postcard::from_bytes::<Answered>(&bytes).unwrap(), answered);

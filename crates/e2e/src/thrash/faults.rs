@@ -278,8 +278,8 @@ impl Breaker<'_> {
         self.drain(owner, &["--undo"]);
     }
 
-    fn end_etcd(&mut self, members: usize, first: usize, down: Duration) {
-        let (etcd, hosts) = self.cluster.etcd_mut();
+    fn end_etcd(&self, members: usize, first: usize, down: Duration) {
+        let (etcd, hosts) = (self.cluster.etcd(), self.cluster.hosts());
         let all = etcd.members();
         let chosen = || (first..first + members).map(|member| member % all);
         chosen().for_each(|member| etcd.kill_member(member));

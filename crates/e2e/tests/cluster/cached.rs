@@ -205,3 +205,33 @@ fn what_is_cached_of_an_owner_that_dies_or_hands_over_is_not_used_with_the_next_
     });
     assert!(at(other, "new-9").exists());
 }
+
+#[test]
+fn a_temporary_file_of_another_node_costs_few_calls() {
+    let cluster = Cluster::start(2);
+    let (_, other) = owner_and_other(&cluster);
+    let folder = data(&cluster, other).join("tmp");
+    fs::create_dir(&folder).expect("makes");
+    let bytes = vec![7; 64 << 10];
+    let work = |count: u32| {
+        for number in 0..count {
+            let path = folder.join(format!("file-{number}"));
+            fs::write(&path, &bytes).expect("writes");
+            assert!(fs::read(&path).expect("reads") == bytes);
+            fs::remove_file(&path).expect("removes");
+        }
+    };
+    work(20);
+    let before = traffic(&cluster, other);
+    let begun = Instant::now();
+    let count = 200;
+    work(count);
+    let took = begun.elapsed();
+    let after = traffic(&cluster, other);
+    let calls = after.0 - before.0;
+    println!("{calls} calls for {count} temporary files in {took:?}");
+    // Create, close, remove, and at times one for the directory. Beside those: the owner's word, the numbers of objects, and
+    // what is told each second, which may be what is open just then.
+    let beside = 20 + 10 * took.as_secs();
+    assert!(calls <= u64::from(count) * 4 + beside, "{calls} calls for {count} files");
+}

@@ -3,11 +3,14 @@
 mod cached;
 mod etcd;
 mod faults;
+mod handover;
 mod membership;
 mod names;
+mod native;
 mod near;
 mod operations;
 mod rounds;
 mod shared_file;
+mod stores;
 mod suites;
 mod thrash;

@@ -267,3 +267,35 @@ fn disks_of_a_node_that_has_unmounted_stay_reachable() {
 fn libc_eio() -> i32 {
     rustix::io::Errno::IO.raw_os_error()
 }
+
+#[test]
+fn the_last_node_is_unmounted_although_changes_concern_files_on_disks_of_the_others() {
+    let cluster = Cluster::start(3);
+    for node in 0..3 {
+        for number in 0..20 {
+            fs::write(data(&cluster, node).join(format!("{node}-{number}")), [1; 5000])
+                .expect("writes");
+        }
+    }
+    cluster.umount(0);
+    cluster.umount(1);
+    // Nobody but this node is left to commit them, and their objects lie on disks of nodes without a mount.
+    for node in 0..2 {
+        for number in 0..10 {
+            let path = |name: &str| data(&cluster, 2).join(name);
+            fs::remove_file(path(&format!("{node}-{number}"))).expect("removes");
+            let kept = path(&format!("{node}-{}", number + 10));
+            let mut file = fs::File::options().append(true).open(kept).expect("opens");
+            file.write_all(b"more").expect("appends");
+        }
+    }
+    cluster.umount(2);
+    for node in [1, 0, 2] {
+        cluster.mount(node);
+    }
+    for node in 0..2 {
+        assert!(!data(&cluster, 2).join(format!("{node}-3")).exists());
+        let kept = fs::read(data(&cluster, 1 - node).join(format!("{node}-13"))).expect("reads");
+        assert_eq!((kept.len(), &kept[5000..]), (5004, &b"more"[..]));
+    }
+}

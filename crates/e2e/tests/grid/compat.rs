@@ -163,3 +163,25 @@ fn submit_reads_the_lines_of_slurm_and_lsf_and_its_own_options_win() {
     std::fs::write(grid.jobs.join("lsf.sh"), "#!/bin/sh\n#BSUB -q nowhere\ntrue\n").unwrap();
     assert!(grid.forebay(&["submit", "lsf.sh"], &[]).refused().contains("nowhere"));
 }
+
+#[test]
+fn bwait_waits_for_a_condition_and_bacct_sums_up_what_has_ended() {
+    let site = Site::start();
+    site.sh("bsub -q normal -J first 'while test ! -e go; do sleep 0.05; done'").succeeds();
+    site.sh("bsub -J second 'exit 2'").succeeds();
+    site.sh("bwait -w 'started(first)' && touch go && bwait -w 'done(first) && exit(2, == 2)'")
+        .succeeds();
+    let never = site.sh("bwait -w 'done(second)'").expect_code(1).stderr;
+    assert!(never.contains("can never become true"), "{never}");
+    let unknown = site.sh("bwait -w 'done(nosuch)'").expect_code(255).stderr;
+    assert!(unknown.contains("nosuch"), "{unknown}");
+    let sums = site.says("bacct");
+    for text in ["users root,", "number of done jobs:         1", "number of exited jobs:      1"] {
+        assert!(sums.contains(text), "{text}: {sums}");
+    }
+    assert!(site.says("bacct -e -l").contains("Job <2>, Job Name <second>"));
+    assert!(site.sh("bacct -C 2020/1/1,2020/1/2").expect_code(255).stderr.contains("No matching"));
+    let queue = site.says("bqueues -l normal");
+    assert!(queue.contains("QUEUE: normal") && queue.contains("Open:Active"), "{queue}");
+    assert!(queue.contains("This is the default queue"), "{queue}");
+}

@@ -24,20 +24,27 @@ pub const BOB: u32 = 65_534;
 /// A cluster whose nodes `n0`, `n1`, ... are hosts of a grid.
 pub struct Nodes {
     pub cluster: Cluster,
+    /// How many nodes have a controller; those are the first ones.
+    pub controllers: usize,
     base: PathBuf,
 }
 
 impl Nodes {
     /// So many nodes; the first `controllers` of them have a controller.
     pub fn start(nodes: usize, controllers: usize, settings: &str) -> Nodes {
-        let cluster = Cluster::start(nodes);
+        Nodes::start_on(Cluster::start(nodes), controllers, settings)
+    }
+
+    /// The grid of a cluster's nodes.
+    pub fn start_on(cluster: Cluster, controllers: usize, settings: &str) -> Nodes {
+        let nodes = cluster.nodes();
         let base = cluster.home(0).ancestors().nth(2).expect("has a folder").to_owned();
         let open = |path: &Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("opens");
         };
         open(&base, 0o755);
         copy_program(&need::forebay(), &base.join("forebay"));
-        let grid = Nodes { cluster, base };
+        let grid = Nodes { cluster, base, controllers };
         for folder in [grid.shared(0), grid.base.join("jobs")] {
             std::fs::create_dir(&folder).expect("makes a folder");
             open(&folder, 0o1777);
@@ -46,8 +53,7 @@ impl Nodes {
             let root = grid.root(node);
             std::fs::create_dir_all(root.join("grid")).expect("makes ROOT");
             std::fs::write(root.join("grid/grid.toml"), settings).expect("writes the settings");
-            let controller: &[&str] = if node < controllers { &["--controller"] } else { &[] };
-            grid.up(node, controller).succeeds();
+            grid.up_again(node).succeeds();
         }
         grid
     }
@@ -67,6 +73,16 @@ impl Nodes {
         let (root, home) = (text(&self.root(node)), text(&self.cluster.home(node)));
         let words = ["up", &root, "--cluster", &home, "--slots", "4", "--cgroup", "none"];
         self.cluster.forebay(node, &[&words[..], options].concat())
+    }
+
+    /// Starts what a node had of the grid at first, unless it runs.
+    pub fn up_again(&self, node: usize) -> Ended {
+        self.up(node, if node < self.controllers { &["--controller"] } else { &[] })
+    }
+
+    /// The folder in which everything is.
+    pub fn base(&self) -> &Path {
+        &self.base
     }
 
     /// As [`Nodes::up`], where another file is in the place of /etc/passwd.
@@ -174,7 +190,8 @@ pub fn text(path: &Path) -> String {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for node in 0..self.cluster.nodes() {
+        // Those with a controller last: whoever ends needs one that leads.
+        for node in (0..self.cluster.nodes()).rev() {
             if std::thread::panicking() {
                 for name in ["controller", "relay", &format!("n{node}")] {
                     let log = self.log(node, name);

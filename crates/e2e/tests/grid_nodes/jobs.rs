@@ -110,7 +110,8 @@ fn a_node_that_is_cut_off_ends_its_jobs_and_they_start_elsewhere_if_they_may() {
         })
     });
     wait_until("what the first start has left there is removed", LIMIT, || {
-        let areas = std::fs::read_dir(grid.root(1).join("grid/work")).expect("lists");
+        let areas =
+            std::fs::read_dir(grid.cluster.mountpoint(1).join("work/n1/jobs")).expect("lists");
         !areas.flatten().any(|area| area.file_name().to_string_lossy().starts_with("job-"))
     });
     let after = grid.submit(1, 0, &["-m", "n1"], "true");

@@ -16,19 +16,19 @@ const LEADS: &str = "this controller leads";
 
 impl Nodes {
     /// When the controller of a node last began to lead, as its log says.
-    fn led_since(&self, node: usize) -> Option<String> {
+    pub fn led_since(&self, node: usize) -> Option<String> {
         let log = self.log(node, "controller");
         let line = log.lines().rev().find(|line| line.contains(LEADS))?;
         line.split(' ').next().map(str::to_owned)
     }
 
     /// The node whose controller leads, as far as the logs say.
-    fn leader(&self) -> usize {
-        (0..2).max_by_key(|node| self.led_since(*node)).expect("one leads")
+    pub fn leader(&self) -> usize {
+        (0..self.controllers).max_by_key(|node| self.led_since(*node)).expect("one leads")
     }
 
     /// Waits until `cluster status` lists the controllers of these nodes and no others, one of which leads.
-    fn wait_for_controllers(&self, nodes: &[&str]) {
+    pub fn wait_for_controllers(&self, nodes: &[&str]) {
         wait_until("the controllers are listed", LIMIT, || {
             let said = self.cluster.forebay(0, &["cluster", "status", "--json"]);
             let Ok(status) = serde_json::from_str::<serde_json::Value>(&said.stdout) else {
@@ -44,7 +44,7 @@ impl Nodes {
     /// Waits until the controller of another node leads, or the same once more.
     fn wait_for_another(&self, before: &Option<String>) -> usize {
         wait_until("another controller leads", LIMIT, || {
-            (0..2).any(|node| self.led_since(node) > *before)
+            (0..self.controllers).any(|node| self.led_since(node) > *before)
         });
         self.leader()
     }

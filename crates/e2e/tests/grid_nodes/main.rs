@@ -2,7 +2,10 @@
 
 mod checkpoints;
 mod fixture;
+mod frozen;
 mod jobs;
 mod leaders;
+mod services;
+mod storm;
 mod strangers;
 mod visible;

@@ -1,14 +1,11 @@
 //! When a job counts as done, its files have their final size and bytes on every node.
 //!
-//! Jobs write on one node while a command on another one waits for their end and then reads, again and again for
-//! `FOREBAY_E2E_VISIBLE_SECONDS`.
+//! Jobs write on one node while a command on another one waits for their end and then reads, `FOREBAY_E2E_VISIBLE_ROUNDS` times in all.
+//! Each read that shows anything else is counted.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use forebay_base::Clock as _;
-use forebay_base::time::SystemClock;
 use forebay_e2e::setting;
 
 use crate::fixture::{Nodes, text};
@@ -25,8 +22,9 @@ fn content(round: u32, bytes: usize) -> Vec<u8> {
     line.bytes().cycle().take(bytes).collect()
 }
 
-/// One job, and what is seen after its end. `here` and `there` are one folder, on the node that reads and that writes.
-fn round(grid: &Nodes, (here, there): (&Path, &Path), writer: u32, round: u32) {
+/// One job, and what is seen after its end that is not what it left. `here` and `there` are one folder, on the node that reads and that
+/// writes.
+fn round(grid: &Nodes, (here, there): (&Path, &Path), writer: u32, round: u32) -> Vec<String> {
     let bytes = usize::try_from((round.wrapping_mul(7919) + writer) % 150_000).expect("fits");
     let expected = content(round, bytes);
     let name = format!("f-{writer}-{}", round % 8);
@@ -62,35 +60,43 @@ fn round(grid: &Nodes, (here, there): (&Path, &Path), writer: u32, round: u32) {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let script = format!("{script}; echo said {round}");
     grid.as_user(0, 0, &[&options[..], &["--", "sh", "-c", &script]].concat()).succeeds();
-    let seen = std::fs::metadata(&file).expect("is there").len();
-    assert_eq!(seen, expected.len() as u64, "the size of round {round} of writer {writer}");
-    let read = std::fs::read(&file).expect("reads");
-    assert!(read == expected, "the bytes of round {round} of writer {writer}");
-    let said = std::fs::read_to_string(here.join(&output)).expect("reads");
-    assert_eq!(said, format!("said {round}\n"), "the output of writer {writer}");
+    let mut stale = Vec::new();
+    let mut see = |what: &str, is_right: bool, seen: String| {
+        if !is_right {
+            stale.push(format!("{what} of round {round} of writer {writer}: {seen}"));
+        }
+    };
+    let length = std::fs::metadata(&file).map(|found| found.len());
+    let is_right = length.as_ref().is_ok_and(|length| *length == expected.len() as u64);
+    see("the size", is_right, format!("{length:?} instead of {}", expected.len()));
+    let read = std::fs::read(&file);
+    let is_right = read.as_ref().is_ok_and(|read| *read == expected);
+    see("the bytes", is_right, format!("{:?} bytes", read.map(|read| read.len())));
+    let said = std::fs::read_to_string(here.join(&output));
+    let is_right = said.as_ref().is_ok_and(|said| *said == format!("said {round}\n"));
+    see("the output", is_right, format!("{said:?}"));
+    stale
 }
 
 #[test]
 fn files_of_a_job_that_is_done_have_their_size_and_bytes_on_every_node() {
     let grid = Nodes::start(2, 1, "[general]\nlease = \"30 s\"\nhost_timeout = \"40 s\"\n");
     let (here, there) = (grid.shared(0), grid.shared(1));
-    let time = Duration::from_secs(setting("FOREBAY_E2E_VISIBLE_SECONDS", 40));
-    let (begun, rounds) = (SystemClock.instant(), AtomicU32::new(0));
-    let elapsed = || SystemClock.instant().saturating_duration_since(begun);
+    let rounds =
+        u32::try_from(setting("FOREBAY_E2E_VISIBLE_ROUNDS", 120)).expect("a number of rounds");
+    let stale = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (grid, folders, rounds) = (&grid, (&*here, &*there), &rounds);
+            let (grid, folders, stale) = (&grid, (&*here, &*there), &stale);
             scope.spawn(move || {
-                let mut number = 0;
-                while elapsed() < time {
-                    round(grid, folders, writer, number);
-                    number += 1;
-                    rounds.fetch_add(1, Ordering::Relaxed);
+                for number in 0..rounds.div_ceil(WRITERS) {
+                    let seen = round(grid, folders, writer, number);
+                    stale.lock().expect("no panic").extend(seen);
                 }
             });
         }
     });
-    let rounds = rounds.into_inner();
-    println!("{rounds} rounds in {:?}", elapsed());
-    assert!(rounds > WRITERS, "hardly anything was tried");
+    let stale = stale.into_inner().expect("no panic");
+    println!("{rounds} rounds, {} stale reads", stale.len());
+    assert!(stale.is_empty(), "{} stale reads in {rounds} rounds: {stale:#?}", stale.len());
 }

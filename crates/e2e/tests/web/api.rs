@@ -150,6 +150,7 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
         assert_eq!(api.call(verb, &[&queue], "", None).status, 200);
         assert_eq!(api.get("list_queues", &[], "")["queues"][0][field], value, "{verb}");
     }
+    assert_eq!(api.get("list_services", &[], "?ended=true")["services"], json!([]));
     let usage = api.get("usage", &[], "?by=user,queue");
     assert_eq!(usage["rows"][0]["user"], "root");
     api.get("list_areas", &[], "");

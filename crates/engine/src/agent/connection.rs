@@ -13,7 +13,7 @@ use super::{Agent, Input, LINGER_MS, Status, Unsent, load, may_wait};
 use crate::cgroup::Places;
 use crate::protocol::socket::{self, Reader};
 use crate::protocol::{Ask, Order, Report, Using};
-use crate::run::uptime_ms;
+use crate::run::{Run, uptime_ms};
 use crate::trust;
 
 const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
@@ -121,15 +121,26 @@ impl Agent {
     /// Tells what the jobs use now.
     pub(super) fn report_use(&mut self) {
         let containment = Places::containment(self.groups.as_ref());
-        let known: BTreeSet<_> = self.using.keys().chain(self.area_bytes.keys()).copied().collect();
+        let mut known: BTreeSet<_> =
+            self.using.keys().chain(self.area_bytes.keys()).copied().collect();
+        let services: BTreeSet<_> = Run::with_health(&self.folder).into_iter().collect();
+        known.extend(services.iter().filter(|run| self.is_alive(run)));
         let one = |run: (TaskId, Attempt)| Using {
             task: run.0,
             attempt: run.1,
             usage: self.using.get(&run).copied(),
             area_bytes: self.area_bytes.get(&run).copied(),
+            health: services
+                .contains(&run)
+                .then(|| Run::of(&self.folder, run.0, run.1).health())
+                .flatten(),
         };
         let runs = known.into_iter().map(one).collect();
         self.report(Report::Using { containment, runs });
+    }
+
+    fn is_alive(&self, run: &(TaskId, Attempt)) -> bool {
+        matches!(self.runs.get(run), Some(Status::Running | Status::Stopped))
     }
 
     pub(super) fn disconnect(&mut self) {

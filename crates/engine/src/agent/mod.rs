@@ -8,6 +8,7 @@ mod connection;
 mod crew;
 mod ending;
 mod groups;
+mod lease;
 mod load;
 pub mod metrics;
 pub mod nursery;
@@ -29,16 +30,14 @@ use forebay_grid::event::Memory;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 use forebay_metrics::Listen;
-use forebay_process::machine::boot_id;
 use rustix::process::Signal;
 
 use crate::agent::nursery::Nursery;
 use crate::agent::watchdog::Watchdog;
 use crate::cgroup::{Parent, Places};
-use crate::files;
 use crate::home::GridHome;
 use crate::protocol::{Launch, Order, Report};
-use crate::run::{self, End, Run, Task, uptime_ms};
+use crate::run::{End, Run, Task, uptime_ms};
 use areas::{Areas, KeptElsewhere};
 pub use ending::end_left_jobs;
 use space::Space;
@@ -103,6 +102,8 @@ enum Input {
         attempt: Attempt,
         usage: Usage,
     },
+    /// A service has become ready, or is so no longer.
+    Health,
     /// What the work areas of a job hold.
     Area {
         run: (TaskId, Attempt),
@@ -132,6 +133,8 @@ enum Status {
 struct Agent {
     settings: Settings,
     folder: PathBuf,
+    /// Name or number under which this host is reached.
+    address: String,
     memory: Memory,
     runs: BTreeMap<(TaskId, Attempt), Status>,
     stream: Option<UnixStream>,
@@ -287,6 +290,7 @@ impl Agent {
                     self.area_bytes.insert(run, bytes);
                 }
             }
+            Input::Health => self.report_use(),
             Input::Say(report) => self.report(report),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),
@@ -301,14 +305,7 @@ impl Agent {
                 self.disconnect();
                 self.next_connect_ms = uptime_ms() + REFUSED_PAUSE_MS;
             }
-            Order::Grant { lease } => {
-                self.lease_ms = lease.as_ms();
-                let Some(sent) = self.sent_ms.pop_front() else { return };
-                let granted = run::grant(&self.folder, sent + lease.as_ms());
-                if let Err(error) = granted.and_then(|()| self.settle_memory()) {
-                    tracing::error!("the lease cannot be written: {error:#}");
-                }
-            }
+            Order::Grant { lease } => self.take_grant(lease.as_ms()),
             Order::Kill { task, attempt, .. } => self.signal(task, attempt, Signal::TERM),
             Order::Suspend { task, attempt } => {
                 self.change(task, attempt, Status::Stopped, Signal::USR1);
@@ -335,15 +332,6 @@ impl Agent {
         }
     }
 
-    /// What was lost before the agent joined is settled with the first grant.
-    fn settle_memory(&mut self) -> Result<()> {
-        if self.memory == Memory::Lost {
-            files::replace(&self.folder.join("boot"), boot_id()?.as_bytes())?;
-            self.memory = Memory::Kept;
-        }
-        Ok(())
-    }
-
     fn launch(&mut self, launch: Launch) {
         let (task, attempt) = (launch.task, launch.attempt);
         let run = Run::of(&self.folder, task, attempt);
@@ -361,6 +349,7 @@ impl Agent {
             util,
             checkpoints,
             groups: self.groups.clone(),
+            address: self.address.clone(),
         };
         match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {

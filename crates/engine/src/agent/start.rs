@@ -22,6 +22,7 @@ use super::watchdog::Watchdog;
 use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load, metrics};
 use crate::area::{self, place};
 use crate::cgroup::{self, Parent, Places};
+use crate::cluster::Cluster;
 use crate::files::{self, claim_soon, folder};
 use crate::run::{self, Run};
 
@@ -65,9 +66,11 @@ pub fn run(settings: Settings) -> Result<()> {
         let name = settings.name.to_string();
         Server::start(listen, metrics::pages(name, settings.slots, Arc::clone(&figures)))?;
     }
+    let address = address_of(&settings)?;
     let mut agent = Agent {
         settings,
         folder: own,
+        address,
         memory,
         runs: BTreeMap::new(),
         stream: None,
@@ -113,6 +116,15 @@ fn make_checkpoint_place(settings: &Settings) -> Result<()> {
     files::replace(&mark, place.as_os_str().as_encoded_bytes())?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(&mark, readable).with_context(|| mark.display().to_string())
+}
+
+/// The name or number under which other hosts of the grid reach this one: what the node listens on, and without a cluster
+/// the loopback interface, as all hosts are one machine then.
+fn address_of(settings: &Settings) -> Result<String> {
+    let Some(cluster) = Cluster::of(&settings.home)? else { return Ok("127.0.0.1".to_owned()) };
+    let address = cluster.node_home()?.existing()?.address;
+    let host = address.rsplit_once(':').map_or(&*address, |(host, _)| host);
+    Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
 /// Finds out where the groups of jobs are made, and says so; what an agent before this one has left is ended.

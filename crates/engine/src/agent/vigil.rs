@@ -173,6 +173,10 @@ impl Shared {
             let _ = self.inputs.send(Input::Using { task, attempt, usage: now.usage() });
             return None;
         }
+        if word == Some(Word::Health) {
+            let _ = self.inputs.send(Input::Health);
+            return None;
+        }
         let Watched { which, file } = all.remove(&number)?;
         drop(all);
         if let Some(File::Line(file) | File::Process(file)) = &file {

@@ -40,8 +40,9 @@ use crate::controller::watch::Watches;
 use crate::engine::Engine;
 use crate::journal::Journal;
 use crate::journal::reserve::Reserve;
+use crate::notify::jobs::Notifier;
 use crate::protocol::flow::FlowAnswer;
-use crate::protocol::{Answer, Launch, Order, Report};
+use crate::protocol::{Answer, Launch, Order, Report, ServiceWatch};
 
 pub mod figures;
 mod history;
@@ -102,6 +103,8 @@ pub struct Controller<S> {
     stall: Option<Stall>,
     /// Whether this controller may carry anything out, if another one may lead instead.
     leads: Option<Box<dyn Fn() -> bool + Send>>,
+    /// Sends what jobs notify people of; nothing is sent without it.
+    notifier: Option<Notifier>,
 }
 
 impl<S: Store> Controller<S> {
@@ -153,6 +156,7 @@ impl<S: Store> Controller<S> {
             space: Space::default(),
             stall: None,
             leads: None,
+            notifier: None,
         };
         controller.take(vec![Input::Configured(Box::new(config))])?;
         Ok(controller)
@@ -161,6 +165,11 @@ impl<S: Store> Controller<S> {
     /// Keeps space for the journal, as the setting `journal_reserve` says.
     pub fn keep_reserve(&mut self, reserve: Reserve) {
         self.space.reserve = reserve;
+    }
+
+    /// Has jobs notify people, in whose messages the grid has this name.
+    pub fn notify_as(&mut self, grid: String) {
+        self.notifier = Some(Notifier::new(grid));
     }
 
     /// Carries nothing out any more once `leads` says that another controller may lead.
@@ -404,6 +413,7 @@ impl<S: Store> Controller<S> {
             Follow::Started { task, attempt, pid } => {
                 self.figures.started(task, attempt, self.time.look().now);
                 self.watches.started(&*self.engine, (task, attempt), pid);
+                self.note_start(task, attempt);
             }
             Follow::Areas { host, report } => self.take_areas(&host, report),
             Follow::Using { host, containment, runs } => self.uses.take(host, containment, runs),
@@ -450,6 +460,7 @@ impl<S: Store> Controller<S> {
                     user,
                     numbers: None,
                     checkpoint_bounds: self.checkpoint_bounds(&spec),
+                    watch: self.service_watch(task.job),
                     spec,
                     slots,
                     time_limit,
@@ -482,14 +493,40 @@ impl<S: Store> Controller<S> {
                 let value = self.engine.end(job).map_or(0, |end| end.value);
                 self.waits.tell_last(job, &Answer::Ended { value });
                 self.watches.finished(&*self.engine, job);
+                if let Some(notifier) = &mut self.notifier {
+                    notifier.finished(&*self.engine, job);
+                }
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),
             Effect::Disconnect { host } => self.disconnect(&host),
             // The history was committed with the records.
-            Effect::Ended(record) => self.watches.ended(record),
+            Effect::Ended(record) => {
+                if let Some(notifier) = &mut self.notifier {
+                    notifier.attempt_ended(&*self.engine, &record);
+                }
+                self.watches.ended(record);
+            }
             Effect::KeepWork { .. } | Effect::Forgotten { .. } => {}
         }
         None
+    }
+
+    /// Has a job notify people that it has begun, with its first start.
+    fn note_start(&mut self, task: TaskId, attempt: Attempt) {
+        if let Some(notifier) = self.notifier.as_mut().filter(|_| attempt.0 == 1) {
+            let host = self.engine.state(task).and_then(|state| state.last_start().host);
+            notifier.started(&*self.engine, task, host.map(|host| host.to_string()));
+        }
+    }
+
+    /// How a job is watched on its host, if it is a service.
+    fn service_watch(&self, job: JobId) -> Option<ServiceWatch> {
+        let settings = self.engine.settings();
+        self.engine.service(job).map(|service| ServiceWatch {
+            port: service.port,
+            interval: settings.service_check_interval,
+            unready_max: settings.service_unready_max,
+        })
     }
 
     /// What the settings say about the checkpoints of a job, if it has any.

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 use forebay_base::Usage;
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 
-use crate::protocol::{Answer, Containment, Using};
+use crate::protocol::{Answer, Containment, Health, JobView, Using};
 
 /// What hosts said last. Memory: one entry for each job that runs.
 #[derive(Default)]
@@ -16,13 +17,22 @@ pub(crate) struct Uses {
 
 struct Host {
     containment: Containment,
-    runs: HashMap<TaskId, (Attempt, Usage)>,
+    runs: HashMap<TaskId, Run>,
+}
+
+struct Run {
+    attempt: Attempt,
+    usage: Option<Usage>,
+    health: Option<Health>,
 }
 
 impl Uses {
     /// Takes what a host says in place of what it said before.
     pub fn take(&mut self, host: HostName, containment: Containment, runs: Vec<Using>) {
-        let runs = runs.into_iter().filter_map(|run| Some((run.task, (run.attempt, run.usage?))));
+        let runs = runs.into_iter().map(|run| {
+            let Using { task, attempt, usage, health, .. } = run;
+            (task, Run { attempt, usage, health })
+        });
         self.hosts.insert(host, Host { containment, runs: runs.collect() });
     }
 
@@ -45,11 +55,25 @@ impl Uses {
                     };
                     let task = TaskId { job: target.job, index: target.index.unwrap_or(0) };
                     let known = host.runs.get(&task);
-                    let now = known.filter(|(attempt, _)| attempt.0 == line.attempts);
-                    line.usage = now.map(|(_, usage)| *usage);
+                    let Some(now) = known.filter(|run| run.attempt.0 == line.attempts) else {
+                        continue;
+                    };
+                    line.usage = now.usage;
+                    tell_health(line, now.health.as_ref());
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// Says how a service is that is on its host.
+fn tell_health(line: &mut JobView, health: Option<&Health>) {
+    if let (Some(service), Some(health), JobState::Running) =
+        (&mut line.service, health, line.state)
+    {
+        service.ready = Some(health.ready);
+        service.why.clone_from(&health.why);
+        service.address = Some(health.address.clone());
     }
 }

@@ -28,6 +28,7 @@ use forebay_grid::config::General;
 use forebay_grid::flow::event::FlowState;
 use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::grid::State;
+use forebay_grid::service::ServiceState;
 use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::{HostName, JobId, Moment, TaskId, UserName};
 use forebay_grid::{Event, Ledger, Outcome};
@@ -88,6 +89,11 @@ pub trait Engine: Send {
 
     /// What was asked for with a job, if it is known.
     fn spec(&self, job: JobId) -> Option<&JobSpec>;
+
+    /// How a job is doing as a service, if it is one.
+    fn service(&self, _job: JobId) -> Option<ServiceState> {
+        None
+    }
 
     /// When a job was submitted, if it is known.
     fn submitted(&self, _job: JobId) -> Option<Moment> {

@@ -42,6 +42,32 @@ pub struct Launch {
     /// What the settings say about its checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_bounds: Option<Bounds>,
+    /// How it is watched, if it is a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<ServiceWatch>,
+}
+
+/// How a service is watched on its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceWatch {
+    /// The port on which it listens, if on one.
+    pub port: Option<u16>,
+    /// Time between two checks.
+    pub interval: Period,
+    /// How long it may not be ready before it is ended, to be started again.
+    pub unready_max: Period,
+}
+
+/// How a service is, as its host sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Why not.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// Name or number under which its host is reached.
+    pub address: String,
 }
 
 impl Launch {
@@ -181,6 +207,9 @@ pub struct Using {
     /// Bytes on disk in its work areas, as far as they were measured.
     #[serde(default)]
     pub area_bytes: Option<u64>,
+    /// How it is, if it is a service that has been checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
 }
 
 /// What an agent tells the controller.

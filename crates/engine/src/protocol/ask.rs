@@ -64,6 +64,12 @@ pub enum Ask {
         #[serde(default)]
         page: Page,
     },
+    /// List services: the asker's own, or everybody's for an admin; answered with [`Answer::Jobs`].
+    Services {
+        /// Also those that were stopped or have failed, as far as they are known.
+        #[serde(default)]
+        ended: bool,
+    },
     /// List hosts.
     Hosts,
     /// List queues.
@@ -175,6 +181,7 @@ impl Ask {
     pub(crate) fn only_looks(&self) -> bool {
         match self {
             Ask::Jobs { .. }
+            | Ask::Services { .. }
             | Ask::Hosts
             | Ask::Queues
             | Ask::Resources

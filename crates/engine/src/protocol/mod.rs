@@ -17,7 +17,7 @@ pub(crate) mod socket;
 mod usage;
 mod view;
 
-pub use agent::{Containment, Launch, Order, Report, Using};
+pub use agent::{Containment, Health, Launch, Order, Report, ServiceWatch, Using};
 pub use answer::{Answer, Refusal, RefusalKind};
 pub use area::{Area, AreaKind, AreaState, AreaView, Orphans, Seen, Sizes};
 pub use ask::{Ask, Detail, Page, Start};
@@ -25,4 +25,6 @@ pub use flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView};
 pub use notice::Notice;
 pub use socket::{Reader, connect, listen, write};
 pub use usage::{UsageKey, UsageQuery, UsageRow};
-pub use view::{Asked, HostState, HostView, JobView, QueueView, RANGES_MAX, ResourceView};
+pub use view::{
+    Asked, HostState, HostView, JobView, QueueView, RANGES_MAX, ResourceView, ServiceView,
+};

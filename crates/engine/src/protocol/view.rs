@@ -5,7 +5,7 @@ use forebay_grid::dialect::Dialect;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::spec::{Exit, Rerun, Usage};
 use forebay_grid::state::JobState;
-use forebay_grid::vocabulary::{HostName, Moment, QueueName, ResourceName, UserName};
+use forebay_grid::vocabulary::{HostName, Moment, QueueName, ResourceName, ServiceName, UserName};
 use serde::{Deserialize, Serialize};
 
 use super::Containment;
@@ -53,6 +53,30 @@ pub struct JobView {
     /// the page asks for it.
     #[serde(default)]
     pub asked: Option<Box<Asked>>,
+    /// What concerns it as a service, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<ServiceView>>,
+}
+
+/// What concerns a job as a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceView {
+    /// Its name.
+    pub name: ServiceName,
+    /// Its port, if it has one.
+    pub port: Option<u16>,
+    /// Name or number under which its host is reached, as far as its host has said.
+    pub address: Option<String>,
+    /// Whether it is ready; none if its host has not said, or it is on none.
+    pub ready: Option<bool>,
+    /// Why it is not.
+    pub why: Option<String>,
+    /// How often it failed in a row.
+    pub failures: u32,
+    /// When it starts again, if it pauses.
+    pub next_start: Option<Moment>,
+    /// The file with its address.
+    pub address_file: Option<String>,
 }
 
 /// What a job asks for, besides what every [`JobView`] tells. Texts are as `forebay submit` takes them.

@@ -130,6 +130,7 @@ mod tests {
             gpus: None,
             wrap: None,
             checkpoint_bounds: None,
+            watch: None,
         };
         let (root, work) = (agent.to_owned(), agent.join("work"));
         let host = "h1".parse().unwrap();
@@ -142,6 +143,7 @@ mod tests {
             work,
             checkpoints: None,
             groups: None,
+            address: String::new(),
         }
     }
 

@@ -34,7 +34,7 @@ use crate::causes::chain;
 use crate::cgroup::Places;
 use crate::files::folder;
 use crate::home::GridHome;
-use crate::protocol::{Launch, Report};
+use crate::protocol::{Health, Launch, Report};
 
 /// Everything that a shim has to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,6 +55,9 @@ pub struct Task {
     /// Where its control group is made, by the name of its file; none if it has none.
     #[serde(default)]
     pub groups: Option<Places>,
+    /// Name or number under which this host is reached.
+    #[serde(default)]
+    pub address: String,
 }
 
 /// How a job ended, as far as its shim or the agent could see.
@@ -289,10 +292,51 @@ impl Run {
     }
 
     pub fn remove(&self) {
+        self.forget_health();
         if let Err(error) = std::fs::remove_file(&self.0) {
             tracing::warn!("{}: {error}", self.0.display());
         }
     }
+}
+
+impl Run {
+    /// The file in which the shim of a service says how that is. The file of the run is written only at its end.
+    fn health_file(&self) -> Option<PathBuf> {
+        Some(self.0.parent()?.parent()?.join("health").join(self.name()))
+    }
+
+    /// Says how a service is.
+    pub fn say_health(&self, health: &Health) -> Result<()> {
+        let path = self.health_file().context("a run without an agent")?;
+        folder(path.parent().context("a file without a folder")?, 0o700)?;
+        crate::files::replace(&path, &serde_json::to_vec(health)?)
+    }
+
+    /// How the service is, as far as its shim has said.
+    pub fn health(&self) -> Option<Health> {
+        serde_json::from_slice(&std::fs::read(self.health_file()?).ok()?).ok()
+    }
+
+    /// There is nothing any more of which it could be said how it is.
+    pub fn forget_health(&self) {
+        self.health_file().into_iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+
+    /// Runs of which it is said how they are.
+    pub fn with_health(agent: &Path) -> Vec<(TaskId, Attempt)> {
+        let entries = std::fs::read_dir(agent.join("health")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| numbers_of(entry.file_name().to_str()?)).collect()
+    }
+}
+
+/// Which start of which task a file of a run is about.
+fn numbers_of(name: &str) -> Option<(TaskId, Attempt)> {
+    let mut parts = name.split('.');
+    let mut next = || parts.next()?.parse::<u64>().ok();
+    let (job, index, attempt) = (next()?, next()?, next()?);
+    let task = TaskId { job: JobId(job), index: u32::try_from(index).ok()? };
+    let attempt = Attempt(u32::try_from(attempt).ok()?);
+    parts.next().is_none().then_some((task, attempt))
 }
 
 /// Keeps room behind the order, so that how the job ended can be said on a full disk, too: not said, it would be lost with the

@@ -111,6 +111,8 @@ pub enum Word {
     Started { pid: u32 },
     /// Its job has used so much up to now.
     Using { now: Now },
+    /// Its job is a service, and what its file says of that has changed.
+    Health,
     /// Its job has ended, its end is written down, and the run's file is let go: it waits for another one.
     Free,
 }
@@ -125,6 +127,11 @@ impl Word {
                 // What an agent that does not listen misses is said again.
                 flags |= SendFlags::DONTWAIT;
                 format!("using {}", now.words())
+            }
+            Word::Health => {
+                // The agent also looks from time to time.
+                flags |= SendFlags::DONTWAIT;
+                "health".to_owned()
             }
             Word::Free => "free".to_owned(),
         };
@@ -141,6 +148,7 @@ impl Word {
             Some(("started", pid)) => Some(Word::Started { pid: pid.parse().ok()? }),
             Some(("using", words)) => Some(Word::Using { now: Now::of_words(words)? }),
             None if text[..length] == *b"free" => Some(Word::Free),
+            None if text[..length] == *b"health" => Some(Word::Health),
             _ => None,
         }
     }
@@ -168,11 +176,14 @@ mod tests {
     fn what_a_shim_says_is_heard_in_order_and_its_end_last() {
         let (ours, theirs) = line().unwrap();
         let now = Now { real_ms: u64::MAX, user_ms: 2, system_ms: 3, memory_bytes: u64::MAX };
-        for word in [Word::Started { pid: 4_000_000 }, Word::Using { now }, Word::Free] {
+        for word in
+            [Word::Started { pid: 4_000_000 }, Word::Using { now }, Word::Health, Word::Free]
+        {
             word.say(&theirs).unwrap();
         }
         assert_eq!(Word::hear(&ours), Some(Word::Started { pid: 4_000_000 }));
         assert_eq!(Word::hear(&ours), Some(Word::Using { now }));
+        assert_eq!(Word::hear(&ours), Some(Word::Health));
         assert_eq!(Word::hear(&ours), Some(Word::Free));
         drop(theirs);
         assert_eq!(Word::hear(&ours), None);

@@ -12,11 +12,10 @@ use forebay_grid::event::Joined;
 use forebay_grid::vocabulary::{HostName, UserName};
 use rustix::process::Uid;
 
-use super::{LOOK, reread, watcher};
+use super::{LOOK, Site, reread, watcher};
 use crate::causes::chain;
 use crate::controller::Input;
-use crate::home::GridHome;
-use crate::protocol::budget::{AWAITED_BYTES_MAX, Budget, Share};
+use crate::protocol::budget::{AWAITED_BYTES_MAX, Share};
 use crate::protocol::caller::{Numbers, Relayed};
 use crate::protocol::flow::FlowAsk;
 use crate::protocol::socket::{self, Reader};
@@ -70,7 +69,7 @@ impl Caller {
 pub(super) fn converse(
     stream: UnixStream,
     (connection, door): (u64, Door),
-    (home, budget, connections): (&GridHome, &Arc<Budget>, &Arc<Connections>),
+    (site, connections): (&Site, &Arc<Connections>),
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let caller = match Caller::of(&stream, door) {
@@ -89,7 +88,7 @@ pub(super) fn converse(
         Ok(admitted) => admitted,
         Err(reason) => return socket::write(&stream, &Answer::Busy { reason }),
     };
-    let result = converse_as((&caller, connection), stream, (home, budget), inputs);
+    let result = converse_as((&caller, connection), stream, site, inputs);
     if result.is_err() {
         // It may have ended before its answers; where none is awaited there is nothing to forget.
         let _ = inputs.send(Input::Closed { connection, user: caller.user });
@@ -107,7 +106,7 @@ fn not_theirs(user: &UserName) -> String {
 fn converse_as(
     (caller, connection): (&Caller, u64),
     stream: UnixStream,
-    (home, budget): (&GridHome, &Arc<Budget>),
+    site: &Site,
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let reading = stream.try_clone()?;
@@ -115,7 +114,7 @@ fn converse_as(
     let mut reader = if is_trusted(caller.uid) {
         Reader::of_agents(reading)
     } else {
-        Reader::of_counted(reading, Share::of(budget, caller.uid))
+        Reader::of_counted(reading, Share::of(&site.budget, caller.uid))
     };
     let first = reader.read::<Ask>();
     if let Ok(Some(Ask::For { uid })) = first {
@@ -125,13 +124,13 @@ fn converse_as(
         };
         socket::write(&stream, &Answer::Here)?;
         let next = reader.read();
-        let talked = talk((&other, connection), stream, (reader, next), (home, budget), inputs);
+        let talked = talk((&other, connection), stream, (reader, next), site, inputs);
         if talked.is_err() {
             let _ = inputs.send(Input::Closed { connection, user: other.user });
         }
         return talked;
     }
-    talk((caller, connection), stream, (reader, first), (home, budget), inputs)
+    talk((caller, connection), stream, (reader, first), site, inputs)
 }
 
 /// The user for whom somebody asks.
@@ -150,7 +149,7 @@ fn talk(
     (caller, connection): (&Caller, u64),
     stream: UnixStream,
     (mut reader, first): (Reader, Result<Option<Ask>>),
-    (home, budget): (&GridHome, &Arc<Budget>),
+    site: &Site,
     inputs: &Sender<Input>,
 ) -> Result<()> {
     let Caller { uid, user, node } = caller;
@@ -195,22 +194,34 @@ fn talk(
             let _ = reply.send(Answer::refused(RefusalKind::NotUnderstood, reason));
             continue;
         }
-        if let Ask::Reload = ask {
-            if !trusted {
-                let _ = reply.send(Answer::refused(RefusalKind::NotAllowed, not_theirs(user)));
+        let taken = match ask {
+            Ask::Reload => reload(site, (trusted, user), inputs)?.map(|()| Ask::Reload),
+            ask => site.filter.pass(ask, user, node.as_ref()),
+        };
+        let ask = match taken {
+            Ok(ask) => ask,
+            Err(refusal) => {
+                let _ = reply.send(Answer::Refused(refusal));
                 continue;
             }
-            match reread((home, budget)) {
-                // The question behind it is answered once the settings count.
-                Ok(input) => inputs.send(input).ok().context("the controller ends")?,
-                Err(error) => {
-                    let _ = reply.send(Answer::refused(RefusalKind::Failed, chain(&error)));
-                    continue;
-                }
-            }
-        }
+        };
         let input = Input::Ask { connection, user: user.clone(), ask, reply };
         inputs.send(input).ok().context("the controller ends")?;
+    }
+}
+
+/// Has the settings read again. The question behind it is answered once they are in force.
+fn reload(
+    site: &Site,
+    (trusted, user): (bool, &UserName),
+    inputs: &Sender<Input>,
+) -> Result<Result<(), Refusal>> {
+    if !trusted {
+        return Ok(Err(Refusal::new(RefusalKind::NotAllowed, not_theirs(user))));
+    }
+    match reread(site) {
+        Ok(input) => inputs.send(input).ok().context("the controller ends").map(Ok),
+        Err(error) => Ok(Err(Refusal::new(RefusalKind::Failed, chain(&error)))),
     }
 }
 
@@ -232,6 +243,7 @@ fn has_long_answer(ask: &Ask) -> bool {
     matches!(
         ask,
         Ask::Jobs { .. }
+            | Ask::Services { .. }
             | Ask::History { .. }
             | Ask::Explain { .. }
             | Ask::Usage { .. }
@@ -327,7 +339,18 @@ impl UserNumbers {
 
 #[cfg(test)]
 mod tests {
+    use super::super::filter::Filter;
     use super::*;
+    use crate::home::GridHome;
+    use crate::protocol::budget::Budget;
+
+    fn nowhere() -> Site {
+        Site {
+            home: GridHome::of(std::path::Path::new("/")).unwrap(),
+            budget: Arc::new(Budget::new(forebay_base::ByteSize::mib(16))),
+            filter: Arc::new(Filter::default()),
+        }
+    }
 
     #[test]
     fn nobody_waits_for_a_client_that_went_away_and_one_that_only_asks_no_more_is_answered() {
@@ -363,10 +386,8 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (inputs, taken) = channel();
         let served = std::thread::spawn(move || {
-            let nowhere = GridHome::of(std::path::Path::new("/")).unwrap();
-            let budget = Arc::new(Budget::new(forebay_base::ByteSize::mib(16)));
             let connections = Arc::new(Connections::new());
-            converse(ours, (7, Door::Users), (&nowhere, &budget, &connections), &inputs)
+            converse(ours, (7, Door::Users), (&nowhere(), &connections), &inputs)
         });
         let mut reader = Reader::new(theirs.try_clone().unwrap());
         socket::write(&theirs, &Ask::For { uid: 4_000_000_001 }).unwrap();
@@ -395,10 +416,8 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (inputs, taken) = channel();
             let served = std::thread::spawn(move || {
-                let nowhere = GridHome::of(std::path::Path::new("/")).unwrap();
-                let budget = Arc::new(Budget::new(forebay_base::ByteSize::mib(16)));
                 let connections = Arc::new(Connections::new());
-                converse(ours, (7, Door::Users), (&nowhere, &budget, &connections), &inputs)
+                converse(ours, (7, Door::Users), (&nowhere(), &connections), &inputs)
             });
             socket::write(&theirs, &ask).unwrap();
             let asked = taken.recv().unwrap();

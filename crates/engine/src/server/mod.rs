@@ -7,6 +7,7 @@
 pub mod arrival;
 pub(crate) mod connections;
 mod conversation;
+mod filter;
 pub mod metrics;
 pub mod settings;
 mod watcher;
@@ -40,6 +41,7 @@ use crate::protocol::budget::Budget;
 use crate::protocol::socket;
 use crate::server::connections::Connections;
 use crate::server::conversation::{Door, converse};
+use crate::server::filter::Filter;
 use crate::user;
 
 /// How often a thread that waits for the controller looks whether its peer is still there.
@@ -68,18 +70,26 @@ pub fn serve(home: &GridHome, begin: Begin, monitors: Option<Listen>) -> Result<
     unsafe { libc::umask(0o077) };
     let budget = Arc::new(Budget::new(config.general.user_messages_bytes_max));
     let (inputs, taken) = channel();
-    let front = Front { home: home.clone(), budget, inputs, monitors };
+    let filter = Arc::new(Filter::new(&config.general));
+    let front = Front { site: Site { home: home.clone(), budget, filter }, inputs, monitors };
     match Cluster::of(home)? {
         None => front.serve_alone(begin, config, (signals, &taken)),
         Some(cluster) => front.serve_in(&cluster, begin, (signals, &taken)),
     }
 }
 
+/// What all connections share.
+#[derive(Clone)]
+pub(super) struct Site {
+    home: GridHome,
+    budget: Arc<Budget>,
+    filter: Arc<Filter>,
+}
+
 /// What receives signals and connections for a controller.
 #[derive(Clone)]
 struct Front {
-    home: GridHome,
-    budget: Arc<Budget>,
+    site: Site,
     inputs: Sender<Input>,
     /// Where monitors are answered.
     monitors: Option<Listen>,
@@ -93,16 +103,16 @@ impl Front {
         config: Config,
         (signals, taken): (Signals, &Receiver<Input>),
     ) -> Result<()> {
-        let path = self.home.journal();
-        self.home.check_journal(begin)?;
+        let path = self.site.home.journal();
+        self.site.home.check_journal(begin)?;
         let mut controller = Controller::open(open_journal(&path)?, config, Arc::new(SystemClock))?;
         let mut reserve = Reserve::of(&path)?;
-        self.home.note_begun();
+        self.site.home.note_begun();
         let mode = if is_root() { 0o666 } else { 0o600 };
-        let listener = reserve.lend(|| socket::listen(&self.home.socket(), mode))?;
+        let listener = reserve.lend(|| socket::listen(&self.site.home.socket(), mode))?;
         controller.keep_reserve(reserve);
         self.obey(signals)?;
-        self.run(controller, taken, (listener, Door::Users, &self.home.socket()))
+        self.run(controller, taken, (listener, Door::Users, &self.site.home.socket()))
     }
 
     /// A controller of a cluster: once it leads, it opens the journal under its term.
@@ -112,8 +122,8 @@ impl Front {
         begin: Begin,
         (signals, taken): (Signals, &Receiver<Input>),
     ) -> Result<()> {
-        let seat = Seat::take(cluster, self.home.folder())?;
-        let _ = std::fs::remove_file(self.home.door());
+        let seat = Seat::take(cluster, self.site.home.folder())?;
+        let _ = std::fs::remove_file(self.site.home.door());
         self.obey(signals)?;
         let _presence = Presence::begin(&seat)?;
         let is_told_to_end = || taken.try_iter().any(|input| matches!(input, Input::Stop));
@@ -132,8 +142,9 @@ impl Front {
         taken: &Receiver<Input>,
     ) -> Result<()> {
         // They may have changed while it stood by.
-        let config = settings::read_to_begin(&self.home)?;
-        self.budget.set(config.general.user_messages_bytes_max);
+        let config = settings::read_to_begin(&self.site.home)?;
+        self.site.budget.set(config.general.user_messages_bytes_max);
+        self.site.filter.set(&config.general);
         if config.general.lease.as_ms() < LEASE_MIN_MS {
             tracing::warn!(
                 "the lease of {} is so short that running jobs are killed whenever another controller takes over: set lease to \
@@ -145,8 +156,8 @@ impl Front {
         let mut controller =
             Controller::open(Arc::clone(&journal.store), config, Arc::new(SystemClock))?;
         controller.lead_while(lead.holds());
-        let listener = socket::listen(&self.home.door(), 0o600)?;
-        let served = self.run(controller, taken, (listener, Door::Relay, &self.home.door()));
+        let listener = socket::listen(&self.site.home.door(), 0o600)?;
+        let served = self.run(controller, taken, (listener, Door::Relay, &self.site.home.door()));
         if let Err(error) = journal.store.close() {
             tracing::warn!("the journal was not closed cleanly: {error}");
         }
@@ -155,7 +166,7 @@ impl Front {
 
     fn obey(&self, signals: Signals) -> Result<()> {
         let front = self.clone();
-        let obey = move || obey_signals(signals, (&front.home, &front.budget), &front.inputs);
+        let obey = move || obey_signals(signals, &front.site, &front.inputs);
         std::thread::Builder::new().name("signals".to_owned()).spawn(obey)?;
         Ok(())
     }
@@ -163,7 +174,7 @@ impl Front {
     /// Takes connections, and works until it is told to end.
     fn run<S: Store>(
         &self,
-        controller: Controller<S>,
+        mut controller: Controller<S>,
         taken: &Receiver<Input>,
         (listener, door, socket): (UnixListener, Door, &Path),
     ) -> Result<()> {
@@ -171,6 +182,8 @@ impl Front {
             let user = user::name_of(rustix::process::geteuid().as_raw())?;
             Server::start(listen, metrics::pages(&self.inputs, &user, &controller.figures()))?;
         }
+        let folder = self.site.home.folder();
+        controller.notify_as(folder.parent().unwrap_or(folder).display().to_string());
         let for_arrivals = self.inputs.clone();
         std::thread::Builder::new()
             .name("arrivals".to_owned())
@@ -179,7 +192,7 @@ impl Front {
         std::thread::Builder::new()
             .name("accept".to_owned())
             .spawn(move || front.accept(&listener, door))?;
-        tracing::info!(folder = %self.home.folder().display(), "the controller is ready");
+        tracing::info!(folder = %self.site.home.folder().display(), "the controller is ready");
         let result = controller.run(taken);
         let _ = std::fs::remove_file(socket);
         tracing::info!(?result, "the controller ends");
@@ -212,8 +225,7 @@ impl Front {
             // Without a thread the connection is closed, and its client asks again.
             let name = format!("connection-{number}");
             let _ = std::thread::Builder::new().name(name).spawn(move || {
-                let (home, budget) = (&front.home, &front.budget);
-                let parts = (home, budget, &connections);
+                let parts = (&front.site, &connections);
                 let served = converse(stream, (number, door), parts, &front.inputs);
                 if let Err(error) = served {
                     tracing::debug!("connection {number}: {error:#}");
@@ -239,11 +251,12 @@ fn open_journal(path: &Path) -> Result<RedbStore> {
 }
 
 /// What makes the settings of the file count, or why the old ones do.
-fn reread((home, budget): (&GridHome, &Budget)) -> Result<Input> {
+fn reread(Site { home, budget, filter }: &Site) -> Result<Input> {
     let read = settings::read(home);
     match &read {
         Ok(config) => {
             budget.set(config.general.user_messages_bytes_max);
+            filter.set(&config.general);
             tracing::info!("settings reloaded: {} queues", config.queues.len());
             for warning in settings::warnings(home, config) {
                 tracing::warn!("{warning}");
@@ -256,14 +269,10 @@ fn reread((home, budget): (&GridHome, &Budget)) -> Result<Input> {
     Ok(Input::Configured(Box::new(read?)))
 }
 
-fn obey_signals(
-    mut signals: Signals,
-    (home, budget): (&GridHome, &Budget),
-    inputs: &Sender<Input>,
-) {
+fn obey_signals(mut signals: Signals, site: &Site, inputs: &Sender<Input>) {
     for signal in signals.forever() {
         let input = if signal == SIGHUP {
-            let Ok(input) = reread((home, budget)) else { continue };
+            let Ok(input) = reread(site) else { continue };
             input
         } else {
             Input::Stop

@@ -4,6 +4,8 @@
 //! its job runs, one thread obeys SIGTERM and SIGINT and watches the lease; it ends the shim at once, and with
 //! it a process of the job that has not begun. Afterwards it watches the lease only, and signals are
 //! the shim's own. It serves all jobs of a shim, one after the other; a signal for one is none for the next.
+//!
+//! If this process is stopped when the lease is over, the kernel kills it a moment later, and its job with it (`forebay_process::last_resort`).
 
 use std::io::{PipeReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,11 +13,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
+use forebay_process::last_resort::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::run::{End, Log, granted, uptime_ms};
+
+/// How long after the end of the lease the kernel kills a shim that has not seen it.
+const UNSEEN_MS: u64 = 200;
+
+/// How long after the end of the lease the kernel kills a shim that has seen it and is still there.
+const SEEN_MS: u64 = 5_000;
+
+/// Time between two looks at the lease at least, while it lasts.
+const LOOK_MIN_MS: u64 = 50;
 
 /// How far a shim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +97,25 @@ impl Beginning {
     }
 
     fn work(&self) {
+        let deadline = Deadline::new().inspect_err(|error| {
+            tracing::warn!(%error, "if this shim is stopped, its job ends with the lease only if the watchdog sees to it");
+        });
+        let set = |uptime_ms| deadline.as_ref().map(|deadline| deadline.set(uptime_ms));
         loop {
             let (until, now) = (granted(&self.agent), uptime_ms());
             if until <= now {
+                let _ = set(now + SEEN_MS);
                 self.lease_over.store(true, Ordering::SeqCst);
                 self.end_if_it_begins(|_| true, "the lease of the host has expired");
                 end_by_force();
+                // It stays set after this thread.
+                std::mem::forget(deadline);
                 return;
             }
-            let left_ms = i64::try_from(until - now).unwrap_or(i64::MAX);
+            let _ = set(until + UNSEEN_MS);
+            // Long before its end, the lease has mostly been renewed.
+            let next = (now + ((until - now) / 2).max(LOOK_MIN_MS)).min(until);
+            let left_ms = i64::try_from(next - now).unwrap_or(i64::MAX);
             let limit = Timespec { tv_sec: left_ms / 1000, tv_nsec: left_ms % 1000 * 1_000_000 };
             let mut files = [PollFd::new(&self.signalled, PollFlags::IN)];
             if poll(&mut files, Some(&limit)).is_ok_and(|ready| ready > 0) {

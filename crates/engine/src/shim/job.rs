@@ -9,6 +9,7 @@ use forebay_base::Usage;
 use forebay_grid::spec::Exit;
 use forebay_process::child::{Program, enter_group};
 use forebay_process::descendants::{self, Orphans};
+use forebay_process::last_resort::Bond;
 use forebay_process::user::Account;
 use forebay_process::{Accounting, Child, Ended, session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,6 +40,8 @@ pub struct Job {
     /// Its control group, if it has one.
     pub group: Option<Arc<Group>>,
     orphans: Orphans,
+    /// Has the kernel kill its process group when this process has ended.
+    bond: Option<Bond>,
 }
 
 impl Job {
@@ -69,7 +72,7 @@ impl Job {
             // nothing.
             let child = unsafe { Child::start(&program, &mut prepare, folder, accounting) };
             let child = child.map_err(|error| progress.name(task, error))?;
-            return Ok((Job { child, session: None, group, orphans }, None));
+            return Ok((Job { child, session: None, group, orphans, bond: None }, None));
         };
         if let Some(group) = group.clone() {
             let enter = move || {
@@ -95,7 +98,17 @@ impl Job {
                 (child, session)
             }
         };
-        Ok((Job { child, session, group, orphans }, Some((caller, ends))))
+        Ok((Job { child, session, group, orphans, bond: None }, Some((caller, ends))))
+    }
+
+    /// From now on the kernel kills its process group if this process ends before it. Where that cannot be had, it kills the first process
+    /// alone, as at the beginning.
+    pub fn bind(&mut self) {
+        let bond = self.first().map(Bond::to_group).transpose();
+        self.bond = bond.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the kernel does not kill the group of a job with its shim");
+            None
+        });
     }
 
     pub fn has_ended(&self) -> bool {

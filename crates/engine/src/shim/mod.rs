@@ -7,8 +7,9 @@
 //! the shim (`beginning.rs`). When the lease in the agent's
 //! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
 //! others end that come from it: those in its control group, and those below the shim. If the shim is killed itself,
-//! the kernel kills the job's first process with it, and whoever sees it next (the agent, the next one, the watchdog or
-//! the next start of the job) the group and what is left of the session.
+//! the kernel kills the job's first process with it and, of a job that has run for a moment, its process group; and whoever sees
+//! it next (the agent, the next one, the watchdog or the next start of the job) the control group and what is left of the
+//! session. A shim that is stopped when the lease is over is killed by the kernel.
 //!
 //! Standard input is the locked file of its run, standard output the line to the agent (`request.rs`), which
 //! ends with the shim. A shim whose job ended by itself, and left nothing to do, lets the file go and waits on the
@@ -25,6 +26,7 @@ mod program;
 mod progress;
 mod sampler;
 mod script;
+mod service;
 mod wrap;
 
 use std::ffi::CString;
@@ -60,6 +62,7 @@ pub use orders::relayed;
 use orders::{ORDERS, block_orders, orders};
 pub use program::VARIABLES;
 use sampler::Sampler;
+use service::Watched;
 
 /// How long a job has after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -106,6 +109,8 @@ struct Shim {
     account: Option<(UserName, Account, u64)>,
     /// When this process was started, in clock ticks since the boot.
     started: u64,
+    /// Its job as a service, if it is one.
+    watched: Option<Watched>,
     /// Whether anything happened that may touch another job.
     touched: bool,
 }
@@ -125,6 +130,7 @@ impl Shim {
             sampler: Sampler::begin()?,
             account: None,
             started: Stat::own().context("/proc/self/stat")?.started,
+            watched: None,
             touched: false,
         })
     }
@@ -150,13 +156,29 @@ impl Shim {
         });
         self.beginning.enter(Stage::Over);
         let end = match begun {
-            Ok(begun) => self.see_to_the_end(begun, &task),
+            Ok(begun) => {
+                self.watched = self.watch(&task, run);
+                let end = self.see_to_the_end(begun, &task);
+                self.watched = None;
+                end
+            }
             Err(fault) => {
                 self.touched = true;
                 fault.into_end()
             }
         };
         log.say_end(&end)
+    }
+
+    /// Watches a job that is a service. After one this shim takes no other job: a check may still run.
+    fn watch(&mut self, task: &Task, run: &Path) -> Option<Watched> {
+        task.launch.watch?;
+        self.touched = true;
+        let account = self.account_of(&task.launch.user).ok()?;
+        Watched::begin(task, run, &account).unwrap_or_else(|error| {
+            tracing::error!(task = %task.launch.task, "a service is not watched: {error:#}");
+            None
+        })
     }
 
     /// What the user database says of a user. Of the last one it is not asked again for a moment.
@@ -227,6 +249,9 @@ fn begin(
     // A client that began to talk expects no second start.
     let caller = interactive.map(|at| Caller::reach(at, task, account)).transpose();
     let caller = caller.map_err(Fault::Job)?;
+    if let Some(watch) = &task.launch.watch {
+        service::check_port(watch).map_err(Fault::Job)?;
+    }
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     log.say_started().map_err(Fault::Host)?;
     descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
@@ -316,6 +341,7 @@ impl Shim {
         self.sampler.watch(job.group.clone());
         let conversation = streams.map(|(caller, ends)| caller.talk(ends)).transpose()?;
         if conversation.is_some() || !job.ends_within(SHORT) {
+            job.bind();
             // The agent may be gone; the next one finds the file.
             let _ = Word::Started { pid: job.child.id() }.say(rustix::stdio::stdout());
         }
@@ -323,6 +349,7 @@ impl Shim {
         while !job.has_ended() {
             for signal in self.signals.wait() {
                 self.touched |= signal != SIGCHLD;
+                self.watched.iter().for_each(|watched| watched.note(signal));
                 job.pass_on(signal);
             }
             for order in conversation.iter().flat_map(|conversation| conversation.orders.try_iter())

@@ -34,7 +34,7 @@ pub enum Channels {
 }
 
 /// Variables that the grid sets, whatever a job asks for.
-pub const VARIABLES: [&str; 11] = [
+pub const VARIABLES: [&str; 13] = [
     "WORK",
     "UTIL",
     "TMPDIR",
@@ -46,10 +46,12 @@ pub const VARIABLES: [&str; 11] = [
     "FOREBAY_HOST",
     "FOREBAY_RESTART",
     "FOREBAY_CHECKPOINT",
+    "FOREBAY_SERVICE",
+    "FOREBAY_PORT",
 ];
 
 /// The environment: what the grid always gives, what the job brings, and what the grid sets.
-fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
+pub fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
     let launch = &task.launch;
     let path = |path: &Path| path.display().to_string();
     let mut variables = vec![
@@ -81,6 +83,12 @@ fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
         // Also without any: a job that has asked for no device sees none.
         let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
         variables.push(("CUDA_VISIBLE_DEVICES".to_owned(), numbers.join(",")));
+    }
+    if let Some(service) = &launch.spec.service {
+        variables.push(("FOREBAY_SERVICE".to_owned(), service.name.to_string()));
+    }
+    if let Some(port) = launch.watch.and_then(|watch| watch.port) {
+        variables.push(("FOREBAY_PORT".to_owned(), port.to_string()));
     }
     if launch.spec.checkpoint == Checkpoint::Steps {
         variables.push(("FOREBAY_CHECKPOINT".to_owned(), "1".to_owned()));

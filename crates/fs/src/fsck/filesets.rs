@@ -53,6 +53,8 @@ pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger
                     }
                 }
             }
+            // It has no name of its own at the top level.
+            Some(record) if is_node_directory(&record.settings) => {}
             Some(record) => {
                 let is_native = record.settings.placement == Placement::Native;
                 if let Some(settings) = right_settings(image, disks, &record, stored(id), found) {
@@ -63,7 +65,9 @@ pub(super) fn check(image: &Image, disks: &[NamedDisk], found: Found<'_>, ledger
                     set_record(id, &FilesetRecord { settings, ..record }, text, ledger);
                     continue;
                 }
-                let is_lost = if is_native {
+                let is_lost = if is_of_cluster(&record.settings) {
+                    false
+                } else if is_native {
                     native_place(image, disks, &record.settings).is_err()
                 } else {
                     found.is_some() && stored(id).is_none()
@@ -153,13 +157,25 @@ fn native_place(
 pub(super) fn check_native(image: &Image, disks: &[NamedDisk], ledger: &mut Ledger) {
     let made = image.filesets.values().flatten().filter(|record| record.stage == Stage::Made);
     for settings in made.map(|record| &record.settings) {
-        if settings.placement != Placement::Native {
+        if settings.placement != Placement::Native || is_of_cluster(settings) {
             continue;
         }
         if let Err(error) = native_place(image, disks, settings) {
             ledger.found(Damage::NativeFileset, error.to_string());
         }
     }
+}
+
+/// Whether a fileset is the directory of a node in a native fileset of a cluster.
+fn is_node_directory(settings: &FilesetSettings) -> bool {
+    settings.placement == Placement::Native && settings.name.contains('/')
+}
+
+/// Whether a fileset is a native one of a cluster, or the directory of a node in one: what lies on which disk is for its node to
+/// say. One of a single machine that has lost the name of its disk is found there before this is asked.
+fn is_of_cluster(settings: &FilesetSettings) -> bool {
+    is_node_directory(settings)
+        || (settings.placement == Placement::Native && settings.disk.is_none())
 }
 
 fn set_record(id: FilesetId, record: &FilesetRecord, text: String, ledger: &mut Ledger) {

@@ -13,12 +13,16 @@ use forebay_cluster::Moment;
 use forebay_cluster::grants::client::Ticket;
 use forebay_cluster::grants::{Cache, GrantNumber, RecallNumber};
 use forebay_cluster::time::Drift;
+use forebay_disk::ObjectAttributes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
 use super::{Granted, Item, Touched, settings};
 use crate::attributes::Attributes;
 use crate::ops::DirectoryItem;
+use crate::record::{Kind, ObjectRef};
+use crate::remote::NearFiles;
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
 const COST_MAX: usize = 64 << 20;
@@ -32,12 +36,42 @@ const NEVER_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct KeptInode {
     attributes: Option<Attributes>,
+    /// Where its object lies, if this node may go there itself.
+    home: Option<ObjectRef>,
+    /// This node alone writes it, on a disk of its own: how the object was when the attributes were told. Size and times are
+    /// those of the object.
+    own: Option<ObjectAttributes>,
     /// `None` for one that it does not have.
     xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     xattr_names: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     listing: Option<Arc<Vec<DirectoryItem>>>,
+    names: Option<AllNames>,
     cost: usize,
+}
+
+impl KeptInode {
+    /// The attributes as they are now.
+    fn shown(&self, ino: Ino, near: &NearFiles) -> Option<Attributes> {
+        let attributes = self.attributes?;
+        let Some(before) = self.own else { return Some(attributes) };
+        Some(as_written(attributes, before, near.look_open(ino)?.attributes))
+    }
+}
+
+/// Attributes of a file whose object has become another one, as its owner shows them.
+fn as_written(
+    attributes: Attributes,
+    before: ObjectAttributes,
+    now: ObjectAttributes,
+) -> Attributes {
+    let (size, allocated_bytes) = (now.size, now.allocated_bytes);
+    let mut shown = Attributes { size, allocated_bytes, ..attributes };
+    if now.modified != before.modified || now.size != before.size {
+        shown.modified = now.modified;
+        shown.changed = shown.changed.max(now.modified);
+    }
+    shown
 }
 
 /// What an answer says.
@@ -45,6 +79,14 @@ pub(crate) enum Learned {
     /// What a name leads to, with the attributes if it is of this fileset.
     Name(Ino, Vec<u8>, Option<(Ino, Option<Attributes>)>),
     Attributes(Attributes),
+    /// What became of a change of names, and how the directory is. If it `continues`, nobody else has changed a name of it.
+    Change {
+        change: NameChange,
+        directory: Option<(GrantNumber, Attributes)>,
+        continues: bool,
+        /// A file that was made, and how its object was that this node has made.
+        file: Option<(Attributes, ObjectAttributes)>,
+    },
     Xattr(Ino, Vec<u8>, Option<Vec<u8>>),
     XattrNames(Ino, Vec<u8>),
     Link(Ino, Vec<u8>),
@@ -73,6 +115,7 @@ struct State {
     inodes: FxHashMap<Ino, KeptInode>,
     names: FxHashMap<Ino, FxHashMap<Box<[u8]>, Option<Ino>>>,
     cost: usize,
+    misses: Misses,
     /// How often the kernel was told of an inode without the owner's knowledge.
     untold: FxHashMap<Ino, u64>,
 }
@@ -101,17 +144,20 @@ pub(crate) struct Kept {
     clock: Arc<dyn Clock>,
     drift: Drift,
     state: Mutex<State>,
+    /// Objects that are open here.
+    near: Arc<NearFiles>,
     /// Held by whoever asks the owner to vouch.
     pub asking: Mutex<()>,
     traffic: Arc<Traffic>,
 }
 
 impl Kept {
-    pub fn new(clock: &Arc<dyn Clock>, traffic: &Arc<Traffic>) -> Kept {
+    pub fn new(clock: &Arc<dyn Clock>, traffic: &Arc<Traffic>, near: &Arc<NearFiles>) -> Kept {
         Kept {
             clock: Arc::clone(clock),
             drift: settings().clock_drift,
             state: Mutex::default(),
+            near: Arc::clone(near),
             asking: Mutex::default(),
             traffic: Arc::clone(traffic),
         }
@@ -157,6 +203,10 @@ impl Kept {
     /// fileset, and of one that is listed.
     pub fn name(&self, parent: Ino, name: &[u8]) -> Looked<Option<(Ino, Option<Attributes>)>> {
         let entry = Item::Entry(parent, name.into());
+        let is_absent = self.look(&Item::Attributes(parent), |state, _| state.lacks(parent, name));
+        if matches!(is_absent, Looked::Kept(())) {
+            return Looked::Kept(None);
+        }
         self.look(&entry, |state, now| {
             let known = state.names.get(&parent).and_then(|names| names.get(name)).copied();
             match known {
@@ -167,7 +217,7 @@ impl Kept {
                 Some(Some(ino)) if ino.fileset() != parent.fileset() => {
                     Looked::Kept(Some((ino, None)))
                 }
-                Some(Some(ino)) => match state.attributes(ino, now) {
+                Some(Some(ino)) => match state.attributes(ino, now, &self.near) {
                     Looked::Kept(attributes) => {
                         *state.untold.entry(ino).or_default() += 1;
                         Looked::Kept(Some((ino, Some(attributes))))
@@ -180,18 +230,57 @@ impl Kept {
     }
 
     pub fn attributes(&self, ino: Ino) -> Looked<Attributes> {
-        self.look_at_inode(ino, |kept| kept.attributes)
+        self.look_at_inode(ino, |kept| kept.shown(ino, &self.near))
     }
 
     /// As [`Kept::attributes`], of an inode that a name leads to. The kernel is told of it.
     pub fn told_attributes(&self, ino: Ino) -> Looked<Attributes> {
         self.look(&Item::Attributes(ino), |state, now| {
-            let found = state.attributes(ino, now);
+            let found = state.attributes(ino, now, &self.near);
             if matches!(found, Looked::Kept(_)) {
                 *state.untold.entry(ino).or_default() += 1;
             }
             found
         })
+    }
+
+    /// Opens a file by what was granted of it: `note` is told where its object lies, and no recall comes in between.
+    pub fn open_granted<T>(
+        &self,
+        ino: Ino,
+        note: impl FnOnce(ObjectRef) -> Option<T>,
+    ) -> Looked<T> {
+        self.look(&Item::Attributes(ino), |state, now| {
+            let kept = state.inodes.get(&ino).filter(|kept| kept.attributes.is_some());
+            let Some(at) = kept.and_then(|kept| kept.home) else { return Looked::Unknown };
+            if !state.cache.may_use(&Item::Attributes(ino), now) {
+                return Looked::Lapsed;
+            }
+            note(at).map_or(Looked::Unknown, Looked::Kept)
+        })
+    }
+
+    /// A name was missing. Whether the directory is to be listed, so that nobody need ask for others.
+    pub fn missed(&self, parent: Ino) -> bool {
+        let mut state = self.state.lock();
+        let attributes = state.inodes.get(&parent).and_then(|kept| kept.attributes);
+        let is_small = attributes.is_some_and(|found| found.size <= NAMES_MAX as u64 / 4);
+        is_small && state.misses.note(parent)
+    }
+
+    /// This node has written a file alone, and has closed it: it stays as it was `left`.
+    pub fn written(&self, ino: Ino, left: Option<ObjectAttributes>) {
+        let mut state = self.state.lock();
+        let Some(kept) = state.inodes.get_mut(&ino) else { return };
+        let Some(before) = kept.own.take() else { return };
+        let written = |attributes| Some(as_written(attributes, before, left?));
+        kept.attributes = kept.attributes.and_then(written);
+    }
+
+    /// What a name leads to, whether or not that may be used.
+    pub fn leads_to(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        let state = self.state.lock();
+        state.names.get(&parent)?.get(name).copied().flatten()
     }
 
     /// The value of an extended attribute; `None` if there is none.
@@ -222,9 +311,13 @@ impl Kept {
     pub fn changing(&self, touched: &Touched<'_>) -> OwnChange<'_> {
         let items = touched.items();
         let mut state = self.state.lock();
+        // They may have been recalled, and nobody may vouch for them: then none come back with the answer.
+        let is_granted = |item: &&Item| state.cache.holds(item);
+        let granted: Vec<Item> = items.iter().filter(is_granted).cloned().collect();
+        let names = state.take_names(&granted);
         let ticket = state.cache.changing(&items);
         state.drop_values(&items);
-        OwnChange { kept: self, items, ticket }
+        OwnChange { kept: self, items, ticket: Some(ticket), names }
     }
 
     // --- the owner's word ---
@@ -307,16 +400,10 @@ impl Asking<'_> {
             return;
         }
         let mut state = self.kept.state.lock();
-        state.seen = state.seen.max(granted.entry.max(granted.attributes).unwrap_or_default());
-        if !state.is_of_term(granted.term) {
-            return;
-        }
-        let (entry, attributes) = learned.items();
-        let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
-        let grants = [of(entry, granted.entry), of(attributes, granted.attributes)];
-        let used = state.cache.answered(self.ticket, grants.into_iter().flatten().collect());
+        let Some(grants) = state.granted(granted, &learned) else { return };
+        let used = state.cache.answered(self.ticket, grants);
         if !used.is_empty() {
-            state.learn(&used, learned);
+            state.learn(&used, learned, granted.home);
         }
     }
 }
@@ -329,6 +416,25 @@ impl Drop for Asking<'_> {
 }
 
 impl Learned {
+    /// The grant of the directory in which a name was changed.
+    fn directory(&self) -> Option<(Item, GrantNumber)> {
+        match self {
+            Learned::Change { directory, .. } => {
+                directory.map(|(number, found)| (Item::Attributes(found.ino), number))
+            }
+            Learned::Name(..)
+            | Learned::Attributes(_)
+            | Learned::Xattr(..)
+            | Learned::XattrNames(..)
+            | Learned::Link(..)
+            | Learned::Listing(..) => None,
+        }
+    }
+
+    fn grants_directory(&self) -> bool {
+        self.directory().is_some()
+    }
+
     /// The name and the inode that it is about.
     fn items(&self) -> (Option<Item>, Option<Item>) {
         match self {
@@ -338,6 +444,15 @@ impl Learned {
                 (Some(entry), known.map(|(ino, _)| Item::Attributes(ino)))
             }
             Learned::Attributes(attributes) => (None, Some(Item::Attributes(attributes.ino))),
+            Learned::Change { change, file, .. } => {
+                let entry = match change {
+                    NameChange::Made(parent, name, _) => {
+                        Some(Item::Entry(*parent, name.as_slice().into()))
+                    }
+                    NameChange::Removed(..) | NameChange::Moved { .. } => None,
+                };
+                (entry, file.map(|(file, _)| Item::Attributes(file.ino)))
+            }
             Learned::Xattr(ino, ..)
             | Learned::XattrNames(ino, _)
             | Learned::Link(ino, _)
@@ -350,13 +465,36 @@ impl Learned {
 pub(crate) struct OwnChange<'a> {
     kept: &'a Kept,
     items: Vec<Item>,
-    ticket: Ticket,
+    /// `None` once it has an answer.
+    ticket: Option<Ticket>,
+    /// All names of the directories, as they were before.
+    names: Vec<(Ino, AllNames)>,
+}
+
+impl OwnChange<'_> {
+    /// It has an answer, with these grants of what it is about.
+    pub fn answered(mut self, granted: Granted, learned: Learned) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let mut state = self.kept.state.lock();
+        let grants = if granted.any() || learned.grants_directory() {
+            state.granted(granted, &learned)
+        } else {
+            None
+        };
+        let used = state.cache.changed(ticket, &self.items, grants.unwrap_or_default());
+        if !used.is_empty() {
+            state.put_names_back(std::mem::take(&mut self.names), &learned, &used);
+            state.learn(&used, learned, granted.home);
+        }
+    }
 }
 
 impl Drop for OwnChange<'_> {
     fn drop(&mut self) {
-        let mut state = self.kept.state.lock();
-        let _ = state.cache.changed(self.ticket, &self.items, Vec::new());
+        if let Some(ticket) = self.ticket {
+            let mut state = self.kept.state.lock();
+            let _ = state.cache.changed(ticket, &self.items, Vec::new());
+        }
     }
 }
 
@@ -377,12 +515,58 @@ impl State {
         term == self.term
     }
 
-    fn attributes(&self, ino: Ino, now: Moment) -> Looked<Attributes> {
-        let Some(attributes) = self.inodes.get(&ino).and_then(|kept| kept.attributes) else {
+    fn attributes(&self, ino: Ino, now: Moment, near: &NearFiles) -> Looked<Attributes> {
+        let shown = self.inodes.get(&ino).and_then(|kept| kept.shown(ino, near));
+        let Some(attributes) = shown else {
             return Looked::Unknown;
         };
         let may_use = self.cache.may_use(&Item::Attributes(ino), now);
         if may_use { Looked::Kept(attributes) } else { Looked::Lapsed }
+    }
+
+    /// Whether all names of a directory are known, and this is none of them.
+    fn lacks(&mut self, parent: Ino, name: &[u8]) -> Looked<()> {
+        let Some(kept) = self.inodes.get_mut(&parent) else { return Looked::Unknown };
+        if kept.names.is_none()
+            && let Some(listing) = &kept.listing
+        {
+            let all = AllNames::of(listing);
+            kept.cost += all.cost();
+            self.cost += all.cost();
+            kept.names = Some(all);
+        }
+        let is_absent = kept.names.as_ref().is_some_and(|all| !all.contains(name));
+        if is_absent { Looked::Kept(()) } else { Looked::Unknown }
+    }
+
+    /// Takes the names of directories that are about to be changed.
+    fn take_names(&mut self, items: &[Item]) -> Vec<(Ino, AllNames)> {
+        let of = |item: &Item| match item {
+            Item::Attributes(ino) => Some(*ino),
+            Item::Entry(..) => None,
+        };
+        let mut taken = Vec::new();
+        for ino in items.iter().filter_map(of) {
+            // What is listed is as good.
+            let _ = self.lacks(ino, b"");
+            let Some(all) = self.inodes.get_mut(&ino).and_then(|kept| kept.names.take()) else {
+                continue;
+            };
+            taken.push((ino, all));
+        }
+        taken
+    }
+
+    /// Puts them back as they are after the change.
+    fn put_names_back(&mut self, taken: Vec<(Ino, AllNames)>, learned: &Learned, used: &[Item]) {
+        let Learned::Change { change, continues: true, .. } = learned else { return };
+        for (ino, all) in taken {
+            if !used.contains(&Item::Attributes(ino)) {
+                continue;
+            }
+            let Some(all) = all.after(change, ino) else { continue };
+            self.keep(ino, all.cost(), |kept| kept.names = Some(all));
+        }
     }
 
     fn drop_values(&mut self, items: &[Item]) {
@@ -405,24 +589,56 @@ impl State {
         }
     }
 
-    fn learn(&mut self, used: &[Item], learned: Learned) {
+    /// The items that were granted with an answer; `None` if it is not of the present term.
+    fn granted(&mut self, granted: Granted, learned: &Learned) -> Option<Vec<(Item, GrantNumber)>> {
+        let (entry, attributes) = learned.items();
+        let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
+        let directory = learned.directory();
+        let numbers = [granted.entry, granted.attributes, directory.as_ref().map(|(_, it)| *it)];
+        self.seen = numbers.into_iter().flatten().fold(self.seen, GrantNumber::max);
+        if !self.is_of_term(granted.term) {
+            return None;
+        }
+        let grants = [of(entry, granted.entry), of(attributes, granted.attributes), directory];
+        Some(grants.into_iter().flatten().collect())
+    }
+
+    fn learn_name(&mut self, used: &[Item], (parent, name): (Ino, Vec<u8>), to: Option<Ino>) {
+        if !used.contains(&Item::Entry(parent, name.as_slice().into())) {
+            return;
+        }
+        let cost = COST_OF_ONE + name.len();
+        if self.names.entry(parent).or_default().insert(name.into(), to).is_none() {
+            self.cost += cost;
+        }
+    }
+
+    fn learn(&mut self, used: &[Item], learned: Learned, home: Option<ObjectRef>) {
         match learned {
             Learned::Name(parent, name, target) => {
-                if used.contains(&Item::Entry(parent, name.as_slice().into())) {
-                    let names = self.names.entry(parent).or_default();
-                    let cost = COST_OF_ONE + name.len();
-                    if names.insert(name.into(), target.map(|(ino, _)| ino)).is_none() {
-                        self.cost += cost;
-                    }
-                }
+                self.learn_name(used, (parent, name), target.map(|(ino, _)| ino));
                 if let Some((ino, Some(attributes))) = target
                     && used.contains(&Item::Attributes(ino))
                 {
-                    self.keep(ino, 0, |kept| kept.attributes = Some(attributes));
+                    self.keep_attributes(attributes, home);
                 }
             }
-            Learned::Attributes(attributes) => {
-                self.keep(attributes.ino, 0, |kept| kept.attributes = Some(attributes));
+            Learned::Attributes(attributes) => self.keep_attributes(attributes, home),
+            Learned::Change { change, directory, file, .. } => {
+                if let NameChange::Made(parent, name, ino) = change {
+                    self.learn_name(used, (parent, name), Some(ino));
+                }
+                if let Some((_, attributes)) = directory
+                    && used.contains(&Item::Attributes(attributes.ino))
+                {
+                    self.keep_attributes(attributes, None);
+                }
+                if let Some((attributes, object)) = file
+                    && used.contains(&Item::Attributes(attributes.ino))
+                {
+                    self.keep_attributes(attributes, home);
+                    self.keep(attributes.ino, 0, |kept| kept.own = Some(object));
+                }
             }
             Learned::Xattr(ino, name, value) => {
                 let cost = name.len() + value.as_ref().map_or(0, Vec::len) + COST_OF_ONE;
@@ -447,6 +663,16 @@ impl State {
             self.names.clear();
             self.cost = 0;
         }
+    }
+
+    fn keep_attributes(&mut self, attributes: Attributes, home: Option<ObjectRef>) {
+        self.keep(attributes.ino, 0, |kept| {
+            (kept.attributes, kept.home, kept.own) = (Some(attributes), home, None);
+            if attributes.kind == Kind::Directory && attributes.size == 0 {
+                // It is empty.
+                kept.names.get_or_insert_default();
+            }
+        });
     }
 
     fn keep(&mut self, ino: Ino, cost: usize, put: impl FnOnce(&mut KeptInode)) {

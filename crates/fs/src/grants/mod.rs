@@ -19,6 +19,7 @@
 //! **What survives a crash**: nothing. An owner that starts again within its lease waits until what it vouched for has lapsed.
 
 mod kept;
+mod names;
 mod owner;
 
 use std::time::Duration;
@@ -29,7 +30,10 @@ pub(crate) use forebay_cluster::grants::Item;
 use forebay_cluster::grants::{GrantNumber, RecallNumber};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use kept::{Kept, Learned, Looked, Traffic};
+use crate::record::ObjectRef;
+
+pub(crate) use kept::{Kept, Learned, Looked, OwnChange, Traffic};
+pub(crate) use names::{NAMES_MAX, NameChange};
 pub(crate) use owner::{Changer, Changing, Granting};
 
 /// For whom no grant is spared: a change takes those of everybody.
@@ -43,6 +47,8 @@ pub(crate) struct Granted {
     pub entry: Option<GrantNumber>,
     /// Of the inode that was asked for, or that the name leads to.
     pub attributes: Option<GrantNumber>,
+    /// Where the object of that inode lies, if it is a file that is granted and its client may go there itself.
+    pub home: Option<ObjectRef>,
     /// Grows when the owner takes back all that the client was granted, without its answer.
     pub term: u64,
 }
@@ -63,6 +69,8 @@ pub(crate) struct Touched<'a> {
     pub inodes: Vec<Ino>,
     /// Whether what the names lead to changes as well: the number of its links, or its time.
     pub targets: bool,
+    /// What the one who changes believes that the names lead to: of that it has given up what it was granted, too.
+    pub known: Vec<Ino>,
 }
 
 impl<'a> Touched<'a> {
@@ -73,14 +81,19 @@ impl<'a> Touched<'a> {
 
     /// A name that did not lead anywhere.
     pub fn new_name(parent: Ino, name: &'a [u8]) -> Touched<'a> {
-        Touched { names: vec![(parent, name)], inodes: vec![parent], targets: false }
+        Touched { names: vec![(parent, name)], inodes: vec![parent], ..Touched::default() }
     }
 
     /// Names that may lead somewhere, and what they lead to.
     pub fn names<const N: usize>(names: [(Ino, &'a [u8]); N]) -> Touched<'a> {
         let mut inodes: Vec<Ino> = names.iter().map(|(parent, _)| *parent).collect();
         inodes.dedup();
-        Touched { names: names.to_vec(), inodes, targets: true }
+        Touched { names: names.to_vec(), inodes, targets: true, known: Vec::new() }
+    }
+
+    /// Where it is believed to be known what the names lead to.
+    pub fn known(self, known: Vec<Ino>) -> Touched<'a> {
+        Touched { known, ..self }
     }
 
     /// As items.

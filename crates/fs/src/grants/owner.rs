@@ -111,9 +111,35 @@ pub(crate) struct Changing {
     granting: Arc<Granting>,
     names: Vec<Name>,
     changes: Vec<ChangeNumber>,
+    /// Who makes it, and the inodes of which it had a grant until then.
+    by: ClientId,
+    had: Vec<Ino>,
 }
 
 impl Changing {
+    /// The change has taken effect: the client that made it is granted the directory in which it was. Says as well whether what
+    /// that had cached of the directory still holds, but for the change.
+    pub fn grant_directory(&mut self, ino: Ino) -> Option<(GrantNumber, bool)> {
+        if self.changes.is_empty() {
+            return None;
+        }
+        let granting = Arc::clone(&self.granting);
+        let mut table = granting.table.lock();
+        let is_known = table.clients.get(&self.by).is_some_and(|known| !known.is_leaving);
+        if !table.gives || !is_known {
+            return None;
+        }
+        // The one that holds the directory comes first.
+        let change = self.changes.remove(0);
+        table.ready.remove(&change);
+        let (now, mut effects) = (granting.now(), Vec::new());
+        let item = Item::Attributes(ino);
+        let granted = table.grants.applied_by(change, (self.by, &item), now, &mut effects);
+        granting.carry_out(&mut table, effects);
+        granting.step(&mut table, Event::Tick);
+        granted.map(|(number, is_latest)| (number, is_latest && self.had.contains(&ino)))
+    }
+
     /// Whether it holds for the fileset as it is open now.
     pub fn is_at(&self, granting: &Arc<Granting>) -> bool {
         Arc::ptr_eq(&self.granting, granting)
@@ -247,8 +273,11 @@ impl Granting {
             self.changed.wait(&mut table);
         }
         table.names.extend(names.iter().cloned());
-        let mut changing = Changing { granting: Arc::clone(self), names, changes: Vec::new() };
         let items = touched.items();
+        let had = |ino: &&Ino| table.grants.holds(by.client, &Item::Attributes(**ino), by.seen);
+        let had = touched.inodes.iter().filter(had).copied().collect();
+        let (granting, changes) = (Arc::clone(self), Vec::new());
+        let mut changing = Changing { granting, names, changes, by: by.client, had };
         // A call whose client was told that it failed may come late: what that was granted since is recalled.
         let is_given_up = table.grants.has_given_up(by.client, &items, by.seen);
         let spared = if is_given_up { by.client } else { NOBODY };
@@ -256,10 +285,17 @@ impl Granting {
         if touched.targets {
             drop(table);
             let found = touched.names.iter().filter_map(|(parent, name)| leads_to(*parent, name));
-            let targets: Vec<Item> =
-                found.map(Item::Attributes).filter(|item| !items.contains(item)).collect();
+            let found: Vec<Ino> = found.collect();
+            let targets: Vec<Item> = found
+                .iter()
+                .map(|ino| Item::Attributes(*ino))
+                .filter(|item| !items.contains(item))
+                .collect();
             table = self.table.lock();
-            changing.changes.push(self.change(&mut table, NOBODY, targets));
+            let is_known = found.iter().all(|ino| touched.known.contains(ino))
+                && table.grants.has_given_up(by.client, &targets, by.seen);
+            let spared = if is_known { by.client } else { NOBODY };
+            changing.changes.push(self.change(&mut table, spared, targets));
         }
         let mut waits = None;
         while !changing.changes.iter().all(|change| table.ready.contains(change)) {

@@ -118,7 +118,10 @@ impl Namespace {
         while !self.shared.bell.is_stopping() {
             self.shared.bell.wait_for_stop(interval);
             self.open_again_at_new_owners();
-            self.shared.owners.remote().iter().for_each(|remote| remote.tell_forgotten());
+            for remote in self.shared.owners.remote() {
+                remote.return_unused_numbers();
+                remote.tell_forgotten();
+            }
         }
     }
 
@@ -248,6 +251,7 @@ impl Namespace {
             outcome = outcome.and(marked);
         }
         partitions.iter().for_each(|partition| partition.let_go());
+        self.shared.owners.remote().iter().for_each(|remote| remote.return_numbers());
         self.let_go_of_all();
         // Whatever came before: the engines are not to be ended in silence.
         let closed = first_error(partitions.iter().map(|partition| partition.close_store()));

@@ -16,13 +16,31 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Key};
 use crate::number::NUMBER_MAX;
 use crate::partition::Partition;
-use crate::record::{FilesetRecord, FilesetSettings, Stage, Usage, decode};
+use crate::record::{FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode};
 use crate::recovery::scan_prefix;
 use crate::stats::Counters;
+
+/// Where the files of a native fileset are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// In directories of the nodes of a cluster, each a fileset of its own.
+    Nodes,
+    /// On this disk.
+    Disk(String),
+}
+
+impl Seat {
+    /// That of a fileset with these settings, if it is native. It never changes.
+    pub fn of(settings: &FilesetSettings) -> Option<Seat> {
+        let is_native = settings.placement == Placement::Native;
+        is_native.then(|| settings.disk.clone().map_or(Seat::Nodes, Seat::Disk))
+    }
+}
 
 /// A fileset that there is.
 pub(crate) struct Fileset {
     pub id: FilesetId,
+    seat: Option<Seat>,
     settings: RwLock<FilesetSettings>,
     /// Operations since the mount.
     pub counters: Arc<Counters>,
@@ -48,6 +66,7 @@ impl Fileset {
     fn new(id: FilesetId, settings: FilesetSettings) -> Fileset {
         Fileset {
             id,
+            seat: Seat::of(&settings),
             settings: RwLock::new(settings),
             counters: Arc::default(),
             opening: Mutex::default(),
@@ -56,6 +75,11 @@ impl Fileset {
             last_use: Mutex::default(),
             rest: Mutex::default(),
         }
+    }
+
+    /// Where its files are, if it is native.
+    pub fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
     }
 
     /// Whether nobody has used it for `idle`.

@@ -14,15 +14,15 @@ use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
 use super::catalogue::{Catalogue, Fileset};
+use super::whole::whole_of;
 use super::{Namespace, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
 use crate::grants::{Kept, Traffic};
-use crate::object::FsDisk;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
-use crate::record::{DiskRecord, FilesetSettings, Usage, decode};
-use crate::remote::{Answer, NearFiles, OpenFiles, RemoteOwner, Request, Whole};
+use crate::record::{DiskRecord, Usage, decode};
+use crate::remote::{NearFiles, OpenFiles, RemoteOwner, Request, Whole};
 use crate::settings::LockChoice;
 use crate::stale::Stale;
 
@@ -35,6 +35,8 @@ pub enum Whose {
     There(NodeId, Arc<dyn Channel>),
     /// Nobody yet: requests wait.
     Nobody,
+    /// Nobody can answer now, for this reason: requests fail.
+    Lost(String),
 }
 
 /// What a namespace asks of the cluster that it is a member of. Requests wait for the answers: they come from memory.
@@ -54,6 +56,22 @@ pub trait Cluster: Send + Sync {
         let _ = node;
         None
     }
+
+    /// Who answers for the native filesets on a disk: the node that has it.
+    fn home_of(&self, disk: &str) -> Whose;
+
+    /// Whether any node has a disk.
+    fn has_disk(&self, disk: &str) -> bool;
+
+    /// A number of this life of the node, which no other one has.
+    fn life(&self) -> u64;
+
+    /// Name of this node.
+    fn node_name(&self) -> String;
+
+    /// The other nodes that have mounted the file system, with the way to their
+    /// [`FilesService`](crate::remote::FilesService).
+    fn members(&self) -> Vec<(NodeId, Arc<dyn Channel>)>;
 }
 
 /// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
@@ -65,8 +83,15 @@ pub trait KernelCache: Send + Sync {
     fn forget_entry(&self, parent: Ino, name: &[u8]);
     /// Forget the listing of a directory.
     fn forget_listing(&self, ino: Ino);
-    /// Ask again for every name.
-    fn forget_all_names(&self);
+    /// Whether it still asks: the file system is mounted.
+    fn is_mounted(&self) -> bool;
+}
+
+/// The kernel of this node.
+pub(super) struct Kernel {
+    pub cache: Arc<dyn KernelCache>,
+    /// How long it keeps a name.
+    pub names_ttl: Duration,
 }
 
 /// How long a request looks for the owner of a fileset between two looks, unless it hears of a change.
@@ -118,11 +143,6 @@ impl Membership {
         self.cluster.owner_of(fileset)
     }
 
-    /// Whether the node of `remote` owns a fileset, as far as is known now.
-    fn is_at(&self, fileset: FilesetId, remote: &RemoteOwner) -> bool {
-        matches!(self.whose(fileset), Whose::There(node, _) if node == remote.node())
-    }
-
     /// What this node's programs have open of a fileset that is not its own.
     pub(super) fn open_files(&self, fileset: FilesetId) -> Arc<OpenFiles> {
         Arc::clone(self.open_files.lock().entry(fileset).or_default())
@@ -143,7 +163,7 @@ impl Membership {
         let open_files = self.open_files(fileset);
         let near = Arc::clone(&self.near);
         let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
-        let kept = Kept::new(clock, &traffic);
+        let kept = Kept::new(clock, &traffic, &near);
         Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
     }
 
@@ -191,6 +211,7 @@ impl Namespace {
                 }
                 Whose::Nobody if parts.clock.instant() < deadline => {}
                 Whose::Nobody => return Err(nobody_owns(FilesetId::ROOT)),
+                Whose::Lost(why) => return Err(FsError::Io(why)),
             }
             membership.wait(seen);
         };
@@ -245,7 +266,10 @@ impl Namespace {
             if let Some(route) = self.shared.owners.find(fileset) {
                 return Ok(route);
             }
-            match membership.whose(fileset) {
+            if fileset != FilesetId::ROOT {
+                self.know(fileset)?;
+            }
+            match self.whose(membership, fileset) {
                 Whose::Here(epoch) => {
                     let opened = self.open_own(fileset, epoch);
                     // Whoever took it over by force is told of in a moment.
@@ -255,11 +279,11 @@ impl Namespace {
                     }
                 }
                 Whose::There(node, channel) => {
-                    self.know(fileset)?;
                     self.go_to(membership, fileset, node, channel);
                     continue;
                 }
                 Whose::Nobody => {}
+                Whose::Lost(why) => return Err(FsError::Io(why)),
             }
             self.look_for_owner(fileset, &mut patience)?;
         }
@@ -284,6 +308,9 @@ impl Namespace {
     fn open_own(&self, fileset: FilesetId, epoch: Option<Epoch>) -> Result<()> {
         if fileset == FilesetId::ROOT {
             return self.open_root(epoch);
+        }
+        if self.is_native(fileset) {
+            return self.open_here(fileset, None);
         }
         // Settings may have changed since. Should the root's owner be out of reach, those that are known are good enough:
         // a takeover must not depend on it.
@@ -352,7 +379,7 @@ impl Namespace {
         let now = self.shared.clock.instant();
         let deadline = *patience.0.get_or_insert_with(|| now + self.settings().owner_wait);
         if now >= deadline {
-            return Err(nobody_owns(fileset));
+            return Err(self.nobody_answers(fileset));
         }
         let _waits = in_flight::waits_for(|| WaitsFor::Owner(fileset));
         let seen = *membership.changes.lock();
@@ -360,7 +387,7 @@ impl Namespace {
         if let Some(Owner::Remote(remote)) = current {
             // Also if it is the same node, which may have become the owner anew: what is open there is opened again.
             self.leave_remote(fileset, &remote);
-            if !membership.is_at(fileset, &remote) {
+            if !self.is_at(membership, fileset, &remote) {
                 return Ok(());
             }
         }
@@ -368,10 +395,26 @@ impl Namespace {
         Ok(())
     }
 
+    /// Whether the node of `remote` owns a fileset, as far as is known now.
+    fn is_at(&self, membership: &Membership, fileset: FilesetId, remote: &RemoteOwner) -> bool {
+        matches!(self.whose(membership, fileset), Whose::There(node, _) if node == remote.node())
+    }
+
+    /// Why a fileset has no owner that answers.
+    fn nobody_answers(&self, fileset: FilesetId) -> FsError {
+        match self.catalogue.get(fileset).filter(|known| known.seat().is_some()) {
+            Some(native) => FsError::Io(format!(
+                "the node of the native fileset {} does not answer (owner_wait has passed): see forebay cluster status",
+                native.settings().name
+            )),
+            None => nobody_owns(fileset),
+        }
+    }
+
     /// Whether another node than this one owns a fileset by now, or none: then no more requests are sent to it.
     pub(super) fn has_moved(&self, fileset: FilesetId, remote: &Arc<RemoteOwner>) -> bool {
         let Some(membership) = &self.cluster else { return false };
-        let has_moved = !membership.is_at(fileset, remote);
+        let has_moved = !self.is_at(membership, fileset, remote);
         if has_moved {
             self.leave_remote(fileset, remote);
         }
@@ -414,12 +457,13 @@ impl Namespace {
 
     fn open_if_own(&self, fileset: FilesetId) -> Result<()> {
         let Some(membership) = &self.cluster else { return self.open_here(fileset, None) };
-        match membership.whose(fileset) {
+        match self.whose(membership, fileset) {
             Whose::Here(epoch) => match self.open_own(fileset, epoch) {
                 Err(FsError::Fenced) => Err(FsError::Moved),
                 opened => opened,
             },
             Whose::There(..) | Whose::Nobody => Err(FsError::Moved),
+            Whose::Lost(why) => Err(FsError::Io(why)),
         }
     }
 
@@ -443,18 +487,25 @@ impl Namespace {
     pub(crate) fn crash_of(&self, fileset: FilesetId) -> Epoch {
         match self.shared.owners.find(fileset).as_deref() {
             Some(Owner::Local(partition)) => partition.latest_crash(),
-            Some(Owner::Native(_) | Owner::Remote(_)) | None => Epoch(0),
+            // What other nodes know of another life of this node is stale.
+            Some(Owner::Native(_)) => self.life(),
+            Some(Owner::Remote(_)) | None => Epoch(0),
         }
     }
 
-    /// The epoch in which this node owns a fileset; 0 of a native one.
+    /// This life of the node, in which it serves its native filesets to others.
+    pub(crate) fn life(&self) -> Epoch {
+        Epoch(self.cluster.as_ref().map_or(0, |membership| membership.cluster().life()))
+    }
+
+    /// The epoch in which this node owns a fileset; of a native one this life of the node.
     ///
     /// # Errors
     /// [`FsError::Moved`] if it does not.
     pub(crate) fn own_epoch(&self, fileset: FilesetId) -> Result<Epoch> {
         match &*self.own(Ino::top_of(fileset))? {
             Owner::Local(partition) => Ok(partition.epoch()),
-            Owner::Native(_) => Ok(Epoch(0)),
+            Owner::Native(_) => Ok(self.life()),
             Owner::Remote(_) => Err(FsError::Moved),
         }
     }
@@ -478,7 +529,7 @@ impl Namespace {
                     Owner::Local(_) | Owner::Native(_) => Ok(Usage::default()),
                 }
             }
-            Whose::Here(_) | Whose::Nobody => fileset.usage_when_closed(|| {
+            Whose::Here(_) | Whose::Nobody | Whose::Lost(_) => fileset.usage_when_closed(|| {
                 let store = self.stores.look(fileset.id)?;
                 let usage = store.get(crate::key::USAGE)?;
                 usage.map_or(Ok(Usage::default()), |usage| decode("usage", &usage))
@@ -495,7 +546,7 @@ impl Namespace {
 
     /// Tells the kernel of this node what it must forget, and waits until it has.
     pub(crate) fn tell_own_kernel(&self, stale: &[Stale]) {
-        let Some(kernel) = self.kernel.get() else { return };
+        let Some(kernel) = self.kernel() else { return };
         for one in stale {
             match one {
                 Stale::Attributes(ino) => kernel.forget_attributes(*ino),
@@ -505,111 +556,13 @@ impl Namespace {
         }
     }
 
-    /// From now on the kernel is told of changes that other nodes make.
-    pub fn set_kernel_cache(&self, kernel: Arc<dyn KernelCache>) {
-        let _ = self.kernel.set(kernel);
+    /// From now on the kernel is told of changes that other nodes make. It keeps a name for `names_ttl` after it was told of it.
+    pub fn set_kernel_cache(&self, cache: Arc<dyn KernelCache>, names_ttl: Duration) {
+        let _ = self.kernel.set(Kernel { cache, names_ttl });
     }
 
     pub(super) fn kernel(&self) -> Option<&dyn KernelCache> {
-        self.kernel.get().map(|kernel| &**kernel)
-    }
-
-    // --- the whole, which the root's owner knows ---
-
-    /// What other members must know of the whole.
-    pub(crate) fn whole(&self) -> Result<Whole> {
-        let root = self.own(Ino::ROOT)?;
-        drop(root);
-        let all = self.catalogue.list();
-        let filesets = all.iter().map(|fileset| (fileset.id, fileset.settings())).collect();
-        Ok(Whole { uuid: self.uuid.clone(), filesets, disks: self.disks.read().clone() })
-    }
-
-    /// Reads anew which filesets and disks there are, unless this node owns the root.
-    ///
-    /// # Errors
-    /// [`FsError::Io`] if the root's owner cannot be reached.
-    pub fn refresh(&self) -> Result<()> {
-        let whole = self.at(Ino::ROOT, |owner| match owner {
-            Owner::Remote(root) => whole_of(root).map(Some),
-            Owner::Local(_) | Owner::Native(_) => Ok(None),
-        })?;
-        if let Some(whole) = whole {
-            self.catalogue.adopt(whole.filesets);
-            for record in &whole.disks {
-                self.learn_disk(record, None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes sure that there is a fileset of this number.
-    pub(super) fn know(&self, fileset: FilesetId) -> Result<()> {
-        if self.catalogue.get(fileset).is_some() {
-            return Ok(());
-        }
-        self.refresh()?;
-        self.catalogue.get(fileset).map(drop).ok_or(FsError::Stale)
-    }
-
-    fn knows_disk(&self, uuid: &str) -> bool {
-        self.shared.objects.disks.all().any(|disk| disk.uuid == uuid)
-    }
-
-    /// Adds a disk to those of the file system, at the root's owner; one that is known already keeps its number.
-    ///
-    /// # Errors
-    /// What the root's owner says.
-    pub fn register_disk(&self, uuid: &str, location: &str) -> Result<DiskRecord> {
-        self.at(Ino::ROOT, |owner| match owner {
-            Owner::Local(root) => root.add_disk(uuid, location),
-            Owner::Native(_) => Err(FsError::Invalid),
-            Owner::Remote(root) => {
-                let (uuid, location) = (uuid.to_owned(), location.to_owned());
-                match root.ask(Request::AddDisk { uuid, location })? {
-                    Answer::Disk(record) => Ok(record),
-                    other => Err(FsError::Io(format!("not an answer: {other:?}"))),
-                }
-            }
-        })
-    }
-
-    /// Can use a disk from now on; `own` if it is one of this node.
-    pub(crate) fn learn_disk(&self, record: &DiskRecord, own: Option<Arc<dyn Disk>>) {
-        let mut disks = self.disks.write();
-        if !disks.iter().any(|known| known.id == record.id) {
-            disks.push(record.clone());
-            disks.sort_by_key(|known| known.id);
-        }
-        drop(disks);
-        if self.knows_disk(&record.uuid) {
-            return;
-        }
-        let is_near = own.is_some();
-        let cluster = self.cluster.as_ref().map(Membership::cluster);
-        let found = own.or_else(|| cluster?.disk(record)).unwrap_or_else(|| {
-            let (uuid, location) = (&record.uuid, &record.location);
-            Arc::new(forebay_disk::absent::AbsentDisk::new(uuid, location, "no node has it"))
-        });
-        let pool = super::pool_of(&self.shared.objects.pools, record);
-        self.shared.objects.add_disk(FsDisk::new(record, found, is_near, pool));
-    }
-
-    /// The settings of a fileset of this node have changed.
-    pub(crate) fn apply_settings(&self, fileset: FilesetId, settings: &FilesetSettings) {
-        if let Some(known) = self.catalogue.get(fileset) {
-            known.set_settings(settings.clone());
-        }
-        if let Some(Owner::Local(partition)) = self.shared.owners.find(fileset).as_deref() {
-            partition.set_choices(settings);
-        }
-    }
-}
-
-fn whole_of(root: &RemoteOwner) -> Result<Whole> {
-    match root.ask(Request::Catalogue)? {
-        Answer::Whole(whole) => Ok(whole),
-        other => Err(FsError::Io(format!("not a catalogue: {other:?}"))),
+        self.kernel.get().map(|kernel| &*kernel.cache)
     }
 }
 

@@ -29,7 +29,7 @@ use crate::remote::{Answer, RemoteOwner, Request};
 use crate::shared::Shared;
 
 /// The least numbers of inodes and objects that a fileset never used.
-type Unused = (u64, u64);
+pub(super) type Unused = (u64, u64);
 
 impl Namespace {
     /// All filesets with what they hold.
@@ -47,9 +47,12 @@ impl Namespace {
 
     /// What a fileset holds; it is not opened for that.
     pub(super) fn usage_of(&self, fileset: &Fileset) -> Result<Usage> {
-        if fileset.settings().placement == Placement::Native {
+        if let Some(seat) = fileset.seat() {
             // Only its disk's file system knows; this one says no more than whether it can be reached.
-            return self.native_place(&fileset.settings())?.open().map(|_| Usage::default());
+            if self.check_reached(seat)? && !self.is_list(fileset) {
+                self.native_place(&fileset.settings())?.open()?;
+            }
+            return Ok(Usage::default());
         }
         if let Some(route) = self.shared.owners.find(fileset.id) {
             match &*route {
@@ -131,6 +134,9 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::create_fileset`]; [`FsError::Refused`] for a native fileset without a suitable disk.
     pub fn add_fileset(&self, new: &NewFileset) -> Result<()> {
+        if self.cluster.is_some() && new.placement == Placement::Native {
+            return self.add_native_somewhere(new);
+        }
         let NewFileset { name, durability, placement, mode, .. } = new;
         check_fileset_name(name)?;
         if let Some(pool) = &new.pool {
@@ -142,13 +148,8 @@ impl Namespace {
         }
         let _one_at_a_time = self.fileset_changes.lock();
         let root = self.root()?;
-        if root.has_at_top(name)? || self.catalogue.named(name).is_some() {
-            return Err(FsError::Refused(format!("\"{name}\" already exists at the top level")));
-        }
-        // A store without a record may be all that is left of a fileset: fsck finds it again.
-        let (id, first) = self.catalogue.free(&self.stores.list()?).ok_or_else(|| {
-            FsError::Refused(format!("there are {} filesets already: remove one first", u16::MAX))
-        })?;
+        self.check_free_name(&root, name)?;
+        let (id, first) = self.free_number()?;
         let disk = match placement {
             Placement::Native => Some(self.disk_for_native(new.disk.as_deref())?.0),
             Placement::Direct | Placement::Served => None,
@@ -169,6 +170,22 @@ impl Namespace {
         }
         made?;
         self.commit_change()
+    }
+
+    /// Refuses a name at the top level that is taken.
+    pub(super) fn check_free_name(&self, root: &Partition, name: &str) -> Result<()> {
+        if root.has_at_top(name)? || self.catalogue.named(name).is_some() {
+            return Err(FsError::Refused(format!("\"{name}\" already exists at the top level")));
+        }
+        Ok(())
+    }
+
+    /// The number of a new fileset, and the least numbers that were never used in it.
+    pub(super) fn free_number(&self) -> Result<(FilesetId, Unused)> {
+        // A store without a record may be all that is left of a fileset: fsck finds it again.
+        self.catalogue.free(&self.stores.list()?).ok_or_else(|| {
+            FsError::Refused(format!("there are {} filesets already: remove one first", u16::MAX))
+        })
     }
 
     fn make_in_two_steps(&self, id: FilesetId, making: &FilesetRecord, mode: u16) -> Result<()> {
@@ -279,6 +296,10 @@ impl Namespace {
             let name = name.to_owned();
             return self.done_by_root(root.ask(Request::RemoveFileset { name }));
         }
+        let is_native = self.catalogue.named(name).is_some_and(|known| known.seat().is_some());
+        if self.cluster.is_some() && is_native {
+            return self.remove_native_somewhere(name);
+        }
         let _one_at_a_time = self.fileset_changes.lock();
         let fileset = self.fileset_named(name)?;
         if fileset.id == FilesetId::ROOT {
@@ -356,7 +377,7 @@ impl Namespace {
     }
 
     /// The root's owner, if that is another node.
-    fn remote_root(&self) -> Result<Option<Arc<RemoteOwner>>> {
+    pub(super) fn remote_root(&self) -> Result<Option<Arc<RemoteOwner>>> {
         if self.cluster.is_none() {
             return Ok(None);
         }
@@ -367,7 +388,7 @@ impl Namespace {
     }
 
     /// What the root's owner answered to a change; it is known here at once.
-    fn done_by_root(&self, answer: Result<Answer>) -> Result<()> {
+    pub(super) fn done_by_root(&self, answer: Result<Answer>) -> Result<()> {
         match answer? {
             Answer::Done => self.refresh(),
             other => Err(FsError::Io(format!("not an answer: {other:?}"))),

@@ -81,6 +81,11 @@ impl Namespace {
         }
     }
 
+    /// A client was dropped: it makes no more objects for filesets of this node.
+    pub(crate) fn end_numbers_of(&self, client: ClientId) {
+        self.partitions().iter().for_each(|partition| partition.numbers_lost(client));
+    }
+
     /// What other nodes may cache of the filesets of this one, and what was recalled.
     #[must_use]
     pub fn grant_figures(&self) -> Vec<(ClientId, GrantFigures)> {

@@ -8,6 +8,7 @@ use forebay_base::{DiskId, FilesetId, Ino, NodeId};
 use super::Namespace;
 use super::cluster::Whose;
 use crate::error::{FsError, Result};
+use crate::object::SeenObject;
 use crate::ops::Access;
 use crate::owner::Owner;
 
@@ -24,10 +25,9 @@ impl Namespace {
     }
 
     /// A handle has ended whose file this node reads and writes on a disk of its own, although another node owned it.
-    pub fn let_go_of(&self, ino: Ino) {
-        if let Some(membership) = &self.cluster {
-            membership.near.let_go_of(ino);
-        }
+    /// Returns how it has left its object, for [`Namespace::close_left`].
+    pub fn let_go_of(&self, ino: Ino) -> Option<SeenObject> {
+        self.cluster.as_ref()?.near.let_go_of(ino)
     }
 
     pub(super) fn let_go_of_all(&self) {
@@ -55,7 +55,12 @@ impl Namespace {
         Err(FsError::Stale)
     }
 
-    pub(super) fn close_in_cluster(&self, ino: Ino, access: Access) -> Result<()> {
+    pub(super) fn close_in_cluster(
+        &self,
+        ino: Ino,
+        access: Access,
+        left: Option<SeenObject>,
+    ) -> Result<()> {
         let Some(membership) = &self.cluster else { return Ok(()) };
         for _ in 0..3 {
             let Some(route) = self.shared.owners.find(ino.fileset()) else {
@@ -72,7 +77,7 @@ impl Namespace {
                 Owner::Remote(remote) => {
                     let remote = Arc::clone(remote);
                     drop(route);
-                    let done = remote.close_file(ino, access);
+                    let done = remote.close_file(ino, access, left);
                     if matches!(done, Err(FsError::Moved)) {
                         self.leave_remote(ino.fileset(), &remote);
                     }
@@ -91,8 +96,10 @@ impl Namespace {
 
     /// Has each fileset that went to another owner in order know what is open of it here, also if no request says so: programs may go
     /// on writing files on a disk of this node without any.
+    /// What is open by grants is told to its owner, too.
     pub(super) fn open_again_at_new_owners(&self) {
         let Some(membership) = &self.cluster else { return };
+        self.shared.owners.remote().iter().for_each(|remote| remote.register_all());
         for fileset in membership.filesets_with_open_files() {
             let Whose::There(node, _) = membership.whose(fileset) else { continue };
             let knows = match self.shared.owners.find(fileset).as_deref() {

@@ -13,6 +13,9 @@ use crate::error::{FsError, Result};
 use crate::owner::Owner;
 use crate::partition::Partition;
 
+/// How long an answer may take from here into the kernel.
+const ANSWER_TIME: Duration = Duration::from_millis(100);
+
 /// What becomes of open files that cannot be taken along: those that programs of this node read and write on the direct
 /// path, files without a name, and locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +64,14 @@ impl Namespace {
         how: HandOver,
     ) -> Result<()> {
         let id = partition.number();
+        self.let_names_lapse(partition);
         // While reads are still answered: other nodes may need them to give back what they cache.
         let granting = partition.granting();
         granting.iter().for_each(|granting| granting.settle());
         partition.gate().wait();
         self.shared.owners.drain();
-        let made_ready = self.make_ready(partition, how);
-        if let Err(error) = made_ready {
-            partition.gate().open();
-            granting.iter().for_each(|granting| granting.resume());
+        if let Err(error) = self.make_ready(partition, how) {
+            self.stay(partition);
             return Err(error);
         }
         membership.released.lock().insert(id);
@@ -86,6 +88,13 @@ impl Namespace {
         let closed = self.part_with(partition, FsError::Moved);
         tracing::info!(fileset = %id, "handed over");
         closed
+    }
+
+    /// A partition is answered for here as before.
+    fn stay(&self, partition: &Partition) {
+        partition.gate().open();
+        partition.lapse_names(false);
+        partition.granting().iter().for_each(|granting| granting.resume());
     }
 
     /// Brings everything to where the next owner finds it.
@@ -122,14 +131,47 @@ impl Namespace {
         partition.close_store()
     }
 
-    /// The kernel must ask again for everything of a fileset.
+    /// Returns when the kernel keeps no name of a fileset of this node: from now on it is allowed to keep none that it is told, and
+    /// waits out those that it was. Requests are answered meanwhile.
+    ///
+    /// Names are not taken from the kernel one by one, as a request that waits for the next owner would be in the way, nor all at
+    /// once (FUSE_NOTIFY_INC_EPOCH), as that would also take the names on the way to native filesets, and with them what is
+    /// mounted there.
+    fn let_names_lapse(&self, partition: &Partition) {
+        let Some(kernel) = self.kernel.get() else { return };
+        partition.lapse_names(true);
+        // Requests on their way may have seen it otherwise.
+        self.shared.owners.drain();
+        if !kernel.names_ttl.is_zero() && kernel.cache.is_mounted() {
+            std::thread::sleep(kernel.names_ttl + ANSWER_TIME);
+        }
+    }
+
+    /// Whether the kernel may keep a name that leads to `ino`.
+    #[must_use]
+    pub fn may_keep_name(&self, ino: Ino) -> bool {
+        self.cluster.is_none() || !self.names_lapse(ino.fileset())
+    }
+
+    /// Whether the kernel may keep that there is nothing under a name in `directory`.
+    #[must_use]
+    pub fn may_keep_absence(&self, directory: Ino) -> bool {
+        self.keeps_names(directory)
+            && (self.cluster.is_none() || !self.names_lapse(directory.fileset()))
+    }
+
+    fn names_lapse(&self, fileset: FilesetId) -> bool {
+        let owner = self.shared.owners.find(fileset);
+        matches!(owner.as_deref(), Some(Owner::Local(partition)) if partition.names_lapse())
+    }
+
+    /// The kernel must ask again for everything of a fileset but its names, which it does not keep any more.
     fn tell_kernel_of_all(&self, id: FilesetId) {
         let Some(kernel) = self.kernel() else { return };
         for ino in self.shared.inodes.remembered(id) {
             // With the listing of a directory, or the pages of a file.
             kernel.forget_listing(ino);
         }
-        kernel.forget_all_names();
     }
 
     /// The cluster says that a fileset has another owner, or none, or this node: requests go there from now on. Where
@@ -140,7 +182,7 @@ impl Namespace {
     pub fn owner_changed(&self, id: FilesetId) -> Result<()> {
         let Some(membership) = &self.cluster else { return Ok(()) };
         membership.released.lock().remove(&id);
-        let whose = membership.whose(id);
+        let whose = self.whose(membership, id);
         let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         match (&current, &whose) {
             (Some(Owner::Local(partition)), Whose::Here(epoch))
@@ -171,6 +213,9 @@ impl Namespace {
             return;
         };
         partition.gate().close(why.clone());
+        if self.shared.lease.as_ref().is_some_and(|lease| lease.lasts()) {
+            self.let_names_lapse(&partition);
+        }
         self.locks.close(id, FsError::Stale);
         let known = self.catalogue.get(id);
         let _one_at_a_time = known.as_ref().map(|known| known.opening.lock());
@@ -223,15 +268,19 @@ impl Namespace {
     pub(crate) fn retire(&self, id: FilesetId, name: &str) -> Result<(u64, u64)> {
         drop(self.own(Ino::top_of(id))?);
         let known = self.catalogue.get(id).ok_or(FsError::Stale)?;
+        if known.seat().is_some() {
+            self.retire_native(&known)?;
+            return Ok((0, 0));
+        }
         let _one_at_a_time = known.opening.lock();
         let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         let Some(Owner::Local(partition)) = current else { return Err(FsError::Moved) };
+        self.let_names_lapse(&partition);
         partition.granting().iter().for_each(|granting| granting.settle());
         partition.gate().wait();
         self.shared.owners.drain();
         if let Err(error) = self.empty_out(&partition, name) {
-            partition.gate().open();
-            partition.granting().iter().for_each(|granting| granting.resume());
+            self.stay(&partition);
             return Err(error);
         }
         let unused = partition.unused_numbers();

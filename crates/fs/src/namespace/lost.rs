@@ -53,6 +53,10 @@ impl Namespace {
     /// [`FsError::Refused`] if it is not lost, damage may be repaired, it is the root fileset, or the file system is one of
     /// a cluster; what a store or a disk says.
     pub fn remove_lost_fileset(&self, name: &str) -> Result<()> {
+        let known = self.catalogue.named(name).filter(|known| known.seat().is_some());
+        if let (Some(_), Some(fileset)) = (&self.cluster, &known) {
+            return self.remove_lost_native(fileset);
+        }
         if self.cluster.is_some() {
             return Err(FsError::Refused(
                 "a lost fileset cannot be removed in a cluster: its store is shared; check whether it can be reached"

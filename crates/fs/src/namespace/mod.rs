@@ -24,12 +24,14 @@ mod lost;
 pub mod metrics;
 mod moves;
 mod native;
+mod node_directories;
 mod operations;
 mod policy;
 pub(crate) mod quota;
 mod report;
 mod rest;
 mod tasks;
+mod whole;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -46,7 +48,7 @@ pub(crate) use self::away::AwayDisks;
 pub use self::background::Background;
 use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
-use self::cluster::{Membership, Patience};
+use self::cluster::{Kernel, Membership, Patience};
 pub use self::disks::{LostDisk, LostFile, NewDisk};
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
@@ -93,7 +95,7 @@ pub struct Parts {
 pub struct Namespace {
     shared: Arc<Shared>,
     stores: Arc<dyn Stores>,
-    catalogue: Catalogue,
+    catalogue: Arc<Catalogue>,
     /// The disks of the file system, in order of their numbers.
     disks: RwLock<Vec<DiskRecord>>,
     uuid: String,
@@ -104,7 +106,11 @@ pub struct Namespace {
     /// The kernel's side of the direct path, for native filesets.
     direct: OnceLock<Arc<dyn DirectAccess>>,
     /// The kernel's side of what it caches.
-    kernel: OnceLock<Arc<dyn KernelCache>>,
+    kernel: OnceLock<Kernel>,
+    /// Held while another node is asked which filesets and disks there are.
+    refreshing: Mutex<()>,
+    /// Has native filesets bound that were made while the file system is mounted.
+    binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
     /// The cluster that it is a member of, if any.
@@ -263,12 +269,14 @@ impl Namespace {
             others_unswept: AtomicBool::new(others_unswept && cluster.is_none()),
             shared,
             stores,
-            catalogue,
+            catalogue: Arc::new(catalogue),
             disks: RwLock::new(disks),
             uuid,
             fileset_changes: Mutex::default(),
             direct: OnceLock::new(),
             kernel: OnceLock::new(),
+            refreshing: Mutex::default(),
+            binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
             cluster,
@@ -541,6 +549,7 @@ impl Namespace {
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
             Owner::Local(partition) => self.statistics_within(partition),
+            Owner::Native(native) if native.is_list() => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })

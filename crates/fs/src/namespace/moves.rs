@@ -12,6 +12,7 @@ use forebay_base::{DiskId, Ino};
 use super::Namespace;
 use super::tasks::{Task, Turn};
 use crate::error::{FsError, Result};
+use crate::grants::{Changer, Touched};
 use crate::object::FsDisk;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
@@ -230,6 +231,8 @@ impl Namespace {
             return copied.map(|_| Moved::InUse);
         };
         let same = |found: &Arc<Partition>| Arc::ptr_eq(found, &partition);
+        // Other nodes may have it open by a grant: they say so first.
+        let _nobody_caches = partition.begin_change(Changer::LOCAL, &Touched::inode(ino));
         match self.local_owner(ino) {
             Ok(Some((found, _route))) if same(&found) => {
                 let moved = partition.finish_move(&resting, &new);

@@ -60,9 +60,19 @@ impl Namespace {
             return;
         }
         let (settings, top) = (fileset.settings(), Ino::top_of(fileset.id));
+        if self.is_list(fileset) {
+            let owner = NativeOwner::Nodes(self.node_directories(fileset));
+            self.shared.owners.set(fileset.id, Some(&Owner::Native(Arc::new(owner))));
+            return;
+        }
         let descriptors_max = self.shared.settings.native_handles_max;
         let tree = self.native_place(&settings).and_then(|place| {
-            NativeTree::open(place.open()?, Ino::of(fileset.id, 0).0, top, descriptors_max)
+            let base = Ino::of(fileset.id, 0).0;
+            let tree = NativeTree::open(place.open()?, base, top, descriptors_max)?;
+            Ok(match &self.cluster {
+                Some(membership) => tree.in_life(membership.cluster().life()),
+                None => tree,
+            })
         });
         match (&tree, self.direct.get()) {
             (Ok(tree), Some(direct)) => tree.set_direct_access(Arc::clone(direct)),
@@ -86,10 +96,8 @@ impl Namespace {
         }
     }
 
-    /// Removes an empty native fileset.
-    pub(super) fn remove_native(&self, fileset: &Fileset) -> Result<()> {
-        let settings = fileset.settings();
-        let name = &settings.name;
+    /// Refuses a native fileset of this node with open files, as far as the daemon serves it.
+    pub(super) fn check_not_open(&self, fileset: &Fileset) -> Result<()> {
         let has_open_files =
             self.shared.owners.find(fileset.id).is_some_and(|route| match &*route {
                 Owner::Native(native) => native.tree().is_ok_and(NativeTree::has_open_files),
@@ -97,9 +105,17 @@ impl Namespace {
             });
         if has_open_files {
             return Err(FsError::Refused(format!(
-                "fileset \"{name}\" has open files: close them first"
+                "fileset \"{}\" has open files: close them first",
+                fileset.settings().name
             )));
         }
+        Ok(())
+    }
+
+    /// Removes an empty native fileset.
+    pub(super) fn remove_native(&self, fileset: &Fileset) -> Result<()> {
+        let settings = fileset.settings();
+        self.check_not_open(fileset)?;
         // First of all, in one step that fails if anything is in it. Until the end the same command can be repeated.
         let place = self.native_place(&settings)?;
         place.remove_tree()?;
@@ -145,15 +161,25 @@ impl Namespace {
     /// All native filesets, with their directories.
     #[must_use]
     pub fn native_filesets(&self) -> Vec<NativeFileset> {
-        let native = |settings: FilesetSettings| {
-            let tree = self.native_place(&settings).and_then(|place| {
-                place.open()?;
-                Ok(place.tree())
-            });
-            NativeFileset { name: settings.name, tree: tree.map_err(|error| error.to_string()) }
+        let place_of = |settings: &FilesetSettings| {
+            let place = self.native_place(settings)?;
+            place.open()?;
+            Ok(place.tree())
         };
-        let all = self.catalogue.list().into_iter().map(|fileset| fileset.settings());
-        all.filter(|settings| settings.placement == Placement::Native).map(native).collect()
+        let native = |fileset: Arc<Fileset>| {
+            let (seat, settings) = (fileset.seat()?, fileset.settings());
+            if self.is_list(&fileset) {
+                return None;
+            }
+            let tree = match self.check_reached(seat) {
+                Ok(true) => Some(place_of(&settings)),
+                Ok(false) => None,
+                Err(error) => Some(Err(error)),
+            };
+            let tree = tree.map(|tree| tree.map_err(|error: FsError| error.to_string()));
+            Some(NativeFileset { name: settings.name, tree })
+        };
+        self.catalogue.list().into_iter().filter_map(native).collect()
     }
 
     /// Whether names in a directory change through this file system alone.

@@ -14,6 +14,7 @@ use super::Namespace;
 use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
 use crate::grants::Touched;
+use crate::object::SeenObject;
 use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr};
 use crate::owner::{At, Owner, Source};
 use crate::partition::Caller;
@@ -26,7 +27,13 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attributes> {
-        match self.at(parent, |owner| owner.lookup(parent, name))? {
+        let mut found = self.at(parent, |owner| owner.lookup(parent, name));
+        if matches!(found, Err(FsError::NotFound)) && self.lists_nodes(parent) {
+            // A node may have come of which this one has not heard.
+            self.refresh()?;
+            found = self.at(parent, |owner| owner.lookup(parent, name));
+        }
+        match found? {
             Found::Here(attributes) => Ok(attributes),
             Found::Elsewhere(ino) => self.at(ino, |owner| owner.look_at(ino)),
         }
@@ -46,6 +53,43 @@ impl Namespace {
     ) -> Result<Attributes> {
         let touched = || Touched::new_name(parent, name);
         self.change(parent, touched, |owner| owner.create(parent, name, new, caller))
+    }
+
+    /// Makes a regular file named `name` in `parent` and opens it. The kernel is told of it. Where it cannot be opened, it is not
+    /// made.
+    ///
+    /// # Errors
+    /// As [`Namespace::create`] and [`Namespace::open_file`].
+    pub fn create_file(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: New<'_>,
+        access: Access,
+        caller: Caller,
+    ) -> Result<(Attributes, Opened)> {
+        let touched = || Touched::new_name(parent, name);
+        if self.cluster.is_some() {
+            let lineage = self.lineage(parent.fileset());
+            let made = self.change_bytes(parent, touched, |owner| match owner {
+                Owner::Remote(remote) => {
+                    remote.create_file(parent, name, new, (access, caller)).map(Some)
+                }
+                Owner::Local(_) | Owner::Native(_) => Ok(None),
+            })?;
+            if let Some((attributes, opened)) = made {
+                return Ok((attributes, Opened { lineage, ..opened }));
+            }
+        }
+        let attributes = self.create(parent, name, new, caller)?;
+        match self.open_file(attributes.ino, access, caller) {
+            Ok(opened) => Ok((attributes, opened)),
+            Err(error) => {
+                let _ = self.unlink(parent, name);
+                self.forget(attributes.ino, 1);
+                Err(error)
+            }
+        }
     }
 
     /// Makes a regular file without a name; [`Namespace::link`] can give it one. The kernel is told of it.
@@ -162,6 +206,12 @@ impl Namespace {
         offset: u64,
         visit: &mut dyn FnMut(&DirectoryItem) -> ControlFlow<()>,
     ) -> Result<()> {
+        if offset == 0
+            && self.lists_nodes(ino)
+            && let Err(error) = self.refresh()
+        {
+            tracing::warn!(%error, "nodes that have just come are missing in a listing");
+        }
         // Should the owner change on the way, the listing goes on where it was.
         let mut offset = offset;
         self.at(ino, |owner| {
@@ -314,8 +364,16 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`] if the object cannot be asked for its size; the handle is closed all the same.
     pub fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
+        self.close_left(ino, access, None)
+    }
+
+    /// As [`Namespace::close_file`], with what [`Namespace::let_go_of`] said of the handle.
+    ///
+    /// # Errors
+    /// As [`Namespace::close_file`].
+    pub fn close_left(&self, ino: Ino, access: Access, left: Option<SeenObject>) -> Result<()> {
         if self.cluster.is_some() {
-            return self.close_in_cluster(ino, access);
+            return self.close_in_cluster(ino, access, left);
         }
         self.owner_behind_gate(ino)?.close_file(ino, access)
     }

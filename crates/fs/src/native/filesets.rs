@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use forebay_base::Ino;
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
-use crate::native::NativeTree;
+use crate::native::{NativeTree, NodeDirectories};
+use crate::ops::Found;
+use crate::owner::Visit;
 use crate::record::{Durability, Placement};
 
 /// A fileset that is to be made.
@@ -32,31 +35,112 @@ pub struct NewFileset {
 pub struct NativeFileset {
     /// Name.
     pub name: String,
-    /// Its directory on its disk, or why it cannot be reached.
-    pub tree: std::result::Result<PathBuf, String>,
+    /// Its directory on a disk of this machine, or why it cannot be reached; none for a node directory of another node that can be.
+    pub tree: Option<std::result::Result<PathBuf, String>>,
 }
 
-/// Who answers for a native fileset: its tree, or the reason why it cannot be reached.
-pub struct NativeOwner(Result<NativeTree>);
+/// Who answers for a native fileset.
+pub enum NativeOwner {
+    /// Its tree.
+    Tree(NativeTree),
+    /// It cannot be reached, for this reason.
+    Lost(FsError),
+    /// It is the directory of the node directories.
+    Nodes(NodeDirectories),
+}
 
 impl NativeOwner {
     /// The owner of a tree that could be opened, or could not.
     pub(crate) fn of(tree: Result<NativeTree>) -> NativeOwner {
-        NativeOwner(tree)
+        tree.map_or_else(NativeOwner::Lost, NativeOwner::Tree)
     }
 
     /// The tree.
     ///
     /// # Errors
-    /// [`FsError::Io`] with the reason, if it cannot be reached.
+    /// [`FsError::Io`] with the reason, if it cannot be reached; [`FsError::NotPermitted`] for a directory of node directories, where
+    /// nothing can be made or changed.
     pub fn tree(&self) -> Result<&NativeTree> {
-        self.0.as_ref().map_err(|error| FsError::Io(error.to_string()))
+        match self {
+            NativeOwner::Tree(tree) => Ok(tree),
+            NativeOwner::Lost(error) => Err(FsError::Io(error.to_string())),
+            NativeOwner::Nodes(_) => Err(FsError::NotPermitted),
+        }
+    }
+
+    /// Whether it is the list of node directories.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, NativeOwner::Nodes(_))
     }
 
     /// The kernel forgets `count` of the times it was told of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
-        if let Ok(tree) = &self.0 {
+        if let NativeOwner::Tree(tree) = self {
             tree.forget(ino, count);
+        }
+    }
+
+    pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
+        match self {
+            NativeOwner::Nodes(nodes) => nodes.lookup(name),
+            _ => self.tree()?.lookup(parent, name).map(Found::Here),
+        }
+    }
+
+    pub(crate) fn look_up_top(&self) -> Result<Attributes> {
+        match self {
+            NativeOwner::Nodes(nodes) => Ok(nodes.attributes()),
+            _ => self.tree()?.look_up_top(),
+        }
+    }
+
+    pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
+        match self {
+            NativeOwner::Nodes(nodes) => Ok(nodes.attributes()),
+            _ => self.tree()?.attributes(ino),
+        }
+    }
+
+    pub(crate) fn open_directory(&self, ino: Ino) -> Result<()> {
+        match self {
+            NativeOwner::Nodes(_) => Ok(()),
+            _ => self.tree()?.open_directory(ino),
+        }
+    }
+
+    pub(crate) fn read_directory(
+        &self,
+        ino: Ino,
+        offset: u64,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        match self {
+            NativeOwner::Nodes(nodes) => {
+                nodes.list(offset, visit);
+                Ok(())
+            }
+            _ => self.tree()?.read_directory(ino, offset, visit),
+        }
+    }
+
+    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        match self {
+            NativeOwner::Nodes(_) => Err(FsError::NoAttribute),
+            _ => self.tree()?.xattr(ino, name),
+        }
+    }
+
+    pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
+        match self {
+            NativeOwner::Nodes(_) => Ok(Vec::new()),
+            _ => self.tree()?.list_xattrs(ino),
+        }
+    }
+
+    pub(crate) fn sync_directory(&self, ino: Ino) -> Result<()> {
+        match self {
+            NativeOwner::Nodes(_) => Ok(()),
+            _ => self.tree()?.sync_directory(ino),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! An inode is known from its first answer until the kernel forgets it and nobody has it open. Its number is the disk's
 //! own, as long as no known inode has that already: the disk may use a number again as soon as a file is removed, and
-//! another program may have removed it.
+//! another program may have removed it. In a cluster all numbers are shifted by an amount that each life of the daemon has for
+//! itself: what other nodes know of an earlier life is stale then, and never another file.
 //!
 //! A known inode has a descriptor that stands for it. There are at most `native_handles_max` of them: beyond that the
 //! longest unused ones are closed, and opened again when they are needed, by their file handle where this process may
@@ -133,6 +134,15 @@ pub(super) struct Table {
     descriptors_max: usize,
     next_spare: u64,
     finds_by_handle: bool,
+    /// Added to the disk's own numbers.
+    shift: u64,
+}
+
+/// Number of an inode that has `own` on its disk, where those of this life are shifted. None if there is none.
+pub(super) fn shifted(own: u64, shift: u64) -> Option<u64> {
+    let first = TOP_NUMBER + 1;
+    (own >= first && own < FIRST_SPARE)
+        .then(|| first + (own - first + shift % (FIRST_SPARE - first)) % (FIRST_SPARE - first))
 }
 
 impl Table {
@@ -153,7 +163,14 @@ impl Table {
             descriptors_max,
             next_spare: FIRST_SPARE,
             finds_by_handle,
+            shift: 0,
         }
+    }
+
+    /// Shifts the numbers of inodes that are known from now on, so that those of an earlier life mean nothing.
+    pub fn shift(&mut self, shift: u64) {
+        self.shift = shift;
+        self.next_spare = FIRST_SPARE + shift % FIRST_SPARE;
     }
 
     /// The inode of a number.
@@ -245,8 +262,8 @@ impl Table {
     }
 
     fn number_for(&mut self, identity: Identity) -> u64 {
-        let own = identity.number;
-        if own > TOP_NUMBER && own < FIRST_SPARE && !self.slots.contains_key(&own) {
+        let own = shifted(identity.number, self.shift);
+        if let Some(own) = own.filter(|own| !self.slots.contains_key(own)) {
             return own;
         }
         loop {

@@ -12,6 +12,8 @@
 //! - The kernel checks who may do what; what is made belongs to the caller from its first moment (`caller`).
 //! - A crash leaves what the disk's file system leaves.
 //!
+//! In a cluster a native fileset has a directory for each node (`nodes`): those are native filesets, too.
+//!
 //! Reading order: `place` (where it lies on its disk), `system` (single steps), `known` (numbers), `tree`, then
 //! the operations. Locks on files taken here and natively do not know of each other.
 
@@ -21,6 +23,7 @@ mod files;
 mod filesets;
 mod known;
 mod names;
+mod nodes;
 mod opens;
 mod place;
 mod system;
@@ -28,6 +31,8 @@ mod tree;
 
 pub use filesets::{NativeFileset, NativeOwner, NewFileset};
 pub(crate) use known::FIRST_SPARE;
+pub(crate) use nodes::Listing;
+pub use nodes::NodeDirectories;
 pub use place::{FOLDER, MARK, Mark, NativePlace, TREE};
 pub use tree::NativeTree;
 

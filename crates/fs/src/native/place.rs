@@ -5,6 +5,8 @@
 //! native/NAME/tree/                  its top directory, which users see
 //! ```
 //!
+//! The directory of a node in a native fileset of a cluster is a fileset called `NAME/NODE`.
+//!
 //! `native` and `native/NAME` are closed to others (mode 0700), so users reach the tree only where it is mounted and
 //! cannot touch the mark. Creating ends with the mark, removing begins with the tree: what a crash leaves between the
 //! steps has no files in it, and the same command, given again, completes it.
@@ -44,6 +46,7 @@ pub struct Mark {
 /// A native fileset on a disk.
 #[derive(Clone, Debug)]
 pub struct NativePlace {
+    disk: PathBuf,
     folder: PathBuf,
     mark: Mark,
 }
@@ -52,7 +55,7 @@ impl NativePlace {
     /// The place of the fileset that `mark` names, on the disk in the directory `disk`. Nothing is read or made.
     #[must_use]
     pub fn on(disk: &Path, mark: Mark) -> NativePlace {
-        NativePlace { folder: disk.join(FOLDER).join(&mark.fileset), mark }
+        NativePlace { disk: disk.to_owned(), folder: disk.join(FOLDER).join(&mark.fileset), mark }
     }
 
     /// The top directory.
@@ -75,9 +78,11 @@ impl NativePlace {
             Some(found) if found != self.mark => return Err(self.belongs_to(&found)),
             Some(_) | None => {}
         }
-        let disk = self.folder.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-        make_closed(&disk.join(FOLDER))?;
-        make_closed(&self.folder)?;
+        let mut folders = vec![self.disk.join(FOLDER)];
+        for part in self.mark.fileset.split('/') {
+            folders.push(folders[folders.len() - 1].join(part));
+        }
+        folders.iter().try_for_each(|folder| make_closed(folder))?;
         let tree = self.tree();
         match std::fs::create_dir(&tree) {
             Ok(()) => {}
@@ -90,12 +95,23 @@ impl NativePlace {
         let permissions = Permissions::from_mode(u32::from(mode & 0o7777));
         std::fs::set_permissions(&tree, permissions).map_err(failed)?;
         self.write_mark()?;
-        for folder in [&self.folder, &disk.join(FOLDER), disk] {
+        for folder in folders.iter().rev().chain([&self.disk]) {
             File::open(folder)
                 .and_then(|opened| opened.sync_all())
                 .map_err(|error| cannot("sync", folder, &error))?;
         }
         Ok(())
+    }
+
+    /// As [`NativePlace::create`]; a tree that is there stays as it is, with all that it holds.
+    ///
+    /// # Errors
+    /// As [`NativePlace::create`].
+    pub fn ensure(&self, mode: u16, owner: (u32, u32)) -> Result<()> {
+        if self.open().is_ok() {
+            return Ok(());
+        }
+        self.create(mode, owner)
     }
 
     /// Opens the top directory, after a look at the mark.

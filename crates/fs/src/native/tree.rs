@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::attributes::{Attributes, KeepName};
 use crate::error::{FsError, Result};
-use crate::native::known::{Known, NUMBER_BITS, SeenAt, TOP_NUMBER, Table, Way};
+use crate::native::known::{Known, NUMBER_BITS, SeenAt, TOP_NUMBER, Table, Way, shifted};
 use crate::native::system::{Handle, STAND_IN, Seen, said, step};
 use crate::object::DirectAccess;
 use crate::record::Kind;
@@ -30,6 +30,8 @@ pub struct NativeTree {
     /// Number of the top directory in the namespace.
     top_ino: Ino,
     pub(super) top: OwnedFd,
+    /// Added to the disk's own numbers.
+    shift: u64,
     /// An open directory of the disk, for handles.
     disk: Option<OwnedFd>,
     pub(super) table: Mutex<Table>,
@@ -62,11 +64,22 @@ impl NativeTree {
             base,
             top_ino,
             top,
+            shift: 0,
             disk,
             table: Mutex::new(table),
             just_made: Mutex::default(),
             kernel: OnceLock::new(),
         })
+    }
+
+    /// As it is to be served to other nodes, in this life of the daemon (any number that no other life has): no number of an
+    /// earlier life means anything in it. Before anything of it is known.
+    #[must_use]
+    pub fn in_life(mut self, life: u64) -> NativeTree {
+        // Spread over all numbers, so that the numbers of two lives hardly ever meet.
+        self.shift = life.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - NUMBER_BITS + 1);
+        self.table.get_mut().shift(self.shift);
+        self
     }
 
     /// Has the kernel read and write files of the tree itself, from the next open on.
@@ -87,7 +100,11 @@ impl NativeTree {
     pub(super) fn listed_ino(&self, on_disk: u64) -> Ino {
         let is_top =
             self.table.lock().get(TOP_NUMBER).is_ok_and(|top| top.identity.number == on_disk);
-        if is_top { self.top_ino } else { Ino(self.base | on_disk & ((1 << NUMBER_BITS) - 1)) }
+        if is_top {
+            return self.top_ino;
+        }
+        let number = shifted(on_disk, self.shift).unwrap_or(on_disk & ((1 << NUMBER_BITS) - 1));
+        Ino(self.base | number)
     }
 
     fn number(&self, ino: Ino) -> u64 {

@@ -1,6 +1,6 @@
 //! An object with an open handle.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use forebay_disk::{Object, ObjectAttributes};
@@ -42,6 +42,8 @@ pub struct LiveObject {
     /// The node of its disk, which is another one, may have written it without a word to this one since its size was
     /// taken.
     pub(super) written_at_home: AtomicBool,
+    /// The latest look of that node at it, of those that were told here.
+    pub(super) latest_look: AtomicU64,
     pub(super) registration: OnceLock<Option<u32>>,
     pub(super) direct: Option<Arc<dyn DirectAccess>>,
     pub(super) health: Arc<DiskHealth>,
@@ -84,6 +86,11 @@ impl LiveObject {
     /// Whether size and times are to be asked of the node of its disk.
     pub(crate) fn is_written_at_home(&self) -> bool {
         self.written_at_home.load(Ordering::Acquire)
+    }
+
+    /// The node of its disk tells of a look at it. Whether that is the latest one.
+    pub(crate) fn is_latest_look(&self, look: u64) -> bool {
+        self.latest_look.fetch_max(look, Ordering::AcqRel) <= look
     }
 
     /// What is written there is not synced as soon as it is written.

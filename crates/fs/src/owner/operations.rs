@@ -4,17 +4,19 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use forebay_base::{DiskId, Ino};
+use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
 
 use super::Owner;
 use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
-use crate::native::NativeTree;
-use crate::object::LiveObject;
-use crate::ops::{Access, Closer, DirectoryItem, Found, New, Opened, Replace, SetXattr};
+use crate::object::{LiveObject, SeenObject};
+use crate::ops::{
+    Access, Closer, DirectoryItem, Found, New, NodeOpener, Opened, Replace, SetXattr,
+};
 use crate::partition::Caller;
 use crate::record::ObjectRef;
+use crate::stats::Operation;
 
 /// What a listing calls with each entry.
 pub(crate) type Visit<'a> = dyn FnMut(&DirectoryItem) -> ControlFlow<()> + 'a;
@@ -42,7 +44,7 @@ impl Owner {
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         match self {
             Owner::Local(partition) => partition.lookup(parent, name),
-            Owner::Native(native) => native.tree()?.lookup(parent, name).map(Found::Here),
+            Owner::Native(native) => native.lookup(parent, name),
             Owner::Remote(remote) => remote.lookup(parent, name),
         }
     }
@@ -51,7 +53,7 @@ impl Owner {
     pub(crate) fn look_at(&self, ino: Ino) -> Result<Attributes> {
         match self {
             Owner::Local(partition) => partition.look_at(ino),
-            Owner::Native(native) => native.tree()?.look_up_top(),
+            Owner::Native(native) => native.look_up_top(),
             Owner::Remote(remote) => remote.look_at(ino),
         }
     }
@@ -154,7 +156,7 @@ impl Owner {
     pub(crate) fn open_directory(&self, ino: Ino) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.open_directory(ino),
-            Owner::Native(native) => native.tree()?.open_directory(ino),
+            Owner::Native(native) => native.open_directory(ino),
             Owner::Remote(remote) => remote.open_directory(ino),
         }
     }
@@ -167,7 +169,7 @@ impl Owner {
     ) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.read_directory(ino, offset, visit),
-            Owner::Native(native) => native.tree()?.read_directory(ino, offset, visit),
+            Owner::Native(native) => native.read_directory(ino, offset, visit),
             Owner::Remote(remote) => remote.read_directory(ino, offset, visit),
         }
     }
@@ -192,7 +194,7 @@ impl Owner {
     pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
         match self {
             Owner::Local(partition) => partition.attributes(ino),
-            Owner::Native(native) => native.tree()?.attributes(ino),
+            Owner::Native(native) => native.attributes(ino),
             Owner::Remote(remote) => remote.attributes(ino),
         }
     }
@@ -200,7 +202,7 @@ impl Owner {
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attributes> {
         match self {
             Owner::Local(partition) => partition.getattr(ino),
-            Owner::Native(native) => native.tree()?.getattr(ino),
+            Owner::Native(native) => native.attributes(ino),
             Owner::Remote(remote) => remote.attributes(ino),
         }
     }
@@ -224,7 +226,7 @@ impl Owner {
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         match self {
             Owner::Local(partition) => partition.xattr(ino, name),
-            Owner::Native(native) => native.tree()?.xattr(ino, name),
+            Owner::Native(native) => native.xattr(ino, name),
             Owner::Remote(remote) => remote.xattr(ino, name),
         }
     }
@@ -232,7 +234,7 @@ impl Owner {
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
         match self {
             Owner::Local(partition) => partition.list_xattrs(ino),
-            Owner::Native(native) => native.tree()?.list_xattrs(ino),
+            Owner::Native(native) => native.list_xattrs(ino),
             Owner::Remote(remote) => remote.list_xattrs(ino),
         }
     }
@@ -277,7 +279,7 @@ impl Owner {
         match self {
             Owner::Local(partition) => partition.close_file(ino, access),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
-            Owner::Remote(remote) => remote.close_file(ino, access),
+            Owner::Remote(remote) => remote.close_file(ino, access, None),
         }
     }
 
@@ -383,7 +385,7 @@ impl Owner {
     pub(crate) fn sync_directory(&self, ino: Ino) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.sync_directory(ino),
-            Owner::Native(native) => native.tree()?.sync_directory(ino),
+            Owner::Native(native) => native.sync_directory(ino),
             Owner::Remote(remote) => remote.sync_directory(ino),
         }
     }
@@ -392,17 +394,17 @@ impl Owner {
 // --- for other nodes: this node's own filesets alone, never one of a third node ---
 
 impl Owner {
-    /// Opens a file for a node that has `disks`: where its object lies, if that is not a disk of this node, and the other
+    /// Opens a file for another node: where its object lies, if that is not a disk of this node, and the other
     /// one may go there itself.
     pub(crate) fn open_for_node(
         &self,
         ino: Ino,
         access: Access,
         caller: Caller,
-        disks: &[DiskId],
+        by: NodeOpener<'_>,
     ) -> Result<Option<ObjectRef>> {
         match self {
-            Owner::Local(partition) => partition.open_for_node(ino, access, caller, disks),
+            Owner::Local(partition) => partition.open_for_node(ino, access, caller, by),
             Owner::Native(native) => native.tree()?.open_file(ino, access, caller).map(|_| None),
             Owner::Remote(_) => Err(FsError::Moved),
         }
@@ -413,6 +415,44 @@ impl Owner {
             Owner::Local(partition) => partition.close_for_node(ino, access, by),
             Owner::Native(native) => native.tree()?.close_file(ino, access),
             Owner::Remote(_) => Err(FsError::Moved),
+        }
+    }
+
+    pub(crate) fn attributes_for_node(
+        &self,
+        ino: Ino,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
+        match self {
+            Owner::Local(partition) => {
+                partition.count(Operation::Getattr);
+                partition.attributes_by(ino, seen)
+            }
+            Owner::Native(_) | Owner::Remote(_) => self.getattr(ino),
+        }
+    }
+
+    pub(crate) fn set_attributes_for_node(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
+        match self {
+            Owner::Local(partition) => partition.set_attributes_by(ino, set, seen),
+            Owner::Native(_) | Owner::Remote(_) => self.set_attributes(ino, set),
+        }
+    }
+
+    pub(crate) fn sync_for_node(
+        &self,
+        ino: Ino,
+        what: Sync,
+        seen: Option<SeenObject>,
+    ) -> Result<()> {
+        match self {
+            Owner::Local(partition) => partition.sync_file_by(ino, what, seen),
+            Owner::Native(_) | Owner::Remote(_) => self.sync_file(ino, what),
         }
     }
 
@@ -436,9 +476,7 @@ impl Owner {
             Owner::Local(partition) if partition.gate().closed().is_some() => Ok(None),
             Owner::Local(partition) => partition.listed_attributes(item),
             // A fileset that cannot be reached must not hide the others.
-            Owner::Native(native) if is_top => {
-                Ok(native.tree().and_then(NativeTree::look_up_top).ok())
-            }
+            Owner::Native(native) if is_top => Ok(native.look_up_top().ok()),
             Owner::Native(native) => native.tree()?.listed_attributes(parent, item),
             // What is not kept here is left to whoever asks for it.
             Owner::Remote(remote) => Ok(remote.listed_attributes(parent, item)),

@@ -58,7 +58,7 @@ impl Partition {
     pub(crate) fn take_object_on(&self, disks: &[DiskId]) -> Result<Arc<LiveObject>> {
         if !disks.is_empty() {
             let number = || self.take_object_id();
-            let suits = |of: &FsDisk| disks.contains(&of.id) && of.pool() == self.pool();
+            let suits = |of: &FsDisk| self.suits_node(of, disks);
             match self.shared.objects.make_named(suits, number) {
                 Ok(made) => return Ok(made),
                 Err(error) => {

@@ -8,6 +8,7 @@ pub(crate) mod commit;
 pub mod damage;
 pub(crate) mod entries;
 mod idle;
+mod issued;
 mod moving;
 pub(crate) mod ops;
 pub(crate) mod quota;
@@ -25,6 +26,7 @@ use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use forebay_store::Store;
 use parking_lot::Mutex;
 
+use crate::attributes::Attributes;
 use crate::commit::CommitTurn;
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
@@ -33,9 +35,9 @@ use crate::inode::{Body, Counted, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
-use crate::object::{Objects, Pool};
+use crate::object::{Objects, Pool, SeenObject};
 use crate::record::{
-    Durability, FilesetSettings, InodeRecord, Placement, Superblock, Usage, decode,
+    Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -60,18 +62,24 @@ pub struct Partition {
     counters: Arc<Counters>,
     /// Records of this epoch or before may not agree with their objects: a crash came after them.
     suspect_epoch: Epoch,
+    /// Inodes of this number and above were made since it was opened.
+    first_new_ino: u64,
     writes: Mutex<WriteSet>,
     turn: CommitTurn,
     /// The commit thread is to commit before its time.
     commit_wanted: AtomicBool,
     ino_numbers: NumberRange,
     object_numbers: NumberRange,
+    /// Numbers that other nodes have.
+    issued: Mutex<Vec<issued::Issued>>,
     /// Files that are open for writing on the direct path.
     writers: Mutex<HashSet<Ino>>,
     /// How often a directory was moved to another one; held while that is done.
     directory_moves: Mutex<u64>,
     sweep: Mutex<Sweep>,
     damage: damage::Damage,
+    /// The kernel may keep no names of it any more.
+    names_lapse: AtomicBool,
     /// What other nodes may cache of it, in a cluster.
     granting: Option<Arc<Granting>>,
     /// Whether any quota is set; to know it without a lock.
@@ -168,26 +176,60 @@ impl Partition {
         }
     }
 
-    /// Whether nobody has an inode open for writing.
+    /// Whether an inode has a name, and nobody has it open for writing. Of one without a name nobody is told when it goes.
     pub(crate) fn is_quiet(&self, ino: Ino) -> bool {
         let is_quiet = |inode: Arc<Inode>| {
             let state = inode.lock();
-            state.file().is_none_or(|file| !file.opens.is_written())
+            state.nlink > 0 && state.file().is_none_or(|file| !file.opens.is_written())
         };
         // What is open is in memory.
         self.shared.inodes.peek(ino).is_none_or(is_quiet)
     }
 
     /// Whether attributes that were just read stay as they are until somebody opens the file, or changes it here. For a while after an
-    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before.
+    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before: unless the
+    /// file was made since.
     pub(crate) fn knows_writers(&self, ino: Ino) -> bool {
         let is_far = |inode: Arc<Inode>| {
             let state = inode.lock();
             let object = state.file().and_then(|file| file.object);
             object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
         };
+        if ino.local() >= self.first_new_ino {
+            return true;
+        }
         let knows_all = || self.granting.as_ref().is_some_and(|it| it.knows_what_is_open());
         self.shared.inodes.peek(ino).is_some_and(|inode| !is_far(inode)) || knows_all()
+    }
+
+    /// Where the object of a file lies, if that is a disk of another node on which nodes may reach it themselves.
+    pub(crate) fn home_of(&self, ino: Ino) -> Option<ObjectRef> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        let file = state.file()?;
+        let is_named = file.live.as_ref().is_none_or(|live| live.is_published());
+        let at = file.object.filter(|_| is_named && !file.is_cut && self.prefers_direct())?;
+        (!self.shared.objects.is_near(at.disk)).then_some(at)
+    }
+
+    /// Attributes of a file that has the object that a node has made, while that node alone has it open and nobody has looked at
+    /// the object since.
+    pub(crate) fn attributes_of_maker(&self, ino: Ino, made: SeenObject) -> Option<Attributes> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        let file = state.file().filter(|file| file.object == Some(made.at))?;
+        let opens = &file.opens;
+        let is_only = opens.handles == 1 && opens.of_nodes == 1 && opens.writers_of_nodes == 1;
+        let is_as_made = file.seen == made.attributes && !file.is_cut && self.prefers_direct();
+        let is_plain = state.nlink > 0 && !state.is_privileged();
+        (is_only && is_as_made && is_plain).then(|| Attributes::of(ino, &state))
+    }
+
+    /// Where the bytes of a file in memory are.
+    pub(crate) fn object_of(&self, ino: Ino) -> Option<ObjectRef> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        state.file()?.object
     }
 
     /// What every request passes first.
@@ -422,6 +464,16 @@ impl Partition {
     }
 
     // --- references of the kernel ---
+
+    /// Whether the kernel may keep no names that it is told of.
+    pub(crate) fn names_lapse(&self) -> bool {
+        self.names_lapse.load(Ordering::Acquire)
+    }
+
+    /// Says whether the kernel may keep no names that it is told of from now on.
+    pub(crate) fn lapse_names(&self, lapse: bool) {
+        self.names_lapse.store(lapse, Ordering::Release);
+    }
 
     /// Notes that the kernel was told of an inode once more.
     pub(crate) fn remember(&self, ino: Ino) {

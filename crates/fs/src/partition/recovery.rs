@@ -221,14 +221,17 @@ impl Partition {
             choices: Choices::of(&settings, &shared.objects),
             counters,
             suspect_epoch: superblock.crashed_epoch,
+            first_new_ino: before.ino_limit,
             writes: Mutex::new(writes),
             turn: CommitTurn::new(shared.clock.instant()),
             commit_wanted: AtomicBool::new(false),
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
             object_numbers: NumberRange::new(before.object_limit, superblock.object_limit),
+            issued: Mutex::default(),
             writers: Mutex::default(),
             directory_moves: Mutex::default(),
             damage: super::damage::Damage::default(),
+            names_lapse: AtomicBool::new(false),
             sweep: Mutex::new(Sweep {
                 done: has_rested || (!crashed && !before.sweep_due),
                 below: before.object_limit,
@@ -381,6 +384,7 @@ impl Partition {
         if let Some(why) = self.gate.closed() {
             return Err(why);
         }
+        self.void_numbers();
         self.drop_nameless();
         // Before sizes are taken: nobody can open a file any more, so those that nobody writes now stay as
         // they are, while one that is closed during the rest may have grown after its size was taken.

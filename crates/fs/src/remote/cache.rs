@@ -28,7 +28,9 @@ impl Service for CacheService {
         // Of another owner than the present one nothing is used any more.
         if let Some(owner) = self.fs.remote_owner_at(fileset, from.node) {
             for (recall, items) in recalls {
-                owner.recalled(recall, items);
+                owner.recalled(recall, items).map_err(|error| {
+                    CallError::Refused(format!("what is open could not be told: {error}"))
+                })?;
             }
         }
         Ok(Message { head: encode(&()), payload: Vec::new() })

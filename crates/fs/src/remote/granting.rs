@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_base::{FilesetId, Ino};
 
 use super::service::Work;
-use super::wire::Answer;
+use super::wire::{Answer, Beside};
 use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
 use crate::grants::{Changer, Granted, Item, Touched};
@@ -17,7 +17,7 @@ use crate::stale::Stale;
 
 impl Work<'_> {
     /// The partition of an inode, if this node owns it in the epoch that the client means.
-    fn partition(&self, ino: Ino) -> Option<Arc<Partition>> {
+    pub(super) fn partition(&self, ino: Ino) -> Option<Arc<Partition>> {
         match &*self.route(ino).ok()? {
             Owner::Local(partition) => Some(Arc::clone(partition)),
             Owner::Native(_) | Owner::Remote(_) => None,
@@ -34,6 +34,30 @@ impl Work<'_> {
             let granted = granting.grant(self.client, &Item::Attributes(ino));
             self.granted.attributes = granted.filter(|_| partition.is_quiet(ino));
         }
+    }
+
+    /// A name was made: the client may cache it, and the directory.
+    pub(super) fn grant_new(&mut self, parent: Ino, name: &[u8], ino: Ino) {
+        self.grant_directory(parent);
+        self.grant_entry(parent, name);
+        let leads_to = |partition: Arc<Partition>| partition.named(parent, name);
+        if self.partition(parent).and_then(leads_to) != Some(ino) {
+            self.granted.entry = None;
+        }
+    }
+
+    /// A name of a directory was changed: the client may cache the directory as it is now.
+    pub(super) fn grant_directory(&mut self, ino: Ino) {
+        let Some(mut changing) = self.changing.take() else { return };
+        let Some(partition) = self.partition(ino) else { return };
+        let Some(granting) = partition.granting().filter(|it| changing.is_at(it)) else { return };
+        self.granted.term = granting.term(self.client);
+        let granted = changing.grant_directory(ino);
+        // Names that it holds may be granted now.
+        drop(changing);
+        let Some((number, continues)) = granted else { return };
+        let found = partition.attributes(ino).ok().filter(|found| found.cacheable);
+        self.beside = found.map(|attributes| Beside { number, attributes, continues });
     }
 
     fn grant_entry(&mut self, parent: Ino, name: &[u8]) {
@@ -75,6 +99,9 @@ impl Work<'_> {
         if !(is_cacheable && self.partition(ino).is_some_and(knows_writers)) {
             self.granted.attributes = None;
         }
+        if self.granted.attributes.is_some() {
+            self.granted.home = self.partition(ino).and_then(|partition| partition.home_of(ino));
+        }
     }
 
     /// Carries out a change at the owner of an inode, once nobody caches any more what it touches.
@@ -84,6 +111,7 @@ impl Work<'_> {
         touched: &Touched<'_>,
         operation: impl FnOnce(&Work<'_>, &Owner) -> Result<T>,
     ) -> Result<T> {
+        self.changing = None;
         let mut changing = None;
         loop {
             let route = self.route(ino)?;
@@ -96,7 +124,10 @@ impl Work<'_> {
                     let targets = touched.names.iter().filter_map(leads_to);
                     self.stale.extend(targets.map(Stale::Attributes));
                 }
-                return operation(self, &route);
+                let done = operation(self, &route);
+                drop(route);
+                self.changing = changing;
+                return done;
             };
             // Whoever changes owners must not wait for clients.
             drop(route);

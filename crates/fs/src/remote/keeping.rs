@@ -11,18 +11,19 @@ use super::RemoteOwner;
 use super::owner::{accepted, not_kept, senseless};
 use super::wire::{Answer, Reply, Request};
 use crate::attributes::Attributes;
+use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
-use crate::grants::{Learned, Looked};
+use crate::grants::{Learned, Looked, NAMES_MAX};
 use crate::ops::{DirectoryItem, Found};
 use crate::owner::Visit;
 use crate::record::Kind;
 
 /// Entries of a listing that is kept.
-const LISTING_MAX: usize = 16_384;
+const LISTING_MAX: usize = NAMES_MAX;
 
 impl RemoteOwner {
     /// What is kept, if it may be used: the owner is asked to vouch for it where its word has lapsed.
-    fn known<T>(&self, look: impl Fn() -> Looked<T>) -> Result<Option<T>> {
+    pub(super) fn known<T>(&self, look: impl Fn() -> Looked<T>) -> Result<Option<T>> {
         let found = look();
         if let Looked::Kept(found) = found {
             return Ok(Some(found));
@@ -63,7 +64,7 @@ impl RemoteOwner {
             self.assert_open_files()?;
         }
         let asking = self.kept.begin();
-        let (Reply { answer, granted }, _) = self.exchange(request, Vec::new())?;
+        let (Reply { answer, granted, .. }, _) = self.exchange(request, Vec::new())?;
         let (value, learnt) = read(answer)?;
         if let Some(learnt) = learnt {
             asking.answered(granted, learnt);
@@ -72,7 +73,8 @@ impl RemoteOwner {
     }
 
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
-        let is_plain = !matches!(name, b"." | b"..");
+        // The owner refuses longer ones, rather than not to find them.
+        let is_plain = !matches!(name, b"." | b"..") && name.len() <= NAME_MAX;
         let known = if is_plain { self.known(|| self.kept.name(parent, name))? } else { None };
         let found = match known {
             Some(None) => return Err(FsError::NotFound),
@@ -97,6 +99,10 @@ impl RemoteOwner {
                 })?
             }
         };
+        if found.is_none() && is_plain && self.kept.missed(parent) {
+            // It has answered; this is for the next ones.
+            let _ = self.list(parent);
+        }
         found.ok_or(FsError::NotFound)
     }
 
@@ -192,7 +198,8 @@ impl RemoteOwner {
         if let Some(attributes) = self.known(|| self.kept.attributes(ino))? {
             return Ok(not_kept(attributes));
         }
-        self.ask_to_keep(Request::Attributes { ino }, |answer| match accepted(answer)? {
+        let request = Request::Attributes { ino, seen: self.seen(ino) };
+        self.ask_to_keep(request, |answer| match accepted(answer)? {
             Answer::Attributes(found) => Ok((not_kept(found), Some(Learned::Attributes(found)))),
             other => senseless(&other),
         })

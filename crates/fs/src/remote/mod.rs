@@ -47,10 +47,13 @@
 //! - [`Namespace::set_kernel_cache`](crate::Namespace::set_kernel_cache) once there is a mount.
 
 mod cache;
+mod files;
 mod granting;
 mod keeping;
 mod locking;
 mod near;
+mod open_files;
+mod opening;
 mod owner;
 mod request;
 mod service;
@@ -63,8 +66,9 @@ use std::time::Duration;
 
 pub use cache::CacheService;
 pub(crate) use near::NearFiles;
-pub(crate) use owner::OpenFiles;
+pub(crate) use open_files::OpenFiles;
 pub use owner::RemoteOwner;
+pub(crate) use owner::tell;
 pub use service::FilesService;
 pub(crate) use wire::{Answer, LockAsked, Request, Whole};
 

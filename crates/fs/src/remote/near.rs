@@ -9,6 +9,7 @@
 //! **On a disk of a third node** they are read there. Writes go by way of the owner, which refuses those of a node that it
 //! has dropped.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use forebay_base::Ino;
@@ -17,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use crate::attributes::SetId;
 use crate::error::{FsError, Result};
-use crate::object::LiveObject;
+use crate::object::{LiveObject, SeenObject};
 use crate::ops::Home;
 use crate::owner::At;
 use crate::record::ObjectRef;
@@ -40,6 +41,8 @@ pub(crate) struct NearFiles {
     /// Those who share it hold this.
     shared: OnceLock<Weak<Shared>>,
     files: Mutex<FxHashMap<Ino, NearFile>>,
+    /// Counts looks at objects on disks of this node.
+    looks: AtomicU64,
 }
 
 impl NearFiles {
@@ -48,7 +51,7 @@ impl NearFiles {
         let _ = self.shared.set(Arc::downgrade(shared));
     }
 
-    fn shared(&self) -> Option<Arc<Shared>> {
+    pub(super) fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.get()?.upgrade()
     }
 
@@ -58,9 +61,15 @@ impl NearFiles {
         Some(if disk_is_near { Home::Here } else { Home::There })
     }
 
-    /// Opens a file for one more handle; `None` if its object cannot be opened, or handles of an earlier lineage hold
-    /// another one.
-    pub fn open(&self, ino: Ino, (at, home): (ObjectRef, Home), lineage: u32) -> Option<Home> {
+    /// Opens a file for one more handle, whose object may have been `made` here; `None` if it cannot be opened, or handles of
+    /// an earlier lineage hold another one.
+    pub fn open(
+        &self,
+        ino: Ino,
+        (at, home): (ObjectRef, Home),
+        lineage: u32,
+        made: Option<Arc<LiveObject>>,
+    ) -> Option<Home> {
         let shared = self.shared()?;
         let mut files = self.files.lock();
         if let Some(file) = files.get_mut(&ino) {
@@ -75,6 +84,7 @@ impl NearFiles {
         }
         let live = match home {
             Home::There => None,
+            Home::Here if made.as_ref().is_some_and(|made| made.at == at) => made,
             Home::Here => match shared.objects.open(at) {
                 Ok(live) => Some(live),
                 Err(error) => {
@@ -158,15 +168,45 @@ impl NearFiles {
         Some(shared.objects.observe(live.at.disk, written))
     }
 
-    /// A handle has ended.
-    pub fn let_go_of(&self, ino: Ino) {
+    /// How an open object on a disk of this node is now.
+    pub fn look_at(&self, ino: Ino, lineage: u32) -> Option<SeenObject> {
+        let files = self.files.lock();
+        let file = files.get(&ino).filter(|file| file.lineage == lineage)?;
+        self.look(file)
+    }
+
+    /// As [`NearFiles::look_at`], of whichever lineage.
+    pub fn look_open(&self, ino: Ino) -> Option<SeenObject> {
+        let files = self.files.lock();
+        self.look(files.get(&ino)?)
+    }
+
+    /// Looks at an object on a disk of this node. Looks follow each other, as all files are locked.
+    fn look(&self, file: &NearFile) -> Option<SeenObject> {
+        let live = file.live.as_ref().filter(|_| file.home == Home::Here)?;
+        let look = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
+        let attributes = live.object.attributes().ok()?;
+        Some(SeenObject { at: file.at, attributes, is_open: true, look })
+    }
+
+    /// A handle has ended: how the last one has left the object, if that is on a disk of this node.
+    pub fn let_go_of(&self, ino: Ino) -> Option<SeenObject> {
         let mut files = self.files.lock();
-        let Some(file) = files.get_mut(&ino) else { return };
+        let file = files.get_mut(&ino)?;
         file.handles -= 1;
-        let gone = if file.handles == 0 { files.remove(&ino) } else { None };
+        if file.handles > 0 {
+            return None;
+        }
+        let left = self.look(file);
+        let gone = files.remove(&ino);
         drop(files);
-        // Closed without the lock.
-        drop(gone);
+        // Closed without the lock. Of an empty one the owner needs to know whether somebody may write it still.
+        let live = gone?.live?;
+        let mut left = left?;
+        if left.attributes.size == 0 {
+            left.is_open = live.is_open_elsewhere();
+        }
+        Some(left)
     }
 
     /// This node owns the fileset now: its partition has the file from now on, with all its handles.

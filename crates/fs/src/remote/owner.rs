@@ -5,29 +5,28 @@
 //! owner in order, and what its kernel has forgotten, which goes with the next request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::channel::{CallError, Message};
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
-use forebay_cluster::grants::RecallNumber;
-use forebay_disk::{Allocate, Seek, Sync};
-use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
+use forebay_cluster::grants::{GrantNumber, RecallNumber};
+use forebay_disk::{Allocate, ObjectAttributes, Seek, Sync};
+use parking_lot::Mutex;
 
-use super::NearFiles;
-use super::unsynced::Unsynced;
+use super::files::Numbers;
 use super::wire::{
-    Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, decode, encode,
+    Answer, Beside, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, decode,
+    encode,
 };
-use crate::attributes::{Attributes, KeepName, SetAttributes, SetId};
-use crate::clients::Handles;
+use super::{NearFiles, OpenFiles};
+use crate::attributes::{Attributes, KeepName, SetAttributes};
 use crate::error::{FsError, Result};
-use crate::grants::{Item, Kept, Touched};
+use crate::grants::{Granted, Item, Kept, Learned, NameChange, OwnChange, Touched};
 use crate::locks::{Ticket, Waited};
-use crate::ops::{Access, Home, New, Opened, Replace, SetXattr, Statistics};
-use crate::owner::At;
+use crate::object::SeenObject;
+use crate::ops::{New, Replace, SetXattr, Statistics};
 use crate::partition::Caller;
 use crate::record::Usage;
 
@@ -36,141 +35,17 @@ const FORGOTTEN_MAX: usize = 512;
 /// Files that one request opens again.
 const REOPENED_AT_ONCE: usize = 4096;
 
-/// What this node has open of a fileset that another node owns, whoever that is.
-#[derive(Default)]
-pub(crate) struct OpenFiles {
-    /// Grows when what was open is lost: handles from before are stale then.
-    lineage: AtomicU32,
-    state: Mutex<OpenState>,
-    /// Names that programs of this node have changed.
-    unsynced: Unsynced,
-    /// Held for reading from the request that opens or closes a file until that is noted here; for writing by whoever
-    /// tells the next owner what is open.
-    under_way: RwLock<()>,
-}
-
-#[derive(Default)]
-struct OpenState {
-    /// The latest crash of the fileset as far as is known: nothing was lost as long as it is the same.
-    crash: Option<Epoch>,
-    files: FxHashMap<Ino, OpenFile>,
-}
-
-/// How a file is open.
-#[derive(Clone, Copy, Default)]
-struct OpenFile {
-    handles: Handles,
-    /// All of them on its object, which is on a disk of this node.
-    is_near: bool,
-}
-
-impl OpenFiles {
-    /// The lineage of what is opened now.
-    pub fn lineage(&self) -> u32 {
-        // 0 stands for handles where owners do not change.
-        self.lineage.load(Ordering::Acquire).wrapping_add(1).max(1)
-    }
-
-    /// What was open is lost.
-    pub fn lose(&self) {
-        self.lineage.fetch_add(1, Ordering::AcqRel);
-        self.state.lock().files.clear();
-    }
-
-    /// This node was the owner, and names in these directories are lost with what was open.
-    pub fn lose_with_names(&self, directories: impl IntoIterator<Item = Ino>) {
-        self.lose();
-        self.unsynced.lose(directories);
-        // The next owner knows of another crash.
-        self.state.lock().crash = None;
-    }
-
-    /// An owner says which the latest crash was. After another one than before, names are lost that were not synced.
-    pub fn hear_of_crash(&self, crash: Epoch) {
-        let before = self.state.lock().crash.replace(crash);
-        if before.is_some_and(|before| before != crash) {
-            self.unsynced.lose([]);
-        }
-    }
-
-    /// Names of this node's programs that may not be durable.
-    pub fn unsynced(&self) -> &Unsynced {
-        &self.unsynced
-    }
-
-    /// Notes a handle, and whether it is one on an object of this node: if the file is not open yet and that is
-    /// `wanted`, or the others are. The kernel allows no mixture.
-    fn opened(&self, ino: Ino, access: Access, crash: Epoch, wanted: bool) -> bool {
-        let mut state = self.state.lock();
-        // While files are open it is that of when they were opened.
-        if state.crash.is_none() {
-            state.crash = Some(crash);
-        }
-        let file = state.files.entry(ino).or_default();
-        if file.handles.all == 0 {
-            file.is_near = wanted;
-        }
-        file.handles.add(access);
-        file.is_near
-    }
-
-    pub fn closed(&self, ino: Ino, access: Access) {
-        let mut state = self.state.lock();
-        if let Some(OpenFile { handles, .. }) = state.files.get_mut(&ino) {
-            handles.take(access);
-            if handles.all == 0 {
-                state.files.remove(&ino);
-            }
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.state.lock().files.is_empty()
-    }
-
-    fn is_open(&self, ino: Ino) -> bool {
-        self.state.lock().files.contains_key(&ino)
-    }
-
-    /// Waits until every open and close under way is noted, and keeps others from beginning. An owner that gives a
-    /// fileset up in order answers them at once; where one is not answered in time, what is open is lost.
-    pub fn settled(&self) -> Option<impl Drop> {
-        let settled = self.under_way.try_write_for(SETTLED_WAIT);
-        if settled.is_none() {
-            self.lose();
-        }
-        settled
-    }
-
-    /// What is open, and the latest crash when it was opened.
-    pub fn all(&self) -> (Epoch, Vec<(Ino, Handles)>) {
-        let state = self.state.lock();
-        (
-            state.crash.unwrap_or(Epoch(0)),
-            state.files.iter().map(|(ino, file)| (*ino, file.handles)).collect(),
-        )
-    }
-
-    /// Takes over what was open where this node was the owner.
-    pub fn take_over(&self, crash: Epoch, files: Vec<(Ino, Handles)>) {
-        let open = |(ino, handles)| (ino, OpenFile { handles, is_near: false });
-        let files = files.into_iter().map(open).collect();
-        *self.state.lock() = OpenState { crash: Some(crash), files };
-    }
-
-    /// Forgets what is open: this node is the owner now, and its partition knows.
-    pub fn hand_on(&self) {
-        self.state.lock().files.clear();
-    }
-}
-
 /// A fileset of another node.
 pub struct RemoteOwner {
     pub(super) fileset: FilesetId,
     node: NodeId,
     channel: Arc<dyn Channel>,
-    open_files: Arc<OpenFiles>,
-    near: Arc<NearFiles>,
+    pub(super) open_files: Arc<OpenFiles>,
+    pub(super) near: Arc<NearFiles>,
+    /// Numbers for objects that this node makes itself.
+    pub(super) numbers: Mutex<Numbers>,
+    /// Held by whoever tells the owner of files that are open by its grants.
+    pub(super) registering: Mutex<()>,
     /// The files that were open before this node became the owner are open there, too, in this epoch of it.
     pub(super) is_asserted: AtomicBool,
     epoch: AtomicU64,
@@ -193,9 +68,46 @@ pub(super) fn accepted(answer: Answer) -> Result<Answer> {
     }
 }
 
+/// Keeps what was granted with the answer to a change of names.
+pub(super) fn learn(
+    own: OwnChange<'_>,
+    granted: Granted,
+    beside: Option<Beside>,
+    change: NameChange,
+) {
+    learn_file(own, granted, beside, (change, None));
+}
+
+/// As [`learn`], of a file that was made, with how its object was.
+pub(super) fn learn_file(
+    own: OwnChange<'_>,
+    granted: Granted,
+    beside: Option<Beside>,
+    (change, file): (NameChange, Option<(Attributes, ObjectAttributes)>),
+) {
+    let directory = beside.map(|beside| (beside.number, beside.attributes));
+    let continues = beside.is_some_and(|beside| beside.continues);
+    own.answered(granted, Learned::Change { change, directory, continues, file });
+}
+
 /// An answer that does not fit its request: the other node is broken.
 pub(super) fn senseless<T>(answer: &Answer) -> Result<T> {
     Err(FsError::Io(format!("the owner of the fileset sent an unexpected answer: {answer:?}")))
+}
+
+/// Tells another node something that is no operation of a fileset.
+///
+/// # Errors
+/// Why it has not heard it.
+pub(crate) fn tell(channel: &dyn Channel, request: Request) -> std::result::Result<(), String> {
+    let (epoch, seen) = (Epoch(0), GrantNumber(0));
+    let head = encode(&Head { epoch, forgotten: Vec::new(), seen, request });
+    let answered = channel.call(Message { head, payload: Vec::new() });
+    match decode::<Reply>(&answered.map_err(|error| error.to_string())?.head)?.answer {
+        Answer::Done => Ok(()),
+        Answer::Refused(error) => Err(error.to_string()),
+        other => Err(format!("not an answer: {other:?}")),
+    }
 }
 
 impl RemoteOwner {
@@ -213,6 +125,8 @@ impl RemoteOwner {
             channel,
             open_files,
             near,
+            numbers: Mutex::default(),
+            registering: Mutex::default(),
             is_asserted: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             asserting: Mutex::default(),
@@ -221,9 +135,18 @@ impl RemoteOwner {
         }
     }
 
-    /// The owner takes back what it granted.
-    pub(crate) fn recalled(&self, recall: RecallNumber, items: Vec<Item>) {
+    /// The owner takes back what it granted. Files that are open by these grants are open there afterwards.
+    ///
+    /// # Errors
+    /// What the owner says to that: the recall is not over then.
+    pub(crate) fn recalled(&self, recall: RecallNumber, items: Vec<Item>) -> Result<()> {
+        let of = |item: &Item| match item {
+            Item::Attributes(ino) => Some(*ino),
+            Item::Entry(..) => None,
+        };
+        let inodes: Vec<Ino> = items.iter().filter_map(of).collect();
         self.kept.recalled(recall, items);
+        inodes.into_iter().try_for_each(|ino| self.register(ino))
     }
 
     /// Whether what this node has open is open there, too.
@@ -276,7 +199,7 @@ impl RemoteOwner {
         Ok((reply, answered.payload))
     }
 
-    fn ask_with(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
+    pub(super) fn ask_with(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
         if !self.is_asserted.load(Ordering::Acquire) {
             self.assert_open_files()?;
         }
@@ -288,11 +211,15 @@ impl RemoteOwner {
     }
 
     /// Sends a request that opens or closes a file, and notes what came of it before anybody can ask what is open.
-    fn ask_and_note(&self, request: Request, note: impl FnOnce(&Result<Answer>)) -> Result<Answer> {
+    pub(super) fn ask_and_note(
+        &self,
+        request: Request,
+        note: impl FnOnce(&Result<Answer>),
+    ) -> Result<Answer> {
         if !self.is_asserted.load(Ordering::Acquire) {
             self.assert_open_files()?;
         }
-        let _under_way = self.open_files.under_way.read();
+        let _under_way = self.open_files.under_way();
         let answer = self.send(request, Vec::new()).map(|(answer, _)| answer);
         note(&answer);
         answer
@@ -305,6 +232,11 @@ impl RemoteOwner {
         }
     }
 
+    /// How the object of a file that is open here is, if it is on a disk of this node.
+    pub(super) fn seen(&self, ino: Ino) -> Option<SeenObject> {
+        self.near.look_at(ino, self.open_files.lineage())
+    }
+
     fn ask_attributes(&self, request: Request) -> Result<Attributes> {
         match self.ask(request)? {
             Answer::Attributes(attributes) => Ok(not_kept(attributes)),
@@ -312,7 +244,16 @@ impl RemoteOwner {
         }
     }
 
-    fn ask_count(&self, request: Request, payload: Vec<u8>) -> Result<u64> {
+    /// As [`RemoteOwner::ask`], with what was granted.
+    fn ask_for_reply(&self, request: Request) -> Result<Reply> {
+        if !self.is_asserted.load(Ordering::Acquire) {
+            self.assert_open_files()?;
+        }
+        let (Reply { answer, granted, beside }, _) = self.exchange(request, Vec::new())?;
+        Ok(Reply { answer: accepted(answer)?, granted, beside })
+    }
+
+    pub(super) fn ask_count(&self, request: Request, payload: Vec<u8>) -> Result<u64> {
         match self.ask_with(request, payload)?.0 {
             Answer::Count(count) => Ok(count),
             other => senseless(&other),
@@ -351,6 +292,7 @@ impl RemoteOwner {
                 break;
             }
         }
+        self.open_files.all_are_registered();
         self.is_asserted.store(true, Ordering::Release);
         Ok(())
     }
@@ -358,8 +300,13 @@ impl RemoteOwner {
     // --- names ---
 
     /// Notes before a change of names that it may be lost, and afterwards once more: the loss may come in between.
-    fn changing_names<T>(&self, parents: &[Ino], change: impl FnOnce() -> Result<T>) -> Result<T> {
-        let note = || parents.iter().for_each(|parent| self.open_files.unsynced.note(*parent));
+    pub(super) fn changing_names<T>(
+        &self,
+        parents: &[Ino],
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let unsynced = self.open_files.unsynced();
+        let note = || parents.iter().for_each(|parent| unsynced.note(*parent));
         note();
         let changed = change();
         if changed.is_ok() {
@@ -370,9 +317,9 @@ impl RemoteOwner {
 
     /// Syncs, and with it all changes of names that were answered before.
     fn syncing(&self, request: Request) -> Result<()> {
-        let through = self.open_files.unsynced.answered();
+        let through = self.open_files.unsynced().answered();
         self.do_it(request)?;
-        self.open_files.unsynced.synced(through);
+        self.open_files.unsynced().synced(through);
         Ok(())
     }
 
@@ -383,10 +330,18 @@ impl RemoteOwner {
         new: New<'_>,
         caller: Caller,
     ) -> Result<Attributes> {
-        let _own = self.kept.changing(&Touched::new_name(parent, name));
-        let (name, new) = (name.to_vec(), NewInode::of(new));
-        let request = Request::Create { parent, name, new, caller };
-        self.changing_names(&[parent], || self.ask_attributes(request))
+        let own = self.changing(&Touched::new_name(parent, name))?;
+        let new = NewInode::of(new);
+        let request = Request::Create { parent, name: name.to_vec(), new, caller };
+        let reply = self.changing_names(&[parent], || self.ask_for_reply(request))?;
+        match reply.answer {
+            Answer::Attributes(made) => {
+                let change = NameChange::Made(parent, name.to_vec(), made.ino);
+                learn(own, reply.granted, reply.beside, change);
+                Ok(not_kept(made))
+            }
+            other => senseless(&other),
+        }
     }
 
     pub(crate) fn create_unnamed(
@@ -401,21 +356,48 @@ impl RemoteOwner {
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attributes> {
         let mut touched = Touched::new_name(parent, name);
         touched.inodes.push(ino);
-        let _own = self.kept.changing(&touched);
+        let own = self.changing(&touched)?;
         let request = Request::Link { ino, parent, name: name.to_vec() };
-        self.changing_names(&[parent], || self.ask_attributes(request))
+        let reply = self.changing_names(&[parent], || self.ask_for_reply(request))?;
+        match reply.answer {
+            Answer::Attributes(linked) => {
+                let change = NameChange::Made(parent, name.to_vec(), ino);
+                learn(own, reply.granted, reply.beside, change);
+                Ok(not_kept(linked))
+            }
+            other => senseless(&other),
+        }
     }
 
     pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        let _own = self.kept.changing(&Touched::names([(parent, name)]));
-        let request = Request::Unlink { parent, name: name.to_vec() };
-        self.changing_names(&[parent], || self.do_it(request))
+        self.remove(parent, name, |name, known| Request::Unlink { parent, name, known })
     }
 
     pub(crate) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        let _own = self.kept.changing(&Touched::names([(parent, name)]));
-        let request = Request::RemoveDirectory { parent, name: name.to_vec() };
-        self.changing_names(&[parent], || self.do_it(request))
+        self.remove(parent, name, |name, known| Request::RemoveDirectory { parent, name, known })
+    }
+
+    fn remove(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        request: impl FnOnce(Vec<u8>, Vec<Ino>) -> Request,
+    ) -> Result<()> {
+        let known: Vec<Ino> = self.kept.leads_to(parent, name).into_iter().collect();
+        known.iter().for_each(|ino| self.await_closes(*ino));
+        let mut touched = Touched::names([(parent, name)]);
+        touched.inodes.extend(&known);
+        let own = self.changing(&touched)?;
+        let request = request(name.to_vec(), known);
+        let reply = self.changing_names(&[parent], || self.ask_for_reply(request))?;
+        match reply.answer {
+            Answer::Done => {
+                let change = NameChange::Removed(parent, name.to_vec());
+                learn(own, reply.granted, reply.beside, change);
+                Ok(())
+            }
+            other => senseless(&other),
+        }
     }
 
     pub(crate) fn rename(
@@ -425,11 +407,25 @@ impl RemoteOwner {
         replace: Replace,
         whiteout: Option<Caller>,
     ) -> Result<()> {
-        let _own = self.kept.changing(&Touched::names([from, to]));
-        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let leads_to = |(parent, name): (Ino, &[u8])| self.kept.leads_to(parent, name);
+        let known: Vec<Ino> = [from, to].into_iter().filter_map(leads_to).collect();
+        let mut touched = Touched::names([from, to]);
+        touched.inodes.extend(&known);
+        let own = self.changing(&touched)?;
         let parents = [from.0, to.0];
-        let request = Request::Rename { from, to, replace, whiteout };
-        self.changing_names(&parents, || self.do_it(request))
+        let (old, new) = (from.1.to_vec(), to.1.to_vec());
+        let keeps_old = whiteout.is_some() || replace == Replace::Exchange;
+        let change = NameChange::Moved { directory: from.0, old, new, keeps_old };
+        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let request = Request::Rename { from, to, replace, whiteout, known };
+        let reply = self.changing_names(&parents, || self.ask_for_reply(request))?;
+        match reply.answer {
+            Answer::Done => {
+                learn(own, reply.granted, reply.beside, change);
+                Ok(())
+            }
+            other => senseless(&other),
+        }
     }
 
     pub(crate) fn check_leaves(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -439,108 +435,29 @@ impl RemoteOwner {
     // --- attributes ---
 
     pub(crate) fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
-        let _own = self.kept.changing(&Touched::inode(ino));
-        self.ask_attributes(Request::SetAttributes { ino, set })
+        let _own = self.changing(&Touched::inode(ino))?;
+        let seen = self.seen(ino);
+        self.ask_attributes(Request::SetAttributes { ino, set, seen })
     }
 
     pub(crate) fn kill_set_id(&self, ino: Ino) -> Result<()> {
-        let _own = self.kept.changing(&Touched::inode(ino));
+        let _own = self.changing(&Touched::inode(ino))?;
         self.do_it(Request::KillSetId { ino })
     }
 
     pub(crate) fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
-        let _own = self.kept.changing(&Touched::inode(ino));
+        let _own = self.changing(&Touched::inode(ino))?;
         let SetXattr { name, value, mode, kill_set_gid } = set;
         let (name, value) = (name.to_vec(), value.to_vec());
         self.do_it(Request::SetXattr { ino, name, value, mode, kill_set_gid })
     }
 
     pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let _own = self.kept.changing(&Touched::inode(ino));
+        let _own = self.changing(&Touched::inode(ino))?;
         self.do_it(Request::RemoveXattr { ino, name: name.to_vec() })
     }
 
-    // --- open files ---
-
-    pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
-        // A lineage that breaks meanwhile makes the handle stale.
-        let lineage = self.open_files.lineage();
-        let changes = access.write || access.truncate;
-        let _own = changes.then(|| self.kept.changing(&Touched::inode(ino)));
-        let request = Request::Open { ino, access, caller };
-        let mut place = None;
-        let answer = self.ask_and_note(request, |answer| {
-            if let Ok(Answer::Opened { crash, home }) = answer {
-                place = home.and_then(|at| Some((at, self.near.home_of(at)?)));
-                let is_here = matches!(place, Some((_, Home::Here)));
-                // What is to be on stable storage at each write goes by way of the owner, as the name does.
-                let wanted = is_here && !(access.write && access.synchronous);
-                let is_near = self.open_files.opened(ino, access, *crash, wanted);
-                place = place.filter(|_| is_near || !is_here);
-            }
-        })?;
-        if !matches!(answer, Answer::Opened { .. }) {
-            return senseless(&answer);
-        }
-        let home = place.and_then(|place| self.near.open(ino, place, lineage));
-        if self.open_files.lineage() != lineage {
-            home.iter().for_each(|_| self.near.let_go_of(ino));
-            let _ = self.close_file(ino, access);
-            return Err(FsError::Stale);
-        }
-        let registration = home.filter(|home| *home == Home::Here);
-        let registration = registration.and_then(|_| self.near.registration(ino));
-        let uncached = registration.is_none();
-        Ok(Opened { registration, keep_pages: false, uncached, lineage, home })
-    }
-
-    pub(crate) fn is_open(&self, ino: Ino) -> bool {
-        self.open_files.is_open(ino)
-    }
-
-    pub(crate) fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
-        if !self.open_files.is_open(ino) {
-            return Ok(());
-        }
-        let answer = self.ask_and_note(Request::Close { ino, access }, |answer| {
-            if !matches!(answer, Err(FsError::Moved)) {
-                self.open_files.closed(ino, access);
-            }
-        })?;
-        if matches!(answer, Answer::Done) { Ok(()) } else { senseless(&answer) }
-    }
-
-    pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        if let Some(read) = self.near.read(ino, self.open_files.lineage(), offset, buffer) {
-            return read;
-        }
-        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-        let (answer, bytes) = self.ask_with(Request::Read { ino, offset, length }, Vec::new())?;
-        match (answer, buffer.get_mut(..bytes.len())) {
-            (Answer::Count(count), Some(place)) if count == bytes.len() as u64 => {
-                place.copy_from_slice(&bytes);
-                Ok(bytes.len())
-            }
-            (other, _) => senseless(&other),
-        }
-    }
-
-    pub(crate) fn write(&self, ino: Ino, at: At, data: &[u8], set_id: SetId) -> Result<usize> {
-        let kill = || self.kill_set_id(ino);
-        let lineage = self.open_files.lineage();
-        if let Some(written) = self.near.write(ino, lineage, (at, data), set_id, kill) {
-            return written;
-        }
-        let offset = match at {
-            At::Offset(offset) => Some(offset),
-            At::End(_) => None,
-        };
-        let request = Request::Write { ino, offset, kills_set_id: set_id != SetId::Keep };
-        let count = self.ask_count(request, data.to_vec())?;
-        usize::try_from(count).ok().filter(|count| *count <= data.len()).ok_or_else(|| {
-            FsError::Io(format!("node {} has written more than it was sent", self.node))
-        })
-    }
+    // --- open files (see also `files.rs`) ---
 
     pub(crate) fn allocate(
         &self,
@@ -553,17 +470,21 @@ impl RemoteOwner {
     }
 
     pub(crate) fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
+        self.register(ino)?;
         self.ask_count(Request::Seek { ino, target, offset }, Vec::new())
     }
 
     pub(crate) fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), length: u64) -> Result<u64> {
+        self.register(from.0)?;
         self.ask_count(Request::CopyRange { from, to, length }, Vec::new())
     }
 
     pub(crate) fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        self.register(ino)?;
+        let request = Request::SyncFile { ino, what, seen: self.seen(ino) };
         match what {
-            Sync::All => self.syncing(Request::SyncFile { ino, what }),
-            Sync::Data => self.do_it(Request::SyncFile { ino, what }),
+            Sync::All => self.syncing(request),
+            Sync::Data => self.do_it(request),
         }
     }
 
@@ -574,6 +495,7 @@ impl RemoteOwner {
     // --- locks ---
 
     pub(crate) fn lock(&self, asked: LockAsked) -> Result<Option<Ticket>> {
+        self.register(asked.ino)?;
         match self.ask(Request::Lock(asked))? {
             Answer::Lock(LockAnswer::Granted) | Answer::Done => Ok(None),
             Answer::Lock(LockAnswer::Waiting(ticket)) => Ok(Some(ticket)),
@@ -657,7 +579,5 @@ impl RemoteOwner {
     }
 }
 
-/// How long the next owner waits for opens and closes that the one before has not answered.
-const SETTLED_WAIT: Duration = Duration::from_secs(1);
 /// How long a request rests that waits for a lock of another node, between asking.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);

@@ -9,7 +9,7 @@ impl Request {
     pub fn name(&self) -> &'static &'static str {
         match self {
             Request::Lookup { .. } | Request::LookAt { .. } => &"lookup",
-            Request::Create { .. } => &"create",
+            Request::Create { .. } | Request::CreateFile { .. } => &"create",
             Request::CreateUnnamed { .. } => &"tmpfile",
             Request::Link { .. } => &"link",
             Request::Unlink { .. } => &"unlink",
@@ -60,6 +60,7 @@ impl Request {
         match self {
             Request::Lookup { parent, .. }
             | Request::Create { parent, .. }
+            | Request::CreateFile { parent, .. }
             | Request::CreateUnnamed { parent, .. }
             | Request::Unlink { parent, .. }
             | Request::RemoveDirectory { parent, .. }
@@ -71,7 +72,7 @@ impl Request {
             | Request::ReadLink { ino }
             | Request::OpenDirectory { ino }
             | Request::ReadDirectory { ino, .. }
-            | Request::Attributes { ino }
+            | Request::Attributes { ino, .. }
             | Request::SetAttributes { ino, .. }
             | Request::KillSetId { ino }
             | Request::Xattr { ino, .. }
@@ -94,6 +95,7 @@ impl Request {
             | Request::Statistics { ino } => *ino,
             Request::Reopen { fileset, .. }
             | Request::Forget { fileset }
+            | Request::Numbers { fileset, .. }
             | Request::Usage { fileset }
             | Request::Retire { fileset, .. }
             | Request::Apply { fileset, .. } => Ino::top_of(*fileset),

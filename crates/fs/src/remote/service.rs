@@ -9,20 +9,24 @@ use forebay_base::{ClientId, Epoch, Ino};
 use forebay_cluster::grants::GrantNumber;
 
 use super::wire::{
-    Answer, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Reply, Request, decode, encode,
+    Answer, Beside, Head, LockAnswer, LockAsked, LockFound, PAYLOAD_MAX, Reply, Request, decode,
+    encode,
 };
 use super::{LOCK_POLL, locking};
 use crate::attributes::{Attributes, SetId};
 use crate::clients::{Held, NotHeld};
 use crate::directory::check_name;
 use crate::error::{FsError, Result};
-use crate::grants::{Granted, Touched};
+use crate::grants::{Changing, Granted, Touched};
 use crate::locks::Locks;
 use crate::namespace::Namespace;
-use crate::ops::{Access, Closer, SetXattr};
+use crate::ops::{Access, Closer, NodeOpener, Replace, SetXattr};
 use crate::owner::{At, Owner, Route};
 use crate::partition::Caller;
 use crate::stale::Stale;
+
+/// A name in a directory.
+type Place = (Ino, Vec<u8>);
 
 /// Entries of one part of a listing.
 const ITEMS_AT_ONCE: usize = 512;
@@ -45,6 +49,10 @@ pub(super) struct Work<'a> {
     bytes: Vec<u8>,
     /// What the client may cache of the answer.
     pub(super) granted: Granted,
+    /// And of the directory in which it has changed a name.
+    pub(super) beside: Option<Beside>,
+    /// The change that was carried out, until everything is granted that may be cached of it.
+    pub(super) changing: Option<Changing>,
     /// What this node's kernel may hold although it changed.
     pub(super) stale: Vec<Stale>,
 }
@@ -126,15 +134,19 @@ impl Service for FilesService {
             payload: request.payload,
             bytes: Vec::new(),
             granted: Granted::default(),
+            beside: None,
+            changing: None,
             stale: Vec::new(),
         };
         let answer = work.carry_out(asked).unwrap_or_else(|error| match error {
             FsError::Moved => Answer::NotMine,
             error => Answer::Refused(error),
         });
+        // The kernel may wait for others who change the same name.
+        work.changing = None;
         // Before anybody can rely on the change: whoever looks on this node from now on sees it.
         self.fs.tell_own_kernel(&work.stale);
-        let reply = Reply { answer, granted: work.granted };
+        let reply = Reply { answer, granted: work.granted, beside: work.beside };
         Ok(Message { head: encode(&reply), payload: work.bytes })
     }
 
@@ -144,6 +156,7 @@ impl Service for FilesService {
 
     fn drop_client(&self, client: ClientId) {
         self.fs.end_grants_of(client);
+        self.fs.end_numbers_of(client);
         if let Some(held) = self.fs.clients().drop_client(client) {
             self.release(client, &held);
         }
@@ -166,17 +179,17 @@ impl Work<'_> {
     pub(super) fn check_epoch(&self, owner: &Owner) -> Result<()> {
         let is_same = match owner {
             Owner::Local(partition) => partition.epoch() == self.epoch,
-            Owner::Native(_) => true,
+            Owner::Native(_) => self.fs.life() == self.epoch,
             Owner::Remote(_) => false,
         };
         if is_same { Ok(()) } else { Err(FsError::Moved) }
     }
 
-    fn most(&self) -> usize {
+    pub(super) fn most(&self) -> usize {
         self.fs.settings().client_holds_max
     }
 
-    fn not_held<T>(&self, why: NotHeld) -> Result<T> {
+    pub(super) fn not_held<T>(&self, why: NotHeld) -> Result<T> {
         Err(match why {
             NotHeld::Dropped => FsError::Stale,
             NotHeld::Full => FsError::TooManyFiles(format!(
@@ -237,6 +250,7 @@ impl Work<'_> {
             Request::Lookup { .. }
             | Request::LookAt { .. }
             | Request::Create { .. }
+            | Request::CreateFile { .. }
             | Request::CreateUnnamed { .. }
             | Request::Link { .. }
             | Request::Unlink { .. }
@@ -270,6 +284,7 @@ impl Work<'_> {
             | Request::ReleaseLocks { .. } => self.locks(&request),
             Request::Forget { .. }
             | Request::Vouch { .. }
+            | Request::Numbers { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
             | Request::Catalogue
@@ -278,7 +293,8 @@ impl Work<'_> {
             | Request::RemoveFileset { .. }
             | Request::AddDisk { .. }
             | Request::Retire { .. }
-            | Request::Apply { .. } => self.filesets(request),
+            | Request::Apply { .. }
+            | Request::Native => self.filesets(request),
         }
     }
 
@@ -290,49 +306,39 @@ impl Work<'_> {
                 check_name(&name)?;
                 self.changed_name(parent, &name);
                 let touched = Touched::new_name(parent, &name);
-                self.tell_change(parent, &touched, |owner| {
+                let made = self.tell_change(parent, &touched, |owner| {
                     owner.create(parent, &name, new.as_new(), caller)
-                })
+                })?;
+                if let Answer::Attributes(made) = made {
+                    self.grant_new(parent, &name, made.ino);
+                }
+                Ok(made)
+            }
+            Request::CreateFile { parent, name, new, caller, access, made } => {
+                check_name(&name)?;
+                self.changed_name(parent, &name);
+                self.create_file((parent, &name), &new, access, (caller, made))
             }
             Request::CreateUnnamed { parent, new, caller } => {
                 self.tell_at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))
             }
-            Request::Link { ino, parent, name } => {
-                check_name(&name)?;
-                if ino.fileset() != parent.fileset() {
-                    return Err(FsError::CrossFileset);
-                }
-                self.changed_name(parent, &name);
-                self.changed(ino);
-                let mut touched = Touched::new_name(parent, &name);
-                touched.inodes.push(ino);
-                self.tell_change(parent, &touched, |owner| owner.link(ino, parent, &name))
-            }
-            Request::Unlink { parent, name } => {
-                let touched = Touched::names([(parent, name.as_slice())]);
+            Request::Link { ino, parent, name } => self.link(ino, parent, &name),
+            Request::Unlink { parent, name, known } => {
+                let touched = Touched::names([(parent, name.as_slice())]).known(known);
                 self.change(parent, &touched, |_, owner| owner.unlink(parent, &name))?;
                 self.changed_name(parent, &name);
+                self.grant_directory(parent);
                 Ok(Answer::Done)
             }
-            Request::RemoveDirectory { parent, name } => {
-                let touched = Touched::names([(parent, name.as_slice())]);
+            Request::RemoveDirectory { parent, name, known } => {
+                let touched = Touched::names([(parent, name.as_slice())]).known(known);
                 self.change(parent, &touched, |_, owner| owner.remove_directory(parent, &name))?;
                 self.changed_name(parent, &name);
+                self.grant_directory(parent);
                 Ok(Answer::Done)
             }
-            Request::Rename { from, to, replace, whiteout } => {
-                check_name(&to.1)?;
-                if from.0.fileset() != to.0.fileset() {
-                    return Err(FsError::CrossFileset);
-                }
-                let (old, new) = ((from.0, from.1.as_slice()), (to.0, to.1.as_slice()));
-                self.change(from.0, &Touched::names([old, new]), |_, owner| match whiteout {
-                    None => owner.rename(old, new, replace),
-                    Some(caller) => owner.rename_with_whiteout(old, new, replace, caller),
-                })?;
-                self.changed_name(old.0, old.1);
-                self.changed_name(new.0, new.1);
-                Ok(Answer::Done)
+            Request::Rename { from, to, replace, whiteout, known } => {
+                self.rename((&from, &to), replace, whiteout, known)
             }
             Request::CheckLeaves { parent, name } => {
                 self.at(parent, |owner| owner.check_leaves(parent, &name)).map(|()| Answer::Done)
@@ -347,6 +353,45 @@ impl Work<'_> {
             Request::ReadDirectory { ino, offset } => self.list(ino, offset),
             _ => Err(FsError::Invalid),
         }
+    }
+
+    fn link(&mut self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Answer> {
+        check_name(name)?;
+        if ino.fileset() != parent.fileset() {
+            return Err(FsError::CrossFileset);
+        }
+        self.changed_name(parent, name);
+        self.changed(ino);
+        let mut touched = Touched::new_name(parent, name);
+        touched.inodes.push(ino);
+        let linked = self.tell_change(parent, &touched, |owner| owner.link(ino, parent, name))?;
+        self.grant_new(parent, name, ino);
+        Ok(linked)
+    }
+
+    fn rename(
+        &mut self,
+        (from, to): (&Place, &Place),
+        replace: Replace,
+        whiteout: Option<Caller>,
+        known: Vec<Ino>,
+    ) -> Result<Answer> {
+        check_name(&to.1)?;
+        if from.0.fileset() != to.0.fileset() {
+            return Err(FsError::CrossFileset);
+        }
+        let (old, new) = ((from.0, from.1.as_slice()), (to.0, to.1.as_slice()));
+        let touched = Touched::names([old, new]).known(known);
+        self.change(from.0, &touched, |_, owner| match whiteout {
+            None => owner.rename(old, new, replace),
+            Some(caller) => owner.rename_with_whiteout(old, new, replace, caller),
+        })?;
+        self.changed_name(old.0, old.1);
+        self.changed_name(new.0, new.1);
+        if old.0 == new.0 {
+            self.grant_directory(old.0);
+        }
+        Ok(Answer::Done)
     }
 
     fn list(&mut self, ino: Ino, offset: u64) -> Result<Answer> {
@@ -367,13 +412,17 @@ impl Work<'_> {
 
     fn attributes(&mut self, request: Request) -> Result<Answer> {
         match request {
-            Request::Attributes { ino } => {
-                self.read_attributes(ino, |owner| owner.getattr(ino)).map(Answer::Attributes)
-            }
-            Request::SetAttributes { ino, set } => {
-                self.changed(ino);
-                self.change(ino, &Touched::inode(ino), |_, owner| owner.set_attributes(ino, set))
+            Request::Attributes { ino, seen } => {
+                let seen = self.its_own(seen);
+                self.read_attributes(ino, |owner| owner.attributes_for_node(ino, seen))
                     .map(Answer::Attributes)
+            }
+            Request::SetAttributes { ino, set, seen } => {
+                self.changed(ino);
+                let seen = self.its_own(seen);
+                let set =
+                    |_: &Work<'_>, owner: &Owner| owner.set_attributes_for_node(ino, set, seen);
+                self.change(ino, &Touched::inode(ino), set).map(Answer::Attributes)
             }
             Request::KillSetId { ino } => {
                 self.changed(ino);
@@ -410,14 +459,7 @@ impl Work<'_> {
     fn files(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::Open { ino, access, caller } => self.open(ino, access, caller),
-            Request::Close { ino, access } => {
-                let owner = self.fs.owner_without_gate(ino).ok_or(FsError::Moved)?;
-                self.check_epoch(&owner)?;
-                if self.fs.clients().close(self.client, ino, access) {
-                    owner.close_for_node(ino, access, Closer::Node)?;
-                }
-                Ok(Answer::Done)
-            }
+            Request::Close { ino, access, left } => self.close(ino, access, left),
             Request::Reopen { fileset, crash, files } => {
                 self.epoch = self.fs.own_epoch(fileset)?;
                 if !files.is_empty() {
@@ -474,9 +516,10 @@ impl Work<'_> {
                 self.at(to.0, |_| Ok(()))?;
                 self.fs.copy_range(from, to, length).map(Answer::Count)
             }
-            Request::SyncFile { ino, what } => {
+            Request::SyncFile { ino, what, seen } => {
                 self.check_open(ino)?;
-                self.at(ino, |owner| owner.sync_file(ino, what)).map(|()| Answer::Done)
+                let seen = self.its_own(seen);
+                self.at(ino, |owner| owner.sync_for_node(ino, what, seen)).map(|()| Answer::Done)
             }
             Request::SyncDirectory { ino } => {
                 self.at(ino, |owner| owner.sync_directory(ino)).map(|()| Answer::Done)
@@ -491,16 +534,8 @@ impl Work<'_> {
             self.changed(ino);
         }
         let disks = self.fs.disks_of(self.client.node);
-        let open = |work: &Work<'_>, owner: &Owner| {
-            let home = owner.open_for_node(ino, access, caller, &disks)?;
-            // Before the fileset can go anywhere.
-            let held = work.fs.clients().open(work.client, ino, access, work.most());
-            held.or_else(|why| {
-                owner.close_for_node(ino, access, Closer::Node)?;
-                work.not_held(why)
-            })?;
-            Ok(home)
-        };
+        let by = NodeOpener { client: self.client, disks: &disks, made: None };
+        let open = |work: &Work<'_>, owner: &Owner| work.open_at(owner, ino, access, caller, by);
         let home = if access.write || access.truncate {
             self.change(ino, &Touched::inode(ino), open)?
         } else {
@@ -567,6 +602,7 @@ impl Work<'_> {
         match request {
             Request::Forget { .. } => Ok(Answer::Done),
             Request::Vouch { fileset } => self.vouch(fileset),
+            Request::Numbers { fileset, returned } => self.numbers(fileset, returned),
             Request::Statistics { ino } => {
                 drop(self.fs.own(ino)?);
                 self.fs.statistics_at(ino).map(Answer::Statistics)
@@ -597,6 +633,10 @@ impl Work<'_> {
             }
             Request::Apply { fileset, settings } => {
                 self.fs.apply_settings(fileset, &settings);
+                Ok(Answer::Done)
+            }
+            Request::Native => {
+                self.stale.extend(self.fs.hear_of_native()?);
                 Ok(Answer::Done)
             }
             _ => Err(FsError::Invalid),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use forebay_base::channel::{CallError, Message, Service as _};
-use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, Timestamp};
+use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, ObjectId, Timestamp};
 use forebay_cluster::grants::GrantNumber;
-use forebay_disk::{Allocate, Capacity, Seek, Sync};
+use forebay_disk::{Allocate, Capacity, ObjectAttributes, Seek, Sync};
 
 use super::wire::{
     Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, VERSION, Whole,
@@ -16,9 +16,10 @@ use crate::clients::Handles;
 use crate::error::FsError;
 use crate::locks::{Kind as LockKind, Range, Ticket};
 use crate::native::NewFileset;
+use crate::object::SeenObject;
 use crate::ops::{Access, DirectoryItem, Replace, SetMode, Statistics};
 use crate::partition::Caller;
-use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, Placement, Usage};
+use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 const INO: Ino = Ino(0x0003_0000_0000_0007);
 const CALLER: Caller = Caller { uid: 7, gid: 8 };
@@ -33,6 +34,12 @@ fn settings() -> FilesetSettings {
         disk: None,
         pool: "flash".to_owned(),
     }
+}
+
+fn seen() -> SeenObject {
+    let at = ObjectRef { disk: DiskId(3), id: ObjectId(77) };
+    let attributes = ObjectAttributes { size: 5, ..ObjectAttributes::default() };
+    SeenObject { at, attributes, is_open: true, look: 9 }
 }
 
 fn lock() -> LockAsked {
@@ -70,20 +77,21 @@ fn requests() -> Vec<Request> {
         Request::Create { parent: INO, name: name(), new: new(), caller: CALLER },
         Request::CreateUnnamed { parent: INO, new: new(), caller: CALLER },
         Request::Link { ino: INO, parent: INO, name: name() },
-        Request::Unlink { parent: INO, name: name() },
-        Request::RemoveDirectory { parent: INO, name: name() },
+        Request::Unlink { parent: INO, name: name(), known: vec![INO] },
+        Request::RemoveDirectory { parent: INO, name: name(), known: Vec::new() },
         Request::Rename {
             from: (INO, name()),
             to: (INO, name()),
             replace: Replace::Exchange,
             whiteout: Some(CALLER),
+            known: vec![INO],
         },
         Request::CheckLeaves { parent: INO, name: name() },
         Request::ReadLink { ino: INO },
         Request::OpenDirectory { ino: INO },
         Request::ReadDirectory { ino: INO, offset: 5 },
-        Request::Attributes { ino: INO },
-        Request::SetAttributes { ino: INO, set },
+        Request::Attributes { ino: INO, seen: Some(seen()) },
+        Request::SetAttributes { ino: INO, set, seen: Some(seen()) },
         Request::KillSetId { ino: INO },
         Request::Xattr { ino: INO, name: name() },
         Request::ListXattrs { ino: INO },
@@ -96,7 +104,7 @@ fn requests() -> Vec<Request> {
         },
         Request::RemoveXattr { ino: INO, name: name() },
         Request::Open { ino: INO, access: ACCESS, caller: CALLER },
-        Request::Close { ino: INO, access: ACCESS },
+        Request::Close { ino: INO, access: ACCESS, left: Some(seen()) },
         Request::Reopen {
             fileset,
             crash: Epoch(4),
@@ -107,7 +115,7 @@ fn requests() -> Vec<Request> {
         Request::Allocate { ino: INO, what: Allocate::PunchHole, offset: 9, length: 10 },
         Request::Seek { ino: INO, target: Seek::Hole, offset: 11 },
         Request::CopyRange { from: (INO, 1), to: (INO, 2), length: 3 },
-        Request::SyncFile { ino: INO, what: Sync::Data },
+        Request::SyncFile { ino: INO, what: Sync::Data, seen: Some(seen()) },
         Request::SyncDirectory { ino: INO },
         Request::Lock(lock()),
         Request::AwaitLock { ino: INO, ticket: Ticket(5) },
@@ -129,6 +137,16 @@ fn requests() -> Vec<Request> {
         Request::AddDisk { uuid: disk().0, location: disk().1 },
         Request::Retire { fileset, name: "data".to_owned() },
         Request::Apply { fileset, settings: settings() },
+        Request::Native,
+        Request::CreateFile {
+            parent: INO,
+            name: name(),
+            new: new(),
+            caller: CALLER,
+            access: ACCESS,
+            made: Some(seen()),
+        },
+        Request::Numbers { fileset, returned: true },
     ]
 }
 
@@ -181,6 +199,8 @@ fn answers() -> Vec<Answer> {
         Answer::Refused(FsError::Io("a reason".to_owned())),
         Answer::Refused(FsError::System(5)),
         Answer::NotMine,
+        Answer::Created { attributes, crash: Epoch(7), home: Some(seen().at), uses_made: true },
+        Answer::Numbers { first: ObjectId(9), count: 256, disks: vec![DiskId(3)] },
     ]
 }
 
@@ -327,8 +347,9 @@ fn grants_and_recalls_come_back_as_they_were_and_broken_ones_are_refused() {
     use forebay_cluster::grants::RecallNumber;
 
     use crate::grants::{Granted, Item, Recall};
-    let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, term: 3 };
-    let reply = Reply { answer: Answer::Done, granted };
+    let home = Some(seen().at);
+    let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, home, term: 3 };
+    let reply = Reply { answer: Answer::Done, granted, beside: None };
     assert_eq!(decode::<Reply>(&encode(&reply)).unwrap().granted, granted);
     let items = vec![Item::Attributes(INO), Item::Entry(INO, b"a name".as_slice().into())];
     let recall = Recall { fileset: FilesetId(3), recalls: vec![(RecallNumber(7), items)] };

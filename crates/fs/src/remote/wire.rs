@@ -4,7 +4,7 @@
 //! a peer sends is never trusted: it is bounded by what arrived, decoding it never panics, and what is left over or
 //! missing makes it an error.
 
-use forebay_base::{Epoch, FilesetId, Ino};
+use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId};
 use forebay_cluster::grants::GrantNumber;
 use forebay_disk::{Allocate, Seek, Sync};
 use serde::de::DeserializeOwned;
@@ -16,12 +16,13 @@ use crate::error::FsError;
 use crate::grants::Granted;
 use crate::locks::{Kind as LockKind, Range, Ticket};
 use crate::native::NewFileset;
+use crate::object::SeenObject;
 use crate::ops::{Access, DirectoryItem, New, Replace, SetMode, Statistics};
 use crate::partition::Caller;
 use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 /// Version of requests and answers.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 4;
 /// Longest head, in bytes: an extended attribute, or a part of a listing, is at most 64 KiB; lists of filesets grow.
 pub(crate) const HEAD_MAX: usize = 64 << 20;
 /// Most bytes of a file in one request or answer.
@@ -102,13 +103,16 @@ pub(crate) enum Request {
         parent: Ino,
         name: Vec<u8>,
     },
+    /// `known` is what the asking node believes that the name leads to: of that it has given up what it was granted.
     Unlink {
         parent: Ino,
         name: Vec<u8>,
+        known: Vec<Ino>,
     },
     RemoveDirectory {
         parent: Ino,
         name: Vec<u8>,
+        known: Vec<Ino>,
     },
     /// With somebody in `whiteout`, it leaves a whiteout of theirs.
     Rename {
@@ -116,6 +120,7 @@ pub(crate) enum Request {
         to: (Ino, Vec<u8>),
         replace: Replace,
         whiteout: Option<Caller>,
+        known: Vec<Ino>,
     },
     CheckLeaves {
         parent: Ino,
@@ -131,13 +136,15 @@ pub(crate) enum Request {
         ino: Ino,
         offset: u64,
     },
-    // Attributes.
+    // Attributes. The asking node has `seen` the object just now, if it writes it on a disk of its own.
     Attributes {
         ino: Ino,
+        seen: Option<SeenObject>,
     },
     SetAttributes {
         ino: Ino,
         set: SetAttributes,
+        seen: Option<SeenObject>,
     },
     KillSetId {
         ino: Ino,
@@ -166,9 +173,11 @@ pub(crate) enum Request {
         access: Access,
         caller: Caller,
     },
+    /// `left` is how the object of a file was left that the asking node has written on a disk of its own.
     Close {
         ino: Ino,
         access: Access,
+        left: Option<SeenObject>,
     },
     /// The fileset has another owner: these files were open before. They are again if nothing was lost since `crash`.
     Reopen {
@@ -206,6 +215,7 @@ pub(crate) enum Request {
     SyncFile {
         ino: Ino,
         what: Sync,
+        seen: Option<SeenObject>,
     },
     SyncDirectory {
         ino: Ino,
@@ -268,6 +278,23 @@ pub(crate) enum Request {
         fileset: FilesetId,
         settings: FilesetSettings,
     },
+    /// To every node: native filesets have come or gone.
+    Native,
+    /// Makes a regular file and opens it. The asking node has made the object itself, if `made` says so.
+    CreateFile {
+        parent: Ino,
+        name: Vec<u8>,
+        new: NewInode,
+        caller: Caller,
+        access: Access,
+        made: Option<SeenObject>,
+    },
+    /// Numbers for objects that the asking node makes on disks of its own; with `returned`, it has no more use for those
+    /// that it has.
+    Numbers {
+        fileset: FilesetId,
+        returned: bool,
+    },
 }
 
 impl Request {
@@ -318,7 +345,10 @@ impl Request {
             | Request::RemoveFileset { .. }
             | Request::AddDisk { .. }
             | Request::Retire { .. }
-            | Request::Apply { .. } => false,
+            | Request::Apply { .. }
+            | Request::Native
+            | Request::CreateFile { .. }
+            | Request::Numbers { .. } => false,
         }
     }
 }
@@ -389,6 +419,29 @@ pub(crate) enum Answer {
     Refused(FsError),
     /// This node does not own the fileset: ask again who does.
     NotMine,
+    /// As [`Answer::Opened`], of a file that was made.
+    Created {
+        attributes: Attributes,
+        crash: Epoch,
+        home: Option<ObjectRef>,
+        /// The file has the object that the asking node has made.
+        uses_made: bool,
+    },
+    /// Numbers from `first` on, and the disks of the asking node on which the objects are to lie.
+    Numbers {
+        first: ObjectId,
+        count: u32,
+        disks: Vec<DiskId>,
+    },
+}
+
+/// What is granted beside that of an answer: the directory in which a name was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    pub number: GrantNumber,
+    pub attributes: Attributes,
+    /// Nobody else has changed a name of it since the asking node was last granted it.
+    pub continues: bool,
 }
 
 /// An answer, and what of it may be cached.
@@ -396,6 +449,7 @@ pub(crate) enum Answer {
 pub(crate) struct Reply {
     pub answer: Answer,
     pub granted: Granted,
+    pub beside: Option<Beside>,
 }
 
 /// Encodes a head.

@@ -10,7 +10,7 @@ use forebay_fs::{Access, FsError, New, SetAttributes, SetMode, SetTime, SetXattr
 use super::op::{Op, Pick};
 use super::tree::{Body, Content, Refused};
 use super::world::{Cursor, World};
-use crate::support::{USER, file};
+use crate::support::{READ_WRITE, USER, file};
 
 /// Names of extended attributes that the operations use.
 const XATTRS: [&[u8]; 5] = [b"user.a", b"user.b", b"trusted.long", acl::ACCESS, acl::DEFAULT];
@@ -141,8 +141,19 @@ impl World<'_> {
         let (parent, name) = (self.directory(parent), World::name(name));
         let new = World::new_of(kind, mode);
         let expected = self.tree.check_create((parent, name));
-        let made = self.fs().create(parent, name, new, USER);
+        let mut handle = None;
+        // As open(2) with O_CREAT makes it.
+        let made = if kind == Kind::File && keep && self.can_open() {
+            let made = self.fs().create_file_as(parent, name, new, READ_WRITE, USER);
+            made.map(|(made, opened)| {
+                handle = Some(opened);
+                made
+            })
+        } else {
+            self.fs().create(parent, name, new, USER)
+        };
         let Some(made) = World::agree("create", made, &expected) else { return };
+        self.handles.extend(handle);
         let node = self.tree.made(parent, &new);
         self.tree.add((parent, name), made.ino, node);
         self.remember(made.ino);

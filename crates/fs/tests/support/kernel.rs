@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_base::{FilesetId, Ino};
-use forebay_fs::{Access, Caller, DirectAccess, Home, Namespace, Result};
+use forebay_fs::{
+    Access, Attributes, Caller, DirectAccess, Home, Namespace, New, Opened, Result, SeenObject,
+};
 use parking_lot::Mutex;
 
 use super::{Nodes, OWNER, ROOT, TAKER};
@@ -159,11 +161,33 @@ impl User {
 
     pub fn open_as(&self, ino: Ino, access: Access, caller: Caller) -> Result<Handle> {
         let opened = self.fs.open_file(ino, access, caller)?;
+        Ok(self.handle(ino, access, opened))
+    }
+
+    fn handle(&self, ino: Ino, access: Access, opened: Opened) -> Handle {
         let direct = opened.registration.map(|registration| {
             let registered = self.kernel.registered.lock();
             Arc::clone(registered.get(&registration).expect("the registration is held"))
         });
-        Ok(Handle { fs: Arc::clone(&self.fs), ino, access, direct, home: opened.home })
+        Handle { fs: Arc::clone(&self.fs), ino, access, direct, home: opened.home }
+    }
+
+    /// Makes a file and opens it in one step.
+    pub fn create_file(&self, parent: Ino, name: &str, access: Access) -> Result<Handle> {
+        let new = super::file(0o644);
+        Ok(self.create_file_as(parent, name.as_bytes(), new, access, ROOT)?.1)
+    }
+
+    pub fn create_file_as(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: New<'_>,
+        access: Access,
+        caller: Caller,
+    ) -> Result<(Attributes, Handle)> {
+        let (made, opened) = self.fs.create_file(parent, name, new, access, caller)?;
+        Ok((made, self.handle(made.ino, access, opened)))
     }
 
     /// Writes `data` at `offset` through a handle of its own.
@@ -248,16 +272,14 @@ impl Handle {
         self.let_go_of_object();
     }
 
-    fn let_go_of_object(&mut self) {
+    fn let_go_of_object(&mut self) -> Option<SeenObject> {
         // The kernel has closed its own file before it says so.
         drop(self.direct.take());
-        if self.home.is_some() {
-            self.fs.let_go_of(self.ino);
-        }
+        self.home.and_then(|_| self.fs.let_go_of(self.ino))
     }
 
     pub fn close(mut self) {
-        self.let_go_of_object();
-        self.fs.close_file(self.ino, self.access).unwrap();
+        let left = self.let_go_of_object();
+        self.fs.close_left(self.ino, self.access, left).unwrap();
     }
 }

@@ -36,6 +36,8 @@ pub struct Nodes {
     caches: RwLock<HashMap<NodeId, Arc<CacheService>>>,
     /// Nodes that answer nobody.
     dead: Mutex<HashSet<NodeId>>,
+    /// Nodes that the cluster says do not run.
+    pub lost: Mutex<HashSet<NodeId>>,
     disks: RwLock<HashMap<String, Kept>>,
     /// The disks of a node by way of it, as in a cluster; otherwise all nodes share the handles of disks, which outlive
     /// their nodes.
@@ -45,6 +47,8 @@ pub struct Nodes {
     random: AtomicU64,
     /// Requests that were sent.
     pub calls: AtomicU64,
+    /// Those of them that went to disks.
+    pub disk_calls: AtomicU64,
     /// Bytes of files that were sent.
     pub payload: AtomicU64,
     /// Recalls that were sent.
@@ -152,6 +156,11 @@ impl Nodes {
         self.caches.write().remove(&node);
     }
 
+    /// No node has a disk any more.
+    pub fn take_disk_away(&self, uuid: &str) {
+        self.disks.write().remove(uuid);
+    }
+
     /// A node stops answering.
     pub fn kill(&self, node: NodeId) {
         self.dead.lock().insert(node);
@@ -203,13 +212,7 @@ impl Cluster for View {
         let owner = named.map(|(node, _)| node).or(default);
         match owner {
             Some(node) if node == self.node => Whose::Here(named.map(|(_, epoch)| epoch)),
-            Some(node) => {
-                let from = ClientId { node: self.node, incarnation: self.incarnation };
-                Whose::There(
-                    node,
-                    Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node, disks: false }),
-                )
-            }
+            Some(node) => Whose::There(node, self.way_to(node)),
             None => Whose::Nobody,
         }
     }
@@ -232,6 +235,43 @@ impl Cluster for View {
     fn cache_of(&self, node: NodeId) -> Option<Arc<dyn Channel>> {
         let from = ClientId { node: self.node, incarnation: self.incarnation };
         Some(Arc::new(Back { nodes: Arc::clone(&self.nodes), from, to: node }))
+    }
+
+    fn home_of(&self, disk: &str) -> Whose {
+        let home = self.nodes.disks.read().get(disk).map(|(node, _)| *node);
+        match home {
+            Some(node) if node == self.node => Whose::Here(None),
+            Some(node) if self.nodes.lost.lock().contains(&node) => {
+                Whose::Lost(format!("node {node} does not run (test)"))
+            }
+            Some(node) => Whose::There(node, self.way_to(node)),
+            None => Whose::Lost(format!("no node has disk {disk} (test)")),
+        }
+    }
+
+    fn has_disk(&self, disk: &str) -> bool {
+        self.nodes.disks.read().contains_key(disk)
+    }
+
+    fn life(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn node_name(&self) -> String {
+        format!("n{}", self.node)
+    }
+
+    fn members(&self) -> Vec<(NodeId, Arc<dyn Channel>)> {
+        let services = self.nodes.services.read();
+        let others = services.keys().filter(|node| **node != self.node);
+        others.map(|node| (*node, self.way_to(*node))).collect()
+    }
+}
+
+impl View {
+    fn way_to(&self, node: NodeId) -> Arc<dyn Channel> {
+        let from = ClientId { node: self.node, incarnation: self.incarnation };
+        Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node, disks: false })
     }
 }
 
@@ -263,6 +303,7 @@ impl Loop {
 impl Channel for Loop {
     fn call(&self, request: Message) -> Result<Message, CallError> {
         self.nodes.calls.fetch_add(1, Ordering::Relaxed);
+        self.nodes.disk_calls.fetch_add(u64::from(self.disks), Ordering::Relaxed);
         let Weather { lost, delay_us } = *self.nodes.weather.lock();
         let unreachable = || CallError::Unreachable("no answer (test)".to_owned());
         if delay_us > 0 {

@@ -64,21 +64,17 @@ impl Adapter {
         let asked: CreateIn = body.take()?;
         let name = body.name()?;
         let new = new_file(asked.mode, asked.umask);
-        let made = self.fs.create(request.ino, name, new, request.caller);
+        let access = Access { truncate: false, ..access_of(asked.flags) };
+        let made = self.fs.create_file(request.ino, name, new, access, request.caller);
         let is_exclusive = asked.flags.cast_signed() & libc::O_EXCL != 0;
         if matches!(made, Err(FsError::Exists)) && !is_exclusive {
             // Another node has made it since the kernel looked. The kernel looks again and opens it (do_filp_open repeats
             // with LOOKUP_REVAL), with its checks of permissions.
             return Err(Errno(libc::ESTALE));
         }
-        let attributes = made?;
-        let opened = self.open_new(request, &attributes, asked.flags, reply);
-        if opened.is_err() {
-            // The kernel takes a failed CREATE for one that made nothing.
-            let _ = self.fs.unlink(request.ino, name);
-            self.fs.forget(attributes.ino, 1);
-        }
-        opened
+        let (attributes, opened) = made?;
+        self.tell_new(request, (&attributes, opened), access, reply);
+        Ok(())
     }
 
     pub(crate) fn tmpfile(
@@ -90,43 +86,38 @@ impl Adapter {
         let asked: CreateIn = body.take()?;
         let new = new_file(asked.mode, asked.umask);
         let attributes = self.fs.create_unnamed(request.ino, new, request.caller)?;
-        let opened = self.open_new(request, &attributes, asked.flags, reply);
-        if opened.is_err() {
-            self.fs.forget(attributes.ino, 1);
-        }
-        opened
+        let access = Access { truncate: false, ..access_of(asked.flags) };
+        let opened = self.fs.open_file(attributes.ino, access, request.caller);
+        let opened = opened.inspect_err(|_| self.fs.forget(attributes.ino, 1))?;
+        self.tell_new(request, (&attributes, opened), access, reply);
+        Ok(())
     }
 
-    /// Opens a file that was just made, and answers with both.
-    fn open_new(
+    /// Answers with a file that was made and opened.
+    fn tell_new(
         &self,
         request: Request,
-        attributes: &Attributes,
-        flags: u32,
+        (attributes, opened): (&Attributes, Opened),
+        access: Access,
         reply: &mut Reply,
-    ) -> Answer<()> {
-        let access = Access { truncate: false, ..access_of(flags) };
-        let opened = self.fs.open_file(attributes.ino, access, request.caller)?;
+    ) {
         let mappable = access.read && access.write && opened.registration.is_some();
         let cacheable = attributes.cacheable && !mappable;
         self.note_opener(request, attributes.ino, access, &opened);
         reply.push(&self.entry(&Attributes { cacheable, ..*attributes }));
         reply.push(&self.open_out(access, opened));
-        Ok(())
     }
 
     pub(crate) fn release(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
         let asked: ReleaseIn = body.take()?;
         self.release_locks_of_handle(request, &asked);
-        if is_at_home(asked.fh) {
-            self.fs.let_go_of(request.ino);
-        }
+        let left = if is_at_home(asked.fh) { self.fs.let_go_of(request.ino) } else { None };
         // What it held went with the owner that it was opened at.
         if self.fs.check_lineage(request.ino, lineage_of_handle(asked.fh)).is_err() {
             return Ok(());
         }
         let access = access_of_handle(asked.fh);
-        let closed = self.fs.close_file(request.ino, access);
+        let closed = self.fs.close_left(request.ino, access, left);
         if access.write {
             self.ledger.closed(request.ino);
         }

@@ -27,8 +27,8 @@ impl Adapter {
         }
         match self.fs.lookup(request.ino, name) {
             Ok(attributes) => reply.push(&self.entry(&attributes)),
-            // Other programs make names in native filesets: the kernel must not keep that there is nothing.
-            Err(error) if !self.fs.keeps_names(request.ino) => return Err(error.into()),
+            // Others make names there too: the kernel must not keep that there is nothing.
+            Err(error) if !self.fs.may_keep_absence(request.ino) => return Err(error.into()),
             Err(error) => {
                 absent_or(error)?;
                 reply.push(&self.ttl.absent());

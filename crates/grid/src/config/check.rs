@@ -267,7 +267,14 @@ impl General {
             let allowed = format!("at most {}", ByteSize(JOURNAL_RESERVE_LIMIT));
             return Some(Fault::at([Key("journal_reserve")], self.journal_reserve, allowed));
         }
+        if let Some(program) = self.submit_filter.as_ref().filter(|path| !path.starts_with('/')) {
+            return Some(Fault::at([Key("submit_filter")], program, "an absolute path"));
+        }
+        if let Some(fault) = self.service_fault() {
+            return Some(fault);
+        }
         let at_least_one = [
+            ("notifications_max", self.notifications_max),
             ("tasks_max", self.tasks_max),
             ("user_tasks_max", self.user_tasks_max),
             ("attempts_max", self.attempts_max),
@@ -277,6 +284,25 @@ impl General {
             .into_iter()
             .find(|(_, value)| *value == 0)
             .map(|(key, value)| Fault::at([Key(key)], value, "at least 1"))
+    }
+}
+
+impl General {
+    fn service_fault(&self) -> Option<Fault> {
+        if self.service_port_min == 0 {
+            return Some(Fault::at([Key("service_port_min")], 0, "1 to 65535"));
+        }
+        if self.service_port_max < self.service_port_min {
+            let allowed = format!("at least service_port_min, which is {}", self.service_port_min);
+            return Some(Fault::at([Key("service_port_max")], self.service_port_max, allowed));
+        }
+        let intervals = [
+            ("service_pause", self.service_pause),
+            ("service_check_interval", self.service_check_interval),
+            ("submit_filter_time_max", self.submit_filter_time_max),
+        ];
+        let short = intervals.into_iter().find(|(_, period)| period.as_ms() < 100);
+        short.map(|(key, period)| Fault::at([Key(key)], period, "at least 100 ms"))
     }
 }
 

@@ -152,6 +152,30 @@ pub struct General {
     pub checkpoint_bytes_max: ByteSize,
     /// The most bytes of one user's.
     pub user_checkpoint_bytes_max: ByteSize,
+    /// The first port that the grid chooses for services.
+    pub service_port_min: u16,
+    /// The last one.
+    pub service_port_max: u16,
+    /// The most failures in a row of a service before it is given up.
+    pub service_failures_max: u32,
+    /// How long a service has to run so that its earlier failures no longer count.
+    pub service_stable: Period,
+    /// How long a service that failed once waits for its next start; twice as long after each further failure.
+    pub service_pause: Period,
+    /// How long it waits at most.
+    pub service_pause_max: Period,
+    /// Time between two checks whether a service is ready.
+    pub service_check_interval: Period,
+    /// How long a service may not be ready before it is ended and started again.
+    pub service_unready_max: Period,
+    /// The program that sends mail of jobs; it reads a message with its header.
+    pub sendmail: String,
+    /// The most notifications of jobs that wait to be sent.
+    pub notifications_max: u32,
+    /// A program that sees every job before it is accepted, and may change or refuse it.
+    pub submit_filter: Option<String>,
+    /// How long it may take for one job.
+    pub submit_filter_time_max: Period,
 }
 
 impl Default for General {
@@ -189,6 +213,18 @@ impl Default for General {
             io_pressure_max: 0.5,
             checkpoint_bytes_max: ByteSize::gib(256),
             user_checkpoint_bytes_max: ByteSize::gib(1024),
+            service_port_min: 30_000,
+            service_port_max: 32_767,
+            service_failures_max: 10,
+            service_stable: Period::seconds(60),
+            service_pause: Period::seconds(1),
+            service_pause_max: Period::seconds(60),
+            service_check_interval: Period::seconds(5),
+            service_unready_max: Period::seconds(300),
+            sendmail: "/usr/sbin/sendmail".to_owned(),
+            notifications_max: 1000,
+            submit_filter: None,
+            submit_filter_time_max: Period::seconds(10),
         }
     }
 }

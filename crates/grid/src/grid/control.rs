@@ -80,6 +80,9 @@ impl Grid {
     pub(super) fn command(&mut self, by: &UserName, target: Target, verb: Verb, out: &mut Outcome) {
         let effect = match self.places(by, target, verb) {
             Err(refusal) => Effect::Rejected(refusal),
+            Ok(_) if verb == Verb::Requeue && self.end_pause(target.job, out) => {
+                Effect::Obeyed { tasks: 1 }
+            }
             Ok(places) => {
                 // The answer goes before what follows from the command.
                 let answer = out.effects.len();
@@ -134,6 +137,12 @@ impl Grid {
         let again = places.iter().filter(ended).count() as u32;
         if again == 0 {
             return Ok(());
+        }
+        if let Some(service) = &job.spec.service {
+            return Err(Refusal::Invalid(format!(
+                "service {0} has been stopped: start it again with forebay service start {0}",
+                service.name
+            )));
         }
         if job.spec.deadline.is_some_and(|deadline| deadline <= self.now) {
             return Err(Refusal::Invalid(format!(

@@ -356,6 +356,11 @@ impl Grid {
     /// How long a task of a job may run.
     pub(super) fn time_limit(&self, job: JobId) -> Option<Period> {
         let job = &self.ledger.jobs[&job];
+        if job.spec.service.is_some() {
+            // The default is for jobs that come to an end; the maximum is for all.
+            let most = self.queue_config(job.queue).and_then(|queue| queue.time_limit_max);
+            return job.spec.time_limit.or(most);
+        }
         self.limit_in(job.queue, job.spec.time_limit)
     }
 

@@ -16,6 +16,7 @@ use crate::index;
 use crate::ledger::Job;
 use crate::parse::period::Period;
 use crate::ready::{Entry, Shape};
+use crate::service::ServiceState;
 use crate::task::{Cause, Excluded, Finish, Task, Waiting, Why};
 use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueName, ResourceName, TaskId};
 
@@ -53,6 +54,13 @@ pub enum Reason {
     Begin {
         /// When it may.
         at: Moment,
+    },
+    /// It is a service that has failed, and pauses before its next start.
+    Pause {
+        /// When it may start again.
+        at: Moment,
+        /// How often it has failed in a row.
+        failures: u32,
     },
     /// Jobs on the grid hold too much of a resource that all hosts share.
     Resource {
@@ -339,6 +347,11 @@ impl Grid {
         if let Some(at) = job.spec.begin.filter(|at| *at > self.now) {
             reasons.push(Reason::Begin { at });
         }
+        if let Some(ServiceState { failures, not_before: Some(at), .. }) = job.service
+            && at > self.now
+        {
+            reasons.push(Reason::Pause { at, failures });
+        }
         if job.throttled() {
             reasons.push(Reason::Throttle { active: job.tally.active });
         }
@@ -444,6 +457,11 @@ impl fmt::Display for Reason {
                 write!(f, "it can never start: {}", parts.join(", "))
             }
             Reason::Begin { at } => write!(f, "it may not begin before {}", utc(*at)),
+            Reason::Pause { at, failures } => write!(
+                f,
+                "the service ended {failures} times in a row; it starts again at {}, or at once after forebay service restart",
+                utc(*at)
+            ),
             Reason::Resource { name, needed, used, most } => {
                 write!(f, "it needs {needed} of {name}, and jobs use {used} of {most} on the grid")
             }

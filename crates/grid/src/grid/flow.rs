@@ -152,6 +152,10 @@ impl Grid {
         let mut bytes = 0;
         for place in plan.order {
             let given = &spec.steps[place];
+            if given.service.is_some() {
+                let fault = format!("job {}: a service never ends, so no flow has one", given.name);
+                return Err(Refusal::Invalid(fault));
+            }
             let mut step = JobSpec { depends: None, ..given.clone() };
             step.name = format!("{}.{}", spec.name, given.name);
             if let Some(file) = file {

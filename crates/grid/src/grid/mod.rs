@@ -12,6 +12,7 @@ mod reserve;
 mod resource;
 mod running;
 mod schedule;
+mod service;
 mod submit;
 mod time;
 mod view;

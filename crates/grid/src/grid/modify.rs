@@ -45,7 +45,8 @@ impl Grid {
             return Err(Refusal::Invalid("nothing to change was given".to_owned()));
         }
         let waiting = job.tally.pending + job.tally.held;
-        if waiting == 0 && changes.concern_starts_only() {
+        // A service starts again.
+        if waiting == 0 && changes.concern_starts_only() && job.spec.service.is_none() {
             let fault = format!("job {id} is running: this would matter to its start only");
             return Err(Refusal::Invalid(fault));
         }

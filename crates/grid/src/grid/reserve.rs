@@ -6,7 +6,8 @@
 //! nobody can say when, others pass the job for `reserve_after`; then what it needs is kept as it becomes free.
 //!
 //! Nothing is worked out while no job passes another one that does not fit. A job of one slot without memory
-//! cannot be passed: whatever becomes free is enough for it.
+//! and without counted resources cannot be passed: whatever becomes free is enough for it. Of licences, which all hosts share,
+//! nothing is kept.
 
 use crate::config::Thresholds;
 use crate::grid::Grid;
@@ -15,11 +16,12 @@ use crate::hosts::Reach;
 use crate::index::{Candidate, Index, Open};
 use crate::journal::HostSwitch;
 use crate::parse::period::Period;
+use crate::parse::resources::Resources;
 use crate::ready::{Entry, Shape, ShapeId};
-use crate::reserve::{Fit, Hold, Leaving, Passed, Room, fit};
+use crate::reserve::{Fit, Hold, Leaving, Passed, RESOURCES_MAX, Room, fit};
 use crate::spec::Sharing;
-use crate::task::{Phase, Run};
-use crate::vocabulary::{HostId, JobId, Moment, QueueId, UserId};
+use crate::task::{Held, Phase, Run};
+use crate::vocabulary::{HostId, JobId, Moment, QueueId, ResourceName, UserId};
 
 /// A job whose turn came and which found no host.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +71,8 @@ impl Grid {
     /// Notes a job that found no host. If others have passed it before, a host is reserved at once.
     pub(super) fn found_none(&mut self, blocked: Blocked, waiters: &mut Waiters) {
         let shape = self.index.shapes.get(blocked.shape);
-        let takes_little = shape.slots == 1 && shape.memory_bytes == 0;
+        let takes_little =
+            shape.slots == 1 && shape.memory_bytes == 0 && shape.resources.is_empty();
         if takes_little && shape.sharing == Sharing::Shared {
             return;
         }
@@ -154,8 +157,13 @@ impl Grid {
             slots: u64::from(now.slots),
             memory_bytes: now.memory_bytes.unwrap_or(u64::MAX),
             queue_slots: most,
+            resources: self.counts(&shape.resources, |name| {
+                u64::from(now.resources.get(name).copied().unwrap_or(0))
+            }),
         };
-        let mut need = room_of(shape, true);
+        let own = |name: &ResourceName| u64::from(shape.resources.of(name.as_str()));
+        let mut need =
+            Room { resources: self.counts(&shape.resources, own), ..room_of(shape, true) };
         if shape.sharing == Sharing::Exclusive {
             need.slots = whole.slots;
         }
@@ -168,6 +176,7 @@ impl Grid {
             slots: if now.exclusive.is_some() { whole.slots } else { u64::from(now.used_slots) },
             memory_bytes: now.memory_bytes.map_or(0, |_| now.used_memory),
             queue_slots: config.host_slots_max.map_or(0, |_| u64::from(now.used_by(queue))),
+            resources: self.counts(&shape.resources, |name| u64::from(now.used_resources.of(name))),
         };
         let leaving = now.runs.iter().filter_map(|task| {
             let of = self.ledger.jobs[&task.job].queue;
@@ -176,7 +185,12 @@ impl Grid {
             let exclusive = run.held.as_ref().is_some_and(|held| held.exclusive);
             let slots = if exclusive { whole.slots } else { own };
             let queue_slots = if of == queue { own } else { 0 };
-            let room = Room { slots, memory_bytes: run.memory_bytes, queue_slots };
+            let held = |name: &ResourceName| {
+                let of = |held: &Held| held.resources.of(name.as_str());
+                u64::from(run.held.as_deref().map_or(0, of))
+            };
+            let resources = self.counts(&shape.resources, held);
+            let room = Room { slots, memory_bytes: run.memory_bytes, queue_slots, resources };
             Some(Leaving { at: self.end_of(of, run), room })
         });
         // Without room for other reasons than those that run, it is no lack of room.
@@ -217,7 +231,7 @@ impl Grid {
     /// The job that a host is kept for, if one more job of this shape would delay its start.
     pub(super) fn kept_from(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<&Hold> {
         let hold = self.index.reserve.hold_on(host)?;
-        let taken = room_of(shape, hold.queue == queue);
+        let taken = self.taken_of(hold, shape, hold.queue == queue);
         (!hold.lets(self.end_if_started(queue, shape, host), taken)).then_some(hold)
     }
 
@@ -228,10 +242,34 @@ impl Grid {
         }
         let shape = self.index.shapes.get(shape);
         let ends = self.end_if_started(queue, shape, host);
-        let (slots, memory) = (room_of(shape, true), room_of(shape, false));
-        for hold in self.index.reserve.holds.iter_mut().filter(|hold| hold.host == host) {
-            hold.take(ends, if hold.queue == queue { slots } else { memory });
+        let holds = self.index.reserve.holds.iter().filter(|hold| hold.host == host);
+        let taken: Vec<Room> =
+            holds.map(|hold| self.taken_of(hold, shape, hold.queue == queue)).collect();
+        let holds = self.index.reserve.holds.iter_mut().filter(|hold| hold.host == host);
+        for (hold, taken) in holds.zip(taken) {
+            hold.take(ends, taken);
         }
+    }
+
+    /// What a job of a shape takes of a host that is kept for another one, in the order of that one's resources.
+    fn taken_of(&self, hold: &Hold, shape: &Shape, own_queue: bool) -> Room {
+        let room = room_of(shape, own_queue);
+        let Some(job) = self.ledger.jobs.get(&hold.entry.job) else { return room };
+        let of = |name: &ResourceName| u64::from(shape.resources.of(name.as_str()));
+        Room { resources: self.counts(&job.spec.resources, of), ..room }
+    }
+
+    /// A number for each resource of hosts that a job asks for, as far as room of it is kept.
+    fn counts(
+        &self,
+        resources: &Resources,
+        count: impl Fn(&ResourceName) -> u64,
+    ) -> [u64; RESOURCES_MAX] {
+        let mut counts = [0; RESOURCES_MAX];
+        for (place, (name, _)) in counts.iter_mut().zip(self.host_resources(resources)) {
+            *place = count(name);
+        }
+        counts
     }
 
     /// When hosts begin to be kept for a job that is passed.
@@ -282,5 +320,6 @@ fn room_of(shape: &Shape, own_queue: bool) -> Room {
     let own = u64::from(shape.slots);
     // What shares its host with nobody takes all of it.
     let slots = if shape.sharing == Sharing::Exclusive { u64::from(u32::MAX) } else { own };
-    Room { slots, memory_bytes: shape.memory_bytes, queue_slots: if own_queue { own } else { 0 } }
+    let queue_slots = if own_queue { own } else { 0 };
+    Room { slots, memory_bytes: shape.memory_bytes, queue_slots, ..Room::default() }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::event::Refusal;
 use crate::grid::Grid;
 use crate::grid::explain::HostObstacle;
-use crate::parse::resources::GPU;
+use crate::parse::resources::{GPU, Resources};
 use crate::ready::Shape;
 use crate::spec::{JobSpec, Sharing};
 use crate::task::Held;
@@ -61,14 +61,22 @@ impl Grid {
         })
     }
 
-    /// What a job needs of resources that belong to hosts: what the grid does not have as a whole.
+    /// What a job needs of resources that belong to hosts.
     fn of_hosts<'a>(
         &'a self,
         shape: &'a Shape,
     ) -> impl Iterator<Item = (&'a ResourceName, u32)> + 'a {
+        self.host_resources(&shape.resources)
+    }
+
+    /// Those of resources that belong to hosts: what the grid does not have as a whole.
+    pub(super) fn host_resources<'a>(
+        &'a self,
+        resources: &'a Resources,
+    ) -> impl Iterator<Item = (&'a ResourceName, u32)> + 'a {
         let own =
             |(name, _): &(&ResourceName, u32)| !self.ledger.config.resources.contains_key(*name);
-        shape.resources.iter().filter(own)
+        resources.iter().filter(own)
     }
 
     /// Whether a host with these resources could ever have enough of them for a job.

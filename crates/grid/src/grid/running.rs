@@ -117,6 +117,9 @@ impl Grid {
             None => {}
         }
         let job = &self.ledger.jobs[&task.job];
+        if job.spec.service.is_some() {
+            return self.fate_of_service(job, run, end);
+        }
         let once = job.spec.interactive.is_some();
         let fate = match end {
             End::NeverStarted => return Fate::Again,
@@ -168,6 +171,7 @@ impl Grid {
             end @ (End::Exited(..) | End::NeverStarted | End::Lost | End::Told(_)) => end,
         };
         let fate = self.fate(task, &run, &end);
+        let service = self.service_after(task.job, &run, &end, fate);
         let (exit, usage, loss) = match end {
             End::Exited(exit, usage) => (Some(exit), usage, None),
             End::NeverStarted | End::Lost => (None, None, None),
@@ -197,6 +201,9 @@ impl Grid {
             fate,
         })));
         self.step(task, Step::Ended { exit, usage, fate }, out);
+        if let Some(state) = service {
+            self.set_service(task.job, state, out);
+        }
         match fate {
             Fate::Again | Fate::AgainElsewhere => out.effects.push(Effect::KeepWork { task }),
             Fate::Finished(_) => {

@@ -76,8 +76,12 @@ impl Grid {
             }
         };
         let job = self.ledger.next_job();
+        let state = spec.service.as_ref().map(|service| self.new_service(service));
         let submitted = Submitted { job, user, spec, condition, key };
         self.record(Change::Submitted(Box::new(submitted)), out);
+        if let Some(state) = state {
+            self.record(Change::Service { job, state }, out);
+        }
         self.index.add_job(&self.ledger, job, &self.ledger.jobs[&job]);
         out.effects.push(Effect::Accepted { job });
     }
@@ -105,6 +109,7 @@ impl Grid {
         self.check_spec(id, spec, true)?;
         let known = self.ledger.users.find(user).map(UserId);
         self.check_number(known, spec.tasks())?;
+        self.check_service(known, spec)?;
         let mut search = Search::new(user, known.map(|UserId(place)| place));
         let condition = spec.depends.as_ref().map(|depends| self.look_up(&depends.0, &mut search));
         let condition = condition.transpose()?;

@@ -20,4 +20,5 @@ mod parsers;
 mod profiles;
 mod reservation;
 mod resources;
+mod services;
 mod times;

@@ -234,3 +234,34 @@ fn the_second_that_waits_gets_another_host_and_no_more_than_the_setting_says() {
     let kept = |job: &&JobId| matches!(reasons(&rig, **job).last(), Some(Reason::Reserved { .. }));
     assert_eq!(jobs.iter().filter(kept).collect::<Vec<_>>(), [&jobs[0], &jobs[1]]);
 }
+
+#[test]
+fn a_job_that_lacks_only_devices_is_not_passed_for_ever_by_those_that_need_fewer() {
+    let settings = format!("{AFTER}[[host]]\nname = \"a\"\nresources = {{ gpu = 4, fast = 9 }}\n");
+    let mut rig = Rig::new(&settings, &[("a", 16)]);
+    let gpus = |text: &str, priority: i32| JobSpec {
+        resources: text.parse().unwrap(),
+        priority,
+        ..spec()
+    };
+    let mut running: Vec<TaskId> =
+        (0..4).map(|_| TaskId::only(rig.submit(gpus("gpu:1", 0)))).collect();
+    let job = rig.submit(gpus("fast:1,gpu:4", 10));
+    let mut rounds = 0;
+    while rig.host_of(job).is_none() {
+        rounds += 1;
+        assert!(rounds < 100, "{:?}", reasons(&rig, job));
+        rig.now += 1000;
+        let ended = running.remove(0);
+        rig.exit(ended, 0);
+        // Those that need none of the devices go on starting; what came before may have been kept.
+        let other = rig.submit(spec());
+        assert!(rig.host_of(other).is_some());
+        rig.exit(TaskId::only(other), 0);
+        let narrow = rig.submit(gpus("gpu:1", 0));
+        if rig.host_of(narrow).is_some() {
+            running.push(TaskId::only(narrow));
+        }
+    }
+    assert!(rounds > 50, "others may pass for a while: {rounds}");
+}

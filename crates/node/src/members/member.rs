@@ -18,7 +18,7 @@ use super::driver::{Driver, Phase, Shared};
 use super::etcd::{Courier, Input};
 use super::ownership::{InUse, Ownership};
 use super::renewal;
-use super::roster::{Known, Sight};
+use super::roster::{DiskHome, Known, Sight};
 use super::visit::{self, Answer, HeldFileset, NodeStatus, Question, Registrar};
 use crate::error::{Error, Result};
 use crate::home::{NodeFile, NodeHome, NodeLock};
@@ -219,6 +219,18 @@ impl Member {
         self.known.disks_of(node)
     }
 
+    /// The node that has a disk, if any has.
+    #[must_use]
+    pub fn home_of(&self, disk: &str) -> Option<DiskHome> {
+        self.known.home_of(disk)
+    }
+
+    /// The nodes that run and have mounted the file system, this one included.
+    #[must_use]
+    pub fn mounted(&self) -> Vec<NodeId> {
+        self.known.mounted()
+    }
+
     /// The owner of a fileset as this node sees it: where requests for it go.
     #[must_use]
     pub fn owner(&self, fileset: FilesetId) -> Option<Record> {
@@ -354,6 +366,9 @@ impl Desk {
                 self.ownership.unreachable().map(Answer::Unreachable).map_err(Error::Invalid)
             }
             Question::Paths(inos) => Ok(Answer::Paths(self.ownership.paths(&inos))),
+            Question::Commit => {
+                self.ownership.commit().map(|()| Answer::Done).map_err(Error::Invalid)
+            }
             Question::Move { fileset, to, in_use } => self.move_fileset(fileset, to, in_use),
         }
     }

@@ -78,6 +78,14 @@ pub trait Ownership: Send + Sync {
     fn paths(&self, _inos: &[Ino]) -> Vec<(Ino, String)> {
         Vec::new()
     }
+
+    /// Commits everything that this node has of the file system. Asked by commands, at any time.
+    ///
+    /// # Errors
+    /// Why it cannot be committed.
+    fn commit(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A node that serves no filesets: it is a member, and others never hear of a fileset from it. It may serve disks.

@@ -30,6 +30,28 @@ pub struct Sight {
     owners: BTreeMap<FilesetId, ClientId>,
 }
 
+/// How a node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// It does not, as far as its lease says.
+    No,
+    /// Its daemon has not mounted the file system.
+    WithoutMount,
+    /// It has mounted the file system.
+    Mounted,
+}
+
+/// The node that has a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskHome {
+    /// Its number.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// How it runs.
+    pub runs: Runs,
+}
+
 /// Takes over what keys say.
 struct Reader<'a> {
     names: &'a Names,
@@ -182,6 +204,27 @@ impl Known {
     pub fn disks_of(&self, node: NodeId) -> Vec<String> {
         let disks = &self.sight.read().0.disks;
         disks.iter().filter(|(_, disk)| disk.node == node).map(|(uuid, _)| uuid.clone()).collect()
+    }
+
+    /// The node that has a disk, if any has.
+    #[must_use]
+    pub fn home_of(&self, disk: &str) -> Option<DiskHome> {
+        let sight = &self.sight.read().0;
+        let node = sight.disks.get(disk)?.node;
+        let name = sight.nodes.get(&node).map_or("removed", |record| &record.name).to_owned();
+        let runs = match sight.alive.get(&node) {
+            None => Runs::No,
+            Some(member) if member.weight == 0 => Runs::WithoutMount,
+            Some(_) => Runs::Mounted,
+        };
+        Some(DiskHome { node, name, runs })
+    }
+
+    /// The nodes that run and have mounted the file system.
+    #[must_use]
+    pub fn mounted(&self) -> Vec<NodeId> {
+        let alive = &self.sight.read().0.alive;
+        alive.iter().filter(|(_, member)| member.weight > 0).map(|(node, _)| *node).collect()
     }
 
     /// What is known.

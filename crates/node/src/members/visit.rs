@@ -75,6 +75,8 @@ pub enum Question {
         /// What becomes of files that cannot be taken along.
         in_use: InUse,
     },
+    /// A member wants everything committed that this node has of the file system.
+    Commit,
 }
 
 /// What a node needs that has joined.
@@ -230,6 +232,8 @@ pub enum Answer {
     Unreachable(UnreachableFiles),
     /// To [`Question::Paths`]: those that are known.
     Paths(Vec<(Ino, String)>),
+    /// To [`Question::Commit`].
+    Done,
 }
 
 /// Admits nodes and renews certificates, on nodes that hold the authority's key.

@@ -1,12 +1,14 @@
 //! A database that is read while another may write it.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_base::FilesetId;
 use slatedb::DbReader;
 use tokio::time::timeout;
 
+use super::copy;
 use super::errors::plain;
 use super::store::{durable, scanning, stored, take};
 use super::stores::Shared;
@@ -63,6 +65,12 @@ impl Store for SlateReader {
 
     fn commit(&self, _batch: &Batch) -> Result<()> {
         Err(StoreError::Io(format!("names {} were opened read-only", self.name)))
+    }
+
+    fn copy_to(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        let Some(reader) = &self.reader else { unreachable!("it is there until the drop") };
+        let failed = |error: &slatedb::Error| plain(&self.name, error);
+        copy::to_file(&self.shared.runtime, reader, path, progress, &failed)
     }
 
     fn size_bytes(&self) -> Result<u64> {

@@ -354,7 +354,7 @@ impl Store for SlateStore {
     fn copy_to(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         let snapshot = self.read(|db| async move { db.snapshot() })?;
         let failed = |error: &slatedb::Error| self.failed(error);
-        copy::to_file(&self.shared.runtime, &snapshot, path, progress, &failed)
+        copy::to_file(&self.shared.runtime, &*snapshot, path, progress, &failed)
     }
 
     fn close(&self) -> Result<()> {

@@ -184,6 +184,29 @@ fn a_copy_holds_what_the_store_held() {
 }
 
 #[test]
+fn a_reader_copies_what_was_committed_while_the_writer_works_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores = in_memory();
+    let store = stores.create(ID).unwrap();
+    for i in 0..100_u8 {
+        put(&*store, &[i], &[i; 100]);
+    }
+    let path = folder.path().join("copy");
+    let reader = stores.look(ID).unwrap();
+    let mut is_first = true;
+    let copied = reader.copy_to(&path, &mut |_, _| {
+        if std::mem::take(&mut is_first) {
+            put(&*store, &[200], b"later");
+        }
+    });
+    assert_eq!(copied.unwrap(), 100);
+    let copy = RedbStore::open(&path).unwrap();
+    assert_eq!(copy.get(&[99]).unwrap().as_deref(), Some(&[99; 100][..]));
+    assert_eq!(copy.get(&[200]).unwrap(), None);
+    put(&*store, &[201], b"still the writer");
+}
+
+#[test]
 fn two_prefixes_in_one_place_are_two_sets() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = in_directory(folder.path());

@@ -3,12 +3,11 @@
 //! One thread sends, so that nothing else waits. Each note is tried [`TRIES`] times; if more than [`WAITING_MAX`] wait, further ones are
 //! dropped, which the log says.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
+use forebay_engine::notify::send::{Letter, post};
 use serde_json::json;
 
 use super::book::Note;
@@ -17,8 +16,6 @@ use crate::api::shape::Time;
 
 const WAITING_MAX: usize = 256;
 const TRIES: u32 = 3;
-/// Longest time of one call of a webhook.
-const CALL_MAX: Duration = Duration::from_secs(10);
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -59,7 +56,9 @@ fn run(rules: &Rules, grid: &str, notes: &Receiver<Note>) {
             attempt(&note, "the webhook", || call(url, grid, &note));
         }
         if !rules.mail.is_empty() {
-            attempt(&note, &rules.sendmail, || mail(rules, grid, &note));
+            attempt(&note, &rules.sendmail, || {
+                letter(rules, grid, &note).mail(&rules.sendmail, None)
+            });
         }
     }
 }
@@ -89,57 +88,26 @@ fn call(url: &str, grid: &str, note: &Note) -> Result<()> {
         "since": Time::from(note.alert.since),
         "resolved": note.alert.resolved.map(Time::from),
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let provider = rustls::crypto::ring::default_provider();
-    // It may be there already.
-    let _ = provider.install_default();
-    runtime.block_on(async {
-        let client = reqwest::Client::builder()
-            .timeout(CALL_MAX)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
-        let request = client.post(url).header("content-type", "application/json");
-        let status = request.body(body.to_string()).send().await?.status();
-        ensure!(status.is_success(), "it answered {status}");
-        Ok(())
-    })
+    post(url, &body)
 }
 
-/// A message with its header. Addresses and codes hold no line ends, so nothing else gets into the header.
-fn message(rules: &Rules, grid: &str, note: &Note) -> String {
-    let one_line = |text: &str| text.replace(|c: char| c.is_control(), " ");
-    format!(
-        "To: {}\nSubject: [forebay] {}: {}\nContent-Type: text/plain; charset=utf-8\nAuto-Submitted: auto-generated\n\n\
-         {}\n\nGrid:  {grid}\nSince: {}\n{}",
-        rules.mail.join(", "),
-        state(note),
-        one_line(&note.code),
-        note.alert.text,
-        Time::from(note.alert.since).0,
-        note.alert.resolved.map(|at| format!("Over:  {}\n", Time::from(at).0)).unwrap_or_default(),
-    )
-}
-
-fn mail(rules: &Rules, grid: &str, note: &Note) -> Result<()> {
-    let mut child = Command::new(&rules.sendmail)
-        .args(["-t", "-i"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| rules.sendmail.clone())?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // What the program says to it is in its exit code.
-        let _ = stdin.write_all(message(rules, grid, note).as_bytes());
+fn letter(rules: &Rules, grid: &str, note: &Note) -> Letter {
+    let over = note.alert.resolved.map(|at| format!("Over:  {}\n", Time::from(at).0));
+    Letter {
+        to: rules.mail.clone(),
+        subject: format!("{}: {}", state(note), note.code),
+        text: format!(
+            "{}\n\nGrid:  {grid}\nSince: {}\n{}",
+            note.alert.text,
+            Time::from(note.alert.since).0,
+            over.unwrap_or_default(),
+        ),
     }
-    let status = child.wait()?;
-    ensure!(status.success(), "{} failed: {status}", rules.sendmail);
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -189,7 +157,8 @@ mod tests {
             sendmail: program.display().to_string(),
             ..Rules::default()
         };
-        mail(&rules, "/srv/jobs", &note(Some(Moment(1000)))).unwrap();
+        let told = super::letter(&rules, "/srv/jobs", &note(Some(Moment(1000))));
+        told.mail(&rules.sendmail, None).unwrap();
         let letter = std::fs::read_to_string(letter).unwrap();
         assert!(
             letter.starts_with("To: ops@example.com\nSubject: [forebay] resolved: fill/data\n"),

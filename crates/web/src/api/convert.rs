@@ -9,8 +9,8 @@ use forebay_grid::spec::{Exit, Usage};
 
 use super::shape::Time;
 use super::views::{
-    Attempt, Flow, Host, HostReason, Job, JobOptions, Queue, Reasons, Step, UsageSum, Used,
-    WorkArea,
+    Attempt, Flow, Host, HostReason, Job, JobOptions, Queue, Reasons, Service, Step, UsageSum,
+    Used, WorkArea,
 };
 
 /// The number at the beginning of `12` or `12[3]`.
@@ -42,6 +42,30 @@ impl From<JobView> for Job {
             used: view.usage.map(Used::from),
             options: view.asked.map(|asked| JobOptions::from(*asked)),
         }
+    }
+}
+
+impl Service {
+    /// A job as a service; none if it is not one.
+    #[must_use]
+    pub fn of(view: JobView) -> Option<Service> {
+        let service = view.service?;
+        Some(Service {
+            service: service.name.to_string(),
+            user: view.user.to_string(),
+            job: number(&view.id),
+            queue: view.queue.to_string(),
+            state: view.state.word().to_owned(),
+            ready: service.ready,
+            why: service.why,
+            host: view.host.map(|host| host.to_string()),
+            address: service.address,
+            port: service.port.map(u32::from),
+            starts: view.attempts,
+            failures: service.failures,
+            started: view.started.map(Time::from),
+            next_start: service.next_start.map(Time::from),
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use forebay_grid::journal::HostSwitch;
 use super::operation::{Call, sent};
 use super::views::{
     AlertList, Flow, FlowAccepted, FlowList, Host, HostList, Me, NewFlow, Obeyed, Queue, QueueList,
-    TokenList, TokenView, UsageList, UsageSum, WorkArea, WorkAreaList,
+    Service, ServiceList, TokenList, TokenView, UsageList, UsageSum, WorkArea, WorkAreaList,
 };
 use crate::http::Reply;
 use crate::problem::Problem;
@@ -47,6 +47,17 @@ pub(super) fn hosts(call: &Call<'_>) -> Done {
 pub(super) fn queues(call: &Call<'_>) -> Done {
     let (queues, trouble) = all_queues(&mut call.app.client(call.who)?)?;
     sent(200, &QueueList { queues: queues.into_iter().map(Queue::from).collect(), trouble })
+}
+
+pub(super) fn services(call: &Call<'_>) -> Done {
+    let ask = Ask::Services { ended: call.is_set("ended")? };
+    match call.app.client(call.who)?.ask(&ask)? {
+        Answer::Jobs { jobs, .. } => {
+            let services = jobs.into_iter().filter_map(Service::of).collect();
+            sent(200, &ServiceList { services })
+        }
+        answer => Err(makes_no_sense(&answer).into()),
+    }
 }
 
 fn obeyed(call: &Call<'_>, ask: &Ask) -> Done {

@@ -139,6 +139,7 @@ pub fn document() -> Value {
             {"name": "jobs", "description": "Jobs."},
             {"name": "flows", "description": "Runs of flows."},
             {"name": "grid", "description": "Hosts, queues, work areas, usage."},
+            {"name": "services", "description": "Jobs that are kept running under a name."},
             {"name": "user", "description": "The user who asks, and tokens."},
             {"name": "watch", "description": "Changes, values of the past, alerts."},
         ],

@@ -4,7 +4,8 @@ use super::operation::{Operation, Parameter, Schema};
 use super::shape::Shape;
 use super::views::{
     Accepted, AlertList, AttemptList, Flow, FlowAccepted, FlowList, HostList, JobList, Me, NewFlow,
-    NewJob, Obeyed, Output, QueueList, Reasons, Samples, TokenList, UsageList, WorkAreaList,
+    NewJob, Obeyed, Output, QueueList, Reasons, Samples, ServiceList, TokenList, UsageList,
+    WorkAreaList,
 };
 use super::{grid, jobs};
 use crate::http::Reply;
@@ -103,7 +104,7 @@ const fn with(operation: Operation, problems: &'static [&'static str]) -> Operat
 }
 
 /// All of them.
-pub static OPERATIONS: [Operation; 31] = [
+pub static OPERATIONS: [Operation; 32] = [
     get("user", "me", "/api/v1/me", "Say who asks", (Me::schema, grid::me)),
     Operation {
         query: LIST,
@@ -217,6 +218,16 @@ pub static OPERATIONS: [Operation; 31] = [
         ),
         OF_HOST,
     ),
+    Operation {
+        query: &[ENDED],
+        ..get(
+            "services",
+            "list_services",
+            "/api/v1/services",
+            "List services",
+            (ServiceList::schema, grid::services),
+        )
+    },
     get("grid", "list_queues", "/api/v1/queues", "List queues", (QueueList::schema, grid::queues)),
     with(
         post(

@@ -248,6 +248,44 @@ answers! {
         trouble: Option<String>,
     }
 
+    /// A service: a job that is kept running under a name.
+    Service {
+        /// Its name, unique among those of its user.
+        service: String,
+        /// Whose.
+        user: String,
+        /// Number of its job, which is killed to stop it and requeued to restart it.
+        job: u64,
+        /// Its queue.
+        queue: String,
+        /// State of its job.
+        state: String,
+        /// Whether it is ready; null while it is on no host, or its host has not said.
+        ready: Option<bool>,
+        /// Why it is not ready.
+        why: Option<String>,
+        /// Where it runs or ran last.
+        host: Option<String>,
+        /// Name or number under which that host is reached.
+        address: Option<String>,
+        /// Its port.
+        port: Option<u32>,
+        /// How often it was started.
+        starts: u32,
+        /// How often it failed in a row.
+        failures: u32,
+        /// Since when it runs.
+        started: Option<Time>,
+        /// When it starts again, while it pauses after a failure.
+        next_start: Option<Time>,
+    }
+
+    /// Services.
+    ServiceList {
+        /// In the order of their jobs.
+        services: Vec<Service>,
+    }
+
     /// A run of a flow.
     Flow {
         /// Number of the run.

@@ -13,6 +13,7 @@ use forebay_node::setup::{Disks, Last, Made, NewCluster};
 use uuid::Uuid;
 
 use super::{Base, Which, daemon, etcd, tools};
+use crate::commands::fileset::NewPlacementArg;
 use crate::home::Home;
 use crate::member::make_file_system;
 
@@ -52,6 +53,10 @@ pub struct Init {
     /// Key of that certificate.
     #[arg(long, value_name = "FILE", requires = "etcd_cert")]
     etcd_key: Option<PathBuf>,
+    /// Placement of the filesets work and util [default: native if the node's disks are local, else direct]. In native ones
+    /// each node has a directory of its own, on its own disk.
+    #[arg(long, value_enum)]
+    work_placement: Option<NewPlacementArg>,
     #[command(flatten)]
     own: OwnNode,
     #[command(flatten)]
@@ -171,7 +176,7 @@ impl Init {
             label(cluster)
                 .map_err(|error| forebay_node::Error::Invalid(crate::output::chain(&error)))
         })?;
-        make_file_system(&home)?;
+        make_file_system(&home, self.work_placement.map(Into::into))?;
         report(&base, &made, "made cluster")
     }
 }

@@ -155,7 +155,17 @@ impl Trial {
         };
         let own = ["--node", &name, "--address", &address, "--disk", text(&disk)?];
         let enter = match node {
-            0 => vec!["cluster", "init", "--name", NAME, "--etcd", &etcd],
+            // What the demonstration shows is that names of filesets outlive their node.
+            0 => vec![
+                "cluster",
+                "init",
+                "--name",
+                NAME,
+                "--work-placement",
+                "direct",
+                "--etcd",
+                &etcd,
+            ],
             _ => vec!["cluster", "join", token.trim()],
         };
         self.forebay(node, &[&enter[..], &own].concat())?;

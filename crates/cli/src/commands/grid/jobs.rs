@@ -418,6 +418,11 @@ impl Explain {
 }
 
 impl Output {
+    /// That of a job as a whole.
+    pub(super) fn of(which: Which, job: Target, follow: bool, errors: bool) -> Output {
+        Output { which, job, follow, errors, json: false }
+    }
+
     fn view(&self, client: &mut Client) -> Result<JobView> {
         // Of an array, the first element that does not wait.
         let (mut jobs, _) = client.jobs(Some(self.job), true, Some(1))?;

@@ -14,6 +14,7 @@ pub mod modify;
 mod nodes;
 pub mod placement;
 pub mod run;
+pub mod service;
 pub mod submit;
 mod supervise;
 pub mod switch;

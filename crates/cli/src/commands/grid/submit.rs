@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_engine::protocol::{Answer, Ask};
+use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::requeue::RequeueExits;
 use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
 use forebay_grid::vocabulary::ProfileName;
@@ -26,7 +27,7 @@ use crate::output::put;
 /// The grid sets these variables for the job: WORK, UTIL and TMPDIR (directories of its own, removed when it ends),
 /// FOREBAY_JOB (its number), FOREBAY_INDEX (its element if it is an array, otherwise 0), FOREBAY_SLOTS (slots it may use),
 /// FOREBAY_HOST, FOREBAY_GRID (folder of the grid), FOREBAY_ATTEMPT (number of this start, from 1), FOREBAY_RESTART
-/// (1 from the second start on) and FOREBAY_CHECKPOINT (1 with --checkpoint).
+/// (1 from the second start on) and FOREBAY_CHECKPOINT (1 with --checkpoint); for a service FOREBAY_SERVICE and FOREBAY_PORT.
 ///
 /// A job that could never start is refused, because no host of the grid is large enough or --depends can no longer
 /// become true.
@@ -41,6 +42,7 @@ use crate::output::put;
   forebay submit -w 'done(12) && ended(load)' -- ./sum   after other jobs
   forebay submit --wait -- sh -c 'exit 3'; echo $?       wait for its exit code
   ls *.csv | sed 's/^/load /' | forebay submit --batch -   one job per line
+  forebay submit --notify fail --mail ann@example.com -- ./load.sh   mail if it fails
   forebay submit -n 4 month.sh -- 2026-10                a script with options, and its argument
   forebay submit -q night -n 4 --mem '8 GiB' --requeue-exit '99 EXCLUDE(137)' -- ./big")]
 pub struct Submit {
@@ -106,6 +108,16 @@ pub struct Options {
     /// Start the job on no host whose I/O pressure is beyond the grid's setting io_pressure_max.
     #[arg(long)]
     io_heavy: bool,
+    /// Of what to notify: begin (the job has started), end (all of it has ended), fail (it has ended and failed); several with
+    /// commas [default with --mail or --webhook: end].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = |text: &str| text.parse::<Moments>())]
+    notify: Vec<Moments>,
+    /// Address to which notifications are mailed; may be repeated [default with --notify: you, on the controller's machine].
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    mail: Vec<String>,
+    /// URL to which notifications are sent by POST, as JSON.
+    #[arg(long, value_name = "URL")]
+    webhook: Option<String>,
 }
 
 impl Options {
@@ -123,6 +135,9 @@ impl Options {
             post: self.post.or(other.post),
             profile: self.profile.or(other.profile),
             io_heavy: self.io_heavy || other.io_heavy,
+            notify: either(self.notify, other.notify),
+            mail: either(self.mail, other.mail),
+            webhook: self.webhook.or(other.webhook),
         }
     }
 
@@ -140,7 +155,9 @@ impl Options {
 
     /// What is not about the placement, over what a job says.
     fn rest_onto(self, base: JobSpec) -> JobSpec {
+        let notify = notification(self.notify, self.mail, self.webhook).or(base.notify);
         JobSpec {
+            notify,
             rerun: if self.rerunnable { Rerun::Rerunnable } else { base.rerun },
             requeue_exits: self.requeue_exit.unwrap_or(base.requeue_exits),
             output: self.output.map(in_directory).or(base.output),
@@ -154,6 +171,26 @@ impl Options {
             ..base
         }
     }
+}
+
+/// A list, or the other one if it is empty.
+fn either<T>(list: Vec<T>, other: Vec<T>) -> Vec<T> {
+    if list.is_empty() { other } else { list }
+}
+
+/// Whom a job notifies, if it notifies anybody.
+pub fn notification(
+    on: Vec<Moments>,
+    mail: Vec<String>,
+    webhook: Option<String>,
+) -> Option<Box<Notify>> {
+    if on.is_empty() && mail.is_empty() && webhook.is_none() {
+        return None;
+    }
+    let on = either(on, vec![Moments::End]);
+    let is_nobody = mail.is_empty() && webhook.is_none();
+    let mail = if is_nobody { vec![crate::compat::me()] } else { mail };
+    Some(Box::new(Notify { on, mail, webhook }))
 }
 
 /// A path that is a directory, marked as one: the file in it has the name that it has if none is given.

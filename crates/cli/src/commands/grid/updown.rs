@@ -35,7 +35,9 @@ use crate::{control, mounts};
 /// at ADDRESS, the file system at the next port, and host1, host2, ... at the ports after that.
 ///
 /// With --cluster, run it on each node. It starts a relay, through which commands and the agent of the node reach the
-/// leading controller, an agent with the node's name, and with --controller a controller. See docs/operations.md.
+/// leading controller, an agent with the node's name, and with --controller a controller. If the cluster is mounted there
+/// and its filesets work and util are native, work areas are in the node's own directories of them (work/NODE), on its local
+/// disk. See docs/operations.md.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay up /srv/jobs --hosts 2 --slots 4
@@ -264,6 +266,11 @@ impl Up {
         if let Some(place) = &checkpoints {
             options.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
         }
+        let areas = if self.hosts == 1 { areas_on_node(cluster)? } else { None };
+        if let Some((work, util)) = &areas {
+            options.extend([OsStr::new("--work"), work.as_os_str()]);
+            options.extend([OsStr::new("--util"), util.as_os_str()]);
+        }
         let of_agent = self.monitors_of(1)?.arguments()?;
         options.extend(of_agent.iter().map(OsString::as_os_str));
         let agent = (self.hosts == 1).then_some(&options[..]);
@@ -410,6 +417,33 @@ fn area_below(mountpoint: &Path, fileset: &str) -> Result<PathBuf> {
     let place = mountpoint.join(fileset).join("jobs");
     folder(&place, 0o711)?;
     Ok(place)
+}
+
+/// Where jobs on this node of a cluster have their work areas and utility files: in its own directories of the native filesets
+/// work and util, where those are bound; none if the grid's own folder is to hold them.
+fn areas_on_node(cluster: &Cluster) -> Result<Option<(PathBuf, PathBuf)>> {
+    let node_home = cluster.node_home()?;
+    let node = node_home.existing()?.name;
+    let home = Home::at(node_home.folder())?;
+    let Some(mount) = mounts::of_home(&home) else {
+        note!(
+            "forebay: the cluster is not mounted on this node: work areas of jobs are in the folder of the grid; mount it \
+             before `forebay up` to have them in work/{node}"
+        );
+        return Ok(None);
+    };
+    let native = match control::ask(home.root(), &control::Ask::Status)? {
+        control::Answer::Status(status) => status.mount.map(|mount| mount.native),
+        _ => None,
+    };
+    let native = native.unwrap_or_default();
+    let place = |fileset: &str| format!("{fileset}/{node}");
+    let is_bound = |name: &str| native.iter().any(|one| one.fileset == name && one.is_bound);
+    let (work, util) = (place("work"), place("util"));
+    if !is_bound(&work) || !is_bound(&util) {
+        return Ok(None);
+    }
+    Ok(Some((area_below(&mount.mountpoint, &work)?, area_below(&mount.mountpoint, &util)?)))
 }
 
 /// Sends a signal to the holder of a lock and waits until it is free.

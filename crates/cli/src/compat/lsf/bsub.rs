@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::dialect::{Dialect, OldOutput, System};
+use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::spec::{JobSpec, Rerun, SCRIPT_BYTES_LIMIT, Sharing};
 use forebay_grid::vocabulary::Moment;
@@ -21,6 +22,8 @@ use super::{default_queue, host_name};
 use crate::commands::grid::clock::of_system;
 use crate::commands::grid::placement::umask;
 use crate::commands::grid::run::attached;
+use crate::commands::grid::submit::notification;
+use crate::compat::addresses;
 
 use Takes::{Nothing, Value};
 
@@ -28,7 +31,7 @@ const OPTIONS: &[Opt] = &[
     read("app", ' ', Value),
     harmless("ar", ' ', Nothing),
     read("b", ' ', Value),
-    harmless("B", ' ', Nothing),
+    read("B", ' ', Nothing),
     harmless("C", ' ', Value),
     harmless("c", ' ', Value),
     read("cwd", ' ', Value),
@@ -56,7 +59,7 @@ const OPTIONS: &[Opt] = &[
     read("m", ' ', Value),
     read("M", ' ', Value),
     read("n", ' ', Value),
-    harmless("N", ' ', Nothing),
+    read("N", ' ', Nothing),
     harmless("ne", ' ', Nothing),
     read("o", ' ', Value),
     read("oo", ' ', Value),
@@ -75,7 +78,7 @@ const OPTIONS: &[Opt] = &[
     harmless("T", ' ', Value),
     harmless("ti", ' ', Nothing),
     harmless("tty", ' ', Nothing),
-    harmless("u", ' ', Value),
+    read("u", ' ', Value),
     ignored("U", ' ', Value),
     harmless("ul", ' ', Nothing),
     harmless("v", ' ', Value),
@@ -235,8 +238,22 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         held: given.has("H"),
         project: given.value("P").unwrap_or_default().to_owned(),
         dialect: Some(dialect),
+        notify: notify(given),
         ..JobSpec::default()
     })
+}
+
+/// Whom a job notifies: -B when it begins, -N when it ends; to an address alone the report goes that no -o keeps.
+fn notify(given: &Given) -> Option<Box<Notify>> {
+    let is_report = given.has("u") && !given.has("o") && !given.has("oo");
+    let mut on = Vec::new();
+    on.extend(given.has("B").then_some(Moments::Begin));
+    on.extend((given.has("N") || (is_report && !given.has("B"))).then_some(Moments::End));
+    if on.is_empty() {
+        return None;
+    }
+    let mail = given.value("u").map(addresses);
+    notification(on, mail.unwrap_or_default(), None)
 }
 
 /// Runs it; the exit code is 255 if the job is refused, with `-K` that of the job.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_engine::protocol::{Answer, Ask};
+use forebay_engine::protocol::{Answer, Ask, QueueView};
 
 use super::super::row::{client, known, rows};
 use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
@@ -16,7 +16,7 @@ const OPTIONS: &[Opt] = &[
     harmless("e", ' ', Nothing),
     read("f", ' ', Nothing),
     read("J", ' ', Value),
-    harmless("l", ' ', Nothing),
+    read("l", ' ', Nothing),
     harmless("m", ' ', Value),
     harmless("q", ' ', Value),
     harmless("r", ' ', Nothing),
@@ -34,6 +34,35 @@ fn or_dash(number: Option<u32>) -> String {
     number.map_or_else(|| super::NOTHING.to_owned(), |number| number.to_string())
 }
 
+/// A queue as `bqueues -l` shows it.
+fn long(queue: &QueueView) -> String {
+    let waiting = queue.pending_tasks + queue.held_tasks;
+    let mut text = format!(
+        "\nQUEUE: {}\n  -- {}\n\nPARAMETERS/STATISTICS\nPRIO NICE STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN SSUSP \
+         USUSP  RSV\n{:>4} {:>4} {:<15} {:>3} {:>4} {:>4} {:>4} {:>5} {:>5} {:>5} {:>5} {:>5} {:>4}\n\n",
+        queue.name,
+        if queue.is_default { "This is the default queue." } else { "No description provided." },
+        queue.priority.unwrap_or(0),
+        0,
+        state::of_queue(queue),
+        or_dash(queue.slots_max),
+        or_dash(queue.user_slots_max),
+        super::NOTHING,
+        or_dash(queue.host_slots_max),
+        waiting + queue.active_tasks,
+        waiting,
+        queue.active_tasks,
+        0,
+        0,
+        0
+    );
+    if let Some(seconds) = queue.time_limit_max_seconds {
+        text += &format!("MAXIMUM LIMITS:\n RUNLIMIT\n {:.1} min\n\n", seconds / 60.0);
+    }
+    let hosts = if queue.hosts.is_empty() { "all" } else { &queue.hosts };
+    text + &format!("HOSTS:  {hosts}\n{}\n", "-".repeat(79))
+}
+
 /// Runs bqueues.
 pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
@@ -41,7 +70,7 @@ pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
         bail!("the controller is a different version");
     };
     let mut text = String::new();
-    if !given.has("noheader") {
+    if !given.has("noheader") && !given.has("l") {
         text +=
             "QUEUE_NAME      PRIO STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN  SUSP \n";
     }
@@ -51,6 +80,10 @@ pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
             continue;
         }
         found += 1;
+        if given.has("l") {
+            text += &long(&queue);
+            continue;
+        }
         let waiting = queue.pending_tasks + queue.held_tasks;
         text += &format!(
             "{:<15} {:>4} {:<15} {:>3} {:>4} {:>4} {:>4} {:>5} {:>5} {:>5} {:>5} \n",

@@ -3,8 +3,10 @@
 //! `bsub.rs` makes a job of the grid, `state.rs` says what tasks, hosts and queues are called in LSF's words and which jobs
 //! a command is about; what changes jobs is in `control.rs`, what tools ask of the site in `site.rs`.
 
+mod bacct;
 mod bjobs;
 pub mod bsub;
+mod bwait;
 mod control;
 mod lists;
 mod modify;
@@ -41,6 +43,8 @@ pub const NAMES: &[Name] = &[
     Name { name: "bswitch", call: modify::bswitch, fault: 255 },
     Name { name: "btop", call: modify::btop, fault: 255 },
     Name { name: "bbot", call: modify::bbot, fault: 255 },
+    Name { name: "bwait", call: bwait::run, fault: 255 },
+    Name { name: "bacct", call: bacct::run, fault: 255 },
     Name { name: "bpeek", call: lists::bpeek, fault: 255 },
     Name { name: "bqueues", call: lists::bqueues, fault: 255 },
     Name { name: "bhosts", call: lists::bhosts, fault: 255 },

@@ -7,6 +7,7 @@ use forebay_base::ByteSize;
 use forebay_engine::protocol::client::Client;
 use forebay_grid::config::OnNever;
 use forebay_grid::dialect::{Dialect, OldOutput, System};
+use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::array::ArraySpec;
 use forebay_grid::spec::{JobSpec, Rerun, Sharing};
 use forebay_grid::vocabulary::{Moment, NAME_BYTES_MAX};
@@ -16,6 +17,8 @@ use super::super::words::Given;
 use super::units::{begin_time, memory, time_limit};
 use super::{dependency, resources};
 use crate::commands::grid::placement::umask;
+use crate::commands::grid::submit::notification;
+use crate::compat::addresses;
 
 /// Variables of another job, or of a submission, which a job does not inherit.
 const OF_A_JOB: [&str; 2] = ["SLURM_", "SLURMD_"];
@@ -247,11 +250,45 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         project: given.value("account").unwrap_or_default().to_owned(),
         dialect: Some(dialect),
         directory: utf8(&directory)?,
+        notify: notify(given)?,
         name,
         ..JobSpec::default()
     };
     describe(&spec, given, shape, &utf8(&here)?, &mut variables);
     Ok(JobSpec { environment: variables.into_iter().collect(), ..spec })
+}
+
+/// Whom a job notifies: its user if nobody is named. Of what a grid does not know it notifies nobody.
+fn notify(given: &Given) -> Result<Option<Box<Notify>>> {
+    const OTHERS: [&str; 9] = [
+        "NONE",
+        "REQUEUE",
+        "INVALID_DEPEND",
+        "STAGE_OUT",
+        "TIME_LIMIT",
+        "TIME_LIMIT_90",
+        "TIME_LIMIT_80",
+        "TIME_LIMIT_50",
+        "ARRAY_TASKS",
+    ];
+    let mut on = Vec::new();
+    for kind in given.value("mail-type").unwrap_or("NONE").split(',') {
+        match &*kind.trim().to_ascii_uppercase() {
+            "ALL" => on.extend([Moments::Begin, Moments::End, Moments::Fail]),
+            "BEGIN" => on.push(Moments::Begin),
+            "END" => on.push(Moments::End),
+            "FAIL" => on.push(Moments::Fail),
+            other if OTHERS.contains(&other) => {}
+            _ => anyhow::bail!("Invalid --mail-type specification"),
+        }
+    }
+    if on.is_empty() {
+        return Ok(None);
+    }
+    on.sort_unstable();
+    on.dedup();
+    let mail = given.value("mail-user").map(addresses);
+    Ok(notification(on, mail.unwrap_or_default(), None))
 }
 
 /// A point in time that an option has.

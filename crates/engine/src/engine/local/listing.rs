@@ -69,6 +69,20 @@ pub(super) fn jobs(
     lines.answer(Some(1))
 }
 
+/// All services that the user may see, a page of them: more than that are not listed.
+pub(super) fn services(grid: &Grid, user: &UserName, ended: bool) -> Answer {
+    let wanted = |job: &Job| {
+        job.spec().service.is_some()
+            && (ended || !job.tally().is_finished())
+            && grid.sees_job(user, job)
+    };
+    let known = grid.ledger().jobs().rev().filter(|(_, job)| wanted(job));
+    let mut jobs: Vec<JobView> =
+        known.take(LINES_MAX as usize).map(|(id, job)| view(grid, TaskId::only(id), job)).collect();
+    jobs.reverse();
+    Answer::Jobs { jobs, next: None, total: None }
+}
+
 /// Rising indices as ranges, as many as are told.
 fn ranges(indices: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
     let mut ranges: Vec<(u32, u32)> = Vec::new();

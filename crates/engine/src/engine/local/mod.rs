@@ -16,6 +16,7 @@ use forebay_grid::flow::schedule::{Trigger, When};
 use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::grid::State;
 use forebay_grid::hosts::Reach;
+use forebay_grid::service::ServiceState;
 use forebay_grid::spec::JobSpec;
 use forebay_grid::task::{Cause, Post, Task};
 use forebay_grid::vocabulary::{HostName, JobId, Moment, TaskId, UserName};
@@ -68,6 +69,10 @@ impl Engine for Grid {
 
     fn spec(&self, job: JobId) -> Option<&JobSpec> {
         self.ledger().job(job).map(Job::spec)
+    }
+
+    fn service(&self, job: JobId) -> Option<ServiceState> {
+        self.ledger().job(job).and_then(Job::service)
     }
 
     fn submitted(&self, job: JobId) -> Option<Moment> {
@@ -156,6 +161,7 @@ impl Engine for Grid {
 fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
     match ask {
         Ask::Jobs { target, ended, page } => listing::jobs(grid, user, (*target, *ended), *page),
+        Ask::Services { ended } => listing::services(grid, user, *ended),
         Ask::Hosts => Answer::Hosts { hosts: view::hosts(grid, user), trouble: None },
         Ask::Queues => Answer::Queues { queues: view::queues(grid), trouble: None },
         Ask::Resources => Answer::Resources { resources: view::resources(grid) },

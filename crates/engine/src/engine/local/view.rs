@@ -13,7 +13,9 @@ use forebay_grid::state::JobState;
 use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
-use crate::protocol::{Answer, Asked, HostState, HostView, JobView, QueueView, ResourceView};
+use crate::protocol::{
+    Answer, Asked, HostState, HostView, JobView, QueueView, ResourceView, ServiceView,
+};
 
 /// One task, as a line of a list.
 pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
@@ -38,6 +40,7 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         error: spec.error_path(id),
         usage: None,
         asked: None,
+        service: service(grid, job),
     };
     let Some(state) = grid.state(id) else { return line };
     let start = state.last_start();
@@ -58,6 +61,22 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         }
     };
     line
+}
+
+/// What is known here of a job as a service.
+fn service(grid: &Grid, job: &Job) -> Option<Box<ServiceView>> {
+    let service = job.spec().service.as_ref()?;
+    let state = job.service().unwrap_or_default();
+    Some(Box::new(ServiceView {
+        name: service.name.clone(),
+        port: state.port,
+        address: None,
+        ready: None,
+        why: None,
+        failures: state.failures,
+        next_start: state.not_before.filter(|at| *at > grid.now()),
+        address_file: service.address_file.clone(),
+    }))
 }
 
 pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {

@@ -6,6 +6,7 @@ use crate::acl::{self, Acl};
 use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
 use crate::error::{FsError, Result};
 use crate::inode::{MODE_BITS, State};
+use crate::object::SeenObject;
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::partition::Partition;
 use crate::partition::quota::settle;
@@ -20,13 +21,23 @@ impl Partition {
     /// [`FsError::IsDirectory`] or [`FsError::Invalid`] for the size of something that is no file,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
     pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        self.set_attributes_by(ino, set, None)
+    }
+
+    /// As [`Partition::set_attributes`], for a node that has just `seen` the object on a disk of its own.
+    pub(crate) fn set_attributes_by(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
         let (mut state, list) = match set.mode {
             Some(_) => self.lock_with_xattr(&inode, acl::ACCESS)?,
             None => (inode.lock(), None),
         };
-        self.refresh(ino, &mut state)?;
+        self.refresh_by(ino, &mut state, seen)?;
         let now = self.now();
         let before = (state.uid, state.gid);
         let owners = (set.uid.unwrap_or(state.uid), set.gid.unwrap_or(state.gid));

@@ -1,11 +1,13 @@
 //! Finding inodes by name and by number.
 
 use forebay_base::Ino;
+use forebay_disk::ObjectAttributes;
 
 use crate::attributes::Attributes;
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
 use crate::inode::{Body, State, Way};
+use crate::object::SeenObject;
 use crate::partition::Partition;
 use crate::record::Kind;
 use crate::stats::Operation;
@@ -63,9 +65,14 @@ impl Partition {
     /// # Errors
     /// [`FsError::Stale`] if it is gone; [`FsError::Io`] if an open file's object cannot be asked.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
+        self.attributes_by(ino, None)
+    }
+
+    /// As [`Partition::attributes`], for a node that has just `seen` the object on a disk of its own.
+    pub(crate) fn attributes_by(&self, ino: Ino, seen: Option<SeenObject>) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
-        self.refresh(ino, &mut state)?;
+        self.refresh_by(ino, &mut state, seen)?;
         if let Some(file) = state.file_mut().filter(|file| file.times_untold) {
             // The kernel is told now.
             file.times_untold = false;
@@ -118,9 +125,13 @@ impl Partition {
         if at_home && opens.writers_of_nodes == 0 {
             live.set_written_at_home(false);
         }
-        if found == file.seen {
-            return Ok(());
-        }
+        self.take_seen(ino, state, found);
+        Ok(())
+    }
+
+    /// Takes size and times of an object into memory and the write set.
+    pub(crate) fn take_seen(&self, ino: Ino, state: &mut State, found: ObjectAttributes) {
+        let Some(file) = state.file().filter(|file| found != file.seen) else { return };
         let written = found.modified != file.seen.modified || found.size != file.seen.size;
         if let Some(file) = state.file_mut() {
             file.see(found);
@@ -145,6 +156,5 @@ impl Partition {
         } else {
             self.put_times(&mut writes, ino, state);
         }
-        Ok(())
     }
 }

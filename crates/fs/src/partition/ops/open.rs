@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use forebay_base::{DiskId, Ino};
+use forebay_base::{ClientId, DiskId, Ino};
 use forebay_disk::ObjectAttributes;
 
 use crate::error::{FsError, Result};
 use crate::grants::Item;
 use crate::inode::{FileBody, State, Way};
-use crate::object::LiveObject;
+use crate::object::{LiveObject, SeenObject};
 use crate::partition::{Caller, Partition};
 use crate::record::ObjectRef;
 use crate::stale::Stale;
@@ -65,8 +65,18 @@ pub enum Home {
 pub(crate) enum Opener<'a> {
     /// The kernel of this node.
     Kernel,
-    /// Another node, which has these disks.
-    Node(&'a [DiskId]),
+    /// Another node.
+    Node(NodeOpener<'a>),
+}
+
+/// Another node that opens a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeOpener<'a> {
+    pub client: ClientId,
+    /// Its disks, where new bytes are to lie.
+    pub disks: &'a [DiskId],
+    /// The object that it has made on one of them for a new file.
+    pub made: Option<SeenObject>,
 }
 
 impl Opener<'_> {
@@ -74,7 +84,7 @@ impl Opener<'_> {
     fn disks(&self) -> &[DiskId] {
         match self {
             Opener::Kernel => &[],
-            Opener::Node(disks) => disks,
+            Opener::Node(by) => by.disks,
         }
     }
 }
@@ -84,8 +94,8 @@ impl Opener<'_> {
 pub(crate) enum Closer {
     /// The kernel of this node.
     Kernel,
-    /// Another node.
-    Node,
+    /// Another node; how its object was left, if that is on a disk of that node.
+    Node(Option<SeenObject>),
     /// Nobody: another node had it open, and is gone.
     Lost,
 }
@@ -104,7 +114,7 @@ impl Partition {
         Ok(self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel))?.0)
     }
 
-    /// As [`Partition::open_file`], for another node, which has `disks`. To be closed with [`Partition::close_for_node`].
+    /// As [`Partition::open_file`], for another node. To be closed with [`Partition::close_for_node`].
     ///
     /// # Errors
     /// As [`Partition::open_file`].
@@ -113,12 +123,12 @@ impl Partition {
         ino: Ino,
         access: Access,
         caller: Caller,
-        disks: &[DiskId],
+        by: NodeOpener<'_>,
     ) -> Result<Option<ObjectRef>> {
         if access.write {
             self.make_room_for_writer();
         }
-        let opened = self.with_space(|| self.open_now(ino, access, caller, Opener::Node(disks)))?;
+        let opened = self.with_space(|| self.open_now(ino, access, caller, Opener::Node(by)))?;
         Ok(opened.1)
     }
 
@@ -197,7 +207,13 @@ impl Partition {
             // Where its bytes will lie is decided by its first writer.
             return Ok(());
         }
-        match self.take_object_on(by.disks()) {
+        let made = match by {
+            Opener::Node(NodeOpener { client, disks, made: Some(made) }) => {
+                self.take_made(made, client, disks)
+            }
+            Opener::Node(_) | Opener::Kernel => None,
+        };
+        match made.map_or_else(|| self.take_object_on(by.disks()), Ok) {
             Ok(live) => set_live(file, live),
             // Nothing is needed to read an empty file: a full disk must not refuse that.
             Err(FsError::NoSpace) if !access.write => return Ok(()),
@@ -398,21 +414,30 @@ impl Partition {
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         self.count(Operation::Close);
-        // A node that is gone does not answer, and may have many files open: it is asked when somebody looks.
-        let refreshed = if by == Closer::Lost { Ok(()) } else { self.refresh(ino, &mut state) };
+        let mut is_open_there = None;
+        let refreshed = match by {
+            // A node that is gone does not answer, and may have many files open: it is asked when somebody looks.
+            Closer::Lost => Ok(()),
+            Closer::Node(left) => {
+                let left = left.filter(|left| is_as_seen(&state, *left) && access.write);
+                is_open_there = left.map(|left| left.is_open);
+                self.refresh_by(ino, &mut state, left)
+            }
+            Closer::Kernel => self.refresh(ino, &mut state),
+        };
         let Some(file) = state.file_mut() else { return Ok(()) };
         let opens = &mut file.opens;
         opens.handles = opens.handles.saturating_sub(1);
         opens.executors = opens.executors.saturating_sub(u32::from(access.execute));
         let writers = match by {
             Closer::Kernel => &mut opens.writers,
-            Closer::Node | Closer::Lost => &mut opens.writers_of_nodes,
+            Closer::Node(_) | Closer::Lost => &mut opens.writers_of_nodes,
         };
         *writers = writers.saturating_sub(u32::from(access.write));
         if by != Closer::Kernel {
             opens.of_nodes = opens.of_nodes.saturating_sub(1);
             let is_last = access.write && opens.writers_of_nodes == 0;
-            if by == Closer::Node && is_last && refreshed.is_ok() {
+            if matches!(by, Closer::Node(_)) && is_last && refreshed.is_ok() {
                 // Its size and times were just taken.
                 file.live.iter().for_each(|live| live.set_written_at_home(false));
             }
@@ -431,13 +456,30 @@ impl Partition {
             file.opens.way = None;
         }
         if file.opens.handles == 0 {
-            self.last_close(ino, &mut state, access);
+            self.last_close(ino, &mut state, access, is_open_there);
         }
         self.dispose_if_dead(ino, &mut state);
         refreshed
     }
 
-    fn last_close(&self, ino: Ino, state: &mut State, access: Access) {
+    /// As [`Partition::refresh`], by what the only node that writes the file has just seen at its home, if that is so.
+    pub(crate) fn refresh_by(
+        &self,
+        ino: Ino,
+        state: &mut State,
+        seen: Option<SeenObject>,
+    ) -> Result<()> {
+        match seen.filter(|seen| is_as_seen(state, *seen)) {
+            Some(seen) => {
+                self.take_seen(ino, state, seen.attributes);
+                Ok(())
+            }
+            None => self.refresh(ino, state),
+        }
+    }
+
+    /// Nobody has the file open any more. `is_open_there` says whether somebody still may write it at its home, if that is known.
+    fn last_close(&self, ino: Ino, state: &mut State, access: Access, is_open_there: Option<bool>) {
         let (size, linked) = (state.size, state.nlink > 0);
         let Some(file) = state.file_mut() else { return };
         // A shared mapping outlives its file descriptor, and would lose its file.
@@ -445,7 +487,8 @@ impl Partition {
         let is_far = live.is_some_and(|live| live.object.remote().is_some());
         let is_mapped = || {
             let can_be = is_far || access.read && access.write;
-            can_be && live.is_some_and(|live| live.is_open_elsewhere())
+            let asked = || live.is_some_and(|live| live.is_open_elsewhere());
+            can_be && is_open_there.unwrap_or_else(asked)
         };
         let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
         let is_fresh = live.is_some_and(|live| {
@@ -465,6 +508,18 @@ impl Partition {
             self.shared.idle.closed(ino, file);
         }
     }
+}
+
+/// Whether a file is as the node of its disk has seen it: that is the only one who writes it, nobody has changed it by way of
+/// this node, and no later look of that node is known.
+fn is_as_seen(state: &State, seen: SeenObject) -> bool {
+    let Some(file) = state.file() else { return false };
+    let Some(live) = file.live.as_ref().filter(|live| live.at == seen.at) else { return false };
+    // To be noted in any case.
+    let is_latest = live.is_latest_look(seen.look);
+    let is_untouched = live.object.remote().is_some_and(|object| !object.was_changed());
+    let is_only_writer = file.opens.writers == 0 && file.opens.writers_of_nodes == 1;
+    is_latest && is_untouched && is_only_writer && live.is_written_at_home()
 }
 
 /// From now on the bytes of a file are in `live`.

@@ -4,7 +4,7 @@ use forebay_base::Ino;
 use forebay_disk::Sync;
 
 use crate::error::Result;
-use crate::object::LiveObject;
+use crate::object::{LiveObject, SeenObject};
 use crate::partition::Partition;
 use crate::stats::Operation;
 
@@ -17,6 +17,16 @@ impl Partition {
     /// [`FsError::Io`](crate::FsError::Io), [`FsError::NoSpace`](crate::FsError::NoSpace): nothing is
     /// promised then.
     pub fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        self.sync_file_by(ino, what, None)
+    }
+
+    /// As [`Partition::sync_file`], for a node that has just `seen` the object on a disk of its own.
+    pub(crate) fn sync_file_by(
+        &self,
+        ino: Ino,
+        what: Sync,
+        seen: Option<SeenObject>,
+    ) -> Result<()> {
         let inode = self.inode(ino)?;
         let live = {
             let mut state = inode.lock();
@@ -24,7 +34,7 @@ impl Partition {
             if !self.is_strict() {
                 return Ok(());
             }
-            self.refresh(ino, &mut state)?;
+            self.refresh_by(ino, &mut state, seen)?;
             let linked = state.nlink > 0;
             let live = state.file().and_then(|file| file.live.clone());
             if linked && live.as_ref().is_some_and(|live| !live.is_published()) {

@@ -265,6 +265,8 @@ impl World {
                 Reason::Held => matches!(state, State::Held { .. }),
                 Reason::DependencyNever(_) => false,
                 Reason::Dependency(_) => !self.holds(&spec.depends.as_ref().unwrap().0),
+                // The model has no services.
+                Reason::Pause { .. } => false,
                 Reason::Begin { at } => *at > self.now && spec.begin == Some(*at),
                 Reason::Resource { name, needed, used, most } => {
                     *used == self.licences()

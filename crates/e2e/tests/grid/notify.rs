@@ -1,0 +1,91 @@
+//! Jobs that notify people.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+
+use forebay_e2e::command::run;
+use forebay_e2e::wait_until;
+use serde_json::Value;
+
+use crate::{Fixture, LIMIT};
+
+/// A server that keeps what it is sent by POST; the first request of all is answered with an error.
+fn webhook() -> (String, Receiver<Value>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (sender, received) = channel();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let (mut request, mut part) = (Vec::new(), [0; 4096]);
+            let body = loop {
+                let length = stream.read(&mut part).unwrap_or(0);
+                request.extend_from_slice(&part[..length]);
+                let text = String::from_utf8_lossy(&request).into_owned();
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+                let parsed = body.and_then(|body| serde_json::from_str::<Value>(&body).ok());
+                if parsed.is_some() || length == 0 {
+                    break parsed;
+                }
+            };
+            let status = if number == 0 { "503 Service Unavailable" } else { "200 OK" };
+            let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+            if let (Some(body), true) = (body, number > 0) {
+                let _ = sender.send(body);
+            }
+        }
+    });
+    (url, received)
+}
+
+#[test]
+fn a_job_notifies_people_by_mail_and_by_a_webhook() {
+    let grid = Fixture::start();
+    let program = grid.jobs.join("sendmail");
+    let script =
+        format!("#!/bin/sh\ncat >> {0}/letters; echo >> {0}/letters\n", grid.jobs.display());
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let settings = format!("[general]\nsendmail = \"{}\"\n", program.display());
+    std::fs::write(grid.root.join("grid/grid.toml"), settings).unwrap();
+    grid.forebay(&["reload"], &[]).succeeds();
+    let letters = || std::fs::read_to_string(grid.jobs.join("letters")).unwrap_or_default();
+
+    let (url, received) = webhook();
+    let failed = grid.submit(
+        &["-J", "load", "--notify", "begin,fail", "--webhook", &url, "--mail", "ann@example.com"],
+        "exit 3",
+    );
+    // The first call fails and is made again.
+    let mut told: Vec<Value> = (0..2).map(|_| received.recv_timeout(LIMIT).unwrap()).collect();
+    told.sort_by_key(|told| told["event"].to_string());
+    assert_eq!((&told[0]["event"], &told[1]["event"]), (&"begin".into(), &"fail".into()));
+    assert_eq!((&told[1]["exit_code"], &told[1]["name"]), (&3.into(), &"load".into()));
+    assert_eq!(told[1]["job"].to_string(), failed);
+    let subject = format!("Subject: [forebay] job {failed} (load) failed with exit code 3\n");
+    wait_until("a letter was sent", LIMIT, || letters().contains(&subject));
+    assert!(letters().contains("To: ann@example.com\n") && letters().contains("exit code: 3"));
+
+    // Not of what it does not say; and a user by default.
+    let fine = grid.submit(&["--notify", "fail"], "true");
+    grid.wait_for(&fine, "done");
+    let fine = grid.submit(&["--notify", "end"], "true");
+    let subject = format!("Subject: [forebay] job {fine} succeeded\n");
+    wait_until("the user got a letter", LIMIT, || letters().contains(&subject));
+    let me = run(Command::new("id").arg("-un"), LIMIT);
+    assert!(letters().contains(&format!("To: {}\n", me.output().trim())), "{}", letters());
+    assert_eq!(letters().matches("Subject:").count(), 3, "{}", letters());
+
+    for (options, reason) in [
+        (&["--notify", "often"][..], "choose from begin, end and fail"),
+        (&["--mail", "a b"], "mail address \"a b\""),
+        (&["--webhook", "ftp://x"], "begins with https:// or http://"),
+    ] {
+        let arguments = [&["submit"], options].concat();
+        let said = grid.forebay(&arguments, &["--", "true"]).refused();
+        assert!(said.contains(reason), "{said}");
+    }
+}

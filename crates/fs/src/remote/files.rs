@@ -1,0 +1,418 @@
+//! Open files of another node's fileset: opened with a call or by a grant, made, read, written and closed.
+//!
+//! **By a grant.** A file that is opened for reading, whose attributes the owner has granted and whose object this node
+//! reaches itself, is open without a call: nobody can change its object, or give it back, without a recall of the grant.
+//! Before that is answered the owner is told what is open ([`RemoteOwner::register`]). What stays open for longer is told within a
+//! second or two, so that it does not depend on grants for long.
+//!
+//! **Made here.** The object of a new file is made on a disk of this node, with a number of a range that the owner gave, and its
+//! owner is told with the request that makes the file.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_base::{DiskId, Ino, ObjectId};
+use forebay_cluster::Moment;
+
+use super::RemoteOwner;
+use super::owner::{accepted, learn_file, not_kept, senseless};
+use super::wire::{Answer, NewInode, Reply, Request};
+use crate::attributes::{Attributes, SetId};
+use crate::error::{FsError, Result};
+use crate::grants::{Learned, NameChange, OwnChange, Touched};
+use crate::object::{LiveObject, SeenObject};
+use crate::ops::{Access, Home, New, Opened};
+use crate::owner::At;
+use crate::partition::Caller;
+use crate::record::ObjectRef;
+
+/// How long an owner that gave no numbers, or has no use for objects made here, is not asked again.
+const NUMBERS_PAUSE: Duration = Duration::from_secs(5);
+
+/// How often a removal looks whether handles were closed, and how long it waits between.
+const CLOSE_LOOKS: u32 = 20;
+const CLOSE_PAUSE: Duration = Duration::from_micros(50);
+
+/// Numbers for objects that this node makes itself, and the disks on which they are to lie.
+#[derive(Default)]
+pub(super) struct Numbers {
+    next: u64,
+    left: u32,
+    disks: Vec<DiskId>,
+    /// Before then the owner is not asked.
+    rests_until: Moment,
+    /// Some were used lately.
+    is_used: bool,
+}
+
+impl RemoteOwner {
+    /// A change of this node's own is sent: what it touches is not used any more, and what is open by a grant of it is open at the
+    /// owner.
+    pub(super) fn changing(&self, touched: &Touched<'_>) -> Result<OwnChange<'_>> {
+        let own = self.kept.changing(touched);
+        touched.inodes.iter().try_for_each(|ino| self.register(*ino))?;
+        Ok(own)
+    }
+
+    // --- opening ---
+
+    pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        // A lineage that breaks meanwhile makes the handle stale.
+        let lineage = self.open_files.lineage();
+        let changes = access.write || access.truncate;
+        if !changes && let Some(opened) = self.open_by_grant(ino, access, lineage)? {
+            return Ok(opened);
+        }
+        let _own = if changes { Some(self.changing(&Touched::inode(ino))?) } else { None };
+        let request = Request::Open { ino, access, caller };
+        let mut place = None;
+        let answer = self.ask_and_note(request, |answer| {
+            if let Ok(Answer::Opened { crash, home }) = answer {
+                place = self.note_opened(ino, access, (*crash, *home));
+            }
+        })?;
+        if !matches!(answer, Answer::Opened { .. }) {
+            return senseless(&answer);
+        }
+        self.opened(ino, access, (place, None), lineage)
+    }
+
+    /// Notes a handle that the owner has opened: where its object is to be reached, if not by way of the owner.
+    fn note_opened(
+        &self,
+        ino: Ino,
+        access: Access,
+        (crash, home): (forebay_base::Epoch, Option<ObjectRef>),
+    ) -> Option<(ObjectRef, Home)> {
+        let place = home.and_then(|at| Some((at, self.near.home_of(at)?)));
+        let is_here = matches!(place, Some((_, Home::Here)));
+        // What is to be on stable storage at each write goes by way of the owner, as the name does.
+        let wanted = is_here && !(access.write && access.synchronous);
+        let is_near = self.open_files.opened(ino, access, crash, wanted);
+        place.filter(|_| is_near || !is_here)
+    }
+
+    /// What the kernel is told of a handle that is noted.
+    fn opened(
+        &self,
+        ino: Ino,
+        access: Access,
+        (place, made): (Option<(ObjectRef, Home)>, Option<Arc<LiveObject>>),
+        lineage: u32,
+    ) -> Result<Opened> {
+        let home = place.and_then(|place| self.near.open(ino, place, lineage, made));
+        if self.open_files.lineage() != lineage {
+            if home.is_some() {
+                self.near.let_go_of(ino);
+            }
+            let _ = self.close_file(ino, access, None);
+            return Err(FsError::Stale);
+        }
+        let registration = home.filter(|home| *home == Home::Here);
+        let registration = registration.and_then(|_| self.near.registration(ino));
+        let uncached = registration.is_none();
+        Ok(Opened { registration, keep_pages: false, uncached, lineage, home })
+    }
+
+    fn open_by_grant(&self, ino: Ino, access: Access, lineage: u32) -> Result<Option<Opened>> {
+        let note = |at: ObjectRef| {
+            let home = self.near.home_of(at)?;
+            self.open_files.opened_by_grant(ino, access, home == Home::Here)?;
+            Some((at, home))
+        };
+        let Some(place) = self.known(|| self.kept.open_granted(ino, note))? else {
+            return Ok(None);
+        };
+        if let Some(home) = self.near.open(ino, place, lineage, None) {
+            if self.open_files.lineage() == lineage {
+                let registration =
+                    if home == Home::Here { self.near.registration(ino) } else { None };
+                let uncached = registration.is_none();
+                let (keep_pages, home) = (false, Some(home));
+                return Ok(Some(Opened { registration, keep_pages, uncached, lineage, home }));
+            }
+            self.near.let_go_of(ino);
+        }
+        // The owner knows more.
+        if !self.open_files.closed_by_grant(ino, access) {
+            let _ = self.close_file(ino, access, None);
+        }
+        Ok(None)
+    }
+
+    /// Waits a little for handles that are open by a grant. The kernel tells of the end of one after close(2) has returned, and a
+    /// program that then removes the file may be quicker: to tell the owner of such a handle takes two calls.
+    pub(super) fn await_closes(&self, ino: Ino) {
+        for _ in 0..CLOSE_LOOKS {
+            if self.open_files.granted(ino).is_none() {
+                return;
+            }
+            std::thread::sleep(CLOSE_PAUSE);
+        }
+    }
+
+    /// Tells the owner of the handles of a file that are open by its grant.
+    ///
+    /// # Errors
+    /// What it says.
+    pub(super) fn register(&self, ino: Ino) -> Result<()> {
+        if self.open_files.granted(ino).is_none() {
+            return Ok(());
+        }
+        let _one_at_a_time = self.registering.lock();
+        while let Some(access) = self.open_files.granted(ino) {
+            let request = Request::Open { ino, access, caller: Caller::default() };
+            let mut is_open = true;
+            let answer = self.ask_and_note(request, |answer| {
+                if let Ok(Answer::Opened { .. }) = answer {
+                    is_open = self.open_files.registered(ino, access);
+                }
+            });
+            match answer {
+                Ok(Answer::Opened { .. }) if is_open => {}
+                Ok(Answer::Opened { .. }) => {
+                    // It was closed meanwhile.
+                    self.do_it(Request::Close { ino, access, left: None })?;
+                }
+                Ok(other) => return senseless(&other),
+                Err(FsError::Stale) => {
+                    // It was removed while this node could not be asked.
+                    self.open_files.closed_by_grant(ino, access);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the owner of everything that is open by its grants.
+    pub(crate) fn register_all(&self) {
+        for ino in self.open_files.all_granted() {
+            if let Err(error) = self.register(ino) {
+                tracing::debug!(%ino, %error, "the owner does not know yet what is open");
+            }
+        }
+    }
+
+    // --- making ---
+
+    /// Makes a file and opens it.
+    pub(crate) fn create_file(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: New<'_>,
+        (access, caller): (Access, Caller),
+    ) -> Result<(Attributes, Opened)> {
+        if !self.is_asserted.load(Ordering::Acquire) {
+            self.assert_open_files()?;
+        }
+        let lineage = self.open_files.lineage();
+        let live = if access.write && !access.synchronous { self.make_object() } else { None };
+        let made = live.as_ref().map(|live| SeenObject {
+            at: live.at,
+            attributes: live.opened_attributes,
+            is_open: true,
+            look: 0,
+        });
+        let own = self.changing(&Touched::new_name(parent, name))?;
+        let new = NewInode::of(new);
+        let request =
+            Request::CreateFile { parent, name: name.to_vec(), new, caller, access, made };
+        let mut place = None;
+        let reply = self.changing_names(&[parent], || {
+            let _under_way = self.open_files.under_way();
+            let (reply, _) = self.exchange(request, Vec::new())?;
+            if let Answer::Created { attributes, crash, home, .. } = &reply.answer {
+                place = self.note_opened(attributes.ino, access, (*crash, *home));
+            }
+            Ok(reply)
+        });
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => {
+                if matches!(error, FsError::Moved) {
+                    self.give_up(live);
+                }
+                // Otherwise the owner may have made the file: what refers to nothing is swept.
+                return Err(error);
+            }
+        };
+        let Reply { answer, granted, beside } = reply;
+        match accepted(answer) {
+            Ok(Answer::Created { attributes, uses_made, .. }) => {
+                let ino = attributes.ino;
+                let change = NameChange::Made(parent, name.to_vec(), ino);
+                let file = made.map(|made| (attributes, made.attributes));
+                learn_file(own, granted, beside, (change, file));
+                let live = if uses_made { live } else { self.give_up(live) };
+                let opened = self.opened(ino, access, (place, live), lineage)?;
+                Ok((not_kept(attributes), opened))
+            }
+            Ok(other) => senseless(&other),
+            Err(error) => {
+                self.give_up(live);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes an object for a new file on a disk of this node. `None` if the owner is to do that.
+    fn make_object(&self) -> Option<Arc<LiveObject>> {
+        let shared = self.near.shared()?;
+        let disks = {
+            let mut numbers = self.numbers.lock();
+            self.fill(&mut numbers)?;
+            numbers.disks.clone()
+        };
+        let made = shared.objects.make_named(
+            |of| of.is_near && disks.contains(&of.id),
+            || self.take_number().ok_or(FsError::NoSpace),
+        );
+        made.ok()
+    }
+
+    fn take_number(&self) -> Option<ObjectId> {
+        let mut numbers = self.numbers.lock();
+        self.fill(&mut numbers)?;
+        let number = numbers.next;
+        numbers.next += 1;
+        numbers.left -= 1;
+        numbers.is_used = true;
+        Some(ObjectId(number))
+    }
+
+    /// Makes sure that there are numbers.
+    fn fill(&self, numbers: &mut Numbers) -> Option<()> {
+        let now = self.kept.moment();
+        if now < numbers.rests_until {
+            return None;
+        }
+        if numbers.left == 0 {
+            let fileset = self.fileset;
+            let answer = self.ask(Request::Numbers { fileset, returned: false });
+            numbers.rests_until = now + NUMBERS_PAUSE;
+            let Ok(Answer::Numbers { first, count, disks }) = answer else { return None };
+            (numbers.next, numbers.left) = (first.0, count);
+            numbers.disks = disks;
+            if numbers.left == 0 || numbers.disks.is_empty() {
+                return None;
+            }
+            numbers.rests_until = Moment::default();
+        }
+        Some(())
+    }
+
+    /// Gives numbers back of which none was used since the last time: the owner of a node that is lost with numbers has to look for
+    /// objects that belong to nothing.
+    pub(crate) fn return_unused_numbers(&self) {
+        let is_used = std::mem::take(&mut self.numbers.lock().is_used);
+        if !is_used {
+            self.return_numbers();
+        }
+    }
+
+    /// Tells the owner that its numbers are not used any more.
+    pub(crate) fn return_numbers(&self) {
+        let mut numbers = self.numbers.lock();
+        if numbers.next == 0 {
+            return;
+        }
+        *numbers = Numbers::default();
+        // An owner that does not answer looks for what may be left, and is not waited for.
+        if self.kept.is_vouched() {
+            let fileset = self.fileset;
+            let _ = self.ask(Request::Numbers { fileset, returned: true });
+        }
+    }
+
+    /// Removes an object that no file refers to.
+    fn give_up(&self, live: Option<Arc<LiveObject>>) -> Option<Arc<LiveObject>> {
+        if let (Some(live), Some(shared)) = (live, self.near.shared()) {
+            let at = live.at;
+            drop(live);
+            shared.objects.remove(crate::writeset::Removal { at, bytes: 0 });
+        }
+        None
+    }
+
+    // --- using ---
+
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
+        self.open_files.is_open(ino)
+    }
+
+    /// Closes a handle; `left` is how its object was left, if it is on a disk of this node.
+    pub(crate) fn close_file(
+        &self,
+        ino: Ino,
+        access: Access,
+        left: Option<SeenObject>,
+    ) -> Result<()> {
+        if self.open_files.closed_by_grant(ino, access) || !self.open_files.is_open(ino) {
+            return Ok(());
+        }
+        if !self.is_asserted.load(Ordering::Acquire) {
+            self.assert_open_files()?;
+        }
+        let left = if access.write { left.or_else(|| self.seen(ino)) } else { None };
+        if access.write {
+            self.kept.written(ino, left.map(|left| left.attributes));
+        }
+        let asking = self.kept.begin();
+        let reply = {
+            let _under_way = self.open_files.under_way();
+            let reply = self.exchange(Request::Close { ino, access, left }, Vec::new());
+            let has_moved = match &reply {
+                Ok((reply, _)) => matches!(reply.answer, Answer::NotMine),
+                Err(error) => matches!(error, FsError::Moved),
+            };
+            if !has_moved {
+                self.open_files.closed(ino, access);
+            }
+            reply?.0
+        };
+        match accepted(reply.answer)? {
+            Answer::Done => Ok(()),
+            Answer::Attributes(attributes) => {
+                asking.answered(reply.granted, Learned::Attributes(attributes));
+                Ok(())
+            }
+            other => senseless(&other),
+        }
+    }
+
+    pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if let Some(read) = self.near.read(ino, self.open_files.lineage(), offset, buffer) {
+            return read;
+        }
+        self.register(ino)?;
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let (answer, bytes) = self.ask_with(Request::Read { ino, offset, length }, Vec::new())?;
+        match (answer, buffer.get_mut(..bytes.len())) {
+            (Answer::Count(count), Some(place)) if count == bytes.len() as u64 => {
+                place.copy_from_slice(&bytes);
+                Ok(bytes.len())
+            }
+            (other, _) => senseless(&other),
+        }
+    }
+
+    pub(crate) fn write(&self, ino: Ino, at: At, data: &[u8], set_id: SetId) -> Result<usize> {
+        let kill = || self.kill_set_id(ino);
+        let lineage = self.open_files.lineage();
+        if let Some(written) = self.near.write(ino, lineage, (at, data), set_id, kill) {
+            return written;
+        }
+        let offset = match at {
+            At::Offset(offset) => Some(offset),
+            At::End(_) => None,
+        };
+        let request = Request::Write { ino, offset, kills_set_id: set_id != SetId::Keep };
+        let count = self.ask_count(request, data.to_vec())?;
+        usize::try_from(count).ok().filter(|count| *count <= data.len()).ok_or_else(|| {
+            FsError::Io(format!("node {} has written more than it was sent", self.node()))
+        })
+    }
+}
