@@ -45,6 +45,7 @@ impl Agent {
             // The areas are where every node finds them.
             checkpoints: None,
             groups: None,
+            address: self.address.clone(),
             allocation: Some(allocation),
         };
         match slurm.launch(task) {

@@ -140,7 +140,7 @@ pub fn begin_time(text: &str, now: Moment, zone: &jiff::tz::TimeZone) -> Option<
     let midnight = jiff::civil::Time::midnight();
     if let Some(day) = day {
         let time = time.map_or(Some(midnight), clock)?;
-        return at_clock(date(day, now, zone)?.to_datetime(time), zone);
+        return at_clock(date_of(day, now, zone)?.to_datetime(time), zone);
     }
     match &lower[..] {
         "today" => at_clock(today(now, zone)?.to_datetime(midnight), zone),
@@ -168,7 +168,7 @@ fn half_day(text: &str) -> Option<jiff::civil::Time> {
 }
 
 /// `2027-01-31`, `01/31`, `01/31/27`, `01.31.27`.
-fn date(text: &str, now: Moment, zone: &jiff::tz::TimeZone) -> Option<jiff::civil::Date> {
+fn date_of(text: &str, now: Moment, zone: &jiff::tz::TimeZone) -> Option<jiff::civil::Date> {
     if text.contains('-') {
         return text.parse().ok();
     }

@@ -21,6 +21,7 @@ fn task(spec: JobSpec) -> Task {
             ..Wrap::default()
         })),
         checkpoint_bounds: None,
+        watch: None,
         spec,
     };
     Task {
@@ -32,6 +33,7 @@ fn task(spec: JobSpec) -> Task {
         util: "/g/grid/work/job-7-util".into(),
         checkpoints: None,
         groups: None,
+        address: String::new(),
         allocation: None,
     }
 }

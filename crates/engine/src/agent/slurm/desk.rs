@@ -357,7 +357,7 @@ impl Desk {
             Ok(answer) if answer.is_success => {}
             // It is asked again as long as that is wanted.
             Ok(answer) => {
-                tracing::warn!("{program} {}: {}", arguments.join(" "), answer.errors.trim())
+                tracing::warn!("{program} {}: {}", arguments.join(" "), answer.errors.trim());
             }
             Err(error) => tracing::warn!("{error}"),
         });

@@ -180,6 +180,7 @@ mod tests {
             gpus: None,
             wrap: None,
             checkpoint_bounds: None,
+            watch: None,
         };
         let task = Task {
             launch,
@@ -190,6 +191,7 @@ mod tests {
             util: root.path().join("util"),
             checkpoints: None,
             groups: None,
+            address: String::new(),
             allocation: None,
         };
         let account = account_of(&own_name().unwrap()).unwrap();

@@ -20,6 +20,7 @@ fn held(stage: Stage) -> Held {
         gpus: None,
         wrap: None,
         checkpoint_bounds: None,
+        watch: None,
     };
     let task = Task {
         launch,
@@ -30,6 +31,7 @@ fn held(stage: Stage) -> Held {
         util: "/g".into(),
         checkpoints: None,
         groups: None,
+        address: String::new(),
         allocation: Some(Allocation { orders: "/g".into(), lease_ms: LEASE_MS }),
     };
     Held::new(&task, stage)
@@ -51,11 +53,15 @@ fn due(held: &mut Held, now_ms: u64) -> Option<Do> {
 }
 
 fn started() -> Said {
-    Said { started: true, ..Said::default() }
+    let mut said = Said::default();
+    said.started = true;
+    said
 }
 
 fn ended(exit: Exit) -> Said {
-    Said { started: true, end: Some(End::Exited { exit, usage: None }), ..Said::default() }
+    let mut said = started();
+    said.end = Some(End::Exited { exit, usage: None });
+    said
 }
 
 #[test]
