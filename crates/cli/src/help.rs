@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
         "File system",
         &[
             "mkfs", "mount", "umount", "status", "stat", "top", "waiters", "fileset", "disk",
-            "tasks", "fsck", "store",
+            "quota", "policy", "tasks", "fsck", "store",
         ],
     ),
     ("Many machines", &["cluster"]),

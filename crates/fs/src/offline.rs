@@ -35,7 +35,7 @@ pub struct Offline {
 /// The filesets of a file system with their records, those that have a store.
 ///
 /// # Errors
-/// What the store says; [`FsError::Damaged`](crate::FsError::Damaged) for records that make no sense.
+/// What the store says; [`FsError::Damaged`] for records that make no sense.
 pub fn filesets(root: &dyn Store) -> Result<Vec<(FilesetId, FilesetRecord)>> {
     let mut all = all_filesets(root)?;
     all.retain(|(_, record)| record.stage == Stage::Made);
@@ -77,7 +77,7 @@ pub fn tasks(stores: &dyn Stores) -> Result<Vec<TaskStatus>> {
 /// The quotas of a fileset, or of all, in a file system that is not mounted.
 ///
 /// # Errors
-/// [`FsError::Refused`](crate::FsError::Refused) if there is no such fileset; what a store says.
+/// [`FsError::Refused`] if there is no such fileset; what a store says.
 pub fn quotas(
     stores: &dyn Stores,
     fileset: Option<&str>,

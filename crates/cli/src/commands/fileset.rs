@@ -33,7 +33,7 @@ use crate::output::{Table, bytes};
   forebay fileset set /srv/forebay data --placement served
   forebay fileset remove /srv/forebay models
   forebay fileset remove /srv/forebay gone --lost
-  forebay fileset create grid1 scratch --placement native       in a cluster: a directory of each node in it
+  forebay fileset create grid1 scratch --placement native   with a directory for each node
   forebay fileset owner data                    in a cluster: which node serves it")]
 pub struct Fileset {
     #[command(subcommand)]
