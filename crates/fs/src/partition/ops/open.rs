@@ -487,8 +487,9 @@ impl Partition {
         let is_far = live.is_some_and(|live| live.object.remote().is_some());
         let is_mapped = || {
             let can_be = is_far || access.read && access.write;
-            let asked = || live.is_some_and(|live| live.is_open_elsewhere());
-            can_be && is_open_there.unwrap_or_else(asked)
+            // The node counts handles of its own for this one among those that are open there: such an answer is to be asked for.
+            let may_be = can_be && is_open_there != Some(false);
+            may_be && live.is_some_and(|live| live.is_open_elsewhere())
         };
         let untouched = |seen: ObjectAttributes| seen.size == 0 && seen.allocated_bytes == 0;
         let is_fresh = live.is_some_and(|live| {
