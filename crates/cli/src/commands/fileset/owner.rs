@@ -96,6 +96,11 @@ impl Owner {
         let view = match &self.to {
             None => view,
             Some(to) => {
+                ensure!(
+                    view.owners.owners.contains_key(&id),
+                    "fileset {:?} has no owner that could be moved: in a native one each node serves its own directory",
+                    self.fileset
+                );
                 let to = if to == "auto" { None } else { Some(asking.book.find(to)?.0) };
                 self.carry_out(&asking, view, id, to)?
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use forebay_base::FilesetId;
 use forebay_base::time::SystemClock;
 use forebay_node::NodeHome;
 use forebay_node::members::visit::{Answer, Question, UnreachableFile};
@@ -40,8 +41,8 @@ pub fn run(home: &NodeHome, json: bool) -> Result<ExitCode> {
     );
     let mut found = Found { files: Vec::new(), total: 0, unknown: BTreeMap::new() };
     for (id, name) in &names {
-        if view.owner_of(*id).and_then(|owner| view.report(owner)).is_none() {
-            found.unknown.insert(name.clone(), "its owner does not answer".to_owned());
+        if let Some(why) = silent(&view, *id, name) {
+            found.unknown.insert(name.clone(), why.to_owned());
         }
     }
     for (node, _) in view.files() {
@@ -68,6 +69,18 @@ pub fn run(home: &NodeHome, json: bool) -> Result<ExitCode> {
     }
     let is_clean = found.total == 0 && found.unknown.is_empty();
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(4) })
+}
+
+/// Why nothing is known of the files of a fileset. Native ones have no owner: a node answers for what lies in its directory.
+fn silent(view: &ClusterView, id: FilesetId, name: &str) -> Option<&'static str> {
+    if view.owners.owners.contains_key(&id) {
+        let owner = view.owner_of(id).and_then(|owner| view.report(owner));
+        return owner.is_none().then_some("its owner does not answer");
+    }
+    let (_, directory) = name.rsplit_once('/')?;
+    let mut nodes = view.sight.nodes.iter();
+    let (node, _) = nodes.find(|(_, record)| record.name == directory)?;
+    view.report(*node).is_none().then_some("its node does not answer")
 }
 
 fn print(found: &Found) -> Result<()> {
