@@ -15,6 +15,11 @@ pub struct GridHome {
     folder: PathBuf,
 }
 
+fn is_missing(error: &anyhow::Error) -> bool {
+    let of_system = error.root_cause().downcast_ref::<std::io::Error>();
+    of_system.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
 impl GridHome {
     /// The grid of `root`, which may still have to be made.
     ///
@@ -40,7 +45,11 @@ impl GridHome {
             let shown = || home.folder.display().to_string();
             for entry in std::fs::read_dir(&home.folder).with_context(shown)? {
                 // From a time when others could write there, perhaps.
-                trust::check_owner(&entry?.path())?;
+                match trust::check_owner(&entry?.path()) {
+                    // Daemons that begin make files there and remove them again.
+                    Err(error) if is_missing(&error) => {}
+                    checked => checked?,
+                }
             }
         }
         Ok(home)
@@ -234,6 +243,26 @@ impl GridHome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_come_and_go_beside_it_do_not_stop_a_daemon_from_beginning() {
+        let root = tempfile::tempdir().unwrap();
+        let home = GridHome::of(root.path()).unwrap();
+        home.make().unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let passing = home.folder().join("id-1");
+                    std::fs::write(&passing, "").unwrap();
+                    std::fs::remove_file(&passing).unwrap();
+                }
+            });
+            let begun: Result<Vec<_>> = (0..2000).map(|_| GridHome::guarded(root.path())).collect();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(begun.is_ok(), "{:#}", begun.unwrap_err());
+        });
+    }
 
     #[test]
     fn a_missing_journal_does_not_silently_become_an_empty_grid() {
