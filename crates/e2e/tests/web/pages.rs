@@ -46,6 +46,11 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
     wait_until("the job runs", LIMIT, || {
         site.forebay(&["jobs", &job, "--json"]).stdout.contains("\"running\"")
     });
+    let (cookie, _) = session(&site);
+    wait_until("there are two samples, which rates need", LIMIT, || {
+        let now = site.send("GET", "/", &[("Cookie", &cookie)], "").body;
+        !now.contains("Tasks that end, per minute: nothing was recorded yet")
+    });
     let page = |path: &str| format!("{}{path}", site.url());
     let paths = [
         ("now", "/".to_owned()),
@@ -85,10 +90,8 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
         assert_ne!(paper("light"), paper("dark"), "{name} has no dark colours");
     }
     let text = |name: &str| seen["pages"][name]["light"]["text"].as_str().unwrap().to_owned();
-    assert!(
-        text("now").contains("slots in use")
-            && seen["pages"]["now"]["light"]["charts"].as_u64() >= Some(3)
-    );
+    let now = &seen["pages"]["now"]["light"];
+    assert!(text("now").contains("slots in use") && now["charts"].as_u64() >= Some(3), "{now}");
     assert!(text("job").contains("started") && text("job").contains("Kill"), "{}", text("job"));
     assert!(text("failed").contains("exit value 1"), "{}", text("failed"));
     assert!(text("jobs").contains("waits5"), "{}", text("jobs"));
