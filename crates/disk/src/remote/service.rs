@@ -1,12 +1,13 @@
 //! The side that has the disks: carries out what other nodes ask of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use forebay_base::channel::{CallError, Message, Service};
 use forebay_base::{ClientId, FilesetId, ObjectId};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::wire::{
     Answer, Answered, Asked, Handle, Life, Machine, ObjectRequest, Request, TRANSFER_MAX, VERSION,
@@ -18,6 +19,23 @@ pub const HANDLES_MAX: usize = 65_536;
 
 /// Numbers of objects in one answer to a list.
 const LISTED_MAX: usize = TRANSFER_MAX / size_of::<u64>();
+
+/// How long a request waits for a disk that is not offered: the daemon of a node answers before it has opened its disks.
+const OFFER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The disks of a service.
+#[derive(Default)]
+struct Disks {
+    offered: HashMap<String, Arc<dyn Disk>>,
+    withdrawn: HashSet<String>,
+}
+
+impl Disks {
+    /// Whether a disk may be offered soon.
+    fn may_come(&self, uuid: &str) -> bool {
+        !self.offered.contains_key(uuid) && !self.withdrawn.contains(uuid)
+    }
+}
 
 /// Objects that one client has open.
 #[derive(Default)]
@@ -34,7 +52,9 @@ pub struct DiskService {
     /// Number of the newest handle.
     last: AtomicU64,
     handles_max: usize,
-    disks: Mutex<HashMap<String, Arc<dyn Disk>>>,
+    disks: Mutex<Disks>,
+    /// Notified when a disk is offered.
+    news: Condvar,
     clients: Mutex<HashMap<ClientId, Handles>>,
 }
 
@@ -55,18 +75,25 @@ impl DiskService {
             last: AtomicU64::new(0),
             handles_max,
             disks: Mutex::default(),
+            news: Condvar::new(),
             clients: Mutex::default(),
         }
     }
 
     /// Offers a disk by its uuid, or one that takes the place of an earlier one.
     pub fn offer(&self, uuid: &str, disk: Arc<dyn Disk>) {
-        self.disks.lock().insert(uuid.to_owned(), disk);
+        let mut disks = self.disks.lock();
+        disks.withdrawn.remove(uuid);
+        disks.offered.insert(uuid.to_owned(), disk);
+        self.news.notify_all();
     }
 
     /// Stops offering a disk. Objects that are open stay so.
     pub fn withdraw(&self, uuid: &str) {
-        self.disks.lock().remove(uuid);
+        let mut disks = self.disks.lock();
+        disks.offered.remove(uuid);
+        disks.withdrawn.insert(uuid.to_owned());
+        self.news.notify_all();
     }
 
     /// Objects that other nodes have open, over all clients.
@@ -76,14 +103,15 @@ impl DiskService {
     }
 
     fn disk(&self, uuid: &str) -> Result<Arc<dyn Disk>> {
-        let disks = self.disks.lock();
-        let found = disks.get(uuid).map(Arc::clone);
+        let mut disks = self.disks.lock();
+        let _ = self.news.wait_while_for(&mut disks, |disks| disks.may_come(uuid), OFFER_PATIENCE);
+        let found = disks.offered.get(uuid).map(Arc::clone);
         found.ok_or_else(|| DiskError::Absent(format!("this node has no disk {uuid}")))
     }
 
     /// The life of the machine, and of the disk in it.
     fn machine_of(&self, uuid: &str) -> Machine {
-        let life = self.disk(uuid).map_or(0, |disk| disk.life());
+        let life = self.disks.lock().offered.get(uuid).map_or(0, |disk| disk.life());
         Machine(self.machine.0 ^ u128::from(life) << 64)
     }
 

@@ -126,6 +126,25 @@ fn a_published_object_outlives_the_daemon_of_its_node() {
 }
 
 #[test]
+fn a_request_waits_for_the_disk_of_a_daemon_that_has_just_begun_but_not_for_one_that_was_removed() {
+    let home = home();
+    let disk = home.disk();
+    let object = published(&disk, 7);
+    object.write_at(0, b"bytes").unwrap();
+    let beginning = Arc::new(DiskService::new(Machine(0), Life(u64::MAX), HANDLES_MAX));
+    *home.service.lock() = Arc::clone(&beginning);
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| read(&*object, 0, 100));
+        std::thread::yield_now();
+        beginning.offer(UUID, Arc::new(home.disk.clone()));
+        assert_eq!(reading.join().unwrap(), b"bytes");
+    });
+    beginning.withdraw(UUID);
+    let error = disk.open(ObjectId(7)).err().expect("the disk was removed");
+    assert!(matches!(error, DiskError::Absent(_)), "{error}");
+}
+
+#[test]
 fn an_object_that_was_not_published_is_lost_with_the_daemon_of_its_node() {
     let home = home();
     let disk = home.disk();
