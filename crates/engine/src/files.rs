@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -85,13 +86,36 @@ pub fn holder(path: &Path) -> Option<rustix::process::Pid> {
     }
 }
 
-/// Writes a file as a whole: whoever reads it finds the old one or the new one.
+/// Writes a file as a whole: whoever reads it finds the old one or the new one. Several daemons may replace it at the same time.
 ///
 /// # Errors
 /// If it cannot be written or replaced.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let draft = path.with_extension("draft");
-    std::fs::write(&draft, bytes)?;
-    std::fs::rename(&draft, path)?;
-    Ok(())
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let draft = path.with_extension(format!("draft-{}-{number}", std::process::id()));
+    let written = std::fs::write(&draft, bytes).and_then(|()| std::fs::rename(&draft, path));
+    written.with_context(|| {
+        let _ = std::fs::remove_file(&draft);
+        path.display().to_string()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_by_several_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("checkpoints");
+        std::thread::scope(|scope| {
+            for text in ["one", "two"] {
+                let path = &path;
+                scope.spawn(move || (0..300).for_each(|_| replace(path, text.as_bytes()).unwrap()));
+            }
+        });
+        assert_eq!(std::fs::read(&path).unwrap().len(), 3);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no drafts are left");
+    }
 }
