@@ -21,6 +21,8 @@ const ALL: [(&str, &str); 7] = [
 ];
 /// Makes each stage of `random`, which lasts as long however small its files are, short.
 const BRIEFLY: [&str; 2] = ["--set", "duration=1"];
+/// Where pip installs DuckDB and Polars; kept between runs of the tests.
+const CACHE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache");
 /// Time for one of them.
 const RUN_LIMIT: Duration = Duration::from_secs(180);
 
@@ -89,8 +91,7 @@ fn every_workload_runs_to_its_end() {
         let (on, out) = (bench.storage(), bench.place().join(name));
         let mut command = bench.forebay(&["bench", "run", name, "--scale", scale, "--on"]);
         command.arg(on).arg("--out").arg(&out);
-        // Where pip installs DuckDB and Polars; kept between runs of the tests.
-        command.env("XDG_CACHE_HOME", concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache"));
+        command.env("XDG_CACHE_HOME", CACHE);
         if name == "random" {
             command.args(BRIEFLY);
         }
@@ -103,12 +104,11 @@ fn every_workload_runs_to_its_end() {
 #[test]
 fn engines_of_a_lakehouse_must_agree_and_say_what_stopped_them() {
     let bench = Bench::new();
-    let cache = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache");
     let program = |steps: &str| bench.file("lake.toml", &format!("name = \"lake\"\n{steps}"));
     let run_step = |steps: &str, python: &str| {
         let mut command = bench.forebay(&["step"]);
         command.arg(program(steps)).arg("--data").arg(bench.storage());
-        command.env("XDG_CACHE_HOME", cache).env("FOREBAY_PYTHON", python);
+        command.env("XDG_CACHE_HOME", CACHE).env("FOREBAY_PYTHON", python);
         run(&mut command, RUN_LIMIT)
     };
     fs::write(bench.storage().join("shop.csv"), "id,price\n1,2.5\n2,4\n3,0.5\n").expect("writes");

@@ -8,16 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_e2e::mounted::scratch_folder;
-use forebay_e2e::suite::pjdfstest_configuration;
 use forebay_e2e::{Cluster, need, run, setting, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::suites::passes_pjdfstest;
+
 const LIMIT: Duration = Duration::from_secs(120);
 const SUITE_LIMIT: Duration = Duration::from_secs(500);
-/// Version 0.2.2 has 398 cases; 13 of them remount, and one is skipped everywhere (docs/semantics.md).
-const CASES_MIN: usize = 384;
 
 /// The directory of a node in the fileset work, as another one has it mounted.
 fn work(cluster: &Cluster, seen_on: usize, of: usize) -> PathBuf {
@@ -221,27 +219,8 @@ fn a_native_fileset_comes_and_goes_on_all_nodes_and_is_bound() {
 #[test]
 fn every_pjdfstest_case_passes_in_the_directory_of_another_node() {
     let cluster = Cluster::start(2);
-    let folder = scratch_folder();
-    let outside = folder.path();
-    let configuration = outside.join("pjdfstest.toml");
-    fs::write(&configuration, pjdfstest_configuration(false)).expect("writes the configuration");
     // Not the top, whose sticky bit the suite does not expect. A longer path would be too long for its sockets.
     let place = work(&cluster, 1, 0).join("s");
     fs::create_dir(&place).expect("makes a directory");
-    let ended = run(
-        need::program("pjdfstest")
-            .env("NO_COLOR", "1")
-            .arg("--configuration-file")
-            .arg(&configuration)
-            .arg("--path")
-            .arg(&place)
-            .arg("--secondary-fs")
-            .arg(outside),
-        SUITE_LIMIT,
-    );
-    let failed: Vec<&str> =
-        ended.stdout.lines().filter(|line| line.trim_end().ends_with(" FAILED")).collect();
-    assert!(failed.is_empty(), "{failed:#?}\n{}", ended.stdout);
-    let passed = ended.stdout.lines().filter(|line| line.trim_end().ends_with(" ok")).count();
-    assert!(passed >= CASES_MIN, "only {passed} cases passed: {ended:#?}");
+    passes_pjdfstest(&place, SUITE_LIMIT);
 }
