@@ -1,41 +1,18 @@
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::JobSpec;
-use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
 use forebay_grid::wrap::Wrap;
 
 use super::*;
-use crate::protocol::Launch;
+use crate::agent::slurm::start_of_job_7;
 
 fn task(spec: JobSpec) -> Task {
-    let launch = Launch {
-        task: TaskId { job: JobId(7), index: 0 },
-        attempt: Attempt(1),
-        requeues: 0,
-        user: "ann".parse().unwrap(),
-        numbers: None,
-        slots: 4,
-        time_limit: Some(Period(90_500)),
-        gpus: Some(vec![0, 1]),
-        wrap: Some(Box::new(Wrap {
-            slurm: vec!["--partition=long".to_owned()],
-            ..Wrap::default()
-        })),
-        checkpoint_bounds: None,
-        watch: None,
-        spec,
-    };
-    Task {
-        launch,
-        host: "slurm".parse().unwrap(),
-        root: "/g".into(),
-        agent: "/g/grid/hosts/slurm".into(),
-        work: "/g/grid/work/job-7".into(),
-        util: "/g/grid/work/job-7-util".into(),
-        checkpoints: None,
-        groups: None,
-        address: String::new(),
-        allocation: None,
-    }
+    let mut task = start_of_job_7(spec);
+    task.launch.slots = 4;
+    task.launch.time_limit = Some(Period(90_500));
+    task.launch.gpus = Some(vec![0, 1]);
+    let slurm = vec!["--partition=long".to_owned()];
+    task.launch.wrap = Some(Box::new(Wrap { slurm, ..Wrap::default() }));
+    task
 }
 
 #[test]

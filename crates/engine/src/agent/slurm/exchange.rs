@@ -149,9 +149,9 @@ fn read(path: &Path, most: u64) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use forebay_grid::spec::Exit;
-    use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
 
     use super::*;
+    use crate::agent::slurm::start_of_job_7;
     use crate::run::{End, Log};
     use crate::user::{account_of, own_name};
 
@@ -165,35 +165,11 @@ mod tests {
     fn what_a_holder_says_is_read_and_a_link_is_not_followed() {
         let root = tempfile::tempdir().unwrap();
         let place = place(root.path());
-        let launch = crate::protocol::Launch {
-            task: TaskId { job: JobId(7), index: 0 },
-            attempt: Attempt(1),
-            requeues: 0,
-            user: own_name().unwrap(),
-            numbers: None,
-            spec: forebay_grid::spec::JobSpec {
-                script: Some("#".repeat(200_000)),
-                ..Default::default()
-            },
-            slots: 1,
-            time_limit: None,
-            gpus: None,
-            wrap: None,
-            checkpoint_bounds: None,
-            watch: None,
-        };
-        let task = Task {
-            launch,
-            host: "slurm".parse().unwrap(),
-            root: root.path().to_owned(),
-            agent: root.path().to_owned(),
-            work: root.path().join("work"),
-            util: root.path().join("util"),
-            checkpoints: None,
-            groups: None,
-            address: String::new(),
-            allocation: None,
-        };
+        let mut task = start_of_job_7(forebay_grid::spec::JobSpec {
+            script: Some("#".repeat(200_000)),
+            ..Default::default()
+        });
+        task.launch.user = own_name().unwrap();
         let account = account_of(&own_name().unwrap()).unwrap();
         place.begin("7.0.1", &task, &account).unwrap();
         assert!(!place.said("7.0.1").unwrap().started);

@@ -1,39 +1,14 @@
 use forebay_grid::event::Loss;
-use forebay_grid::vocabulary::{Attempt, JobId, TaskId};
 
 use super::*;
-use crate::protocol::Launch;
+use crate::agent::slurm::start_of_job_7;
 use crate::run::Allocation;
 
 const LEASE_MS: u64 = 60_000;
 
 fn held(stage: Stage) -> Held {
-    let launch = Launch {
-        task: TaskId { job: JobId(7), index: 0 },
-        attempt: Attempt(1),
-        requeues: 0,
-        user: "ann".parse().unwrap(),
-        numbers: None,
-        spec: forebay_grid::spec::JobSpec::default(),
-        slots: 1,
-        time_limit: None,
-        gpus: None,
-        wrap: None,
-        checkpoint_bounds: None,
-        watch: None,
-    };
-    let task = Task {
-        launch,
-        host: "slurm".parse().unwrap(),
-        root: "/g".into(),
-        agent: "/g".into(),
-        work: "/g".into(),
-        util: "/g".into(),
-        checkpoints: None,
-        groups: None,
-        address: String::new(),
-        allocation: Some(Allocation { orders: "/g".into(), lease_ms: LEASE_MS }),
-    };
+    let mut task = start_of_job_7(forebay_grid::spec::JobSpec::default());
+    task.allocation = Some(Allocation { orders: "/g".into(), lease_ms: LEASE_MS });
     Held::new(&task, stage)
 }
 

@@ -151,3 +151,35 @@ impl Slurm {
         let _ = self.notes.send(note);
     }
 }
+
+/// The first start of a job of ann's, as tests hand it to Slurm.
+#[cfg(test)]
+fn start_of_job_7(spec: forebay_grid::spec::JobSpec) -> crate::run::Task {
+    use forebay_grid::vocabulary::JobId;
+    let launch = crate::protocol::Launch {
+        task: TaskId { job: JobId(7), index: 0 },
+        attempt: Attempt(1),
+        requeues: 0,
+        user: "ann".parse().unwrap(),
+        numbers: None,
+        spec,
+        slots: 1,
+        time_limit: None,
+        gpus: None,
+        wrap: None,
+        checkpoint_bounds: None,
+        watch: None,
+    };
+    crate::run::Task {
+        launch,
+        host: "slurm".parse().unwrap(),
+        root: "/g".into(),
+        agent: "/g/grid/hosts/slurm".into(),
+        work: "/g/grid/work/job-7".into(),
+        util: "/g/grid/work/job-7-util".into(),
+        checkpoints: None,
+        groups: None,
+        address: String::new(),
+        allocation: None,
+    }
+}
