@@ -48,6 +48,7 @@ mod shared;
 pub mod space;
 mod stale;
 pub mod stats;
+mod untold;
 mod stock;
 pub mod tasks;
 pub mod writeset;

@@ -18,11 +18,11 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
-use super::{Granted, Item, Touched, settings};
-use crate::attributes::Attributes;
+use super::{Granted, Item, Learned, Touched, settings};
+use crate::attributes::{Attributes, KeepName};
 use crate::ops::DirectoryItem;
 use crate::record::{Kind, ObjectRef};
-use crate::remote::NearFiles;
+use crate::remote::{Lent, NearFiles};
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
 const COST_MAX: usize = 64 << 20;
@@ -47,6 +47,8 @@ struct KeptInode {
     link: Option<Vec<u8>>,
     listing: Option<Arc<Vec<DirectoryItem>>>,
     names: Option<AllNames>,
+    /// The kernel knows the inode: it was told of it, with these attributes or earlier ones.
+    is_told: bool,
     cost: usize,
 }
 
@@ -74,23 +76,15 @@ fn as_written(
     shown
 }
 
-/// What an answer says.
-pub(crate) enum Learned {
-    /// What a name leads to, with the attributes if it is of this fileset.
-    Name(Ino, Vec<u8>, Option<(Ino, Option<Attributes>)>),
-    Attributes(Attributes),
-    /// What became of a change of names, and how the directory is. If it `continues`, nobody else has changed a name of it.
-    Change {
-        change: NameChange,
-        directory: Option<(GrantNumber, Attributes)>,
-        continues: bool,
-        /// A file that was made, and how its object was that this node has made.
-        file: Option<(Attributes, ObjectAttributes)>,
-    },
-    Xattr(Ino, Vec<u8>, Option<Vec<u8>>),
-    XattrNames(Ino, Vec<u8>),
-    Link(Ino, Vec<u8>),
-    Listing(Ino, Arc<Vec<DirectoryItem>>),
+/// What a name leads to, as far as the kernel may keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// Nothing.
+    Absent,
+    /// An inode of this fileset.
+    Here(Attributes),
+    /// An inode of another one.
+    Elsewhere(Ino, KeepName),
 }
 
 /// What became of a look.
@@ -146,18 +140,26 @@ pub(crate) struct Kept {
     state: Mutex<State>,
     /// Objects that are open here.
     near: Arc<NearFiles>,
+    /// What the kernel may keep of all this.
+    pub lent: Arc<Lent>,
     /// Held by whoever asks the owner to vouch.
     pub asking: Mutex<()>,
     traffic: Arc<Traffic>,
 }
 
 impl Kept {
-    pub fn new(clock: &Arc<dyn Clock>, traffic: &Arc<Traffic>, near: &Arc<NearFiles>) -> Kept {
+    pub fn new(
+        clock: &Arc<dyn Clock>,
+        traffic: &Arc<Traffic>,
+        near: &Arc<NearFiles>,
+        lent: &Arc<Lent>,
+    ) -> Kept {
         Kept {
             clock: Arc::clone(clock),
             drift: settings().clock_drift,
             state: Mutex::default(),
             near: Arc::clone(near),
+            lent: Arc::clone(lent),
             asking: Mutex::default(),
             traffic: Arc::clone(traffic),
         }
@@ -180,6 +182,7 @@ impl Kept {
         item: &Item,
         find: impl FnOnce(&mut State, Moment) -> Looked<T>,
     ) -> Looked<T> {
+        let _look = self.lent.look();
         let mut state = self.state.lock();
         let now = self.now();
         let looked = match find(&mut state, now) {
@@ -199,49 +202,56 @@ impl Kept {
         })
     }
 
-    /// What a name leads to: an inode of another fileset comes without attributes. The kernel is told of one of this
-    /// fileset, and of one that is listed.
-    pub fn name(&self, parent: Ino, name: &[u8]) -> Looked<Option<(Ino, Option<Attributes>)>> {
+    /// What a name leads to. The kernel is told of an inode of this fileset.
+    pub fn name(&self, parent: Ino, name: &[u8]) -> Looked<Named> {
         let entry = Item::Entry(parent, name.into());
         let is_absent = self.look(&Item::Attributes(parent), |state, _| state.lacks(parent, name));
         if matches!(is_absent, Looked::Kept(())) {
-            return Looked::Kept(None);
+            return Looked::Kept(Named::Absent);
         }
         self.look(&entry, |state, now| {
             let known = state.names.get(&parent).and_then(|names| names.get(name)).copied();
-            match known {
-                None => Looked::Unknown,
+            let Some(leads_to) = known else { return Looked::Unknown };
+            if !state.cache.may_use(&entry, now) {
                 // Nothing is counted then.
-                Some(_) if !state.cache.may_use(&entry, now) => Looked::Lapsed,
-                Some(None) => Looked::Kept(None),
-                Some(Some(ino)) if ino.fileset() != parent.fileset() => {
-                    Looked::Kept(Some((ino, None)))
+                return Looked::Lapsed;
+            }
+            let until = state.cache.vouched_until();
+            let keep = || match self.lent.lend(&entry, until, now) {
+                true => KeepName::AsSet,
+                false => KeepName::Never,
+            };
+            let Some(ino) = leads_to else {
+                self.lent.lend_absence(&entry, until, now);
+                return Looked::Kept(Named::Absent);
+            };
+            if ino.fileset() != parent.fileset() {
+                return Looked::Kept(Named::Elsewhere(ino, keep()));
+            }
+            match state.told(ino, now, self) {
+                Looked::Kept(attributes) => {
+                    Looked::Kept(Named::Here(Attributes { name: keep(), ..attributes }))
                 }
-                Some(Some(ino)) => match state.attributes(ino, now, &self.near) {
-                    Looked::Kept(attributes) => {
-                        *state.untold.entry(ino).or_default() += 1;
-                        Looked::Kept(Some((ino, Some(attributes))))
-                    }
-                    Looked::Lapsed => Looked::Lapsed,
-                    Looked::Unknown => Looked::Unknown,
-                },
+                Looked::Lapsed => Looked::Lapsed,
+                Looked::Unknown => Looked::Unknown,
             }
         })
     }
 
+    /// Attributes, for a kernel that knows the inode.
     pub fn attributes(&self, ino: Ino) -> Looked<Attributes> {
-        self.look_at_inode(ino, |kept| kept.shown(ino, &self.near))
+        self.look(&Item::Attributes(ino), |state, now| {
+            let found = state.attributes(ino, now, &self.near);
+            if let Some(kept) = state.inodes.get_mut(&ino) {
+                kept.is_told = true;
+            }
+            state.lend(found, now, &self.lent)
+        })
     }
 
     /// As [`Kept::attributes`], of an inode that a name leads to. The kernel is told of it.
     pub fn told_attributes(&self, ino: Ino) -> Looked<Attributes> {
-        self.look(&Item::Attributes(ino), |state, now| {
-            let found = state.attributes(ino, now, &self.near);
-            if matches!(found, Looked::Kept(_)) {
-                *state.untold.entry(ino).or_default() += 1;
-            }
-            found
-        })
+        self.look(&Item::Attributes(ino), |state, now| state.told(ino, now, self))
     }
 
     /// Opens a file by what was granted of it: `note` is told where its object lies, and no recall comes in between.
@@ -317,6 +327,8 @@ impl Kept {
         let names = state.take_names(&granted);
         let ticket = state.cache.changing(&items);
         state.drop_values(&items);
+        drop(state);
+        self.lent.changing(directories_of(&items), &touched.inodes);
         OwnChange { kept: self, items, ticket: Some(ticket), names }
     }
 
@@ -354,12 +366,12 @@ impl Kept {
         }
     }
 
-    /// The owner takes items back. They are not used from now on.
+    /// The owner takes items back. They are not used here from now on, nor lent to the kernel; what is lent already is to be
+    /// taken back ([`Lent::take_back`]) before the recall is answered.
     pub fn recalled(&self, recall: RecallNumber, items: Vec<Item>) {
         let mut state = self.state.lock();
         state.drop_values(&items);
         let _ = state.cache.recall(recall, items);
-        // The kernel has been given no timeouts: there is nothing to wait for.
         let _ = state.cache.invalidated(recall);
     }
 
@@ -415,52 +427,6 @@ impl Drop for Asking<'_> {
     }
 }
 
-impl Learned {
-    /// The grant of the directory in which a name was changed.
-    fn directory(&self) -> Option<(Item, GrantNumber)> {
-        match self {
-            Learned::Change { directory, .. } => {
-                directory.map(|(number, found)| (Item::Attributes(found.ino), number))
-            }
-            Learned::Name(..)
-            | Learned::Attributes(_)
-            | Learned::Xattr(..)
-            | Learned::XattrNames(..)
-            | Learned::Link(..)
-            | Learned::Listing(..) => None,
-        }
-    }
-
-    fn grants_directory(&self) -> bool {
-        self.directory().is_some()
-    }
-
-    /// The name and the inode that it is about.
-    fn items(&self) -> (Option<Item>, Option<Item>) {
-        match self {
-            Learned::Name(parent, name, target) => {
-                let entry = Item::Entry(*parent, name.as_slice().into());
-                let known = target.filter(|(_, attributes)| attributes.is_some());
-                (Some(entry), known.map(|(ino, _)| Item::Attributes(ino)))
-            }
-            Learned::Attributes(attributes) => (None, Some(Item::Attributes(attributes.ino))),
-            Learned::Change { change, file, .. } => {
-                let entry = match change {
-                    NameChange::Made(parent, name, _) => {
-                        Some(Item::Entry(*parent, name.as_slice().into()))
-                    }
-                    NameChange::Removed(..) | NameChange::Moved { .. } => None,
-                };
-                (entry, file.map(|(file, _)| Item::Attributes(file.ino)))
-            }
-            Learned::Xattr(ino, ..)
-            | Learned::XattrNames(ino, _)
-            | Learned::Link(ino, _)
-            | Learned::Listing(ino, _) => (None, Some(Item::Attributes(*ino))),
-        }
-    }
-}
-
 /// A change of this node's own that is under way.
 pub(crate) struct OwnChange<'a> {
     kept: &'a Kept,
@@ -495,7 +461,16 @@ impl Drop for OwnChange<'_> {
             let mut state = self.kept.state.lock();
             let _ = state.cache.changed(ticket, &self.items, Vec::new());
         }
+        self.kept.lent.changed(directories_of(&self.items));
     }
+}
+
+/// The directories of names, one for each name.
+fn directories_of(items: &[Item]) -> impl Iterator<Item = Ino> {
+    items.iter().filter_map(|item| match item {
+        Item::Entry(parent, _) => Some(*parent),
+        Item::Attributes(_) => None,
+    })
 }
 
 impl State {
@@ -522,6 +497,36 @@ impl State {
         };
         let may_use = self.cache.may_use(&Item::Attributes(ino), now);
         if may_use { Looked::Kept(attributes) } else { Looked::Lapsed }
+    }
+
+    /// Attributes as the kernel is told them, which may keep them for a while.
+    fn lend(&self, found: Looked<Attributes>, now: Moment, lent: &Lent) -> Looked<Attributes> {
+        let Looked::Kept(found) = found else { return found };
+        // A mapping changes a file that is written here without a word to the kernel.
+        let is_written = self.inodes.get(&found.ino).is_some_and(|kept| kept.own.is_some());
+        let item = Item::Attributes(found.ino);
+        let may_lend = found.cacheable && !is_written;
+        let cacheable = may_lend && lent.lend(&item, self.cache.vouched_until(), now);
+        Looked::Kept(Attributes { cacheable, name: KeepName::Never, ..found })
+    }
+
+    /// As [`State::lend`], of an inode of which the kernel is told. It may keep the attributes if it knew the inode already.
+    fn told(&mut self, ino: Ino, now: Moment, kept: &Kept) -> Looked<Attributes> {
+        let found = self.attributes(ino, now, &kept.near);
+        if !matches!(found, Looked::Kept(_)) {
+            return found;
+        }
+        *self.untold.entry(ino).or_default() += 1;
+        let was_told =
+            self.inodes.get_mut(&ino).is_some_and(|it| std::mem::replace(&mut it.is_told, true));
+        match found {
+            Looked::Kept(found) if !was_told => Looked::Kept(Attributes {
+                cacheable: false,
+                name: KeepName::Never,
+                ..found
+            }),
+            found => self.lend(found, now, &kept.lent),
+        }
     }
 
     /// Whether all names of a directory are known, and this is none of them.

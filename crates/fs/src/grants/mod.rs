@@ -7,8 +7,8 @@
 //!   recalls the items that it touches from all other nodes, without a lock and without a way to the owner
 //!   (`Route`) held, and passes the gate afterwards. Changes of one name follow each other, because
 //!   what the name leads to is touched as well.
-//! - **The client** keeps what it was granted in the daemon, and uses it while the owner vouches for it. Its kernel gets
-//!   timeouts of zero: it asks the daemon each time, and a recall is answered at once, whatever the kernel is doing.
+//! - **The client** keeps what it was granted in the daemon, and uses it while the owner vouches for it. It lends it to its
+//!   kernel for a moment at a time, and takes that back before it answers a recall (`remote/lent.rs`).
 //! - **A client that does not answer a recall** is not waited for once the owner's word for it has lapsed: all that it was granted
 //!   in this fileset is void then (`Granted::term`). It keeps its files and locks.
 //! - A file that anybody has open for writing is not granted.
@@ -19,6 +19,7 @@
 //! **What survives a crash**: nothing. An owner that starts again within its lease waits until what it vouched for has lapsed.
 
 mod kept;
+mod learned;
 mod names;
 mod owner;
 
@@ -32,7 +33,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::ObjectRef;
 
-pub(crate) use kept::{Kept, Learned, Looked, OwnChange, Traffic};
+pub(crate) use kept::{Kept, Looked, Named, OwnChange, Traffic};
+pub(crate) use learned::Learned;
 pub(crate) use names::{NAMES_MAX, NameChange};
 pub(crate) use owner::{Changer, Changing, Granting};
 

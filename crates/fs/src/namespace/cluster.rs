@@ -22,9 +22,10 @@ use crate::grants::{Kept, Traffic};
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, Usage, decode};
-use crate::remote::{NearFiles, OpenFiles, RemoteOwner, Request, Whole};
+use crate::remote::{Lent, NearFiles, OpenFiles, RemoteOwner, Request, Whole};
 use crate::settings::LockChoice;
 use crate::stale::Stale;
+use crate::untold::Telling;
 
 /// Who owns a fileset.
 #[derive(Clone)]
@@ -111,6 +112,8 @@ pub(super) struct Membership {
     pub(super) released: Mutex<HashSet<FilesetId>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
     pub(super) near: Arc<NearFiles>,
+    /// What the kernel may keep of filesets of other nodes.
+    pub(super) lent: Arc<Lent>,
     /// Requests to other nodes.
     pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
 }
@@ -124,6 +127,7 @@ impl Membership {
             released: Mutex::default(),
             open_files: Mutex::default(),
             near: Arc::default(),
+            lent: Arc::default(),
             traffic: Mutex::default(),
         }
     }
@@ -163,7 +167,7 @@ impl Membership {
         let open_files = self.open_files(fileset);
         let near = Arc::clone(&self.near);
         let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
-        let kept = Kept::new(clock, &traffic, &near);
+        let kept = Kept::new(clock, &traffic, &near, &self.lent);
         Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
     }
 
@@ -431,6 +435,7 @@ impl Namespace {
         );
         if is_it {
             self.shared.owners.set(fileset, None);
+            remote.lose_grants();
         }
     }
 
@@ -556,8 +561,30 @@ impl Namespace {
         }
     }
 
+    /// As [`Namespace::tell_own_kernel`], of names whose directories are held by the request that this thread carries out: a
+    /// thread of its own waits until that has ended.
+    pub(super) fn tell_own_kernel_of_names(&self, names: &[(Ino, &[u8])]) {
+        let Some(kernel) = self.kernel.get() else { return };
+        let cache = Arc::clone(&kernel.cache);
+        let names: Vec<(Ino, Vec<u8>)> =
+            names.iter().map(|(parent, name)| (*parent, name.to_vec())).collect();
+        let tell = move || names.iter().for_each(|(parent, name)| cache.forget_entry(*parent, name));
+        if let Err(error) = std::thread::Builder::new().name("names".to_owned()).spawn(tell) {
+            tracing::warn!(%error, "the kernel could not be notified of names that were renamed");
+        }
+    }
+
+    /// Another node is about to change these names: the kernel of this one is told afterwards.
+    pub(crate) fn note_untold(&self, names: &[(Ino, &[u8])]) -> Option<Telling<'_>> {
+        let has_kernel = !names.is_empty() && self.kernel.get().is_some();
+        has_kernel.then(|| self.shared.untold.note(names))
+    }
+
     /// From now on the kernel is told of changes that other nodes make. It keeps a name for `names_ttl` after it was told of it.
     pub fn set_kernel_cache(&self, cache: Arc<dyn KernelCache>, names_ttl: Duration) {
+        if let Some(membership) = &self.cluster {
+            membership.lent.lend_to(&cache, names_ttl, &self.shared.clock);
+        }
         let _ = self.kernel.set(Kernel { cache, names_ttl });
     }
 

@@ -50,6 +50,7 @@ use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
 use self::cluster::{Kernel, Membership, Patience};
 pub use self::disks::{LostDisk, LostFile, NewDisk};
+pub(crate) use self::handover::ANSWER_TIME;
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
@@ -72,6 +73,7 @@ use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::shared::{Bell, Shared};
 use crate::stale::{Stale, StaleList};
+use crate::untold::Untold;
 use crate::writeset::Crowd;
 
 /// What a file system stands on.
@@ -172,6 +174,7 @@ fn shared_of(
         inodes: InodeCache::new(settings.inode_cache_max.as_usize()),
         idle: IdleObjects::default(),
         stale: StaleList::default(),
+        untold: Untold::default(),
         last_left: AtomicI64::new(i64::MIN),
         owners: Owners::default(),
         crowd: Arc::new(crowd),

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{Ino, in_flight};
 use forebay_disk::{Allocate, Seek, Sync};
 
 use super::Namespace;
@@ -35,7 +35,10 @@ impl Namespace {
         }
         match found? {
             Found::Here(attributes) => Ok(attributes),
-            Found::Elsewhere(ino) => self.at(ino, |owner| owner.look_at(ino)),
+            Found::Elsewhere(ino, name) => {
+                let found = self.at(ino, |owner| owner.look_at(ino))?;
+                Ok(self.named_elsewhere(parent, name, found))
+            }
         }
     }
 
@@ -150,9 +153,8 @@ impl Namespace {
         new_name: &[u8],
         replace: Replace,
     ) -> Result<()> {
-        self.check_one_fileset(parent, name, new_parent)?;
         let (from, to) = ((parent, name), (new_parent, new_name));
-        self.change(parent, || Touched::names([from, to]), |owner| owner.rename(from, to, replace))
+        self.renaming(from, to, replace, |owner| owner.rename(from, to, replace))
     }
 
     /// As [`Namespace::rename`], and leaves a whiteout of `caller` at the old name. Not for [`Replace::Exchange`].
@@ -166,9 +168,32 @@ impl Namespace {
         replace: Replace,
         caller: Caller,
     ) -> Result<()> {
+        self.renaming(from, to, replace, |owner| {
+            owner.rename_with_whiteout(from, to, replace, caller)
+        })
+    }
+
+    /// Renames by `rename`. What the kernel was not told of yet it would rename otherwise than the owner (see `untold.rs`).
+    fn renaming(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        replace: Replace,
+        mut rename: impl FnMut(&Owner) -> Result<()>,
+    ) -> Result<()> {
         self.check_one_fileset(from.0, from.1, to.0)?;
-        let touched = || Touched::names([from, to]);
-        self.change(from.0, touched, |owner| owner.rename_with_whiteout(from, to, replace, caller))
+        let (both, asker, mut is_untold) = ([from, to], in_flight::asker(), false);
+        let moved = if replace == Replace::Exchange { &both[..] } else { &both[..1] };
+        self.change(from.0, || Touched::names([from, to]), |owner| {
+            if let Owner::Local(_) = owner {
+                is_untold |= self.shared.untold.check(moved, asker)?;
+            }
+            rename(owner)
+        })?;
+        if is_untold {
+            self.tell_own_kernel_of_names(&both);
+        }
+        Ok(())
     }
 
     /// Refuses a rename between filesets, and one of a fileset itself: that is not to be copied in its place.

@@ -118,6 +118,9 @@ impl Work<'_> {
             let Some(partition) = route.waits_for_recalls(changing.as_ref()) else {
                 // While it waited the client may have been told that it is not carried out.
                 self.fs.clients().check(self.client).map_err(|_| FsError::Stale)?;
+                if let Owner::Local(_) = &*route {
+                    self.telling = self.fs.note_untold(&touched.names);
+                }
                 if let (true, Owner::Local(partition)) = (touched.targets, &*route) {
                     // What a name leads to changes with it: the number of its links, or its time.
                     let leads_to = |(parent, name): &(Ino, &[u8])| partition.named(*parent, name);
@@ -140,7 +143,7 @@ impl Work<'_> {
         self.grant_entry(parent, name);
         let found = self.at(parent, |owner| match owner.lookup(parent, name)? {
             Found::Here(attributes) => self.tell(attributes),
-            Found::Elsewhere(ino) => Ok(Answer::Elsewhere(ino)),
+            Found::Elsewhere(ino, _) => Ok(Answer::Elsewhere(ino)),
         });
         match found {
             Ok(Answer::Attributes(attributes)) => {
