@@ -170,6 +170,57 @@ fn a_temporary_file_of_another_node_costs_no_more_calls_than_these() {
     assert!(one.fs.names(top).is_empty() && two.fs.names(top).is_empty());
 }
 
+#[test]
+fn looking_again_at_a_tree_costs_no_call_nor_do_access_lists_after_changes_of_the_node_itself() {
+    let site = Site::new();
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    let data = one.fs.fileset("data");
+    let top = one.fs.make_directory(data, "top");
+    let files: Vec<Ino> = (0..50)
+        .map(|number| write_file(&one, top, &format!("file-{number}"), b"bytes"))
+        .collect();
+    one.fs.commit().unwrap();
+    let acl = |ino: Ino| {
+        let found = two.fs.xattr(ino, b"system.posix_acl_access");
+        assert!(matches!(found, Err(FsError::NoAttribute)));
+    };
+    // What `ls -l`, `git status` and an import of Python ask for.
+    let look = || {
+        assert_eq!(walk(&two, &["data", "top"]).unwrap(), top);
+        acl(top);
+        assert_eq!(two.fs.names(top).len(), files.len());
+        for (number, ino) in files.iter().enumerate() {
+            assert_eq!(walk(&two, &["data", "top", &format!("file-{number}")]).unwrap(), *ino);
+            assert_eq!(two.fs.getattr(*ino).unwrap().size, 5);
+            acl(*ino);
+        }
+        assert!(walk(&two, &["data", "top", "absent"]).is_err());
+    };
+    look();
+    assert_eq!(site.cost(look).0, cost(0));
+    // Access lists of a directory stay known whatever names this node changes in it, and until somebody changes them.
+    let ino = write_file(&two, top, "new", b"new");
+    assert_eq!(site.cost(|| acl(top)).0, cost(0));
+    two.fs.unlink(top, b"new").unwrap();
+    assert_eq!(site.cost(|| acl(top)).0, cost(0));
+    two.fs.forget(ino, 1);
+    let set = |user: &User, value: &[u8]| {
+        let (name, mode) = (b"user.a".as_slice(), forebay_fs::SetMode::Any);
+        user.fs
+            .set_xattr(top, forebay_fs::SetXattr { name, value, mode, kill_set_gid: false })
+            .unwrap();
+    };
+    for user in [&one, &two, &one] {
+        let value = format!("{}", site.now().calls);
+        set(user, value.as_bytes());
+        for round in 0..2 {
+            assert_eq!(two.fs.xattr(top, b"user.a").unwrap(), value.as_bytes());
+            write_file(&two, top, &format!("made-{value}-{round}"), b"new");
+        }
+        assert_eq!(two.fs.xattr(top, b"user.a").unwrap(), value.as_bytes());
+    }
+}
+
 impl Site {
     fn objects_on(&self, node: NodeId) -> usize {
         let mut count = 0;

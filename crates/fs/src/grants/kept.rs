@@ -3,7 +3,6 @@
 //! All of it is in the daemon, bounded by [`COST_MAX`]. What was granted is used while the owner vouches for it; the word is
 //! asked for when something is wanted that it has lapsed for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use forebay_disk::ObjectAttributes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::inode::{COST_OF_ONE, KeptInode, Unchanged, as_written, cost_of_xattr};
 use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
 use super::{Granted, Item, Learned, Touched, settings};
 use crate::attributes::{Attributes, KeepName};
@@ -26,55 +26,9 @@ use crate::remote::{Lent, NearFiles};
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
 const COST_MAX: usize = 64 << 20;
-/// What an inode or a name costs beside its bytes.
-const COST_OF_ONE: usize = 300;
 /// How long an owner that does not vouch now is not asked again, and one that grants nothing at all.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const NEVER_PAUSE: Duration = Duration::from_secs(10);
-
-/// What is kept of an inode.
-#[derive(Default)]
-struct KeptInode {
-    attributes: Option<Attributes>,
-    /// Where its object lies, if this node may go there itself.
-    home: Option<ObjectRef>,
-    /// This node alone writes it, on a disk of its own: how the object was when the attributes were told. Size and times are
-    /// those of the object.
-    own: Option<ObjectAttributes>,
-    /// `None` for one that it does not have.
-    xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    xattr_names: Option<Vec<u8>>,
-    link: Option<Vec<u8>>,
-    listing: Option<Arc<Vec<DirectoryItem>>>,
-    names: Option<AllNames>,
-    /// The kernel knows the inode: it was told of it, with these attributes or earlier ones.
-    is_told: bool,
-    cost: usize,
-}
-
-impl KeptInode {
-    /// The attributes as they are now.
-    fn shown(&self, ino: Ino, near: &NearFiles) -> Option<Attributes> {
-        let attributes = self.attributes?;
-        let Some(before) = self.own else { return Some(attributes) };
-        Some(as_written(attributes, before, near.look_open(ino)?.attributes))
-    }
-}
-
-/// Attributes of a file whose object has become another one, as its owner shows them.
-fn as_written(
-    attributes: Attributes,
-    before: ObjectAttributes,
-    now: ObjectAttributes,
-) -> Attributes {
-    let (size, allocated_bytes) = (now.size, now.allocated_bytes);
-    let mut shown = Attributes { size, allocated_bytes, ..attributes };
-    if now.modified != before.modified || now.size != before.size {
-        shown.modified = now.modified;
-        shown.changed = shown.changed.max(now.modified);
-    }
-    shown
-}
 
 /// What a name leads to, as far as the kernel may keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,11 +249,11 @@ impl Kept {
 
     /// The value of an extended attribute; `None` if there is none.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Looked<Option<Vec<u8>>> {
-        self.look_at_inode(ino, |kept| kept.xattrs.get(name).cloned())
+        self.look_at_inode(ino, |kept| kept.xattrs.values.get(name).cloned())
     }
 
     pub fn xattr_names(&self, ino: Ino) -> Looked<Vec<u8>> {
-        self.look_at_inode(ino, |kept| kept.xattr_names.clone())
+        self.look_at_inode(ino, |kept| kept.xattrs.names.clone())
     }
 
     pub fn link(&self, ino: Ino) -> Looked<Vec<u8>> {
@@ -324,12 +278,12 @@ impl Kept {
         // They may have been recalled, and nobody may vouch for them: then none come back with the answer.
         let is_granted = |item: &&Item| state.cache.holds(item);
         let granted: Vec<Item> = items.iter().filter(is_granted).cloned().collect();
-        let names = state.take_names(&granted);
+        let before = state.take_unchanged(&granted);
         let ticket = state.cache.changing(&items);
         state.drop_values(&items);
         drop(state);
         self.lent.changing(directories_of(&items), &touched.inodes);
-        OwnChange { kept: self, items, ticket: Some(ticket), names }
+        OwnChange { kept: self, items, ticket: Some(ticket), before }
     }
 
     // --- the owner's word ---
@@ -433,8 +387,8 @@ pub(crate) struct OwnChange<'a> {
     items: Vec<Item>,
     /// `None` once it has an answer.
     ticket: Option<Ticket>,
-    /// All names of the directories, as they were before.
-    names: Vec<(Ino, AllNames)>,
+    /// What is known of the directories, as they were before.
+    before: Vec<(Ino, Unchanged)>,
 }
 
 impl OwnChange<'_> {
@@ -449,7 +403,7 @@ impl OwnChange<'_> {
         };
         let used = state.cache.changed(ticket, &self.items, grants.unwrap_or_default());
         if !used.is_empty() {
-            state.put_names_back(std::mem::take(&mut self.names), &learned, &used);
+            state.put_back(std::mem::take(&mut self.before), &learned, &used);
             state.learn(&used, learned, granted.home);
         }
     }
@@ -544,33 +498,32 @@ impl State {
         if is_absent { Looked::Kept(()) } else { Looked::Unknown }
     }
 
-    /// Takes the names of directories that are about to be changed.
-    fn take_names(&mut self, items: &[Item]) -> Vec<(Ino, AllNames)> {
-        let of = |item: &Item| match item {
-            Item::Attributes(ino) => Some(*ino),
-            Item::Entry(..) => None,
-        };
+    /// Takes what a change of names may leave as it is.
+    fn take_unchanged(&mut self, items: &[Item]) -> Vec<(Ino, Unchanged)> {
         let mut taken = Vec::new();
-        for ino in items.iter().filter_map(of) {
-            // What is listed is as good.
-            let _ = self.lacks(ino, b"");
-            let Some(all) = self.inodes.get_mut(&ino).and_then(|kept| kept.names.take()) else {
-                continue;
-            };
-            taken.push((ino, all));
+        for item in items {
+            let Item::Attributes(ino) = item else { continue };
+            // What is listed is as good as all names.
+            let _ = self.lacks(*ino, b"");
+            let Some(kept) = self.inodes.get_mut(ino) else { continue };
+            let (names, xattrs) = (kept.names.take(), std::mem::take(&mut kept.xattrs));
+            taken.push((*ino, Unchanged { names, xattrs }));
         }
         taken
     }
 
-    /// Puts them back as they are after the change.
-    fn put_names_back(&mut self, taken: Vec<(Ino, AllNames)>, learned: &Learned, used: &[Item]) {
-        let Learned::Change { change, continues: true, .. } = learned else { return };
-        for (ino, all) in taken {
-            if !used.contains(&Item::Attributes(ino)) {
+    /// Puts it back as it is after the change.
+    fn put_back(&mut self, taken: Vec<(Ino, Unchanged)>, learned: &Learned, used: &[Item]) {
+        let Learned::Change { change, continues: true, directory, .. } = learned else { return };
+        for (ino, Unchanged { names, xattrs }) in taken {
+            let is_it = directory.is_some_and(|(_, found)| found.ino == ino);
+            if !is_it || !used.contains(&Item::Attributes(ino)) {
                 continue;
             }
-            let Some(all) = all.after(change, ino) else { continue };
-            self.keep(ino, all.cost(), |kept| kept.names = Some(all));
+            self.keep(ino, xattrs.cost(), |kept| kept.xattrs = xattrs);
+            if let Some(all) = names.and_then(|all| all.after(change, ino)) {
+                self.keep(ino, all.cost(), |kept| kept.names = Some(all));
+            }
         }
     }
 
@@ -646,11 +599,11 @@ impl State {
                 }
             }
             Learned::Xattr(ino, name, value) => {
-                let cost = name.len() + value.as_ref().map_or(0, Vec::len) + COST_OF_ONE;
-                self.keep(ino, cost, |kept| drop(kept.xattrs.insert(name, value)));
+                let cost = cost_of_xattr(&name, value.as_deref());
+                self.keep(ino, cost, |kept| drop(kept.xattrs.values.insert(name, value)));
             }
             Learned::XattrNames(ino, names) => {
-                self.keep(ino, names.len(), |kept| kept.xattr_names = Some(names));
+                self.keep(ino, names.len(), |kept| kept.xattrs.names = Some(names));
             }
             Learned::Link(ino, target) => {
                 self.keep(ino, target.len(), |kept| kept.link = Some(target));
