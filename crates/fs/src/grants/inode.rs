@@ -58,6 +58,10 @@ pub(super) struct KeptInode {
     pub names: Option<AllNames>,
     /// The kernel knows the inode: it was told of it, with these attributes or earlier ones.
     pub is_told: bool,
+    /// The whole content of a small file. Whoever changes it recalls the grant of the attributes first.
+    pub bytes: Option<Arc<[u8]>>,
+    /// Which one this is of those that were kept of the inode.
+    pub stamp: u64,
     pub cost: usize,
 }
 

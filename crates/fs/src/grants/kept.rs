@@ -4,7 +4,6 @@
 //! asked for when something is wanted that it has lapsed for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::{Clock, Ino};
@@ -18,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::inode::{COST_OF_ONE, KeptInode, Unchanged, as_written, cost_of_xattr};
 use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
-use super::{Granted, Item, Learned, Touched, settings};
+use super::{Granted, Item, Learned, Touched, Traffic, settings};
 use crate::attributes::{Attributes, KeepName};
 use crate::ops::DirectoryItem;
 use crate::record::{Kind, ObjectRef};
@@ -26,6 +25,10 @@ use crate::remote::{Lent, NearFiles};
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
 const COST_MAX: usize = 64 << 20;
+/// Size of the largest file whose content is kept, in bytes.
+const BYTES_MAX: usize = 64 << 10;
+/// The kernel asks for it at the first write of each file; no new file has it.
+const NO_CAPABILITIES: &[u8] = b"security.capability";
 /// How long an owner that does not vouch now is not asked again, and one that grants nothing at all.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const NEVER_PAUSE: Duration = Duration::from_secs(10);
@@ -66,25 +69,7 @@ struct State {
     misses: Misses,
     /// How often the kernel was told of an inode without the owner's knowledge.
     untold: FxHashMap<Ino, u64>,
-}
-
-/// Requests for files of one other node.
-#[derive(Default)]
-pub(crate) struct Traffic {
-    calls: AtomicU64,
-    hits: AtomicU64,
-}
-
-impl Traffic {
-    /// Those that were sent.
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    /// Those that were answered from what is cached here.
-    pub fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
-    }
+    next_stamp: u64,
 }
 
 /// What this node caches of a fileset of another node.
@@ -125,7 +110,7 @@ impl Kept {
 
     /// A request is sent to the owner. Returns the latest grant that was heard of.
     pub fn sending(&self) -> GrantNumber {
-        self.traffic.calls.fetch_add(1, Ordering::Relaxed);
+        self.traffic.called();
         self.state.lock().seen
     }
 
@@ -144,7 +129,7 @@ impl Kept {
             looked => looked,
         };
         if matches!(looked, Looked::Kept(_)) {
-            self.traffic.hits.fetch_add(1, Ordering::Relaxed);
+            self.traffic.hit();
         }
         looked
     }
@@ -208,20 +193,50 @@ impl Kept {
         self.look(&Item::Attributes(ino), |state, now| state.told(ino, now, self))
     }
 
-    /// Opens a file by what was granted of it: `note` is told where its object lies, and no recall comes in between.
+    /// Opens a file by what was granted of it: `note` is told where its object lies, unless its content is kept, and no recall comes
+    /// in between.
     pub fn open_granted<T>(
         &self,
         ino: Ino,
-        note: impl FnOnce(ObjectRef) -> Option<T>,
+        note: impl FnOnce(Option<ObjectRef>) -> Option<T>,
     ) -> Looked<T> {
         self.look(&Item::Attributes(ino), |state, now| {
             let kept = state.inodes.get(&ino).filter(|kept| kept.attributes.is_some());
-            let Some(at) = kept.and_then(|kept| kept.home) else { return Looked::Unknown };
+            let is_reached = |kept: &&KeptInode| kept.home.is_some() || kept.bytes.is_some();
+            let Some(at) = kept.filter(is_reached).map(|kept| kept.home) else {
+                return Looked::Unknown;
+            };
             if !state.cache.may_use(&Item::Attributes(ino), now) {
                 return Looked::Lapsed;
             }
             note(at).map_or(Looked::Unknown, Looked::Kept)
         })
+    }
+
+    /// The whole content of a small file.
+    pub fn bytes(&self, ino: Ino) -> Looked<Arc<[u8]>> {
+        self.look_at_inode(ino, |kept| kept.bytes.clone())
+    }
+
+    /// The size of a file whose whole content is worth keeping, and what [`Kept::keep_bytes`] is to be told.
+    pub fn wants_bytes(&self, ino: Ino) -> Option<(usize, u64)> {
+        let state = self.state.lock();
+        let kept = state.inodes.get(&ino)?;
+        let size = usize::try_from(kept.attributes?.size).ok()?;
+        let is_small = size > 0 && size <= BYTES_MAX && kept.bytes.is_none() && kept.own.is_none();
+        let may_use = state.cache.may_use(&Item::Attributes(ino), self.now());
+        (is_small && may_use).then_some((size, kept.stamp))
+    }
+
+    /// Keeps the content of a file that was read, unless anything of it was taken back since.
+    pub fn keep_bytes(&self, ino: Ino, stamp: u64, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let is_same = |kept: &&KeptInode| kept.stamp == stamp && kept.bytes.is_none();
+        let is_granted = state.cache.holds(&Item::Attributes(ino));
+        if is_granted && state.inodes.get(&ino).filter(is_same).is_some() {
+            state.keep(ino, bytes.len(), |kept| kept.bytes = Some(bytes.into()));
+            state.bound();
+        }
     }
 
     /// A name was missing. Whether the directory is to be listed, so that nobody need ask for others.
@@ -595,7 +610,10 @@ impl State {
                     && used.contains(&Item::Attributes(attributes.ino))
                 {
                     self.keep_attributes(attributes, home);
-                    self.keep(attributes.ino, 0, |kept| kept.own = Some(object));
+                    self.keep(attributes.ino, NO_CAPABILITIES.len() + COST_OF_ONE, |kept| {
+                        (kept.own, kept.is_told) = (Some(object), true);
+                        kept.xattrs.values.insert(NO_CAPABILITIES.to_vec(), None);
+                    });
                 }
             }
             Learned::Xattr(ino, name, value) => {
@@ -614,6 +632,11 @@ impl State {
                 self.keep(ino, cost, |kept| kept.listing = Some(items));
             }
         }
+        self.bound();
+    }
+
+    /// Forgets everything if it takes too much memory.
+    fn bound(&mut self) {
         if self.cost > COST_MAX {
             let held: Vec<Item> = self.inodes.keys().map(|ino| Item::Attributes(*ino)).collect();
             let _ = self.cache.forget(held);
@@ -637,6 +660,10 @@ impl State {
         let is_new = !self.inodes.contains_key(&ino);
         let cost = cost + if is_new { COST_OF_ONE } else { 0 };
         let kept = self.inodes.entry(ino).or_default();
+        if is_new {
+            self.next_stamp += 1;
+            kept.stamp = self.next_stamp;
+        }
         put(kept);
         kept.cost += cost;
         self.cost += cost;

@@ -24,6 +24,7 @@ mod learned;
 mod names;
 mod owner;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::{ClientId, FilesetId, Ino};
@@ -34,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::ObjectRef;
 
-pub(crate) use kept::{Kept, Looked, Named, OwnChange, Traffic};
+pub(crate) use kept::{Kept, Looked, Named, OwnChange};
 pub(crate) use learned::Learned;
 pub(crate) use names::{NAMES_MAX, NameChange};
 pub(crate) use owner::{Changer, Changing, Granting};
@@ -119,6 +120,33 @@ pub struct GrantFigures {
     pub recalls: u64,
     /// How often all of its grants in a fileset were void because it did not answer a recall in time.
     pub evictions: u64,
+}
+
+/// Requests for files of one other node.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    calls: AtomicU64,
+    hits: AtomicU64,
+}
+
+impl Traffic {
+    pub(super) fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Those that were sent.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Those that were answered from what is cached here.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
 }
 
 /// Times and bounds of grants.
