@@ -45,6 +45,8 @@ struct Caches {
 #[derive(Default)]
 struct Memory {
     caches: Mutex<Caches>,
+    /// Names that it was to ask for again.
+    released: Mutex<Vec<Name>>,
     let_go: Condvar,
 }
 
@@ -60,6 +62,11 @@ impl KernelCache for Memory {
         }
         caches.names.remove(&(parent, name.to_vec()));
         caches.attributes.remove(&parent);
+    }
+
+    fn ask_again_for_entry(&self, parent: Ino, name: &[u8]) {
+        self.released.lock().push((parent, name.to_vec()));
+        self.forget_entry(parent, name);
     }
 
     fn forget_listing(&self, ino: Ino) {
@@ -363,6 +370,26 @@ fn nothing_is_lent_with_what_is_no_answer_to_the_kernel() {
         assert_eq!((found.ino, found.name, found.cacheable), (ino, KeepName::Never, false));
         assert!(!two.fs.getattr(ino).unwrap().cacheable && !two.fs.answer_lends());
     }
+}
+
+#[test]
+fn names_that_do_not_change_stay_known_to_the_kernel_when_a_fileset_is_handed_over() {
+    let site = Site::new();
+    let (one, two) = (site.mount(ONE, Duration::ZERO), site.mount(TWO, Duration::from_secs(2)));
+    let data = one.fs.fileset("data");
+    one.fs.make_directory(data, "directory");
+    let name = (data, b"directory".to_vec());
+    wait_for(|| {
+        two.stat(data, "directory").unwrap();
+        let caches = two.memory.caches.lock();
+        caches.names.get(&name).is_some_and(|(_, until)| *until > Instant::now() + two.ttl / 2)
+    });
+    let fileset = data.fileset();
+    one.fs.hand_over(fileset, forebay_fs::HandOver::Refuse).unwrap();
+    assert!(two.memory.released.lock().contains(&name), "it is asked for again, not dropped");
+    site.nodes.give(fileset, TWO, 7);
+    [&one, &two].iter().for_each(|node| node.fs.owner_changed(fileset).unwrap());
+    assert!(two.stat(data, "directory").is_some());
 }
 
 #[test]

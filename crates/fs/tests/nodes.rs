@@ -488,6 +488,10 @@ impl KernelCache for Forgotten {
         self.names.lock().push(String::from_utf8_lossy(name).into_owned());
     }
 
+    fn ask_again_for_entry(&self, parent: Ino, name: &[u8]) {
+        self.forget_entry(parent, name);
+    }
+
     fn forget_listing(&self, ino: Ino) {
         self.inodes.lock().push(ino);
     }

@@ -41,7 +41,7 @@ pub(crate) enum Named {
     /// An inode of this fileset.
     Here(Attributes),
     /// An inode of another one.
-    Elsewhere(Ino, KeepName),
+    Elsewhere(Ino),
 }
 
 /// What became of a look.
@@ -156,25 +156,35 @@ impl Kept {
                 return Looked::Lapsed;
             }
             let until = state.cache.vouched_until();
-            let keep = || match self.lent.lend(&entry, until, now) {
-                true => KeepName::AsSet,
-                false => KeepName::Never,
-            };
             let Some(ino) = leads_to else {
                 self.lent.lend_absence(&entry, until, now);
                 return Looked::Kept(Named::Absent);
             };
             if ino.fileset() != parent.fileset() {
-                return Looked::Kept(Named::Elsewhere(ino, keep()));
+                return Looked::Kept(Named::Elsewhere(ino));
             }
             match state.told(ino, now, self) {
                 Looked::Kept(attributes) => {
-                    Looked::Kept(Named::Here(Attributes { name: keep(), ..attributes }))
+                    let is_lent = self.lent.lend(&entry, until, now);
+                    let name = if is_lent { KeepName::AsSet } else { KeepName::Never };
+                    Looked::Kept(Named::Here(Attributes { name, ..attributes }))
                 }
                 Looked::Lapsed => Looked::Lapsed,
                 Looked::Unknown => Looked::Unknown,
             }
         })
+    }
+
+    /// Lends a name that leads into another fileset, if it is kept and may be used.
+    pub fn lend_name(&self, parent: Ino, name: &[u8]) -> bool {
+        let entry = Item::Entry(parent, name.into());
+        let looked = self.look(&entry, |state, now| {
+            let is_known = state.names.get(&parent).is_some_and(|names| names.contains_key(name));
+            let may_use = is_known && state.cache.may_use(&entry, now);
+            let until = state.cache.vouched_until();
+            Looked::Kept(may_use && self.lent.lend(&entry, until, now))
+        });
+        looked == Looked::Kept(true)
     }
 
     /// Attributes, for a kernel that knows the inode.

@@ -57,10 +57,20 @@ pub(crate) struct Granted {
     pub term: u64,
 }
 
+/// Why items are recalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Why {
+    /// The fileset is handed over, or there are too many grants: a name still leads where it led.
+    Release,
+    /// They are about to change.
+    Change,
+}
+
 /// What an owner asks of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recall {
     pub fileset: FilesetId,
+    pub why: Why,
     pub recalls: Vec<(RecallNumber, Vec<Item>)>,
 }
 

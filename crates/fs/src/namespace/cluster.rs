@@ -82,6 +82,8 @@ pub trait KernelCache: Send + Sync {
     fn forget_attributes(&self, ino: Ino);
     /// Forget what is known of a name.
     fn forget_entry(&self, parent: Ino, name: &[u8]);
+    /// Ask again for a name that leads where it led; what is mounted or in use below it stays.
+    fn ask_again_for_entry(&self, parent: Ino, name: &[u8]);
     /// Forget the listing of a directory.
     fn forget_listing(&self, ino: Ino);
     /// Whether it still asks: the file system is mounted.

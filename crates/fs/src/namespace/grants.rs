@@ -8,7 +8,7 @@ use forebay_base::{ClientId, FilesetId, Ino, NodeId};
 use super::Namespace;
 use crate::attributes::{Attributes, KeepName};
 use crate::error::Result;
-use crate::grants::{Changer, Changing, GrantFigures, Item, Touched};
+use crate::grants::{Changer, Changing, GrantFigures, Item, Touched, Why};
 use crate::owner::Owner;
 use crate::remote::RemoteOwner;
 
@@ -68,21 +68,24 @@ impl Namespace {
         }
     }
 
-    /// What a name of `parent` leads to, in another fileset: for how long the name may be kept is not for the owner of that to
-    /// say, if it is another node.
+    /// What a name of `parent` leads to, in another fileset: if that is another node's, it is not for its owner to say how long the
+    /// name may be kept. Names that lead to native filesets are never taken from the kernel, so they are not lent.
     pub(super) fn named_elsewhere(
         &self,
-        parent: Ino,
-        name: KeepName,
+        (parent, name): (Ino, &[u8]),
         found: Attributes,
     ) -> Attributes {
-        let owner = self.shared.owners.find(found.ino.fileset());
-        let is_remote = matches!(owner.as_deref(), Some(Owner::Remote(_)));
-        if is_remote && self.may_keep_name(parent) {
-            Attributes { name, ..found }
-        } else {
-            found
+        let fileset = found.ino.fileset();
+        let target = self.shared.owners.find(fileset);
+        if !matches!(target.as_deref(), Some(Owner::Remote(_))) || self.is_native(fileset) {
+            return found;
         }
+        let may_keep = match self.shared.owners.find(parent.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => !partition.names_lapse(),
+            Some(Owner::Remote(remote)) => remote.lend_name(parent, name),
+            Some(Owner::Native(_)) | None => false,
+        };
+        if may_keep { Attributes { name: KeepName::AsSet, ..found } } else { found }
     }
 
     /// This thread prepares an answer for the kernel of this node. Only then what another node has granted is lent to the kernel
@@ -119,9 +122,9 @@ impl Namespace {
     }
 
     /// Has the kernel of this node forget what was lent to it.
-    pub(crate) fn take_back(&self, items: &[Item]) {
+    pub(crate) fn take_back(&self, items: &[Item], why: Why) {
         if let Some(membership) = &self.cluster {
-            membership.lent.take_back(items);
+            membership.lent.take_back(items, why);
         }
     }
 

@@ -35,9 +35,9 @@ impl Namespace {
         }
         match found? {
             Found::Here(attributes) => Ok(attributes),
-            Found::Elsewhere(ino, name) => {
+            Found::Elsewhere(ino) => {
                 let found = self.at(ino, |owner| owner.look_at(ino))?;
-                Ok(self.named_elsewhere(parent, name, found))
+                Ok(self.named_elsewhere((parent, name), found))
             }
         }
     }

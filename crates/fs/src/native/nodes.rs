@@ -40,7 +40,7 @@ impl NodeDirectories {
     pub(super) fn lookup(&self, name: &[u8]) -> Result<Found> {
         let all = (self.listing)();
         let found = all.into_iter().find(|(node, _)| node.as_bytes() == name);
-        found.map(|(_, id)| Found::Elsewhere(Ino::top_of(id), KeepName::Never)).ok_or(FsError::NotFound)
+        found.map(|(_, id)| Found::Elsewhere(Ino::top_of(id))).ok_or(FsError::NotFound)
     }
 
     pub(super) fn attributes(&self) -> Attributes {

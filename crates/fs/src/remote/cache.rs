@@ -24,7 +24,8 @@ impl CacheService {
 
 impl Service for CacheService {
     fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
-        let Recall { fileset, recalls } = decode(&request.head).map_err(CallError::Refused)?;
+        let Recall { fileset, why, recalls } =
+            decode(&request.head).map_err(CallError::Refused)?;
         // Of another owner than the present one nothing is used any more.
         let owner = self.fs.remote_owner_at(fileset, from.node);
         let mut all = Vec::new();
@@ -35,7 +36,7 @@ impl Service for CacheService {
             }
         }
         // The kernel may have been lent something by an earlier owner.
-        self.fs.take_back(&all);
+        self.fs.take_back(&all, why);
         if let Some(owner) = &owner {
             owner.register_opens(&all).map_err(|error| {
                 CallError::Refused(format!("what is open could not be told: {error}"))

@@ -143,7 +143,7 @@ impl Work<'_> {
         self.grant_entry(parent, name);
         let found = self.at(parent, |owner| match owner.lookup(parent, name)? {
             Found::Here(attributes) => self.tell(attributes),
-            Found::Elsewhere(ino, _) => Ok(Answer::Elsewhere(ino)),
+            Found::Elsewhere(ino) => Ok(Answer::Elsewhere(ino)),
         });
         match found {
             Ok(Answer::Attributes(attributes)) => {

@@ -10,7 +10,7 @@ use forebay_base::Ino;
 use super::RemoteOwner;
 use super::owner::{accepted, not_kept, senseless};
 use super::wire::{Answer, Reply, Request};
-use crate::attributes::{Attributes, KeepName};
+use crate::attributes::Attributes;
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
 use crate::grants::{Learned, Looked, NAMES_MAX, Named};
@@ -79,7 +79,7 @@ impl RemoteOwner {
         let found = match known {
             Some(Named::Absent) => return Err(FsError::NotFound),
             Some(Named::Here(attributes)) => return Ok(Found::Here(attributes)),
-            Some(Named::Elsewhere(ino, name)) => return Ok(Found::Elsewhere(ino, name)),
+            Some(Named::Elsewhere(ino)) => return Ok(Found::Elsewhere(ino)),
             None => {
                 let request = Request::Lookup { parent, name: name.to_vec() };
                 self.ask_to_keep(request, |answer| {
@@ -91,8 +91,7 @@ impl RemoteOwner {
                             Ok((Some(Found::Here(not_kept(found))), learnt(target)))
                         }
                         Answer::Elsewhere(ino) => {
-                            let found = Found::Elsewhere(ino, KeepName::Never);
-                            Ok((Some(found), learnt(Some((ino, None)))))
+                            Ok((Some(Found::Elsewhere(ino)), learnt(Some((ino, None)))))
                         }
                         Answer::Refused(FsError::NotFound) => Ok((None, learnt(None))),
                         other => senseless(&accepted(other)?),
@@ -105,6 +104,11 @@ impl RemoteOwner {
             let _ = self.list(parent);
         }
         found.ok_or(FsError::NotFound)
+    }
+
+    /// Whether the kernel may keep for a while a name that leads into another fileset.
+    pub(crate) fn lend_name(&self, parent: Ino, name: &[u8]) -> bool {
+        self.kept.lend_name(parent, name)
     }
 
     pub(crate) fn look_at(&self, ino: Ino) -> Result<Attributes> {

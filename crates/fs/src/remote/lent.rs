@@ -24,7 +24,7 @@ use forebay_cluster::Moment;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
-use crate::grants::Item;
+use crate::grants::{Item, Why};
 use crate::namespace::{ANSWER_TIME, KernelCache};
 
 /// How long no names are lent in a directory after a change in it.
@@ -32,8 +32,8 @@ const REST: Duration = Duration::from_secs(2);
 /// How long a thread waits for answers or for the kernel before it looks again.
 const LOOK: Duration = Duration::from_micros(50);
 const LONG_LOOK: Duration = Duration::from_millis(10);
-/// Directories with changes after which those are forgotten whose rest is over.
-const CHANGED_MAX: usize = 1024;
+/// Directories with changes that are noted before any is forgotten.
+const CHANGED_MIN: usize = 1024;
 
 /// The kernel, and how long it keeps what it is lent.
 struct Borrower {
@@ -58,6 +58,8 @@ struct Items {
     /// When the young ones began to be noted.
     since: Moment,
     changed: FxHashMap<Ino, Changed>,
+    /// Directories with changes after which those are forgotten whose rest is over.
+    changed_max: usize,
 }
 
 /// A directory in which names were changed.
@@ -235,20 +237,20 @@ impl Lent {
     // --- taking back ---
 
     /// An owner takes items back, none of which is lent from now on. Returns when the kernel does not use them any more.
-    pub fn take_back(&self, recalled: &[Item]) {
+    pub fn take_back(&self, recalled: &[Item], why: Why) {
         let Some(kernel) = self.kernel.get() else { return };
         let now = Moment(kernel.clock.boottime());
         let lent: Vec<(Item, Moment)> = {
             let mut items = self.items.lock();
             for item in recalled {
-                if let Item::Entry(parent, _) = item {
+                if let (Item::Entry(parent, _), Why::Change) = (item, why) {
                     items.change(*parent, now);
                 }
             }
             let take = |item: &Item| Some((item.clone(), items.take(item, now)?));
             recalled.iter().filter_map(take).collect()
         };
-        self.forget(kernel, lent);
+        self.forget(kernel, lent, why);
     }
 
     /// An answer took so long that more is lent than is vouched for.
@@ -260,10 +262,10 @@ impl Lent {
             young.into_iter().chain(old).collect()
         };
         tracing::debug!(items = lent.len(), "an answer was late: the kernel forgets what it was lent");
-        self.forget(kernel, lent);
+        self.forget(kernel, lent, Why::Release);
     }
 
-    fn forget(&self, kernel: &Borrower, lent: Vec<(Item, Moment)>) {
+    fn forget(&self, kernel: &Borrower, lent: Vec<(Item, Moment)>, why: Why) {
         if lent.is_empty() {
             return;
         }
@@ -279,18 +281,24 @@ impl Lent {
             }
         }
         if !names.is_empty() {
-            forget_names(kernel, names, until);
+            forget_names(kernel, (names, why), until);
         }
     }
 }
 
 /// Has the kernel forget names, from a thread of its own; returns when it has, or when it does not use them any more.
-fn forget_names(kernel: &Borrower, names: Vec<(Ino, Box<[u8]>)>, until: Moment) {
+///
+/// A name that does not change only has to be asked for again. Without that it would be lost to programs whose working directory is
+/// below it (getcwd(2)), with everything that is mounted there.
+fn forget_names(kernel: &Borrower, (names, why): (Vec<(Ino, Box<[u8]>)>, Why), until: Moment) {
     let cache = Arc::clone(&kernel.cache);
     let is_done = Arc::new((Mutex::new(false), Condvar::new()));
     let done = Arc::clone(&is_done);
     let forget = move || {
-        names.iter().for_each(|(parent, name)| cache.forget_entry(*parent, name));
+        names.iter().for_each(|(parent, name)| match why {
+            Why::Change => cache.forget_entry(*parent, name),
+            Why::Release => cache.ask_again_for_entry(*parent, name),
+        });
         *done.0.lock() = true;
         done.1.notify_all();
     };
@@ -320,8 +328,9 @@ impl Items {
     }
 
     fn change(&mut self, directory: Ino, now: Moment) -> &mut Changed {
-        if self.changed.len() >= CHANGED_MAX {
+        if self.changed.len() >= self.changed_max {
             self.changed.retain(|_, it| it.under_way > 0 || it.rests_until > now);
+            self.changed_max = (self.changed.len() * 2).max(CHANGED_MIN);
         }
         let changed = self.changed.entry(directory).or_default();
         changed.rests_until = now + REST;

@@ -3,7 +3,7 @@
 use forebay_base::Ino;
 use forebay_disk::ObjectAttributes;
 
-use crate::attributes::{Attributes, KeepName};
+use crate::attributes::Attributes;
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
 use crate::inode::{Body, State, Way};
@@ -18,7 +18,7 @@ pub enum Found {
     /// An inode of the same fileset. The kernel is told of it: it must be forgotten once.
     Here(Attributes),
     /// An inode of another fileset, whose owner knows it.
-    Elsewhere(Ino, KeepName),
+    Elsewhere(Ino),
 }
 
 impl Partition {
@@ -40,7 +40,7 @@ impl Partition {
                 found.ok_or(FsError::NotFound)?.1.ino
             }
         };
-        if self.owns(ino) { self.look_at(ino).map(Found::Here) } else { Ok(Found::Elsewhere(ino, KeepName::AsSet)) }
+        if self.owns(ino) { self.look_at(ino).map(Found::Here) } else { Ok(Found::Elsewhere(ino)) }
     }
 
     /// Attributes of an inode that a name leads to. The kernel is told of it.
