@@ -48,9 +48,9 @@ mod shared;
 pub mod space;
 mod stale;
 pub mod stats;
-mod untold;
 mod stock;
 pub mod tasks;
+mod untold;
 pub mod writeset;
 
 pub use partition::recovery;

@@ -181,9 +181,8 @@ fn looking_again_at_a_tree_costs_no_call_nor_do_access_lists_after_changes_of_th
     let (one, two) = (site.join(ONE), site.join(TWO));
     let data = one.fs.fileset("data");
     let top = one.fs.make_directory(data, "top");
-    let files: Vec<Ino> = (0..50)
-        .map(|number| write_file(&one, top, &format!("file-{number}"), b"bytes"))
-        .collect();
+    let files: Vec<Ino> =
+        (0..50).map(|number| write_file(&one, top, &format!("file-{number}"), b"bytes")).collect();
     one.fs.commit().unwrap();
     let acl = |ino: Ino| {
         let found = two.fs.xattr(ino, b"system.posix_acl_access");
@@ -227,7 +226,8 @@ fn looking_again_at_a_tree_costs_no_call_nor_do_access_lists_after_changes_of_th
 }
 
 #[test]
-fn a_small_file_of_the_owners_disk_that_was_read_is_read_again_without_a_call_until_somebody_changes_it() {
+fn a_small_file_of_the_owners_disk_that_was_read_is_read_again_without_a_call_until_somebody_changes_it()
+ {
     let site = Site::new();
     let (one, two, three) = (site.join(ONE), site.join(TWO), site.join(THREE));
     let data = one.fs.fileset("data");

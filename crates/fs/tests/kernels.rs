@@ -160,9 +160,7 @@ impl Mounted {
                         caches.names.remove(&key);
                     }
                 }
-                Err(_)
-                    if self.fs.may_keep_absence(parent) || self.fs.answer_lends_absence() =>
-                {
+                Err(_) if self.fs.may_keep_absence(parent) || self.fs.answer_lends_absence() => {
                     caches.names.insert(key, (None, self.until()));
                 }
                 Err(_) => drop(caches.names.remove(&key)),
@@ -219,9 +217,8 @@ impl Mounted {
     /// rename(2) within a directory that is held: the kernel moves what it believes the old name to lead to, and repeats it once
     /// after ESTALE, with LOOKUP_REVAL.
     fn rename_held(&self, parent: Ino, old: &str, new: &str) -> Result<(), FsError> {
-        let rename = || {
-            self.fs.rename(parent, old.as_bytes(), parent, new.as_bytes(), Replace::Allowed)
-        };
+        let rename =
+            || self.fs.rename(parent, old.as_bytes(), parent, new.as_bytes(), Replace::Allowed);
         self.look_up(parent, old);
         let mut renamed = self.request(rename, |_, _| {});
         if matches!(renamed, Err(FsError::Stale)) {

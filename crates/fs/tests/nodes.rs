@@ -385,6 +385,8 @@ fn operations_go_on_while_a_fileset_moves_to_and_fro() {
                         if over.load(Ordering::Acquire) {
                             return made;
                         }
+                        // Asks for the owner's word: from then on changes wait for recalls.
+                        fs.getattr(data).unwrap();
                         let name = format!("{number}-{}", round % 20);
                         if made.remove(&name).is_some() {
                             fs.unlink(data, name.as_bytes()).unwrap();

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    BackingMap, EXPIRE_ONLY, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
-    OutHeader,
+    BackingMap, EXPIRE_ONLY, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry,
+    NotifyInvalInode, OutHeader,
 };
 use crate::top::Top;
 

@@ -23,7 +23,8 @@ pub(super) struct Xattrs {
 impl Xattrs {
     /// Memory that they take, in bytes.
     pub fn cost(&self) -> usize {
-        let of = |(name, value): (&Vec<u8>, &Option<Vec<u8>>)| cost_of_xattr(name, value.as_deref());
+        let of =
+            |(name, value): (&Vec<u8>, &Option<Vec<u8>>)| cost_of_xattr(name, value.as_deref());
         self.values.iter().map(of).sum::<usize>() + self.names.as_ref().map_or(0, Vec::len)
     }
 }

@@ -499,11 +499,9 @@ impl State {
         let was_told =
             self.inodes.get_mut(&ino).is_some_and(|it| std::mem::replace(&mut it.is_told, true));
         match found {
-            Looked::Kept(found) if !was_told => Looked::Kept(Attributes {
-                cacheable: false,
-                name: KeepName::Never,
-                ..found
-            }),
+            Looked::Kept(found) if !was_told => {
+                Looked::Kept(Attributes { cacheable: false, name: KeepName::Never, ..found })
+            }
             found => self.lend(found, now, &kept.lent),
         }
     }

@@ -494,12 +494,7 @@ impl Granting {
         }
     }
 
-    fn call(
-        &self,
-        client: ClientId,
-        recalls: Vec<(RecallNumber, Vec<Item>)>,
-        why: Why,
-    ) -> bool {
+    fn call(&self, client: ClientId, recalls: Vec<(RecallNumber, Vec<Item>)>, why: Why) -> bool {
         let Some(channel) = self.cluster.cache_of(client.node) else { return false };
         let head = encode(&Recall { fileset: self.fileset, why, recalls });
         match channel.call(Message { head, payload: Vec::new() }) {

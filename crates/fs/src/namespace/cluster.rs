@@ -570,7 +570,8 @@ impl Namespace {
         let cache = Arc::clone(&kernel.cache);
         let names: Vec<(Ino, Vec<u8>)> =
             names.iter().map(|(parent, name)| (*parent, name.to_vec())).collect();
-        let tell = move || names.iter().for_each(|(parent, name)| cache.forget_entry(*parent, name));
+        let tell =
+            move || names.iter().for_each(|(parent, name)| cache.forget_entry(*parent, name));
         if let Err(error) = std::thread::Builder::new().name("names".to_owned()).spawn(tell) {
             tracing::warn!(%error, "the kernel could not be notified of names that were renamed");
         }

@@ -184,12 +184,16 @@ impl Namespace {
         self.check_one_fileset(from.0, from.1, to.0)?;
         let (both, asker, mut is_untold) = ([from, to], in_flight::asker(), false);
         let moved = if replace == Replace::Exchange { &both[..] } else { &both[..1] };
-        self.change(from.0, || Touched::names([from, to]), |owner| {
-            if let Owner::Local(_) = owner {
-                is_untold |= self.shared.untold.check(moved, asker)?;
-            }
-            rename(owner)
-        })?;
+        self.change(
+            from.0,
+            || Touched::names([from, to]),
+            |owner| {
+                if let Owner::Local(_) = owner {
+                    is_untold |= self.shared.untold.check(moved, asker)?;
+                }
+                rename(owner)
+            },
+        )?;
         if is_untold {
             self.tell_own_kernel_of_names(&both);
         }

@@ -36,6 +36,7 @@ use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
 use crate::object::{Objects, Pool, SeenObject};
+use crate::owner::Owner;
 use crate::record::{
     Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
 };
@@ -165,8 +166,17 @@ impl Partition {
     /// Recalls what a change by `by` touches from all other nodes, and waits until nobody uses it. No way to this partition may
     /// be held.
     pub(crate) fn begin_change(&self, by: Changer, touched: &Touched<'_>) -> Option<Changing> {
-        let leads_to = |parent: Ino, name: &[u8]| self.named(parent, name);
+        let leads_to = |parent: Ino, name: &[u8]| self.while_routed(|it| it.named(parent, name))?;
         self.granting.as_ref().map(|granting| granting.begin(by, touched, leads_to))
+    }
+
+    /// Reads something for somebody who holds no way to this partition, unless it was handed over meanwhile: what is loaded into
+    /// memory then would be taken for current by the next partition of the fileset on this node.
+    pub(crate) fn while_routed<T>(&self, read: impl FnOnce(&Partition) -> T) -> Option<T> {
+        let route = self.shared.owners.find(self.number())?;
+        let is_here =
+            matches!(&*route, Owner::Local(current) if std::ptr::eq(&raw const **current, self));
+        is_here.then(|| read(self))
     }
 
     /// Takes back from other nodes what has changed although nobody asked for it.

@@ -24,8 +24,7 @@ impl CacheService {
 
 impl Service for CacheService {
     fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
-        let Recall { fileset, why, recalls } =
-            decode(&request.head).map_err(CallError::Refused)?;
+        let Recall { fileset, why, recalls } = decode(&request.head).map_err(CallError::Refused)?;
         // Of another owner than the present one nothing is used any more.
         let owner = self.fs.remote_owner_at(fileset, from.node);
         let mut all = Vec::new();

@@ -40,7 +40,8 @@ impl Work<'_> {
     pub(super) fn grant_new(&mut self, parent: Ino, name: &[u8], ino: Ino) {
         self.grant_directory(parent);
         self.grant_entry(parent, name);
-        let leads_to = |partition: Arc<Partition>| partition.named(parent, name);
+        let leads_to =
+            |partition: Arc<Partition>| partition.while_routed(|it| it.named(parent, name))?;
         if self.partition(parent).and_then(leads_to) != Some(ino) {
             self.granted.entry = None;
         }
@@ -56,7 +57,8 @@ impl Work<'_> {
         // Names that it holds may be granted now.
         drop(changing);
         let Some((number, continues)) = granted else { return };
-        let found = partition.attributes(ino).ok().filter(|found| found.cacheable);
+        let found = partition.while_routed(|it| it.attributes(ino).ok()).flatten();
+        let found = found.filter(|found| found.cacheable);
         self.beside = found.map(|attributes| Beside { number, attributes, continues });
     }
 

@@ -261,7 +261,10 @@ impl Lent {
             let (young, old) = (std::mem::take(&mut items.young), std::mem::take(&mut items.old));
             young.into_iter().chain(old).collect()
         };
-        tracing::debug!(items = lent.len(), "an answer was late: the kernel forgets what it was lent");
+        tracing::debug!(
+            items = lent.len(),
+            "an answer was late: the kernel forgets what it was lent"
+        );
         self.forget(kernel, lent, Why::Release);
     }
 
