@@ -46,6 +46,8 @@ pub(crate) struct Granting {
     turning_on: Mutex<()>,
     table: Mutex<Table>,
     changed: Condvar,
+    /// A recall lies in an outbox. Changes that need none wake no thread that carries recalls.
+    mail: Condvar,
 }
 
 struct Table {
@@ -193,6 +195,7 @@ impl Granting {
                 clients: HashMap::new(),
             }),
             changed: Condvar::new(),
+            mail: Condvar::new(),
         })
     }
 
@@ -441,7 +444,7 @@ impl Granting {
         known.outbox.push(recall);
         known.why = known.why.max(why);
         if known.has_thread {
-            self.changed.notify_all();
+            self.mail.notify_all();
             return;
         }
         known.has_thread = true;
@@ -464,7 +467,7 @@ impl Granting {
             let why = std::mem::replace(&mut known.why, Why::Release);
             if recalls.is_empty() {
                 let waited = self.clock.instant().saturating_duration_since(since);
-                if waited >= IDLE || self.changed.wait_for(&mut table, IDLE).timed_out() {
+                if waited >= IDLE || self.mail.wait_for(&mut table, IDLE).timed_out() {
                     if let Some(known) = table.clients.get_mut(&client)
                         && known.outbox.is_empty()
                     {
@@ -488,7 +491,7 @@ impl Granting {
                 // Until its session goes on, or what it was granted is void.
                 known.outbox.extend(recalls);
                 known.why = known.why.max(why);
-                self.changed.wait_for(&mut table, RETRY);
+                self.mail.wait_for(&mut table, RETRY);
             }
             since = self.clock.instant();
         }
