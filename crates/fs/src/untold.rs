@@ -100,7 +100,7 @@ mod tests {
     fn a_program_is_refused_once_until_the_kernel_was_told() {
         let (untold, asker) = (Untold::default(), Some(Asker::Process(7)));
         let (old, other): ((Ino, &[u8]), (Ino, &[u8])) = ((Ino(1), b"old"), (Ino(1), b"other"));
-        assert_eq!(untold.check(&[old], asker).unwrap(), false);
+        assert!(!untold.check(&[old], asker).unwrap());
         let first = untold.note(&[old]);
         let second = untold.note(&[old, other]);
         assert!(matches!(untold.check(&[old], asker), Err(FsError::Stale)));
@@ -109,7 +109,7 @@ mod tests {
         drop(second);
         assert!(untold.check(&[old], asker).unwrap() && !untold.check(&[other], asker).unwrap());
         drop(first);
-        assert_eq!(untold.check(&[old], asker).unwrap(), false);
+        assert!(!untold.check(&[old], asker).unwrap());
         assert_eq!(untold.count.load(Ordering::Relaxed), 0);
     }
 }

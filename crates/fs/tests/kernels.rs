@@ -1,4 +1,5 @@
 //! What the kernels of nodes keep: a model of a kernel's caches on each node, which believes an answer for as long as it may.
+#![allow(clippy::disallowed_methods, reason = "a kernel keeps things by the real clock")]
 
 mod support;
 
