@@ -193,7 +193,8 @@ fn commands_before_and_after_a_job_run_as_a_part_of_it() {
 fn a_running_job_gets_signals_and_continues() {
     let site = Site::start("");
     let grid = &site.grid;
-    let script = "trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; echo ready; while :; do sleep 0.1; done";
+    // A shell that starts programs again and again may lose a signal: this one only waits.
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; sleep 605 & echo ready; while :; do wait; done";
     let job = grid.submit(&["-o", "out"], script);
     let says = |text: &str| {
         let out = grid.jobs.join("out");
