@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::advance::AdvanceReservation;
 use crate::config::Config;
 use crate::depend::Tally;
 use crate::fairshare::Used;
@@ -21,7 +22,8 @@ use crate::service::ServiceState;
 use crate::spec::{JobSpec, Usage};
 use crate::task::{Step, Task, Waiting};
 use crate::vocabulary::{
-    HostId, HostName, JobId, Moment, Names, QueueId, QueueName, Target, TaskId, UserId, UserName,
+    HostId, HostName, JobId, Moment, Names, QueueId, QueueName, ReservationName, Target, TaskId,
+    UserId, UserName,
 };
 
 /// One job with its tasks.
@@ -124,6 +126,7 @@ pub struct Ledger {
     used: Vec<Used>,
     pub(crate) flows: Flows,
     keys: Keys,
+    pub(crate) advance: BTreeMap<ReservationName, AdvanceReservation>,
 }
 
 impl Default for Ledger {
@@ -148,6 +151,7 @@ impl Default for Ledger {
             used: Vec::new(),
             flows: Flows::default(),
             keys: Keys::default(),
+            advance: BTreeMap::new(),
         }
     }
 }
@@ -203,6 +207,12 @@ impl Ledger {
                 let entry = self.jobs.get_mut(job).filter(|entry| entry.spec.service.is_some());
                 let entry = entry.ok_or_else(|| format!("job {job} is not a service"))?;
                 entry.service = Some(*state);
+            }
+            Change::Reserved(reservation) => {
+                self.advance.insert(reservation.name.clone(), (**reservation).clone());
+            }
+            Change::Unreserved(name) => {
+                self.advance.remove(name);
             }
             Change::Leased(until) => self.leased = self.leased.max(*until),
         }

@@ -91,6 +91,8 @@ impl Touched {
             Change::Configured(_)
             | Change::HostKnown(_)
             | Change::Leased(_)
+            | Change::Reserved(_)
+            | Change::Unreserved(_)
             | Change::Queue { .. }
             | Change::Host { .. } => {}
             Change::Submitted(submitted) => {

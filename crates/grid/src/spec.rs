@@ -1,5 +1,6 @@
 //! What is asked for and what was used: job specifications, exits and usage.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use forebay_base::ByteSize;
@@ -17,7 +18,7 @@ use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
 use crate::parse::resources::Resources;
 use crate::service::Service;
-use crate::vocabulary::{HostName, Moment, ProfileName, QueueName};
+use crate::vocabulary::{HostName, Moment, ProfileName, QueueName, ReservationName};
 use crate::wrap;
 
 /// The most slots of a job.
@@ -88,6 +89,20 @@ pub struct Interactive {
     #[serde(default)]
     pub node: Option<HostName>,
 }
+
+/// A file or directory that a job reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Its path.
+    pub path: String,
+    /// The host on which its bytes lay when the job was submitted, if one is known to be better than others.
+    #[serde(default)]
+    pub home: Option<HostName>,
+}
+
+/// The most inputs of a job.
+pub const INPUTS_MAX: usize = 1000;
 
 /// The most bytes of the path of a unix socket.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -164,6 +179,10 @@ pub struct JobSpec {
     pub service: Option<Box<Service>>,
     /// Whom it notifies, and of what.
     pub notify: Option<Box<Notify>>,
+    /// The advance reservation in which it runs.
+    pub reservation: Option<ReservationName>,
+    /// Files that it reads, with the hosts on which they lie.
+    pub inputs: Vec<Input>,
 }
 
 impl JobSpec {
@@ -183,6 +202,16 @@ impl JobSpec {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.map_or(0, |memory| memory.0)
+    }
+
+    /// On which hosts its inputs lie, and how many of them on each, in the order of the names.
+    #[must_use]
+    pub fn homes(&self) -> Vec<(HostName, u32)> {
+        let mut homes = BTreeMap::new();
+        for home in self.inputs.iter().filter_map(|input| input.home.as_ref()) {
+            *homes.entry(home.clone()).or_insert(0) += 1;
+        }
+        homes.into_iter().collect()
     }
 
     /// How many tasks it has.

@@ -9,7 +9,9 @@
 //! and without counted resources cannot be passed: whatever becomes free is enough for it. Of licences, which all hosts share,
 //! nothing is kept.
 
-use crate::config::Thresholds;
+use std::collections::BTreeSet;
+
+use crate::config::{Preempted, QueueConfig, Thresholds};
 use crate::grid::Grid;
 use crate::grid::explain::Reason;
 use crate::hosts::Reach;
@@ -21,7 +23,7 @@ use crate::ready::{Entry, Shape, ShapeId};
 use crate::reserve::{Fit, Hold, Leaving, Passed, RESOURCES_MAX, Room, fit};
 use crate::spec::Sharing;
 use crate::task::{Held, Phase, Run};
-use crate::vocabulary::{HostId, JobId, Moment, QueueId, ResourceName, UserId};
+use crate::vocabulary::{HostId, JobId, Moment, QueueId, ResourceName, TaskId, UserId};
 
 /// A job whose turn came and which found no host.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ pub(super) struct Waiters {
     unpassed: Vec<Blocked>,
     /// How many jobs this round has looked for a host to reserve.
     reserved: u32,
+    /// Tasks that are ending, whose room jobs of this round wait for already.
+    pub(super) claimed: BTreeSet<TaskId>,
 }
 
 /// A host that could be kept.
@@ -181,7 +185,7 @@ impl Grid {
         let leaving = now.runs.iter().filter_map(|task| {
             let of = self.ledger.jobs[&task.job].queue;
             let run = self.ledger.task(*task)?.run()?;
-            let own = u64::from(run.slots);
+            let own = u64::from(run.busy_slots());
             let exclusive = run.held.as_ref().is_some_and(|held| held.exclusive);
             let slots = if exclusive { whole.slots } else { own };
             let queue_slots = if of == queue { own } else { 0 };
@@ -198,7 +202,7 @@ impl Grid {
     }
 
     /// When a job that runs ends at the latest, if that is known. Nobody knows of what is or may be suspended.
-    fn end_of(&self, queue: QueueId, run: &Run) -> Option<Moment> {
+    pub(super) fn end_of(&self, queue: QueueId, run: &Run) -> Option<Moment> {
         if run.ending.is_some() {
             return Some(self.now);
         }
@@ -214,18 +218,25 @@ impl Grid {
     }
 
     /// When a job ends at the latest that starts now, if that is known.
-    fn end_if_started(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Moment> {
+    pub(super) fn end_if_started(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Moment> {
         let limit = self.limit_in(queue, shape.time_limit)?;
         (!self.may_suspend(queue, host)).then(|| self.now.after(limit.as_ms()))
     }
 
-    /// Whether jobs of a queue may be suspended on a host by its windows or by load.
+    /// Whether jobs of a queue may be suspended on a host: by its windows, by load, or for those of another queue.
     fn may_suspend(&self, queue: QueueId, host: HostId) -> bool {
         let Some(config) = self.queue_config(queue) else { return true };
         let now = &self.index.hosts[host.0 as usize];
         let own = now.config.map(|place| &self.ledger.config.hosts[place].load);
         let mut loads = own.into_iter().chain([&config.load]);
-        !config.run_windows.is_empty() || loads.any(Thresholds::may_stop)
+        !config.run_windows.is_empty()
+            || loads.any(Thresholds::may_stop)
+            || config.preempted == Preempted::Suspend && self.is_preempted(config)
+    }
+
+    /// Whether a queue of the settings preempts this one.
+    fn is_preempted(&self, queue: &QueueConfig) -> bool {
+        self.ledger.config.queues.iter().any(|other| other.preempt.contains(&queue.name))
     }
 
     /// The job that a host is kept for, if one more job of this shape would delay its start.
@@ -240,7 +251,12 @@ impl Grid {
         if self.index.reserve.hold_on(host).is_none() {
             return;
         }
-        let shape = self.index.shapes.get(shape);
+        let shape = self.index.shapes.get(shape).clone();
+        self.take_spare_for(queue, &shape, host);
+    }
+
+    /// The same for a job of a shape.
+    pub(super) fn take_spare_for(&mut self, queue: QueueId, shape: &Shape, host: HostId) {
         let ends = self.end_if_started(queue, shape, host);
         let holds = self.index.reserve.holds.iter().filter(|hold| hold.host == host);
         let taken: Vec<Room> =

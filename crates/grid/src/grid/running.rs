@@ -10,7 +10,7 @@ use crate::parse::requeue::Again;
 use crate::ready::Shape;
 use crate::spec::{Exit, Rerun, Usage, short_reason};
 use crate::task::{Cause, Ending, Fate, Phase, Post, Run, Step, Stops, Task};
-use crate::vocabulary::{Attempt, HostId, HostName, TaskId};
+use crate::vocabulary::{Attempt, HostId, HostName, JobId, TaskId};
 
 /// How an attempt came to its end.
 pub(super) enum End {
@@ -113,7 +113,7 @@ impl Grid {
             Some(Ending::TimeLimit) => return Fate::Finished(Cause::TimeLimit),
             Some(Ending::AreaLimit) => return Fate::Finished(Cause::AreaLimit),
             Some(Ending::Deadline) => return Fate::Finished(Cause::Deadline),
-            Some(Ending::Requeued) => return Fate::Again,
+            Some(Ending::Requeued | Ending::Preempted { .. }) => return Fate::Again,
             None => {}
         }
         let job = &self.ledger.jobs[&task.job];
@@ -127,14 +127,8 @@ impl Grid {
             End::Told(Loss::Unable(_)) if run.phase.started().is_none() => Fate::Again,
             End::Lost | End::Told(_) if once => Fate::Finished(Cause::HostLost),
             End::Exited(..) if once => Fate::Finished(Cause::Exited),
-            End::Lost | End::Told(_) => {
-                match (job.spec.rerun, self.queue_config(job.queue).map(|q| q.rerun)) {
-                    (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => {
-                        Fate::Again
-                    }
-                    (Rerun::Once | Rerun::AsQueue, _) => Fate::Finished(Cause::HostLost),
-                }
-            }
+            End::Lost | End::Told(_) if self.is_rerunnable(job) => Fate::Again,
+            End::Lost | End::Told(_) => Fate::Finished(Cause::HostLost),
             End::Exited(exit, _) => match job.spec.requeue_exits.find(exit.value()) {
                 Some(Again::Anywhere) => Fate::Again,
                 // Where no other host could take it, it would wait for ever.
@@ -150,6 +144,15 @@ impl Grid {
             return Fate::Finished(Cause::AttemptsMax);
         }
         fate
+    }
+
+    /// Whether a job may be started again though it has not ended by itself.
+    pub(super) fn is_rerunnable(&self, job: &Job) -> bool {
+        let default = self.queue_config(job.queue).map(|queue| queue.rerun);
+        match (job.spec.rerun, default) {
+            (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => true,
+            (Rerun::Once | Rerun::AsQueue, _) => false,
+        }
     }
 
     /// Whether a host could take a task that its own host and those before are excluded from.
@@ -234,6 +237,17 @@ impl Grid {
         let (attempt, host) = (run.attempt, run.host);
         self.step(task, Step::Stopped(why), out);
         if obeys && self.reaches(host) {
+            let host = self.host_name(host);
+            out.effects.push(Effect::Suspend { task, attempt, host });
+        }
+    }
+
+    /// Suspends a task, so that a job can have its slots.
+    pub(super) fn suspend_for(&mut self, task: TaskId, by: JobId, out: &mut Outcome) {
+        self.step(task, Step::Preempted { by }, out);
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        let (attempt, host) = (run.attempt, run.host);
+        if self.reaches(host) {
             let host = self.host_name(host);
             out.effects.push(Effect::Suspend { task, attempt, host });
         }
