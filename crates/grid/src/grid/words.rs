@@ -237,10 +237,13 @@ impl fmt::Display for Placement {
         let load = |milli: u32| f64::from(milli) / 1000.0;
         write!(f, "{}: {fitting} of {allowed} allowed hosts could take it", self.host)?;
         if near > 0 {
-            let plural = if near == 1 { "input lies" } else { "inputs lie" };
-            write!(f, "; {near} of its {plural} there")?;
+            let plural = if near == 1 { "input that is" } else { "inputs that are" };
+            write!(f, "; it is the home of {near} {plural} named with --input")?;
         }
         let (Some(second), Some(name)) = (second, &self.second) else { return Ok(()) };
+        if second.preference >= preference && near > 0 {
+            return Ok(());
+        }
         if second.preference < preference {
             write!(f, "; preferred ({preference}) to {name} ({})", second.preference)
         } else {
