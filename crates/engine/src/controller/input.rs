@@ -176,6 +176,8 @@ fn ask_event(user: &UserName, ask: Ask) -> Result<Event, Ask> {
         Ask::Modify { job, changes } => Event::Modify { by, job, changes },
         Ask::Queue { queue, verb } => Event::Queue { by, queue, verb },
         Ask::Host { host, state } => Event::Host { by, host, state },
+        Ask::Reserve { reservation } => Event::Reserve { by, reservation },
+        Ask::Unreserve { name } => Event::Unreserve { by, name },
         Ask::Flow { flow } => flow::event_of(user, &flow).ok_or(Ask::Flow { flow })?,
         ask => return Err(ask),
     })

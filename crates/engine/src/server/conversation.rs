@@ -251,6 +251,7 @@ fn has_long_answer(ask: &Ask) -> bool {
             | Ask::Hosts
             | Ask::Queues
             | Ask::Resources
+            | Ask::Reservations
             | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }
     )
 }

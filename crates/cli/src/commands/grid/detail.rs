@@ -118,6 +118,7 @@ pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
             ("post", asked.post.clone().unwrap_or_default()),
             ("profile", asked.profile.clone().unwrap_or_default()),
             ("io heavy", yes(asked.io_heavy)),
+            ("reservation", asked.reservation.clone().unwrap_or_default()),
             ("directory", asked.directory.clone()),
         ]);
     }

@@ -13,6 +13,7 @@ mod memory;
 pub mod modify;
 mod nodes;
 pub mod placement;
+pub mod reservation;
 pub mod run;
 pub mod service;
 pub mod submit;

@@ -11,7 +11,7 @@ use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
 use forebay_grid::parse::resources::Resources;
 use forebay_grid::spec::{JobSpec, Sharing};
-use forebay_grid::vocabulary::{Moment, QueueName};
+use forebay_grid::vocabulary::{Moment, QueueName, ReservationName};
 
 use super::clock;
 
@@ -62,6 +62,9 @@ pub struct Placement {
     /// Run no other job on its host while it runs.
     #[arg(short = 'x', long)]
     exclusive: bool,
+    /// Run in this advance reservation of the grid (see forebay reservation).
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| text.parse::<ReservationName>())]
+    reservation: Option<ReservationName>,
     /// Which of your environment variables the job inherits: ALL, NONE, or a list such as 'A,B=value';
     /// 'ALL,B=value' adds to all [default: ALL].
     #[arg(long, value_name = "LIST", value_parser = Export::read)]
@@ -133,6 +136,7 @@ impl Placement {
             deadline: self.deadline.or(other.deadline),
             resource: self.resource.or(other.resource),
             exclusive: self.exclusive || other.exclusive,
+            reservation: self.reservation.or(other.reservation),
             export: self.export.or(other.export),
             // A later variable of one name wins.
             env: [other.env, self.env].concat(),
@@ -181,6 +185,7 @@ impl Placement {
             deadline: self.deadline.or(base.deadline),
             resources: self.resource.unwrap_or(base.resources),
             sharing: if self.exclusive { Sharing::Exclusive } else { base.sharing },
+            reservation: self.reservation.or(base.reservation),
             environment,
             ..base
         })
