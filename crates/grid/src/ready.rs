@@ -150,6 +150,17 @@ impl Ready {
         self.users.get(queue.0 as usize)?.get(&user)?.get(&shape)?.first().copied()
     }
 
+    /// The entries of a shape in their order.
+    pub fn entries(
+        &self,
+        queue: QueueId,
+        user: UserId,
+        shape: ShapeId,
+    ) -> impl Iterator<Item = Entry> {
+        let shapes = self.users.get(queue.0 as usize).and_then(|users| users.get(&user));
+        shapes.and_then(|shapes| shapes.get(&shape)).into_iter().flatten().copied()
+    }
+
     /// What a user has in a queue, for one round.
     pub fn line(&self, queue: QueueId, user: UserId) -> Line {
         let shapes = self.users.get(queue.0 as usize).and_then(|users| users.get(&user));

@@ -234,55 +234,71 @@ impl JobSpec {
 
     /// Why it cannot be taken, as far as it shows by itself.
     pub(crate) fn fault(&self) -> Option<String> {
+        self.command_fault()
+            .or_else(|| self.path_fault())
+            .or_else(|| self.time_fault())
+            .or_else(|| self.name_fault())
+            .or_else(|| self.text_fault())
+            .or_else(|| self.interactive.as_ref().and_then(|of| self.interactive_fault(of)))
+            .or_else(|| self.notify.as_ref().and_then(|notify| notify.fault()))
+            .or_else(|| self.service.as_ref().and_then(|service| self.service_fault(service)))
+    }
+
+    fn command_fault(&self) -> Option<String> {
         let bytes = |text: &String| text.len() + 1;
         if self.command.first().is_none_or(String::is_empty) {
             return Some("the command is missing".to_owned());
         }
-        if self.command.iter().map(bytes).sum::<usize>() + self.environment_bytes()
-            > COMMAND_BYTES_MAX
-        {
-            return Some(format!("command and environment exceed {COMMAND_BYTES_MAX} bytes"));
-        }
+        let all = self.command.iter().map(bytes).sum::<usize>() + self.environment_bytes();
+        (all > COMMAND_BYTES_MAX)
+            .then(|| format!("command and environment exceed {COMMAND_BYTES_MAX} bytes"))
+    }
+
+    fn path_fault(&self) -> Option<String> {
         let paths = [
             ("directory", Some(&self.directory)),
             ("output", self.output.as_ref()),
             ("error", self.error.as_ref()),
         ];
-        let long =
-            paths.into_iter().find(|(_, path)| path.is_some_and(|p| p.len() > PATH_BYTES_MAX));
+        let inputs = self.inputs.iter().map(|input| ("an input", Some(&input.path)));
+        let is_long = |path: &String| path.len() > PATH_BYTES_MAX;
+        let long = paths.into_iter().chain(inputs).find(|(_, path)| path.is_some_and(is_long));
         if let Some((what, _)) = long {
             return Some(format!("the path of {what} has at most {PATH_BYTES_MAX} bytes"));
         }
+        let count = self.inputs.len();
+        (count > INPUTS_MAX).then(|| format!("{count} inputs: a job names at most {INPUTS_MAX}"))
+    }
+
+    fn time_fault(&self) -> Option<String> {
         if self.time_limit == Some(Period(0)) {
             return Some("the time limit is 0; give a longer one, or none".to_owned());
         }
-        if let (Some(begin), Some(deadline)) = (self.begin, self.deadline)
-            && deadline <= begin
-        {
-            return Some(
-                "it must have ended before it may begin: give a later deadline".to_owned(),
-            );
-        }
+        let (begin, deadline) = self.begin.zip(self.deadline)?;
+        (deadline <= begin)
+            .then(|| "it must have ended before it may begin: give a later deadline".to_owned())
+    }
+
+    fn name_fault(&self) -> Option<String> {
+        let most = crate::vocabulary::NAME_BYTES_MAX;
         if self.slots() > SLOTS_MAX {
             return Some(format!("{} slots: a job has at most {SLOTS_MAX}", self.slots));
         }
-        if self.name.len() > crate::vocabulary::NAME_BYTES_MAX {
-            let most = crate::vocabulary::NAME_BYTES_MAX;
+        if self.name.len() > most {
             return Some(format!("the name of a job has at most {most} bytes"));
         }
-        if self.project.len() > crate::vocabulary::NAME_BYTES_MAX
-            || self.project.contains(|c: char| c.is_control() || c == ',')
-        {
-            let most = crate::vocabulary::NAME_BYTES_MAX;
-            let project = &self.project;
+        let project = &self.project;
+        if project.len() > most || project.contains(|c: char| c.is_control() || c == ',') {
             return Some(format!("project {project:?}: at most {most} bytes, without commas"));
         }
         if self.name.contains(['*', '"', '[', ']']) || self.name.contains(char::is_control) {
             return Some(format!("\"{}\": the name of a job has no * \" [ ]", self.name));
         }
-        if self.dialect.as_ref().is_some_and(|of| of.comment.len() > COMMENT_BYTES_MAX) {
-            return Some(format!("a comment has at most {COMMENT_BYTES_MAX} bytes"));
-        }
+        let is_long = self.dialect.as_ref().is_some_and(|of| of.comment.len() > COMMENT_BYTES_MAX);
+        is_long.then(|| format!("a comment has at most {COMMENT_BYTES_MAX} bytes"))
+    }
+
+    fn text_fault(&self) -> Option<String> {
         let wraps = [("pre", self.pre.as_ref()), ("post", self.post.as_ref())];
         for (what, command) in wraps {
             if let Some(allowed) = command.and_then(|command| wrap::fault(command)) {
@@ -290,26 +306,15 @@ impl JobSpec {
             }
         }
         let zero = |text: &str| text.contains('\0');
-        if self.command.iter().any(|word| zero(word))
-            || self
-                .environment
-                .iter()
-                .any(|(key, value)| key.is_empty() || key.contains('=') || zero(key) || zero(value))
-        {
-            return Some(
+        let is_bad = |(key, value): &(String, String)| {
+            key.is_empty() || key.contains('=') || zero(key) || zero(value)
+        };
+        (self.command.iter().any(|word| zero(word)) || self.environment.iter().any(is_bad)).then(
+            || {
                 "words must not contain a NUL byte, and names of variables must not contain ="
-                    .to_owned(),
-            );
-        }
-        if let Some(interactive) = &self.interactive
-            && let Some(fault) = self.interactive_fault(interactive)
-        {
-            return Some(fault);
-        }
-        if let Some(fault) = self.notify.as_ref().and_then(|notify| notify.fault()) {
-            return Some(fault);
-        }
-        self.service.as_ref().and_then(|service| self.service_fault(service))
+                    .to_owned()
+            },
+        )
     }
 
     fn service_fault(&self, service: &Service) -> Option<String> {

@@ -119,11 +119,7 @@ impl Grid {
     }
 
     /// Refuses a job that names a reservation which is not there, or not for its user.
-    pub(super) fn check_reservation(
-        &self,
-        user: &UserName,
-        spec: &JobSpec,
-    ) -> Result<(), Refusal> {
+    pub(super) fn check_reservation(&self, user: &UserName, spec: &JobSpec) -> Result<(), Refusal> {
         let Some(name) = &spec.reservation else { return Ok(()) };
         let reservation = self.ledger.advance.get(name);
         let reservation = reservation.ok_or_else(|| Refusal::NoSuchReservation(name.clone()))?;

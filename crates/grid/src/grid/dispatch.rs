@@ -134,7 +134,7 @@ impl Grid {
             let Some((shape, entry)) = self.first(queue, user, line, &full) else { continue };
             let blocked = Blocked { queue, user, shape, entry };
             let mut chosen = self.choose(queue, shape);
-            if chosen.is_none() && preempts && self.make_room(&blocked, waiters, out) {
+            if chosen.is_none() && preempts && self.preempt(&blocked, waiters, out) {
                 chosen = self.choose(queue, shape);
             }
             match chosen {

@@ -16,10 +16,13 @@ use crate::grid::Grid;
 use crate::grid::explain::Reason;
 use crate::grid::reserve::{Blocked, Waiters};
 use crate::hosts::{HostNow, Reach};
-use crate::ready::Shape;
+use crate::ready::{Entry, Shape};
 use crate::spec::Sharing;
 use crate::task::{Ending, Phase, Run, Stops, Task};
 use crate::vocabulary::{HostId, JobId, QueueId, TaskId};
+
+/// For how many jobs alike room is made in one round.
+const AT_ONCE: u32 = 1000;
 
 /// A job that can make room, and how.
 #[derive(Clone, Copy, Debug)]
@@ -49,15 +52,58 @@ impl Plan {
 }
 
 impl Grid {
-    /// Makes room for a job that found no host, if its queue preempts others; whether there is room at once.
-    pub(super) fn make_room(
+    /// Makes room for a job that found no host, and for others like it behind it; whether there is room for it at once.
+    pub(super) fn preempt(
         &mut self,
         blocked: &Blocked,
         waiters: &mut Waiters,
         out: &mut Outcome,
     ) -> bool {
         let Some(plan) = self.plan_room(blocked, waiters) else { return false };
-        let (at_once, by) = (plan.starts_at_once(), blocked.entry.job);
+        let at_once = self.carry_out(plan, blocked.entry.job, waiters, out);
+        if at_once {
+            return true;
+        }
+        // Who waits behind it does not have to wait until this one has its room.
+        for entry in self.behind(blocked) {
+            let blocked = Blocked { entry, ..*blocked };
+            match self.plan_room(&blocked, waiters) {
+                Some(plan) if !plan.starts_at_once() => {
+                    self.carry_out(plan, entry.job, waiters, out);
+                }
+                Some(_) | None => break,
+            }
+        }
+        false
+    }
+
+    /// Entries like that of a job which would start after it, one for each task, as far as limits let them.
+    fn behind(&self, blocked: &Blocked) -> Vec<Entry> {
+        let Blocked { queue, user, shape, .. } = *blocked;
+        let left = self.slots_left(queue, user) / self.index.shapes.get(shape).slots;
+        let tasks = |entry: &Entry| match entry.place {
+            Some(_) => 1,
+            None => {
+                let job = &self.ledger.jobs[&entry.job];
+                let most = job.spec.array.as_ref().and_then(|array| array.running_max);
+                let free = most.map_or(u32::MAX, |most| most.saturating_sub(job.tally.active));
+                job.tally.pending.min(free) as usize
+            }
+        };
+        let entries = self.index.ready.entries(queue, user, shape);
+        let each = entries.flat_map(|entry| std::iter::repeat_n(entry, tasks(&entry)));
+        each.take(left.min(AT_ONCE) as usize).skip(1).collect()
+    }
+
+    /// Has jobs make room as planned; whether there is room at once.
+    fn carry_out(
+        &mut self,
+        plan: Plan,
+        by: JobId,
+        waiters: &mut Waiters,
+        out: &mut Outcome,
+    ) -> bool {
+        let at_once = plan.starts_at_once();
         for Yielding { task, how } in plan.yielding {
             match how {
                 How::Ends => drop(waiters.claimed.insert(task)),
@@ -226,7 +272,8 @@ impl Grid {
         }
         let for_it = |other: &&TaskId| {
             let other = self.ledger.task(**other).and_then(Task::run);
-            other.is_some_and(|other| other.preempted_by == Some(task.job) && other.host == run.host)
+            other
+                .is_some_and(|other| other.preempted_by == Some(task.job) && other.host == run.host)
         };
         let tasks: Vec<TaskId> = self.index.preempted.iter().filter(for_it).copied().collect();
         (!tasks.is_empty()).then_some(Reason::Preempts { tasks })

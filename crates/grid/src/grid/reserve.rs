@@ -218,7 +218,12 @@ impl Grid {
     }
 
     /// When a job ends at the latest that starts now, if that is known.
-    pub(super) fn end_if_started(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Moment> {
+    pub(super) fn end_if_started(
+        &self,
+        queue: QueueId,
+        shape: &Shape,
+        host: HostId,
+    ) -> Option<Moment> {
         let limit = self.limit_in(queue, shape.time_limit)?;
         (!self.may_suspend(queue, host)).then(|| self.now.after(limit.as_ms()))
     }

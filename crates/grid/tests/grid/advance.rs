@@ -10,7 +10,8 @@ use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event};
 
-const SETTINGS: &str = "[general]\nadmins = [\"root\"]\nlease = \"10 h\"\nhost_timeout = \"11 h\"\n";
+const SETTINGS: &str =
+    "[general]\nadmins = [\"root\"]\nlease = \"10 h\"\nhost_timeout = \"11 h\"\n";
 const MINUTE: u64 = 60_000;
 
 /// One of user `u` on host `a` from minute 10 to minute 20.
@@ -59,16 +60,21 @@ fn explained(rig: &Rig, job: JobId) -> (Vec<Reason>, Vec<Option<HostObstacle>>) 
 #[test]
 fn other_jobs_start_only_if_they_end_before_it_begins() {
     let mut rig = made(None, &[("a", 2)]);
-    let (short, long, unlimited) = (rig.submit(limited(5)), rig.submit(limited(15)), rig.submit(spec()));
+    let (short, long, unlimited) =
+        (rig.submit(limited(5)), rig.submit(limited(15)), rig.submit(spec()));
     assert!(rig.host_of(short).is_some());
     assert!(rig.host_of(long).is_none() && rig.host_of(unlimited).is_none());
     let (_, hosts) = explained(&rig, long);
-    let set_aside = HostObstacle::SetAside { from: Moment(10 * MINUTE), until: Moment(20 * MINUTE) };
+    let set_aside =
+        HostObstacle::SetAside { from: Moment(10 * MINUTE), until: Moment(20 * MINUTE) };
     assert_eq!(hosts, [Some(set_aside)]);
-    let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(TaskId::only(long)) else { panic!() };
+    let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(TaskId::only(long)) else {
+        panic!()
+    };
     assert_eq!(hosts[0].reservation.as_ref().unwrap().as_str(), "r");
     let wake = rig.grid.next_wake();
     assert!(wake <= Moment(10 * MINUTE));
+    rig.exit(TaskId::only(short), 0);
     at(&mut rig, 20);
     assert!(rig.host_of(long).is_some() && rig.host_of(unlimited).is_some(), "it is over");
     assert_eq!(rig.grid.reservations().count(), 0);
@@ -89,9 +95,10 @@ fn slots_that_are_not_reserved_are_for_everybody() {
     let (_, hosts) = explained(&rig, own[2]);
     assert!(hosts[0].is_some());
     rig.exit(TaskId::only(first), 0);
+    assert!(rig.host_of(second).is_some());
+    rig.exit(TaskId::only(second), 0);
     let (_, hosts) = explained(&rig, own[2]);
     assert_eq!(hosts, [Some(HostObstacle::ReservationSlots { used: 2, most: 2 })]);
-    assert!(rig.host_of(second).is_some());
 }
 
 #[test]
@@ -123,7 +130,8 @@ fn only_its_users_may_use_it_and_only_admins_make_and_delete_it() {
     assert!(refusal(&rig.submit_as("u", none)).contains("there is no reservation none"));
     assert!(refusal(&reserve(&mut rig, "u", reservation(None))).contains("u may not make"));
     let job = rig.submit(inside());
-    let delete = |by: &str| Event::Unreserve { by: by.parse().unwrap(), name: "r".parse().unwrap() };
+    let delete =
+        |by: &str| Event::Unreserve { by: by.parse().unwrap(), name: "r".parse().unwrap() };
     assert!(refusal(&rig.send(delete("u"))).contains("u may not delete"));
     assert!(matches!(rig.send(delete("root"))[..], [Effect::Obeyed { .. }]));
     assert!(refusal(&rig.send(delete("root"))).contains("there is no reservation r"));
@@ -152,7 +160,8 @@ fn reservations_that_cannot_be_are_refused_with_the_reason() {
     assert!(refused(nowhere).contains("there is no host x"));
     let nobody = AdvanceReservation { users: Vec::new(), ..other(None) };
     assert!(refused(nobody).contains("users"));
-    let later = AdvanceReservation { start: Moment(20 * MINUTE), end: Moment(30 * MINUTE), ..other(None) };
+    let later =
+        AdvanceReservation { start: Moment(20 * MINUTE), end: Moment(30 * MINUTE), ..other(None) };
     assert!(matches!(reserve(&mut rig, "root", later)[..], [Effect::Obeyed { .. }]));
 }
 

@@ -20,7 +20,9 @@ fn a_job_goes_where_most_of_its_inputs_lie_though_the_host_is_busier() {
     assert_eq!(rig.host_of(job).as_deref(), Some("b"));
     let job = rig.submit(reads(&[Some("b")]));
     assert_eq!(rig.host_of(job).as_deref(), Some("b"), "an idle host is there");
-    let Some(Explanation::Placed(placement)) = rig.grid.explain(TaskId::only(job)) else { panic!() };
+    let Some(Explanation::Placed(placement)) = rig.grid.explain(TaskId::only(job)) else {
+        panic!()
+    };
     assert_eq!(placement.why.near, 1);
     assert!(placement.to_string().contains("the home of 1 input"), "{placement}");
 }
@@ -33,7 +35,9 @@ fn a_job_goes_elsewhere_rather_than_wait() {
     let third = rig.submit(reads(&[Some("b")]));
     let hosts = [first, second].map(|job| rig.host_of(job).unwrap());
     assert_eq!(hosts, ["b", "a"]);
-    let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(TaskId::only(third)) else { panic!() };
+    let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(TaskId::only(third)) else {
+        panic!()
+    };
     assert_eq!(hosts.iter().map(|host| host.near).collect::<Vec<_>>(), [0, 1]);
 }
 

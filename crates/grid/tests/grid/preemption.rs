@@ -64,7 +64,10 @@ fn a_job_of_a_preempting_queue_gets_the_slots_of_the_job_that_began_last() {
     assert_eq!(launched(&effects).len(), 1);
     // The order to suspend goes before the order to start.
     let place = |of: fn(&Effect) -> bool| effects.iter().position(of).unwrap();
-    assert!(place(|e| matches!(e, Effect::Suspend { .. })) < place(|e| matches!(e, Effect::Launch { .. })));
+    assert!(
+        place(|e| matches!(e, Effect::Suspend { .. }))
+            < place(|e| matches!(e, Effect::Launch { .. }))
+    );
     assert!(!is_suspended(&rig, first) && is_suspended(&rig, second));
     assert_eq!(reasons(&rig, second), [Reason::Preempted { by: job }]);
     assert_eq!(reasons(&rig, job), [Reason::Preempts { tasks: vec![TaskId::only(second)] }]);
@@ -97,13 +100,14 @@ fn a_suspended_job_comes_back_before_others_of_its_queue_and_after_those_of_queu
 #[test]
 fn suspended_jobs_keep_their_memory_and_nobody_is_suspended_in_vain() {
     let mut rig = Rig::new(SUSPEND, &[("a", 4)]);
-    let with_memory = |queue: &str, gib: u64| JobSpec {
-        memory: Some(ByteSize::gib(gib)),
-        ..in_queue(queue, 4)
-    };
+    let with_memory =
+        |queue: &str, gib: u64| JobSpec { memory: Some(ByteSize::gib(gib)), ..in_queue(queue, 4) };
     let low = run(&mut rig, with_memory("day", 5));
     let high = rig.submit(with_memory("urgent", 4));
-    assert!(!is_suspended(&rig, low) && rig.host_of(high).is_none(), "8 GiB are not enough for both");
+    assert!(
+        !is_suspended(&rig, low) && rig.host_of(high).is_none(),
+        "8 GiB are not enough for both"
+    );
     let fits = rig.submit(with_memory("urgent", 3));
     assert!(is_suspended(&rig, low) && rig.host_of(fits).is_some());
     assert_eq!(rig.grid.hosts().next().unwrap().used_memory_bytes, 8 << 30);

@@ -76,7 +76,8 @@ pub fn brsvadd(arguments: &[String]) -> Result<ExitCode> {
     let mut client = client()?;
     let known = all(client.ask(&Ask::Reservations)?)?;
     let users: Vec<UserName> = names(&given, "u")?;
-    let users = if users.is_empty() { vec![me().parse().map_err(anyhow::Error::msg)?] } else { users };
+    let users =
+        if users.is_empty() { vec![me().parse().map_err(anyhow::Error::msg)?] } else { users };
     let mut wanted: Vec<HostName> = names(&given, "m")?;
     let there = hosts(&mut client)?;
     if wanted.is_empty() || wanted.iter().any(|host| host.as_str() == "all") {
@@ -95,7 +96,14 @@ pub fn brsvadd(arguments: &[String]) -> Result<ExitCode> {
     };
     create(
         &mut client,
-        AdvanceReservation { name: ReservationName::clone(&name), users, hosts: wanted, slots, start, end },
+        AdvanceReservation {
+            name: ReservationName::clone(&name),
+            users,
+            hosts: wanted,
+            slots,
+            start,
+            end,
+        },
     )?;
     outln!("Reservation {name} is created");
     Ok(ExitCode::SUCCESS)

@@ -12,7 +12,9 @@ use jiff::tz::TimeZone;
 use super::super::row::client;
 use super::units::{begin_time, long_span, moment, time_limit};
 use super::{hostlist, now};
-use crate::commands::grid::reservation::{all, create as create_one, delete as delete_one, end_of, list};
+use crate::commands::grid::reservation::{
+    all, create as create_one, delete as delete_one, end_of, list,
+};
 
 /// What was given of a reservation.
 #[derive(Default)]
@@ -37,22 +39,28 @@ impl Wanted {
         match key {
             "reservationname" | "reservation" => self.name = Some(value.parse().map_err(told)?),
             "users" | "user" => {
-                self.users = value.split(',').map(str::parse).collect::<Result<_, _>>().map_err(told)?;
+                self.users =
+                    value.split(',').map(str::parse).collect::<Result<_, _>>().map_err(told)?;
             }
             "nodes" | "node" => {
                 let names = hostlist::expand(value)?;
-                self.hosts =
-                    names.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(told)?;
+                self.hosts = names
+                    .iter()
+                    .map(|name| name.parse())
+                    .collect::<Result<_, _>>()
+                    .map_err(told)?;
             }
             "starttime" => self.start = Some(time("StartTime", value)?),
             "endtime" => self.end = Some(time("EndTime", value)?),
             "duration" => {
                 let lasts = time_limit(value).map_err(told)?;
-                self.lasts = Some(lasts.context("Duration: a reservation of a Forebay grid has an end")?);
+                self.lasts =
+                    Some(lasts.context("Duration: a reservation of a Forebay grid has an end")?);
             }
             "corecnt" => {
                 let number = value.parse().ok().filter(|number| *number > 0);
-                self.slots = Some(number.with_context(|| format!("CoreCnt={value}: expected a number"))?);
+                self.slots =
+                    Some(number.with_context(|| format!("CoreCnt={value}: expected a number"))?);
             }
             "flags" => {
                 let unknown = value.split(',').find(|flag| {
@@ -108,7 +116,8 @@ pub fn create(words: &[&str]) -> Result<ExitCode> {
 fn free_name(user: &UserName, client: &mut Client) -> Result<ReservationName> {
     let known = all(client.ask(&Ask::Reservations)?)?;
     for number in 1..=known.len() + 1 {
-        let name: ReservationName = format!("{user}_{number}").parse().map_err(anyhow::Error::msg)?;
+        let name: ReservationName =
+            format!("{user}_{number}").parse().map_err(anyhow::Error::msg)?;
         if known.iter().all(|other| other.name != name) {
             return Ok(name);
         }

@@ -316,7 +316,15 @@ impl World {
                 | Reason::StoppedByLoad
                 | Reason::StoppedByArea
                 | Reason::Area { .. }
+                | Reason::Preempted { .. }
+                | Reason::Requeued { .. }
+                | Reason::Preempts { .. }
                 | Reason::Slurm(_) => false,
+                // The model neither preempts nor reserves in advance.
+                Reason::Awaits { .. }
+                | Reason::ReservationGone(_)
+                | Reason::ReservationOfOthers(_)
+                | Reason::ReservationStarts { .. } => false,
                 Reason::NextRound { at } => {
                     self.config.general.dispatch != forebay_grid::config::Dispatch::Event
                         && *at > self.now
