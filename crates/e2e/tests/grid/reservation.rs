@@ -26,7 +26,8 @@ fn a_reservation_keeps_others_away_and_its_jobs_end_with_it() {
     grid.wait_for(&inside, "done");
     let told = site.asked(&inside);
     assert_eq!(told["reservation"], "course");
-    site.refuses("forebay submit --reservation none -- true", "there is no reservation none");
+    let said = grid.forebay(&["submit", "--reservation", "none", "--", "true"], &[]).refused();
+    assert!(said.contains("there is no reservation none"), "{said}");
     grid.forebay(&["reservation", "delete", "course"], &[]).succeeds();
     grid.wait_for(&more, "done");
     // A short one: what runs in it ends with it.

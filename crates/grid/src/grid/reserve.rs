@@ -240,7 +240,7 @@ impl Grid {
     }
 
     /// Whether a queue of the settings preempts this one.
-    fn is_preempted(&self, queue: &QueueConfig) -> bool {
+    pub(super) fn is_preempted(&self, queue: &QueueConfig) -> bool {
         self.ledger.config.queues.iter().any(|other| other.preempt.contains(&queue.name))
     }
 

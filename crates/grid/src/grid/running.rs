@@ -10,7 +10,7 @@ use crate::parse::requeue::Again;
 use crate::ready::Shape;
 use crate::spec::{Exit, Rerun, Usage, short_reason};
 use crate::task::{Cause, Ending, Fate, Phase, Post, Run, Step, Stops, Task};
-use crate::vocabulary::{Attempt, HostId, HostName, JobId, TaskId};
+use crate::vocabulary::{Attempt, HostId, HostName, JobId, QueueId, TaskId};
 
 /// How an attempt came to its end.
 pub(super) enum End {
@@ -61,6 +61,7 @@ impl Grid {
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
         let (host, queue) = (run.host, self.ledger.jobs[&task.job].queue);
         self.index.hosts[host.0 as usize].unable_ms = 0;
+        self.stir_if_preempted(queue);
         // The run window of its queue may have closed meanwhile.
         if !self.index.queues[queue.0 as usize].run_open {
             self.step(task, Step::Stopped(Stops::WINDOW), out);
@@ -265,6 +266,14 @@ impl Grid {
         if self.obeys_stops(run) && self.reaches(run.host) {
             let (attempt, host) = (run.attempt, self.host_name(run.host));
             out.effects.push(Effect::Resume { task, attempt, host });
+        }
+        self.stir_if_preempted(self.ledger.jobs[&task.job].queue);
+    }
+
+    /// A job of a queue runs, so it may make room for one that waits.
+    fn stir_if_preempted(&mut self, queue: QueueId) {
+        if self.queue_config(queue).is_some_and(|config| self.is_preempted(config)) {
+            self.index.stir();
         }
     }
 

@@ -128,6 +128,16 @@ fn only_queues_that_are_named_make_room_and_not_before_their_grace_is_over() {
 }
 
 #[test]
+fn a_job_that_is_still_starting_makes_room_once_it_runs() {
+    let mut rig = Rig::new(SUSPEND, &[("a", 1)]);
+    let low = rig.submit(in_queue("day", 1));
+    let high = rig.submit(in_queue("urgent", 1));
+    assert!(rig.host_of(high).is_none());
+    rig.start(TaskId::only(low));
+    assert!(rig.host_of(high).is_some() && is_suspended(&rig, low));
+}
+
+#[test]
 fn a_requeued_job_makes_room_when_it_has_ended_and_nobody_else_gets_it() {
     let mut rig = Rig::new(&requeue(), &[("a", 2)]);
     let once = run(&mut rig, in_queue("day", 1));
