@@ -277,6 +277,7 @@ impl Index {
         self.times.close(id, job);
         self.vain.remove(&id);
         self.reserve.passed.remove(&id);
+        self.reserve.short_since.remove(&id);
         self.reserve.holds.retain(|hold| hold.entry.job != id);
         let Some(open) = self.open.remove(&id) else { return };
         if open.entered_fresh {

@@ -66,6 +66,7 @@ impl Grid {
         if !self.index.queues.iter().any(|queue| queue.stirred) {
             return;
         }
+        self.index.reserve.short.clear();
         let mut waiters = Waiters::default();
         let mut order: Vec<(Reverse<u32>, usize, QueueId)> = self
             .queue_ids()
@@ -132,6 +133,12 @@ impl Grid {
             let user = turn.user;
             let Some(line) = lines.get_mut(&user) else { continue };
             let Some((shape, entry)) = self.first(queue, user, line, &full) else { continue };
+            if let Some((name, ..)) = self.grid_short(self.index.shapes.get(shape)) {
+                full.insert(shape);
+                self.index.reserve.short.entry(name).or_insert(entry.job);
+                turns.extend(self.turn(queue, user, line, &full));
+                continue;
+            }
             let blocked = Blocked { queue, user, shape, entry };
             let mut chosen = self.choose(queue, shape);
             if chosen.is_none() && preempts && self.preempt(&blocked, waiters, out) {
@@ -141,6 +148,9 @@ impl Grid {
                 None => {
                     full.insert(shape);
                     self.found_none(blocked, waiters);
+                }
+                Some(_) if !self.may_take_resources(shape, entry.job) => {
+                    full.insert(shape);
                 }
                 // What is reserved now may be the host that was chosen.
                 Some(_) if self.pass(waiters) => {}
@@ -195,7 +205,6 @@ impl Grid {
             let needs = self.index.shapes.get(shape);
             !full.contains(&shape)
                 && needs.slots <= left
-                && self.grid_short(needs).is_none()
                 && self.reservation_obstacle(needs.reservation.as_ref(), name).is_none()
         })
     }
@@ -235,6 +244,7 @@ impl Grid {
         let shape = self.index.shapes.get(shape);
         let mut why = Why { allowed: candidates.len() as u32, ..Why::default() };
         let mut best: Option<(HostId, u32, u32)> = None;
+        let kept = self.kept_for_suspended(queue);
         let near = |host: HostId| {
             let name = self.ledger.hosts.at(host.0);
             shape.near.iter().find(|(near, _)| near == name).map_or(0, |(_, inputs)| *inputs)
@@ -242,6 +252,7 @@ impl Grid {
         for candidate in candidates {
             if self.obstacle_now(queue, shape, candidate.host).is_some()
                 || self.kept_from(queue, shape, candidate.host).is_some()
+                || kept.iter().any(|(of, _)| *of == candidate.host)
             {
                 continue;
             }

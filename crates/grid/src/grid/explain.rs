@@ -72,6 +72,13 @@ pub enum Reason {
         /// How much there is.
         most: u32,
     },
+    /// What is free of a resource that all hosts share is kept for a job before it, which needs more.
+    ResourceKept {
+        /// Which.
+        name: ResourceName,
+        /// For which job.
+        job: JobId,
+    },
     /// As many tasks of its array are on hosts as may be at once.
     Throttle {
         /// So many.
@@ -434,6 +441,8 @@ impl Grid {
         if let Some((name, used, most)) = self.grid_short(&shape) {
             let needed = shape.resources.of(name.as_str());
             reasons.push(Reason::Resource { name, needed, used, most });
+        } else if reasons.is_empty() {
+            reasons.extend(self.resource_kept_from(&shape, id.job));
         }
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)
@@ -465,9 +474,14 @@ impl Grid {
             let after = self.goes_after(hold, job.queue, job.user, entry);
             after.then_some(HostObstacle::Reserved { job: hold.entry.job })
         };
+        let suspended = || {
+            let kept = self.kept_for_suspended(job.queue);
+            let (_, job) = kept.into_iter().find(|(of, _)| *of == host)?;
+            Some(HostObstacle::Reserved { job })
+        };
         let obstacle = match self.listed(job.queue, shape, host) {
             Err(obstacle) => Some(obstacle),
-            Ok(_) => self.obstacle_now(job.queue, shape, host).or_else(kept),
+            Ok(_) => self.obstacle_now(job.queue, shape, host).or_else(kept).or_else(suspended),
         };
         let unable = match (obstacle, &self.index.hosts[host.0 as usize].unable_why) {
             (Some(HostObstacle::Unable { .. }), Some((user, why))) if *user == job.user => {

@@ -127,10 +127,14 @@ impl Grid {
             return None;
         }
         let candidates = self.index.candidates.get(&blocked.shape)?.get(&queue)?.clone();
+        let kept = self.kept_for_suspended(queue);
         let mut best: Option<((u32, Reverse<u32>), Plan)> = None;
         for candidate in candidates {
             let host = candidate.host;
-            if self.is_slurm(host) || self.kept_from(queue, &shape, host).is_some() {
+            if self.is_slurm(host)
+                || self.kept_from(queue, &shape, host).is_some()
+                || kept.iter().any(|(of, _)| *of == host)
+            {
                 continue;
             }
             let Some(plan) = self.plan_on(queue, &shape, host, waiters) else { continue };
@@ -290,8 +294,25 @@ impl Grid {
         (!tasks.is_empty()).then_some(Reason::Awaits { tasks })
     }
 
-    /// Whether the slots of a job are free again, and may be used by it.
+    /// Hosts on which a job is suspended that lacks nothing but slots, and comes before what waits in a queue.
+    pub(super) fn kept_for_suspended(&self, queue: QueueId) -> Vec<(HostId, JobId)> {
+        let waits = |task: &TaskId| {
+            let of = self.ledger.jobs[&task.job].queue;
+            let run = self.ledger.task(*task).and_then(Task::run)?;
+            let is_before = of == queue || self.queue_order(of) < self.queue_order(queue);
+            (is_before && self.lacks_only_slots(*task)).then_some((run.host, task.job))
+        };
+        self.index.preempted.iter().filter_map(waits).collect()
+    }
+
     fn may_resume(&self, task: TaskId) -> bool {
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        self.index.hosts[run.host.0 as usize].free_slots() >= run.slots
+            && self.lacks_only_slots(task)
+    }
+
+    /// Whether a job that is suspended for another one may use its slots as soon as they are free.
+    fn lacks_only_slots(&self, task: TaskId) -> bool {
         let job = &self.ledger.jobs[&task.job];
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
         let (queue, host) = (job.queue, run.host);
@@ -300,7 +321,6 @@ impl Grid {
         let most = self.queue_config(queue).and_then(|config| config.host_slots_max);
         now.contact.state == Reach::Up
             && run.ending.is_none()
-            && now.free_slots() >= run.slots
             && run.slots <= self.slots_left(queue, job.user)
             && most.is_none_or(|most| now.used_by(queue) + run.slots <= most)
             && self.set_aside(queue, &shape, host, now).is_none()

@@ -6,8 +6,10 @@
 //! nobody can say when, others pass the job for `reserve_after`; then what it needs is kept as it becomes free.
 //!
 //! Nothing is worked out while no job passes another one that does not fit. A job of one slot without memory
-//! and without counted resources cannot be passed: whatever becomes free is enough for it. Of licences, which all hosts share,
-//! nothing is kept.
+//! and without counted resources cannot be passed: whatever becomes free is enough for it.
+//!
+//! Of licences, which all hosts share, others may take what the first job in the order of dispatch lacks for `reserve_after`; then
+//! none of them is given to jobs after it until it has started.
 
 use std::collections::BTreeSet;
 
@@ -55,6 +57,8 @@ impl Grid {
     /// Begins a round: what is kept for whom is found anew, in every queue, if something happened in one, if a job
     /// that was passed has gone, or if slots begin to be kept for one.
     pub(super) fn begin_round(&mut self) {
+        let Index { reserve, open, .. } = &mut self.index;
+        reserve.short_since.retain(|job, _| open.get(job).is_some_and(Open::is_ready));
         if self.index.reserve.passed.is_empty() {
             return;
         }
@@ -70,6 +74,39 @@ impl Grid {
             index.reserve.holds.clear();
             index.stir();
         }
+    }
+
+    /// Whether a job may take its share of the resources of all hosts, of which a job before it needs more than is free. It may
+    /// for `reserve_after`.
+    pub(super) fn may_take_resources(&mut self, shape: ShapeId, job: JobId) -> bool {
+        if self.index.reserve.short.is_empty() {
+            return true;
+        }
+        let needs = self.index.shapes.get(shape);
+        let short = &self.index.reserve.short;
+        let passed: Vec<JobId> =
+            needs.resources.iter().filter_map(|(name, _)| short.get(name)).copied().collect();
+        let general = &self.ledger.config.general;
+        let (after, keeps) = (general.reserve_after.as_ms(), general.reserved_jobs_max > 0);
+        let now = self.now;
+        let mut others = passed.into_iter().filter(|before| *before != job);
+        others.all(|before| {
+            let since = *self.index.reserve.short_since.entry(before).or_insert(now);
+            !keeps || since.after(after) > now
+        })
+    }
+
+    /// The resource that is kept from a job for one before it.
+    pub(super) fn resource_kept_from(&self, shape: &Shape, job: JobId) -> Option<Reason> {
+        let general = &self.ledger.config.general;
+        let reserve = &self.index.reserve;
+        shape.resources.iter().find_map(|(name, _)| {
+            let before = *reserve.short.get(name).filter(|before| **before != job)?;
+            let since = *reserve.short_since.get(&before)?;
+            let is_kept = since.after(general.reserve_after.as_ms()) <= self.now;
+            (is_kept && general.reserved_jobs_max > 0)
+                .then(|| Reason::ResourceKept { name: name.clone(), job: before })
+        })
     }
 
     /// Notes a job that found no host. If others have passed it before, a host is reserved at once.
@@ -327,12 +364,14 @@ impl Grid {
             let before = (entry.priority, entry.job) < (hold.entry.priority, hold.entry.job);
             return entry.job != hold.entry.job && (user != hold.user || !before);
         }
-        let order = |queue: QueueId| {
-            let place = self.index.queues[queue.0 as usize].config;
-            let priority = place.map(|place| self.ledger.config.queues[place].priority);
-            (std::cmp::Reverse(priority), place)
-        };
-        order(queue) > order(hold.queue)
+        self.queue_order(queue) > self.queue_order(hold.queue)
+    }
+
+    /// What orders queues as dispatch serves them; those that are no longer in the settings come last.
+    pub(super) fn queue_order(&self, queue: QueueId) -> impl Ord + use<> {
+        let place = self.index.queues[queue.0 as usize].config;
+        let priority = place.map(|place| self.ledger.config.queues[place].priority);
+        (std::cmp::Reverse(priority), place)
     }
 }
 

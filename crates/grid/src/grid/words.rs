@@ -41,6 +41,7 @@ impl fmt::Display for Reason {
                 utc(*at)
             ),
             Reason::Resource { .. }
+            | Reason::ResourceKept { .. }
             | Reason::Throttle { .. }
             | Reason::QueueGone(_)
             | Reason::QueueInactive
@@ -77,6 +78,9 @@ impl Reason {
         match self {
             Reason::Resource { name, needed, used, most } => {
                 write!(f, "it needs {needed} of {name}, and jobs use {used} of {most} on the grid")
+            }
+            Reason::ResourceKept { name, job } => {
+                write!(f, "what is free of {name} is kept for job {job}, which needs more of it")
             }
             Reason::Throttle { active } => {
                 write!(f, "{active} elements of the array are running, the limit of the array")

@@ -4,7 +4,7 @@ use crate::support::{Rig, launched, spec};
 use forebay_base::ByteSize;
 use forebay_grid::config::Config;
 use forebay_grid::event::{KillReason, Verb};
-use forebay_grid::grid::{Explanation, Reason, State};
+use forebay_grid::grid::{Explanation, HostObstacle, Reason, State};
 use forebay_grid::spec::{JobSpec, Rerun, Sharing};
 use forebay_grid::vocabulary::{JobId, TaskId};
 use forebay_grid::{Effect, Event};
@@ -95,6 +95,28 @@ fn a_suspended_job_comes_back_before_others_of_its_queue_and_after_those_of_queu
     assert!(rig.host_of(waiting).is_none());
     rig.exit(low_task, 0);
     assert!(rig.host_of(waiting).is_some());
+}
+
+#[test]
+fn slots_that_are_too_few_for_a_suspended_job_are_not_taken_by_others_of_its_queue() {
+    let mut rig = Rig::new(SUSPEND, &[("a", 4), ("b", 1)]);
+    let on_b = JobSpec { hosts: "b".parse().unwrap(), ..in_queue("other", 1) };
+    let on_b = run(&mut rig, on_b);
+    let low = run(&mut rig, in_queue("day", 4));
+    let high = run(&mut rig, in_queue("urgent", 2));
+    let waiting = rig.submit(in_queue("day", 1));
+    assert!(is_suspended(&rig, low) && rig.host_of(waiting).is_none());
+    let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(TaskId::only(waiting)) else {
+        panic!("it waits")
+    };
+    assert_eq!(hosts[0].obstacle, Some(HostObstacle::Reserved { job: low }));
+    let between = rig.submit(in_queue("other", 2));
+    assert_eq!(rig.host_of(between).as_deref(), Some("a"), "its queue goes before");
+    rig.exit(TaskId::only(on_b), 0);
+    assert_eq!(rig.host_of(waiting).as_deref(), Some("b"));
+    rig.exit(TaskId::only(between), 0);
+    rig.exit(TaskId::only(high), 0);
+    assert!(!is_suspended(&rig, low));
 }
 
 #[test]

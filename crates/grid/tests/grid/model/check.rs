@@ -274,6 +274,7 @@ impl World {
                         && used + needed > *most
                         && *needed == spec.resources.of(name.as_str())
                 }
+                Reason::ResourceKept { job, .. } => *job != task.job && self.jobs.contains_key(job),
                 Reason::Throttle { active } => {
                     let now = self.placed.keys().filter(|other| other.job == task.job).count();
                     now as u32 == *active
