@@ -96,6 +96,12 @@ pub struct Interactive {
 pub struct Input {
     /// Its path.
     pub path: String,
+    /// Number of its fileset, as far as its client could tell.
+    #[serde(default)]
+    pub fileset: Option<u16>,
+    /// The folder below its fileset in which it lies, which in a native one is that of a node.
+    #[serde(default)]
+    pub folder: Option<String>,
     /// The host on which its bytes lay when the job was submitted, if one is known to be better than others.
     #[serde(default)]
     pub home: Option<HostName>,

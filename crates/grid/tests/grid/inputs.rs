@@ -8,6 +8,8 @@ use forebay_grid::vocabulary::TaskId;
 fn reads(homes: &[Option<&str>]) -> JobSpec {
     let input = |home: &Option<&str>| Input {
         path: "/data/x".to_owned(),
+        fileset: None,
+        folder: None,
         home: home.map(|home| home.parse().unwrap()),
     };
     JobSpec { inputs: homes.iter().map(input).collect(), ..spec() }

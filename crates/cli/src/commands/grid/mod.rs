@@ -7,6 +7,7 @@ pub mod clock;
 pub mod daemons;
 mod detail;
 pub mod flow;
+mod inputs;
 mod job_file;
 pub mod jobs;
 mod memory;
