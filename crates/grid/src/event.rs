@@ -18,7 +18,7 @@ use crate::parse::period::Period;
 use crate::spec::{Exit, JobSpec, Usage};
 use crate::task::Ending;
 use crate::vocabulary::{
-    Attempt, HostName, JobId, QueueName, ReservationName, Target, TaskId, UserName,
+    Attempt, HostName, JobId, Moment, QueueName, ReservationName, Target, TaskId, UserName,
 };
 use crate::wrap::Wrap;
 
@@ -148,6 +148,13 @@ pub enum Event {
         requeues: u32,
         /// Why not.
         result: Result<(), String>,
+    },
+    /// Those were told whom a job notifies of its end, or it was tried in vain.
+    Told {
+        /// The job.
+        job: JobId,
+        /// When it ended.
+        ended: Moment,
     },
     /// Something about flows.
     Flow(FlowEvent),

@@ -86,6 +86,13 @@ pub enum Change {
     },
     /// Slots of hosts were reserved in advance.
     Reserved(Box<AdvanceReservation>),
+    /// Those were told whom a job notifies of its end, or nobody could be.
+    Told {
+        /// The job.
+        job: JobId,
+        /// When it ended.
+        ended: Moment,
+    },
     /// A reservation was given up, or is over.
     Unreserved(ReservationName),
 }

@@ -38,6 +38,8 @@ pub struct Job {
     pub(crate) tasks: Vec<Task>,
     pub(crate) tally: Tally,
     pub(crate) service: Option<ServiceState>,
+    /// The end of which those were told whom it notifies.
+    pub(crate) told: Option<Moment>,
 }
 
 impl Job {
@@ -84,6 +86,16 @@ impl Job {
             Some(array) => array.place_of(index),
             None => (index == 0).then_some(0),
         }
+    }
+
+    /// When the last of its tasks ended, if all have.
+    #[must_use]
+    pub fn ended(&self) -> Option<Moment> {
+        let ends = self.tasks.iter().map(|task| match task {
+            Task::Finished(finish) => Some(finish.ended),
+            Task::Pending(_) | Task::Held(_) | Task::Active(_) => None,
+        });
+        ends.collect::<Option<Vec<Moment>>>()?.into_iter().max()
     }
 
     /// Its tasks with their indices.
@@ -214,6 +226,11 @@ impl Ledger {
             Change::Unreserved(name) => {
                 self.advance.remove(name);
             }
+            Change::Told { job, ended } => {
+                let entry =
+                    self.jobs.get_mut(job).ok_or_else(|| format!("there is no job {job}"))?;
+                entry.told = Some(*ended);
+            }
             Change::Leased(until) => self.leased = self.leased.max(*until),
         }
         self.at = self.at.max(record.at);
@@ -254,6 +271,7 @@ impl Ledger {
             tasks: vec![task; count as usize],
             tally,
             service: None,
+            told: None,
         };
         self.jobs.insert(*job, job_entry);
         Ok(())

@@ -19,7 +19,9 @@ fn a_job_prefers_the_node_that_is_the_home_of_its_inputs() {
         assert!(why.contains("home of 1 input"), "{why}");
     }
     // Other files belong to the node that owns their fileset.
-    let owner = grid.json(0, 0, &["fileset", "owner", "/"])["owner"].clone();
+    let owner = grid.cluster.forebay(0, &["fileset", "owner", "/", "--json"]).output();
+    let owner: serde_json::Value = serde_json::from_str(&owner).expect("JSON");
+    let owner = owner["owner"].clone();
     let file = grid.shared(0).join("file");
     std::fs::write(&file, "x").expect("writes");
     let job = grid.submit(1, ANN, &["--input", &text(&file)], "true");

@@ -188,7 +188,8 @@ impl Front {
             Server::start(listen, metrics::pages(&self.inputs, &user, &controller.figures()))?;
         }
         let folder = self.site.home.folder();
-        controller.notify_as(folder.parent().unwrap_or(folder).display().to_string());
+        let grid = folder.parent().unwrap_or(folder).display().to_string();
+        controller.notify_as(grid, self.inputs.clone());
         let for_arrivals = self.inputs.clone();
         std::thread::Builder::new()
             .name("arrivals".to_owned())

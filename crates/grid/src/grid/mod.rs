@@ -131,6 +131,12 @@ impl Grid {
             Event::WorkReleased { task, requeues, result } => {
                 self.work_released(task, requeues, &result, out);
             }
+            Event::Told { job, ended } => {
+                let known = self.ledger.jobs.get(&job);
+                if known.is_some_and(|known| known.ended() == Some(ended)) {
+                    self.record(Change::Told { job, ended }, out);
+                }
+            }
             Event::Flow(event) => self.flow_event(event, out),
             Event::Tick => {}
         }

@@ -47,6 +47,10 @@ impl Engine for Grid {
         Grid::excuse_silence(self, milliseconds);
     }
 
+    fn untold(&self) -> Vec<JobId> {
+        Grid::untold(self).collect()
+    }
+
     fn snapshot(&self) -> Option<&Ledger> {
         Some(self.ledger())
     }
