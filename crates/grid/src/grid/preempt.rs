@@ -59,7 +59,15 @@ impl Grid {
         waiters: &mut Waiters,
         out: &mut Outcome,
     ) -> bool {
-        let Some(plan) = self.plan_room(blocked, waiters) else { return false };
+        let Some(mut plan) = self.plan_room(blocked, waiters) else { return false };
+        // Nobody makes room for a job that would be kept from it by one before it.
+        if !self.may_take_resources(blocked.shape, blocked.entry.job) {
+            return false;
+        }
+        if self.pass(waiters) {
+            let Some(other) = self.plan_room(blocked, waiters) else { return false };
+            plan = other;
+        }
         let at_once = self.carry_out(plan, blocked.entry.job, waiters, out);
         if at_once {
             return true;

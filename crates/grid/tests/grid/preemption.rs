@@ -257,6 +257,22 @@ fn a_preempted_job_of_a_queue_that_is_gone_continues_all_the_same() {
 }
 
 #[test]
+fn nobody_makes_room_for_a_job_that_is_kept_from_its_licences() {
+    let settings = SUSPEND.replacen("[general]\n", "[general]\nreserve_after = \"0 s\"\n", 1);
+    let mut rig = Rig::new(&format!("{settings}[resources]\nsas = 2\n"), &[("a", 1), ("b", 1)]);
+    let needs = |queue: &str, host: &str, sas: u32| JobSpec {
+        hosts: host.parse().unwrap(),
+        resources: format!("sas:{sas}").parse().unwrap(),
+        ..in_queue(queue, 1)
+    };
+    run(&mut rig, needs("other", "b", 1));
+    let low = run(&mut rig, JobSpec { hosts: "a".parse().unwrap(), ..in_queue("day", 1) });
+    rig.submit(needs("urgent", "a", 2));
+    let high = rig.submit(needs("urgent", "a", 1));
+    assert!(rig.host_of(high).is_none() && !is_suspended(&rig, low));
+}
+
+#[test]
 fn settings_name_queues_of_lower_priority() {
     let unknown = "[[queue]]\nname = \"a\"\npriority = 2\npreempt = [\"b\"]\n";
     let said = Config::read(unknown).unwrap_err().to_string();
