@@ -22,7 +22,7 @@ use crate::output::Table;
 /// Admins of the grid create and delete reservations; everybody may list them.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay reservation create course --users ann,ben --hosts gridn1,gridn2 --start 2027-01-31T09:00 --duration '8 h'
+  forebay reservation create course --users ann,ben --hosts n1,n2 --start 09:00 --duration '8 h'
   forebay reservation create close --users ann --hosts gridn1 --slots 4 --end 18:00
   forebay submit --reservation course -- ./exercise
   forebay reservation list
@@ -42,7 +42,7 @@ enum Verb {
 /// Create a reservation.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  forebay reservation create course --users ann,ben --hosts gridn1 --start 2027-01-31T09:00 --end 2027-01-31T17:00
+  forebay reservation create course --users ann,ben --hosts n1 --start 09:00 --end 17:00
   forebay reservation create close --users ann --hosts gridn1 --slots 4 --duration '2 h'")]
 struct Create {
     #[command(flatten)]
