@@ -115,7 +115,7 @@ fn each_of(slots: u32, wanted: &[HostName], there: &[HostView]) -> Result<u32> {
     let whole: u32 = there.iter().filter(|h| wanted.contains(&h.name)).map(|h| h.slots).sum();
     ensure!(slots <= whole, "the hosts have {whole} slots together, so {slots} cannot be reserved");
     ensure!(
-        slots % count == 0,
+        slots.is_multiple_of(count),
         "-n {slots}: a reservation of a Forebay grid has the same number of slots on each host: give a multiple of {count}, \
          or name one host with -m"
     );
