@@ -358,7 +358,7 @@ fn names_are_not_lent_in_a_directory_in_which_programs_of_the_node_change_names(
 }
 
 #[test]
-fn nothing_is_lent_with_what_is_no_answer_to_the_kernel() {
+fn nothing_is_lent_outside_an_answer_to_the_kernel() {
     let site = Site::new();
     let (one, two) = (site.mount(ONE, Duration::ZERO), site.mount(TWO, Duration::from_millis(300)));
     let data = one.fs.fileset("data");
