@@ -30,6 +30,7 @@ mod policy;
 pub(crate) mod quota;
 mod report;
 mod rest;
+mod snapshots;
 mod tasks;
 mod whole;
 
@@ -54,6 +55,7 @@ pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
 pub use self::report::UnreachableFile;
+use self::snapshots::Views;
 use self::tasks::Tasks;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
@@ -113,6 +115,8 @@ pub struct Namespace {
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
+    /// Snapshots that were looked at.
+    views: Views,
     /// The cluster that it is a member of, if any.
     cluster: Option<Membership>,
 }
@@ -234,6 +238,7 @@ impl Namespace {
             uuid: &before.uuid,
             shared: &shared,
             store,
+            stores: &stores,
             settings: root_entry.settings(),
             counters: Arc::clone(&root_entry.counters),
             disks: &before.disks,
@@ -279,6 +284,7 @@ impl Namespace {
             binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
+            views: Views::default(),
             cluster,
         })
     }
@@ -410,6 +416,7 @@ impl Namespace {
             uuid: &self.uuid,
             shared: &self.shared,
             store,
+            stores: &self.stores,
             settings: fileset.settings(),
             counters: Arc::clone(&fileset.counters),
             disks: &disks,

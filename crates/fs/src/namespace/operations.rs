@@ -33,6 +33,12 @@ impl Namespace {
             self.refresh()?;
             found = self.at(parent, |owner| owner.lookup(parent, name));
         }
+        if matches!(found, Err(FsError::NotFound))
+            && name == crate::snapshot::DIRECTORY
+            && let Some(directory) = self.snapshot_directory(parent)?
+        {
+            return Ok(directory);
+        }
         match found? {
             Found::Here(attributes) => Ok(attributes),
             Found::Elsewhere(ino) => self.at(ino, |owner| owner.look_at(ino)),
