@@ -71,6 +71,7 @@ impl Scene {
         let mut how = Options {
             repair,
             records_lost: false,
+            stores: None,
             fileset: None,
             disks: None,
             filesets: None,

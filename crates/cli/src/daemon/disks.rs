@@ -17,6 +17,8 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::RemoveDisk { .. }
             | Ask::GiveUpDisk { .. }
             | Ask::SetQuota { .. }
+            | Ask::CreateSnapshot { .. }
+            | Ask::DeleteSnapshot { .. }
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
     )
@@ -50,6 +52,17 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::RemoveQuota { fileset, subject } => fs.remove_quota(&fileset, subject)?,
         Ask::Quotas { fileset } => {
             return Ok(Answer::Quotas { quotas: fs.quotas(fileset.as_deref())? });
+        }
+        Ask::CreateSnapshot { fileset, name } => {
+            let snapshots = vec![fs.create_snapshot(&fileset, &name)?];
+            return Ok(Answer::Snapshots { snapshots });
+        }
+        Ask::DeleteSnapshot { fileset, name } => {
+            let objects = fs.delete_snapshot(&fileset, &name)?;
+            return Ok(Answer::SnapshotDeleted { objects });
+        }
+        Ask::Snapshots { fileset } => {
+            return Ok(Answer::Snapshots { snapshots: fs.snapshots(fileset.as_deref())? });
         }
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,

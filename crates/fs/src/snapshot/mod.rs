@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use forebay_base::{DiskId, ObjectId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::view::{SnapshotList, SnapshotView};
+pub use self::view::{SnapshotList, SnapshotView};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
 use crate::record::{ObjectRef, Record, Usage, decode};

@@ -34,7 +34,7 @@ const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
 
 /// The directory `.snapshots` of a fileset.
-pub(crate) struct SnapshotList {
+pub struct SnapshotList {
     /// The number space of this directory.
     id: FilesetId,
     /// Top of the fileset.
@@ -45,31 +45,31 @@ pub(crate) struct SnapshotList {
 }
 
 impl SnapshotList {
-    pub fn new(id: FilesetId, top: Ino, made: Timestamp) -> SnapshotList {
+    pub(crate) fn new(id: FilesetId, top: Ino, made: Timestamp) -> SnapshotList {
         SnapshotList { id, top, snapshots: RwLock::default(), made }
     }
 
     /// Its inode.
-    pub fn ino(&self) -> Ino {
+    pub(crate) fn ino(&self) -> Ino {
         Ino::top_of(self.id)
     }
 
-    pub fn add(&self, name: &str, id: FilesetId) {
+    pub(crate) fn add(&self, name: &str, id: FilesetId) {
         self.snapshots.write().insert(name.to_owned(), id);
     }
 
     /// Takes a snapshot from the list; its number space, if it was there.
-    pub fn remove(&self, name: &str) -> Option<FilesetId> {
+    pub(crate) fn remove(&self, name: &str) -> Option<FilesetId> {
         self.snapshots.write().remove(name)
     }
 
-    pub fn lookup(&self, name: &[u8]) -> Result<Found> {
+    pub(crate) fn lookup(&self, name: &[u8]) -> Result<Found> {
         let snapshots = self.snapshots.read();
         let found = std::str::from_utf8(name).ok().and_then(|name| snapshots.get(name));
         found.map(|id| Found::Elsewhere(Ino::top_of(*id))).ok_or(FsError::NotFound)
     }
 
-    pub fn attributes(&self) -> Attributes {
+    pub(crate) fn attributes(&self) -> Attributes {
         Attributes {
             ino: self.ino(),
             kind: Kind::Directory,
@@ -90,7 +90,7 @@ impl SnapshotList {
         }
     }
 
-    pub fn list(&self, offset: u64, visit: &mut Visit<'_>) {
+    pub(crate) fn list(&self, offset: u64, visit: &mut Visit<'_>) {
         let item = |ino, name: &[u8], next_offset| DirectoryItem {
             ino,
             kind: Kind::Directory,
@@ -131,7 +131,7 @@ struct OpenFile {
 }
 
 /// The tree of one snapshot.
-pub(crate) struct SnapshotView {
+pub struct SnapshotView {
     /// Its number space.
     id: FilesetId,
     /// The directory in which it is listed.
@@ -143,7 +143,7 @@ pub(crate) struct SnapshotView {
 }
 
 impl SnapshotView {
-    pub fn new(
+    pub(crate) fn new(
         id: FilesetId,
         parent: Ino,
         number: u64,
@@ -209,15 +209,15 @@ impl SnapshotView {
         Ok(Attributes { name, ..attributes })
     }
 
-    pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
+    pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
         self.attributes_of(ino, self.record(ino)?)
     }
 
-    pub fn look_up_top(&self) -> Result<Attributes> {
+    pub(crate) fn look_up_top(&self) -> Result<Attributes> {
         self.attributes(Ino::top_of(self.id))
     }
 
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
+    pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         if name.len() > crate::NAME_MAX {
             return Err(FsError::NameTooLong);
         }
@@ -239,12 +239,12 @@ impl SnapshotView {
         original.fileset() == self.partition.number()
     }
 
-    pub fn open_directory(&self, ino: Ino) -> Result<()> {
+    pub(crate) fn open_directory(&self, ino: Ino) -> Result<()> {
         let is_directory = self.record(ino)?.kind == Kind::Directory;
         if is_directory { Ok(()) } else { Err(FsError::NotDirectory) }
     }
 
-    pub fn read_directory(&self, ino: Ino, offset: u64, visit: &mut Visit<'_>) -> Result<()> {
+    pub(crate) fn read_directory(&self, ino: Ino, offset: u64, visit: &mut Visit<'_>) -> Result<()> {
         let record = self.record(ino)?;
         if record.kind != Kind::Directory {
             return Err(FsError::NotDirectory);
@@ -279,17 +279,17 @@ impl SnapshotView {
         Ok(())
     }
 
-    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+    pub(crate) fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         let record = self.record(ino)?;
         if record.kind == Kind::Symlink { Ok(record.target) } else { Err(FsError::Invalid) }
     }
 
-    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let value = self.opened()?.store.get(&key::xattr(self.original(ino), name))?;
         value.ok_or(FsError::NoAttribute)
     }
 
-    pub fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
+    pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
         let mut names = Vec::new();
         let (prefix, _) = key::xattrs(self.original(ino));
         scan_prefix(&*self.opened()?.store, &prefix, &mut |key, _| {
@@ -306,7 +306,7 @@ impl SnapshotView {
 // --- open files ---
 
 impl SnapshotView {
-    pub fn open_file(&self, ino: Ino, access: Access) -> Result<Opened> {
+    pub(crate) fn open_file(&self, ino: Ino, access: Access) -> Result<Opened> {
         if access.write || access.truncate {
             return Err(FsError::ReadOnly);
         }
@@ -327,7 +327,7 @@ impl SnapshotView {
         Ok(Opened { registration: None, keep_pages: true, uncached: false, lineage: 0, home: None })
     }
 
-    pub fn close_file(&self, ino: Ino) {
+    pub(crate) fn close_file(&self, ino: Ino) {
         let mut open = self.open.lock();
         let Some(file) = open.get_mut(&ino) else { return };
         if file.handles <= 1 {
@@ -338,7 +338,7 @@ impl SnapshotView {
         *file = Arc::new(OpenFile { handles, at, found: Mutex::new(found) });
     }
 
-    pub fn is_open(&self, ino: Ino) -> bool {
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
         self.open.lock().contains_key(&ino)
     }
 
@@ -364,7 +364,7 @@ impl SnapshotView {
         work(&live).map(Some)
     }
 
-    pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let objects = self.partition.objects_of_all();
         let read = self.with_object(ino, |live| {
             objects.observe(live.at.disk, live.object.read_at(offset, buffer))
@@ -372,7 +372,7 @@ impl SnapshotView {
         Ok(read.unwrap_or(0))
     }
 
-    pub fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
+    pub(crate) fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
         let objects = self.partition.objects_of_all();
         let found = self.with_object(ino, |live| {
             objects.observe(live.at.disk, live.object.seek(target, offset))

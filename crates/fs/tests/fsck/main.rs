@@ -628,6 +628,7 @@ fn an_owner_that_comes_in_stops_the_repair() {
     let mut options = Options {
         repair: Repair::Found,
         records_lost: false,
+        stores: None,
         fileset: None,
         disks: None,
         filesets: None,
@@ -651,6 +652,7 @@ fn an_object_on_another_disk_is_found_by_its_number() {
     let mut options = Options {
         repair: Repair::Found,
         records_lost: false,
+        stores: None,
         fileset: None,
         disks: None,
         filesets: None,

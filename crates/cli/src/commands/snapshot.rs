@@ -1,0 +1,170 @@
+//! `forebay snapshot`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use forebay_fs::snapshot::SnapshotStatus;
+
+use super::disk::changed;
+use crate::control::{Answer, Ask};
+use crate::output::{Table, bytes};
+
+/// Keep a fileset as it is at one moment, and read it later.
+///
+/// A snapshot holds all names, attributes and bytes of a fileset at one moment. It appears as FILESET/.snapshots/NAME, where
+/// programs read it like any other directory (listings do not show .snapshots; name it). Nothing in it can be changed. It takes space
+/// only for what is changed or removed after it. To restore a file, copy it from there.
+///
+/// Requests to the fileset wait while a snapshot is made, usually for some milliseconds. The first program that opens a file for
+/// writing after a snapshot waits until the old bytes are kept: by sharing blocks on XFS and Btrfs, by copying the
+/// file on other disks. Snapshots do not count against quotas. Filesets of a cluster and native filesets have no snapshots. A backup
+/// of the stores does not include them.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  forebay snapshot create /srv/forebay data monday
+  ls /mnt/forebay/data/.snapshots/monday
+  cp -a /mnt/forebay/data/.snapshots/monday/table.parquet /mnt/forebay/data/
+  forebay snapshot list /srv/forebay
+  forebay snapshot delete /srv/forebay data monday")]
+pub struct Snapshot {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Make a snapshot of a fileset. The file system may be mounted or not.
+    #[command(after_help = "Examples:
+  forebay snapshot create /srv/forebay data monday
+  forebay snapshot create /srv/forebay / before-upgrade --json
+  forebay snapshot create /srv/forebay data $(date +%Y-%m-%dT%H:%M)")]
+    Create {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset; / for the root fileset.
+        fileset: String,
+        /// Name of the snapshot: letters, digits and -_.:+@.
+        name: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List snapshots, the oldest first.
+    #[command(after_help = "Examples:
+  forebay snapshot list /srv/forebay
+  forebay snapshot list /srv/forebay data --json")]
+    List {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset, / for the root fileset [default: all].
+        fileset: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a snapshot. Space that only it takes is free when the command returns.
+    ///
+    /// A program that still reads the snapshot gets ESTALE (\"Stale file handle\"). An interrupted deletion is finished by
+    /// the next mount.
+    #[command(after_help = "Examples:\n  forebay snapshot delete /srv/forebay data monday")]
+    Delete {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset; / for the root fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        name: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Snapshot {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::Create { root, fileset, name, json } => create(&root, fileset, name, json)?,
+            Action::List { root, fileset, json } => {
+                let ask = Ask::Snapshots { fileset: fileset.clone() };
+                let said = changed(&root, &ask, |fs| Ok(fs.snapshots(fileset.as_deref())?));
+                show(&snapshots(said)?, json)?;
+            }
+            Action::Delete { root, fileset, name, json } => delete(&root, fileset, name, json)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What the daemon or the file system itself answered.
+type Said<T> = Result<std::result::Result<Answer, T>>;
+
+fn snapshots(said: Said<Vec<SnapshotStatus>>) -> Result<Vec<SnapshotStatus>> {
+    match said? {
+        Ok(Answer::Snapshots { snapshots }) | Err(snapshots) => Ok(snapshots),
+        Ok(_) => bail!("the daemon answered without snapshots; does it run another version?"),
+    }
+}
+
+fn create(root: &Path, fileset: String, name: String, json: bool) -> Result<()> {
+    let ask = Ask::CreateSnapshot { fileset: fileset.clone(), name: name.clone() };
+    let said = changed(root, &ask, |fs| Ok(vec![fs.create_snapshot(&fileset, &name)?]));
+    let made = snapshots(said)?;
+    if json {
+        return crate::output::put_json(&made.first());
+    }
+    for snapshot in &made {
+        outln!(
+            "snapshot {} of fileset {}: {} files and directories, {}; read it in .snapshots/{} of the fileset",
+            snapshot.name,
+            snapshot.fileset,
+            snapshot.inodes,
+            bytes(snapshot.bytes),
+            snapshot.name
+        );
+    }
+    Ok(())
+}
+
+fn delete(root: &Path, fileset: String, name: String, json: bool) -> Result<()> {
+    let ask = Ask::DeleteSnapshot { fileset: fileset.clone(), name: name.clone() };
+    let said = changed(root, &ask, |fs| Ok(fs.delete_snapshot(&fileset, &name)?))?;
+    let objects = match said {
+        Ok(Answer::SnapshotDeleted { objects }) | Err(objects) => objects,
+        Ok(_) => bail!("the daemon's answer cannot be understood; does it run another version?"),
+    };
+    if json {
+        let value = serde_json::json!({ "fileset": fileset, "name": name, "objects": objects });
+        return crate::output::put_json(&value);
+    }
+    outln!("snapshot {name} of fileset {fileset} is deleted: {objects} objects are removed");
+    Ok(())
+}
+
+fn show(snapshots: &[SnapshotStatus], json: bool) -> Result<()> {
+    if json {
+        return crate::output::put_json(&snapshots);
+    }
+    let mut table = Table::new(&["FILESET", "SNAPSHOT", "CREATED", "FILES", "SPACE", "STATE"]);
+    for snapshot in snapshots {
+        table.row(vec![
+            snapshot.fileset.clone(),
+            snapshot.name.clone(),
+            time(snapshot.created_seconds),
+            snapshot.inodes.to_string(),
+            bytes(snapshot.bytes),
+            if snapshot.is_being_removed { "being deleted" } else { "ready" }.to_owned(),
+        ]);
+    }
+    out!("{}", table.render());
+    Ok(())
+}
+
+/// A moment in the time zone of this machine.
+fn time(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).map_or_else(
+        |_| seconds.to_string(),
+        |time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
+}

@@ -1,0 +1,482 @@
+//! Snapshots: what they hold whatever happens to the fileset, what they cost, and what a crash leaves of them.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use forebay_base::{FailPoints, Ino};
+use forebay_disk::Allocate;
+use forebay_fs::record::{Durability, Kind, Placement};
+use forebay_fs::{FsError, Replace, Result, SetAttributes};
+use support::{Handle, READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, file};
+
+/// Paths with the bytes of files; `None` for directories.
+type Tree = BTreeMap<String, Option<Vec<u8>>>;
+
+fn gather(fs: &User, ino: Ino, above: &str, tree: &mut Tree) {
+    for item in fs.items(ino) {
+        let name = String::from_utf8(item.name).unwrap();
+        if name == "." || name == ".." {
+            continue;
+        }
+        let path = format!("{above}/{name}");
+        match item.kind {
+            Kind::Directory => {
+                tree.insert(path.clone(), None);
+                gather(fs, item.ino, &path, tree);
+            }
+            Kind::File => drop(tree.insert(path, Some(fs.contents(item.ino)))),
+            _ => {}
+        }
+    }
+}
+
+fn tree_of(fs: &User, ino: Ino) -> Tree {
+    let mut tree = Tree::new();
+    gather(fs, ino, "", &mut tree);
+    tree
+}
+
+fn list(fs: &User) -> Ino {
+    fs.find(fs.fileset("data"), ".snapshots").expect("the list of snapshots is there")
+}
+
+fn snapshot(fs: &User, name: &str) -> Option<Ino> {
+    fs.find(list(fs), name)
+}
+
+fn seen(fs: &User, name: &str) -> Tree {
+    tree_of(fs, snapshot(fs, name).expect("the snapshot is there"))
+}
+
+fn take(fs: &User, name: &str) {
+    fs.at_owner().create_snapshot("data", name).unwrap();
+}
+
+fn refused<T: std::fmt::Debug>(done: Result<T>) -> String {
+    match done {
+        Err(FsError::Refused(why)) => why,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn is_read_only<T>(done: &Result<T>) -> bool {
+    matches!(done, Err(FsError::ReadOnly))
+}
+
+#[test]
+fn a_snapshot_holds_names_and_bytes_whatever_happens_to_the_files() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let below = fs.make_directory(data, "dir");
+        for (parent, name) in [(data, "a"), (data, "b"), (below, "c"), (below, "d"), (below, "e")] {
+            let ino = fs.make_file(parent, name);
+            fs.write_file(ino, 0, format!("first bytes of {name}").as_bytes());
+        }
+        let find = |name: &str| fs.find(below, name).or_else(|| fs.find(data, name)).unwrap();
+        let before = tree_of(&fs, data);
+        take(&fs, "one");
+        assert_eq!(seen(&fs, "one"), before);
+        fs.write_file(find("a"), 6, b"CHANGED");
+        fs.overwrite(find("b"), b"all new");
+        fs.unlink(below, b"c").unwrap();
+        let cut = SetAttributes { size: Some(3), ..Default::default() };
+        fs.set_attributes(find("d"), cut).unwrap();
+        fs.rename(below, b"e", data, b"moved", Replace::Allowed).unwrap();
+        fs.make_file(data, "new");
+        fs.commit().unwrap();
+        assert_eq!(seen(&fs, "one"), before);
+        let after = tree_of(&fs, data);
+        take(&fs, "two");
+        fs.write_file(fs.find(data, "a").unwrap(), 0, b"third");
+        fs.unlink(data, b"moved").unwrap();
+        fs.commit().unwrap();
+        assert_eq!((seen(&fs, "one"), seen(&fs, "two")), (before.clone(), after.clone()));
+        rig.close(fs);
+        let fs = rig.open();
+        assert_eq!((seen(&fs, "one"), seen(&fs, "two")), (before, after));
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn a_file_that_is_open_for_writing_is_kept_as_it_is_at_the_moment() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let ino = fs.make_file(data, "log");
+        let handle = fs.open(ino, READ_WRITE);
+        handle.write(0, b"before");
+        take(&fs, "one");
+        handle.write(3, b"AFTER-and-longer");
+        let wanted: Tree = [("/log".to_owned(), Some(b"before".to_vec()))].into();
+        assert_eq!(seen(&fs, "one"), wanted);
+        take(&fs, "two");
+        handle.write(0, b"x");
+        handle.close();
+        let later: Tree = [("/log".to_owned(), Some(b"befAFTER-and-longer".to_vec()))].into();
+        fs.write_file(ino, 1, b"y");
+        assert_eq!((seen(&fs, "one"), seen(&fs, "two")), (wanted, later));
+        fs.unlink(data, b"log").unwrap();
+        fs.commit().unwrap();
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn a_file_that_is_open_for_reading_in_a_snapshot_never_changes_under_its_reader() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let ino = fs.make_file(fs.fileset("data"), "file");
+        fs.write_file(ino, 0, b"old old old");
+        take(&fs, "one");
+        let kept = fs.find(snapshot(&fs, "one").unwrap(), "file").unwrap();
+        let reader = fs.open(kept, READ);
+        let live = fs.open(ino, READ);
+        assert_eq!(reader.read(0, 3), b"old");
+        fs.write_file(ino, 0, b"new new new");
+        assert_eq!(reader.read(0, 20), b"old old old");
+        assert_eq!(live.read(0, 20), b"new new new", "the file keeps its object");
+        reader.close();
+        live.close();
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn nothing_in_a_snapshot_can_be_changed() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let ino = fs.make_file(data, "file");
+        fs.write_file(ino, 0, b"bytes");
+        take(&fs, "one");
+        let top = snapshot(&fs, "one").unwrap();
+        let kept = fs.find(top, "file").unwrap();
+        for parent in [top, list(&fs)] {
+            assert!(is_read_only(&fs.create(parent, b"new", file(0o644), ROOT)));
+            assert!(is_read_only(&fs.unlink(parent, b"file")));
+            assert!(is_read_only(&fs.remove_directory(parent, b"one")));
+            assert!(is_read_only(&fs.rename(parent, b"file", parent, b"x", Replace::Allowed)));
+        }
+        assert!(is_read_only(&fs.link(kept, top, b"second")));
+        assert!(is_read_only(&fs.set_attributes(kept, SetAttributes::default())));
+        for access in [WRITE, READ_WRITE, TRUNCATE] {
+            assert!(is_read_only(&fs.open_file(kept, access, ROOT)));
+        }
+        assert!(is_read_only(&fs.write(kept, 0, b"x")));
+        assert!(is_read_only(&fs.allocate(kept, Allocate::Extend, 0, 9)));
+        assert!(matches!(fs.link(kept, data, b"out"), Err(FsError::CrossFileset)));
+        assert_eq!(fs.names(list(&fs)), ["one"]);
+        assert!(fs.names(data).iter().all(|name| name != ".snapshots"), "listings do not show it");
+        assert!(fs.find(top, ".snapshots").is_none());
+        rig.close(fs);
+    });
+}
+
+#[test]
+fn a_deleted_snapshot_gives_its_space_back_and_others_keep_theirs() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let names = ["a", "b", "c", "d"];
+        let inos = names.map(|name| fs.make_file(data, name));
+        inos.iter().for_each(|ino| fs.write_file(*ino, 0, b"one"));
+        let mut states = Vec::new();
+        for (number, name) in ["s1", "s2", "s3"].into_iter().enumerate() {
+            states.push(tree_of(&fs, data));
+            take(&fs, name);
+            fs.write_file(inos[number], 0, name.as_bytes());
+            fs.overwrite(inos[3], name.as_bytes());
+        }
+        fs.unlink(data, b"a").unwrap();
+        fs.commit().unwrap();
+        for (gone, left) in [("s2", vec!["s1", "s3"]), ("s3", vec!["s1"]), ("s1", vec![])] {
+            assert!(fs.at_owner().delete_snapshot("data", gone).unwrap() > 0);
+            assert!(snapshot(&fs, gone).is_none());
+            for name in left {
+                let number = usize::from(name.as_bytes()[1] - b'1');
+                assert_eq!(seen(&fs, name), states[number], "{name} after {gone} is gone");
+            }
+            fs.commit().unwrap();
+        }
+        fs.objects();
+        rig.close(fs);
+        assert_eq!(rig.objects().len(), 3);
+    });
+}
+
+#[test]
+fn an_unchanged_file_costs_no_object_and_a_young_one_nothing_at_all() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let ino = fs.make_file(data, "old");
+        fs.write_file(ino, 0, b"old");
+        fs.commit().unwrap();
+        take(&fs, "one");
+        take(&fs, "two");
+        fs.write_file(ino, 0, b"new");
+        fs.write_file(ino, 0, b"newer");
+        fs.commit().unwrap();
+        assert_eq!(rig.objects().len(), 2, "two snapshots share one copy");
+        for _ in 0..3 {
+            let ino = fs.make_file(data, "young");
+            fs.write_file(ino, 0, b"young");
+            fs.commit().unwrap();
+            fs.overwrite(ino, b"again");
+            fs.unlink(data, b"young").unwrap();
+            fs.commit().unwrap();
+        }
+        rig.close(fs);
+        assert_eq!(rig.objects().len(), 2);
+    });
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_the_reason() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    take(&fs, "one");
+    assert!(refused(fs.create_snapshot("data", "one")).contains("already"));
+    assert!(refused(fs.create_snapshot("data", "a/b")).contains("cannot be the name"));
+    assert!(refused(fs.create_snapshot("nothing", "one")).contains("no fileset"));
+    assert!(refused(fs.delete_snapshot("data", "two")).contains("its snapshots: one"));
+    assert!(refused(fs.remove_fileset("data")).contains("has snapshots"));
+    fs.create_fileset("more", Durability::Strict, Placement::Served, 0o755).unwrap();
+    fs.create_snapshot("more", "one").unwrap();
+    fs.delete_snapshot("more", "one").unwrap();
+    fs.remove_fileset("more").unwrap();
+    let all = fs.snapshots(None).unwrap();
+    assert_eq!(all.iter().map(|one| one.fileset.as_str()).collect::<Vec<_>>(), ["data"]);
+    rig.close(fs);
+    let other = Rig::of_another_node();
+    let fs = other.open();
+    assert!(refused(fs.at_owner().create_snapshot("data", "one")).contains("cluster"));
+    other.close(fs);
+}
+
+#[test]
+fn the_root_fileset_has_snapshots_without_the_other_filesets() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let ino = fs.make_file(Ino::ROOT, "at-the-top");
+    fs.write_file(ino, 0, b"bytes");
+    fs.create_snapshot("/", "one").unwrap();
+    fs.unlink(Ino::ROOT, b"at-the-top").unwrap();
+    let list = fs.find(Ino::ROOT, ".snapshots").unwrap();
+    let wanted: Tree = [("/at-the-top".to_owned(), Some(b"bytes".to_vec()))].into();
+    assert_eq!(tree_of(&fs, fs.find(list, "one").unwrap()), wanted);
+    rig.close(fs);
+}
+
+// --- crashes ---
+
+/// A generator of numbers, the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// A fileset and its snapshots beside what they must be.
+struct World {
+    fs: Option<User>,
+    dice: Dice,
+    handles: Vec<Handle>,
+    /// Snapshots that were made, with what they hold.
+    made: BTreeMap<String, Tree>,
+    /// One that was being made or deleted when the power went, with what it holds.
+    open_question: Option<(String, Tree)>,
+    next: u32,
+}
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+impl World {
+    fn fs(&self) -> &User {
+        self.fs.as_ref().expect("the file system is open")
+    }
+
+    /// Does something at random; an error says that the power is off.
+    fn step(&mut self) -> Result<()> {
+        let fs = self.fs().clone();
+        let data = fs.fileset("data");
+        let name = NAMES[self.dice.roll(NAMES.len())];
+        let bytes: Vec<u8> = (0..=self.dice.roll(40)).map(|_| self.dice.roll(256) as u8).collect();
+        let at = self.dice.roll(30) as u64;
+        match (self.dice.roll(12), fs.find(data, name)) {
+            (0..=2, None) => drop(fs.create(data, name.as_bytes(), file(0o644), ROOT)?),
+            (0..=2, Some(ino)) | (3, Some(ino)) => {
+                let handle = fs.open_as(ino, WRITE, ROOT)?;
+                let written = handle.try_write(at, &bytes);
+                handle.close();
+                written?;
+            }
+            (4, Some(ino)) => {
+                let handle = fs.open_as(ino, TRUNCATE, ROOT)?;
+                let written = handle.try_write(0, &bytes);
+                handle.close();
+                written?;
+            }
+            (5, Some(_)) => fs.unlink(data, name.as_bytes())?,
+            (6, Some(_)) => {
+                let other = NAMES[self.dice.roll(NAMES.len())];
+                fs.rename(data, name.as_bytes(), data, other.as_bytes(), Replace::Allowed)?;
+            }
+            (7, Some(ino)) if self.handles.len() < 4 => {
+                self.handles.push(fs.open_as(ino, READ_WRITE, ROOT)?);
+            }
+            (8, _) if !self.handles.is_empty() => {
+                let chosen = self.dice.roll(self.handles.len());
+                if self.dice.roll(2) == 0 {
+                    self.handles.swap_remove(chosen).close();
+                } else {
+                    self.handles[chosen].try_write(at, &bytes)?;
+                }
+            }
+            (9, Some(ino)) => {
+                let size = Some(at);
+                fs.set_attributes(ino, SetAttributes { size, ..Default::default() })?;
+            }
+            (10, _) => self.make_or_delete(&fs)?,
+            _ => fs.commit()?,
+        }
+        Ok(())
+    }
+
+    fn make_or_delete(&mut self, fs: &User) -> Result<()> {
+        let names: Vec<String> = self.made.keys().cloned().collect();
+        if names.len() >= 3 || (!names.is_empty() && self.dice.roll(3) == 0) {
+            let name = names[self.dice.roll(names.len())].clone();
+            let tree = self.made.remove(&name).unwrap();
+            self.open_question = Some((name.clone(), tree));
+            fs.delete_snapshot("data", &name)?;
+        } else {
+            self.next += 1;
+            let name = format!("snapshot-{}", self.next);
+            let tree = tree_of(fs, fs.fileset("data"));
+            self.open_question = Some((name.clone(), tree.clone()));
+            fs.create_snapshot("data", &name)?;
+            self.made.insert(name, tree);
+        }
+        self.open_question = None;
+        Ok(())
+    }
+
+    fn check(&self) {
+        let fs = self.fs();
+        for (name, tree) in &self.made {
+            assert_eq!(&seen(fs, name), tree, "{name}");
+        }
+    }
+
+    /// After a crash: what was being made or deleted is there as a whole, or not at all.
+    fn settle(&mut self) {
+        self.fs().sweep().unwrap();
+        if let Some((name, tree)) = self.open_question.take()
+            && snapshot(self.fs(), &name).is_some()
+        {
+            self.made.insert(name, tree);
+        }
+        self.check();
+        assert_eq!(self.fs().names(list(self.fs())), self.made.keys().cloned().collect::<Vec<_>>());
+    }
+}
+
+fn live_through(rig: &Rig, seed: u64, point: &str, machine: bool) {
+    println!("cut at {point}, seed {seed}, machine {machine}");
+    let mut world = World {
+        fs: Some(rig.open()),
+        dice: Dice(seed),
+        handles: Vec::new(),
+        made: BTreeMap::new(),
+        open_question: None,
+        next: 0,
+    };
+    for life in 0..4 {
+        let points = FailPoints::cut_at(point, world.dice.roll(3) as u64 + u64::from(point.starts_with("store.")) * 3);
+        if life > 0 {
+            world.fs = Some(rig.open_armed(&points).unwrap());
+        } else {
+            rig.close(world.fs.take().unwrap());
+            world.fs = Some(rig.open_armed(&points).unwrap());
+        }
+        for _ in 0..150 {
+            if world.step().is_err() {
+                assert!(points.is_cut(), "an operation failed although the power is on");
+            }
+            if points.is_cut() {
+                break;
+            }
+        }
+        if !points.is_cut() {
+            world.check();
+            points.cut_now();
+        }
+        world.handles.clear();
+        let fs = world.fs.take().unwrap();
+        if machine { rig.crash_machine(fs, seed) } else { rig.crash_process(fs) }
+        world.fs = Some(rig.open());
+        world.settle();
+        for _ in 0..40 {
+            world.step().unwrap();
+        }
+        world.check();
+        world.handles.drain(..).for_each(Handle::close);
+        rig.close(world.fs.take().unwrap());
+    }
+}
+
+const POINTS: [&str; 16] = [
+    "snapshot.begun",
+    "snapshot.frozen",
+    "snapshot.made",
+    "snapshot.copied",
+    "snapshot.parted",
+    "snapshot.removing",
+    "snapshot.emptied",
+    "snapshot.unfrozen",
+    "commit.start",
+    "commit.published",
+    "commit.stored",
+    "commit.done",
+    "reclaim.removed",
+    "store.commit.before",
+    "store.commit.after",
+    "never",
+];
+
+#[test]
+fn snapshots_survive_a_process_that_dies_at_any_point() {
+    let seeds = support::seeds(12, "snapshots snapshots_survive_a_process");
+    for point in POINTS {
+        for seed in seeds.clone() {
+            live_through(&Rig::in_memory(), seed, point, false);
+        }
+    }
+}
+
+#[test]
+fn snapshots_of_files_on_the_direct_way_survive_a_process_that_dies_at_any_point() {
+    let seeds = support::seeds(4, "snapshots snapshots_of_files_on_the_direct_way");
+    for point in POINTS {
+        for seed in seeds.clone() {
+            live_through(&Rig::in_directory(), seed, point, false);
+        }
+    }
+}
+
+#[test]
+fn snapshots_survive_a_machine_that_loses_its_power_at_any_point() {
+    let seeds = support::seeds(12, "snapshots snapshots_survive_a_machine");
+    for point in POINTS.into_iter().chain(["disk.sync", "disk.publish", "disk.remove", "disk.sync_all"]) {
+        for seed in seeds.clone() {
+            live_through(&Rig::in_memory(), seed, point, true);
+        }
+    }
+}
