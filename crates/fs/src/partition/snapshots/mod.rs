@@ -101,7 +101,8 @@ impl Sharing {
         let newest = known.newest_made().map(|(number, record)| (number, record.below));
         let (number, below) = newest.unwrap_or((0, 0));
         known.newest = number;
-        known.apart = kept.apart_from(number).filter(|object| *object < below).collect();
+        known.apart.extend(kept.apart_from(number));
+        known.apart.retain(|object| *object < below);
         self.below.store(below, Ordering::Release);
     }
 
