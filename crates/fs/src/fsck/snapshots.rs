@@ -103,6 +103,9 @@ impl Snapshots {
                 Ok(())
             })?;
         }
+        // A file that was open at the moment of a snapshot, and had no byte yet, has a copy that its record does not name.
+        let newest = snapshots.records.keys().next_back().copied().unwrap_or(0);
+        snapshots.held.extend(snapshots.kept.copies().map(|at| (at, newest)));
         snapshots.held.sort_unstable();
         Ok(())
     }
