@@ -278,7 +278,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
     }
 }
@@ -399,7 +400,10 @@ fn live_through(rig: &Rig, seed: u64, point: &str, machine: bool) {
         next: 0,
     };
     for life in 0..4 {
-        let points = FailPoints::cut_at(point, world.dice.roll(3) as u64 + u64::from(point.starts_with("store.")) * 3);
+        let points = FailPoints::cut_at(
+            point,
+            world.dice.roll(3) as u64 + u64::from(point.starts_with("store.")) * 3,
+        );
         if life > 0 {
             world.fs = Some(rig.open_armed(&points).unwrap());
         } else {
@@ -420,7 +424,11 @@ fn live_through(rig: &Rig, seed: u64, point: &str, machine: bool) {
         }
         world.handles.clear();
         let fs = world.fs.take().unwrap();
-        if machine { rig.crash_machine(fs, seed) } else { rig.crash_process(fs) }
+        if machine {
+            rig.crash_machine(fs, seed)
+        } else {
+            rig.crash_process(fs)
+        }
         world.fs = Some(rig.open());
         world.settle();
         for _ in 0..40 {
@@ -474,7 +482,9 @@ fn snapshots_of_files_on_the_direct_way_survive_a_process_that_dies_at_any_point
 #[test]
 fn snapshots_survive_a_machine_that_loses_its_power_at_any_point() {
     let seeds = support::seeds(12, "snapshots snapshots_survive_a_machine");
-    for point in POINTS.into_iter().chain(["disk.sync", "disk.publish", "disk.remove", "disk.sync_all"]) {
+    for point in
+        POINTS.into_iter().chain(["disk.sync", "disk.publish", "disk.remove", "disk.sync_all"])
+    {
         for seed in seeds.clone() {
             live_through(&Rig::in_memory(), seed, point, true);
         }

@@ -165,6 +165,8 @@ fn show(snapshots: &[SnapshotStatus], json: bool) -> Result<()> {
 fn time(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(
         |_| seconds.to_string(),
-        |time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        |time| {
+            time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        },
     )
 }

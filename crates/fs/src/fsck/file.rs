@@ -146,7 +146,7 @@ pub fn restore(
             fileset: how.fileset,
             filesets: how.filesets,
             disks: how.disks,
-                stores: how.stores,
+            stores: how.stores,
             progress: &mut *how.progress,
         };
         let report = check(&store, &disks, &mut repairing)?;
@@ -203,7 +203,7 @@ fn repair(
         fileset: how.fileset,
         filesets: how.filesets,
         disks: how.disks,
-                stores: how.stores,
+        stores: how.stores,
         progress: &mut *how.progress,
     };
     report = check(&store, &disks, &mut repairing)?;

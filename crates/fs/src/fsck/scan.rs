@@ -338,7 +338,9 @@ fn check_limits(image: &Image, ledger: &mut Ledger) {
     let superblock = &image.superblock;
     let inos = image.nodes.keys().chain(&image.missing).map(|ino| ino.local()).max().unwrap_or(0);
     let claimed = image.claims.iter().map(|claim| claim.at.id);
-    let own = claimed.chain(image.snapshots.copies().map(|at| at.id)).filter(|id| image.can_be_object(*id));
+    let own = claimed
+        .chain(image.snapshots.copies().map(|at| at.id))
+        .filter(|id| image.can_be_object(*id));
     let objects = own.map(|id| id.local()).max().unwrap_or(0);
     let mut fixed = superblock.clone();
     let mut check = |what: &str, limit: &mut u64, highest: u64| {

@@ -68,17 +68,16 @@ impl Snapshots {
     }
 
     /// Reads the stores of the snapshots.
-    pub fn look(
-        image: &mut Image,
-        stores: Option<&dyn Stores>,
-        ledger: &mut Ledger,
-    ) -> Result<()> {
+    pub fn look(image: &mut Image, stores: Option<&dyn Stores>, ledger: &mut Ledger) -> Result<()> {
         let fileset = image.fileset();
         let snapshots = &mut image.snapshots;
         for (number, record) in &snapshots.records {
             let name = &record.name;
             let Some(stores) = stores else {
-                ledger.refuse(Damage::Snapshot, format!("the store of snapshot \"{name}\" was not given"));
+                ledger.refuse(
+                    Damage::Snapshot,
+                    format!("the store of snapshot \"{name}\" was not given"),
+                );
                 continue;
             };
             let store = match stores.frozen(fileset, *number) {
@@ -91,14 +90,17 @@ impl Snapshots {
                     continue;
                 }
                 Err(error) => {
-                    let text = format!("snapshot \"{name}\" cannot be read: {error}; delete it (`forebay snapshot delete`)");
+                    let text = format!(
+                        "snapshot \"{name}\" cannot be read: {error}; delete it (`forebay snapshot delete`)"
+                    );
                     ledger.refuse(Damage::Snapshot, text);
                     continue;
                 }
             };
             let (kept, held) = (&snapshots.kept, &mut snapshots.held);
             scan_prefix(&*store, &[key::INODE], &mut |_, value| {
-                let object = decode::<InodeRecord>("an inode of a snapshot", value)?.layout.object();
+                let object =
+                    decode::<InodeRecord>("an inode of a snapshot", value)?.layout.object();
                 held.extend(object.map(|at| (kept.resolve(at, *number), *number)));
                 Ok(())
             })?;

@@ -170,9 +170,8 @@ mod tests {
     }
 
     fn kept(entries: &[(u64, u64, u64)]) -> KeptCopies {
-        let entry = |(of, through, copy): &(u64, u64, u64)| {
-            ((object(*of).id, *through), object(*copy))
-        };
+        let entry =
+            |(of, through, copy): &(u64, u64, u64)| ((object(*of).id, *through), object(*copy));
         KeptCopies(entries.iter().map(entry).collect())
     }
 

@@ -100,7 +100,10 @@ impl SnapshotList {
         let mut all: Vec<DirectoryItem> = {
             let snapshots = self.snapshots.read();
             let place = |id: &FilesetId| AFTER_DOT_DOT + 1 + u64::from(id.0);
-            snapshots.iter().map(|(name, id)| item(Ino::top_of(*id), name.as_bytes(), place(id))).collect()
+            snapshots
+                .iter()
+                .map(|(name, id)| item(Ino::top_of(*id), name.as_bytes(), place(id)))
+                .collect()
         };
         // Each keeps its place, whatever comes and goes beside it.
         all.sort_unstable_by_key(|item| item.next_offset);
@@ -244,7 +247,12 @@ impl SnapshotView {
         if is_directory { Ok(()) } else { Err(FsError::NotDirectory) }
     }
 
-    pub(crate) fn read_directory(&self, ino: Ino, offset: u64, visit: &mut Visit<'_>) -> Result<()> {
+    pub(crate) fn read_directory(
+        &self,
+        ino: Ino,
+        offset: u64,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
         let record = self.record(ino)?;
         if record.kind != Kind::Directory {
             return Err(FsError::NotDirectory);
@@ -316,9 +324,9 @@ impl SnapshotView {
         }
         if let Some(at) = record.layout.object() {
             let mut open = self.open.lock();
-            let file = open.entry(ino).or_insert_with(|| {
-                Arc::new(OpenFile { handles: 0, at, found: Mutex::default() })
-            });
+            let file = open
+                .entry(ino)
+                .or_insert_with(|| Arc::new(OpenFile { handles: 0, at, found: Mutex::default() }));
             let found = file.found.lock().clone();
             let handles = file.handles + 1;
             *file = Arc::new(OpenFile { handles, at, found: Mutex::new(found) });

@@ -1,8 +1,8 @@
 //! Making a snapshot: while the requests of the fileset wait at its gate, everything is committed, files that are open for
 //! writing are copied, and the store is frozen. Then the requests go on, and the rest is done beside them.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay_base::Ino;
 
@@ -114,7 +114,9 @@ impl Partition {
         let cut = self.share(&mut known, number, record, (copies, &nameless));
         drop(known);
         drop(waiting);
-        if !is_shared && let Err(error) = self.frozen.freeze_copied(self.number, number, &*self.store) {
+        if !is_shared
+            && let Err(error) = self.frozen.freeze_copied(self.number, number, &*self.store)
+        {
             self.undo_cut(&cut);
             return Err(error.into());
         }
@@ -227,7 +229,9 @@ impl Partition {
     }
 
     fn written(&self, inode: &Inode, state: &mut State) -> Written {
-        let Some(file) = state.file().filter(|file| file.object.is_some()) else { return Written::No };
+        let Some(file) = state.file().filter(|file| file.object.is_some()) else {
+            return Written::No;
+        };
         let Some(live) = file.live.as_ref() else { return Written::No };
         let is_written = file.opens.is_written()
             || (file.was_mappable && live.is_open_elsewhere())

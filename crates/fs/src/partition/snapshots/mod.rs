@@ -237,7 +237,11 @@ impl Partition {
         let beside = objects.make_for_copy(|of| of.id == old.at.disk, number);
         let new = beside.or_else(|_| objects.make_for_copy(|_| true, number))?;
         let is_beside = new.at.disk == old.at.disk;
-        let shared = if is_beside { new.object.share_from(&*old.object) } else { Err(DiskError::Unsupported) };
+        let shared = if is_beside {
+            new.object.share_from(&*old.object)
+        } else {
+            Err(DiskError::Unsupported)
+        };
         let seen = objects.observe(old.at.disk, old.object.attributes())?;
         match shared {
             Err(DiskError::Unsupported) => self.copy_object((old, seen.size), &new, &|_| Ok(()))?,
@@ -291,13 +295,17 @@ impl Partition {
     /// Snapshots whose objects may lie on a disk.
     pub(crate) fn snapshots_on(&self, disk: forebay_base::DiskId) -> Vec<String> {
         let list = self.sharing.list().into_iter();
-        list.filter(|(_, record)| record.disks.contains(&disk)).map(|(_, record)| record.name).collect()
+        list.filter(|(_, record)| record.disks.contains(&disk))
+            .map(|(_, record)| record.name)
+            .collect()
     }
 
     pub(crate) fn no_such_snapshot(&self, name: &str) -> FsError {
         let names: Vec<String> =
             self.sharing.list().into_iter().map(|(_, record)| record.name).collect();
         let known = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
-        FsError::Refused(format!("there is no snapshot \"{name}\" of this fileset; its snapshots: {known}"))
+        FsError::Refused(format!(
+            "there is no snapshot \"{name}\" of this fileset; its snapshots: {known}"
+        ))
     }
 }
