@@ -3,11 +3,14 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use forebay_base::seed::Dice;
 use forebay_base::{FailPoints, Ino};
 use forebay_disk::Allocate;
-use forebay_fs::record::{Durability, Kind, Placement};
-use forebay_fs::{FsError, Replace, Result, SetAttributes};
+use forebay_disk::memory::MemoryDisk;
+use forebay_fs::record::{DEFAULT_POOL, Durability, Kind, Placement};
+use forebay_fs::{FsError, NewDisk, Replace, Result, SetAttributes};
 use support::{Handle, READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, file};
 
 /// Paths with the bytes of files; `None` for directories.
@@ -201,7 +204,6 @@ fn a_deleted_snapshot_gives_its_space_back_and_others_keep_theirs() {
             }
             fs.commit().unwrap();
         }
-        fs.objects();
         rig.close(fs);
         assert_eq!(rig.objects().len(), 3);
     });
@@ -271,18 +273,60 @@ fn the_root_fileset_has_snapshots_without_the_other_filesets() {
     rig.close(fs);
 }
 
-// --- crashes ---
-
-/// A generator of numbers, the same for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % sides
+#[test]
+fn a_disk_with_objects_of_snapshots_is_not_drained() {
+    let rig = Rig::in_memory();
+    let mut parts = rig.parts();
+    let second = MemoryDisk::new(1 << 40, Arc::clone(&rig.clock) as Arc<_>);
+    parts.disks.push(("disk-two".to_owned(), Arc::new(second.clone())));
+    let fs = rig.open_parts(parts);
+    let new = NewDisk {
+        uuid: "disk-two".to_owned(),
+        location: "there".to_owned(),
+        pool: DEFAULT_POOL.to_owned(),
+        group: String::new(),
+    };
+    fs.add_disk(&new, Arc::new(second)).unwrap();
+    for number in 0..4 {
+        let ino = fs.make_file(fs.fileset("data"), &format!("file-{number}"));
+        fs.write_file(ino, 0, b"bytes");
     }
+    fs.commit().unwrap();
+    take(&fs, "one");
+    assert!(refused(fs.drain_disk("there", None)).contains("such as \"one\""));
+    fs.delete_snapshot("data", "one").unwrap();
+    let task = fs.drain_disk("there", None).unwrap();
+    assert!(refused(fs.create_snapshot("data", "two")).contains("is being emptied"));
+    fs.cancel_task(task).unwrap();
+    fs.use_disk_again("there").unwrap();
+    take(&fs, "two");
+    fs.close().unwrap();
 }
+
+#[test]
+fn a_file_that_is_removed_while_it_is_open_stays_in_earlier_snapshots() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let data = fs.fileset("data");
+    // Removed while a program has it open: the snapshot before it still has the bytes.
+    let ino = fs.make_file(data, "file");
+    fs.write_file(ino, 0, b"bytes");
+    take(&fs, "one");
+    let handle = fs.open(ino, READ);
+    fs.unlink(data, b"file").unwrap();
+    take(&fs, "two");
+    handle.close();
+    fs.commit().unwrap();
+    assert_eq!(seen(&fs, "one")["/file"].as_deref(), Some(&b"bytes"[..]));
+    assert!(seen(&fs, "two").is_empty());
+    fs.delete_snapshot("data", "two").unwrap();
+    assert_eq!(seen(&fs, "one")["/file"].as_deref(), Some(&b"bytes"[..]));
+    fs.delete_snapshot("data", "one").unwrap();
+    rig.close(fs);
+    assert!(rig.objects().is_empty());
+}
+
+// --- crashes ---
 
 /// A fileset and its snapshots beside what they must be.
 struct World {
@@ -307,10 +351,11 @@ impl World {
     fn step(&mut self) -> Result<()> {
         let fs = self.fs().clone();
         let data = fs.fileset("data");
-        let name = NAMES[self.dice.roll(NAMES.len())];
-        let bytes: Vec<u8> = (0..=self.dice.roll(40)).map(|_| self.dice.roll(256) as u8).collect();
-        let at = self.dice.roll(30) as u64;
-        match (self.dice.roll(12), fs.find(data, name)) {
+        let name = NAMES[self.dice.index(NAMES.len())];
+        let bytes: Vec<u8> =
+            (0..=self.dice.index(40)).map(|_| self.dice.index(256) as u8).collect();
+        let at = self.dice.index(30) as u64;
+        match (self.dice.index(12), fs.find(data, name)) {
             (0..=2, None) => drop(fs.create(data, name.as_bytes(), file(0o644), ROOT)?),
             (0..=2, Some(ino)) | (3, Some(ino)) => {
                 let handle = fs.open_as(ino, WRITE, ROOT)?;
@@ -326,15 +371,15 @@ impl World {
             }
             (5, Some(_)) => fs.unlink(data, name.as_bytes())?,
             (6, Some(_)) => {
-                let other = NAMES[self.dice.roll(NAMES.len())];
+                let other = NAMES[self.dice.index(NAMES.len())];
                 fs.rename(data, name.as_bytes(), data, other.as_bytes(), Replace::Allowed)?;
             }
             (7, Some(ino)) if self.handles.len() < 4 => {
                 self.handles.push(fs.open_as(ino, READ_WRITE, ROOT)?);
             }
             (8, _) if !self.handles.is_empty() => {
-                let chosen = self.dice.roll(self.handles.len());
-                if self.dice.roll(2) == 0 {
+                let chosen = self.dice.index(self.handles.len());
+                if self.dice.index(2) == 0 {
                     self.handles.swap_remove(chosen).close();
                 } else {
                     self.handles[chosen].try_write(at, &bytes)?;
@@ -352,8 +397,8 @@ impl World {
 
     fn make_or_delete(&mut self, fs: &User) -> Result<()> {
         let names: Vec<String> = self.made.keys().cloned().collect();
-        if names.len() >= 3 || (!names.is_empty() && self.dice.roll(3) == 0) {
-            let name = names[self.dice.roll(names.len())].clone();
+        if names.len() >= 3 || (!names.is_empty() && self.dice.index(3) == 0) {
+            let name = names[self.dice.index(names.len())].clone();
             let tree = self.made.remove(&name).unwrap();
             self.open_question = Some((name.clone(), tree));
             fs.delete_snapshot("data", &name)?;
@@ -393,7 +438,7 @@ fn live_through(rig: &Rig, seed: u64, point: &str, machine: bool) {
     println!("cut at {point}, seed {seed}, machine {machine}");
     let mut world = World {
         fs: Some(rig.open()),
-        dice: Dice(seed),
+        dice: Dice::of(seed),
         handles: Vec::new(),
         made: BTreeMap::new(),
         open_question: None,
@@ -402,7 +447,7 @@ fn live_through(rig: &Rig, seed: u64, point: &str, machine: bool) {
     for life in 0..4 {
         let points = FailPoints::cut_at(
             point,
-            world.dice.roll(3) as u64 + u64::from(point.starts_with("store.")) * 3,
+            world.dice.index(3) as u64 + u64::from(point.starts_with("store.")) * 3,
         );
         if life > 0 {
             world.fs = Some(rig.open_armed(&points).unwrap());

@@ -17,6 +17,9 @@ use crate::record::{InodeRecord, ObjectRef, decode};
 use crate::recovery::scan_prefix;
 use crate::snapshot::{KeptCopies, KeptCopy, SnapshotRecord, SnapshotStage};
 
+/// No snapshot has this number.
+const NONE: u64 = 0;
+
 /// The snapshots of a fileset, as its store has them.
 #[derive(Default)]
 pub(super) struct Snapshots {
@@ -106,8 +109,7 @@ impl Snapshots {
             })?;
         }
         // A file that was open at the moment of a snapshot, and had no byte yet, has a copy that its record does not name.
-        let newest = snapshots.records.keys().next_back().copied().unwrap_or(0);
-        snapshots.held.extend(snapshots.kept.copies().map(|at| (at, newest)));
+        snapshots.held.extend(snapshots.kept.copies().map(|at| (at, NONE)));
         snapshots.held.sort_unstable();
         Ok(())
     }
@@ -115,7 +117,8 @@ impl Snapshots {
     /// Compares what they refer to with the objects that there are.
     pub fn check(&self, is_there: impl Fn(ObjectRef) -> bool, ledger: &mut Ledger) {
         let mut missing: BTreeMap<u64, u64> = BTreeMap::new();
-        for (_, number) in self.held.iter().filter(|(at, _)| !is_there(*at)) {
+        let of_one = self.held.iter().filter(|(_, number)| *number != NONE);
+        for (_, number) in of_one.filter(|(at, _)| !is_there(*at)) {
             *missing.entry(*number).or_default() += 1;
         }
         for (number, files) in missing {

@@ -556,7 +556,7 @@ impl Namespace {
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
             Owner::Local(partition) => self.statistics_within(partition),
-            Owner::Native(native) if native.is_list() => self.statistics(),
+            Owner::Native(native) if native.has_no_disk() => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })

@@ -38,6 +38,11 @@ struct Known {
 }
 
 impl Views {
+    /// Whether somebody has looked at the snapshots of a fileset since the mount.
+    pub fn has(&self, fileset: FilesetId) -> bool {
+        self.0.lock().lists.contains_key(&fileset)
+    }
+
     /// Number spaces that were given; none is given twice.
     pub fn numbers(&self) -> Vec<FilesetId> {
         self.0.lock().given.iter().copied().collect()

@@ -87,9 +87,12 @@ impl NativeOwner {
         }
     }
 
-    /// Whether it is the list of node directories.
-    pub(crate) fn is_list(&self) -> bool {
-        matches!(self, NativeOwner::Nodes(_))
+    /// Whether it is no directory of a disk: its space is that of the file system.
+    pub(crate) fn has_no_disk(&self) -> bool {
+        match self {
+            NativeOwner::Nodes(_) | NativeOwner::Snapshots(_) | NativeOwner::Snapshot(_) => true,
+            NativeOwner::Tree(_) | NativeOwner::Lost(_) => false,
+        }
     }
 
     /// The kernel forgets `count` of the times it was told of an inode.

@@ -292,6 +292,8 @@ impl Partition {
         if sweep.done {
             return Ok(());
         }
+        // An object that moves from the fileset to a new snapshot meanwhile would be seen with neither.
+        let _no_new_snapshot = self.sharing().begin_change();
         let referenced = self.referenced_objects()?;
         let (mut removed, mut complete) = (0_u64, true);
         for (disk_id, disk) in self.shared.objects.numbered_disks() {

@@ -170,7 +170,8 @@ impl Partition {
             self.shared.objects.sync_disks()?;
             self.register(&cut)
         });
-        if finished.is_err() {
+        // Where it is not known whether the store has it, nothing is taken back: the next mount knows.
+        if finished.is_err() && self.gate.closed().is_none() {
             self.undo_cut(&cut);
         }
         finished
@@ -190,6 +191,9 @@ impl Partition {
             self.sharing.turns.fetch_add(1, Ordering::AcqRel);
         }
         if let Err(error) = self.commit() {
+            if self.gate.closed().is_some() {
+                return Err(error);
+            }
             let mut writes = self.writes.lock();
             keys.into_iter().for_each(|key| writes.delete(key));
             return Err(error);

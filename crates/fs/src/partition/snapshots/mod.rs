@@ -124,9 +124,14 @@ impl Sharing {
         self.changes.lock()
     }
 
+    /// Whether a snapshot is being made or removed.
+    pub fn is_changing(&self) -> bool {
+        self.changes.try_lock().is_none()
+    }
+
     /// Whether there are snapshots, or one is being made.
     pub fn is_in_use(&self) -> bool {
-        self.changes.try_lock().is_none() || !self.known.lock().all.is_empty()
+        self.is_changing() || !self.known.lock().all.is_empty()
     }
 
     /// The snapshots with their numbers, the oldest first.
