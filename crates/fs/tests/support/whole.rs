@@ -9,6 +9,7 @@ use forebay_store::{Batch, Bytes, Result, Store, StoreError, Stores};
 
 /// Keys of frozen copies begin so, after the number of the fileset: no key of a store does.
 const FROZEN: &[u8] = b"~";
+const AFTER_FROZEN: &[u8] = b"\x7f";
 
 /// The stores of a file system within one store.
 #[derive(Clone)]
@@ -153,11 +154,14 @@ impl Store for PartOfStore {
         if from >= to {
             return Ok(Vec::new());
         }
-        let to = self.full(to.min(FROZEN));
-        if self.full(from) >= to {
-            return Ok(Vec::new());
+        let mut rows = Vec::new();
+        // Frozen copies lie between.
+        for (from, to) in [(from, to.min(FROZEN)), (from.max(AFTER_FROZEN), to)] {
+            if from < to && rows.len() < limit {
+                let left = limit - rows.len();
+                rows.extend(self.inner.scan(&self.full(from), &self.full(to), left)?);
+            }
         }
-        let rows = self.inner.scan(&self.full(from), &to, limit)?;
         let key = |key: &Bytes| key[self.prefix.len()..].to_vec();
         Ok(rows.into_iter().map(|(full, value)| (key(&full), value)).collect())
     }

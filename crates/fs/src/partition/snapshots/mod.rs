@@ -8,12 +8,12 @@ mod making;
 mod removal;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use forebay_base::{Ino, ObjectId};
 use forebay_disk::{DiskError, Sync};
-use forebay_store::Store;
+use forebay_store::{Store, StoreError};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use crate::error::{FsError, Result};
@@ -45,6 +45,8 @@ pub(crate) struct Sharing {
     changes: Mutex<()>,
     /// Files that may still be mapped although nobody has them open and their objects were closed.
     mapped: Mutex<HashSet<Ino>>,
+    /// Frozen copies of the store that are open.
+    open: Mutex<BTreeMap<u64, Weak<dyn Store>>>,
 }
 
 /// The snapshots of a fileset.
@@ -269,11 +271,9 @@ impl Partition {
         let kept = self.kept_copies()?;
         referenced.extend(kept.copies());
         for (number, record) in snapshots {
-            let store = match self.frozen.frozen(self.number, number) {
+            let store = match self.frozen_store(number) {
                 // Its removal had come to the end.
-                Err(forebay_store::StoreError::Missing(_))
-                    if record.stage == SnapshotStage::Removing =>
-                {
+                Err(StoreError::Missing(_)) if record.stage == SnapshotStage::Removing => {
                     continue;
                 }
                 store => store?,
@@ -287,9 +287,19 @@ impl Partition {
         Ok(())
     }
 
-    /// The frozen copy of its store that is a snapshot.
-    pub(crate) fn frozen_store(&self, snapshot: u64) -> Result<Arc<dyn Store>> {
-        Ok(self.frozen.frozen(self.number, snapshot)?)
+    /// The frozen copy of its store that is a snapshot. It is open once, whoever uses it.
+    ///
+    /// # Errors
+    /// What the store says; [`StoreError::Missing`] if there is none.
+    pub(crate) fn frozen_store(&self, snapshot: u64) -> forebay_store::Result<Arc<dyn Store>> {
+        let mut open = self.sharing.open.lock();
+        if let Some(store) = open.get(&snapshot).and_then(Weak::upgrade) {
+            return Ok(store);
+        }
+        let store = self.frozen.frozen(self.number, snapshot)?;
+        open.retain(|_, store| store.strong_count() > 0);
+        open.insert(snapshot, Arc::downgrade(&store));
+        Ok(store)
     }
 
     /// Objects of all filesets.

@@ -41,7 +41,7 @@ impl Partition {
         }
         // Whatever was dropped until now, and kept for it, is dropped in the store.
         self.commit()?;
-        let mut removed = match self.frozen.frozen(self.number, number) {
+        let mut removed = match self.frozen_store(number) {
             Ok(store) => self.remove_what_only_it_has(number, &*store, &kept)?,
             Err(StoreError::Missing(_)) => 0,
             Err(error) => return Err(error.into()),
@@ -64,9 +64,8 @@ impl Partition {
     fn neighbours(&self, number: u64) -> Result<(Neighbour, Neighbour)> {
         let bounds = self.sharing.known.lock().bounds();
         let open = |beside: Option<u64>| {
-            let opened = beside.map(|beside| {
-                Ok::<_, crate::FsError>((beside, self.frozen.frozen(self.number, beside)?))
-            });
+            let opened =
+                beside.map(|beside| Ok::<_, crate::FsError>((beside, self.frozen_store(beside)?)));
             opened.transpose()
         };
         let older = bounds.range(..number).next_back().map(|(beside, _)| *beside);
