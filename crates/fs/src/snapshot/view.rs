@@ -7,7 +7,7 @@
 //! Nothing can be changed here: [`FsError::ReadOnly`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use forebay_base::hash::HashKey;
 use forebay_base::{Epoch, FilesetId, Ino, Timestamp};
@@ -117,8 +117,7 @@ impl SnapshotList {
 }
 
 /// What is known of a snapshot once it is used.
-struct Opening {
-    store: Arc<dyn Store>,
+struct Known {
     hash_key: HashKey,
     /// Records of this epoch or before may not agree with their objects.
     suspect: Epoch,
@@ -141,7 +140,7 @@ pub struct SnapshotView {
     parent: Ino,
     number: u64,
     partition: Arc<Partition>,
-    opening: Mutex<Option<Arc<Opening>>>,
+    known: OnceLock<Known>,
     open: Mutex<HashMap<Ino, Arc<OpenFile>>>,
 }
 
@@ -157,25 +156,22 @@ impl SnapshotView {
             parent,
             number,
             partition: Arc::clone(partition),
-            opening: Mutex::default(),
+            known: OnceLock::new(),
             open: Mutex::default(),
         }
     }
 
-    fn opened(&self) -> Result<Arc<Opening>> {
-        let mut opening = self.opening.lock();
-        if let Some(opened) = &*opening {
-            return Ok(Arc::clone(opened));
+    fn store(&self) -> Result<Arc<dyn Store>> {
+        Ok(self.partition.frozen_store(self.number)?)
+    }
+
+    fn known(&self) -> Result<&Known> {
+        if let Some(known) = self.known.get() {
+            return Ok(known);
         }
-        let store = self.partition.frozen_store(self.number)?;
-        let superblock = read_superblock(&*store)?;
-        let opened = Arc::new(Opening {
-            store,
-            hash_key: HashKey(superblock.hash_key),
-            suspect: superblock.crashed_epoch,
-        });
-        *opening = Some(Arc::clone(&opened));
-        Ok(opened)
+        let superblock = read_superblock(&*self.store()?)?;
+        let (hash_key, suspect) = (HashKey(superblock.hash_key), superblock.crashed_epoch);
+        Ok(self.known.get_or_init(|| Known { hash_key, suspect }))
     }
 
     /// The number that an inode has in the fileset.
@@ -188,7 +184,7 @@ impl SnapshotView {
     }
 
     fn record(&self, ino: Ino) -> Result<InodeRecord> {
-        let bytes = self.opened()?.store.get(&key::inode(self.original(ino)))?;
+        let bytes = self.store()?.get(&key::inode(self.original(ino)))?;
         decode("inode", &bytes.ok_or(FsError::Stale)?)
     }
 
@@ -196,7 +192,7 @@ impl SnapshotView {
         if let Some(at) = record.layout.object() {
             let (_reading, _) = self.partition.sharing().begin_reading();
             let found_at = self.partition.resolve(at, self.number)?;
-            if found_at != at || record.epoch <= self.opened()?.suspect {
+            if found_at != at || record.epoch <= self.known()?.suspect {
                 // It was being written at the moment of the snapshot, or a crash came after its record.
                 let found = self.partition.objects_of_all().attributes(found_at)?;
                 let found = found.unwrap_or_default();
@@ -225,10 +221,9 @@ impl SnapshotView {
             return Err(FsError::NameTooLong);
         }
         self.open_directory(parent)?;
-        let opening = self.opened()?;
-        let bucket = Bucket::of(&opening.hash_key, name);
+        let bucket = Bucket::of(&self.known()?.hash_key, name);
         let (from, to) = key::entries(self.original(parent), bucket.first(), bucket.last());
-        for (_, value) in opening.store.scan(&from, &to, usize::MAX)? {
+        for (_, value) in self.store()?.scan(&from, &to, usize::MAX)? {
             let entry = decode::<EntryRecord>("directory entry", &value)?;
             if entry.name == name && self.is_own(entry.ino) {
                 return Ok(Found::Here(self.attributes(self.shown(entry.ino))?));
@@ -266,11 +261,11 @@ impl SnapshotView {
                 return Ok(());
             }
         }
-        let opening = self.opened()?;
+        let store = self.store()?;
         let mut after = offset.max(FIRST_COOKIE - 1);
         while let Some(first) = after.checked_add(1) {
             let (from, to) = key::entries(self.original(ino), first, u64::MAX);
-            let rows = opening.store.scan(&from, &to, CHUNK)?;
+            let rows = store.scan(&from, &to, CHUNK)?;
             for (key, value) in &rows {
                 let Some(Key::Entry(_, cookie)) = key::parse(key) else { continue };
                 after = cookie;
@@ -293,14 +288,14 @@ impl SnapshotView {
     }
 
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let value = self.opened()?.store.get(&key::xattr(self.original(ino), name))?;
+        let value = self.store()?.get(&key::xattr(self.original(ino), name))?;
         value.ok_or(FsError::NoAttribute)
     }
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
         let mut names = Vec::new();
         let (prefix, _) = key::xattrs(self.original(ino));
-        scan_prefix(&*self.opened()?.store, &prefix, &mut |key, _| {
+        scan_prefix(&*self.store()?, &prefix, &mut |key, _| {
             if let Some(Key::Xattr(_, name)) = key::parse(key) {
                 names.extend_from_slice(&name);
                 names.push(0);

@@ -7,7 +7,7 @@
 mod making;
 mod removal;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -30,6 +30,9 @@ pub(crate) use self::making::Waiting;
 /// Objects are taken apart from snapshots by so many threads at a time, each object by one of them.
 const PARTING: usize = 32;
 
+/// Frozen copies of the store of a fileset that are kept open: each takes memory for its pages.
+const OPEN_MAX: usize = 16;
+
 /// What a fileset shares with its snapshots.
 #[derive(Default)]
 pub(crate) struct Sharing {
@@ -46,7 +49,21 @@ pub(crate) struct Sharing {
     /// Files that may still be mapped although nobody has them open and their objects were closed.
     mapped: Mutex<HashSet<Ino>>,
     /// Frozen copies of the store that are open.
-    open: Mutex<BTreeMap<u64, Weak<dyn Store>>>,
+    open: Mutex<FrozenStores>,
+}
+
+/// Frozen copies of the store that are open: those in use, and some that were opened last.
+#[derive(Default)]
+struct FrozenStores {
+    all: BTreeMap<u64, Weak<dyn Store>>,
+    recent: VecDeque<(u64, Arc<dyn Store>)>,
+}
+
+impl FrozenStores {
+    /// Keeps a copy open no longer than it is in use.
+    fn let_go(&mut self, snapshot: u64) {
+        self.recent.retain(|(number, _)| *number != snapshot);
+    }
 }
 
 /// The snapshots of a fileset.
@@ -293,12 +310,16 @@ impl Partition {
     /// What the store says; [`StoreError::Missing`] if there is none.
     pub(crate) fn frozen_store(&self, snapshot: u64) -> forebay_store::Result<Arc<dyn Store>> {
         let mut open = self.sharing.open.lock();
-        if let Some(store) = open.get(&snapshot).and_then(Weak::upgrade) {
+        if let Some(store) = open.all.get(&snapshot).and_then(Weak::upgrade) {
             return Ok(store);
         }
         let store = self.frozen.frozen(self.number, snapshot)?;
-        open.retain(|_, store| store.strong_count() > 0);
-        open.insert(snapshot, Arc::downgrade(&store));
+        open.all.retain(|_, store| store.strong_count() > 0);
+        open.all.insert(snapshot, Arc::downgrade(&store));
+        open.recent.push_back((snapshot, Arc::clone(&store)));
+        if open.recent.len() > OPEN_MAX {
+            open.recent.pop_front();
+        }
         Ok(store)
     }
 

@@ -48,6 +48,7 @@ impl Partition {
         };
         self.shared.fail_points.reach("snapshot.emptied")?;
         removed += self.remove_unneeded_copies()?;
+        self.sharing.open.lock().let_go(number);
         self.frozen.remove_frozen(self.number, number)?;
         self.shared.fail_points.reach("snapshot.unfrozen")?;
         self.writes.lock().delete(key::snapshot(number));
