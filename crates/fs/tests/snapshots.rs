@@ -10,6 +10,7 @@ use forebay_base::{FailPoints, Ino};
 use forebay_disk::Allocate;
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::record::{DEFAULT_POOL, Durability, Kind, Placement};
+use forebay_fs::snapshot::Change;
 use forebay_fs::{FsError, NewDisk, Replace, Result, SetAttributes};
 use support::{Handle, READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, file};
 
@@ -273,6 +274,74 @@ fn the_root_fileset_has_snapshots_without_the_other_filesets() {
     rig.close(fs);
 }
 
+fn changes(fs: &User, from: &str, to: Option<&str>) -> Vec<String> {
+    let found = fs.diff_snapshots("data", (from, to), 100).unwrap();
+    assert_eq!(found.total, found.changes.len() as u64);
+    let shown = |one: Change| match one.from {
+        Some(from) => format!("{:?} {} from {from}", one.change, one.path),
+        None => format!("{:?} {}", one.change, one.path),
+    };
+    found.changes.into_iter().map(shown).collect()
+}
+
+#[test]
+fn a_diff_names_what_was_created_removed_renamed_and_modified() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let dir = fs.make_directory(data, "dir");
+        let write = |parent, name: &str| {
+            let ino = fs.make_file(parent, name);
+            fs.write_file(ino, 0, b"first");
+            ino
+        };
+        for name in ["same", "gone", "moved", "replaced", "new-owner"] {
+            write(data, name);
+        }
+        let written = write(dir, "written");
+        write(dir, "cut");
+        let open = fs.open(write(dir, "open"), READ_WRITE);
+        take(&fs, "one");
+        assert_eq!(changes(&fs, "one", None), [""; 0], "an open file alone is no change");
+        fs.unlink(data, b"gone").unwrap();
+        fs.rename(data, b"moved", dir, b"here", Replace::Allowed).unwrap();
+        write(data, "draft");
+        fs.rename(data, b"draft", data, b"replaced", Replace::Allowed).unwrap();
+        let owner = SetAttributes { uid: Some(7), ..Default::default() };
+        fs.set_attributes(fs.find(data, "new-owner").unwrap(), owner).unwrap();
+        fs.write_file(written, 0, b"other");
+        let cut = SetAttributes { size: Some(2), ..Default::default() };
+        fs.set_attributes(fs.find(dir, "cut").unwrap(), cut).unwrap();
+        open.write(0, b"longer than before");
+        fs.rename(data, b"dir", data, b"folder", Replace::Allowed).unwrap();
+        let below = fs.make_directory(data, "below");
+        write(below, "created");
+        let wanted = [
+            "Created below",
+            "Created below/created",
+            "Renamed folder from dir",
+            "Modified folder/cut",
+            "Renamed folder/here from moved",
+            "Modified folder/open",
+            "Modified folder/written",
+            "Removed gone",
+            "Attributes new-owner",
+            "Modified replaced",
+        ];
+        assert_eq!(changes(&fs, "one", None), wanted);
+        take(&fs, "two");
+        assert_eq!(changes(&fs, "one", Some("two")), wanted);
+        assert_eq!(changes(&fs, "two", None), [""; 0]);
+        let back = changes(&fs, "two", Some("one"));
+        assert!(back.contains(&"Created gone".to_owned()), "{back:?}");
+        let some = fs.diff_snapshots("data", ("one", None), 3).unwrap();
+        assert_eq!((some.changes.len(), some.total), (3, wanted.len() as u64));
+        assert!(refused(fs.diff_snapshots("data", ("none", None), 3)).contains("one, two"));
+        open.close();
+        rig.close(fs);
+    });
+}
+
 #[test]
 fn a_disk_with_objects_of_snapshots_is_not_drained() {
     let rig = Rig::in_memory();
@@ -298,7 +367,6 @@ fn a_disk_with_objects_of_snapshots_is_not_drained() {
     let task = fs.drain_disk("there", None).unwrap();
     assert!(refused(fs.create_snapshot("data", "two")).contains("is being emptied"));
     fs.cancel_task(task).unwrap();
-    fs.use_disk_again("there").unwrap();
     take(&fs, "two");
     fs.close().unwrap();
 }

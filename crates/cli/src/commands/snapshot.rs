@@ -5,11 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use forebay_fs::snapshot::SnapshotStatus;
+use forebay_fs::snapshot::{Change, ChangeKind, SnapshotStatus};
 
 use super::disk::changed;
 use crate::control::{Answer, Ask};
 use crate::output::{Table, bytes};
+
+/// Changes that are shown, at most.
+pub const CHANGES_MAX: usize = 100_000;
 
 /// Keep a fileset as it is at one moment, and read it later.
 ///
@@ -27,6 +30,7 @@ use crate::output::{Table, bytes};
   ls /mnt/forebay/data/.snapshots/monday
   cp -a /mnt/forebay/data/.snapshots/monday/table.parquet /mnt/forebay/data/
   forebay snapshot list /srv/forebay
+  forebay snapshot diff /srv/forebay data monday
   forebay snapshot delete /srv/forebay data monday")]
 pub struct Snapshot {
     #[command(subcommand)]
@@ -64,6 +68,26 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Show what changed since a snapshot, or from one snapshot to a later one.
+    ///
+    /// A file is modified if its size or the time of its last change differs. Reads all names and attributes of both, without the bytes
+    /// of files.
+    #[command(after_help = "Examples:
+  forebay snapshot diff /srv/forebay data monday
+  forebay snapshot diff /srv/forebay data monday tuesday --json")]
+    Diff {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset; / for the root fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        from: String,
+        /// Name of a later snapshot [default: the fileset as it is].
+        to: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Delete a snapshot. Space that only it takes is free when the command returns.
     ///
     /// A program that still reads the snapshot gets ESTALE (\"Stale file handle\"). An interrupted deletion is finished by
@@ -90,6 +114,9 @@ impl Snapshot {
                 let ask = Ask::Snapshots { fileset: fileset.clone() };
                 let said = changed(&root, &ask, |fs| Ok(fs.snapshots(fileset.as_deref())?));
                 show(&snapshots(said)?, json)?;
+            }
+            Action::Diff { root, fileset, from, to, json } => {
+                diff(&root, fileset, from, to, json)?;
             }
             Action::Delete { root, fileset, name, json } => delete(&root, fileset, name, json)?,
         }
@@ -123,6 +150,38 @@ fn create(root: &Path, fileset: String, name: String, json: bool) -> Result<()> 
             bytes(snapshot.bytes),
             snapshot.name
         );
+    }
+    Ok(())
+}
+
+fn diff(root: &Path, fileset: String, from: String, to: Option<String>, json: bool) -> Result<()> {
+    let ask = Ask::DiffSnapshots { fileset: fileset.clone(), from: from.clone(), to: to.clone() };
+    let said = changed(root, &ask, |fs| {
+        Ok(fs.diff_snapshots(&fileset, (&from, to.as_deref()), CHANGES_MAX)?)
+    })?;
+    let found = match said {
+        Ok(Answer::SnapshotDiff(found)) | Err(found) => found,
+        Ok(_) => bail!("the daemon's answer cannot be understood; does it run another version?"),
+    };
+    if json {
+        return crate::output::put_json(&found);
+    }
+    for Change { path, change, from } in &found.changes {
+        let shown = match change {
+            ChangeKind::Created => "created   ",
+            ChangeKind::Removed => "removed   ",
+            ChangeKind::Modified => "modified  ",
+            ChangeKind::Renamed => "renamed   ",
+            ChangeKind::Attributes => "attributes",
+        };
+        match from {
+            Some(from) => outln!("{shown} {from} -> {path}"),
+            None => outln!("{shown} {path}"),
+        }
+    }
+    let more = found.total.saturating_sub(found.changes.len() as u64);
+    if more > 0 {
+        outln!("and {more} more");
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_fs::Namespace;
 
 use crate::commands::disk::LOST_MAX;
+use crate::commands::snapshot::CHANGES_MAX;
 use crate::control::{Answer, Ask};
 use crate::home::disks;
 
@@ -19,6 +20,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::SetQuota { .. }
             | Ask::CreateSnapshot { .. }
             | Ask::DeleteSnapshot { .. }
+            | Ask::DiffSnapshots { .. }
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
     )
@@ -60,6 +62,10 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::DeleteSnapshot { fileset, name } => {
             let objects = fs.delete_snapshot(&fileset, &name)?;
             return Ok(Answer::SnapshotDeleted { objects });
+        }
+        Ask::DiffSnapshots { fileset, from, to } => {
+            let found = fs.diff_snapshots(&fileset, (&from, to.as_deref()), CHANGES_MAX)?;
+            return Ok(Answer::SnapshotDiff(found));
         }
         Ask::Snapshots { fileset } => {
             return Ok(Answer::Snapshots { snapshots: fs.snapshots(fileset.as_deref())? });

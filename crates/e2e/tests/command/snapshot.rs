@@ -79,8 +79,21 @@ fn a_day_with_snapshots(grid: &Mounted) {
             .all(|entry| entry.expect("lists").file_name() != ".snapshots")
     );
 
+    let diff = grid.run_on_root(&["snapshot", "diff"], &["data", "monday"]).output();
+    assert_says(
+        &diff,
+        &[
+            "modified   readme",
+            "removed    tables/2026/part-3",
+            "renamed    tables/2026 -> tables/archive",
+            "modified   tables/archive/part-9",
+            "modified   tables/archive/part-5",
+        ],
+    );
     let after = contents(&data);
     create(grid, "tuesday");
+    let none = grid.run_on_root(&["snapshot", "diff"], &["data", "tuesday", "--json"]).output();
+    assert_eq!(json(&none)["total"].as_u64(), Some(0), "{none}");
     // A file comes back as people bring it back.
     fs::copy(monday.join("tables/2026/part-3"), data.join("part-3")).expect("copies");
     assert_eq!(

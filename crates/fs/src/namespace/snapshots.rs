@@ -16,7 +16,9 @@ use crate::owner::Owner;
 use crate::partition::Partition;
 use crate::partition::snapshots::Waiting;
 use crate::record::{DiskRecord, DiskUse, Placement};
-use crate::snapshot::{SnapshotList, SnapshotRecord, SnapshotStage, SnapshotStatus, SnapshotView};
+use crate::snapshot::{
+    Moment, SnapshotDiff, SnapshotList, SnapshotRecord, SnapshotStage, SnapshotStatus, SnapshotView,
+};
 
 /// How long requests that are under way may keep a snapshot from being made: those that come meanwhile wait.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -120,6 +122,37 @@ impl Namespace {
             all.extend(list.into_iter().map(|(_, record)| status(&name, record)));
         }
         Ok(all)
+    }
+
+    /// What changed in a fileset from a snapshot to another one, or until now; at most `most` changes are told.
+    ///
+    /// # Errors
+    /// As [`Namespace::create_snapshot`]; [`FsError::Refused`] if there is no such snapshot.
+    pub fn diff_snapshots(
+        &self,
+        fileset: &str,
+        (old, new): (&str, Option<&str>),
+        most: usize,
+    ) -> Result<SnapshotDiff> {
+        let partition = self.partition_with_snapshots(fileset)?;
+        // None of them goes meanwhile.
+        let _one_at_a_time = partition.sharing().begin_change();
+        let moment = |name: &str| -> Result<Moment> {
+            let list = partition.sharing().list().into_iter();
+            let mut made = list.filter(|(_, record)| record.stage == SnapshotStage::Made);
+            let found = made.find(|(_, record)| record.name == name);
+            let (number, _) = found.ok_or_else(|| partition.no_such_snapshot(name))?;
+            Ok(Moment { store: partition.frozen_store(number)?, snapshot: Some(number) })
+        };
+        let old = moment(old)?;
+        let new = match new {
+            Some(name) => moment(name)?,
+            None => {
+                partition.commit()?;
+                Moment { store: partition.shared_store(), snapshot: None }
+            }
+        };
+        partition.diff(&old, &new, most)
     }
 
     /// Deletes a snapshot: the space goes back that only it takes. Returns how many objects went with it.

@@ -151,6 +151,11 @@ impl Partition {
         &*self.store
     }
 
+    /// Its store, for whoever reads it for longer.
+    pub(crate) fn shared_store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
     /// The latest epoch that ended in a crash, as its store knows; 0 if none did.
     pub(crate) fn latest_crash(&self) -> Epoch {
         self.suspect_epoch

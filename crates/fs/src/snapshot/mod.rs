@@ -9,6 +9,7 @@
 //!
 //! Reading order: here, `partition/snapshots/` (making, sharing, removing), `view` (reading), `namespace/snapshots`.
 
+mod diff;
 mod view;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use std::collections::BTreeMap;
 use forebay_base::{DiskId, ObjectId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::diff::Moment;
+pub use self::diff::{Change, ChangeKind, SnapshotDiff};
 pub use self::view::{SnapshotList, SnapshotView};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
