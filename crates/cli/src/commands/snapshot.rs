@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use forebay_fs::snapshot::{Change, ChangeKind, SnapshotStatus};
 
@@ -31,6 +31,7 @@ pub const CHANGES_MAX: usize = 100_000;
   cp -a /mnt/forebay/data/.snapshots/monday/table.parquet /mnt/forebay/data/
   forebay snapshot list /srv/forebay
   forebay snapshot diff /srv/forebay data monday
+  forebay snapshot rotate /srv/forebay data --prefix hourly- --keep 24
   forebay snapshot delete /srv/forebay data monday")]
 pub struct Snapshot {
     #[command(subcommand)]
@@ -51,6 +52,28 @@ enum Action {
         fileset: String,
         /// Name of the snapshot: letters, digits and -_.:+@.
         name: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a snapshot named PREFIX and the time, and delete the oldest ones of that prefix: for a timer.
+    ///
+    /// The time is that of UTC, such as 2026-11-25T08:30:00Z. Snapshots with other names stay. The new snapshot is made first: if
+    /// that fails, nothing is deleted.
+    #[command(after_help = "Examples:
+  forebay snapshot rotate /srv/forebay data --prefix hourly- --keep 24
+  forebay snapshot rotate /srv/forebay data --prefix daily- --keep 14 --json")]
+    Rotate {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset; / for the root fileset.
+        fileset: String,
+        /// Beginning of the names.
+        #[arg(long, value_name = "PREFIX")]
+        prefix: String,
+        /// How many snapshots with this prefix are kept, the new one included.
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1024))]
+        keep: u64,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -109,16 +132,17 @@ enum Action {
 impl Snapshot {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
-            Action::Create { root, fileset, name, json } => create(&root, fileset, name, json)?,
+            Action::Create { root, fileset, name, json } => create(&root, &fileset, &name, json)?,
             Action::List { root, fileset, json } => {
-                let ask = Ask::Snapshots { fileset: fileset.clone() };
-                let said = changed(&root, &ask, |fs| Ok(fs.snapshots(fileset.as_deref())?));
-                show(&snapshots(said)?, json)?;
+                show(&list(&root, fileset.as_deref())?, json)?;
+            }
+            Action::Rotate { root, fileset, prefix, keep, json } => {
+                rotate(&root, &fileset, &prefix, keep, json)?;
             }
             Action::Diff { root, fileset, from, to, json } => {
                 diff(&root, fileset, from, to, json)?;
             }
-            Action::Delete { root, fileset, name, json } => delete(&root, fileset, name, json)?,
+            Action::Delete { root, fileset, name, json } => delete(&root, &fileset, &name, json)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -134,10 +158,51 @@ fn snapshots(said: Said<Vec<SnapshotStatus>>) -> Result<Vec<SnapshotStatus>> {
     }
 }
 
-fn create(root: &Path, fileset: String, name: String, json: bool) -> Result<()> {
-    let ask = Ask::CreateSnapshot { fileset: fileset.clone(), name: name.clone() };
-    let said = changed(root, &ask, |fs| Ok(vec![fs.create_snapshot(&fileset, &name)?]));
-    let made = snapshots(said)?;
+fn list(root: &Path, fileset: Option<&str>) -> Result<Vec<SnapshotStatus>> {
+    let ask = Ask::Snapshots { fileset: fileset.map(str::to_owned) };
+    snapshots(changed(root, &ask, |fs| Ok(fs.snapshots(fileset)?)))
+}
+
+fn make(root: &Path, fileset: &str, name: &str) -> Result<Vec<SnapshotStatus>> {
+    let ask = Ask::CreateSnapshot { fileset: fileset.to_owned(), name: name.to_owned() };
+    snapshots(changed(root, &ask, |fs| Ok(vec![fs.create_snapshot(fileset, name)?])))
+}
+
+/// Deletes a snapshot; how many objects went with it.
+fn remove(root: &Path, fileset: &str, name: &str) -> Result<u64> {
+    let ask = Ask::DeleteSnapshot { fileset: fileset.to_owned(), name: name.to_owned() };
+    match changed(root, &ask, |fs| Ok(fs.delete_snapshot(fileset, name)?))? {
+        Ok(Answer::SnapshotDeleted { objects }) | Err(objects) => Ok(objects),
+        Ok(_) => bail!("the daemon's answer cannot be understood; does it run another version?"),
+    }
+}
+
+fn rotate(root: &Path, fileset: &str, prefix: &str, keep: u64, json: bool) -> Result<()> {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let made = make(root, fileset, &format!("{prefix}{now}"))?;
+    let mut of_prefix = list(root, Some(fileset))?;
+    of_prefix.retain(|snapshot| snapshot.name.starts_with(prefix));
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+    // The oldest come first.
+    let old = of_prefix.len().saturating_sub(keep);
+    let mut deleted = Vec::new();
+    for snapshot in &of_prefix[..old] {
+        remove(root, fileset, &snapshot.name)
+            .with_context(|| format!("snapshot {} was not deleted", snapshot.name))?;
+        deleted.push(snapshot.name.clone());
+    }
+    if json {
+        let value = serde_json::json!({ "created": made.first(), "deleted": deleted });
+        return crate::output::put_json(&value);
+    }
+    for snapshot in &made {
+        outln!("snapshot {} of fileset {fileset}; {} deleted", snapshot.name, deleted.len());
+    }
+    Ok(())
+}
+
+fn create(root: &Path, fileset: &str, name: &str, json: bool) -> Result<()> {
+    let made = make(root, fileset, name)?;
     if json {
         return crate::output::put_json(&made.first());
     }
@@ -186,13 +251,8 @@ fn diff(root: &Path, fileset: String, from: String, to: Option<String>, json: bo
     Ok(())
 }
 
-fn delete(root: &Path, fileset: String, name: String, json: bool) -> Result<()> {
-    let ask = Ask::DeleteSnapshot { fileset: fileset.clone(), name: name.clone() };
-    let said = changed(root, &ask, |fs| Ok(fs.delete_snapshot(&fileset, &name)?))?;
-    let objects = match said {
-        Ok(Answer::SnapshotDeleted { objects }) | Err(objects) => objects,
-        Ok(_) => bail!("the daemon's answer cannot be understood; does it run another version?"),
-    };
+fn delete(root: &Path, fileset: &str, name: &str, json: bool) -> Result<()> {
+    let objects = remove(root, fileset, name)?;
     if json {
         let value = serde_json::json!({ "fileset": fileset, "name": name, "objects": objects });
         return crate::output::put_json(&value);

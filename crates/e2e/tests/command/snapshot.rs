@@ -327,6 +327,36 @@ fn a_daemon_that_dies_while_a_snapshot_is_made_or_deleted_leaves_it_whole_or_not
 }
 
 #[test]
+fn a_rotation_keeps_as_many_snapshots_of_its_prefix_as_it_is_told() {
+    let grid = Mounted::start(Placement::Direct);
+    create(&grid, "by-hand");
+    fs::write(grid.data().join("file"), b"bytes").expect("writes");
+    let rotate = |arguments: &[&str]| {
+        let all = [&["data", "--prefix", "hourly-"], arguments].concat();
+        grid.run_on_root(&["snapshot", "rotate"], &all)
+    };
+    let names = || -> Vec<String> {
+        let listed = json(&grid.run_on_root(&["snapshot", "list"], &["data", "--json"]).output());
+        let name = |one: &serde_json::Value| one["name"].as_str().expect("has a name").to_owned();
+        listed.as_array().expect("is a list").iter().map(name).collect()
+    };
+    let mut made = Vec::new();
+    while made.len() < 3 {
+        // Two of the same second would have the same name.
+        let said = rotate(&["--keep", "2", "--json"]);
+        if said.code() == 0 {
+            let said = json(&said.output());
+            made.push(said["created"]["name"].as_str().expect("has a name").to_owned());
+        }
+    }
+    assert_eq!(names(), ["by-hand", made[1].as_str(), made[2].as_str()]);
+    assert!(made[0].starts_with("hourly-20") && made[0].ends_with('Z'), "{made:?}");
+    assert_says(&rotate(&["--keep", "0"]).refused(), &["--keep", "1..=1024"]);
+    grid.umount();
+    grid.is_clean();
+}
+
+#[test]
 fn a_file_in_a_snapshot_is_read_by_parts_and_by_many() {
     let grid = Mounted::start(Placement::Direct);
     let data = grid.data();
