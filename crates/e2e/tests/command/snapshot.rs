@@ -347,6 +347,8 @@ fn a_rotation_keeps_as_many_snapshots_of_its_prefix_as_it_is_told() {
         if said.code() == 0 {
             let said = json(&said.output());
             made.push(said["created"]["name"].as_str().expect("has a name").to_owned());
+        } else {
+            assert_says(&said.refused(), &["already"]);
         }
     }
     assert_eq!(names(), ["by-hand", made[1].as_str(), made[2].as_str()]);

@@ -172,9 +172,9 @@ impl Partition {
         found: &mut Comparison,
     ) -> Result<()> {
         let visible = |record: &InodeRecord| (record.mode, record.uid, record.gid, record.xattrs);
-        let is_changed = before.kind == Kind::File || before.kind == Kind::Symlink;
+        let has_bytes = before.kind == Kind::File || before.kind == Kind::Symlink;
         let places = (self.place(old, before)?, self.place(new, after)?);
-        let has_content = is_changed
+        let has_content = has_bytes
             && (before.target != after.target
                 || places.0 != places.1
                     && self.effective(places.0, before)? != self.effective(places.1, after)?
@@ -183,7 +183,7 @@ impl Partition {
             found.content.insert(ino);
         }
         // The value of an attribute that was set anew shows in the time alone.
-        let is_touched = before.changed != after.changed && !has_content && is_changed;
+        let is_touched = before.changed != after.changed && !has_content && has_bytes;
         if visible(before) != visible(after) || (is_touched && before.xattrs > 0) {
             found.attributes.insert(ino);
         }
@@ -235,7 +235,7 @@ impl Comparison {
     }
 
     fn changes(self) -> Vec<Change> {
-        let Comparison { content, attributes: _, mut removed, added, kept, before, after } = self;
+        let Comparison { content, mut removed, added, kept, before, after, .. } = self;
         let old = |name: &Name| path(&before, name);
         let new = |name: &Name| path(&after, name);
         let mut changes = Vec::new();

@@ -1,6 +1,7 @@
 //! Making a snapshot: while the requests of the fileset wait at its gate, everything is committed, files that are open for
 //! writing are copied, and the store is frozen. Then the requests go on, and the rest is done beside them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,7 +43,7 @@ pub(crate) struct Cut {
     /// How far objects were shared before.
     below: u64,
     newest: u64,
-    apart: std::collections::HashSet<u64>,
+    apart: HashSet<u64>,
 }
 
 /// A file that somebody may be writing.
@@ -217,8 +218,9 @@ impl Partition {
         }
         written.extend(self.still_mapped()?);
         let mut copies: Vec<(ObjectRef, Arc<LiveObject>)> = Vec::new();
+        let mut seen = HashSet::new();
         for live in written {
-            if copies.iter().any(|(at, _)| *at == live.at) {
+            if !seen.insert(live.at) {
                 continue;
             }
             match self.copy_whole(&live) {
