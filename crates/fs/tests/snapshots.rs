@@ -274,6 +274,34 @@ fn the_root_fileset_has_snapshots_without_the_other_filesets() {
     rig.close(fs);
 }
 
+#[test]
+fn a_copy_from_a_snapshot_has_the_bytes_of_the_snapshot() {
+    support::at_the_owner(|rig| {
+        let fs = rig.open();
+        let data = fs.fileset("data");
+        let ino = fs.make_file(data, "file");
+        fs.write_file(ino, 0, b"as it was");
+        take(&fs, "one");
+        let kept = fs.find(snapshot(&fs, "one").unwrap(), "file").unwrap();
+        let source = fs.open(kept, READ);
+        for (number, written) in [None, Some(b"as it is!")].into_iter().enumerate() {
+            written.into_iter().for_each(|bytes| fs.write_file(ino, 0, bytes));
+            let target = fs.open(fs.make_file(data, &format!("copy-{number}")), READ_WRITE);
+            assert_eq!(fs.copy_range((kept, 0), (target.ino, 0), 100).unwrap(), 9);
+            assert_eq!(fs.copy_range((kept, 9), (target.ino, 9), 100).unwrap(), 0);
+            target.close();
+            let copy = fs.find(data, &format!("copy-{number}")).unwrap();
+            assert_eq!(fs.contents(copy), b"as it was");
+        }
+        // The copy shares no object with the snapshot.
+        let copy = fs.find(data, "copy-0").unwrap();
+        fs.write_file(copy, 0, b"x");
+        assert_eq!(source.read(0, 9), b"as it was");
+        source.close();
+        rig.close(fs);
+    });
+}
+
 fn changes(fs: &User, from: &str, to: Option<&str>) -> Vec<String> {
     let found = fs.diff_snapshots("data", (from, to), 100).unwrap();
     assert_eq!(found.total, found.changes.len() as u64);

@@ -18,7 +18,8 @@ pub const CHANGES_MAX: usize = 100_000;
 ///
 /// A snapshot holds all names, attributes and bytes of a fileset at one moment. It appears as FILESET/.snapshots/NAME, where
 /// programs read it like any other directory (listings do not show .snapshots; name it). Nothing in it can be changed. It takes space
-/// only for what is changed or removed after it. To restore a file, copy it from there.
+/// only for what is changed or removed after it. To restore a file, copy it from there: the copy shares its
+/// blocks where the disk can.
 ///
 /// Requests to the fileset wait while a snapshot is made, usually for some milliseconds. The first program that opens a file for
 /// writing after a snapshot waits until the old bytes are kept: by sharing blocks on XFS and Btrfs, by copying the

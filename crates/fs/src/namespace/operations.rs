@@ -458,6 +458,13 @@ impl Namespace {
                 let (from, to) = ((&*from, source_offset), (target, target_offset));
                 self.at(target, |owner| owner.copy_from(from, to, length.min(left)))
             }
+            Source::OfSnapshot(from) => {
+                let (object, to) = ((&*from.object, source_offset), (target, target_offset));
+                let length = length.min(from.left);
+                let copied = self.at(target, |owner| owner.copy_from(object, to, length))?;
+                // Otherwise the kernel copies the same range once more, through memory.
+                if from.is_right() { Ok(copied) } else { Err(FsError::CrossFileset) }
+            }
             Source::Theirs if source.fileset() == target.fileset() => {
                 let (from, to) = ((source, source_offset), (target, target_offset));
                 self.at(source, |owner| owner.copy_within(from, to, length))

@@ -16,6 +16,7 @@ use crate::ops::{
 };
 use crate::partition::Caller;
 use crate::record::ObjectRef;
+use crate::snapshot::CopyOfSnapshot;
 use crate::stats::Operation;
 
 /// What a listing calls with each entry.
@@ -25,6 +26,8 @@ pub(crate) type Visit<'a> = dyn FnMut(&DirectoryItem) -> ControlFlow<()> + 'a;
 pub(crate) enum Source {
     /// An object of this node, and the bytes there are.
     Object(Arc<LiveObject>, u64),
+    /// An open file of a snapshot.
+    OfSnapshot(CopyOfSnapshot),
     /// The owner copies within its own filesets alone.
     Theirs,
 }
@@ -346,7 +349,13 @@ impl Owner {
                 let (object, left) = partition.source_of_copy(ino, offset)?;
                 Ok(Source::Object(object, left))
             }
-            Owner::Native(_) | Owner::Remote(_) => Ok(Source::Theirs),
+            Owner::Native(native) => match native.snapshot() {
+                Some(view) => {
+                    Ok(view.source_of_copy(ino, offset)?.map_or(Source::Theirs, Source::OfSnapshot))
+                }
+                None => Ok(Source::Theirs),
+            },
+            Owner::Remote(_) => Ok(Source::Theirs),
         }
     }
 

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::diff::Moment;
 pub use self::diff::{Change, ChangeKind, SnapshotDiff};
+pub(crate) use self::view::CopyOfSnapshot;
 pub use self::view::{SnapshotList, SnapshotView};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};

@@ -132,6 +132,22 @@ struct OpenFile {
     found: Mutex<Option<(u64, Arc<LiveObject>)>>,
 }
 
+/// The bytes of an open file of a snapshot, to be copied to another file.
+pub(crate) struct CopyOfSnapshot {
+    pub object: Arc<LiveObject>,
+    /// The bytes that there are.
+    pub left: u64,
+    partition: Arc<Partition>,
+    turns: u64,
+}
+
+impl CopyOfSnapshot {
+    /// Whether what was copied until now is what the snapshot holds: nobody may have written to the object meanwhile.
+    pub fn is_right(&self) -> bool {
+        self.partition.sharing().begin_reading().1 == self.turns
+    }
+}
+
 /// The tree of one snapshot.
 pub struct SnapshotView {
     /// Its number space.
@@ -373,6 +389,22 @@ impl SnapshotView {
             objects.observe(live.at.disk, live.object.read_at(offset, buffer))
         })?;
         Ok(read.unwrap_or(0))
+    }
+
+    /// What a copy of an open file reads; `None` if it has no object.
+    pub(crate) fn source_of_copy(&self, ino: Ino, offset: u64) -> Result<Option<CopyOfSnapshot>> {
+        let turns = self.partition.sharing().begin_reading().1;
+        let objects = self.partition.objects_of_all();
+        let found =
+            self.with_object(ino, |live| objects.observe(live.at.disk, live.object.attributes()))?;
+        let file = self.open.lock().get(&ino).cloned();
+        let object = file.and_then(|file| {
+            let found = file.found.lock();
+            found.as_ref().filter(|(then, _)| *then == turns).map(|(_, live)| Arc::clone(live))
+        });
+        let (Some(found), Some(object)) = (found, object) else { return Ok(None) };
+        let (left, partition) = (found.size.saturating_sub(offset), Arc::clone(&self.partition));
+        Ok(Some(CopyOfSnapshot { object, left, partition, turns }))
     }
 
     pub(crate) fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
